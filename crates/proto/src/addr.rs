@@ -1,0 +1,387 @@
+//! Addresses: who asked, what is asked for, and which networks it lies in.
+//!
+//! [`ClientAddr`] and [`ServerAddr`] are different types because swapping them is the one mistake a relay must not
+//! make. A [`Target`] keeps a name as a name: whoever is nearest to the server resolves it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+/// Longest host name, in bytes, without the trailing dot (RFC 1035, 2.3.4).
+pub const MAX_NAME: usize = 253;
+
+/// The address a client connects from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ClientAddr(pub SocketAddr);
+
+/// The address a relay dialled: of the target itself, or of the next hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ServerAddr(pub SocketAddr);
+
+/// A name still to be resolved, or an address.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Host {
+    /// A host name: lower case, no trailing dot, at most [`MAX_NAME`] bytes.
+    Name(String),
+    /// An address, with IPv4-mapped IPv6 already turned into IPv4.
+    Ip(IpAddr),
+}
+
+/// Where a client wants to go: host and port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Name or address.
+    pub host: Host,
+    /// TCP port; never 0.
+    pub port: u16,
+}
+
+/// Why a text or a byte string is no address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AddrError {
+    /// Empty, too long, or with bytes that no host name has.
+    #[error("not a host name or address")]
+    Host,
+    /// Missing, zero or above 65535.
+    #[error("not a port from 1 to 65535")]
+    Port,
+    /// Not `ADDRESS/PREFIX`, or host bits are set.
+    #[error("not a network like 192.0.2.0/24")]
+    Network,
+}
+
+impl Host {
+    /// Reads a name or an address, IPv6 with or without brackets.
+    ///
+    /// # Errors
+    /// [`AddrError::Host`] when it is neither.
+    pub fn parse(text: &str) -> Result<Self, AddrError> {
+        let bare = text.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
+        if let Some(v6) = bare {
+            return v6.parse::<Ipv6Addr>().map(Self::from).map_err(|_| AddrError::Host);
+        }
+        if let Ok(ip) = text.parse::<IpAddr>() {
+            return Ok(Self::from(ip));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let known = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.';
+        let shaped = !name.is_empty()
+            && name.len() <= MAX_NAME
+            && name.bytes().all(known)
+            && name.split('.').all(|label| (1..=63).contains(&label.len()));
+        // A last label of digits only is a mistyped IPv4 address, never a name (RFC 3696, 2).
+        let last_is_number = name.rsplit('.').next().is_some_and(|l| l.bytes().all(|b| b.is_ascii_digit()));
+        if !shaped || last_is_number {
+            return Err(AddrError::Host);
+        }
+        Ok(Self::Name(name.to_ascii_lowercase()))
+    }
+}
+
+impl<T: Into<IpAddr>> From<T> for Host {
+    fn from(ip: T) -> Self {
+        Self::Ip(ip.into().to_canonical())
+    }
+}
+
+impl Target {
+    /// Joins host and port.
+    ///
+    /// # Errors
+    /// [`AddrError::Port`] for port 0.
+    pub fn new(host: Host, port: u16) -> Result<Self, AddrError> {
+        if port == 0 {
+            return Err(AddrError::Port);
+        }
+        Ok(Self { host, port })
+    }
+
+    /// Reads `HOST:PORT`; the port may be missing where `default_port` is given.
+    ///
+    /// # Errors
+    /// [`AddrError`] by the part that is wrong.
+    pub fn parse(text: &str, default_port: Option<u16>) -> Result<Self, AddrError> {
+        let bracket_end = text.rfind(']').map_or(0, |at| at + 1);
+        let (host, port) = match text[bracket_end..].rfind(':') {
+            Some(colon) => {
+                let port = &text[bracket_end + colon + 1..];
+                // `u16::from_str` would take a sign.
+                let digits = !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit());
+                let port = port.parse::<u16>().ok().filter(|_| digits).ok_or(AddrError::Port)?;
+                (&text[..bracket_end + colon], port)
+            }
+            None => (text, default_port.ok_or(AddrError::Port)?),
+        };
+        // `::1` without brackets would read as host `:` and port 1.
+        if !host.starts_with('[') && host.contains(':') {
+            return Err(AddrError::Host);
+        }
+        Self::new(Host::parse(host)?, port)
+    }
+}
+
+impl From<SocketAddr> for Target {
+    fn from(address: SocketAddr) -> Self {
+        Self { host: Host::from(address.ip()), port: address.port() }
+    }
+}
+
+impl FromStr for Target {
+    type Err = AddrError;
+    fn from_str(text: &str) -> Result<Self, AddrError> {
+        Self::parse(text, None)
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::Ip(IpAddr::V4(v4)) => v4.fmt(f),
+            Self::Ip(IpAddr::V6(v6)) => write!(f, "[{v6}]"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+impl fmt::Display for ClientAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for ServerAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+macro_rules! serialize_as_text {
+    ($($name:ty),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+serialize_as_text!(Host, Target, ClientAddr, ServerAddr);
+
+/// A network in CIDR form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// Whether `ip` lies in this network. IPv4-mapped IPv6 counts as IPv4.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.address, ip.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => masked_v4(ip, self.prefix) == net,
+            (IpAddr::V6(net), IpAddr::V6(ip)) => masked_v6(ip, self.prefix) == net,
+            _ => false,
+        }
+    }
+}
+
+fn masked_v4(ip: Ipv4Addr, prefix: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+    Ipv4Addr::from_bits(ip.to_bits() & mask)
+}
+
+fn masked_v6(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+    Ipv6Addr::from_bits(ip.to_bits() & mask)
+}
+
+impl FromStr for Network {
+    type Err = AddrError;
+    fn from_str(text: &str) -> Result<Self, AddrError> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| AddrError::Network)?;
+        let widest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(text) => {
+                // `u8::from_str` would take a sign.
+                let digits = text.bytes().all(|b| b.is_ascii_digit());
+                text.parse::<u8>().ok().filter(|p| digits && *p <= widest).ok_or(AddrError::Network)?
+            }
+            None => widest,
+        };
+        let network = match address {
+            IpAddr::V4(v4) => IpAddr::V4(masked_v4(v4, prefix)),
+            IpAddr::V6(v6) => IpAddr::V6(masked_v6(v6, prefix)),
+        };
+        if network != address {
+            return Err(AddrError::Network);
+        }
+        Ok(Self { address, prefix })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// Whether an address leads back into this host or its own site rather than to the Internet: loopback, unspecified,
+/// link-local, private, CGNAT, unique local, multicast and reserved (RFC 6890, RFC 6598), and the IPv6 forms that
+/// embed such an IPv4 address (NAT64 RFC 6052, 6to4 RFC 3056).
+#[must_use]
+pub fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => is_private_v4(v4),
+        IpAddr::V6(v6) => is_private_v6(v6),
+    }
+}
+
+fn is_private_v4(ip: Ipv4Addr) -> bool {
+    let [a, b, c, _] = ip.octets();
+    let cgnat = a == 100 && (64..128).contains(&b);
+    let protocol_assignments = a == 192 && b == 0 && c == 0;
+    let benchmarking = a == 198 && (b == 18 || b == 19);
+    ip.is_private()
+        || ip.is_loopback()
+        || ip.is_link_local()
+        || cgnat
+        || protocol_assignments
+        || benchmarking
+        || a == 0
+        || a >= 224
+}
+
+fn is_private_v6(ip: Ipv6Addr) -> bool {
+    let segments = ip.segments();
+    let [a, b, c, ..] = segments;
+    let embedded = match segments {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some((high, low)),
+        [0x2002, high, low, ..] => Some((high, low)),
+        [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => Some((high, low)),
+        _ => None,
+    };
+    let embeds_private =
+        embedded.is_some_and(|(high, low)| is_private_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))));
+    let nat64_local = (a, b, c) == (0x64, 0xff9b, 1);
+    ip.is_loopback()
+        || ip.is_unspecified()
+        || ip.is_multicast()
+        || a & 0xfe00 == 0xfc00
+        || a & 0xffc0 == 0xfe80
+        || a & 0xffc0 == 0xfec0
+        || nat64_local
+        || embeds_private
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_read_and_write() {
+        for (text, shown) in [
+            ("Example.COM.:80", "example.com:80"),
+            ("192.0.2.1:443", "192.0.2.1:443"),
+            ("[2001:db8::1]:8080", "[2001:db8::1]:8080"),
+            ("[::ffff:192.0.2.7]:1", "192.0.2.7:1"),
+            ("under_score.test:65535", "under_score.test:65535"),
+        ] {
+            assert_eq!(Target::parse(text, None).unwrap().to_string(), shown, "{text}");
+        }
+        assert_eq!(Target::parse("example.com", Some(80)).unwrap().port, 80);
+    }
+
+    #[test]
+    fn bad_targets_are_refused() {
+        for text in [
+            "",
+            ":80",
+            "host",
+            "host:",
+            "host:0",
+            "host:65536",
+            "host:+1",
+            "host:-1",
+            "::1:80",
+            "a b:1",
+            "a..b:1",
+            "[::1:80",
+            "[::1]80",
+            "h/ost:1",
+            "1.2.3:4",
+            "999.1.1.1:4",
+            "a\r\n:1",
+            "[host]:1",
+        ] {
+            assert!(Target::parse(text, None).is_err(), "{text:?} was taken");
+        }
+        assert!(
+            Host::parse(&"a.".repeat(127)).is_err()
+                || Host::parse(&"a.".repeat(127)).is_ok_and(|h| h.to_string().len() == 253)
+        );
+        assert!(Host::parse(&"a".repeat(64)).is_err());
+    }
+
+    #[test]
+    fn networks_hold_what_they_should() {
+        let net: Network = "203.0.113.0/24".parse().unwrap();
+        assert!(net.contains("203.0.113.255".parse().unwrap()));
+        assert!(net.contains("::ffff:203.0.113.9".parse().unwrap()));
+        assert!(!net.contains("203.0.114.0".parse().unwrap()));
+        let all: Network = "::/0".parse().unwrap();
+        assert!(all.contains("2001:db8::1".parse().unwrap()));
+        assert!(!all.contains("192.0.2.1".parse().unwrap()));
+        for bad in ["203.0.113.1/24", "203.0.113.0/33", "x/8", "::1/129", "10.0.0.0/-1", "10.0.0.0/+8"] {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn private_addresses_are_known_in_every_disguise() {
+        for ip in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "224.0.0.1",
+            "255.255.255.255",
+            "192.0.0.1",
+            "198.18.0.1",
+            "::1",
+            "::",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "::127.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "2002:7f00:1::",
+            "64:ff9b:1::1",
+        ] {
+            assert!(is_private(ip.parse().unwrap()), "{ip} passed as public");
+        }
+        for ip in
+            ["192.0.2.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "2001:db8::1", "64:ff9b::8.8.8.8", "2002:808:808::"]
+        {
+            assert!(!is_private(ip.parse().unwrap()), "{ip} passed as private");
+        }
+    }
+}

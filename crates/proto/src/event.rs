@@ -1,0 +1,255 @@
+//! Everything a relay has to tell. The log, the metrics, `ekiden status` and the tests all read these events, so they
+//! cannot disagree. Every session ends in exactly one [`Event::Closed`].
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use crate::addr::{ClientAddr, ServerAddr, Target};
+use crate::cause::Cause;
+use crate::limiting::Limited;
+use crate::profile::Applied;
+
+/// Something that happened in a relay.
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A listener is ready; with port 0 in the configuration this is how to learn the port.
+    Listening {
+        /// The listener's name.
+        listener: String,
+        /// How clients reach it: `auto`, `socks`, `http` or `tcp`.
+        kind: &'static str,
+        /// The address it is bound to.
+        address: SocketAddr,
+    },
+    /// A profile met the kernel for the first time at this place.
+    ProfileApplied {
+        /// The listener or hop.
+        place: String,
+        /// The profile's name.
+        profile: String,
+        /// Setting by setting.
+        settings: Vec<Applied>,
+    },
+    /// One request through the HTTP forward proxy was answered.
+    Request(Box<Request>),
+    /// A session ended.
+    Closed(Box<Closed>),
+    /// Accepting stopped for a while.
+    AcceptPaused {
+        /// The listener's name.
+        listener: String,
+        /// Why: `too_many_open_files`, `session_limit`, ...
+        reason: &'static str,
+    },
+    /// Accepting went on after a pause.
+    AcceptResumed {
+        /// The listener's name.
+        listener: String,
+    },
+    /// A new configuration is in force for new sessions.
+    Reloaded {
+        /// How many listeners there are now.
+        listeners: usize,
+    },
+    /// A new configuration was not taken; the old one stays.
+    ReloadRejected {
+        /// Every mistake in it.
+        mistakes: Vec<String>,
+    },
+    /// No new sessions; running ones may finish.
+    Draining {
+        /// Sessions still open.
+        open: usize,
+        /// How long they have.
+        #[serde(serialize_with = "seconds")]
+        deadline: Duration,
+    },
+    /// The relay has ended.
+    Stopped {
+        /// Sessions that the drain deadline cut off.
+        aborted: usize,
+    },
+    /// Something an operator should know, in words.
+    Warning {
+        /// One sentence, and the remedy where there is one.
+        message: String,
+    },
+}
+
+/// A request that went through the HTTP forward proxy. Query strings and credentials are left out.
+#[derive(Debug, Clone, Serialize)]
+pub struct Request {
+    /// The session it came in.
+    pub session: u64,
+    /// GET, POST, ...
+    pub method: String,
+    /// Scheme, host and path.
+    pub url: String,
+    /// The status the client saw.
+    pub status: u16,
+    /// Whether an idle connection was used again.
+    pub reused: bool,
+    /// Body bytes toward the server.
+    pub bytes_up: u64,
+    /// Body bytes toward the client.
+    pub bytes_down: u64,
+    /// From the request's head to the response's last byte.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+}
+
+/// How a session ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Both sides said all they had.
+    Finished,
+    /// The client reset its section.
+    ResetByClient,
+    /// The server, or the next hop, reset its section.
+    ResetByServer,
+    /// The client's section died in another way: keep-alive or user timeout, route gone.
+    ClientLost,
+    /// The server's section died in another way.
+    ServerLost,
+    /// Nothing moved for the idle time.
+    Idle,
+    /// One side had closed, and the other said nothing for the half-close time.
+    HalfCloseIdle,
+    /// The client did not finish its handshake in time.
+    HandshakeTimeout,
+    /// The client spoke no protocol of this listener, or spoke it wrongly.
+    BadHandshake(&'static str),
+    /// The client left before it said where it wanted to go.
+    LeftEarly,
+    /// Wrong or missing credentials.
+    Unauthenticated,
+    /// One client had too many sessions.
+    ClientLimit,
+    /// The target could not be reached.
+    ConnectFailed(Cause),
+    /// Cut off by the drain deadline at shutdown.
+    Drained,
+    /// A defect of ekiden itself: the session panicked and was contained.
+    Panicked,
+}
+
+impl End {
+    /// The word used in logs and metric labels.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Finished => "finished",
+            Self::ResetByClient => "reset_by_client",
+            Self::ResetByServer => "reset_by_server",
+            Self::ClientLost => "client_lost",
+            Self::ServerLost => "server_lost",
+            Self::Idle => "idle",
+            Self::HalfCloseIdle => "half_close_idle",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::BadHandshake(_) => "bad_handshake",
+            Self::LeftEarly => "left_early",
+            Self::Unauthenticated => "unauthenticated",
+            Self::ClientLimit => "client_limit",
+            Self::ConnectFailed(cause) => cause.word(),
+            Self::Drained => "drained",
+            Self::Panicked => "panicked",
+        }
+    }
+
+    /// More than the word says, where there is more.
+    #[must_use]
+    pub const fn detail(self) -> Option<&'static str> {
+        match self {
+            Self::BadHandshake(why) => Some(why),
+            _ => None,
+        }
+    }
+}
+
+/// What the kernel knows of a section (`TCP_INFO`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct SectionInfo {
+    /// Smoothed round-trip time.
+    #[serde(rename = "rtt_seconds", serialize_with = "seconds")]
+    pub rtt: Duration,
+    /// Smallest round-trip time seen.
+    #[serde(rename = "min_rtt_seconds", serialize_with = "seconds")]
+    pub min_rtt: Duration,
+    /// Segments sent again.
+    pub retransmitted: u32,
+    /// Segments sent, those sent again included.
+    pub segments_out: u32,
+    /// Delivery rate of the newest sample, in bytes per second.
+    pub delivery_rate: u64,
+    /// Congestion window, in segments.
+    pub cwnd: u32,
+    /// Time with data to send.
+    #[serde(rename = "busy_seconds", serialize_with = "seconds")]
+    pub busy: Duration,
+    /// Part of `busy` in which the peer's receive window held us back.
+    #[serde(rename = "rwnd_limited_seconds", serialize_with = "seconds")]
+    pub rwnd_limited: Duration,
+    /// Part of `busy` in which our send buffer held us back.
+    #[serde(rename = "sndbuf_limited_seconds", serialize_with = "seconds")]
+    pub sndbuf_limited: Duration,
+}
+
+/// The closing event of a session: its access-log line.
+#[derive(Debug, Clone, Serialize)]
+pub struct Closed {
+    /// Number of the session, unique in one run of the relay.
+    pub session: u64,
+    /// The listener it came in by.
+    pub listener: String,
+    /// Who connected.
+    pub client: ClientAddr,
+    /// The user name, where the listener asks for one.
+    pub user: Option<String>,
+    /// Where the client wanted to go; the last one, for HTTP requests.
+    pub target: Option<Target>,
+    /// What was dialled for it: the target itself, or the next hop.
+    pub server: Option<ServerAddr>,
+    /// Names of the hops, or `direct`.
+    pub path: String,
+    /// How it ended.
+    #[serde(serialize_with = "end_word")]
+    pub end: End,
+    /// More on the end: what was wrong with a handshake, or which hop failed.
+    pub detail: Option<String>,
+    /// From accept to the end.
+    #[serde(rename = "seconds", serialize_with = "seconds")]
+    pub duration: Duration,
+    /// From the client's request to the server's section being ready.
+    #[serde(rename = "connect_seconds", serialize_with = "optional_seconds")]
+    pub connect: Option<Duration>,
+    /// Bytes toward the server.
+    pub bytes_up: u64,
+    /// Bytes toward the client.
+    pub bytes_down: u64,
+    /// How many of both went through a pipe and were never copied.
+    pub bytes_spliced: u64,
+    /// The client's section.
+    pub down: Option<SectionInfo>,
+    /// The server's section.
+    pub up: Option<SectionInfo>,
+    /// What kept it from going faster.
+    pub limited: Option<Limited>,
+}
+
+fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(span.as_secs_f64())
+}
+
+fn optional_seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match span {
+        Some(span) => seconds(span, serializer),
+        None => serializer.serialize_none(),
+    }
+}
+
+fn end_word<S: Serializer>(end: &End, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(end.word())
+}

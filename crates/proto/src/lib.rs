@@ -1,0 +1,14 @@
+//! What ekiden speaks and what it decides, as pure values: bytes in, values out.
+//!
+//! Nothing here performs I/O, asks for the time, or uses `unsafe`, so every line can be tested and fuzzed without a
+//! socket. [`wire`] holds the protocols, [`addr`] and [`units`] the vocabulary, [`profile`] the TCP settings of a
+//! section, and [`event`] everything a relay has to tell.
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod cause;
+pub mod event;
+pub mod limiting;
+pub mod profile;
+pub mod units;
+pub mod wire;

@@ -1,0 +1,311 @@
+//! The TCP settings of a section.
+//!
+//! A [`Profile`] is an ordered list of [`Setting`]s. Each setting is declared once, in the table below: its key in the
+//! configuration, its type, and what it does. `sys::sockopt` applies a profile setting by setting and reports an
+//! [`Outcome`] for each, because a kernel may know an option, bound it, or refuse it.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
+
+use crate::units::{Bytes, Rate, Span};
+
+/// A type that a setting may have: read from the text of a configuration value.
+trait Value: FromStr + fmt::Display {
+    const EXPECTED: &'static str;
+}
+
+/// A congestion control's name, as `TCP_CONGESTION` takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Algorithm(pub String);
+
+impl FromStr for Algorithm {
+    type Err = ();
+    fn from_str(text: &str) -> Result<Self, ()> {
+        // TCP_CA_NAME_MAX is 16 with the terminating NUL.
+        let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+        ((1..16).contains(&text.len()) && text.bytes().all(known)).then(|| Self(text.to_owned())).ok_or(())
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Value for Algorithm {
+    const EXPECTED: &'static str = r#"a congestion control like "bbr""#;
+}
+impl Value for bool {
+    const EXPECTED: &'static str = "true or false";
+}
+impl Value for u8 {
+    const EXPECTED: &'static str = "a number from 0 to 255";
+}
+impl Value for u16 {
+    const EXPECTED: &'static str = "a number from 0 to 65535";
+}
+impl Value for u32 {
+    const EXPECTED: &'static str = "a number from 0 to 4294967295";
+}
+impl Value for IpAddr {
+    const EXPECTED: &'static str = "an address of this host";
+}
+impl Value for Bytes {
+    const EXPECTED: &'static str = r#"a size like "64KiB""#;
+}
+impl Value for Span {
+    const EXPECTED: &'static str = r#"a time like "250ms""#;
+}
+impl Value for Rate {
+    const EXPECTED: &'static str = r#"a rate like "200Mbit/s""#;
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) = $key:literal,)+) => {
+        /// One TCP setting of a section.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Setting { $($(#[doc = $doc])+ $variant($type),)+ }
+
+        impl Setting {
+            /// The keys of all settings, in the order in which they are applied.
+            pub const KEYS: &'static [&'static str] = &[$($key),+];
+
+            /// The key in the configuration.
+            #[must_use]
+            pub const fn key(&self) -> &'static str {
+                match self { $(Self::$variant(_) => $key),+ }
+            }
+
+            /// Reads the value of `key`.
+            ///
+            /// # Errors
+            /// What was expected instead; `None` when there is no such key.
+            pub fn read(key: &str, value: &str) -> Result<Self, Option<&'static str>> {
+                match key {
+                    $($key => value.parse::<$type>().map(Self::$variant).map_err(|_| Some(<$type as Value>::EXPECTED)),)+
+                    _ => Err(None),
+                }
+            }
+        }
+
+        impl fmt::Display for Setting {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $(Self::$variant(value) => write!(f, "{} = {value}", $key)),+ }
+            }
+        }
+    };
+}
+
+settings! {
+    /// Multipath TCP where both ends can (RFC 8684); needs the socket to be made so, and falls back to TCP.
+    Mptcp(bool) = "mptcp",
+    /// Local address to dial from; dialled sections only.
+    Bind(IpAddr) = "bind",
+    /// `SO_MARK`, for policy routing; needs `CAP_NET_ADMIN`.
+    Fwmark(u32) = "fwmark",
+    /// Differentiated services code point, 0 to 63 (RFC 2474).
+    Dscp(u8) = "dscp",
+    /// Congestion control algorithm, `TCP_CONGESTION`.
+    Congestion(Algorithm) = "congestion",
+    /// Fixed receive buffer. Switches autotuning off: only to limit a section, never to make it fast.
+    Rcvbuf(Bytes) = "rcvbuf",
+    /// Fixed send buffer. Switches autotuning off.
+    Sndbuf(Bytes) = "sndbuf",
+    /// Upper bound of the advertised window, `TCP_WINDOW_CLAMP`.
+    WindowClamp(Bytes) = "window_clamp",
+    /// Unsent bytes the kernel may hold, `TCP_NOTSENT_LOWAT`.
+    NotsentLowat(Bytes) = "notsent_lowat",
+    /// Maximum segment size, `TCP_MAXSEG`.
+    Mss(u16) = "mss",
+    /// No Nagle delay, `TCP_NODELAY` (RFC 896).
+    Nodelay(bool) = "nodelay",
+    /// Acknowledge at once at the start, `TCP_QUICKACK`; the kernel may leave the mode later.
+    Quickack(bool) = "quickack",
+    /// TCP Fast Open (RFC 7413): accept data in the SYN, or send it.
+    FastOpen(bool) = "fast_open",
+    /// Idle time before the first keep-alive probe; "0s" switches probes off.
+    Keepalive(Span) = "keepalive",
+    /// Time between keep-alive probes.
+    KeepaliveInterval(Span) = "keepalive_interval",
+    /// Unanswered probes before the section is dead.
+    KeepaliveCount(u8) = "keepalive_count",
+    /// Longest time data may stay unacknowledged, `TCP_USER_TIMEOUT` (RFC 5482).
+    UserTimeout(Span) = "user_timeout",
+    /// Lower bound of the retransmission timeout, `TCP_RTO_MIN_US`, Linux 6.15: 8 ms to 200 ms.
+    RtoMin(Span) = "rto_min",
+    /// Upper bound of the retransmission timeout, `TCP_RTO_MAX_MS`, Linux 6.15: 1 s to 120 s.
+    RtoMax(Span) = "rto_max",
+    /// Longest delay of an acknowledgement, `TCP_DELACK_MAX_US`, Linux 6.15: 8 ms to 200 ms.
+    DelackMax(Span) = "delack_max",
+    /// No exponential backoff while few segments are in flight, `TCP_THIN_LINEAR_TIMEOUTS`.
+    ThinLinearTimeouts(bool) = "thin_linear_timeouts",
+    /// Ceiling of the sending rate, `SO_MAX_PACING_RATE`.
+    PacingRate(Rate) = "pacing_rate",
+    /// Delay added to every segment sent, `TCP_TX_DELAY`; takes effect under the fq queueing discipline only.
+    TxDelay(Span) = "tx_delay",
+}
+
+impl Setting {
+    fn position(&self) -> usize {
+        Self::KEYS.iter().position(|key| *key == self.key()).unwrap_or(Self::KEYS.len())
+    }
+}
+
+/// Named TCP settings; at most one value for each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Profile {
+    /// The name it is referred to by.
+    pub name: String,
+    settings: Vec<Setting>,
+}
+
+/// The names of the built-in profiles.
+pub const BUILT_IN: &[&str] = &["lan", "longhaul", "lossy", "satellite"];
+
+impl Profile {
+    /// An empty profile: the kernel's defaults.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        Self { name: name.to_owned(), settings: Vec::new() }
+    }
+
+    /// One of [`BUILT_IN`].
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Self> {
+        let settings: &[(&str, &str)] = match name {
+            "lan" => &[("nodelay", "true"), ("keepalive", "5min")],
+            // BBR keeps the rate through the loss that a long path always has; unsent data stays in the relay, where
+            // it holds back the sender, not in the socket, where it only waits.
+            "longhaul" => &[
+                ("congestion", "bbr"),
+                ("notsent_lowat", "1MiB"),
+                ("nodelay", "true"),
+                ("keepalive", "1min"),
+                ("user_timeout", "2min"),
+                ("rto_max", "10s"),
+            ],
+            // Tail losses are the cost of a lossy path: retransmit early, and never back off for long.
+            "lossy" => &[
+                ("congestion", "bbr"),
+                ("notsent_lowat", "512KiB"),
+                ("nodelay", "true"),
+                ("keepalive", "30s"),
+                ("user_timeout", "2min"),
+                ("rto_min", "40ms"),
+                ("rto_max", "3s"),
+                ("thin_linear_timeouts", "true"),
+            ],
+            // Half a second of round trip: a timeout below it would only duplicate data.
+            "satellite" => &[
+                ("congestion", "bbr"),
+                ("notsent_lowat", "2MiB"),
+                ("nodelay", "true"),
+                ("keepalive", "2min"),
+                ("user_timeout", "5min"),
+                ("rto_max", "20s"),
+            ],
+            _ => return None,
+        };
+        let mut profile = Self::named(name);
+        for (key, value) in settings {
+            profile.set(Setting::read(key, value).expect("invariant: built-in profiles are valid"));
+        }
+        Some(profile)
+    }
+
+    /// Adds a setting, or replaces the one of the same key.
+    pub fn set(&mut self, setting: Setting) {
+        self.settings.retain(|old| old.key() != setting.key());
+        let at = self.settings.partition_point(|old| old.position() < setting.position());
+        self.settings.insert(at, setting);
+    }
+
+    /// The settings in the order in which they are to be applied.
+    #[must_use]
+    pub fn settings(&self) -> &[Setting] {
+        &self.settings
+    }
+
+    /// Whether sockets are to be made as Multipath TCP.
+    #[must_use]
+    pub fn mptcp(&self) -> bool {
+        self.settings.contains(&Setting::Mptcp(true))
+    }
+}
+
+/// What became of one setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// In force as asked.
+    Applied,
+    /// In force with another value, which is given.
+    Clamped(String),
+    /// Not in force; the reason is given.
+    Unsupported(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Applied => f.write_str("applied"),
+            Self::Clamped(value) => write!(f, "clamped({value})"),
+            Self::Unsupported(why) => write!(f, "unsupported({why})"),
+        }
+    }
+}
+
+/// A setting and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// What was asked for.
+    pub setting: Setting,
+    /// What the kernel did.
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.outcome)
+    }
+}
+
+impl Serialize for Applied {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_ins_exist_and_are_ordered() {
+        for name in BUILT_IN {
+            let profile = Profile::built_in(name).unwrap();
+            let positions: Vec<_> = profile.settings().iter().map(Setting::position).collect();
+            assert!(positions.is_sorted(), "{name}: {positions:?}");
+        }
+        assert_eq!(Profile::built_in("none"), None);
+    }
+
+    #[test]
+    fn setting_a_key_again_replaces_it() {
+        let mut profile = Profile::built_in("longhaul").unwrap();
+        let count = profile.settings().len();
+        profile.set(Setting::read("congestion", "cubic").unwrap());
+        assert_eq!(profile.settings().len(), count);
+        assert!(profile.settings().contains(&Setting::Congestion(Algorithm("cubic".into()))));
+    }
+
+    #[test]
+    fn wrong_values_say_what_was_expected() {
+        assert_eq!(Setting::read("rto_min", "5"), Err(Some(Span::EXPECTED)));
+        assert_eq!(Setting::read("congestion", "a name too long for it"), Err(Some(Algorithm::EXPECTED)));
+        assert_eq!(Setting::read("nagle", "true"), Err(None));
+    }
+}

@@ -1,0 +1,160 @@
+//! Quantities as people write them: `250ms`, `4MiB`, `200Mbit/s`. A bare number has no unit and is refused.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+/// A rate in bits per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate {
+    bits_per_second: u64,
+}
+
+/// A span of time that reads and writes like `250ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span(pub Duration);
+
+/// A quantity that cannot be read; the text says what was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UnitError(&'static str);
+
+const BYTES: UnitError = UnitError(r#"a size like "64KiB", "4MiB" or "1500B""#);
+const RATE: UnitError = UnitError(r#"a rate like "200Mbit/s" or "1Gbit/s""#);
+const SPAN: UnitError = UnitError(r#"a time like "250ms", "30s" or "5min""#);
+
+/// Splits `1.5MiB` into a value in units of 1/1000 and the unit.
+fn split(text: &str) -> Option<(u128, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() || fraction.len() > 3 || number.ends_with('.') {
+        return None;
+    }
+    let whole: u64 = whole.parse().ok()?;
+    let fraction: u64 = format!("{fraction:0<3}").parse().ok()?;
+    Some((u128::from(whole) * 1000 + u128::from(fraction), unit.trim_start_matches(' ')))
+}
+
+fn scale(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let (thousandths, unit) = split(text.trim())?;
+    let factor = units.iter().find(|(name, _)| *name == unit)?.1;
+    u64::try_from(thousandths * u128::from(factor) / 1000).ok()
+}
+
+/// Writes `value` with the largest unit that divides it.
+fn write_exact(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)]) -> fmt::Result {
+    let (name, factor) = units
+        .iter()
+        .find(|(_, factor)| value >= *factor && value.is_multiple_of(*factor))
+        .unwrap_or(&units[units.len() - 1]);
+    write!(f, "{}{name}", value / factor)
+}
+
+const BYTE_UNITS: &[(&str, u64)] = &[("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const DECIMAL_BYTE_UNITS: &[(&str, u64)] = &[("GB", 1_000_000_000), ("MB", 1_000_000), ("kB", 1000)];
+const RATE_UNITS: &[(&str, u64)] = &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1000), ("bit/s", 1)];
+const SPAN_UNITS: &[(&str, u64)] =
+    &[("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
+
+impl FromStr for Bytes {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        scale(text, BYTE_UNITS).or_else(|| scale(text, DECIMAL_BYTE_UNITS)).map(Self).ok_or(BYTES)
+    }
+}
+
+impl Rate {
+    /// The rate in bytes per second, as `SO_MAX_PACING_RATE` wants it.
+    #[must_use]
+    pub const fn bytes_per_second(self) -> u64 {
+        self.bits_per_second / 8
+    }
+}
+
+impl FromStr for Rate {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let bits_per_second = scale(text, RATE_UNITS).filter(|bits| *bits >= 8).ok_or(RATE)?;
+        Ok(Self { bits_per_second })
+    }
+}
+
+impl FromStr for Span {
+    type Err = UnitError;
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        scale(text, SPAN_UNITS).map(|us| Self(Duration::from_micros(us))).ok_or(SPAN)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_exact(f, self.0, BYTE_UNITS)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_exact(f, self.bits_per_second, RATE_UNITS)
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_exact(f, u64::try_from(self.0.as_micros()).unwrap_or(u64::MAX), SPAN_UNITS)
+    }
+}
+
+macro_rules! serialize_as_text {
+    ($($name:ty),*) => {$(
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+    )*};
+}
+serialize_as_text!(Bytes, Rate, Span);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_read_and_write() {
+        for (text, bytes, shown) in [
+            ("0B", 0, "0B"),
+            ("1500B", 1500, "1500B"),
+            ("64KiB", 65536, "64KiB"),
+            ("64 KiB", 65536, "64KiB"),
+            ("1.5MiB", 1_572_864, "1536KiB"),
+            ("2MB", 2_000_000, "2000000B"),
+        ] {
+            let read: Bytes = text.parse().unwrap();
+            assert_eq!((read.0, read.to_string().as_str()), (bytes, shown), "{text}");
+        }
+        let rate: Rate = "200Mbit/s".parse().unwrap();
+        assert_eq!((rate.bytes_per_second(), rate.to_string().as_str()), (25_000_000, "200Mbit/s"));
+        for (text, shown) in [("250ms", "250ms"), ("1.5s", "1500ms"), ("90s", "90s"), ("2h", "2h"), ("8us", "8us")] {
+            assert_eq!(text.parse::<Span>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn unitless_and_broken_quantities_are_refused() {
+        for text in ["", "5", "-1s", "1.s", ".5s", "1e3s", "1 week", "99999999999999999999s", "1.2345s", "s"] {
+            assert!(text.parse::<Span>().is_err(), "{text:?}");
+        }
+        for text in ["64", "64k", "KiB", "64kib", "18446744073709551615GiB"] {
+            assert!(text.parse::<Bytes>().is_err(), "{text:?}");
+        }
+        assert!("1Mbit".parse::<Rate>().is_err());
+        assert!("1bit/s".parse::<Rate>().is_err(), "less than a byte a second");
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads a binary message from front to back; running out of bytes is [`WireError::Incomplete`].
+
+use super::WireError;
+
+/// A position in the bytes received so far.
+pub(super) struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// How many bytes were read.
+    pub(super) const fn used(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], WireError> {
+        let taken = self.bytes.get(self.at..self.at + count).ok_or(WireError::Incomplete)?;
+        self.at += count;
+        Ok(taken)
+    }
+
+    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        let taken = self.bytes[self.at..].first_chunk::<N>().ok_or(WireError::Incomplete)?;
+        self.at += N;
+        Ok(*taken)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8, WireError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    pub(super) fn port(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    /// One byte that can only be `wanted`.
+    pub(super) fn expect(&mut self, wanted: u8, otherwise: &'static str) -> Result<(), WireError> {
+        if self.byte()? == wanted { Ok(()) } else { Err(WireError::Invalid(otherwise)) }
+    }
+
+    /// A length byte and as many bytes.
+    pub(super) fn counted(&mut self) -> Result<&'a [u8], WireError> {
+        let count = self.byte()?;
+        self.take(usize::from(count))
+    }
+
+    /// Bytes up to a NUL, which is read and left out; at most `longest` of them.
+    pub(super) fn until_nul(&mut self, longest: usize, otherwise: &'static str) -> Result<&'a [u8], WireError> {
+        let rest = &self.bytes[self.at..];
+        let within = &rest[..rest.len().min(longest + 1)];
+        match within.iter().position(|byte| *byte == 0) {
+            Some(end) => {
+                self.at += end + 1;
+                Ok(&rest[..end])
+            }
+            None if within.len() > longest => Err(WireError::Invalid(otherwise)),
+            None => Err(WireError::Incomplete),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! CONNECT to an HTTP proxy of somebody else (RFC 9110, 9.3.6), and what its refusal means.
+//!
+//! The answer is a [`ResponseHead`](super::head::ResponseHead). A status alone says little, so the proxy is asked more
+//! closely: `Proxy-Status` (RFC 9209), then squid's `X-Squid-Error`, and only then the status.
+
+use super::auth::basic_value;
+use super::head::{Headers, split_list};
+use super::rewrite::write_request;
+use crate::addr::Target;
+use crate::cause::Cause;
+use crate::wire::socks5::Credentials;
+
+/// Asks a proxy for a tunnel to `target`.
+#[must_use]
+pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Vec<u8> {
+    let authority = target.to_string();
+    let mut headers = Headers::new();
+    headers.push("Host", authority.as_str());
+    if let Some(Credentials { user, password }) = credentials {
+        headers.push("Proxy-Authorization", basic_value(user, password));
+    }
+    write_request("CONNECT", &authority, &headers)
+}
+
+/// Why a proxy did not connect, from its answer.
+#[must_use]
+pub fn cause_of(status: u16, headers: &Headers) -> Cause {
+    // "the first member of the list represents the intermediary closest to the origin server" (RFC 9209, 2).
+    let told = headers.list("Proxy-Status").find_map(proxy_status);
+    told.or_else(|| headers.get("X-Squid-Error").and_then(squid_error)).unwrap_or(match status {
+        401 | 403 | 407 => Cause::DeniedByHop,
+        504 => Cause::TimedOut,
+        // A web server that never heard of CONNECT.
+        405 | 501 => Cause::HopProtocol,
+        _ => Cause::HopFailed,
+    })
+}
+
+/// The cause in one member of `Proxy-Status`, like `squid; error=dns_error; rcode="SERVFAIL"` (RFC 9209, 2.3).
+fn proxy_status(member: &[u8]) -> Option<Cause> {
+    let parameter =
+        |name: &[u8]| split_list(member, b';').skip(1).find_map(|part| part.strip_prefix(name)?.strip_prefix(b"="));
+    Some(match parameter(b"error")? {
+        b"connection_refused" => Cause::Refused,
+        b"connection_timeout" | b"connection_read_timeout" | b"connection_write_timeout" => Cause::TimedOut,
+        b"destination_ip_unroutable" => Cause::Unreachable,
+        b"dns_error" => match parameter(b"rcode") {
+            None | Some(br#""NXDOMAIN""#) => Cause::NameNotFound,
+            Some(_) => Cause::NameServerFailed,
+        },
+        b"dns_timeout" => Cause::NameServerFailed,
+        b"destination_ip_prohibited" | b"http_request_denied" => Cause::DeniedByHop,
+        b"connection_terminated" => Cause::Reset,
+        b"http_protocol_error" => Cause::HopProtocol,
+        // `connection_limit_reached` too: it is the hop that is exhausted, not this relay.
+        _ => Cause::HopFailed,
+    })
+}
+
+/// The cause in squid's error, like `ERR_CONNECT_FAIL 111`: the number is a Linux errno.
+fn squid_error(value: &[u8]) -> Option<Cause> {
+    let (name, number) = std::str::from_utf8(value).ok()?.split_once(' ')?;
+    match (name, number) {
+        ("ERR_CONNECT_FAIL", "111") => Some(Cause::Refused),
+        ("ERR_CONNECT_FAIL", "110") => Some(Cause::TimedOut),
+        ("ERR_CONNECT_FAIL", "101" | "113") => Some(Cause::Unreachable),
+        ("ERR_DNS_FAIL", _) => Some(Cause::NameNotFound),
+        ("ERR_ACCESS_DENIED" | "ERR_CACHE_ACCESS_DENIED" | "ERR_FORWARDING_DENIED", _) => Some(Cause::DeniedByHop),
+        ("ERR_READ_TIMEOUT" | "ERR_LIFETIME_EXP", _) => Some(Cause::TimedOut),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::http::auth::basic;
+    use crate::wire::http::head::{Body, Form, RequestHead};
+
+    #[test]
+    fn requests_name_the_target_twice_and_carry_credentials() {
+        let target: Target = "[2001:db8::1]:443".parse().unwrap();
+        let credentials = Credentials { user: b"me".to_vec(), password: b"s:1".to_vec() };
+        let plain = connect_request(&target, None);
+        assert_eq!(plain, b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\nHost: [2001:db8::1]:443\r\n\r\n");
+        let bytes = connect_request(&target, Some(&credentials));
+        let (head, used) = RequestHead::parse(&bytes, 1024).unwrap();
+        assert_eq!((head.form, head.body, used), (Form::Authority(target), Body::Empty, bytes.len()));
+        let sent = head.headers.get("proxy-authorization").and_then(basic);
+        assert_eq!(sent, Some((credentials.user, credentials.password)));
+    }
+
+    #[test]
+    fn proxies_say_why_in_three_ways() {
+        for (status, name, value, cause) in [
+            (502, "Proxy-Status", "ekiden; error=connection_refused", Cause::Refused),
+            (502, "Proxy-Status", "a;error=connection_timeout;details=\"x; error=dns_error, y\"", Cause::TimedOut),
+            (
+                502,
+                "Proxy-Status",
+                "near-the-origin; error=dns_error, near-us; error=connection_refused",
+                Cause::NameNotFound,
+            ),
+            (
+                502,
+                "Proxy-Status",
+                "ok-proxy; received-status=200, b; error=destination_ip_unroutable",
+                Cause::Unreachable,
+            ),
+            (502, "Proxy-Status", "a; error=dns_error; rcode=\"SERVFAIL\"", Cause::NameServerFailed),
+            (502, "Proxy-Status", "a; rcode=\"NXDOMAIN\"; error=dns_error", Cause::NameNotFound),
+            (504, "Proxy-Status", "a; error=dns_timeout", Cause::NameServerFailed),
+            (403, "Proxy-Status", "a; error=destination_ip_prohibited", Cause::DeniedByHop),
+            (503, "Proxy-Status", "a; error=connection_limit_reached", Cause::HopFailed),
+            (502, "Proxy-Status", "a; error=made_up", Cause::HopFailed),
+            (503, "X-Squid-Error", "ERR_CONNECT_FAIL 111", Cause::Refused),
+            (503, "X-Squid-Error", "ERR_CONNECT_FAIL 110", Cause::TimedOut),
+            (503, "X-Squid-Error", "ERR_CONNECT_FAIL 101", Cause::Unreachable),
+            (503, "X-Squid-Error", "ERR_CONNECT_FAIL 113", Cause::Unreachable),
+            (503, "X-Squid-Error", "ERR_CONNECT_FAIL 99", Cause::HopFailed),
+            (503, "X-Squid-Error", "ERR_DNS_FAIL 0", Cause::NameNotFound),
+            (403, "X-Squid-Error", "ERR_ACCESS_DENIED 0", Cause::DeniedByHop),
+            (407, "X-Squid-Error", "nonsense", Cause::DeniedByHop),
+            (401, "X", "", Cause::DeniedByHop),
+            (403, "Proxy-Status", "a", Cause::DeniedByHop),
+            (504, "X", "", Cause::TimedOut),
+            (405, "X", "", Cause::HopProtocol),
+            (502, "X", "", Cause::HopFailed),
+            (200, "X", "", Cause::HopFailed),
+        ] {
+            let mut headers = Headers::new();
+            headers.push(name, value);
+            assert_eq!(cause_of(status, &headers), cause, "{status} {name}: {value}");
+        }
+    }
+
+    #[test]
+    fn another_ekiden_is_understood() {
+        for cause in [
+            Cause::Refused,
+            Cause::Unreachable,
+            Cause::TimedOut,
+            Cause::NameNotFound,
+            Cause::Reset,
+            Cause::DeniedByHop,
+            Cause::HopFailed,
+            Cause::HopProtocol,
+        ] {
+            let mut headers = Headers::new();
+            headers.push("Proxy-Status", format!("ekiden; error={}", cause.proxy_status()));
+            assert_eq!(cause_of(cause.http_status(), &headers), cause);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! The target of a request in its four forms (RFC 9112, 3.2).
+//!
+//! A forward proxy is asked in authority form (CONNECT) or absolute form; origin form is for the relay itself. Nothing
+//! is corrected and no percent-encoding is touched: an odd target is refused, a good one passed on as it came.
+
+use std::fmt;
+
+use crate::addr::Target;
+use crate::wire::WireError;
+
+/// What a request asks for.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Form {
+    /// `HOST:PORT`, of CONNECT only.
+    Authority(Target),
+    /// A whole URI.
+    Absolute {
+        /// Before `://`.
+        scheme: Scheme,
+        /// Host and port, the scheme's own where the URI names none.
+        target: Target,
+        /// Host and port as the client wrote them, without user: what a `Host` field says.
+        authority_text: String,
+        /// Before `@`, still percent-encoded; in `ftp` only, since RFC 9110, 4.2.4 bans it from `http`.
+        userinfo: Option<String>,
+        /// At least `/`; `*` for OPTIONS of a whole server (RFC 9112, 3.2.4).
+        path_and_query: String,
+    },
+    /// Path and query only.
+    Origin(String),
+    /// `*`, of OPTIONS only.
+    Asterisk,
+}
+
+/// The schemes a relay is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// Port 80.
+    Http,
+    /// Port 443.
+    Https,
+    /// Port 21 (RFC 1738, 3.2).
+    Ftp,
+}
+
+impl Scheme {
+    /// The port of a URI that names none.
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+            Self::Ftp => 21,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let known = [("http", Self::Http), ("https", Self::Https), ("ftp", Self::Ftp)];
+        known.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, scheme)| scheme)
+    }
+}
+
+impl Form {
+    /// Reads the target of a request line; every byte of it is known to be visible ASCII.
+    pub(super) fn parse(method: &str, text: &str) -> Result<Self, WireError> {
+        if text.contains('#') {
+            return Err(WireError::Invalid("fragment in the request target"));
+        }
+        // Methods are case-sensitive (RFC 9110, 9.1): a `connect` is not CONNECT, and no proxy would tunnel it.
+        if method == "CONNECT" {
+            let target = Target::parse(text, None);
+            return target.map(Self::Authority).map_err(|_| WireError::Invalid("CONNECT without HOST:PORT"));
+        }
+        if text.starts_with('/') {
+            return Ok(Self::Origin(text.to_owned()));
+        }
+        if text == "*" && method == "OPTIONS" {
+            return Ok(Self::Asterisk);
+        }
+        let (scheme, rest) = text.split_once("://").ok_or(WireError::Invalid("request target is no URI"))?;
+        let scheme = Scheme::parse(scheme).ok_or(WireError::Invalid("neither http, https nor ftp"))?;
+        Self::absolute(method, scheme, rest)
+    }
+
+    /// Reads what stands behind `://`.
+    fn absolute(method: &str, scheme: Scheme, rest: &str) -> Result<Self, WireError> {
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (userinfo, authority) = match authority.rsplit_once('@') {
+            Some((userinfo, authority)) => (Some(userinfo.to_owned()), authority),
+            None => (None, authority),
+        };
+        if userinfo.is_some() && scheme != Scheme::Ftp {
+            return Err(WireError::Invalid("user in an http URI"));
+        }
+        let target = Target::parse(authority, Some(scheme.default_port()));
+        let target = target.map_err(|_| WireError::Invalid("URI without a good host and port"))?;
+        let path_and_query = match path {
+            "" if method == "OPTIONS" => "*".to_owned(),
+            path if path.starts_with('/') => path.to_owned(),
+            path => format!("/{path}"),
+        };
+        Ok(Self::Absolute { scheme, target, authority_text: authority.to_owned(), userinfo, path_and_query })
+    }
+}
+
+/// The user and password of a URI are not printed.
+impl fmt::Debug for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Authority(target) => f.debug_tuple("Authority").field(target).finish(),
+            Self::Absolute { scheme, target, authority_text: _, userinfo, path_and_query } => f
+                .debug_struct("Absolute")
+                .field("scheme", scheme)
+                .field("target", target)
+                .field("has_userinfo", &userinfo.is_some())
+                .field("path_and_query", path_and_query)
+                .finish(),
+            Self::Origin(path) => f.debug_tuple("Origin").field(path).finish(),
+            Self::Asterisk => f.write_str("Asterisk"),
+        }
+    }
+}

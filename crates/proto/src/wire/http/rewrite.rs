@@ -1,0 +1,298 @@
+//! From the head that came to the head that goes (RFC 9110, 7.6 and 7.8).
+//!
+//! What concerns one connection ends here, and what the next one needs is written anew. In this order: ask
+//! [`keep_alive`], [`upgrade`] and [`expects_continue`]; [`strip_hop_by_hop`]; [`set_host`], [`add_via`] and
+//! [`set_framing`]; then write. A head written from fields treated so is one that our own parsers take, and it ends
+//! where the first one did.
+
+use super::head::scan::{MAX_METHOD, is_text_byte, is_token_byte};
+use super::head::{Body, Headers, Version};
+
+/// Fields of one connection. `Trailer` is not among them: trailers are passed on. `Proxy-Authenticate` is, since it
+/// "applies only to the next outbound client" (RFC 9110, 11.7.1): a challenge to our client is ours to write.
+const HOP_BY_HOP: [&str; 10] = [
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Fields that a `Connection` field cannot have removed, whatever it names: "a sender MUST NOT send a connection option
+/// corresponding to a field that is intended for all recipients of the content" (RFC 9110, 7.6.1). Who tries wants the
+/// next server to see another request than the one we judged.
+const END_TO_END: [&str; 29] = [
+    "accept-encoding",
+    "age",
+    "authorization",
+    "cache-control",
+    "content-encoding",
+    "content-length",
+    "content-location",
+    "content-range",
+    "content-type",
+    "cookie",
+    "date",
+    "etag",
+    "expect",
+    "expires",
+    "forwarded",
+    "host",
+    "last-modified",
+    "location",
+    "max-forwards",
+    "origin",
+    "range",
+    "referer",
+    "set-cookie",
+    "trailer",
+    "vary",
+    "via",
+    "www-authenticate",
+    "x-forwarded-for",
+    "x-forwarded-host",
+];
+
+/// Removes what concerns one connection only: the fixed list, and what `Connection` names (RFC 9110, 7.6.1). After
+/// this the head has no `Transfer-Encoding`: [`set_framing`] must follow.
+pub fn strip_hop_by_hop(headers: &mut Headers) {
+    let named: Vec<String> =
+        headers.list("Connection").map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let mine = |name: &&String| !END_TO_END.iter().any(|known| known.eq_ignore_ascii_case(name));
+    named.iter().filter(mine).for_each(|name| headers.remove(name));
+    HOP_BY_HOP.iter().for_each(|name| headers.remove(name));
+}
+
+/// Adds this relay to `Via` (RFC 9110, 7.6.3): the version it received and a name for itself.
+pub fn add_via(headers: &mut Headers, received: Version, name: &str) {
+    let mut via = Vec::new();
+    for sender in headers.get_all("Via").filter(|value| !value.is_empty()) {
+        via.extend([sender, b", "].concat());
+    }
+    let version = if received == Version::Http10 { "1.0 " } else { "1.1 " };
+    via.extend(version.as_bytes());
+    via.extend(name.as_bytes());
+    headers.set("Via", via);
+}
+
+/// Puts `Host` first and replaces what the client wrote: in absolute form only the URI counts (RFC 9112, 3.2.2).
+pub fn set_host(headers: &mut Headers, authority: &str) {
+    headers.remove("Host");
+    headers.insert(0, "Host".to_owned(), authority.into());
+}
+
+/// Writes the framing fields that say `body`. With [`Body::Empty`] a `Content-Length` stays: the answer to HEAD has one
+/// (RFC 9110, 8.6).
+pub fn set_framing(headers: &mut Headers, body: Body) {
+    headers.remove("Transfer-Encoding");
+    match body {
+        Body::Empty => {}
+        Body::Length(length) => headers.set("Content-Length", length.to_string()),
+        Body::Chunked => {
+            headers.remove("Content-Length");
+            headers.push("Transfer-Encoding", "chunked");
+        }
+        Body::UntilClose => headers.remove("Content-Length"),
+    }
+}
+
+/// The protocols a client wants to change to (RFC 9110, 7.8), to be written into `Upgrade` beside `Connection: upgrade`
+/// after stripping. A server ignores them in HTTP/1.0, so ask only of HTTP/1.1. `h2c` is left out: RFC 9113, 3.1
+/// deprecates it, and behind it requests pass unseen.
+#[must_use]
+pub fn upgrade(headers: &Headers) -> Option<String> {
+    if !headers.lists("Connection", "upgrade") {
+        return None;
+    }
+    let shaped = |protocol: &&[u8]| protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/');
+    let wanted = headers.list("Upgrade").filter(shaped).filter(|protocol| !protocol.eq_ignore_ascii_case(b"h2c"));
+    let wanted = wanted.collect::<Vec<_>>().join(b", ".as_slice());
+    String::from_utf8(wanted).ok().filter(|protocols| !protocols.is_empty())
+}
+
+/// Whether the sender will keep the connection open behind this message (RFC 9112, 9.3; for HTTP/1.0 its appendix
+/// C.2.2 and the `Proxy-Connection` of old clients).
+#[must_use]
+pub fn keep_alive(version: Version, headers: &Headers) -> bool {
+    let says = |option| headers.lists("Connection", option) || headers.lists("Proxy-Connection", option);
+    !says("close") && (version == Version::Http11 || says("keep-alive"))
+}
+
+/// Whether the client waits for `100 Continue` before it sends its body (RFC 9110, 10.1.1). A server ignores this in
+/// HTTP/1.0.
+#[must_use]
+pub fn expects_continue(headers: &Headers) -> bool {
+    headers.lists("Expect", "100-continue")
+}
+
+/// A request head in HTTP/1.1. In `target`, bytes that no request line can carry are percent-encoded; a `method` that
+/// is no token is written as `INVALID`, which no server knows.
+#[must_use]
+pub fn write_request(method: &str, target: &str, headers: &Headers) -> Vec<u8> {
+    let token = (1..=MAX_METHOD).contains(&method.len()) && method.bytes().all(is_token_byte);
+    let mut out = Vec::with_capacity(512);
+    out.extend(if token { method } else { "INVALID" }.as_bytes());
+    out.push(b' ');
+    for byte in target.bytes() {
+        match byte {
+            b'#' => out.extend(b"%23"),
+            b'!'..=b'~' => out.push(byte),
+            _ => out.extend(format!("%{byte:02X}").bytes()),
+        }
+    }
+    out.extend(b" HTTP/1.1\r\n");
+    headers.write(&mut out);
+    out
+}
+
+/// A response head in HTTP/1.1; control bytes in `reason` become SP.
+#[must_use]
+pub fn write_response(status: u16, reason: &str, headers: &Headers) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    out.extend(format!("HTTP/1.1 {} ", status.clamp(100, 999)).bytes());
+    out.extend(reason.bytes().map(|byte| if is_text_byte(byte) { byte } else { b' ' }));
+    out.extend(b"\r\n");
+    headers.write(&mut out);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::http::head::{RequestHead, ResponseHead};
+
+    fn headers(fields: &[(&str, &str)]) -> Headers {
+        let mut headers = Headers::new();
+        fields.iter().for_each(|(name, value)| headers.push(*name, *value));
+        headers
+    }
+
+    fn names(headers: &Headers) -> Vec<&str> {
+        headers.iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn hop_by_hop_fields_end_here() {
+        let mut fields = headers(&[
+            ("Host", "a"),
+            ("Connection", "close, X-Mine, x-also"),
+            ("Connection", "Keep-Alive"),
+            ("Keep-Alive", "timeout=5"),
+            ("Proxy-Connection", "keep-alive"),
+            ("Proxy-Authorization", "Basic x"),
+            ("Proxy-Authenticate", "Basic"),
+            ("TE", "trailers"),
+            ("Trailer", "X-Sum"),
+            ("Transfer-Encoding", "chunked"),
+            ("Upgrade", "h2c"),
+            ("HTTP2-Settings", "AA"),
+            ("X-Mine", "1"),
+            ("X-Also", "1"),
+            ("Accept", "*/*"),
+        ]);
+        strip_hop_by_hop(&mut fields);
+        assert_eq!(names(&fields), ["Host", "Trailer", "Accept"]);
+    }
+
+    #[test]
+    fn connection_cannot_remove_what_others_need() {
+        let essential =
+            ["Host", "Content-Length", "Via", "Cookie", "Authorization", "Cache-Control", "X-Forwarded-For", "Expect"];
+        let mut fields = headers(&[("Connection", &essential.join(",").to_lowercase())]);
+        essential.iter().for_each(|name| fields.push(*name, "1"));
+        strip_hop_by_hop(&mut fields);
+        assert_eq!(names(&fields), essential);
+    }
+
+    #[test]
+    fn via_grows_at_its_end() {
+        let mut fields = headers(&[("Via", "1.0 fred"), ("Accept", "*/*"), ("via", "1.1 p.example (x)")]);
+        add_via(&mut fields, Version::Http10, "ekiden");
+        assert_eq!(fields.get("Via"), Some(b"1.0 fred, 1.1 p.example (x), 1.0 ekiden".as_slice()));
+        assert_eq!(names(&fields), ["Via", "Accept"]);
+        let mut fields = Headers::new();
+        add_via(&mut fields, Version::Http11, "ekiden");
+        assert_eq!(fields.get("Via"), Some(b"1.1 ekiden".as_slice()));
+    }
+
+    #[test]
+    fn upgrades_are_asked_for_in_two_fields() {
+        for (fields, wanted) in [
+            ([("Connection", "keep-alive, Upgrade"), ("Upgrade", "websocket")], Some("websocket")),
+            ([("Connection", "upgrade"), ("Upgrade", "foo/2, h2c,websocket")], Some("foo/2, websocket")),
+            ([("Connection", "upgrade"), ("Upgrade", "h2c")], None),
+            ([("Connection", "upgrade"), ("Upgrade", "a b, \"c\"")], None),
+            ([("Connection", "upgrade"), ("Upgrade", "")], None),
+            ([("Connection", "keep-alive"), ("Upgrade", "websocket")], None),
+            ([("Connection", "upgrade"), ("X", "websocket")], None),
+        ] {
+            assert_eq!(upgrade(&headers(&fields)).as_deref(), wanted, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn connections_are_kept_as_version_and_fields_say() {
+        use Version::{Http10, Http11};
+        for (version, name, value, kept) in [
+            (Http11, "X", "", true),
+            (Http10, "X", "", false),
+            (Http11, "Connection", "close", false),
+            (Http11, "Connection", "x, CLOSE", false),
+            (Http10, "Connection", "Keep-Alive", true),
+            (Http10, "Proxy-Connection", "keep-alive", true),
+            (Http10, "Connection", "keep-alive, close", false),
+            (Http11, "Proxy-Connection", "close", false),
+        ] {
+            assert_eq!(keep_alive(version, &headers(&[(name, value)])), kept, "{version:?} {name}: {value}");
+        }
+        assert!(expects_continue(&headers(&[("expect", "100-Continue")])));
+        assert!(!expects_continue(&headers(&[("expect", "200-ok")])));
+    }
+
+    #[test]
+    fn heads_round_trip() {
+        for body in [Body::Empty, Body::Length(5), Body::Chunked] {
+            let mut fields =
+                headers(&[("Accept", "*/*"), ("Content-Length", "9"), ("Host", "b"), ("Transfer-Encoding", "x")]);
+            if body == Body::Empty {
+                fields.remove("Content-Length");
+            }
+            set_host(&mut fields, "a");
+            set_framing(&mut fields, body);
+            let bytes = write_request("PUT", "/x", &fields);
+            let (head, used) = RequestHead::parse(&bytes, 1024).unwrap();
+            assert_eq!((head.body, &head.headers, used), (body, &fields, bytes.len()));
+            assert_eq!(names(&fields)[0], "Host");
+        }
+        for body in [Body::Length(5), Body::Chunked, Body::UntilClose] {
+            let mut fields = headers(&[("Content-Length", "9")]);
+            set_framing(&mut fields, body);
+            let bytes = write_response(404, "Not Found", &fields);
+            let (head, used) = ResponseHead::parse(&bytes, 1024, "GET").unwrap();
+            assert_eq!((head.status, head.reason.as_str(), head.body, used), (404, "Not Found", body, bytes.len()));
+        }
+    }
+
+    #[test]
+    fn nothing_written_can_break_a_line() {
+        let fields = headers(&[("Host", "a"), ("X", "1\r\nContent-Length: 5"), ("Y\r\nZ", "2")]);
+        for (method, target, line) in [
+            ("GET", "/a b\r\n\u{e9}#", "GET /a%20b%0D%0A%C3%A9%23 HTTP/1.1"),
+            ("GET /x HTTP/1.1\r\n", "/", "INVALID / HTTP/1.1"),
+            ("", "/", "INVALID / HTTP/1.1"),
+        ] {
+            let bytes = write_request(method, target, &fields);
+            let expected = format!("{line}\r\nHost: a\r\nX: 1  Content-Length: 5\r\n\r\n");
+            assert_eq!(String::from_utf8_lossy(&bytes), expected);
+            assert_eq!(RequestHead::parse(&bytes, 1024).map(|(head, _)| head.body), Ok(Body::Empty));
+        }
+        let bytes = write_response(7, "a\r\nb", &Headers::new());
+        assert_eq!(bytes, b"HTTP/1.1 100 a  b\r\n\r\n");
+        assert!(ResponseHead::parse(&bytes, 1024, "GET").is_ok());
+    }
+}

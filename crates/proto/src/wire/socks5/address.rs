@@ -1,0 +1,78 @@
+//! Address type, address and port, as requests and replies carry them (RFC 1928, 5).
+
+use std::net::IpAddr;
+
+use crate::addr::{Host, Target};
+use crate::wire::WireError;
+use crate::wire::cursor::Cursor;
+
+const IPV4: u8 = 1;
+const NAME: u8 = 3;
+const IPV6: u8 = 4;
+
+/// What stands on the wire, not yet known to be a good target.
+pub(super) struct Address<'a> {
+    host: RawHost<'a>,
+    port: u16,
+}
+
+enum RawHost<'a> {
+    Ip(IpAddr),
+    Name(&'a [u8]),
+}
+
+impl<'a> Address<'a> {
+    /// Reads an address; nothing when its type, and so its length, is unknown.
+    pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Option<Self>, WireError> {
+        let host = match cursor.byte()? {
+            IPV4 => RawHost::Ip(IpAddr::from(cursor.array::<4>()?)),
+            IPV6 => RawHost::Ip(IpAddr::from(cursor.array::<16>()?)),
+            NAME => RawHost::Name(cursor.counted()?),
+            _ => return Ok(None),
+        };
+        Ok(Some(Self { host, port: cursor.port()? }))
+    }
+
+    /// The address as a target.
+    pub(super) fn target(&self) -> Result<Target, WireError> {
+        let host = match self.host {
+            RawHost::Ip(ip) => Some(Host::from(ip)),
+            RawHost::Name(name) => std::str::from_utf8(name).ok().and_then(|name| Host::parse(name).ok()),
+        };
+        let host = host.ok_or(WireError::Invalid("not a host name"))?;
+        Target::new(host, self.port).map_err(|_| WireError::Invalid("port 0"))
+    }
+}
+
+/// The fewest bytes that an address of this type takes with its type, as far as `bytes` show it; nothing when the type
+/// is unknown.
+pub(super) fn fewest_bytes(bytes: &[u8]) -> Option<usize> {
+    match *bytes {
+        [IPV4, ..] => Some(1 + 4 + 2),
+        [IPV6, ..] => Some(1 + 16 + 2),
+        [NAME, length, ..] => Some(1 + 1 + usize::from(length) + 2),
+        // A name may be empty, so no address is shorter.
+        [] | [NAME] => Some(1 + 1 + 2),
+        [..] => None,
+    }
+}
+
+/// Appends type, address and port.
+pub(super) fn write(host: &Host, port: u16, out: &mut Vec<u8>) {
+    match host {
+        Host::Ip(IpAddr::V4(v4)) => {
+            out.push(IPV4);
+            out.extend(v4.octets());
+        }
+        Host::Ip(IpAddr::V6(v6)) => {
+            out.push(IPV6);
+            out.extend(v6.octets());
+        }
+        Host::Name(name) => {
+            let length = u8::try_from(name.len()).expect("invariant: a host name has at most 253 bytes");
+            out.extend([NAME, length]);
+            out.extend(name.as_bytes());
+        }
+    }
+    out.extend(port.to_be_bytes());
+}

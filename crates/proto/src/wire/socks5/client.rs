@@ -1,0 +1,68 @@
+//! SOCKS5, the client's side: what a relay says to a hop and hears from it (RFC 1928, 3 to 6).
+//!
+//! The first byte behind a reply belongs to the session, so a client must never read too far: the answers before it
+//! are two bytes each, and [`reply_missing`] says how many bytes of the reply are still safe to read.
+
+use super::address::{self, Address};
+use super::{Method, Reply, VERSION};
+use crate::addr::Target;
+use crate::wire::cursor::Cursor;
+use crate::wire::{Parsed, WireError};
+
+/// Version, reply code and a reserved byte: what stands before the address.
+const BEFORE_ADDRESS: usize = 3;
+
+/// The first message: no authentication, and user and password where we have them.
+#[must_use]
+pub fn greeting(with_credentials: bool) -> Vec<u8> {
+    let none = Method::NoAuth.byte();
+    if with_credentials { vec![VERSION, 2, none, Method::UserPass.byte()] } else { vec![VERSION, 1, none] }
+}
+
+/// Reads the method the server chose, two bytes; nothing when it takes none of ours.
+///
+/// # Errors
+/// [`WireError::Invalid`] for another version, or a method we never offer.
+pub fn parse_method(bytes: &[u8]) -> Parsed<Option<Method>> {
+    let mut cursor = Cursor::new(bytes);
+    cursor.expect(VERSION, "not SOCKS5")?;
+    let method = match cursor.byte()? {
+        0 => Some(Method::NoAuth),
+        2 => Some(Method::UserPass),
+        0xff => None,
+        _ => return Err(WireError::Invalid("a method that was not offered")),
+    };
+    Ok((method, cursor.used()))
+}
+
+/// A request to connect to `target`.
+#[must_use]
+pub fn request(target: &Target) -> Vec<u8> {
+    let mut out = vec![VERSION, 1, 0];
+    address::write(&target.host, target.port, &mut out);
+    out
+}
+
+/// Reads the server's answer; the bytes used include the bound address, which nobody needs.
+///
+/// # Errors
+/// [`WireError::Invalid`] for another version or an unknown address type.
+pub fn parse_reply(bytes: &[u8]) -> Parsed<Reply> {
+    let mut cursor = Cursor::new(bytes);
+    cursor.expect(VERSION, "not SOCKS5")?;
+    let reply = Reply::from_byte(cursor.byte()?);
+    let _reserved = cursor.byte()?;
+    Address::read(&mut cursor)?.ok_or(WireError::Invalid("unknown address type"))?;
+    Ok((reply, cursor.used()))
+}
+
+/// How many more bytes a reply that begins with `bytes` surely has: reading that many never reads too far. 0 when
+/// [`parse_reply`] has its answer, be it that this is no reply.
+#[must_use]
+pub fn reply_missing(bytes: &[u8]) -> usize {
+    if bytes.first().is_some_and(|version| *version != VERSION) {
+        return 0;
+    }
+    let address = address::fewest_bytes(bytes.get(BEFORE_ADDRESS..).unwrap_or_default());
+    address.map_or(0, |fewest| (BEFORE_ADDRESS + fewest).saturating_sub(bytes.len()))
+}

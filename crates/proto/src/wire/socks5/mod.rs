@@ -1,0 +1,132 @@
+//! SOCKS5 (RFC 1928) with user and password (RFC 1929), both sides: what a client and a server can say.
+//!
+//! `server` holds what a relay reads from its client, `client` what it reads from a hop; messages of fixed size are
+//! arrays. GSSAPI and UDP datagrams are left out.
+
+mod address;
+mod client;
+mod credentials;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub use client::{greeting, parse_method, parse_reply, reply_missing, request};
+pub use credentials::{Credentials, credentials_reply, parse_credentials_reply};
+pub use server::{Greeting, Request, RequestError, method_reply, reply};
+
+use crate::cause::Cause;
+
+/// First byte of a greeting, a request and most answers.
+pub const VERSION: u8 = 5;
+
+/// What a client wants done (RFC 1928, 4); SOCKS4 has the first two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Connect to the target.
+    Connect,
+    /// Accept one connection from the target.
+    Bind,
+    /// Relay datagrams.
+    UdpAssociate,
+}
+
+/// How a client proves who it is (RFC 1928, 3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Not at all.
+    NoAuth,
+    /// User and password (RFC 1929).
+    UserPass,
+}
+
+/// The answer to a request (RFC 1928, 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply {
+    /// Connected.
+    Succeeded,
+    /// No other code fits; also what unassigned codes are read as.
+    GeneralFailure,
+    /// Forbidden by a rule.
+    NotAllowed,
+    /// No route to the network.
+    NetworkUnreachable,
+    /// No route to the host, or no such name.
+    HostUnreachable,
+    /// The target refused.
+    ConnectionRefused,
+    /// No answer in time: the code dante and curl use for it.
+    TtlExpired,
+    /// A command the server does not know.
+    CommandNotSupported,
+    /// An address type the server does not know.
+    AddressTypeNotSupported,
+}
+
+impl Command {
+    const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            1 => Some(Self::Connect),
+            2 => Some(Self::Bind),
+            3 => Some(Self::UdpAssociate),
+            _ => None,
+        }
+    }
+}
+
+impl Method {
+    const fn byte(self) -> u8 {
+        match self {
+            Self::NoAuth => 0,
+            Self::UserPass => 2,
+        }
+    }
+}
+
+impl Reply {
+    const ALL: [Self; 9] = [
+        Self::Succeeded,
+        Self::GeneralFailure,
+        Self::NotAllowed,
+        Self::NetworkUnreachable,
+        Self::HostUnreachable,
+        Self::ConnectionRefused,
+        Self::TtlExpired,
+        Self::CommandNotSupported,
+        Self::AddressTypeNotSupported,
+    ];
+
+    /// The code on the wire: the place in the list of RFC 1928, 6.
+    const fn byte(self) -> u8 {
+        self as u8
+    }
+
+    fn from_byte(byte: u8) -> Self {
+        Self::ALL.get(usize::from(byte)).copied().unwrap_or(Self::GeneralFailure)
+    }
+
+    /// What a hop's answer means to us; nothing when it succeeded.
+    #[must_use]
+    pub const fn cause(self) -> Option<Cause> {
+        match self {
+            Self::Succeeded => None,
+            Self::GeneralFailure | Self::AddressTypeNotSupported => Some(Cause::HopFailed),
+            Self::NotAllowed => Some(Cause::DeniedByHop),
+            Self::NetworkUnreachable | Self::HostUnreachable => Some(Cause::Unreachable),
+            Self::ConnectionRefused => Some(Cause::Refused),
+            Self::TtlExpired => Some(Cause::TimedOut),
+            Self::CommandNotSupported => Some(Cause::HopProtocol),
+        }
+    }
+}
+
+impl From<Cause> for Reply {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Refused => Self::ConnectionRefused,
+            Cause::TimedOut => Self::TtlExpired,
+            Cause::Unreachable | Cause::NameNotFound | Cause::NameServerFailed => Self::HostUnreachable,
+            Cause::Denied | Cause::DeniedByHop => Self::NotAllowed,
+            Cause::HopProtocol | Cause::HopFailed | Cause::Reset | Cause::Exhausted => Self::GeneralFailure,
+        }
+    }
+}

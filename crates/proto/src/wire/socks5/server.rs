@@ -1,0 +1,97 @@
+//! SOCKS5, the server's side: greeting and request in, method and reply out (RFC 1928, 3 to 6).
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use super::address::{self, Address};
+use super::{Command, Method, Reply, VERSION};
+use crate::addr::{Host, Target};
+use crate::wire::cursor::Cursor;
+use crate::wire::{Parsed, WireError};
+
+/// The first message of a client: the methods it can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Greeting {
+    /// Method codes, as sent.
+    pub methods: Vec<u8>,
+}
+
+impl Greeting {
+    /// Reads `5, count, methods`.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`] for another version, or a client without any method.
+    pub fn parse(bytes: &[u8]) -> Parsed<Self> {
+        let mut cursor = Cursor::new(bytes);
+        cursor.expect(VERSION, "not SOCKS5")?;
+        let methods = cursor.counted()?.to_vec();
+        if methods.is_empty() {
+            return Err(WireError::Invalid("greeting without methods"));
+        }
+        Ok((Self { methods }, cursor.used()))
+    }
+
+    /// Whether the client can do `method`.
+    #[must_use]
+    pub fn offers(&self, method: Method) -> bool {
+        self.methods.contains(&method.byte())
+    }
+}
+
+/// The method the server chose; without one the client must leave (RFC 1928, 3).
+#[must_use]
+pub fn method_reply(method: Option<Method>) -> [u8; 2] {
+    [VERSION, method.map_or(0xff, Method::byte)]
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// What to do.
+    pub command: Command,
+    /// With whom.
+    pub target: Target,
+}
+
+/// Why there is no request; two of these have a reply code of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// Incomplete, or not a request.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A command that no RFC assigns, or BIND or UDP ASSOCIATE with an address of zeros: "any" is no target.
+    #[error("command not supported")]
+    CommandNotSupported,
+    /// An address type that no RFC assigns.
+    #[error("address type not supported")]
+    AddressTypeNotSupported,
+}
+
+impl Request {
+    /// Reads `5, command, 0, address`. An unknown command is told only at the end of the request, so that nothing is
+    /// left unread: closing a socket with unread bytes sends RST, and that can overtake the reply.
+    ///
+    /// # Errors
+    /// [`RequestError`], whose three kinds are answered differently.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), RequestError> {
+        let mut cursor = Cursor::new(bytes);
+        cursor.expect(VERSION, "not SOCKS5")?;
+        let command = Command::from_byte(cursor.byte()?);
+        let _reserved = cursor.byte()?;
+        let address = Address::read(&mut cursor)?.ok_or(RequestError::AddressTypeNotSupported)?;
+        let command = command.ok_or(RequestError::CommandNotSupported)?;
+        match address.target() {
+            Ok(target) => Ok((Self { command, target }, cursor.used())),
+            Err(error) if command == Command::Connect => Err(error.into()),
+            Err(_) => Err(RequestError::CommandNotSupported),
+        }
+    }
+}
+
+/// The answer to a request, with the address the server's own socket is bound to (RFC 1928, 6).
+#[must_use]
+pub fn reply(reply: Reply, bound: Option<SocketAddr>) -> Vec<u8> {
+    let bound = bound.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+    let mut out = vec![VERSION, reply.byte(), 0];
+    address::write(&Host::from(bound.ip()), bound.port(), &mut out);
+    out
+}

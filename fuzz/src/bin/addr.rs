@@ -1,0 +1,43 @@
+//! Targets, networks and quantities: what is read can be written and reads the same again.
+#![no_main]
+
+use std::fmt::{Debug, Display};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ekiden_proto::addr::{Host, MAX_NAME, Network, Target, is_private};
+use ekiden_proto::units::{Bytes, Rate, Span};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Some(octets) = bytes.first_chunk::<16>() {
+        disguises(Ipv6Addr::from(*octets));
+    }
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(host) = Host::parse(text) {
+        assert!(host.to_string().len() <= MAX_NAME);
+        assert_eq!(Host::parse(&host.to_string()), Ok(host));
+    }
+    if let Ok(target) = Target::parse(text, Some(80)) {
+        assert_ne!(target.port, 0);
+        assert!(target.to_string().bytes().all(|byte| byte.is_ascii_graphic()));
+        assert_eq!(Target::parse(&target.to_string(), None), Ok(target));
+    }
+    round_trip::<Target>(text);
+    round_trip::<Network>(text);
+    round_trip::<Bytes>(text);
+    round_trip::<Rate>(text);
+    round_trip::<Span>(text);
+});
+
+fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) {
+    if let Ok(value) = text.parse::<T>() {
+        assert_eq!(value.to_string().parse().ok(), Some(value), "{text:?}");
+    }
+}
+
+/// An address that is private stays so in its IPv4-mapped form.
+fn disguises(v6: Ipv6Addr) {
+    let v4 = Ipv4Addr::from_bits(v6.to_bits() as u32);
+    assert_eq!(is_private(IpAddr::V4(v4)), is_private(IpAddr::V6(v4.to_ipv6_mapped())));
+    let _ = is_private(IpAddr::V6(v6));
+}

@@ -1,0 +1,47 @@
+//! The chunked coding, line by line and as a whole body that is decoded, coded anew and decoded again.
+#![no_main]
+
+use ekiden_fuzz::settled;
+use ekiden_proto::wire::http::Headers;
+use ekiden_proto::wire::http::chunked::{ChunkHead, parse_chunk_end, parse_trailers, write_chunk_head, write_trailers};
+
+const LIMIT: usize = 1024;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    settled(bytes, ChunkHead::parse);
+    settled(bytes, parse_chunk_end);
+    settled(bytes, |bytes| parse_trailers(bytes, LIMIT));
+    if let Some((data, trailers, used)) = decode(bytes, LIMIT) {
+        assert_eq!(decode(&bytes[..used], LIMIT), Some((data.clone(), trailers.clone(), used)));
+        let coded = encode(&data, &trailers);
+        // We write a space behind each colon, so trailers may grow beyond the limit.
+        assert_eq!(decode(&coded, usize::MAX), Some((data, trailers, coded.len())));
+    }
+});
+
+/// Data, trailers and bytes used.
+fn decode(bytes: &[u8], limit: usize) -> Option<(Vec<u8>, Headers, usize)> {
+    let (mut data, mut at) = (Vec::new(), 0);
+    loop {
+        let (size, used) = ChunkHead::parse(&bytes[at..]).ok()?;
+        at += used;
+        if size == 0 {
+            let (trailers, used) = parse_trailers(&bytes[at..], limit).ok()?;
+            return Some((data, trailers, at + used));
+        }
+        let end = at.checked_add(usize::try_from(size).ok()?)?;
+        data.extend(bytes.get(at..end)?);
+        at = end + parse_chunk_end(&bytes[end..]).ok()?.1;
+    }
+}
+
+fn encode(data: &[u8], trailers: &Headers) -> Vec<u8> {
+    let mut out = Vec::new();
+    for chunk in data.chunks(7) {
+        let size = u64::try_from(chunk.len()).expect("seven at most");
+        out.extend([write_chunk_head(size).as_bytes(), chunk, b"\r\n"].concat());
+    }
+    out.extend(write_chunk_head(0).as_bytes());
+    out.extend(write_trailers(trailers));
+    out
+}

@@ -1,0 +1,38 @@
+//! SOCKS4 and 4a requests.
+#![no_main]
+
+use std::net::IpAddr;
+
+use ekiden_fuzz::settled;
+use ekiden_proto::addr::Host;
+use ekiden_proto::wire::socks4::{Command, Request};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    if let Some((request, _)) = settled(bytes, Request::parse) {
+        assert_ne!(request.target.port, 0);
+        assert!(request.user.len() <= 255);
+        if let Some(written) = write(&request) {
+            assert_eq!(Request::parse(&written), Ok((request, written.len())));
+        }
+    }
+});
+
+/// What a client would have sent; nothing for an address that SOCKS4 has no way to say.
+fn write(request: &Request) -> Option<Vec<u8>> {
+    let mut out = vec![4, if request.command == Command::Connect { 1 } else { 2 }];
+    out.extend(request.target.port.to_be_bytes());
+    let (address, name) = match &request.target.host {
+        Host::Ip(IpAddr::V4(v4)) if v4.octets()[..3] != [0, 0, 0] => (v4.octets(), None),
+        Host::Ip(IpAddr::V4(v4)) if v4.is_unspecified() => (v4.octets(), None),
+        Host::Ip(_) => return None,
+        Host::Name(name) => ([0, 0, 0, 7], Some(name)),
+    };
+    out.extend(address);
+    out.extend(&request.user);
+    out.push(0);
+    if let Some(name) = name {
+        out.extend(name.bytes());
+        out.push(0);
+    }
+    Some(out)
+}

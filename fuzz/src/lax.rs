@@ -1,0 +1,40 @@
+//! A careless reader: takes a head apart the way the worst server or proxy would.
+//!
+//! Lines end at any CR or LF, and white space around a name is dropped. When even this reader finds the framing that we
+//! decided on, and no second one, nobody can be talked into another: that is the smuggling property. It must hold for
+//! what we accept, since a proxy before us may be the careless one, and for what we write.
+
+use ekiden_proto::wire::http::Body;
+
+/// Checks that a head can only be read as having this body.
+///
+/// # Panics
+/// When a careless reader finds another framing, or a second head.
+pub fn agrees(head: &[u8], body: Body) {
+    assert!(head.ends_with(b"\r\n\r\n"), "the head has no end");
+    let inner = &head[..head.len() - 4];
+    assert!(!inner.windows(2).any(|pair| matches!(pair, b"\n\n" | b"\n\r" | b"\r\r")), "a head within the head");
+    let lengths = fields(inner, b"content-length");
+    let codings = fields(inner, b"transfer-encoding");
+    assert!(lengths.len() + codings.len() <= 1, "two framings");
+    match body {
+        Body::Empty => {}
+        Body::UntilClose => assert!(lengths.is_empty() && codings.is_empty()),
+        Body::Chunked => assert!(codings[0].eq_ignore_ascii_case(b"chunked")),
+        Body::Length(length) => {
+            let digits = lengths[0].iter().skip_while(|byte| **byte == b'0').copied().collect::<Vec<_>>();
+            assert_eq!(String::from_utf8(digits).as_deref(), Ok(length.to_string().trim_start_matches('0')));
+        }
+    }
+}
+
+/// The values of all lines that could pass for a field called `name`.
+fn fields(head: &[u8], name: &[u8]) -> Vec<Vec<u8>> {
+    let lines = head.split(|byte| matches!(byte, b'\r' | b'\n' | b'\0' | 0x0b | 0x0c));
+    let pairs = lines.filter_map(|line| Some((line, line.iter().position(|byte| *byte == b':')?)));
+    let same = |found: &[u8]| found.trim_ascii().eq_ignore_ascii_case(name);
+    pairs
+        .filter(|(line, colon)| same(&line[..*colon]))
+        .map(|(line, colon)| line[colon + 1..].trim_ascii().to_vec())
+        .collect()
+}
