@@ -1,0 +1,283 @@
+//! Applies a profile to a socket, setting by setting, and tells what became of each (setsockopt(2), tcp(7), socket(7),
+//! ip(7)). Accepted sockets inherit every setting from their listener, so nothing is done per accepted connection.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use ekiden_proto::profile::{Applied, Outcome, Profile, Setting};
+use ekiden_proto::units::{Bytes, Rate, Span};
+use libc::c_int;
+use socket2::{SockAddr, SockRef};
+
+// Newer than the headers of Debian 12; from linux/tcp.h of Linux 6.15.
+const TCP_TX_DELAY: c_int = 37;
+const TCP_RTO_MAX_MS: c_int = 44;
+const TCP_RTO_MIN_US: c_int = 45;
+const TCP_DELACK_MAX_US: c_int = 46;
+
+/// How many connections with data in their SYN a listener holds (RFC 7413, `TCP_FASTOPEN`).
+const FAST_OPEN_QUEUE: c_int = 1024;
+
+/// What a socket is for; a few settings differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A listening socket; accepted ones inherit.
+    Listens,
+    /// A socket about to connect.
+    Dials,
+}
+
+/// Applies `profile` before listen(2) or connect(2) and reports every setting, read back from the kernel.
+#[must_use]
+pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: Role) -> Vec<Applied> {
+    let report = |setting: &Setting| {
+        let outcome = match apply_one(socket, setting, role).and_then(|request| request.read_back(socket)) {
+            Ok(None) => Outcome::Applied,
+            Ok(Some(granted)) => Outcome::Clamped(granted),
+            Err(error) => Outcome::Unsupported(reason(&error)),
+        };
+        Applied { setting: setting.clone(), outcome }
+    };
+    profile.settings().iter().map(report).collect()
+}
+
+/// Applies `profile` like [`apply_and_report`], without asking what became of it.
+pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: Role) {
+    for setting in profile.settings() {
+        // Already reported the first time; a section without one of its settings still carries bytes.
+        let _ = apply_one(socket, setting, role);
+    }
+}
+
+fn reason(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::ENOPROTOOPT) => "this kernel does not have it".to_owned(),
+        Some(libc::ENOENT) => "this kernel does not have it loaded".to_owned(),
+        Some(libc::EPERM) => "needs CAP_NET_ADMIN".to_owned(),
+        Some(libc::EADDRNOTAVAIL) => "not an address of this host".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+/// How an integer option shows itself to people.
+#[derive(Clone, Copy)]
+enum Unit {
+    Plain,
+    Bytes,
+    Micros,
+    Millis,
+    Seconds,
+}
+
+impl Unit {
+    fn show(self, value: c_int) -> String {
+        let number = u64::from(value.unsigned_abs());
+        match self {
+            Self::Plain => number.to_string(),
+            Self::Bytes => Bytes(number).to_string(),
+            Self::Micros => Span(Duration::from_micros(number)).to_string(),
+            Self::Millis => Span(Duration::from_millis(number)).to_string(),
+            Self::Seconds => Span(Duration::from_secs(number)).to_string(),
+        }
+    }
+}
+
+/// What was asked of the kernel, so that it can be read back.
+enum Request {
+    Integer { level: c_int, name: c_int, wanted: c_int, unit: Unit },
+    Text { name: c_int, wanted: String },
+    Wide { level: c_int, name: c_int, wanted: u64 },
+    Done,
+}
+
+impl Request {
+    /// `None` when the kernel holds what was wanted, otherwise what it holds.
+    fn read_back(&self, socket: BorrowedFd<'_>) -> io::Result<Option<String>> {
+        let differs = |same: bool, shown: &dyn fmt::Display| (!same).then(|| shown.to_string());
+        match self {
+            Self::Done => Ok(None),
+            Self::Integer { level, name, wanted, unit } => {
+                let got: c_int = get(socket, *level, *name)?;
+                // The kernel doubles buffer sizes to account for its own bookkeeping (socket(7)).
+                let doubled = *level == libc::SOL_SOCKET && matches!(*name, libc::SO_RCVBUF | libc::SO_SNDBUF);
+                let got = if doubled { got / 2 } else { got };
+                Ok(differs(got == *wanted, &unit.show(got)))
+            }
+            Self::Text { name, wanted } => {
+                let got: [u8; 16] = get(socket, libc::IPPROTO_TCP, *name)?;
+                let got = String::from_utf8_lossy(&got);
+                let got = got.trim_end_matches('\0');
+                Ok(differs(got == wanted, &got))
+            }
+            Self::Wide { level, name, wanted } => {
+                let got: u64 = get(socket, *level, *name)?;
+                Ok(differs(got == *wanted, &format!("{got}B/s")))
+            }
+        }
+    }
+}
+
+fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Result<Request> {
+    const TCP: c_int = libc::IPPROTO_TCP;
+    const SOCKET: c_int = libc::SOL_SOCKET;
+    let tcp = |name, wanted, unit| integer(socket, TCP, name, wanted, unit);
+    match setting {
+        Setting::Mptcp(wanted) => mptcp(socket, *wanted),
+        Setting::Bind(address) => bind(socket, *address, role),
+        Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
+        Setting::Dscp(dscp) => self::dscp(socket, *dscp),
+        Setting::Congestion(algorithm) => congestion(socket, &algorithm.0),
+        Setting::Rcvbuf(size) => buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, *size),
+        Setting::Sndbuf(size) => buffer(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, *size),
+        Setting::WindowClamp(size) => tcp(libc::TCP_WINDOW_CLAMP, saturating(size.0), Unit::Bytes),
+        Setting::NotsentLowat(size) => tcp(libc::TCP_NOTSENT_LOWAT, saturating(size.0), Unit::Bytes),
+        Setting::Mss(mss) => tcp(libc::TCP_MAXSEG, c_int::from(*mss), Unit::Plain),
+        Setting::Nodelay(on) => tcp(libc::TCP_NODELAY, c_int::from(*on), Unit::Plain),
+        Setting::Quickack(on) => tcp(libc::TCP_QUICKACK, c_int::from(*on), Unit::Plain),
+        Setting::FastOpen(on) => match role {
+            Role::Listens => tcp(libc::TCP_FASTOPEN, if *on { FAST_OPEN_QUEUE } else { 0 }, Unit::Plain),
+            Role::Dials => tcp(libc::TCP_FASTOPEN_CONNECT, c_int::from(*on), Unit::Plain),
+        },
+        Setting::Keepalive(idle) => keepalive(socket, *idle),
+        Setting::KeepaliveInterval(span) => tcp(libc::TCP_KEEPINTVL, seconds(*span), Unit::Seconds),
+        Setting::KeepaliveCount(count) => tcp(libc::TCP_KEEPCNT, c_int::from(*count), Unit::Plain),
+        Setting::UserTimeout(span) => tcp(libc::TCP_USER_TIMEOUT, millis(*span), Unit::Millis),
+        // Outside these ranges the kernel says EINVAL (seen on Linux 6.18; 8 ms are two jiffies at 250 Hz).
+        Setting::RtoMin(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_RTO_MIN_US, v, Unit::Micros)),
+        Setting::RtoMax(span) => within(millis(*span), 1_000..=120_000, |v| tcp(TCP_RTO_MAX_MS, v, Unit::Millis)),
+        Setting::DelackMax(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_DELACK_MAX_US, v, Unit::Micros)),
+        Setting::ThinLinearTimeouts(on) => tcp(libc::TCP_THIN_LINEAR_TIMEOUTS, c_int::from(*on), Unit::Plain),
+        Setting::PacingRate(rate) => pacing(socket, *rate),
+        Setting::TxDelay(span) => tcp(TCP_TX_DELAY, micros(*span), Unit::Micros),
+    }
+}
+
+fn integer(socket: BorrowedFd<'_>, level: c_int, name: c_int, wanted: c_int, unit: Unit) -> io::Result<Request> {
+    set(socket, level, name, &wanted)?;
+    Ok(Request::Integer { level, name, wanted, unit })
+}
+
+/// Asks for `wanted`; where the kernel says EINVAL, asks for the nearest value in `range` and lets the read-back, which
+/// still compares with `wanted`, report it as clamped.
+fn within(
+    wanted: c_int,
+    range: std::ops::RangeInclusive<c_int>,
+    ask: impl Fn(c_int) -> io::Result<Request>,
+) -> io::Result<Request> {
+    let nearest = wanted.clamp(*range.start(), *range.end());
+    let request = match ask(wanted) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && nearest != wanted => ask(nearest)?,
+        other => other?,
+    };
+    Ok(match request {
+        Request::Integer { level, name, unit, .. } => Request::Integer { level, name, wanted, unit },
+        other => other,
+    })
+}
+
+fn mptcp(socket: BorrowedFd<'_>, wanted: bool) -> io::Result<Request> {
+    let protocol: c_int = get(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL)?;
+    if wanted && protocol != libc::IPPROTO_MPTCP {
+        return Err(io::Error::from_raw_os_error(libc::ENOPROTOOPT));
+    }
+    Ok(Request::Done)
+}
+
+fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: Role) -> io::Result<Request> {
+    if role == Role::Listens {
+        return Err(io::Error::other("a listener has its own address"));
+    }
+    // The port is chosen at connect(2), per target, so that many targets share the same ports (ip(7)).
+    set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1_i32)?;
+    SockRef::from(&socket).bind(&SockAddr::from(std::net::SocketAddr::new(address, 0)))?;
+    Ok(Request::Done)
+}
+
+fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
+    let class = c_int::from(dscp & 0x3f) << 2;
+    let v6 = SockRef::from(&socket).domain()? == socket2::Domain::IPV6;
+    if v6 {
+        // An IPv6 socket may carry IPv4, which has its own field.
+        let _ = set(socket, libc::IPPROTO_IP, libc::IP_TOS, &class);
+        return integer(socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class, Unit::Plain);
+    }
+    integer(socket, libc::IPPROTO_IP, libc::IP_TOS, class, Unit::Plain)
+}
+
+fn congestion(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<Request> {
+    set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, algorithm.as_bytes())?;
+    Ok(Request::Text { name: libc::TCP_CONGESTION, wanted: algorithm.to_owned() })
+}
+
+fn buffer(socket: BorrowedFd<'_>, force: c_int, plain: c_int, size: Bytes) -> io::Result<Request> {
+    let wanted = saturating(size.0);
+    // The forced form passes the ceiling net.core.[rw]mem_max but needs CAP_NET_ADMIN.
+    if set(socket, libc::SOL_SOCKET, force, &wanted).is_err() {
+        set(socket, libc::SOL_SOCKET, plain, &wanted)?;
+    }
+    Ok(Request::Integer { level: libc::SOL_SOCKET, name: plain, wanted, unit: Unit::Bytes })
+}
+
+fn keepalive(socket: BorrowedFd<'_>, idle: Span) -> io::Result<Request> {
+    let on = c_int::from(!idle.0.is_zero());
+    let request = integer(socket, libc::SOL_SOCKET, libc::SO_KEEPALIVE, on, Unit::Plain)?;
+    if on == 0 {
+        return Ok(request);
+    }
+    integer(socket, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds(idle), Unit::Seconds)
+}
+
+fn pacing(socket: BorrowedFd<'_>, rate: Rate) -> io::Result<Request> {
+    let wanted = rate.bytes_per_second();
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &wanted)?;
+    Ok(Request::Wide { level: libc::SOL_SOCKET, name: libc::SO_MAX_PACING_RATE, wanted })
+}
+
+fn saturating(value: u64) -> c_int {
+    c_int::try_from(value).unwrap_or(c_int::MAX)
+}
+
+fn seconds(span: Span) -> c_int {
+    saturating(span.0.as_secs().max(1))
+}
+
+fn millis(span: Span) -> c_int {
+    c_int::try_from(span.0.as_millis()).unwrap_or(c_int::MAX)
+}
+
+fn micros(span: Span) -> c_int {
+    c_int::try_from(span.0.as_micros()).unwrap_or(c_int::MAX)
+}
+
+/// Types that getsockopt(2) and setsockopt(2) may read and write: plain numbers and arrays of them.
+trait Plain: Default {}
+impl Plain for c_int {}
+impl Plain for u64 {}
+impl Plain for [u8; 16] {}
+
+fn set<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    // SAFETY: a `Plain` value is `size_of::<T>()` initialised bytes without padding.
+    let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) };
+    set_bytes(socket, level, name, bytes)
+}
+
+fn set_bytes(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) -> io::Result<()> {
+    let length = value.len() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes from `value`, which has as many.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.as_ptr().cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn get<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `value`, and any bytes make a valid `Plain`.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length) };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! Beliefs about the kernel, one test each: they record what was seen and fail where a kernel differs.
+
+use super::*;
+use socket2::{Domain, Socket, Type};
+use std::os::fd::AsFd;
+
+fn socket() -> Socket {
+    Socket::new(Domain::IPV4, Type::STREAM, None).unwrap()
+}
+
+fn outcome(key: &str, value: &str) -> String {
+    let mut profile = Profile::named("test");
+    profile.set(Setting::read(key, value).unwrap());
+    let report = apply_and_report(socket().as_fd(), &profile, Role::Dials);
+    report[0].outcome.to_string()
+}
+
+#[test]
+fn settings_within_the_kernels_range_are_applied() {
+    for (key, value) in [
+        ("congestion", "reno"),
+        ("rcvbuf", "128KiB"),
+        ("sndbuf", "128KiB"),
+        ("window_clamp", "64KiB"),
+        ("notsent_lowat", "256KiB"),
+        ("mss", "1200"),
+        ("nodelay", "true"),
+        ("keepalive", "30s"),
+        ("keepalive", "0s"),
+        ("keepalive_interval", "5s"),
+        ("keepalive_count", "4"),
+        ("user_timeout", "90s"),
+        ("thin_linear_timeouts", "true"),
+        ("pacing_rate", "200Mbit/s"),
+        ("dscp", "46"),
+        ("bind", "127.0.0.1"),
+    ] {
+        assert_eq!(outcome(key, value), "applied", "{key} = {value}");
+    }
+}
+
+#[test]
+fn values_out_of_range_are_clamped_and_reported() {
+    // Linux 6.15 and later; older kernels do not have the option, and say so.
+    for (key, value, clamped) in [
+        ("rto_max", "500ms", "clamped(1s)"),
+        ("rto_min", "1s", "clamped(200ms)"),
+        ("delack_max", "1s", "clamped(200ms)"),
+    ] {
+        let got = outcome(key, value);
+        assert!(got == clamped || got == "unsupported(this kernel does not have it)", "{key} = {value}: {got}");
+    }
+}
+
+#[test]
+fn what_the_kernel_lacks_is_unsupported() {
+    assert_eq!(outcome("congestion", "no-such-cc"), "unsupported(this kernel does not have it loaded)");
+    assert_eq!(outcome("bind", "192.0.2.1"), "unsupported(not an address of this host)");
+    assert_eq!(outcome("mptcp", "true"), "unsupported(this kernel does not have it)");
+}
+
+/// The relay sets nothing on accepted sockets because of this.
+#[test]
+fn accepted_sockets_inherit_from_their_listener() {
+    let mut profile = Profile::named("test");
+    let settings = [
+        ("congestion", "reno"),
+        ("notsent_lowat", "256KiB"),
+        ("nodelay", "true"),
+        ("keepalive", "30s"),
+        ("keepalive_count", "4"),
+        ("user_timeout", "90s"),
+        ("thin_linear_timeouts", "true"),
+        ("pacing_rate", "200Mbit/s"),
+        ("dscp", "46"),
+        ("window_clamp", "64KiB"),
+    ];
+    for (key, value) in settings {
+        profile.set(Setting::read(key, value).unwrap());
+    }
+    let listener = socket();
+    listener.bind(&SockAddr::from("127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap())).unwrap();
+    apply(listener.as_fd(), &profile, Role::Listens);
+    listener.listen(1).unwrap();
+    let client = socket();
+    client.connect(&listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let fd = accepted.as_fd();
+    let int = |level, name| get::<c_int>(fd, level, name).unwrap();
+    assert_eq!(&get::<[u8; 16]>(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION).unwrap()[..5], b"reno\0");
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), 256 << 10);
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_NODELAY), 1);
+    assert_eq!(int(libc::SOL_SOCKET, libc::SO_KEEPALIVE), 1);
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_KEEPIDLE), 30);
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_KEEPCNT), 4);
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT), 90_000);
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_THIN_LINEAR_TIMEOUTS), 1);
+    assert_eq!(int(libc::IPPROTO_IP, libc::IP_TOS), 46 << 2);
+    assert_eq!(int(libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP), 64 << 10);
+    assert_eq!(get::<u64>(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE).unwrap(), 25_000_000);
+}
