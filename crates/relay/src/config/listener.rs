@@ -1,0 +1,210 @@
+//! `[[listener]]` and `-L`: the ways in, and the rules that keep one from being open by accident.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ekiden_proto::addr::{Host, Target};
+
+use super::access::Denied;
+use super::mistake::Found;
+use super::place::Place;
+use super::profiles::Profiles;
+use super::reader::Reader;
+use super::url::{Url, table};
+use super::value::{Bind, Name};
+use super::{Access, Kind, Listener};
+use crate::users::Users;
+
+/// What a mistake in a `-L` says is expected.
+const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR or tcp://ADDR/HOST:PORT, \
+    with the keys of [[listener]] as ?key=value&key=value";
+
+/// What listeners share.
+pub(super) struct Shared {
+    /// All profiles.
+    pub profiles: Profiles,
+    /// Each file of users once, so that listeners also share what was verified; `None` for a file with mistakes.
+    users: RefCell<BTreeMap<PathBuf, Option<Arc<Users>>>>,
+}
+
+impl Shared {
+    /// Nothing but profiles so far.
+    pub fn new(profiles: Profiles) -> Self {
+        Self { profiles, users: RefCell::default() }
+    }
+
+    fn users(&self, reader: &Reader<'_>, path: PathBuf) -> Option<Arc<Users>> {
+        let load = |path: &PathBuf| match Users::load(path) {
+            Ok(users) => Some(Arc::new(users)),
+            Err(mistakes) => {
+                for (line, expected) in mistakes {
+                    match line {
+                        0 => reader.mistake("users", expected),
+                        _ => reader.note_in(path, line, expected),
+                    }
+                }
+                None
+            }
+        };
+        self.users.borrow_mut().entry(path).or_insert_with_key(load).clone()
+    }
+}
+
+/// The listeners of one source.
+#[derive(Default)]
+pub(super) struct Listeners {
+    /// The good ones.
+    pub good: Vec<Arc<Listener>>,
+    /// The addresses of all, also of those with other mistakes.
+    pub binds: Vec<SocketAddr>,
+}
+
+impl Listeners {
+    /// Reads all listeners of one source.
+    pub fn read(readers: Vec<Reader<'_>>, shared: &Shared) -> Self {
+        let mut listeners = Self::default();
+        let mut names: Vec<String> = Vec::new();
+        let mut given: Vec<Option<String>> = Vec::new();
+        for reader in &readers {
+            let name = reader.optional("name").map(|Name(name)| name);
+            if name.as_ref().is_some_and(|name| names.contains(name)) {
+                reader.mistake("name", "a name that no other listener has");
+            }
+            names.extend(name.clone());
+            given.push(name);
+        }
+        for (reader, given) in readers.into_iter().zip(given) {
+            let bind = listeners.bind(&reader);
+            let listener = listener(&reader, bind, shared);
+            reader.finish();
+            let Some(mut listener) = listener else { continue };
+            listener.name = given.unwrap_or_else(|| free_name(&listener, &mut names));
+            listeners.good.push(Arc::new(listener));
+        }
+        listeners
+    }
+
+    /// Reads the address. The kernel would let several of our sockets share it (`SO_REUSEPORT`), and clients would
+    /// meet either listener by chance.
+    fn bind(&mut self, reader: &Reader<'_>) -> Option<SocketAddr> {
+        let Bind(bind) = reader.required("bind")?;
+        if bind.port() != 0 && self.binds.contains(&bind) {
+            reader.mistake("bind", "an address that no other listener has");
+        }
+        self.binds.push(bind);
+        Some(bind)
+    }
+}
+
+/// `auto-1080`, or `auto-1080-2` where that is taken.
+fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
+    let base = format!("{}-{}", listener.kind.word(), listener.bind.port());
+    let numbered = (2..).map(|n| format!("{base}-{n}"));
+    let name = std::iter::once(base.clone()).chain(numbered).find(|name| !names.contains(name));
+    let name = name.expect("invariant: numbers do not run out");
+    names.push(name.clone());
+    name
+}
+
+/// Reads one listener, all but its name; `None` when there is a mistake in what it cannot do without.
+fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> Option<Listener> {
+    let kind = if reader.has("kind") { reader.optional("kind") } else { Some(Kind::Auto) };
+    let target = target(reader, kind, bind);
+    let users = reader.optional::<PathBuf>("users").and_then(|path| shared.users(reader, path));
+    if kind == Some(Kind::Tcp) && reader.has("users") {
+        reader.mistake("users", "no users: a tcp listener has no way to ask who somebody is");
+    }
+    let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
+    // A value that is wrong is one mistake already.
+    let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
+    if bind.is_some() && !local && !allow_open && !reader.has("users") {
+        reader.mistake("bind", closed(kind));
+    }
+    let access = Access {
+        deny: reader.list("deny"),
+        allow: reader.list("allow"),
+        allow_private: reader.or("allow_private", local),
+    };
+    let profile = shared.profiles.choose(reader, "profile");
+    if let (Some(target), Some(_)) = (&target, bind) {
+        check_target(reader, target, &access);
+    }
+    Some(Listener { name: String::new(), bind: bind?, kind: kind?, target, users, access, profile })
+}
+
+/// The ways to make a listener safe that is open to others.
+fn closed(kind: Option<Kind>) -> &'static str {
+    match kind {
+        Some(Kind::Tcp) => {
+            "a loopback address, because everybody could use this one: bind to 127.0.0.1, or set allow_open = true"
+        }
+        _ => {
+            "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \
+             or allow_open = true"
+        }
+    }
+}
+
+fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<SocketAddr>) -> Option<Target> {
+    match kind? {
+        Kind::Tcp => {
+            let target = reader.required("target")?;
+            if bind.is_some_and(|bind| leads_to(&target, bind)) {
+                reader.mistake("target", "another address than the listener's own: this is a loop");
+            }
+            Some(target)
+        }
+        Kind::Auto | Kind::Socks | Kind::Http => {
+            if reader.has("target") {
+                reader.mistake("target", "no target: only kind = \"tcp\" has one, here the client says it");
+            }
+            None
+        }
+    }
+}
+
+/// A fixed target that the listener itself forbids could only ever fail. A name is judged when it is resolved.
+fn check_target(reader: &Reader<'_>, target: &Target, access: &Access) {
+    if matches!(target.host, Host::Name(_)) {
+        return;
+    }
+    let expected = match access.judge(&target.host, None, target.port) {
+        Ok(()) => return,
+        Err(Denied::Private) => "a public address, or allow_private = true beside it",
+        Err(Denied::Listed) => "a target that deny does not forbid",
+        Err(Denied::Unlisted) => "a target that allow permits",
+    };
+    reader.mistake("target", expected);
+}
+
+/// Whether dialling `target` would come back to our own listener at `bind`.
+pub(super) fn leads_to(target: &Target, bind: SocketAddr) -> bool {
+    let own = bind.ip().to_canonical();
+    let local = own.is_loopback() || own.is_unspecified();
+    let same_host = match &target.host {
+        Host::Name(name) => local && (name == "localhost" || name.ends_with(".localhost")),
+        // Linux connects 0.0.0.0 and :: to the host itself.
+        Host::Ip(ip) if ip.is_unspecified() => local,
+        Host::Ip(ip) => *ip == own || own.is_unspecified() && ip.is_loopback(),
+    };
+    same_host && target.port == bind.port()
+}
+
+/// Turns the URL of a `-L` into the table that `[[listener]]` would be; `None` after noting why not.
+pub(super) fn from_url(place: &Place<'_>, text: &str) -> Option<toml::de::DeTable<'static>> {
+    // Whatever is written around an `@` here may be a password.
+    if text.contains('@') {
+        place.note(Found::Hidden, format!("no user and password here, but ?users=FILE: {EXPECTED_URL}"));
+        return None;
+    }
+    let Some(url) = Url::parse(text) else {
+        place.note(Found::Value(format!("{text:?}")), EXPECTED_URL);
+        return None;
+    };
+    let target = Some(("target".to_owned(), url.path)).filter(|(_, path)| !path.is_empty());
+    let fixed = [("kind".to_owned(), url.scheme.to_owned()), ("bind".to_owned(), url.address.to_owned())];
+    Some(table(fixed.into_iter().chain(target).chain(url.query)))
+}

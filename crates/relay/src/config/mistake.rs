@@ -1,0 +1,164 @@
+//! What is wrong with a configuration: every mistake with its place, its key, what was written, and what was expected.
+//!
+//! A mistake is a value, so that `ekiden check` can show all of them at once. What was written is shown unless it may
+//! hold a secret; then it is [`Found::Hidden`], and no text of the value is kept at all.
+
+use std::cell::RefCell;
+use std::fmt;
+
+/// Every mistake of a configuration, in the order of its lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistakes(pub Vec<Mistake>);
+
+/// One mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file, or `command line`.
+    pub place: String,
+    /// The line of the file, from 1, where there is one.
+    pub line: Option<usize>,
+    /// The path of the key, like `listener[1].bind` (the first listener is number 1); empty for a whole line.
+    pub key: String,
+    /// What stands there.
+    pub found: Found,
+    /// What should stand there.
+    pub expected: String,
+}
+
+/// What stands where something else was expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A value, as TOML writes it.
+    Value(String),
+    /// A value that may hold a secret.
+    Hidden,
+    /// Nothing: the key is required.
+    Missing,
+    /// A key that does not exist.
+    Unknown,
+    /// Something that is not TOML.
+    Syntax,
+    /// Something without a key: a whole line, or a whole file.
+    Whole,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, line, key, found, expected } = self;
+        write!(f, "{place}:")?;
+        if let Some(line) = line {
+            write!(f, "{line}:")?;
+        }
+        match found {
+            Found::Value(value) => write!(f, " {key} = {value}: expected {expected}"),
+            Found::Hidden => write!(f, " {key} (value not shown): expected {expected}"),
+            Found::Missing => write!(f, " {key} is missing: expected {expected}"),
+            Found::Unknown => write!(f, " {key} is not a key: expected {expected}"),
+            Found::Syntax => write!(f, " not TOML: {expected}"),
+            Found::Whole => write!(f, " expected {expected}"),
+        }
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, mistake) in self.0.iter().enumerate() {
+            if at > 0 {
+                f.write_str("\n")?;
+            }
+            mistake.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+/// Where mistakes are collected while the rest is still being read.
+#[derive(Debug, Default)]
+pub(super) struct Notes(RefCell<Vec<Mistake>>);
+
+impl Notes {
+    /// Adds one.
+    pub fn add(&self, mistake: Mistake) {
+        self.0.borrow_mut().push(mistake);
+    }
+
+    /// All of them, in the order of places and lines; `Err` when there are any.
+    ///
+    /// A line that is no TOML has a follow-up: its key is missing. Such echoes are left out.
+    pub fn verdict(self) -> Result<(), Mistakes> {
+        let mut mistakes = self.0.into_inner();
+        let broken: Vec<_> = mistakes.iter().filter(|m| m.found == Found::Syntax).map(|m| m.line).collect();
+        if !broken.is_empty() {
+            let echo = |m: &Mistake| m.found == Found::Missing || broken.contains(&m.line);
+            mistakes.retain(|m| m.found == Found::Syntax || !echo(m));
+        }
+        // A stable sort: what has no line keeps its order, the command line comes as it was read.
+        let places: Vec<String> = mistakes.iter().map(|m| m.place.clone()).collect();
+        mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.place), m.line));
+        if mistakes.is_empty() { Ok(()) } else { Err(Mistakes(mistakes)) }
+    }
+}
+
+/// The candidate that `word` was probably meant to be.
+pub(super) fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
+    // A third of its letters: a word of one letter is like any other.
+    let near = (word.chars().count() + 1) / 3;
+    candidates.into_iter().map(|c| (distance(word, c), c)).filter(|(d, _)| *d <= near).min().map(|(_, c)| c)
+}
+
+/// How many letters must be added, dropped or changed to turn one word into the other (Levenshtein, row by row).
+fn distance(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, letter) in from.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, other) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(letter != *other);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_recognised_though_misspelt() {
+        let keys = ["bind", "kind", "allow", "allow_open", "profile"];
+        for (word, meant) in [
+            ("bnd", Some("bind")),
+            ("profil", Some("profile")),
+            ("alow_open", Some("allow_open")),
+            ("bind", Some("bind")),
+            ("xyzzy", None),
+        ] {
+            assert_eq!(closest(word, keys), meant, "{word}");
+        }
+        assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
+    }
+
+    #[test]
+    fn a_mistake_says_where_what_and_what_instead() {
+        let mistake = |found| Mistake {
+            place: "a.toml".into(),
+            line: Some(3),
+            key: "listener[1].bind".into(),
+            found,
+            expected: "an address".into(),
+        };
+        for (found, shown) in [
+            (Found::Value("\"x\"".into()), "a.toml:3: listener[1].bind = \"x\": expected an address"),
+            (Found::Hidden, "a.toml:3: listener[1].bind (value not shown): expected an address"),
+            (Found::Missing, "a.toml:3: listener[1].bind is missing: expected an address"),
+            (Found::Unknown, "a.toml:3: listener[1].bind is not a key: expected an address"),
+        ] {
+            assert_eq!(mistake(found).to_string(), shown);
+        }
+    }
+}

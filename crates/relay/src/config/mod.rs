@@ -1,0 +1,235 @@
+//! What is meant: the configuration after reading, checking and filling in defaults. Nothing in here can be wrong any
+//! more; what was written, and every mistake in it, is the business of [`read`].
+
+pub mod access;
+mod hop;
+mod listener;
+mod mistake;
+mod place;
+mod profiles;
+pub mod read;
+mod reader;
+mod url;
+mod value;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::{Network, Target};
+use ekiden_proto::profile::Profile;
+
+use crate::users::Users;
+
+/// One configuration, shared by all sessions that began under it.
+#[derive(Debug)]
+pub struct Config {
+    /// Where clients come in; at least one.
+    pub listeners: Vec<Arc<Listener>>,
+    /// The hops between this relay and every target, in order; empty for `direct`.
+    pub forward: Vec<Arc<Hop>>,
+    /// TCP settings of sections dialled to targets.
+    pub target_profile: Arc<Profile>,
+    /// How many sessions, and how many of one client.
+    pub limits: Limits,
+    /// Every wait has a deadline.
+    pub timeouts: Timeouts,
+    /// Name servers; empty for the system's.
+    pub dns_servers: Vec<SocketAddr>,
+    /// Where `ekiden status` and Prometheus ask.
+    pub admin: Admin,
+    /// How log lines look.
+    pub log: LogFormat,
+    /// Worker threads.
+    pub threads: usize,
+}
+
+/// How clients reach a relay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// SOCKS4, 4a, 5 and HTTP told apart by the first bytes.
+    Auto,
+    /// SOCKS4, 4a and 5.
+    Socks,
+    /// HTTP forward proxy.
+    Http,
+    /// Everything to one fixed target.
+    Tcp,
+}
+
+/// One way in.
+#[derive(Debug)]
+pub struct Listener {
+    /// Its name in logs and metrics.
+    pub name: String,
+    /// The address to listen on.
+    pub bind: SocketAddr,
+    /// The protocol spoken there.
+    pub kind: Kind,
+    /// The fixed target; with [`Kind::Tcp`] only.
+    pub target: Option<Target>,
+    /// Who may use it; `None` for everyone.
+    pub users: Option<Arc<Users>>,
+    /// Which targets it forwards to.
+    pub access: Access,
+    /// TCP settings of the sections it accepts.
+    pub profile: Arc<Profile>,
+}
+
+/// Which targets may be reached; deny beats allow, allow beats the private default.
+#[derive(Debug, Default)]
+pub struct Access {
+    /// Never these.
+    pub deny: Vec<Pattern>,
+    /// Always these; and when there are any, nothing else.
+    pub allow: Vec<Pattern>,
+    /// Whether private addresses may be targets without being listed in `allow`.
+    pub allow_private: bool,
+}
+
+/// A set of targets: by name, by network, by port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pattern {
+    /// Which hosts.
+    pub hosts: Hosts,
+    /// Which port; `None` for all.
+    pub port: Option<u16>,
+}
+
+/// The hosts of a [`Pattern`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hosts {
+    /// All.
+    Any,
+    /// One name.
+    Name(String),
+    /// A domain's subdomains, written `*.example.com`; the text begins with the dot.
+    Under(String),
+    /// Addresses.
+    In(Network),
+}
+
+/// Somebody else's proxy on the way.
+#[derive(Debug)]
+pub struct Hop {
+    /// The protocol it speaks.
+    pub kind: HopKind,
+    /// Where it listens.
+    pub address: Target,
+    /// What it wants from us.
+    pub credentials: Option<Credentials>,
+    /// TCP settings of the section to it.
+    pub profile: Arc<Profile>,
+}
+
+/// The protocol of a [`Hop`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HopKind {
+    /// SOCKS5.
+    Socks5,
+    /// HTTP proxy with CONNECT.
+    Http,
+}
+
+/// User name and password for a hop. Never printed: there is no `Display`, and `Debug` hides the password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// User name.
+    pub user: String,
+    /// Password.
+    pub password: String,
+}
+
+/// Bounds on what clients can take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Sessions at once; `None` for what the open-file limit allows.
+    pub sessions: Option<usize>,
+    /// Sessions at once from one client address; `None` for no bound of its own.
+    pub sessions_per_client: Option<usize>,
+    /// Longest HTTP head and SOCKS handshake, in bytes.
+    pub head: usize,
+    /// Idle connections to servers and `http` hops kept for later requests, per thread.
+    pub kept_connections: usize,
+}
+
+/// Deadlines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeouts {
+    /// From accept to the end of the client's handshake, all reads together.
+    pub handshake: Duration,
+    /// From the client's request until the whole path stands.
+    pub connect: Duration,
+    /// Without a byte in either direction.
+    pub idle: Duration,
+    /// Without a byte after one side has closed its direction.
+    pub half_close_idle: Duration,
+    /// How long an HTTP client may wait with its next request.
+    pub keep_alive: Duration,
+    /// How long an idle connection to a server is kept for later requests.
+    pub kept_idle: Duration,
+    /// How long sessions may go on after SIGTERM.
+    pub drain: Duration,
+}
+
+/// Where the relay answers about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admin {
+    /// Nowhere.
+    Off,
+    /// A loopback address.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// `key=value`, for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Kind {
+    /// All kinds, in the order in which they are documented.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Socks, Self::Http, Self::Tcp];
+
+    /// Its word in the configuration, in logs and in metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl HopKind {
+    /// Its word in the configuration, in logs and in metrics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Socks5 => "socks5",
+            Self::Http => "http",
+        }
+    }
+}
+
+/// Its URL without the credentials, for logs and metrics.
+impl fmt::Display for Hop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", self.kind.word(), self.address)
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+    }
+}

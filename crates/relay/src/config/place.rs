@@ -1,0 +1,115 @@
+//! Where a value stands: which text, which line, which key. What is wrong with it is noted from here.
+
+use std::ops::Range;
+
+use toml::de::{DeInteger, DeValue};
+
+use super::mistake::{Found, Mistake, Notes};
+use super::value::{Shape, Value};
+
+/// A text that is being read: a file, or the command line.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    /// Its name in mistakes.
+    pub name: &'a str,
+    /// The text, to count lines in; `None` for the command line, where moreover every value is a string.
+    pub text: Option<&'a str>,
+    /// Where mistakes go.
+    pub notes: &'a Notes,
+}
+
+impl Source<'_> {
+    fn line(&self, span: &Range<usize>) -> Option<usize> {
+        let before = self.text?.as_bytes().get(..span.start)?;
+        Some(1 + before.iter().filter(|b| **b == b'\n').count())
+    }
+}
+
+/// Where a value stands.
+#[derive(Clone)]
+pub(super) struct Place<'a> {
+    /// The text it stands in.
+    pub source: Source<'a>,
+    /// The path of its key; empty for the whole text.
+    pub key: String,
+    /// Its line.
+    pub line: Option<usize>,
+}
+
+impl<'a> Place<'a> {
+    /// A whole text.
+    pub fn whole(source: Source<'a>) -> Self {
+        Self { source, key: String::new(), line: None }
+    }
+
+    /// Notes a mistake here.
+    pub fn note(&self, found: Found, expected: impl Into<String>) {
+        let (place, key) = (self.source.name.to_owned(), self.key.clone());
+        self.source.notes.add(Mistake { place, line: self.line, key, found, expected: expected.into() });
+    }
+
+    /// The place of `key` in the table that stands here.
+    pub fn below(&self, key: &str, span: Option<&Range<usize>>) -> Self {
+        let key = if self.key.is_empty() { key.to_owned() } else { format!("{}.{key}", self.key) };
+        Self { key, ..self.at(span) }
+    }
+
+    /// The place of the item `index` (from 0) in the list that stands here.
+    pub fn item(&self, index: usize, span: Option<&Range<usize>>) -> Self {
+        Self { key: format!("{}[{}]", self.key, index + 1), ..self.at(span) }
+    }
+
+    /// The same place, at the line of `span`.
+    pub fn at(&self, span: Option<&Range<usize>>) -> Self {
+        Self { line: span.and_then(|span| self.source.line(span)).or(self.line), ..self.clone() }
+    }
+
+    /// Reads the text that stands here, or notes why not.
+    pub fn read_text<T: Value>(&self, text: &str) -> Option<T> {
+        self.read(&DeValue::String(text.into()))
+    }
+
+    /// Reads the value that stands here, or notes why not.
+    pub fn read<T: Value>(&self, value: &DeValue<'_>) -> Option<T> {
+        let all_text = self.source.text.is_none();
+        let fits = match value {
+            DeValue::String(_) => all_text || T::SHAPE == Shape::Text,
+            DeValue::Integer(_) => T::SHAPE == Shape::Number,
+            DeValue::Boolean(_) => T::SHAPE == Shape::Flag,
+            _ => false,
+        };
+        let read = scalar(value).filter(|_| fits || T::SHAPE == Shape::Any).map_or(Err(T::EXPECTED), |t| T::read(&t));
+        read.map_err(|expected| self.note(Found::Value(shown(value)), expected)).ok()
+    }
+}
+
+/// The text of a scalar, without the quotes.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => integer(number).map(|n| n.to_string()),
+        DeValue::Boolean(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+fn integer(number: &DeInteger<'_>) -> Option<i64> {
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+/// A value as a mistake shows it: one short line.
+pub(super) fn shown(value: &DeValue<'_>) -> String {
+    const LONGEST: usize = 80;
+    match value {
+        DeValue::String(text) if text.chars().count() > LONGEST => {
+            format!("{:?}...", text.chars().take(LONGEST).collect::<String>())
+        }
+        DeValue::String(text) => format!("{text:?}"),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        DeValue::Boolean(flag) => flag.to_string(),
+        DeValue::Datetime(time) => time.to_string(),
+        DeValue::Array(_) => "[...]".to_owned(),
+        DeValue::Table(_) => "{...}".to_owned(),
+    }
+}

@@ -1,0 +1,105 @@
+//! `[profile.NAME]`: TCP settings under a name, built on another profile or on the kernel's defaults.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ekiden_proto::profile::{BUILT_IN, Profile, Setting};
+
+use super::mistake::closest;
+use super::reader::Reader;
+use super::value::Scalar;
+
+/// All profiles: the built-in ones and those of the file.
+pub(super) struct Profiles(BTreeMap<String, Arc<Profile>>);
+
+/// A profile as it is written.
+struct Draft<'a> {
+    name: &'a str,
+    base: Option<String>,
+    settings: Vec<Setting>,
+}
+
+impl Profiles {
+    /// Reads the tables `[profile.NAME]`, given with their names.
+    pub fn read(tables: Vec<(&str, Reader<'_>)>) -> Self {
+        let built_in = BUILT_IN.iter().filter_map(|name| Profile::built_in(name));
+        let mut profiles: BTreeMap<_, _> = built_in.map(|p| (p.name.clone(), Arc::new(p))).collect();
+        let drafts: Vec<Draft<'_>> = tables.iter().map(|(name, reader)| Draft::read(name, reader)).collect();
+        for (draft, (_, reader)) in drafts.iter().zip(tables) {
+            if BUILT_IN.contains(&draft.name) {
+                reader.note("another name: this one is a built-in profile, to build on with base");
+            } else {
+                let profile = draft.resolve(&drafts, &reader);
+                profiles.insert(profile.name.clone(), Arc::new(profile));
+            }
+            reader.finish();
+        }
+        Self(profiles)
+    }
+
+    /// Reads an option that names a profile; `lan` when left out.
+    pub fn choose(&self, reader: &Reader<'_>, key: &'static str) -> Arc<Profile> {
+        let name = reader.or(key, "lan".to_owned());
+        if let Some(profile) = self.0.get(&name) {
+            return Arc::clone(profile);
+        }
+        reader.mistake(key, expected(&name, self.0.keys().map(String::as_str)));
+        Arc::default()
+    }
+}
+
+impl<'a> Draft<'a> {
+    fn read(name: &'a str, reader: &Reader<'_>) -> Self {
+        let base = reader.optional("base");
+        let mut settings = Vec::new();
+        for key in Setting::KEYS {
+            let Some(Scalar(text)) = reader.optional(key) else { continue };
+            match Setting::read(key, &text) {
+                Ok(setting) => settings.push(setting),
+                Err(expected) => reader.mistake(key, expected.unwrap_or("a setting")),
+            }
+        }
+        Self { name, base, settings }
+    }
+
+    /// The profile with everything it is built on. A base that leads nowhere, or back, is a mistake of this draft only
+    /// if it is this draft that names it, so each mistake is told once.
+    fn resolve(&self, drafts: &[Draft<'_>], reader: &Reader<'_>) -> Profile {
+        let mut chain = vec![self];
+        let mut bottom = None;
+        while let Some(base) = chain.last().and_then(|draft| draft.base.as_deref()) {
+            bottom = Profile::built_in(base);
+            if bottom.is_some() {
+                break;
+            }
+            let Some(next) = drafts.iter().find(|draft| draft.name == base) else {
+                if chain.len() == 1 {
+                    let names = BUILT_IN.iter().copied().chain(drafts.iter().map(|draft| draft.name));
+                    reader.mistake("base", expected(base, names));
+                }
+                break;
+            };
+            if chain.iter().any(|draft| draft.name == next.name) {
+                if next.name == self.name {
+                    reader.mistake("base", "a profile that is not built on this one again");
+                }
+                break;
+            }
+            chain.push(next);
+        }
+        let mut profile = bottom.unwrap_or_default();
+        self.name.clone_into(&mut profile.name);
+        for setting in chain.iter().rev().flat_map(|draft| &draft.settings) {
+            profile.set(setting.clone());
+        }
+        profile
+    }
+}
+
+fn expected<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<_> = names.collect();
+    match closest(name, names.iter().copied()) {
+        Some(meant) => format!("a profile: {meant:?}, perhaps"),
+        None => format!("a profile, one of {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,204 @@
+//! What is written: reading a configuration from its file and from the command line.
+//!
+//! Each option of ekiden is declared once, by the line here (or in `listener`, `hop` and `profiles`) that reads it.
+//! The command line beats the file. Nothing is returned unless everything is right; otherwise every mistake is.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use toml::de::DeTable;
+
+use super::listener::{Listeners, Shared, leads_to};
+use super::mistake::Notes;
+use super::place::{Place, Source};
+use super::profiles::Profiles;
+use super::reader::Reader;
+use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
+use super::{Admin, Config, Hop, Limits, LogFormat, Timeouts, hop, listener};
+
+pub use super::mistake::{Found, Mistake, Mistakes};
+pub use super::value::default_admin;
+
+/// What the command line says about the configuration. Not printable: a hop's URL may hold a password.
+#[derive(Clone, Default)]
+pub struct Flags {
+    /// `-L`: the listeners, instead of the file's.
+    pub listen: Vec<String>,
+    /// `-F`: the hops in order, instead of the file's.
+    pub forward: Vec<String>,
+    /// `--log`: instead of `log.format`.
+    pub log: Option<String>,
+    /// `--admin`: instead of `admin.bind`.
+    pub admin: Option<String>,
+}
+
+const COMMAND_LINE: &str = "command line";
+const SECOND: u64 = 1;
+const MINUTE: u64 = 60 * SECOND;
+const HOUR: u64 = 60 * MINUTE;
+
+/// Reads a configuration from the text of a file alone.
+///
+/// # Errors
+/// Every mistake in it, and in the files it names.
+pub fn from_text(text: &str) -> Result<Config, Mistakes> {
+    assemble("configuration", text, &Flags::default())
+}
+
+/// Reads the configuration of `file`, if there is one, and of the command line, which beats it.
+///
+/// # Errors
+/// Every mistake in both, and in the files they name.
+pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Mistakes> {
+    let Some(path) = file else {
+        return assemble(COMMAND_LINE, "version = 1", flags);
+    };
+    let place = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => assemble(&place, &text, flags),
+        Err(error) => {
+            let expected = format!("a readable file of UTF-8 text ({error})");
+            Err(Mistakes(vec![Mistake { place, line: None, key: String::new(), found: Found::Whole, expected }]))
+        }
+    }
+}
+
+/// Reads where the relay answers about itself, as `admin.bind` and `--admin` write it.
+///
+/// # Errors
+/// What was expected instead.
+pub fn admin_address(text: &str) -> Result<Admin, &'static str> {
+    Admin::read(text)
+}
+
+fn assemble(name: &str, text: &str, flags: &Flags) -> Result<Config, Mistakes> {
+    let notes = Notes::default();
+    let (table, errors) = DeTable::parse_recoverable(text);
+    let file = Source { name, text: Some(text), notes: &notes };
+    for error in errors {
+        // Its `Display` would quote the line, and with it perhaps a password.
+        Place::whole(file).at(error.span().as_ref()).note(Found::Syntax, error.message());
+    }
+    let config = configuration(Reader::new(Place::whole(file), Some(table.get_ref())), flags, &notes);
+    notes.verdict().map(|()| config)
+}
+
+/// Reads everything. The result counts only if no mistake was noted.
+fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
+    let command = Place::whole(Source { name: COMMAND_LINE, text: None, notes });
+    let _: Option<Version> = file.required("version");
+    let shared = Shared::new(Profiles::read(file.named("profile")));
+    let listeners = listeners(&file, &command, flags, &shared);
+    let config = Config {
+        forward: forward(&file, &command, flags, &shared.profiles, &listeners),
+        target_profile: shared.profiles.choose(&file, "target_profile"),
+        limits: limits(file.table("limits")),
+        timeouts: timeouts(file.table("timeouts")),
+        dns_servers: dns_servers(file.table("dns")),
+        admin: admin(file.table("admin"), &command, flags, &listeners),
+        log: log(file.table("log"), &command, flags),
+        threads: file.or("threads", Threads::default()).0,
+        listeners: listeners.good,
+    };
+    file.later(&["relay", "path", "route"]);
+    file.finish();
+    config
+}
+
+fn listeners(file: &Reader<'_>, command: &Place<'_>, flags: &Flags, shared: &Shared) -> Listeners {
+    let written = Listeners::read(file.tables("listener"), shared);
+    if flags.listen.is_empty() {
+        if !file.has("listener") {
+            file.mistake("listener", NO_LISTENER);
+        }
+        return written;
+    }
+    let place = command.below("-L", None);
+    let urls = flags.listen.iter().enumerate().map(|(at, text)| (place.item(at, None), text));
+    let tables: Vec<_> = urls.filter_map(|(here, text)| Some((listener::from_url(&here, text)?, here))).collect();
+    Listeners::read(tables.iter().map(|(table, here)| Reader::new(here.clone(), Some(table))).collect(), shared)
+}
+
+const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0.1:1080\", or -L auto://127.0.0.1:1080";
+
+/// The hops: those of the command line if there are any.
+fn forward(
+    file: &Reader<'_>,
+    command: &Place<'_>,
+    flags: &Flags,
+    profiles: &Profiles,
+    listeners: &Listeners,
+) -> Vec<Arc<Hop>> {
+    let read = |(place, text): (Place<'_>, &str)| {
+        let hop = hop::read(&place, text, profiles)?;
+        if listeners.binds.iter().any(|bind| leads_to(&hop.address, *bind)) {
+            place.note(Found::Hidden, format!("another relay: {} is our own listener, this is a loop", hop.address));
+        }
+        Some(Arc::new(hop))
+    };
+    let written = file.secrets("forward", hop::EXPECTED);
+    if flags.forward.is_empty() {
+        return written.into_iter().filter_map(read).collect();
+    }
+    // Replaced, but still to be right in itself.
+    for (place, text) in written {
+        hop::read(&place, text, profiles);
+    }
+    let place = command.below("-F", None);
+    flags.forward.iter().enumerate().filter_map(|(at, text)| read((place.item(at, None), text))).collect()
+}
+
+fn limits(table: Reader<'_>) -> Limits {
+    let limits = Limits {
+        sessions: table.optional("sessions").map(|Count(n)| n),
+        sessions_per_client: table.optional("sessions_per_client").map(|Count(n)| n),
+        head: table.or("head", HeadSize(64 << 10)).0,
+        kept_connections: table.or("kept_connections", 256),
+    };
+    table.finish();
+    limits
+}
+
+fn timeouts(table: Reader<'_>) -> Timeouts {
+    let read = |key, default| table.or(key, Deadline::seconds(default)).0;
+    let timeouts = Timeouts {
+        handshake: read("handshake", 10 * SECOND),
+        connect: read("connect", 15 * SECOND),
+        idle: read("idle", HOUR),
+        half_close_idle: read("half_close_idle", 5 * MINUTE),
+        keep_alive: read("keep_alive", MINUTE),
+        kept_idle: read("kept_idle", MINUTE),
+        drain: read("drain", 30 * SECOND),
+    };
+    table.finish();
+    timeouts
+}
+
+fn dns_servers(table: Reader<'_>) -> Vec<std::net::SocketAddr> {
+    let servers = table.list("servers").into_iter().map(|NameServer(address)| address).collect();
+    table.finish();
+    servers
+}
+
+fn admin(table: Reader<'_>, command: &Place<'_>, flags: &Flags, listeners: &Listeners) -> Admin {
+    let written = table.optional("bind");
+    if let Some(Admin::Tcp(address)) = written
+        && address.port() != 0
+        && listeners.binds.contains(&address)
+    {
+        table.mistake("bind", "an address that no listener has");
+    }
+    table.finish();
+    let flag = flags.admin.as_deref().and_then(|text| command.below("--admin", None).read_text(text));
+    flag.or(written).unwrap_or_else(default_admin)
+}
+
+fn log(table: Reader<'_>, command: &Place<'_>, flags: &Flags) -> LogFormat {
+    let written = table.or("format", LogFormat::Text);
+    table.finish();
+    flags.log.as_deref().and_then(|text| command.below("--log", None).read_text(text)).unwrap_or(written)
+}
+
+#[cfg(test)]
+mod tests;

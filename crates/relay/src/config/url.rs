@@ -1,0 +1,127 @@
+//! The URLs of `-L` and `-F`: `SCHEME://[USER:PASS@]ADDR[/PATH][?key=value&...]`.
+//!
+//! A URL only splits and decodes. Its query becomes a table that the same [`Reader`](super::reader::Reader) reads as
+//! the tables of the file, so that no option is declared twice. Parts are percent-decoded (RFC 3986, 2.1).
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// A URL in its parts. Not printable: it may hold a password.
+pub(super) struct Url<'u> {
+    /// What stands before `://`.
+    pub scheme: &'u str,
+    /// User name, and password where there is a `:`.
+    pub user: Option<(String, Option<String>)>,
+    /// Host and port, as written.
+    pub address: &'u str,
+    /// What follows the slash; empty when there is none.
+    pub path: String,
+    /// Keys and values, in their order.
+    pub query: Vec<(String, String)>,
+}
+
+impl<'u> Url<'u> {
+    /// Takes a URL apart; `None` when it is none.
+    pub fn parse(text: &'u str) -> Option<Self> {
+        let (scheme, rest) = text.split_once("://")?;
+        let (head, query) = rest.split_once('?').unwrap_or((rest, ""));
+        // A password with a bare `?` would end up in the query, and from there in a mistake about an unknown key.
+        if query.contains('@') {
+            return None;
+        }
+        let (user, head) = match head.rsplit_once('@') {
+            Some((user, head)) => (Some(user_and_password(user)?), head),
+            None => (None, head),
+        };
+        let (address, path) = head.split_once('/').unwrap_or((head, ""));
+        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect::<Option<_>>()?;
+        Some(Self { scheme, user, address, path: decode(path)?, query })
+    }
+}
+
+fn user_and_password(text: &str) -> Option<(String, Option<String>)> {
+    match text.split_once(':') {
+        Some((user, password)) => Some((decode(user)?, Some(decode(password)?))),
+        None => Some((decode(text)?, None)),
+    }
+}
+
+fn pair(text: &str) -> Option<(String, String)> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    Some((decode(key)?, decode(value)?))
+}
+
+fn decode(text: &str) -> Option<String> {
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
+}
+
+/// A table of `pairs`; a key that is repeated becomes a list.
+pub(super) fn table(pairs: impl IntoIterator<Item = (String, String)>) -> DeTable<'static> {
+    let mut table = DeTable::new();
+    for (key, value) in pairs {
+        let value = spanned(DeValue::String(value.into()));
+        let value = match table.remove(key.as_str()).map(Spanned::into_inner) {
+            None => value,
+            Some(DeValue::Array(mut list)) => {
+                list.push(value);
+                spanned(DeValue::Array(list))
+            }
+            Some(first) => {
+                let mut list = DeArray::new();
+                list.push(spanned(first));
+                list.push(value);
+                spanned(DeValue::Array(list))
+            }
+        };
+        table.insert(spanned(key.into()), value);
+    }
+    table
+}
+
+/// A command line has no lines to point at.
+fn spanned<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_come_apart() {
+        let url = Url::parse("socks5://us%40er:p%2fa:ss@host:1080/a%20b?x=1&y=%26&x=2&z").unwrap();
+        assert_eq!((url.scheme, url.address, url.path.as_str()), ("socks5", "host:1080", "a b"));
+        assert_eq!(url.user, Some(("us@er".into(), Some("p/a:ss".into()))));
+        let pairs: Vec<_> = url.query.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(pairs, [("x", "1"), ("y", "&"), ("x", "2"), ("z", "")]);
+    }
+
+    #[test]
+    fn plain_urls_have_nothing_but_an_address() {
+        for (text, address) in [("auto://:1080", ":1080"), ("http://[::1]:3128/", "[::1]:3128"), ("tcp://", "")] {
+            let url = Url::parse(text).unwrap();
+            assert_eq!(url.address, address);
+            assert!(url.user.is_none() && url.path.is_empty() && url.query.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for text in ["", "127.0.0.1:1080", "socks5:/x", "socks5://u:p?w@host:1", "socks5://u:%ff@host:1"] {
+            assert!(Url::parse(text).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn repeated_keys_become_a_list() {
+        let pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+        let table = table(pairs);
+        let list = table.get("a").unwrap().get_ref().as_array().unwrap();
+        let texts: Vec<_> = list.iter().filter_map(|v| v.get_ref().as_str()).collect();
+        assert_eq!(texts, ["1", "3", "4"]);
+        assert_eq!(table.get("b").unwrap().get_ref().as_str(), Some("2"));
+    }
+}

@@ -1,0 +1,308 @@
+//! The types that options have: how each is written, what it means, and what a mistake says instead.
+
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::units::{Bytes, Span};
+
+use super::{Admin, Kind, LogFormat, Pattern};
+
+/// How TOML writes a type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// In quotes.
+    Text,
+    /// An integer.
+    Number,
+    /// `true` or `false`.
+    Flag,
+    /// Any of these; its reader decides.
+    Any,
+}
+
+/// A type that an option may have.
+pub(super) trait Value: Sized {
+    /// What a mistake says is expected.
+    const EXPECTED: &'static str;
+    /// How TOML writes it.
+    const SHAPE: Shape = Shape::Text;
+    /// Reads the text of the value; the error says what was expected.
+    fn read(text: &str) -> Result<Self, &'static str>;
+}
+
+impl Value for String {
+    const EXPECTED: &'static str = "a text";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "true or false";
+    const SHAPE: Shape = Shape::Flag;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl Value for usize {
+    const EXPECTED: &'static str = "a whole number, 0 or more";
+    const SHAPE: Shape = Shape::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+/// A number of things of which there is at least one.
+pub(super) struct Count(pub usize);
+
+impl Value for Count {
+    const EXPECTED: &'static str = "a whole number, 1 or more";
+    const SHAPE: Shape = Shape::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|n| *n > 0).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// A number of worker threads.
+pub(super) struct Threads(pub usize);
+
+impl Value for Threads {
+    const EXPECTED: &'static str = "a number of threads from 1 to 1024";
+    const SHAPE: Shape = Shape::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|n| (1..=1024).contains(n)).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Default for Threads {
+    /// One for each core.
+    fn default() -> Self {
+        Self(std::thread::available_parallelism().map_or(1, NonZero::get))
+    }
+}
+
+/// The version of the file format.
+pub(super) struct Version;
+
+impl Value for Version {
+    const EXPECTED: &'static str = "version = 1";
+    const SHAPE: Shape = Shape::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text == "1" { Ok(Self) } else { Err(Self::EXPECTED) }
+    }
+}
+
+/// The text of any scalar, for values whose type another table knows.
+pub(super) struct Scalar(pub String);
+
+impl Value for Scalar {
+    const EXPECTED: &'static str = "a text, a whole number, true or false";
+    const SHAPE: Shape = Shape::Any;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// How long a wait may last. Never zero: every wait has a deadline.
+pub(super) struct Deadline(pub Duration);
+
+impl Value for Deadline {
+    const EXPECTED: &'static str = r#"a time above zero with its unit, like "250ms", "30s", "5min" or "1h""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse::<Span>().ok().filter(|span| !span.0.is_zero()).map(|span| Self(span.0)).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Deadline {
+    /// A default.
+    pub const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
+/// The longest head a client may send.
+pub(super) struct HeadSize(pub usize);
+
+impl Value for HeadSize {
+    const EXPECTED: &'static str = r#"a size from "4KiB" to "1MiB", like "64KiB""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let size = text.parse::<Bytes>().ok().filter(|size| (4 << 10..=1 << 20).contains(&size.0));
+        size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// An address to listen on. A missing host and `localhost` are 127.0.0.1: nothing is open to others by accident.
+pub(super) struct Bind(pub SocketAddr);
+
+impl Value for Bind {
+    const EXPECTED: &'static str = r#"an address and port like "127.0.0.1:1080" or "[::]:1080""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let port = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
+        let local = port.and_then(|port| format!("127.0.0.1:{port}").parse().ok());
+        local.or_else(|| text.parse().ok()).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// A DNS server; port 53 unless written.
+pub(super) struct NameServer(pub SocketAddr);
+
+impl Value for NameServer {
+    const EXPECTED: &'static str = r#"the address of a name server like "192.0.2.1" or "127.0.0.1:5353""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let address = text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, 53)));
+        address.filter(|address| address.port() != 0).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Value for Target {
+    const EXPECTED: &'static str = r#"a host and port like "server.example:443""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl Value for Pattern {
+    const EXPECTED: &'static str =
+        r#"targets like "*", "example.com", "*.example.com:443", "203.0.113.0/24" or "[2001:db8::/32]:443""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl Value for PathBuf {
+    const EXPECTED: &'static str = "the path of a file";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self::from(text)) }
+    }
+}
+
+/// The name of a listener in logs and metrics.
+pub(super) struct Name(pub String);
+
+impl Value for Name {
+    const EXPECTED: &'static str = "a name of 1 to 64 letters, digits, '.', '_' or '-'";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+        let good = (1..=64).contains(&text.len()) && text.bytes().all(known);
+        good.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Value for Kind {
+    const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "tproxy" | "redirect" | "section" => {
+                Err(r#"one of "auto", "socks", "http", "tcp"; this kind is not in this version yet"#)
+            }
+            _ => Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or(Self::EXPECTED),
+        }
+    }
+}
+
+impl Value for LogFormat {
+    const EXPECTED: &'static str = r#""text" or "json""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+impl Value for Admin {
+    const EXPECTED: &'static str = r#"a loopback address like "127.0.0.1:9090", "unix:/path" or "off""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Some(Path::new(path))
+                .filter(|p| p.is_absolute())
+                .map(|p| Self::Unix(p.into()))
+                .ok_or(Self::EXPECTED);
+        }
+        let Bind(address) = Bind::read(text).map_err(|_| Self::EXPECTED)?;
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(r#"a loopback address, "unix:/path" or "off": whoever reaches it needs no password"#);
+        }
+        Ok(Self::Tcp(address))
+    }
+}
+
+/// Where the relay answers about itself when the configuration does not say: a unix socket that its own user can
+/// reach. `ekiden status` looks there too.
+#[must_use]
+pub fn default_admin() -> Admin {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let user = ekiden_sys::process::effective_user();
+    Admin::Unix(match runtime {
+        Some(dir) => dir.join("ekiden.sock"),
+        None if user == 0 => PathBuf::from("/run/ekiden.sock"),
+        None => std::env::temp_dir().join(format!("ekiden-{user}.sock")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes<T: Value>(good: &[&str], bad: &[&str]) {
+        for text in good {
+            assert!(T::read(text).is_ok(), "{text:?} was refused");
+        }
+        for text in bad {
+            assert!(T::read(text).is_err(), "{text:?} was taken");
+        }
+    }
+
+    #[test]
+    fn each_type_takes_what_it_should() {
+        takes::<bool>(&["true", "false"], &["yes", "1", ""]);
+        takes::<usize>(&["0", "7"], &["-1", "1.5", "x"]);
+        takes::<Count>(&["1"], &["0", "-1"]);
+        takes::<Threads>(&["1", "1024"], &["0", "1025"]);
+        takes::<Deadline>(&["1us", "1h", "1.5s"], &["0s", "0ms", "30", "-1s", ""]);
+        takes::<HeadSize>(&["4KiB", "1MiB", "65536B"], &["4095B", "2MiB", "64"]);
+        takes::<NameServer>(&["192.0.2.1", "192.0.2.1:5353", "::1", "[::1]:53"], &["dns.example", "192.0.2.1:0"]);
+        takes::<Name>(&["a", "auto-1080"], &["", "a b", "a\"b", "ä", &"a".repeat(65)]);
+        takes::<LogFormat>(&["text", "json"], &["xml", "JSON"]);
+        takes::<Admin>(
+            &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "[::ffff:127.0.0.1]:1"],
+            &["0.0.0.0:9090", "[::]:1", "192.0.2.1:1", "unix:x", "unix:", "on", "127.0.0.1"],
+        );
+        takes::<Kind>(&["auto", "socks", "http", "tcp"], &["tproxy", "redirect", "section", "SOCKS", ""]);
+        takes::<PathBuf>(&["x"], &[""]);
+    }
+
+    #[test]
+    fn a_listener_without_a_host_is_local() {
+        for (text, address) in [
+            (":1080", "127.0.0.1:1080"),
+            ("localhost:1080", "127.0.0.1:1080"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+            ("[::]:0", "[::]:0"),
+        ] {
+            assert_eq!(Bind::read(text).ok().map(|b| b.0.to_string()).as_deref(), Some(address), "{text}");
+        }
+        takes::<Bind>(&[], &["", "1080", "localhost", "example.com:1080", "127.0.0.1", ":", ":65536", "::1:80"]);
+    }
+
+    #[test]
+    fn later_kinds_are_told_apart_from_wrong_ones() {
+        assert!(Kind::read("tproxy").unwrap_err().contains("not in this version yet"));
+        assert!(!Kind::read("sock").unwrap_err().contains("version"));
+    }
+
+    #[test]
+    fn the_default_admin_socket_is_absolute() {
+        assert!(
+            matches!(default_admin(), Admin::Unix(path) if path.is_absolute() && path.to_string_lossy().contains("ekiden"))
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Asking a hop to connect onward: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). Reads exactly the hop's
+//! answer, never a byte of what the target sends behind it.
+
+use std::io;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::wire::http::{ResponseHead, connect};
+use ekiden_proto::wire::{WireError, socks5};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::config::{Credentials, Hop, HopKind};
+
+/// Longest head of a hop's answer to CONNECT.
+const LONGEST_HEAD: usize = 16 * 1024;
+
+/// Asks `hop`, at the other end of `stream`, for a connection to `next`.
+///
+/// # Errors
+/// The cause the hop gave, or what is wrong with the hop itself.
+pub async fn ask(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), Cause> {
+    match hop.kind {
+        HopKind::Socks5 => ask_socks5(stream, hop.credentials.as_ref(), next).await,
+        HopKind::Http => ask_http(stream, hop.credentials.as_ref(), next).await,
+    }
+}
+
+fn broken(error: &io::Error) -> Cause {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => Cause::HopProtocol,
+        _ => Cause::Reset,
+    }
+}
+
+async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Cause> {
+    stream.write_all(bytes).await.map_err(|error| broken(&error))
+}
+
+async fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<(), Cause> {
+    stream.read_exact(bytes).await.map_err(|error| broken(&error))?;
+    Ok(())
+}
+
+async fn ask_socks5(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Cause> {
+    write(stream, &socks5::greeting(credentials.is_some())).await?;
+    let mut choice = [0; 2];
+    read(stream, &mut choice).await?;
+    let (method, _) = socks5::parse_method(&choice).map_err(|_| Cause::HopProtocol)?;
+    match (method, credentials) {
+        (Some(socks5::Method::NoAuth), _) => {}
+        (Some(socks5::Method::UserPass), Some(credentials)) => log_in(stream, credentials).await?,
+        _ => return Err(Cause::DeniedByHop),
+    }
+    write(stream, &socks5::request(next)).await?;
+    let mut answer = Vec::with_capacity(22);
+    loop {
+        let missing = socks5::reply_missing(&answer);
+        if missing == 0 {
+            break;
+        }
+        let have = answer.len();
+        answer.resize(have + missing, 0);
+        read(stream, &mut answer[have..]).await?;
+    }
+    let (reply, _) = socks5::parse_reply(&answer).map_err(|_| Cause::HopProtocol)?;
+    reply.cause().map_or(Ok(()), Err)
+}
+
+async fn log_in(stream: &mut TcpStream, credentials: &Credentials) -> Result<(), Cause> {
+    // Longer ones than the protocol can carry cannot be the right ones.
+    let login = on_the_wire(credentials).write().map_err(|_| Cause::DeniedByHop)?;
+    write(stream, &login).await?;
+    let mut verdict = [0; 2];
+    read(stream, &mut verdict).await?;
+    match socks5::parse_credentials_reply(&verdict) {
+        Ok((true, _)) => Ok(()),
+        Ok((false, _)) => Err(Cause::DeniedByHop),
+        Err(_) => Err(Cause::HopProtocol),
+    }
+}
+
+fn on_the_wire(credentials: &Credentials) -> socks5::Credentials {
+    socks5::Credentials {
+        user: credentials.user.clone().into_bytes(),
+        password: credentials.password.clone().into_bytes(),
+    }
+}
+
+async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Cause> {
+    let credentials = credentials.map(on_the_wire);
+    write(stream, &connect::connect_request(next, credentials.as_ref())).await?;
+    let mut head = Vec::new();
+    loop {
+        read_up_to_blank_line(stream, &mut head).await?;
+        match ResponseHead::parse(&head, LONGEST_HEAD, "CONNECT") {
+            Ok((answer, _)) if (200..300).contains(&answer.status) => return Ok(()),
+            Ok((answer, _)) if (100..200).contains(&answer.status) => head.clear(),
+            Ok((answer, _)) => return Err(connect::cause_of(answer.status, &answer.headers)),
+            Err(WireError::Incomplete) => {}
+            Err(_) => return Err(Cause::HopProtocol),
+        }
+    }
+}
+
+/// Appends to `head` what has arrived, up to and with the next blank line. The bytes behind it stay in the socket:
+/// a server that speaks first is heard by whoever gets the stream.
+async fn read_up_to_blank_line(stream: &mut TcpStream, head: &mut Vec<u8>) -> Result<(), Cause> {
+    let mut seen = [0; 2048];
+    let peeked = stream.peek(&mut seen).await.map_err(|error| broken(&error))?;
+    if peeked == 0 {
+        return Err(if head.is_empty() { Cause::Reset } else { Cause::HopProtocol });
+    }
+    let before = head.len();
+    head.extend_from_slice(&seen[..peeked]);
+    let overlap = before.saturating_sub(3);
+    let end = head[overlap..].windows(4).position(|w| w == b"\r\n\r\n").map(|at| overlap + at + 4);
+    let taken = end.unwrap_or(head.len()) - before;
+    head.truncate(before + taken);
+    read(stream, &mut seen[..taken]).await
+}

@@ -1,0 +1,86 @@
+//! Names to addresses: hosts file and name servers, IPv4 and IPv6 asked at once, answers cached as long as they say.
+
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+
+use ekiden_proto::cause::Cause;
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::rr::{RData, RecordType};
+
+/// A lookup under way: one future for each address family.
+pub struct Lookup<'a> {
+    /// AAAA.
+    pub v6: Answer<'a>,
+    /// A.
+    pub v4: Answer<'a>,
+}
+
+/// The addresses of one family, or why there are none.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<Vec<IpAddr>, Cause>> + 'a>>;
+
+/// The resolver of one worker thread.
+pub struct Names {
+    resolver: Option<TokioResolver>,
+}
+
+impl Names {
+    /// Asks `servers`, or those of the system when there are none.
+    #[must_use]
+    pub fn new(servers: &[SocketAddr]) -> Self {
+        let builder = if servers.is_empty() {
+            TokioResolver::builder_tokio()
+        } else {
+            let config = ResolverConfig::from_parts(None, Vec::new(), servers.iter().map(name_server).collect());
+            Ok(TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()))
+        };
+        // A host without a usable resolv.conf has no names, but addresses still work.
+        Self { resolver: builder.and_then(|builder| builder.build()).ok() }
+    }
+
+    /// Starts both lookups.
+    #[must_use]
+    pub fn lookup(&self, name: &str) -> Lookup<'_> {
+        let (for_v6, for_v4) = (name.to_owned(), name.to_owned());
+        Lookup {
+            v6: Box::pin(async move { self.ask(&for_v6, RecordType::AAAA).await }),
+            v4: Box::pin(async move { self.ask(&for_v4, RecordType::A).await }),
+        }
+    }
+
+    async fn ask(&self, name: &str, family: RecordType) -> Result<Vec<IpAddr>, Cause> {
+        // RFC 6761, 6.3: localhost never leaves the host, whatever the hosts file says.
+        if name == "localhost" || name.ends_with(".localhost") {
+            return Ok(match family {
+                RecordType::AAAA => vec![IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])],
+                _ => vec![IpAddr::from([127, 0, 0, 1])],
+            });
+        }
+        let resolver = self.resolver.as_ref().ok_or(Cause::NameServerFailed)?;
+        let answer = resolver.lookup(name, family).await.map_err(|error| cause_of(&error))?;
+        let addresses = answer.answers().iter().filter_map(|record| match record.data {
+            RData::A(a) => Some(IpAddr::V4(a.0)),
+            RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0).to_canonical()),
+            _ => None,
+        });
+        Ok(addresses.collect())
+    }
+}
+
+fn name_server(address: &SocketAddr) -> NameServerConfig {
+    let at_port = |mut connection: ConnectionConfig| {
+        connection.port = address.port();
+        connection
+    };
+    let connections = vec![at_port(ConnectionConfig::udp()), at_port(ConnectionConfig::tcp())];
+    NameServerConfig::new(address.ip(), true, connections)
+}
+
+fn cause_of(error: &NetError) -> Cause {
+    match error {
+        NetError::Dns(DnsError::NoRecordsFound(_)) => Cause::NameNotFound,
+        _ => Cause::NameServerFailed,
+    }
+}

@@ -1,0 +1,256 @@
+//! Happy Eyeballs, version 2 (RFC 8305): both address families are looked up at once, attempts are started one after
+//! the other without waiting for those before to fail, and the first connection wins.
+//!
+//! Generic over what is opened, so that it is tested in virtual time without a socket.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use ekiden_proto::cause::Cause;
+use tokio::time::{Instant, sleep_until};
+
+use super::cause_of;
+use super::names::{Answer, Lookup};
+
+/// How long an IPv4 answer waits for the IPv6 one (RFC 8305, 3).
+const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// How long an attempt has before the next one starts beside it (RFC 8305, 5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// Connects to the first address of a name that answers.
+///
+/// # Errors
+/// The most telling cause of all attempts: a refusal says more than a silence.
+pub async fn race<T>(
+    lookup: Lookup<'_>,
+    port: u16,
+    permits: &dyn Fn(IpAddr) -> bool,
+    open: impl AsyncFn(SocketAddr) -> io::Result<T>,
+) -> Result<(T, SocketAddr), Cause> {
+    let mut field = Field::default();
+    let (mut v6, mut v4) = (Some(lookup.v6), Some(lookup.v4));
+    let mut attempts: Vec<Attempt<'_, T>> = Vec::new();
+    let mut next_start = Instant::now();
+    loop {
+        let looking = v6.is_some() || v4.is_some();
+        if !looking && attempts.is_empty() && field.is_empty() {
+            return Err(field.verdict());
+        }
+        tokio::select! {
+            biased;
+            (address, result) = first_ready(&mut attempts) => match result {
+                Ok(connection) => return Ok((connection, address)),
+                Err(error) => {
+                    field.failed(cause_of(&error));
+                    next_start = Instant::now();
+                }
+            },
+            answer = answer_of(&mut v6) => {
+                field.add(answer, permits);
+                if attempts.is_empty() {
+                    next_start = Instant::now();
+                }
+            }
+            answer = answer_of(&mut v4) => {
+                field.add(answer, permits);
+                if v6.is_some() {
+                    next_start = next_start.max(Instant::now() + RESOLUTION_DELAY);
+                }
+            }
+            () = start_of(next_start), if !field.is_empty() => {
+                let address = SocketAddr::new(field.next().expect("invariant: not empty"), port);
+                let open = &open;
+                attempts.push(Box::pin(async move { (address, open(address).await) }));
+                next_start = Instant::now() + ATTEMPT_DELAY;
+            }
+        }
+    }
+}
+
+type Attempt<'a, T> = Pin<Box<dyn Future<Output = (SocketAddr, io::Result<T>)> + 'a>>;
+
+/// Waits for `start`; one that has come costs nothing, where the timer would round it up to the next millisecond.
+async fn start_of(start: Instant) {
+    if start > Instant::now() {
+        sleep_until(start).await;
+    }
+}
+
+/// The first attempt to finish, which is taken out; waits for ever when there is none.
+async fn first_ready<T>(attempts: &mut Vec<Attempt<'_, T>>) -> (SocketAddr, io::Result<T>) {
+    std::future::poll_fn(|cx| {
+        for at in 0..attempts.len() {
+            if let Poll::Ready(finished) = attempts[at].as_mut().poll(cx) {
+                drop(attempts.swap_remove(at));
+                return Poll::Ready(finished);
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// The answer of a lookup, once; waits for ever afterwards.
+async fn answer_of(lookup: &mut Option<Answer<'_>>) -> Result<Vec<IpAddr>, Cause> {
+    match lookup {
+        Some(pending) => {
+            let answer = pending.await;
+            *lookup = None;
+            answer
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// The addresses still to be tried, and what went wrong so far.
+#[derive(Default)]
+struct Field {
+    v6: VecDeque<IpAddr>,
+    v4: VecDeque<IpAddr>,
+    last_was_v6: bool,
+    worst: Option<Cause>,
+}
+
+impl Field {
+    fn is_empty(&self) -> bool {
+        self.v6.is_empty() && self.v4.is_empty()
+    }
+
+    fn add(&mut self, answer: Result<Vec<IpAddr>, Cause>, permits: &dyn Fn(IpAddr) -> bool) {
+        match answer {
+            Err(cause) => self.failed(cause),
+            Ok(addresses) if addresses.is_empty() => self.failed(Cause::NameNotFound),
+            Ok(addresses) => {
+                for ip in addresses {
+                    if !permits(ip) {
+                        self.failed(Cause::Denied);
+                    } else if ip.is_ipv6() {
+                        self.v6.push_back(ip);
+                    } else {
+                        self.v4.push_back(ip);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The families take turns, IPv6 first (RFC 8305, 4).
+    fn next(&mut self) -> Option<IpAddr> {
+        let v6_first = !self.last_was_v6;
+        let next = if v6_first {
+            self.v6.pop_front().or_else(|| self.v4.pop_front())
+        } else {
+            self.v4.pop_front().or_else(|| self.v6.pop_front())
+        };
+        self.last_was_v6 = next.is_some_and(|ip| ip.is_ipv6());
+        next
+    }
+
+    fn failed(&mut self, cause: Cause) {
+        let tells_more = self.worst.is_none_or(|known| telling(cause) > telling(known));
+        if tells_more {
+            self.worst = Some(cause);
+        }
+    }
+
+    fn verdict(&self) -> Cause {
+        self.worst.unwrap_or(Cause::NameNotFound)
+    }
+}
+
+/// How much a cause says about the target; that a name has no address of one family says the least.
+fn telling(cause: Cause) -> u8 {
+    match cause {
+        Cause::NameNotFound => 0,
+        Cause::NameServerFailed => 1,
+        Cause::Unreachable => 2,
+        Cause::TimedOut => 3,
+        Cause::Exhausted => 4,
+        Cause::Denied => 5,
+        Cause::Reset => 6,
+        _ => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::sleep;
+
+    const V6: &str = "2001:db8::1";
+    const V4: &str = "192.0.2.1";
+
+    fn answer(after_ms: u64, addresses: &'static [&'static str]) -> Answer<'static> {
+        Box::pin(async move {
+            sleep(Duration::from_millis(after_ms)).await;
+            Ok(addresses.iter().map(|ip| ip.parse().unwrap()).collect())
+        })
+    }
+
+    /// Opens after so many milliseconds, or fails then.
+    async fn run(
+        lookup: Lookup<'static>,
+        hosts: &[(&str, u64, Result<(), io::ErrorKind>)],
+    ) -> (Result<String, Cause>, u64) {
+        let start = Instant::now();
+        let open = async |address: SocketAddr| {
+            let host = hosts.iter().find(|h| h.0.parse::<IpAddr>().unwrap() == address.ip()).unwrap();
+            sleep(Duration::from_millis(host.1)).await;
+            host.2.map_err(io::Error::from)
+        };
+        let result = race(lookup, 80, &|ip| ip != "192.0.2.66".parse::<IpAddr>().unwrap(), open).await;
+        let winner = result.map(|(_, address)| address.ip().to_string());
+        (winner, start.elapsed().as_millis() as u64)
+    }
+
+    fn both() -> Lookup<'static> {
+        Lookup { v6: answer(0, &[V6]), v4: answer(0, &[V4]) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ipv6_wins_when_both_work() {
+        let (won, took) = run(both(), &[(V6, 30, Ok(())), (V4, 1, Ok(()))]).await;
+        assert_eq!((won, took), (Ok(V6.into()), 30));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_ipv6_costs_the_attempt_delay() {
+        let (won, took) = run(both(), &[(V6, 100_000, Ok(())), (V4, 10, Ok(()))]).await;
+        assert_eq!((won, took), (Ok(V4.into()), 260));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_starts_the_next_attempt_at_once() {
+        let (won, took) = run(both(), &[(V6, 5, Err(io::ErrorKind::ConnectionRefused)), (V4, 10, Ok(()))]).await;
+        assert_eq!((won, took), (Ok(V4.into()), 15));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ipv4_waits_a_little_for_a_late_ipv6_answer() {
+        let late = Lookup { v6: answer(40, &[V6]), v4: answer(0, &[V4]) };
+        assert_eq!(run(late, &[(V6, 1, Ok(())), (V4, 1, Ok(()))]).await, (Ok(V6.into()), 41));
+        let too_late = Lookup { v6: answer(5000, &[V6]), v4: answer(0, &[V4]) };
+        assert_eq!(run(too_late, &[(V6, 1, Ok(())), (V4, 1, Ok(()))]).await, (Ok(V4.into()), 51));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_most_telling_cause_is_kept() {
+        let unreachable = Err(io::ErrorKind::NetworkUnreachable);
+        let refused = Err(io::ErrorKind::ConnectionRefused);
+        let (lost, _) = run(both(), &[(V6, 1, unreachable), (V4, 1, refused)]).await;
+        assert_eq!(lost, Err(Cause::Refused));
+        let nothing = Lookup { v6: answer(0, &[]), v4: answer(0, &[]) };
+        assert_eq!(run(nothing, &[]).await.0, Err(Cause::NameNotFound));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn forbidden_addresses_are_not_even_tried() {
+        let forbidden = Lookup { v6: answer(0, &[]), v4: answer(0, &["192.0.2.66"]) };
+        assert_eq!(run(forbidden, &[]).await.0, Err(Cause::Denied));
+    }
+}

@@ -1,0 +1,296 @@
+//! One request and its answer.
+//!
+//! Both directions run at once: an answer may come before the request's body has gone (100 Continue, 413), and ends the
+//! exchange when it does. An idle connection that turns out to be dead costs a request that can be repeated one more
+//! try on a fresh one; a request that cannot be repeated never gets an idle connection.
+
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Instant;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::{End, Event, Request};
+use ekiden_proto::limiting::Direction;
+use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Scheme, Version};
+use tokio::net::TcpStream;
+
+use super::body::{Coding, Lane};
+use super::rewriting::{self, Outgoing};
+use super::upstream::{self, Upstream};
+use super::{ftp, reply, tell};
+use crate::dial::DialError;
+use crate::ingress::Inbox;
+use crate::ingress::inbox::Trouble;
+use crate::ingress::manner::last_words;
+use crate::pump::{self, Broken};
+use crate::session::Session;
+
+/// What is left of the client's connection after an exchange.
+pub enum After {
+    /// It may ask again.
+    Next,
+    /// It is to be closed.
+    Close,
+    /// It speaks another protocol now, with this server.
+    Upgraded(Rc<TcpStream>),
+}
+
+/// Why an exchange came to nothing.
+pub enum Failure {
+    /// The server's section ended before the first byte of an answer.
+    NoAnswer,
+    /// The client is to be told this.
+    Told(DialError),
+    /// The session is over.
+    Ended(End),
+}
+
+impl From<Cause> for Failure {
+    fn from(cause: Cause) -> Self {
+        Self::Told(cause.into())
+    }
+}
+
+impl From<End> for Failure {
+    fn from(end: End) -> Self {
+        Self::Ended(end)
+    }
+}
+
+/// Forwards one request and its answer.
+///
+/// # Errors
+/// How the session ended.
+pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, End> {
+    let Form::Absolute { scheme, target, .. } = &head.form else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    session.wants(target);
+    match scheme {
+        Scheme::Ftp => return ftp::run(session, inbox, head).await,
+        Scheme::Https => {
+            tell(&session.client, 501, "Use CONNECT for https").await;
+            return Err(End::BadHandshake("https without CONNECT"));
+        }
+        Scheme::Http => {}
+    }
+    let target = target.clone();
+    let outgoing = rewriting::request(session, head);
+    let mut log = RequestLog::new(session, &outgoing);
+    let result = try_both(session, inbox, &target, &outgoing, &mut log).await;
+    match result {
+        Ok(after) => Ok(after),
+        Err(Failure::Ended(end)) => {
+            pump::abort(&session.client);
+            Err(end)
+        }
+        Err(Failure::NoAnswer) => Err(give_up(session, Cause::Reset.into(), &mut log).await),
+        Err(Failure::Told(error)) => Err(give_up(session, error, &mut log).await),
+    }
+}
+
+/// Tells the client why, and hangs up.
+pub async fn give_up(session: &Session, error: DialError, log: &mut RequestLog<'_>) -> End {
+    let told = error.told_to_client();
+    log.status = told.http_status();
+    last_words(&session.client, &reply::of_cause(told)).await;
+    session.failed(error)
+}
+
+/// On an idle connection first, where the request may be repeated, and then on a fresh one.
+async fn try_both(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    target: &Target,
+    outgoing: &Outgoing,
+    log: &mut RequestLog<'_>,
+) -> Result<After, Failure> {
+    if let Some(idle) = outgoing.repeatable.then(|| upstream::idle(session, target)).flatten() {
+        match attempt(session, inbox, target, outgoing, idle, log).await {
+            Err(Failure::NoAnswer) => session.entrance.shared().metrics.kept("stale"),
+            decided => return decided,
+        }
+    }
+    let fresh = upstream::fresh(session, target).await.map_err(Failure::Told)?;
+    attempt(session, inbox, target, outgoing, fresh, log).await
+}
+
+async fn attempt(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    target: &Target,
+    outgoing: &Outgoing,
+    upstream: Upstream,
+    log: &mut RequestLog<'_>,
+) -> Result<After, Failure> {
+    log.reused = upstream.reused;
+    let idle = session.entrance.config.timeouts.idle;
+    let finished = tokio::select! {
+        finished = converse(session, inbox, outgoing, &upstream.stream, log) => finished?,
+        () = pump::silence(&session.meter, idle) => return Err(Cause::TimedOut.into()),
+    };
+    match finished {
+        Finished { upgraded: true, .. } => Ok(After::Upgraded(upstream.stream)),
+        Finished { server_stays, client_stays, .. } => {
+            session.parted();
+            if server_stays {
+                upstream::keep(session, target, upstream);
+            }
+            Ok(if client_stays { After::Next } else { After::Close })
+        }
+    }
+}
+
+struct Finished {
+    server_stays: bool,
+    client_stays: bool,
+    upgraded: bool,
+}
+
+/// Sends the request and delivers the answer, both at once.
+async fn converse(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    outgoing: &Outgoing,
+    server: &TcpStream,
+    log: &mut RequestLog<'_>,
+) -> Result<Finished, Failure> {
+    let up = lane(session, &session.client, server, Direction::Up);
+    let down = lane(session, server, &session.client, Direction::Down);
+    let mut answers = Inbox::of(server);
+    let mut sent = None;
+    let mut sending = pin!(async {
+        up.write(&outgoing.head).await?;
+        up.carry(inbox, outgoing.body, Coding::Chunks).await
+    });
+    let answer = {
+        let mut heading = pin!(final_head(&mut answers, outgoing, &down));
+        loop {
+            tokio::select! {
+                result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
+                answer = &mut heading => break answer?,
+            }
+        }
+    };
+    log.status = answer.status;
+    if answer.status == 407 {
+        return Err(Cause::DeniedByHop.into());
+    }
+    let answer = rewriting::answer(outgoing, answer);
+    let delivered = {
+        let mut delivering = pin!(async {
+            down.write(&answer.head).await?;
+            let (body, coding) =
+                if answer.upgraded { (Body::Empty, Coding::Plain) } else { (answer.body, answer.coding) };
+            down.carry(&mut answers, body, coding).await?;
+            // What a server sends ahead in its new protocol.
+            if answer.upgraded { down.write(&answers.take_all()).await } else { Ok(()) }
+        });
+        loop {
+            tokio::select! {
+                result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
+                delivered = &mut delivering => break delivered,
+            }
+        }
+    };
+    delivered.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
+    let whole_request_sent = sent == Some(Sent::Whole);
+    Ok(Finished {
+        server_stays: answer.server_stays && whole_request_sent && answers.is_empty(),
+        client_stays: answer.client_stays && whole_request_sent,
+        upgraded: answer.upgraded,
+    })
+}
+
+fn lane<'a>(session: &'a Session, from: &'a TcpStream, to: &'a TcpStream, direction: Direction) -> Lane<'a> {
+    Lane { from, to, direction, meter: &session.meter, pipes: session.entrance.pipes() }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    Whole,
+    /// The server does not want the rest; its answer may still come.
+    Partly,
+}
+
+fn check_sent(result: Result<(), Broken>) -> Result<Sent, Failure> {
+    match result {
+        Ok(()) => Ok(Sent::Whole),
+        Err(Broken::Writing(_)) => Ok(Sent::Partly),
+        Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(Failure::Ended(End::BadHandshake("a chunked body that is none")))
+        }
+        Err(broken @ Broken::Reading(_)) => Err(Failure::Ended(pump::end_of(&broken, Direction::Up))),
+    }
+}
+
+/// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
+async fn final_head(inbox: &mut Inbox<'_>, outgoing: &Outgoing, down: &Lane<'_>) -> Result<ResponseHead, Failure> {
+    let mut nothing_yet = true;
+    loop {
+        let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
+        let head = match inbox.next(parse).await {
+            Ok(head) => head,
+            Err(Trouble::Gone) if nothing_yet && inbox.is_empty() => return Err(Failure::NoAnswer),
+            Err(Trouble::Gone) => return Err(Cause::Reset.into()),
+            Err(Trouble::Wire(_)) => return Err(Cause::HopProtocol.into()),
+        };
+        nothing_yet = false;
+        let switches = head.status == 101;
+        if switches && outgoing.upgrade.is_none() {
+            return Err(Cause::HopProtocol.into());
+        }
+        if switches || head.status >= 200 {
+            return Ok(head);
+        }
+        if outgoing.version == Version::Http11 {
+            let interim = rewriting::interim(head);
+            down.write(&interim).await.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
+        }
+    }
+}
+
+/// Writes the request's event when the exchange is over, however it ends.
+pub struct RequestLog<'a> {
+    session: &'a Session,
+    method: String,
+    url: String,
+    began: Instant,
+    bytes_before: (u64, u64),
+    /// The status the client saw; 0 when it saw none.
+    pub status: u16,
+    /// Whether an idle connection was used.
+    pub reused: bool,
+}
+
+impl<'a> RequestLog<'a> {
+    /// A request begins.
+    pub fn new(session: &'a Session, outgoing: &Outgoing) -> Self {
+        Self::of(session, outgoing.method.clone(), outgoing.url.clone())
+    }
+
+    /// A request begins, described by its parts.
+    pub fn of(session: &'a Session, method: String, url: String) -> Self {
+        let bytes_before = (session.meter.bytes(Direction::Up), session.meter.bytes(Direction::Down));
+        Self { session, method, url, began: Instant::now(), bytes_before, status: 0, reused: false }
+    }
+}
+
+impl Drop for RequestLog<'_> {
+    fn drop(&mut self) {
+        let meter = &self.session.meter;
+        let request = Request {
+            session: self.session.id,
+            method: std::mem::take(&mut self.method),
+            url: std::mem::take(&mut self.url),
+            status: self.status,
+            reused: self.reused,
+            bytes_up: meter.bytes(Direction::Up) - self.bytes_before.0,
+            bytes_down: meter.bytes(Direction::Down) - self.bytes_before.1,
+            duration: self.began.elapsed(),
+        };
+        self.session.entrance.shared().emit(&Event::Request(Box::new(request)));
+    }
+}

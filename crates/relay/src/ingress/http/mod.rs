@@ -1,0 +1,118 @@
+//! HTTP clients: CONNECT becomes a tunnel, a request in absolute form is forwarded (RFC 9110, RFC 9112).
+//!
+//! [`accept`] reads and checks one request; [`serve`] forwards it and waits for the next on the same connection, which
+//! may go to another server. `exchange` is one request and its answer, `body` what lies between heads, `kept` the idle
+//! server connections, `reply` our own answers.
+
+mod body;
+mod exchange;
+mod ftp;
+mod kept;
+mod reply;
+mod rewriting;
+mod upstream;
+
+use ekiden_proto::event::End;
+use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::http::{Form, RequestHead, auth, rewrite};
+use tokio::time::timeout;
+
+use super::inbox::Trouble;
+use super::manner::last_words;
+use super::{Inbox, Manner, Tunnel, Wish};
+use crate::session::Session;
+
+pub use kept::Kept;
+pub use reply::{tell, tell_cause};
+
+use exchange::After;
+
+/// A request to be forwarded: its target is in absolute form.
+pub struct Asked {
+    head: RequestHead,
+}
+
+/// Reads the head of one request and decides what it is.
+///
+/// # Errors
+/// How the session ended; the client has been told.
+pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
+    let limit = session.entrance.config.limits.head;
+    let head = match inbox.next(|bytes| RequestHead::parse(bytes, limit)).await {
+        Ok(head) => head,
+        Err(trouble) => return Err(refuse(session, trouble).await),
+    };
+    authenticate(session, &head).await?;
+    match &head.form {
+        Form::Authority(target) => {
+            let target = target.clone();
+            Ok(Wish::Tunnel(Tunnel { target, early: inbox.take_all(), manner: Manner::Connect }))
+        }
+        Form::Absolute { .. } => Ok(Wish::Http(Box::new(Asked { head }))),
+        Form::Origin(_) | Form::Asterisk => {
+            last_words(&session.client, &reply::page(400, "Bad Request", reply::NOT_A_SERVER)).await;
+            Err(End::BadHandshake("a request to a server, not to a proxy"))
+        }
+    }
+}
+
+async fn refuse(session: &Session, trouble: Trouble) -> End {
+    match &trouble {
+        Trouble::Gone => {}
+        Trouble::Wire(WireError::TooLarge) => tell(&session.client, 431, "Request Header Fields Too Large").await,
+        Trouble::Wire(_) => tell(&session.client, 400, "Bad Request").await,
+    }
+    trouble.into()
+}
+
+async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), End> {
+    let Some(users) = &session.entrance.listener.users else { return Ok(()) };
+    if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(auth::basic) {
+        session.is_user(&user);
+        if users.verify(&user, &password).await {
+            return Ok(());
+        }
+    }
+    last_words(&session.client, &reply::challenge()).await;
+    Err(End::Unauthenticated)
+}
+
+/// Forwards a request, and returns what the client wants next.
+///
+/// # Errors
+/// How the session ended.
+pub async fn serve(session: &Session, inbox: &mut Inbox<'_>, asked: Asked) -> Result<Wish, End> {
+    match exchange::run(session, inbox, asked.head).await? {
+        After::Upgraded(server) => Ok(Wish::Upgraded { server, early: inbox.take_all() }),
+        After::Close => {
+            super::hang_up(&session.client).await;
+            Err(End::Finished)
+        }
+        After::Next => next(session, inbox).await,
+    }
+}
+
+/// Waits for the next request; a client that closes instead has simply finished.
+async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
+    let timeouts = &session.entrance.config.timeouts;
+    tokio::select! {
+        first = timeout(timeouts.keep_alive, inbox.first_byte()) => match first {
+            Ok(Ok(_)) => {}
+            Ok(Err(_)) => return Err(End::Finished),
+            Err(_) => return Err(End::Idle),
+        },
+        () = session.entrance.worker.drains() => return Err(End::Finished),
+    }
+    match timeout(timeouts.handshake, accept(session, inbox)).await {
+        Ok(wish) => wish,
+        Err(_) => {
+            tell(&session.client, 408, "Request Timeout").await;
+            Err(End::HandshakeTimeout)
+        }
+    }
+}
+
+/// Whether the client's connection outlives this exchange.
+fn client_stays(session: &Session, head: &RequestHead) -> bool {
+    rewrite::keep_alive(head.version, &head.headers) && !session.entrance.worker.is_draining()
+}

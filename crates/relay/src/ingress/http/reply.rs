@@ -1,0 +1,66 @@
+//! The relay's own answers: short pages with the true cause, for people and, in `Proxy-Status`, for programs (RFC 9209).
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::wire::http::{Headers, rewrite};
+use tokio::net::TcpStream;
+
+use crate::ingress::manner::last_words;
+
+/// The name in `Via` and `Proxy-Status`.
+pub const NAME: &str = "ekiden";
+
+/// For people who open the relay's address in a browser.
+pub const NOT_A_SERVER: &str = "This is ekiden, a proxy. Set it as the HTTP or SOCKS proxy of your program.";
+
+/// Answers with a status of our own and hangs up.
+pub async fn tell(client: &TcpStream, status: u16, reason: &str) {
+    last_words(client, &page(status, reason, reason)).await;
+}
+
+/// Answers with the cause of a failed dial and hangs up.
+pub async fn tell_cause(client: &TcpStream, cause: Cause) {
+    last_words(client, &of_cause(cause)).await;
+}
+
+/// The answer for a failed dial.
+pub fn of_cause(cause: Cause) -> Vec<u8> {
+    let mut headers = plain_text(cause.sentence());
+    headers.push("Proxy-Status", format!("{NAME}; error={}", cause.proxy_status()));
+    let status = cause.http_status();
+    let reason = match status {
+        403 => "Forbidden",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Bad Gateway",
+    };
+    with_body(status, reason, &headers, cause.sentence())
+}
+
+/// An answer with one sentence as its body.
+pub fn page(status: u16, reason: &str, sentence: &str) -> Vec<u8> {
+    with_body(status, reason, &plain_text(sentence), sentence)
+}
+
+/// Asks for user name and password (RFC 9110, 11.7).
+pub fn challenge() -> Vec<u8> {
+    let sentence = "This relay asks for a user name and a password.";
+    let mut headers = plain_text(sentence);
+    headers.push("Proxy-Authenticate", r#"Basic realm="ekiden", charset="UTF-8""#);
+    with_body(407, "Proxy Authentication Required", &headers, sentence)
+}
+
+fn plain_text(sentence: &str) -> Headers {
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "text/plain; charset=utf-8");
+    headers.push("Content-Length", (sentence.len() + 1).to_string());
+    headers.push("Cache-Control", "no-store");
+    headers.push("Connection", "close");
+    headers
+}
+
+fn with_body(status: u16, reason: &str, headers: &Headers, sentence: &str) -> Vec<u8> {
+    let mut answer = rewrite::write_response(status, reason, headers);
+    answer.extend_from_slice(sentence.as_bytes());
+    answer.push(b'\n');
+    answer
+}

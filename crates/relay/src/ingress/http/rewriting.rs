@@ -1,0 +1,110 @@
+//! From the head that came in to the head that goes out, in both directions.
+
+use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Version, rewrite};
+
+use super::body::Coding;
+use super::{client_stays, reply, upstream};
+use crate::session::Session;
+
+/// Methods that a server may be asked twice without harm (RFC 9110, 9.2.1).
+const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
+
+/// A request as it goes to the server.
+pub struct Outgoing {
+    /// The method.
+    pub method: String,
+    /// For the log: scheme, host and path, without query.
+    pub url: String,
+    /// The head, ready to be written.
+    pub head: Vec<u8>,
+    /// The body behind it.
+    pub body: Body,
+    /// The client's version.
+    pub version: Version,
+    /// The protocol the client would like to change to.
+    pub upgrade: Option<String>,
+    /// Whether the request may be sent again when a connection turns out to be dead.
+    pub repeatable: bool,
+    /// Longest head of an answer, in bytes.
+    pub head_limit: usize,
+    stays: bool,
+}
+
+/// An answer as it goes to the client.
+pub struct Answer {
+    /// The head, ready to be written.
+    pub head: Vec<u8>,
+    /// The body behind it, as the server sends it.
+    pub body: Body,
+    /// How the client gets chunks.
+    pub coding: Coding,
+    /// Whether both speak another protocol from here on.
+    pub upgraded: bool,
+    /// Whether the server's connection can carry another request.
+    pub server_stays: bool,
+    /// Whether the client's can.
+    pub client_stays: bool,
+}
+
+/// Rewrites a request in absolute form for the next hop or the server.
+pub fn request(session: &Session, head: RequestHead) -> Outgoing {
+    let stays = client_stays(session, &head);
+    let RequestHead { method, form, version, mut headers, body } = head;
+    let Form::Absolute { authority_text, path_and_query, .. } = form else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    let upgrade = if version == Version::Http11 { rewrite::upgrade(&headers) } else { None };
+    rewrite::strip_hop_by_hop(&mut headers);
+    rewrite::set_host(&mut headers, &authority_text);
+    rewrite::add_via(&mut headers, version, reply::NAME);
+    rewrite::set_framing(&mut headers, body);
+    if let Some(protocols) = &upgrade {
+        headers.push("Connection", "upgrade");
+        headers.push("Upgrade", protocols.as_str());
+    }
+    let target = upstream::request_target(session, &authority_text, &path_and_query, &mut headers);
+    let path = path_and_query.split('?').next().unwrap_or_default();
+    Outgoing {
+        head: rewrite::write_request(&method, &target, &headers),
+        url: format!("http://{authority_text}{path}"),
+        repeatable: SAFE.contains(&method.as_str()) && body == Body::Empty && upgrade.is_none(),
+        method,
+        body,
+        version,
+        upgrade,
+        head_limit: session.entrance.config.limits.head,
+        stays,
+    }
+}
+
+/// Rewrites the answer for the client.
+pub fn answer(outgoing: &Outgoing, head: ResponseHead) -> Answer {
+    let server_stays = rewrite::keep_alive(head.version, &head.headers) && head.body != Body::UntilClose;
+    let ResponseHead { status, reason, version, mut headers, body } = head;
+    let upgraded = status == 101;
+    let protocol = headers.get("Upgrade").map(<[u8]>::to_vec);
+    rewrite::strip_hop_by_hop(&mut headers);
+    rewrite::add_via(&mut headers, version, reply::NAME);
+    // An HTTP/1.0 client knows no chunks: it gets the bare data, and its end is the connection's.
+    let plain = body == Body::Chunked && outgoing.version == Version::Http10;
+    let (framing, coding) = if plain { (Body::UntilClose, Coding::Plain) } else { (body, Coding::Chunks) };
+    rewrite::set_framing(&mut headers, framing);
+    let client_stays = outgoing.stays && framing != Body::UntilClose;
+    if upgraded {
+        headers.push("Connection", "upgrade");
+        headers.push("Upgrade", protocol.unwrap_or_default());
+    } else if !client_stays {
+        headers.push("Connection", "close");
+    } else if outgoing.version == Version::Http10 {
+        headers.push("Connection", "keep-alive");
+    }
+    let head = rewrite::write_response(status, &reason, &headers);
+    Answer { head, body, coding, upgraded, server_stays, client_stays }
+}
+
+/// Rewrites an interim answer (1xx).
+pub fn interim(head: ResponseHead) -> Vec<u8> {
+    let ResponseHead { status, reason, mut headers, .. } = head;
+    rewrite::strip_hop_by_hop(&mut headers);
+    rewrite::write_response(status, &reason, &headers)
+}

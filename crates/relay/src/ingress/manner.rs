@@ -1,0 +1,107 @@
+//! How a client is told whether its target was reached.
+
+use std::io;
+use std::time::Duration;
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::wire::{socks4, socks5};
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::http;
+use crate::pump;
+
+/// How long a client has to take our last words.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Most bytes that are read and thrown away meanwhile.
+const DISCARDED: usize = 256 * 1024;
+
+/// The client's own words for success and failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    /// It expects nothing: a failure is a reset.
+    Silent,
+    /// SOCKS4 and 4a.
+    Socks4,
+    /// SOCKS5, RFC 1928.
+    Socks5,
+    /// HTTP CONNECT, RFC 9110, 9.3.6.
+    Connect,
+}
+
+impl Manner {
+    /// Tells the client that the path stands.
+    ///
+    /// # Errors
+    /// The client's section is broken.
+    pub async fn granted(self, client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+        match self {
+            Self::Silent => Ok(()),
+            Self::Socks4 => write_all(client, &socks4::reply(true)).await,
+            Self::Socks5 => {
+                let bound = server.local_addr().ok();
+                write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await
+            }
+            Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
+        }
+    }
+
+    /// Tells the client why not, and says goodbye.
+    pub async fn refused(self, client: &TcpStream, cause: Cause) {
+        match self {
+            Self::Silent => pump::abort(client),
+            Self::Socks4 => last_words(client, &socks4::reply(false)).await,
+            Self::Socks5 => last_words(client, &socks5::reply(cause.into(), None)).await,
+            Self::Connect => http::tell_cause(client, cause).await,
+        }
+    }
+}
+
+/// Writes through a shared reference, as a session holds its sockets.
+///
+/// # Errors
+/// The socket's.
+pub async fn write_all(stream: &TcpStream, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        stream.writable().await?;
+        match stream.try_write(rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Writes an answer after which there is nothing more to say.
+pub async fn last_words(client: &TcpStream, bytes: &[u8]) {
+    let goodbye = async {
+        if write_all(client, bytes).await.is_ok() {
+            hang_up(client).await;
+        }
+    };
+    // A client that does not take them goes without.
+    let _ = timeout(LAST_WORDS, goodbye).await;
+}
+
+/// Closes so that what was written arrives: closing with unread bytes in the receive buffer would send a reset, and
+/// that may overtake them (RFC 9112, 9.6).
+pub async fn hang_up(client: &TcpStream) {
+    let _ = SockRef::from(client).shutdown(std::net::Shutdown::Write);
+    let mut discarded = 0;
+    let mut bytes = vec![0; 8192];
+    let drain = async {
+        while discarded < DISCARDED && client.readable().await.is_ok() {
+            match client.try_read(&mut bytes) {
+                Ok(0) => return,
+                Ok(count) => discarded += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    };
+    let _ = timeout(LAST_WORDS, drain).await;
+}

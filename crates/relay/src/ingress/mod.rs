@@ -1,0 +1,81 @@
+//! The ways in: from a client's first bytes to what it wants.
+//!
+//! Every protocol ends in a [`Wish`]: a tunnel to a target, or an HTTP request to be forwarded. How the client is told
+//! of success or failure travels with the tunnel as its [`Manner`].
+
+pub mod http;
+mod inbox;
+mod manner;
+mod socks;
+
+use std::rc::Rc;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::event::End;
+use ekiden_proto::wire::{socks4, socks5};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::config::Kind;
+use crate::session::Session;
+
+pub use inbox::Inbox;
+pub use manner::{Manner, hang_up};
+
+/// What a client wants.
+pub enum Wish {
+    /// To be connected to a target.
+    Tunnel(Tunnel),
+    /// An HTTP request to be forwarded.
+    Http(Box<http::Asked>),
+    /// To go on as the server agreed: the connection has changed to another protocol (RFC 9110, 7.8).
+    Upgraded {
+        /// The server's section.
+        server: Rc<TcpStream>,
+        /// What the client sent behind its request.
+        early: Vec<u8>,
+    },
+}
+
+/// A connection to be made.
+pub struct Tunnel {
+    /// Where to.
+    pub target: Target,
+    /// What the client sent behind its request.
+    pub early: Vec<u8>,
+    /// How the client wants to hear of it.
+    pub manner: Manner,
+}
+
+/// Finds out what the client wants, within the handshake deadline: all reads together, so that a client that sends a
+/// byte now and then has no more time than others.
+///
+/// # Errors
+/// How the session ended instead. The client has been told, where its protocol has words for it.
+pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
+    let deadline = session.entrance.config.timeouts.handshake;
+    match timeout(deadline, listen(session, inbox)).await {
+        Ok(wish) => wish,
+        Err(_) => {
+            if inbox.holds_http() {
+                http::tell(&session.client, 408, "Request Timeout").await;
+            }
+            Err(End::HandshakeTimeout)
+        }
+    }
+}
+
+async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
+    let listener = &session.entrance.listener;
+    if listener.kind == Kind::Tcp {
+        let target = listener.target.clone().expect("invariant: a tcp listener has a target");
+        return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner: Manner::Silent }));
+    }
+    let first = inbox.first_byte().await?;
+    match (listener.kind, first) {
+        (Kind::Auto | Kind::Socks, socks4::VERSION) => socks::accept_socks4(session, inbox).await.map(Wish::Tunnel),
+        (Kind::Auto | Kind::Socks, socks5::VERSION) => socks::accept_socks5(session, inbox).await.map(Wish::Tunnel),
+        (Kind::Socks, _) => Err(End::BadHandshake("not SOCKS")),
+        _ => http::accept(session, inbox).await,
+    }
+}

@@ -1,0 +1,21 @@
+//! The relay daemon. It reads like the life of a connection:
+//!
+//! [`server::run`] → `session::run` → `ingress::accept` → `path::select` → `dial::connect` → `pump::run` →
+//! [`Event::Closed`](ekiden_proto::event::Event::Closed).
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod config;
+mod dial;
+mod ingress;
+mod log;
+mod metrics;
+mod path;
+mod pump;
+pub mod server;
+mod session;
+mod shared;
+mod sockets;
+pub mod status;
+pub mod users;
+mod worker;

@@ -1,0 +1,199 @@
+//! Events as lines on standard output: `key=value` for people, or one JSON object a line.
+//!
+//! Lines are gathered in memory and written by a thread of their own, so that a slow terminal or a full pipe never
+//! holds up a session. When it cannot keep up, lines are dropped and counted rather than kept without bound.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use ekiden_proto::event::{Closed, Event, Request, SectionInfo};
+
+use crate::config::LogFormat;
+
+/// Most bytes that wait to be written.
+const BACKLOG: usize = 4 << 20;
+
+/// How long lines are gathered before the next write, when there are many.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// The log of a running relay.
+#[derive(Debug, Clone)]
+pub struct Log {
+    format: LogFormat,
+    lines: Arc<Lines>,
+}
+
+#[derive(Debug, Default)]
+struct Lines {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    text: Vec<u8>,
+    dropped: u64,
+    closed: bool,
+}
+
+/// Ends the log: what was written before it is dropped reaches standard output.
+#[derive(Debug)]
+pub struct LogWriter {
+    lines: Arc<Lines>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Log {
+    /// Starts the writing thread.
+    ///
+    /// # Errors
+    /// The kernel's, when no thread can be started.
+    pub fn start(format: LogFormat) -> std::io::Result<(Self, LogWriter)> {
+        let lines = Arc::new(Lines::default());
+        let writing = Arc::clone(&lines);
+        let thread = std::thread::Builder::new().name("log".into()).spawn(move || write_lines(&writing))?;
+        Ok((Self { format, lines: Arc::clone(&lines) }, LogWriter { lines, thread: Some(thread) }))
+    }
+
+    /// Adds the line of `event`.
+    pub fn write(&self, event: &Event) {
+        let mut line = String::with_capacity(400);
+        match self.format {
+            LogFormat::Text => text_line(&mut line, event),
+            LogFormat::Json => json_line(&mut line, event),
+        }
+        line.push('\n');
+        let mut waiting = self.lines.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.text.len() + line.len() > BACKLOG {
+            waiting.dropped += 1;
+            return;
+        }
+        let was_empty = waiting.text.is_empty();
+        waiting.text.extend_from_slice(line.as_bytes());
+        drop(waiting);
+        if was_empty {
+            self.lines.arrived.notify_one();
+        }
+    }
+}
+
+fn write_lines(lines: &Lines) {
+    loop {
+        let mut waiting = lines.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        while waiting.text.is_empty() && !waiting.closed {
+            waiting = lines.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        let mut text = std::mem::take(&mut waiting.text);
+        let (dropped, closed) = (std::mem::take(&mut waiting.dropped), waiting.closed);
+        drop(waiting);
+        if dropped > 0 {
+            text.extend_from_slice(format!("log: {dropped} lines dropped, standard output is too slow\n").as_bytes());
+        }
+        // A closed standard output is no reason to stop relaying.
+        let mut out = std::io::stdout().lock();
+        let _ = out.write_all(&text).and_then(|()| out.flush());
+        drop(out);
+        if closed {
+            return;
+        }
+        std::thread::sleep(GATHER);
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.lines.waiting.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.lines.arrived.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn timestamp() -> String {
+    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(0);
+    let date = time::OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(time::OffsetDateTime::UNIX_EPOCH);
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    let (hour, minute, second) = date.to_hms();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since_epoch.subsec_millis())
+}
+
+fn json_line(line: &mut String, event: &Event) {
+    #[derive(serde::Serialize)]
+    struct Stamped<'a> {
+        time: String,
+        #[serde(flatten)]
+        event: &'a Event,
+    }
+    let stamped = Stamped { time: timestamp(), event };
+    *line =
+        serde_json::to_string(&stamped).unwrap_or_else(|error| format!(r#"{{"event":"log_error","error":"{error}"}}"#));
+}
+
+fn text_line(line: &mut String, event: &Event) {
+    line.push_str(&timestamp());
+    let written = match event {
+        Event::Listening { listener, kind, address } => {
+            write!(line, " listening listener={listener} kind={kind} address={address}")
+        }
+        Event::ProfileApplied { place, profile, settings } => write!(line, " profile place={place} profile={profile}")
+            .and_then(|()| settings.iter().try_for_each(|applied| write!(line, " [{applied}]"))),
+        Event::Request(request) => request_line(line, request),
+        Event::Closed(closed) => closed_line(line, closed),
+        Event::AcceptPaused { listener, reason } => write!(line, " accept paused listener={listener} reason={reason}"),
+        Event::AcceptResumed { listener } => write!(line, " accept resumed listener={listener}"),
+        Event::Reloaded { listeners } => write!(line, " reloaded listeners={listeners}"),
+        Event::ReloadRejected { mistakes } => {
+            write!(line, " reload rejected, the old configuration stays: {}", mistakes.join("; "))
+        }
+        Event::Draining { open, deadline } => {
+            write!(line, " draining open={open} deadline={}s", deadline.as_secs_f64())
+        }
+        Event::Stopped { aborted } => write!(line, " stopped aborted={aborted}"),
+        Event::Warning { message } => write!(line, " warning {message}"),
+    };
+    written.expect("invariant: writing to a String does not fail");
+}
+
+fn request_line(line: &mut String, r: &Request) -> std::fmt::Result {
+    let (session, method, url, status) = (r.session, &r.method, &r.url, r.status);
+    write!(line, " request session={session} method={method} url={url} status={status} reused={}", r.reused)?;
+    write!(line, " seconds={:.3} up={} down={}", r.duration.as_secs_f64(), r.bytes_up, r.bytes_down)
+}
+
+fn closed_line(line: &mut String, c: &Closed) -> std::fmt::Result {
+    write!(line, " closed session={} listener={} client={}", c.session, c.listener, c.client)?;
+    optional(line, "user", c.user.as_deref().map(quoted))?;
+    optional(line, "target", c.target.as_ref())?;
+    optional(line, "server", c.server)?;
+    write!(line, " path={} end={}", c.path, c.end.word())?;
+    optional(line, "detail", c.detail.as_deref().map(quoted))?;
+    write!(line, " seconds={:.3}", c.duration.as_secs_f64())?;
+    optional(line, "connect", c.connect.map(milliseconds))?;
+    write!(line, " up={} down={} spliced={}", c.bytes_up, c.bytes_down, c.bytes_spliced)?;
+    section(line, "down", c.down)?;
+    section(line, "up", c.up)?;
+    optional(line, "limited", c.limited)
+}
+
+fn section(line: &mut String, side: &str, info: Option<SectionInfo>) -> std::fmt::Result {
+    let Some(info) = info else { return Ok(()) };
+    write!(line, " {side}_rtt={} {side}_retrans={}", milliseconds(info.rtt), info.retransmitted)
+}
+
+fn optional(line: &mut String, key: &str, value: Option<impl std::fmt::Display>) -> std::fmt::Result {
+    value.map_or(Ok(()), |value| write!(line, " {key}={value}"))
+}
+
+fn milliseconds(span: Duration) -> String {
+    format!("{:.2}ms", span.as_secs_f64() * 1000.0)
+}
+
+/// What a client chose may hold anything, line breaks and escape sequences among it.
+fn quoted(text: &str) -> String {
+    format!("{text:?}")
+}

@@ -1,0 +1,205 @@
+//! Events as numbers for Prometheus. Labels never hold a client's address or a target, so their number is bounded.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use ekiden_proto::event::{Closed, Event, SectionInfo};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::pump::{PipeCounts, Totals};
+
+macro_rules! label_sets {
+    ($($name:ident { $($field:ident: $type:ty),+ })+) => {$(
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+        struct $name { $($field: $type),+ }
+    )+};
+}
+label_sets! {
+    ByListener { listener: String }
+    ByEnd { listener: String, reason: &'static str }
+    BySection { section: &'static str }
+    ByLimit { limited: String }
+    ByReason { reason: &'static str }
+    ByResult { result: &'static str }
+    ByClass { class: String }
+    ByWay { listener: String, direction: &'static str, way: &'static str }
+}
+
+/// All counters of the relay.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Mutex<Registry>,
+    totals: Mutex<HashMap<String, Arc<Totals>>>,
+    bytes: Family<ByWay, Counter>,
+    open: Family<ByListener, Gauge>,
+    accepted: Family<ByListener, Counter>,
+    closed: Family<ByEnd, Counter>,
+    connect: Histogram,
+    rtt: Family<BySection, Histogram, fn() -> Histogram>,
+    retransmitted: Family<BySection, Counter>,
+    limited: Family<ByLimit, Counter>,
+    pauses: Family<ByReason, Counter>,
+    reloads: Family<ByResult, Counter>,
+    requests: Family<ByClass, Counter>,
+    kept: Family<ByResult, Counter>,
+    pipes_open: Gauge,
+    pipes_idle: Gauge,
+    pipe_fallbacks: Gauge,
+}
+
+/// From a tenth of a millisecond to a bit over three seconds, in powers of two.
+fn span_histogram() -> Histogram {
+    Histogram::new((0..16).map(|power| 0.0001 * f64::from(1 << power)))
+}
+
+impl Metrics {
+    /// All at zero.
+    #[must_use]
+    pub fn new() -> Self {
+        let metrics = Self {
+            registry: Mutex::default(),
+            totals: Mutex::default(),
+            bytes: Family::default(),
+            open: Family::default(),
+            accepted: Family::default(),
+            closed: Family::default(),
+            connect: span_histogram(),
+            rtt: Family::new_with_constructor(span_histogram),
+            retransmitted: Family::default(),
+            limited: Family::default(),
+            pauses: Family::default(),
+            reloads: Family::default(),
+            requests: Family::default(),
+            kept: Family::default(),
+            pipes_open: Gauge::default(),
+            pipes_idle: Gauge::default(),
+            pipe_fallbacks: Gauge::default(),
+        };
+        metrics.register();
+        metrics
+    }
+
+    fn register(&self) {
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        let r = registry.sub_registry_with_prefix("ekiden");
+        r.register("sessions_open", "Sessions open now", self.open.clone());
+        r.register("sessions_accepted", "Sessions accepted", self.accepted.clone());
+        r.register("sessions_closed", "Sessions ended, by how", self.closed.clone());
+        r.register("bytes", "Bytes carried, by direction and by copy or splice", self.bytes.clone());
+        r.register("connect_seconds", "From request to a standing path", self.connect.clone());
+        r.register("section_rtt_seconds", "Smoothed round-trip time at the end of a session", self.rtt.clone());
+        r.register("section_retransmitted_segments", "Segments sent again", self.retransmitted.clone());
+        r.register("sessions_limited", "What held sessions back", self.limited.clone());
+        r.register("accept_pauses", "How often accepting paused", self.pauses.clone());
+        r.register("reloads", "Configuration reloads", self.reloads.clone());
+        r.register("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
+        r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
+        r.register("pipes_open", "Pipes that exist", self.pipes_open.clone());
+        r.register("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
+        r.register("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
+        let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+        r.register("build", "The running version", build);
+    }
+
+    /// The byte counters of a listener, for sessions to count into as they go.
+    #[must_use]
+    pub fn totals(&self, listener: &str) -> Arc<Totals> {
+        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter =
+            |direction, way| self.bytes.get_or_create_owned(&ByWay { listener: listener.to_owned(), direction, way });
+        let made = totals.entry(listener.to_owned()).or_insert_with(|| {
+            Arc::new(Totals {
+                down_copied: counter("down", "copy"),
+                down_spliced: counter("down", "splice"),
+                up_copied: counter("up", "copy"),
+                up_spliced: counter("up", "splice"),
+            })
+        });
+        Arc::clone(made)
+    }
+
+    /// Counts a session in.
+    pub fn accepted(&self, listener: &str) {
+        let label = ByListener { listener: listener.to_owned() };
+        self.accepted.get_or_create(&label).inc();
+        self.open.get_or_create(&label).inc();
+    }
+
+    /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.
+    pub fn kept(&self, result: &'static str) {
+        self.kept.get_or_create(&ByResult { result }).inc();
+    }
+
+    /// Counts `event`.
+    pub fn observe(&self, event: &Event) {
+        match event {
+            Event::Closed(closed) => self.observe_closed(closed),
+            Event::Request(request) => {
+                let class = format!("{}xx", request.status / 100);
+                self.requests.get_or_create(&ByClass { class }).inc();
+            }
+            Event::AcceptPaused { reason, .. } => {
+                self.pauses.get_or_create(&ByReason { reason }).inc();
+            }
+            Event::Reloaded { .. } => {
+                self.reloads.get_or_create(&ByResult { result: "taken" }).inc();
+            }
+            Event::ReloadRejected { .. } => {
+                self.reloads.get_or_create(&ByResult { result: "rejected" }).inc();
+            }
+            Event::Listening { .. }
+            | Event::ProfileApplied { .. }
+            | Event::AcceptResumed { .. }
+            | Event::Draining { .. }
+            | Event::Stopped { .. }
+            | Event::Warning { .. } => {}
+        }
+    }
+
+    fn observe_closed(&self, closed: &Closed) {
+        let listener = closed.listener.clone();
+        self.open.get_or_create(&ByListener { listener: listener.clone() }).dec();
+        self.closed.get_or_create(&ByEnd { listener, reason: closed.end.word() }).inc();
+        if let Some(connect) = closed.connect {
+            self.connect.observe(connect.as_secs_f64());
+        }
+        for (section, info) in [("down", closed.down), ("up", closed.up)] {
+            if let Some(SectionInfo { rtt, retransmitted, .. }) = info {
+                if rtt > Duration::ZERO {
+                    self.rtt.get_or_create(&BySection { section }).observe(rtt.as_secs_f64());
+                }
+                self.retransmitted.get_or_create(&BySection { section }).inc_by(u64::from(retransmitted));
+            }
+        }
+        if let Some(limited) = closed.limited {
+            self.limited.get_or_create(&ByLimit { limited: limited.to_string() }).inc();
+        }
+    }
+
+    /// All numbers in the text format of OpenMetrics.
+    #[must_use]
+    pub fn text(&self, pipes: PipeCounts) -> String {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.pipes_open.set(number(pipes.open));
+        self.pipes_idle.set(number(pipes.idle));
+        self.pipe_fallbacks.set(i64::try_from(pipes.fallbacks).unwrap_or(i64::MAX));
+        let mut text = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        encode(&mut text, &registry).expect("invariant: writing to a String does not fail");
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}

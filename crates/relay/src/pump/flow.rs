@@ -1,0 +1,249 @@
+//! One direction of a session: read from one socket, write to the other.
+//!
+//! Order of things in [`Flow::poll`]: first write what is held, then pass on the end, then read more. A flow holds bytes
+//! only while the receiving side has no room, so an idle session has neither buffer nor pipe.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use ekiden_proto::limiting::Direction;
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::meter::Meter;
+use super::pipes::{PipePool, Pooled};
+use super::scratch;
+
+/// Bytes a direction has to move before a pipe is worth its system calls.
+const SPLICE_AFTER: u64 = 64 * 1024;
+
+/// Rounds before other sessions of this thread get their turn.
+const ROUNDS: u32 = 16;
+
+/// A direction that cannot go on, and on which side.
+#[derive(Debug)]
+pub enum Broken {
+    /// The side the bytes come from.
+    Reading(io::Error),
+    /// The side the bytes go to.
+    Writing(io::Error),
+}
+
+/// Bytes that were read and not yet written.
+enum Held<'a> {
+    Nothing,
+    Bytes { buffer: Vec<u8>, written: usize },
+    Piped(Pooled<'a>),
+}
+
+/// How far a flow goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// To the end of the stream, which is passed on.
+    End,
+    /// For so many bytes more; the sockets stay open.
+    Bytes(u64),
+}
+
+/// One direction.
+pub struct Flow<'a> {
+    from: &'a TcpStream,
+    to: &'a TcpStream,
+    direction: Direction,
+    until: Until,
+    held: Held<'a>,
+    moved: u64,
+    ended: bool,
+    done: bool,
+    blocked_since: Option<Instant>,
+    meter: &'a Meter,
+    pipes: &'a PipePool,
+}
+
+impl<'a> Flow<'a> {
+    /// A flow from `from` to `to` until the end of the stream, which is passed on.
+    pub fn new(
+        from: &'a TcpStream,
+        to: &'a TcpStream,
+        direction: Direction,
+        meter: &'a Meter,
+        pipes: &'a PipePool,
+    ) -> Self {
+        let (until, held) = (Until::End, Held::Nothing);
+        Self {
+            from,
+            to,
+            direction,
+            until,
+            held,
+            moved: 0,
+            ended: false,
+            done: false,
+            blocked_since: None,
+            meter,
+            pipes,
+        }
+    }
+
+    /// Sends `bytes`, which were read from `from` before, ahead of everything else.
+    #[must_use]
+    pub fn beginning_with(mut self, bytes: Vec<u8>) -> Self {
+        if !bytes.is_empty() {
+            self.held = Held::Bytes { buffer: bytes, written: 0 };
+        }
+        self
+    }
+
+    /// Stops after `bytes` more from the socket and leaves both sides open.
+    #[must_use]
+    pub fn limited_to(mut self, bytes: u64) -> Self {
+        self.until = Until::Bytes(bytes);
+        self
+    }
+
+    /// Runs the flow to its end and returns how many bytes it moved; fewer than its limit when the stream ended first.
+    ///
+    /// # Errors
+    /// [`Broken`] by the side that failed.
+    pub async fn run(mut self) -> Result<u64, Broken> {
+        std::future::poll_fn(|cx| self.poll(cx)).await?;
+        Ok(self.moved)
+    }
+
+    /// Moves what can be moved now. Ready once this direction is over.
+    ///
+    /// # Errors
+    /// [`Broken`] by the side that failed.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        if self.done {
+            return Poll::Ready(Ok(()));
+        }
+        for _ in 0..ROUNDS {
+            ready!(self.poll_drain(cx)).map_err(Broken::Writing)?;
+            if self.until == Until::Bytes(0) || self.ended {
+                self.finish();
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.poll_fill(cx))?;
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn finish(&mut self) {
+        self.done = true;
+        if self.until == Until::End {
+            // The other side may have gone meanwhile, which its own direction will see.
+            let _ = SockRef::from(self.to).shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Reads once, and writes at once what it read by copying.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+        loop {
+            ready!(self.from.poll_read_ready(cx)).map_err(Broken::Reading)?;
+            let pipe = if self.moved >= SPLICE_AFTER { self.pipes.take() } else { None };
+            let filled = match pipe {
+                Some(pipe) => self.fill_pipe(pipe),
+                None => self.copy(),
+            };
+            match filled {
+                Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return Poll::Ready(other),
+            }
+        }
+    }
+
+    fn fill_pipe(&mut self, mut pipe: Pooled<'a>) -> Result<(), Broken> {
+        let most = self.most(pipe.capacity());
+        let from = self.from;
+        // The pipe is empty here, so "would block" speaks of the socket alone.
+        let read = from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most)).map_err(Broken::Reading)?;
+        self.account(read);
+        if read > 0 {
+            self.held = Held::Piped(pipe);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self) -> Result<(), Broken> {
+        let (from, to) = (self.from, self.to);
+        scratch::with(|scratch| {
+            let most = self.most(scratch.len());
+            let read = from.try_read(&mut scratch[..most]).map_err(Broken::Reading)?;
+            self.account(read);
+            let fresh = &scratch[..read];
+            if fresh.is_empty() {
+                return Ok(());
+            }
+            let written = match to.try_write(fresh) {
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(error) => return Err(Broken::Writing(error)),
+            };
+            self.meter.copied(self.direction, written);
+            if written < read {
+                self.held = Held::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
+            }
+            Ok(())
+        })
+    }
+
+    fn most(&self, room: usize) -> usize {
+        match self.until {
+            Until::End => room,
+            Until::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
+        }
+    }
+
+    fn account(&mut self, read: usize) {
+        self.ended = read == 0;
+        self.moved += read as u64;
+        if let Until::Bytes(left) = &mut self.until {
+            *left -= read as u64;
+        }
+    }
+
+    /// Writes what is held, until nothing is.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !matches!(self.held, Held::Nothing) {
+            if self.to.poll_write_ready(cx)?.is_pending() {
+                self.blocked_since.get_or_insert_with(Instant::now);
+                return Poll::Pending;
+            }
+            match self.drain() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => other?,
+            }
+        }
+        if let Some(since) = self.blocked_since.take() {
+            self.meter.blocked(self.direction, since.elapsed());
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        let to = self.to;
+        let empty = match &mut self.held {
+            Held::Nothing => true,
+            Held::Bytes { buffer, written } => {
+                let fresh = to.try_write(&buffer[*written..])?;
+                self.meter.copied(self.direction, fresh);
+                *written += fresh;
+                *written == buffer.len()
+            }
+            Held::Piped(pipe) => {
+                let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;
+                self.meter.spliced(self.direction, fresh);
+                pipe.is_empty()
+            }
+        };
+        if empty {
+            self.held = Held::Nothing;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,102 @@
+//! Exact counters of a session, and of everything that goes through its listener.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::limiting::Direction;
+use prometheus_client::metrics::counter::Counter;
+
+/// Bytes through one listener, counted as they move.
+#[derive(Debug, Clone, Default)]
+pub struct Totals {
+    /// Toward the client, copied.
+    pub down_copied: Counter,
+    /// Toward the client, spliced.
+    pub down_spliced: Counter,
+    /// Toward the server, copied.
+    pub up_copied: Counter,
+    /// Toward the server, spliced.
+    pub up_spliced: Counter,
+}
+
+/// The counters of one session. A session never leaves its thread, so they are plain cells.
+#[derive(Debug)]
+pub struct Meter {
+    totals: Arc<Totals>,
+    down: Lane,
+    up: Lane,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    bytes: Cell<u64>,
+    spliced: Cell<u64>,
+    blocked: Cell<Duration>,
+}
+
+impl Meter {
+    /// Counters at zero that also count into `totals`.
+    #[must_use]
+    pub fn new(totals: Arc<Totals>) -> Self {
+        Self { totals, down: Lane::default(), up: Lane::default() }
+    }
+
+    fn lane(&self, direction: Direction) -> &Lane {
+        match direction {
+            Direction::Down => &self.down,
+            Direction::Up => &self.up,
+        }
+    }
+
+    /// Notes bytes that were written from a buffer.
+    pub fn copied(&self, direction: Direction, bytes: usize) {
+        let lane = self.lane(direction);
+        lane.bytes.set(lane.bytes.get() + bytes as u64);
+        match direction {
+            Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
+            Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
+        };
+    }
+
+    /// Notes bytes that were written from a pipe.
+    pub fn spliced(&self, direction: Direction, bytes: usize) {
+        let lane = self.lane(direction);
+        lane.bytes.set(lane.bytes.get() + bytes as u64);
+        lane.spliced.set(lane.spliced.get() + bytes as u64);
+        match direction {
+            Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
+            Direction::Up => self.totals.up_spliced.inc_by(bytes as u64),
+        };
+    }
+
+    /// Notes time in which there were bytes and no room to send them.
+    pub fn blocked(&self, direction: Direction, span: Duration) {
+        let lane = self.lane(direction);
+        lane.blocked.set(lane.blocked.get() + span);
+    }
+
+    /// Bytes in one direction.
+    #[must_use]
+    pub fn bytes(&self, direction: Direction) -> u64 {
+        self.lane(direction).bytes.get()
+    }
+
+    /// Time blocked in one direction.
+    #[must_use]
+    pub fn blocked_for(&self, direction: Direction) -> Duration {
+        self.lane(direction).blocked.get()
+    }
+
+    /// Bytes in both directions.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.down.bytes.get() + self.up.bytes.get()
+    }
+
+    /// Of these, how many were spliced.
+    #[must_use]
+    pub fn moved_by_splice(&self) -> u64 {
+        self.down.spliced.get() + self.up.spliced.get()
+    }
+}

@@ -1,0 +1,180 @@
+//! The pump: carries bytes between two sections until both sides have said all they had.
+//!
+//! Each direction is a [`Flow`]: it starts with a small read and a write, and changes to splice(2) through a pooled
+//! pipe once it has moved enough to be worth it. The rules that the rest of the relay relies on:
+//!
+//! - a byte is in the kernel, in one pipe, or in one buffer, and order survives the change from copy to splice;
+//! - end of stream closes that direction only, a reset is passed on as a reset;
+//! - a flow reads only when everything it read before has been written, so a slow reader holds back the sender, not
+//!   the relay's memory.
+
+mod flow;
+mod meter;
+mod pipes;
+mod scratch;
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use ekiden_proto::event::End;
+use ekiden_proto::limiting::Direction;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+pub use flow::{Broken, Flow};
+pub use meter::{Meter, Totals};
+pub use pipes::{PipeCounts, PipePool};
+
+/// How long a session may be silent.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// While both directions are open.
+    pub idle: Duration,
+    /// After one side has closed its direction.
+    pub half_closed: Duration,
+}
+
+/// Carries bytes both ways between `client` and `server`, beginning with `early`, which the client sent together with
+/// its handshake. Both sockets are left open, except that a broken session is set to answer with a reset.
+pub async fn run(
+    client: &TcpStream,
+    server: &TcpStream,
+    early: Vec<u8>,
+    meter: &Meter,
+    pipes: &PipePool,
+    patience: Patience,
+) -> End {
+    let mut pump = Pump {
+        client,
+        server,
+        up: Flow::new(client, server, Direction::Up, meter, pipes).beginning_with(early),
+        down: Flow::new(server, client, Direction::Down, meter, pipes),
+        watch: None,
+    };
+    let mut silence = Silence { patience, last_move: Instant::now(), half_closed: false };
+    let mut timer = pin!(sleep_until(silence.deadline()));
+    let end = std::future::poll_fn(|cx| {
+        let before = meter.moved();
+        if let Poll::Ready(end) = pump.poll(cx) {
+            return Poll::Ready(end);
+        }
+        let half_closed = pump.watch.is_some();
+        silence.poll(timer.as_mut(), cx, meter.moved() != before, half_closed)
+    })
+    .await;
+    if !matches!(end, End::Finished) {
+        abort(client);
+        abort(server);
+    }
+    end
+}
+
+/// Makes the socket's close a reset.
+pub fn abort(stream: &TcpStream) {
+    // Fails only when the socket is already dead, which is what it asks for.
+    let _ = stream.set_zero_linger();
+}
+
+struct Pump<'a> {
+    client: &'a TcpStream,
+    server: &'a TcpStream,
+    up: Flow<'a>,
+    down: Flow<'a>,
+    /// Once a side has closed its direction nobody reads from it any more, so a reset from it has to be watched for.
+    watch: Option<Watch<'a>>,
+}
+
+type Watch<'a> = Pin<Box<dyn Future<Output = End> + 'a>>;
+
+impl Pump<'_> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        let up = self.up.poll(cx);
+        if let Poll::Ready(Err(broken)) = &up {
+            return Poll::Ready(end_of(broken, Direction::Up));
+        }
+        let down = self.down.poll(cx);
+        match (&up, &down) {
+            (_, Poll::Ready(Err(broken))) => return Poll::Ready(end_of(broken, Direction::Down)),
+            (Poll::Ready(_), Poll::Ready(_)) => return Poll::Ready(End::Finished),
+            (Poll::Pending, Poll::Pending) => return Poll::Pending,
+            (Poll::Ready(_), Poll::Pending) => {
+                let client = self.client;
+                self.watch.get_or_insert_with(|| Box::pin(reset_of(client, End::ResetByClient)))
+            }
+            (Poll::Pending, Poll::Ready(_)) => {
+                let server = self.server;
+                self.watch.get_or_insert_with(|| Box::pin(reset_of(server, End::ResetByServer)))
+            }
+        }
+        .as_mut()
+        .poll(cx)
+    }
+}
+
+/// Completes when the kernel reports an error on a socket that has already closed its direction.
+async fn reset_of(stream: &TcpStream, end: End) -> End {
+    // An error of the wait itself means that the runtime is going away, and the session with it.
+    let _ = stream.ready(Interest::ERROR).await;
+    end
+}
+
+/// The end of a session whose `direction` broke.
+pub fn end_of(broken: &Broken, direction: Direction) -> End {
+    let (error, client_side) = match (broken, direction) {
+        (Broken::Reading(e), Direction::Up) | (Broken::Writing(e), Direction::Down) => (e, true),
+        (Broken::Reading(e), Direction::Down) | (Broken::Writing(e), Direction::Up) => (e, false),
+    };
+    let reset = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+    match (client_side, reset) {
+        (true, true) => End::ResetByClient,
+        (true, false) => End::ClientLost,
+        (false, true) => End::ResetByServer,
+        (false, false) => End::ServerLost,
+    }
+}
+
+/// Decides when silence has lasted too long. The timer is armed once, and looked at again only when it fires.
+struct Silence {
+    patience: Patience,
+    last_move: Instant,
+    half_closed: bool,
+}
+
+impl Silence {
+    fn deadline(&self) -> Instant {
+        self.last_move + if self.half_closed { self.patience.half_closed } else { self.patience.idle }
+    }
+
+    fn poll(&mut self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>, moved: bool, half_closed: bool) -> Poll<End> {
+        if moved {
+            self.last_move = Instant::now();
+        }
+        if half_closed && !self.half_closed {
+            self.half_closed = true;
+            self.last_move = Instant::now();
+            timer.as_mut().reset(self.deadline());
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if Instant::now() >= self.deadline() {
+                return Poll::Ready(if half_closed { End::HalfCloseIdle } else { End::Idle });
+            }
+            timer.as_mut().reset(self.deadline());
+        }
+        Poll::Pending
+    }
+}
+
+/// Completes when nothing has moved for `idle`.
+pub async fn silence(meter: &Meter, idle: Duration) {
+    loop {
+        let before = meter.moved();
+        tokio::time::sleep(idle).await;
+        if meter.moved() == before {
+            return;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The pipes of one thread. A flow borrows one for as long as bytes are in it; an empty pipe comes back, a pipe that
+//! still holds bytes is closed, because nobody could tell whose they are.
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use ekiden_sys::splice::Pipe;
+
+/// After the kernel refused a pipe, sessions copy for this long before it is asked again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How a thread's pipes are doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct PipeCounts {
+    /// Pipes that exist.
+    pub open: usize,
+    /// Of these, how many wait for use.
+    pub idle: usize,
+    /// How often a flow had to copy because there was no pipe for it.
+    pub fallbacks: u64,
+}
+
+/// A bounded pool of pipes.
+#[derive(Debug)]
+pub struct PipePool {
+    idle: RefCell<Vec<Pipe>>,
+    open: Cell<usize>,
+    most: usize,
+    /// The smallest number of idle pipes since the last trim: so many nobody needed.
+    unneeded: Cell<usize>,
+    refused_at: Cell<Option<Instant>>,
+    fallbacks: Cell<u64>,
+}
+
+impl PipePool {
+    /// A pool that never has more than `most` pipes.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self {
+            idle: RefCell::default(),
+            open: Cell::new(0),
+            most,
+            unneeded: Cell::new(0),
+            refused_at: Cell::new(None),
+            fallbacks: Cell::new(0),
+        }
+    }
+
+    /// An empty pipe, or `None` when the caller has to copy instead.
+    pub fn take(&self) -> Option<Pooled<'_>> {
+        let pipe = self.idle.borrow_mut().pop().or_else(|| self.make());
+        self.unneeded.set(self.unneeded.get().min(self.idle.borrow().len()));
+        if pipe.is_none() {
+            self.fallbacks.set(self.fallbacks.get() + 1);
+        }
+        pipe.map(|pipe| Pooled { pool: self, pipe: Some(pipe), held: 0 })
+    }
+
+    fn make(&self) -> Option<Pipe> {
+        let resting = self.refused_at.get().is_some_and(|at| at.elapsed() < RETRY_AFTER);
+        if resting || self.open.get() >= self.most {
+            return None;
+        }
+        match Pipe::new() {
+            Ok(pipe) => {
+                self.open.set(self.open.get() + 1);
+                Some(pipe)
+            }
+            Err(_) => {
+                self.refused_at.set(Some(Instant::now()));
+                None
+            }
+        }
+    }
+
+    /// Closes the pipes that were idle ever since the last call.
+    pub fn trim(&self) {
+        let mut idle = self.idle.borrow_mut();
+        let surplus = self.unneeded.get().min(idle.len());
+        idle.drain(..surplus);
+        self.open.set(self.open.get() - surplus);
+        self.unneeded.set(idle.len());
+    }
+
+    /// How the pool is doing.
+    #[must_use]
+    pub fn counts(&self) -> PipeCounts {
+        PipeCounts { open: self.open.get(), idle: self.idle.borrow().len(), fallbacks: self.fallbacks.get() }
+    }
+}
+
+/// A pipe on loan.
+pub struct Pooled<'a> {
+    pool: &'a PipePool,
+    pipe: Option<Pipe>,
+    held: usize,
+}
+
+impl Pooled<'_> {
+    fn pipe(&self) -> &Pipe {
+        self.pipe.as_ref().expect("invariant: the pipe is there until drop")
+    }
+
+    /// Bytes that fit.
+    pub fn capacity(&self) -> usize {
+        self.pipe().capacity()
+    }
+
+    /// Whether all that went in has come out.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Moves up to `most` bytes from `socket` into the empty pipe; 0 means end of stream.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn fill(&mut self, socket: BorrowedFd<'_>, most: usize) -> io::Result<usize> {
+        debug_assert!(self.is_empty(), "would-block is ambiguous while the pipe holds bytes");
+        self.held = self.pipe().fill(socket, most)?;
+        Ok(self.held)
+    }
+
+    /// Moves what the pipe holds into `socket`, as far as there is room, and returns how much that was.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn drain(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
+        let moved = self.pipe().drain(socket, self.held)?;
+        self.held -= moved;
+        Ok(moved)
+    }
+}
+
+impl Drop for Pooled<'_> {
+    fn drop(&mut self) {
+        match self.pipe.take() {
+            Some(pipe) if self.held == 0 => self.pool.idle.borrow_mut().push(pipe),
+            _ => self.pool.open.set(self.pool.open.get() - 1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn empty_pipes_come_back_and_full_ones_do_not() {
+        let pool = PipePool::new(2);
+        let (mut writer, reader) = pair();
+        writer.write_all(b"bytes").unwrap();
+        let mut pipe = pool.take().unwrap();
+        assert_eq!(pipe.fill(reader.as_fd(), 100).unwrap(), 5);
+        drop(pipe);
+        assert_eq!((pool.counts().open, pool.counts().idle), (0, 0), "a pipe with bytes in it was kept");
+
+        writer.write_all(b"more").unwrap();
+        let mut pipe = pool.take().unwrap();
+        pipe.fill(reader.as_fd(), 100).unwrap();
+        pipe.drain(reader.as_fd()).unwrap();
+        drop(pipe);
+        assert_eq!((pool.counts().open, pool.counts().idle), (1, 1));
+        let mut echoed = [0; 4];
+        writer.read_exact(&mut echoed).unwrap();
+        assert_eq!(&echoed, b"more");
+    }
+
+    #[test]
+    fn the_pool_is_bounded_and_counts_fallbacks() {
+        let pool = PipePool::new(1);
+        let first = pool.take().unwrap();
+        assert!(pool.take().is_none());
+        assert_eq!(pool.counts().fallbacks, 1);
+        drop(first);
+        assert!(pool.take().is_some());
+    }
+
+    #[test]
+    fn pipes_that_nobody_needs_are_closed() {
+        let pool = PipePool::new(8);
+        drop((pool.take(), pool.take(), pool.take()));
+        assert_eq!(pool.counts().open, 3);
+        pool.trim();
+        drop(pool.take());
+        pool.trim();
+        assert_eq!(pool.counts().open, 1, "one was needed since the last trim");
+        pool.trim();
+        assert_eq!((pool.counts().open, pool.counts().idle), (0, 0));
+    }
+}

@@ -1,0 +1,17 @@
+//! One buffer per thread for bytes that are read and written in the same breath. What could not be written is kept by
+//! the flow in a buffer of just that size, so a thousand idle sessions need none.
+
+use std::cell::RefCell;
+
+/// Large enough that copying costs about as little as it can, small enough that what a slow reader leaves behind in a
+/// session is bounded by it.
+const SIZE: usize = 64 * 1024;
+
+thread_local! {
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());
+}
+
+/// Lends the thread's buffer for the length of one call.
+pub fn with<T>(use_it: impl FnOnce(&mut [u8]) -> T) -> T {
+    SCRATCH.with_borrow_mut(|scratch| use_it(scratch))
+}

@@ -1,0 +1,85 @@
+//! What all threads of the relay share: the log, the metrics, and the counts that limits speak of.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ekiden_proto::event::Event;
+
+use crate::log::Log;
+use crate::metrics::Metrics;
+
+/// Shared by all threads.
+#[derive(Debug)]
+pub struct Shared {
+    /// Where events are written.
+    pub log: Log,
+    /// Where events are counted.
+    pub metrics: Metrics,
+    next_session: AtomicU64,
+    open: AtomicUsize,
+    by_client: Mutex<HashMap<IpAddr, usize>>,
+}
+
+impl Shared {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(log: Log) -> Arc<Self> {
+        Arc::new(Self {
+            log,
+            metrics: Metrics::new(),
+            next_session: AtomicU64::new(1),
+            open: AtomicUsize::new(0),
+            by_client: Mutex::default(),
+        })
+    }
+
+    /// Tells everyone who listens.
+    pub fn emit(&self, event: &Event) {
+        self.metrics.observe(event);
+        self.log.write(event);
+    }
+
+    /// A number that no other session of this run has.
+    pub fn next_session(&self) -> u64 {
+        self.next_session.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Sessions open now, on all threads.
+    pub fn open_sessions(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Takes a place for a session.
+    pub fn enter(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives the place back.
+    pub fn leave(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Takes a place among the sessions of one client, unless `most` are taken.
+    pub fn enter_client(&self, client: IpAddr, most: usize) -> bool {
+        let mut clients = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = clients.entry(client).or_insert(0);
+        let free = *taken < most;
+        if free {
+            *taken += 1;
+        }
+        free
+    }
+
+    /// Gives that place back.
+    pub fn leave_client(&self, client: IpAddr) {
+        let mut clients = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(taken) = clients.get_mut(&client) {
+            *taken -= 1;
+            if *taken == 0 {
+                clients.remove(&client);
+            }
+        }
+    }
+}

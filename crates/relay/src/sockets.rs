@@ -1,0 +1,138 @@
+//! The listening sockets: one for each listener and worker, so that the kernel spreads connections over the workers
+//! (`SO_REUSEPORT`, socket(7)) and no thread ever hands a connection to another.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::sockopt::{self, Role};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::config::{Config, Listener};
+use crate::shared::Shared;
+
+/// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
+const BACKLOG: i32 = 4096;
+
+/// A listener that cannot be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("listener {name} cannot listen on {address}: {source}{}", hint(source))]
+pub struct BindError {
+    name: String,
+    address: SocketAddr,
+    source: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => " (another program, or another ekiden, has it)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
+        io::ErrorKind::AddrNotAvailable => " (this host has no such address)",
+        _ => "",
+    }
+}
+
+/// All sockets that are bound now. They are kept here and lent to the workers as duplicates, so that a listener that
+/// stays over a reload never stops listening.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    bound: Vec<Bound>,
+}
+
+#[derive(Debug)]
+struct Bound {
+    asked: SocketAddr,
+    for_workers: Vec<TcpListener>,
+}
+
+impl Sockets {
+    /// Binds what `config` has and we have not; on failure everything is as before.
+    ///
+    /// # Errors
+    /// The first listener that cannot be bound.
+    pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), BindError> {
+        let before = self.bound.len();
+        for listener in &config.listeners {
+            if self.bound.iter().any(|bound| bound.asked == listener.bind) {
+                continue;
+            }
+            match Bound::new(listener, config.threads, shared) {
+                Ok(bound) => self.bound.push(bound),
+                Err(source) => {
+                    self.bound.truncate(before);
+                    return Err(BindError { name: listener.name.clone(), address: listener.bind, source });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The sockets of one worker, with the listeners they are for.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn for_worker(&self, config: &Config, worker: usize) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
+        let find = |listener: &Arc<Listener>| {
+            let bound = self.bound.iter().find(|bound| bound.asked == listener.bind)?;
+            Some(bound.for_workers.get(worker)?.try_clone().map(|socket| (Arc::clone(listener), socket)))
+        };
+        config.listeners.iter().filter_map(find).collect()
+    }
+
+    /// Closes what `config` no longer has.
+    pub fn keep_only(&mut self, config: &Config) {
+        self.bound.retain(|bound| config.listeners.iter().any(|listener| listener.bind == bound.asked));
+    }
+
+    /// Closes all.
+    pub fn close(&mut self) {
+        self.bound.clear();
+    }
+}
+
+impl Bound {
+    fn new(listener: &Listener, workers: usize, shared: &Shared) -> io::Result<Self> {
+        let mut address = listener.bind;
+        if address.port() != 0 {
+            // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
+            new_socket(listener, false)?.bind(&address.into())?;
+        }
+        let mut for_workers = Vec::new();
+        for number in 0..workers {
+            let socket = new_socket(listener, true)?;
+            if number == 0 {
+                let settings = sockopt::apply_and_report(socket.as_fd(), &listener.profile, Role::Listens);
+                let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
+                shared.emit(&Event::ProfileApplied { place, profile, settings });
+            } else {
+                sockopt::apply(socket.as_fd(), &listener.profile, Role::Listens);
+            }
+            socket.bind(&address.into())?;
+            socket.listen(BACKLOG)?;
+            let socket = TcpListener::from(socket);
+            address = socket.local_addr()?;
+            for_workers.push(socket);
+        }
+        shared.emit(&Event::Listening { listener: listener.name.clone(), kind: listener.kind.word(), address });
+        Ok(Self { asked: listener.bind, for_workers })
+    }
+}
+
+fn new_socket(listener: &Listener, shared: bool) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let domain = Domain::for_address(listener.bind);
+    let make = |protocol| Socket::new(domain, kind, Some(protocol));
+    let socket = if listener.profile.mptcp() {
+        make(Protocol::MPTCP).or_else(|_| make(Protocol::TCP))?
+    } else {
+        make(Protocol::TCP)?
+    };
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    Ok(socket)
+}

@@ -1,0 +1,101 @@
+//! What a running relay tells about itself: the answer of `/api/sessions`, read again by `ekiden status`.
+
+use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::event::SectionInfo;
+use serde::Serialize;
+use serde_json::Value;
+
+/// One session that is open now.
+#[derive(Debug, Clone, Serialize)]
+pub struct SessionView {
+    /// Number of the session.
+    pub session: u64,
+    /// The listener it came in by.
+    pub listener: String,
+    /// Who connected.
+    pub client: ClientAddr,
+    /// The user name, where the listener asks for one.
+    pub user: Option<String>,
+    /// Where the client wants to go.
+    pub target: Option<Target>,
+    /// What was dialled for it.
+    pub server: Option<ServerAddr>,
+    /// Names of the hops, or `direct`.
+    pub path: String,
+    /// Age.
+    pub seconds: f64,
+    /// Bytes toward the server so far.
+    pub bytes_up: u64,
+    /// Bytes toward the client so far.
+    pub bytes_down: u64,
+    /// The client's section.
+    pub down: Option<SectionInfo>,
+    /// The server's section.
+    pub up: Option<SectionInfo>,
+}
+
+/// The answer of `/api/sessions` as a table for people.
+///
+/// # Errors
+/// When it is no such answer.
+pub fn table(json: &str) -> Result<String, serde_json::Error> {
+    let answer: Value = serde_json::from_str(json)?;
+    let mut rows = vec![HEADINGS.map(str::to_owned)];
+    for session in answer["sessions"].as_array().into_iter().flatten() {
+        rows.push([
+            text(&session["session"]),
+            text(&session["client"]),
+            text(&session["target"]),
+            text(&session["path"]),
+            format!("{:.0}s", session["seconds"].as_f64().unwrap_or(0.0)),
+            bytes(&session["bytes_up"]),
+            bytes(&session["bytes_down"]),
+            section(&session["down"]),
+            section(&session["up"]),
+        ]);
+    }
+    let widths: Vec<usize> =
+        (0..HEADINGS.len()).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        out.push_str(cells.join("  ").trim_end());
+        out.push('\n');
+    }
+    let (open, idle) = (&answer["pipes_open"], &answer["pipes_idle"]);
+    out.push_str(&format!(
+        "{} sessions, {open} pipes ({idle} idle), ekiden {}\n",
+        rows.len() - 1,
+        text(&answer["version"])
+    ));
+    Ok(out)
+}
+
+const HEADINGS: [&str; 9] =
+    ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN", "CLIENT RTT/RETRANS", "SERVER RTT/RETRANS"];
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn bytes(value: &Value) -> String {
+    let mut amount = value.as_f64().unwrap_or(0.0);
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if amount < 1024.0 {
+            return format!("{amount:.0} {unit}");
+        }
+        amount /= 1024.0;
+    }
+    format!("{amount:.1} TiB")
+}
+
+fn section(value: &Value) -> String {
+    match value["rtt_seconds"].as_f64() {
+        Some(rtt) => format!("{:.1}ms/{}", rtt * 1000.0, value["retransmitted"]),
+        None => "-".to_owned(),
+    }
+}

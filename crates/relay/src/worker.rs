@@ -1,0 +1,310 @@
+//! One worker thread: its own runtime, its own listening sockets, its own pipes. A session never leaves its thread, so
+//! nothing in here needs a lock.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::ClientAddr;
+use ekiden_proto::event::{End, Event};
+use slab::Slab;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::LocalSet;
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use crate::config::{Config, Listener};
+use crate::dial::{Dialler, Names, is_exhaustion};
+use crate::ingress::http::Kept;
+use crate::path;
+use crate::pump::{PipeCounts, PipePool, Totals, abort};
+use crate::session::{self, Session};
+use crate::shared::Shared;
+use crate::status::SessionView;
+
+/// How long accepting pauses when it cannot go on, unless a session ends first.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Most connections taken from the queue of a socket that is about to close.
+const LAST_ACCEPTS: usize = 4096;
+
+/// How often unneeded pipes are closed and freed memory is given back.
+const TIDY: Duration = Duration::from_secs(1);
+
+/// What the main thread tells a worker.
+pub enum Command {
+    /// Serve these listeners from now on, and no others.
+    Serve {
+        /// The configuration for new sessions.
+        config: Arc<Config>,
+        /// Most sessions on all threads together.
+        most_sessions: usize,
+        /// The sockets to accept from, with what they are for.
+        sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
+    },
+    /// Describe yourself.
+    Describe(oneshot::Sender<Description>),
+    /// Accept nothing more; end idle HTTP connections.
+    Drain,
+    /// End now, whatever is open.
+    End,
+}
+
+/// A worker's answer to [`Command::Describe`].
+#[derive(Debug, Default)]
+pub struct Description {
+    /// Its sessions.
+    pub sessions: Vec<SessionView>,
+    /// Its pipes.
+    pub pipes: PipeCounts,
+}
+
+/// The state of one thread.
+pub struct Worker {
+    shared: Arc<Shared>,
+    pipes: PipePool,
+    /// Idle connections to servers and `http` hops.
+    pub kept: Kept,
+    sessions: RefCell<Slab<Weak<Session>>>,
+    session_ended: Notify,
+    draining: watch::Sender<bool>,
+}
+
+/// Where a session came in, and all it needs from there.
+pub struct Entrance {
+    /// The thread's state.
+    pub worker: Rc<Worker>,
+    /// The configuration in force when the session began.
+    pub config: Arc<Config>,
+    /// The listener.
+    pub listener: Arc<Listener>,
+    /// The name of the path.
+    pub path: Box<str>,
+    names: Rc<Names>,
+    totals: Arc<Totals>,
+    most_sessions: usize,
+}
+
+/// Runs a worker until it is told to end.
+///
+/// # Errors
+/// The kernel's, when the runtime cannot be made.
+pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Command>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let worker = Rc::new(Worker {
+        kept: Kept::new(Arc::clone(&shared)),
+        shared,
+        pipes: PipePool::new(most_pipes),
+        sessions: RefCell::default(),
+        session_ended: Notify::new(),
+        draining: watch::Sender::new(false),
+    });
+    // Dropping the set drops every session that is still open, and each says so in its closing event.
+    let tasks = LocalSet::new();
+    tasks.block_on(&runtime, obey(Rc::clone(&worker), commands));
+    drop(tasks);
+    Ok(())
+}
+
+async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
+    let mut stop_accepting = watch::Sender::new(());
+    let mut tidy = interval(TIDY);
+    tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut most_sessions_seen = 0;
+    loop {
+        let command = tokio::select! {
+            command = commands.recv() => command,
+            _ = tidy.tick() => {
+                worker.tidy(&mut most_sessions_seen);
+                continue;
+            }
+        };
+        match command {
+            Some(Command::Serve { config, most_sessions, sockets }) => {
+                stop_accepting = watch::Sender::new(());
+                let names = Rc::new(Names::new(&config.dns_servers));
+                for (listener, socket) in sockets {
+                    let entrance = Entrance::new(&worker, &config, listener, &names, most_sessions);
+                    tokio::task::spawn_local(accept(Rc::new(entrance), socket, stop_accepting.subscribe()));
+                }
+            }
+            Some(Command::Describe(answer)) => {
+                // Whoever asked may have given up.
+                let _ = answer.send(worker.describe());
+            }
+            Some(Command::Drain) => {
+                stop_accepting = watch::Sender::new(());
+                worker.draining.send_replace(true);
+            }
+            Some(Command::End) | None => break,
+        }
+    }
+    drop(stop_accepting);
+}
+
+/// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
+async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop: watch::Receiver<()>) {
+    let listener = match TcpListener::from_std(socket) {
+        Ok(listener) => listener,
+        Err(error) => return entrance.warn(format!("cannot listen on {}: {error}", entrance.listener.bind)),
+    };
+    loop {
+        entrance.wait_for_place().await;
+        let accepted = tokio::select! {
+            biased;
+            // The sender is replaced, never used: the change is that it is gone.
+            _ = stop.changed() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((client, address)) => entrance.admit(client, address),
+            Err(error) if is_exhaustion(&error) => entrance.pause("out_of_descriptors").await,
+            // The client left before we looked (accept(2)); the listener itself is fine.
+            Err(_) => {}
+        }
+    }
+    let Ok(queue) = listener.into_std() else { return };
+    for (client, address) in std::iter::from_fn(|| queue.accept().ok()).take(LAST_ACCEPTS) {
+        if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
+            entrance.admit(client, address);
+        }
+    }
+}
+
+impl Entrance {
+    fn new(
+        worker: &Rc<Worker>,
+        config: &Arc<Config>,
+        listener: Arc<Listener>,
+        names: &Rc<Names>,
+        most_sessions: usize,
+    ) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            config: Arc::clone(config),
+            path: path::select(config).into(),
+            names: Rc::clone(names),
+            totals: worker.shared.metrics.totals(&listener.name),
+            most_sessions,
+            listener,
+        }
+    }
+
+    /// The log and the metrics.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.worker.shared
+    }
+
+    /// The thread's pipes.
+    pub fn pipes(&self) -> &PipePool {
+        &self.worker.pipes
+    }
+
+    /// The listener's byte counters.
+    pub fn totals(&self) -> Arc<Totals> {
+        Arc::clone(&self.totals)
+    }
+
+    /// What it takes to dial on behalf of a session that came in here.
+    pub fn dialler(&self) -> Dialler<'_> {
+        Dialler { config: &self.config, names: &self.names, access: &self.listener.access }
+    }
+
+    fn warn(&self, message: String) {
+        self.shared().emit(&Event::Warning { message });
+    }
+
+    async fn wait_for_place(&self) {
+        if self.shared().open_sessions() >= self.most_sessions {
+            let listener = self.listener.name.clone();
+            self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason: "session_limit" });
+            while self.shared().open_sessions() >= self.most_sessions {
+                self.rest().await;
+            }
+            self.shared().emit(&Event::AcceptResumed { listener });
+        }
+    }
+
+    async fn pause(&self, reason: &'static str) {
+        let listener = self.listener.name.clone();
+        self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason });
+        self.rest().await;
+        self.shared().emit(&Event::AcceptResumed { listener });
+    }
+
+    /// Until a session of this thread ends, or for a moment: another thread's session may have.
+    async fn rest(&self) {
+        tokio::select! {
+            () = self.worker.session_ended.notified() => {}
+            () = sleep(PAUSE) => {}
+        }
+    }
+
+    fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
+        // A dual-stack socket sees IPv4 clients as ::ffff:a.b.c.d.
+        let address = ClientAddr(SocketAddr::new(address.ip().to_canonical(), address.port()));
+        self.shared().enter();
+        if let Some(most) = self.config.limits.sessions_per_client
+            && !self.shared().enter_client(address.0.ip(), most)
+        {
+            abort(&client);
+            Session::open(Rc::clone(self), client, address).ends(End::ClientLimit);
+            return;
+        }
+        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address)));
+    }
+
+    /// Gives back the place of a session.
+    pub fn left(&self, client: IpAddr, was_admitted: bool) {
+        self.shared().leave();
+        if was_admitted && self.config.limits.sessions_per_client.is_some() {
+            self.shared().leave_client(client);
+        }
+        self.worker.session_ended.notify_one();
+    }
+}
+
+impl Worker {
+    /// Lists a session for `ekiden status` and returns its place.
+    pub fn list(&self, session: &Rc<Session>) -> usize {
+        self.sessions.borrow_mut().insert(Rc::downgrade(session))
+    }
+
+    /// Takes it off the list.
+    pub fn unlist(&self, place: usize) {
+        self.sessions.borrow_mut().remove(place);
+    }
+
+    /// Completes when the relay is about to end.
+    pub async fn drains(&self) {
+        // An error means that the worker is gone, which is an end as well.
+        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+    }
+
+    /// Whether the relay is about to end.
+    pub fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    fn describe(&self) -> Description {
+        let sessions = self.sessions.borrow();
+        let sessions = sessions.iter().filter_map(|(_, session)| session.upgrade()).map(|session| session.view());
+        Description { sessions: sessions.collect(), pipes: self.pipes.counts() }
+    }
+
+    /// Closes what nobody used since the last time, and gives memory back after a rush.
+    fn tidy(&self, most_sessions_seen: &mut usize) {
+        self.pipes.trim();
+        self.kept.expire();
+        let open = self.sessions.borrow().len();
+        *most_sessions_seen = open.max(*most_sessions_seen);
+        if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {
+            self.sessions.borrow_mut().shrink_to_fit();
+            ekiden_sys::process::give_memory_back();
+            *most_sessions_seen = open;
+        }
+    }
+}
