@@ -1,0 +1,44 @@
+//! The command line: one file for each subcommand, no logic.
+#![forbid(unsafe_code)]
+
+mod check;
+mod doctor;
+mod run;
+mod status;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Makes far servers feel near: cuts a long TCP connection into short sections at relays.
+#[derive(Parser)]
+#[command(name = "ekiden", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The daemon: -L listens, -F are the hops in order
+    Run(run::Run),
+    /// Validates a configuration file; every mistake at once; exit 0 or 2
+    Check(check::Check),
+    /// Sessions and pipes of a running relay
+    Status(status::Status),
+    /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
+    Doctor(doctor::Doctor),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Run(run) => run.execute(),
+        Command::Check(check) => check.execute(),
+        Command::Status(status) => status.execute(),
+        Command::Doctor(doctor) => doctor.execute(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("ekiden: {error:#}");
+        ExitCode::FAILURE
+    })
+}

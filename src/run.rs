@@ -1,0 +1,42 @@
+//! `ekiden run`: the daemon.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use ekiden_relay::config::read::{self, Flags};
+use ekiden_relay::server::{self, RunError};
+
+/// What a configuration can also be told on the command line; a flag beats the environment, which beats the file.
+#[derive(Args)]
+pub struct Run {
+    /// Configuration file; read again on SIGHUP
+    #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Listens: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener keys
+    #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
+    listen: Vec<String>,
+    /// Goes on through these, in order: socks5://[USER:PASS@]HOST:PORT http://[USER:PASS@]HOST:PORT
+    #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
+    forward: Vec<String>,
+    /// How log lines look: text or json
+    #[arg(long, value_name = "FORMAT", env = "EKIDEN_LOG")]
+    log: Option<String>,
+    /// Where `ekiden status` asks: 127.0.0.1:PORT, unix:PATH or off
+    #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
+    admin: Option<String>,
+}
+
+impl Run {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let flags = Flags { listen: self.listen, forward: self.forward, log: self.log, admin: self.admin };
+        match server::run(&|| read::load(self.config.as_deref(), &flags)) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(RunError::Config(mistakes)) => {
+                eprintln!("{mistakes}");
+                Ok(ExitCode::from(2))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Bytes, ends and resets, as two real sockets see them through the real binary.
+
+mod harness;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+
+use harness::*;
+
+/// A relay with a `tcp` listener to a server of the test's own, and one connection through it, both ends in hand.
+fn through() -> (Relay, TcpStream, TcpStream) {
+    let (listener, address) = server();
+    let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);
+    let client = relay.connect();
+    let server = accept(&listener);
+    (relay, client, server)
+}
+
+fn is_reset(stream: &mut TcpStream) -> bool {
+    matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
+}
+
+#[test]
+fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
+    for size in [0, 1, 65_535, 65_536, 65_537, 300_000, 20_000_000] {
+        let (mut relay, mut client, mut server) = through();
+        let sent = pattern(size);
+        let expected = sent.clone();
+        let writer = std::thread::spawn(move || server.write_all(&sent).unwrap());
+        client.shutdown(Shutdown::Write).unwrap();
+        assert!(read_all(&mut client) == expected, "{size} bytes were changed");
+        join(writer);
+        drop(client);
+        let closed = relay.closed();
+        assert_eq!((&closed["end"], &closed["bytes_down"]), (&"finished".into(), &size.into()));
+        let spliced = closed["bytes_spliced"].as_u64().unwrap();
+        assert_eq!(spliced > 0, size > 65_536, "{spliced} of {size} bytes were spliced");
+    }
+}
+
+#[test]
+fn both_directions_at_once_do_not_disturb_each_other() {
+    let (mut relay, mut client, mut server) = through();
+    let (up, down) = (pattern(8_000_000), pattern(7_000_000));
+    let (expected_up, expected_down) = (up.clone(), down.clone());
+    let mut client_writes = client.try_clone().unwrap();
+    let mut server_writes = server.try_clone().unwrap();
+    let writers = [
+        std::thread::spawn(move || {
+            client_writes.write_all(&up).unwrap();
+            client_writes.shutdown(Shutdown::Write).unwrap();
+        }),
+        std::thread::spawn(move || {
+            server_writes.write_all(&down).unwrap();
+            server_writes.shutdown(Shutdown::Write).unwrap();
+        }),
+    ];
+    let reader = std::thread::spawn(move || read_all(&mut server));
+    assert!(read_all(&mut client) == expected_down);
+    assert!(join(reader) == expected_up);
+    writers.into_iter().for_each(join);
+    drop(client);
+    let closed = relay.closed();
+    assert_eq!((&closed["bytes_up"], &closed["bytes_down"]), (&8_000_000.into(), &7_000_000.into()));
+}
+
+#[test]
+fn a_client_that_has_said_all_still_hears_the_answer() {
+    let (mut relay, mut client, mut server) = through();
+    client.write_all(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut server), b"question");
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    assert_eq!(read_all(&mut client), b"answer");
+    drop(client);
+    assert_eq!(relay.closed()["end"], "finished");
+}
+
+#[test]
+fn a_server_that_has_said_all_still_hears_the_client() {
+    let (mut relay, mut client, mut server) = through();
+    server.write_all(b"greeting").unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut client), b"greeting");
+    client.write_all(b"reply").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut server), b"reply");
+    assert_eq!(relay.closed()["end"], "finished");
+}
+
+#[test]
+fn a_reset_travels_as_a_reset_both_ways() {
+    let (mut relay, client, mut server) = through();
+    reset(client);
+    assert!(is_reset(&mut server));
+    assert_eq!(relay.closed()["end"], "reset_by_client");
+
+    let (mut relay, mut client, server) = through();
+    reset(server);
+    assert!(is_reset(&mut client));
+    assert_eq!(relay.closed()["end"], "reset_by_server");
+}
+
+/// After its end of stream nobody reads from the client any more, so its reset used to go unseen.
+#[test]
+fn a_reset_after_half_close_is_seen() {
+    let (mut relay, client, mut server) = through();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut server), b"");
+    reset(client);
+    // Reading goes on saying "end of stream"; the socket itself knows (EPIPE in CLOSE-WAIT, tcp(7)).
+    eventually("the reset", || server.take_error().unwrap());
+    assert_eq!(relay.closed()["end"], "reset_by_client");
+}
+
+#[test]
+fn bytes_before_a_reset_are_delivered() {
+    let (_relay, mut client, mut server) = through();
+    server.write_all(b"last words").unwrap();
+    assert_eq!(read_exactly(&mut client, 10), b"last words");
+    reset(server);
+    assert!(is_reset(&mut client));
+}
+
+/// The writer is stopped by the reader, and what waits in between waits in the kernel.
+#[test]
+fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
+    let (relay, client, mut server) = through();
+    let before = relay.resident_kib();
+    server.set_nonblocking(true).unwrap();
+    let block = pattern(1 << 20);
+    let mut written = 0_u64;
+    let mut stuck_for = 0;
+    // Until nothing more fits anywhere: the writer has been refused for a second.
+    while stuck_for < 100 {
+        match server.write(&block) {
+            Ok(count) => (written, stuck_for) = (written + count as u64, 0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                stuck_for += 1;
+                std::thread::park_timeout(std::time::Duration::from_millis(10));
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert!(written < 200 << 20, "nobody holds the writer back");
+    }
+    let growth = relay.resident_kib().saturating_sub(before);
+    assert!(growth < 1024, "{growth} KiB of the relay's own memory for one slow reader");
+    drop(server);
+    let mut client = client;
+    let mut received = 0;
+    let mut bytes = vec![0; 1 << 20];
+    loop {
+        match client.read(&mut bytes).unwrap() {
+            0 => break,
+            count => received += count as u64,
+        }
+    }
+    assert_eq!(received, written);
+}
+
+#[test]
+fn a_refused_target_is_a_reset_for_a_silent_client() {
+    let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{}", nobody())]);
+    assert!(is_reset(&mut relay.connect()));
+    assert_eq!(relay.closed()["end"], "refused");
+}
+
+#[test]
+fn silence_ends_a_session_after_its_time_and_no_earlier() {
+    let folder = Folder::new();
+    let (listener, address) = server();
+    let text = format!(
+        "version = 1\n[timeouts]\nidle = \"300ms\"\nhalf_close_idle = \"600ms\"\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{address}\"\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+
+    let _client = relay.connect();
+    let _server = accept(&listener);
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "idle");
+    assert!(closed["seconds"].as_f64().unwrap() >= 0.3, "{closed}");
+
+    let client = relay.connect();
+    let _server = accept(&listener);
+    client.shutdown(Shutdown::Write).unwrap();
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "half_close_idle");
+    assert!(closed["seconds"].as_f64().unwrap() >= 0.6, "{closed}");
+}
