@@ -1,0 +1,1 @@
+"""The parts of the relay benchmark; `benches/relay.py` is where it starts."""

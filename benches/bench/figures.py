@@ -1,0 +1,205 @@
+"""The figures: what is measured of a treatment, and how. Each takes a `Stand` and gives named values.
+
+`one` and `many` time curl and read the CPU of the relay's process tree around it. `small` uses our own client,
+`rate` uses wrk (it speaks no proxy protocol: forwarders only), `idle` starts the relay afresh, since memory freed by
+earlier work would hide growth.
+"""
+
+import re
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+from bench import netns, origin, speak
+from bench.programs import Program, Trouble, output_of
+from bench.treatments import Place, binary_of
+
+GIB = 1 << 30
+PARALLEL = 64
+IDLE_SESSIONS, IDLE_WARM_UP = 1500, 100
+READY_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is moved and how long, in a normal and in a quick run."""
+    rounds: int
+    large: int
+    repeats: int  # of the large download in a round, while they take less than `repeat_seconds`
+    repeat_seconds: int
+    parallel: int  # bytes of each of the 64
+    requests: int
+    rate_seconds: int
+    idle_rounds: int  # memory varies little from round to round
+    curl_seconds: int  # after which curl gives up
+
+
+NORMAL = Sizes(rounds=5, large=2 * GIB, repeats=5, repeat_seconds=3, parallel=16 << 20, requests=1000,
+               rate_seconds=4, idle_rounds=3, curl_seconds=60)
+QUICK = Sizes(rounds=3, large=GIB // 2, repeats=3, repeat_seconds=1, parallel=8 << 20, requests=300,
+              rate_seconds=1, idle_rounds=1, curl_seconds=25)
+
+
+@dataclass
+class Stand:
+    """Everything a figure needs: the network, the far end, our client, and one running treatment."""
+    network: netns.Network
+    server: origin.Origin
+    client: object  # the Agent in the client namespace
+    sizes: Sizes
+    folder: str
+    files: int
+    treatment: object = None
+    relay: Program = None
+    port: int = 0
+
+    @property
+    def address(self):
+        return [netns.RELAY_IP, self.port]
+
+    def start(self, treatment, port, target_port=origin.PORT):
+        """Starts a treatment and waits until it listens; the caller leaves the returned stand's `relay`."""
+        place = Place(self.folder, port, (netns.SERVER_IP, target_port), self.files)
+        argv = treatment.command(binary_of(treatment.program), place)
+        relay = Program(self.network, "relay", argv, f"{self.folder}/{treatment.slug}-{port}.log")
+        stand = Stand(self.network, self.server, self.client, self.sizes, self.folder, self.files,
+                      treatment, relay, port)
+        try:
+            stand.wait_until_ready()
+        except Trouble as trouble:
+            relay.stop()
+            raise Trouble(f"{treatment.name}: {trouble}; its last words: {relay.last_words()}") from None
+        except BaseException:
+            relay.stop()
+            raise
+        return stand
+
+    def wait_until_ready(self):
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                self.client.ask("ready", seconds=1, relay=self.address)
+                return
+            except Trouble:
+                if not self.relay.is_alive():
+                    raise Trouble(f"ended with exit code {self.relay.process.returncode}") from None
+                if time.monotonic() > deadline:
+                    raise Trouble(f"does not listen after {READY_SECONDS} s") from None
+
+    def ask(self, do, target_port=origin.PORT, **details):
+        return self.client.ask(do, way=self.treatment.way, relay=self.address,
+                               target=[netns.SERVER_IP, target_port], **details)
+
+
+def curl(stand, path, extra, write_out):
+    how, base = speak.curl_arguments(stand.treatment.way, stand.address, (netns.SERVER_IP, origin.PORT))
+    argv = ["curl", "--noproxy", "", "--silent", "--show-error", "--fail", "--output", "/dev/null",
+            "--connect-timeout", "5", "--max-time", str(stand.sizes.curl_seconds), "--write-out", write_out,
+            *extra, *how, f"{base}/{path}"]
+    return output_of(stand.network, "client", argv, stand.sizes.curl_seconds + 10).split()
+
+
+def with_cpu(stand, work):
+    """(what `work` returned, CPU seconds the relay's tree spent on it)"""
+    tree = stand.relay.tree
+    processes, before = len(tree.pids()), tree.cpu()
+    result = work()
+    tree.settle(processes)
+    return result, tree.cpu() - before
+
+
+def one(stand):
+    """The median of a few large downloads, one after another; slow relays get fewer."""
+    start, values = time.monotonic(), []
+    while len(values) < stand.sizes.repeats and time.monotonic() - start < stand.sizes.repeat_seconds:
+        values.append(one_download(stand))
+    return {key: statistics.median(v[key] for v in values) for key in values[0]}
+
+
+def one_download(stand):
+    def work():
+        return curl(stand, origin.LARGE, [], "%{size_download} %{time_total}\n")
+    (size, seconds), cpu = with_cpu(stand, work)
+    if int(size) != stand.sizes.large:
+        raise Trouble(f"curl got {size} bytes, not {stand.sizes.large}")
+    return {"one_rate": int(size) * 8 / float(seconds) / 1e9, "one_cpu": cpu / (int(size) / GIB)}
+
+
+def many(stand):
+    """64 downloads at once by one curl, from its start to its end."""
+    def work():
+        start = time.monotonic()
+        extra = ["--parallel", "--parallel-immediate", "--parallel-max", str(PARALLEL)]
+        sizes = curl(stand, f"{origin.PARALLEL}?[1-{PARALLEL}]", extra, "%{size_download}\n")
+        return sizes, time.monotonic() - start
+    (sizes, seconds), cpu = with_cpu(stand, work)
+    if sizes != [str(stand.sizes.parallel)] * PARALLEL:
+        raise Trouble(f"{sizes.count(str(stand.sizes.parallel))} of {PARALLEL} downloads were complete")
+    total = PARALLEL * stand.sizes.parallel
+    return {"many_rate": total * 8 / seconds / 1e9, "many_cpu": cpu / (total / GIB)}
+
+
+def small(stand):
+    """A small request on a fresh connection, connecting included."""
+    answer = stand.ask("small", path=origin.SMALL, size=origin.SMALL_BYTES, count=stand.sizes.requests, seconds=20)
+    return {"small": answer["median"] * 1e6}
+
+
+def rate(stand):
+    """New connections per second, each with one small request."""
+    url = f"http://{netns.RELAY_IP}:{stand.port}/{origin.SMALL}"
+    seconds = stand.sizes.rate_seconds
+    said = output_of(stand.network, "client", ["wrk", "-H", "Connection: close", "-c", "64", "-t", "2",
+                                               "-d", f"{seconds}s", url], seconds + 20)
+    found = re.search(r"Requests/sec:\s*([\d.]+)", said)
+    errors = re.search(r"(Non-2xx.*|Socket errors.*)", said)
+    if not found or float(found.group(1)) == 0:
+        raise Trouble(f"wrk counted nothing: {' '.join(said.split())[-200:]}")
+    result = {"rate": float(found.group(1))}
+    if errors:
+        result["note"] = f"wrk: {errors.group(1).strip()}"
+    return result
+
+
+def hold(stand, count):
+    """Opens `count` sessions to the listener that holds, and waits until it has them all."""
+    request = "hold" if stand.treatment.way == speak.ABSOLUTE else None
+    answer = stand.ask("open", target_port=origin.HOLD_PORT, count=count, ask=request, seconds=30)
+    if answer["refused"]:
+        raise Trouble(f"{answer['refused']} of {count} idle sessions refused: {answer['why']}")
+    stand.server.holder.ask("wait", count=count, seconds=10)
+
+
+def release(stand):
+    stand.client.ask("close")
+    stand.server.holder.ask("wait", count=0, seconds=10)
+
+
+def idle(stand):
+    """Resident growth for each of 1,500 sessions that are open and silent, in a freshly started relay."""
+    fresh = stand.start(stand.treatment, stand.port + 100, origin.HOLD_PORT)
+    try:
+        with fresh.relay:
+            hold(fresh, IDLE_WARM_UP)
+            release(fresh)
+            time.sleep(0.3)
+            before = fresh.relay.tree.resident()
+            hold(fresh, IDLE_SESSIONS)
+            time.sleep(0.3)
+            growth = fresh.relay.tree.resident() - before
+    finally:
+        release(stand)
+    return {"idle": growth / 1024 / IDLE_SESSIONS}
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    measure: Callable
+    forwarders_only: bool = False
+
+
+FIGURES = (Figure("one", one), Figure("many", many), Figure("small", small), Figure("rate", rate, True),
+           Figure("idle", idle))
+SOAK = "soak"

@@ -1,0 +1,208 @@
+"""What a program and all its children cost: CPU time, resident memory, descriptors.
+
+CPU time comes from the cgroup the program is started in (`cpu.stat`, microseconds; present in every cgroup of
+version 2, no controller needed). It counts each thread and child exactly, ended or alive, whoever reaped it. Ticks
+of /proc/PID/stat are 10 ms, as much as a tenth of what we measure; /proc/PID/schedstat knows one living thread only.
+Where no cgroup can be made, the process CPU clocks (nanoseconds, ended threads included) of the living
+processes plus the ticks of reaped children are the next best.
+"""
+
+import ctypes
+import os
+import signal
+import time
+
+from bench import netns
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cgroup_root():
+    """Where cgroup version 2 is mounted, or None."""
+    with open("/proc/self/mounts") as f:
+        mounts = [line.split() for line in f]
+    return next((m[1] for m in mounts if m[2] == "cgroup2"), None)
+
+
+def sweep():
+    """Removes cgroups that dead runs left, ending what still runs in them."""
+    root = cgroup_root()
+    for name in os.listdir(root) if root else ():
+        if netns.is_leftover(name):
+            Tree(0, os.path.join(root, name)).end()
+
+
+def new_cgroup(label):
+    """An empty cgroup of ours, or None where that is not allowed."""
+    root = cgroup_root()
+    if root is None:
+        return None
+    path = os.path.join(root, f"{netns.PREFIX}{os.getpid()}-{label}")
+    try:
+        os.makedirs(path, exist_ok=True)
+        with open(os.path.join(path, "cpu.stat")) as f:
+            f.read()
+        return path
+    except OSError:
+        return None
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+def stat_fields(pid):
+    """/proc/PID/stat from the third field on (the second, the name, may hold spaces)."""
+    return read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+
+
+def descendants(pid):
+    """`pid` and everything below it or in its session."""
+    parents, sessions = {}, {}
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            fields = stat_fields(entry)
+        except OSError:
+            continue
+        parents[int(entry)], sessions[int(entry)] = int(fields[1]), int(fields[3])
+    found = {p for p, session in sessions.items() if session == pid} | ({pid} & set(parents))
+    while True:
+        more = {p for p, parent in parents.items() if parent in found} - found
+        if not more:
+            return sorted(found)
+        found |= more
+
+
+def process_cpu(pid):
+    """CPU seconds of one process: living and ended threads by its clock, reaped children by ticks."""
+    fields = stat_fields(pid)
+    children = (int(fields[13]) + int(fields[14])) / TICK
+    try:
+        # The clock id the kernel gives to the CPU clock of a process, as in clock_getcpuclockid(3).
+        return time.clock_gettime((~pid << 3) | 2) + children
+    except OSError:
+        return (int(fields[11]) + int(fields[12])) / TICK + children
+
+
+def resident(pid):
+    """Bytes resident, shared pages divided among their users (Pss), so that forked children add up right."""
+    for line in read(f"/proc/{pid}/smaps_rollup").splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+class Tree:
+    """A started program with all its children."""
+
+    def __init__(self, pid, cgroup=None):
+        self.pid, self.cgroup = pid, cgroup
+
+    def pids(self):
+        if self.cgroup is None:
+            return descendants(self.pid)
+        return sorted({int(p) for p in read(os.path.join(self.cgroup, "cgroup.procs")).split()})
+
+    def _sum(self, each):
+        total = 0
+        for pid in self.pids():
+            try:
+                total += each(pid)
+            except OSError:  # it ended meanwhile
+                pass
+        return total
+
+    def cpu(self):
+        """CPU seconds, user and system, of the whole tree so far."""
+        if self.cgroup is None:
+            return self._sum(process_cpu)
+        for line in read(os.path.join(self.cgroup, "cpu.stat")).splitlines():
+            if line.startswith("usage_usec"):
+                return int(line.split()[1]) / 1e6
+        raise RuntimeError(f"no usage_usec in {self.cgroup}/cpu.stat")
+
+    def resident(self):
+        return self._sum(resident)
+
+    def descriptors(self):
+        """(open descriptors, those of them that are ends of pipes)"""
+        every = pipes = 0
+        for pid in self.pids():
+            folder = f"/proc/{pid}/fd"
+            try:
+                fds = os.listdir(folder)
+            except OSError:
+                continue
+            every += len(fds)
+            pipes += sum(is_pipe(os.path.join(folder, fd)) for fd in fds)
+        return every, pipes
+
+    def settle(self, processes, seconds=0.5):
+        """Waits for children made for one connection to end; at most `seconds`."""
+        deadline = time.monotonic() + seconds
+        time.sleep(0.03)
+        while len(self.pids()) > processes and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+    def end(self):
+        """Kills the tree at once (nothing in it has anything worth saving) and removes the cgroup."""
+        deadline = time.monotonic() + 10
+        killed = set()
+        while time.monotonic() < deadline:
+            pids = self._living()
+            if not pids:
+                break
+            killed.update(pids)
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except OSError:
+                    pass
+            time.sleep(0.01)
+        for pid in killed - {self.pid}:  # our own child is its Popen's to reap
+            reap(pid)
+        self._remove_cgroup(deadline)
+
+    def _living(self):
+        if self.cgroup is not None:
+            return self.pids()
+        return [p for p in self.pids() if not is_zombie(p)]
+
+    def _remove_cgroup(self, deadline):
+        while self.cgroup is not None and os.path.isdir(self.cgroup):
+            try:
+                os.rmdir(self.cgroup)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+
+def adopt_orphans():
+    """Children whose parent was killed become ours to reap, not those of an init that may not care."""
+    PR_SET_CHILD_SUBREAPER = 36
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def reap(pid):
+    deadline = time.monotonic() + 1
+    try:
+        while os.waitpid(pid, os.WNOHANG)[0] == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+    except ChildProcessError:
+        pass
+
+
+def is_pipe(path):
+    try:
+        return os.readlink(path).startswith("pipe:")
+    except OSError:
+        return False
+
+
+def is_zombie(pid):
+    try:
+        return stat_fields(pid)[0] == "Z"
+    except OSError:
+        return True

@@ -1,0 +1,127 @@
+"""Three network namespaces in a row, client -- relay -- server, joined by veth pairs, and their removal.
+
+Names carry the process id of the run, so two runs do not collide and a run that was killed can be told from one
+that is alive: `sweep` removes what dead runs left. Nothing here reaches the host's own network.
+"""
+
+import os
+import signal
+import subprocess
+import time
+
+PREFIX = "ekiden-bench-"
+ROLES = ("client", "relay", "server")
+CLIENT_NET, SERVER_NET = "10.203.1", "10.203.2"
+RELAY_IP = CLIENT_NET + ".1"  # where clients find the relay
+RELAY_UP_INTERFACE = "to-server"
+SERVER_IP = SERVER_NET + ".2"
+
+# role, interface, address: one line for each end of the two wires
+ENDS = (
+    ("client", "eth0", CLIENT_NET + ".2"),
+    ("relay", "to-client", RELAY_IP),
+    ("relay", RELAY_UP_INTERFACE, SERVER_NET + ".1"),
+    ("server", "eth0", SERVER_IP),
+)
+
+# The same for everybody. Many short connections need many ports, and ports the listeners do not use; TIME_WAIT
+# of one treatment is bounded so that the next does not pay for it.
+SYSCTLS = {
+    "net.ipv4.tcp_no_metrics_save": "1",
+    "net.ipv4.ip_local_port_range": "10000 65000",
+    "net.ipv4.tcp_tw_reuse": "1",
+    "net.ipv4.tcp_max_tw_buckets": "4096",
+    "net.ipv4.tcp_max_syn_backlog": "8192",
+    "net.core.somaxconn": "8192",
+}
+
+
+def run(*argv, check=True):
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=30)
+    if check and done.returncode:
+        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def is_running(pid):
+    """Is `pid` a benchmark that still runs? A recycled id does not count."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as f:
+            return b"relay.py" in f.read()
+    except OSError:
+        return False
+
+
+def owner_of(name):
+    digits = name[len(PREFIX):].split("-")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def is_leftover(name):
+    return name.startswith(PREFIX) and owner_of(name) != os.getpid() and not is_running(owner_of(name))
+
+
+def sweep():
+    """Removes namespaces of runs that no longer live, with the programs still inside them."""
+    names = [line.split()[0] for line in run("ip", "netns", "list").splitlines() if line.split()]
+    for name in filter(is_leftover, names):
+        remove(name)
+
+
+def remove(name):
+    for pid in run("ip", "netns", "pids", name, check=False).split():
+        try:
+            os.kill(int(pid), signal.SIGKILL)
+        except OSError:
+            pass
+    run("ip", "netns", "del", name, check=False)
+
+
+class Network:
+    """The three namespaces. A context manager: leaving it removes them."""
+
+    def __init__(self):
+        self.names = {role: f"{PREFIX}{os.getpid()}-{role}" for role in ROLES}
+
+    def __enter__(self):
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for name in self.names.values():
+            remove(name)
+        # A namespace goes away in the background; wait, so that a run that ended has ended.
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline and any(os.path.exists(f"/run/netns/{n}") for n in self.names.values()):
+            time.sleep(0.05)
+
+    def command(self, role, argv):
+        """`argv` as it must be typed to run inside the namespace of `role`."""
+        return ["ip", "netns", "exec", self.names[role], *argv]
+
+    def _build(self):
+        for name in self.names.values():
+            run("ip", "netns", "add", name)
+            run("ip", "-n", name, "link", "set", "lo", "up")
+            for key, value in SYSCTLS.items():
+                run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
+        for one, other in (ENDS[0:2], ENDS[2:4]):
+            run("ip", "link", "add", one[1], "netns", self.names[one[0]], "type", "veth",
+                "peer", "name", other[1], "netns", self.names[other[0]])
+        for role, interface, address in ENDS:
+            self._configure(self.names[role], interface, address)
+
+    def _configure(self, name, interface, address):
+        net = address.rsplit(".", 1)[0] + ".0/24"
+        run("ip", "-n", name, "address", "add", address + "/24", "dev", interface)
+        run("ip", "-n", name, "link", "set", interface, "up")
+        # On the route, so that accepted sockets get it too: a namespace's sysctl default may be refused.
+        run("ip", "-n", name, "route", "replace", net, "dev", interface, "proto", "kernel", "scope", "link",
+            "src", address, "congctl", "cubic")

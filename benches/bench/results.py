@@ -1,0 +1,77 @@
+"""The numbers of a run: values per treatment and column, their medians, and who is best."""
+
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from bench.treatments import PEER
+
+
+@dataclass(frozen=True)
+class Column:
+    key: str
+    title: str
+    figure: str
+    higher_is_better: bool
+    digits: int
+
+
+COLUMNS = (
+    Column("one_rate", "1 download, Gbit/s", "one", True, 2),
+    Column("one_cpu", "1 download, CPU s/GiB", "one", False, 3),
+    Column("many_rate", "64 downloads, Gbit/s", "many", True, 2),
+    Column("many_cpu", "64 downloads, CPU s/GiB", "many", False, 3),
+    Column("small", "small request, µs", "small", False, 0),
+    Column("rate", "connections/s", "rate", True, 0),
+    Column("idle", "idle session, KiB", "idle", False, 1),
+)
+
+
+class Results:
+    def __init__(self, treatments):
+        self.treatments = treatments
+        self.values = defaultdict(list)  # (treatment name, column key) -> one value per round
+        self.failures = Counter()  # (treatment name, figure name) -> how often it failed
+        self.notes = []
+
+    def add(self, treatment, measured):
+        note = measured.pop("note", None)
+        if note:
+            self.remark(treatment, note)
+        for key, value in measured.items():
+            self.values[treatment.name, key].append(value)
+
+    def remark(self, treatment, text):
+        self.notes.append(f"{treatment.name}: {text}")
+
+    def fail(self, treatment, figure, trouble):
+        self.failures[treatment.name, figure] += 1
+        self.remark(treatment, f"{figure} failed: {trouble}")
+
+    def failed(self, name, key):
+        return self.failures[name, column(key).figure]
+
+    def median(self, name, key):
+        values = self.values.get((name, key))
+        return statistics.median(values) if values else None
+
+    def ratio(self, name, other, key):
+        mine, theirs = self.median(name, key), self.median(other, key)
+        return mine / theirs if mine is not None and theirs else None
+
+    def best_peer(self, column):
+        """The name of the best peer by the median of a column, or None."""
+        peers = [(self.median(t.name, column.key), t.name) for t in self.treatments if t.kind == PEER]
+        peers = [p for p in peers if p[0] is not None]
+        if not peers:
+            return None
+        return (max if column.higher_is_better else min)(peers)[1]
+
+    def columns(self):
+        """The columns somebody was measured in, or failed in."""
+        tried = {key for _, key in self.values} | {c.key for c in COLUMNS for _, f in self.failures if f == c.figure}
+        return [c for c in COLUMNS if c.key in tried]
+
+
+def column(key):
+    return next(c for c in COLUMNS if c.key == key)

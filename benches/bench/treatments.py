@@ -1,0 +1,148 @@
+"""What is compared: each program, how it is started in the foreground, and the way clients ask it.
+
+Peers run as their manuals suggest, with one line of ours where the default would stop the test (descriptors,
+backlog) and nothing that slows them down: no logs, no caches. Configuration texts are in `configs.py`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import Callable, Tuple
+
+from bench import configs, speak
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FLOOR, EKIDEN, PEER = "floor", "ekiden", "peer"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one start of a treatment listens, where it leads, and its folder."""
+    folder: str
+    port: int
+    target: Tuple[str, int]
+    files: int  # descriptors a process may have
+
+    def config(self, text):
+        path = os.path.join(self.folder, f"config-{self.port}")
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+
+@dataclass(frozen=True)
+class Treatment:
+    name: str
+    kind: str
+    way: str
+    program: str  # a key of PROGRAMS
+    command: Callable  # (binary, place) -> argv
+
+    @property
+    def slug(self):
+        return slug(self.name)
+
+
+def slug(name):
+    return name.strip().lower().replace(" ", "-")
+
+
+def ekiden_binary():
+    return os.environ.get("EKIDEN") or os.path.join(REPOSITORY, "target", "release", "ekiden")
+
+
+BUILT = {}  # programs of our own, compiled at start: name -> path
+
+# program: (where its binary is, the command that prints its version)
+PROGRAMS = {
+    "ekiden": (ekiden_binary, ["--version"]),
+    "splice_loop": (lambda: BUILT.get("splice_loop", "splice_loop"), None),
+    "haproxy": (lambda: os.environ.get("HAPROXY") or "haproxy", ["-v"]),
+    "nginx": (lambda: "nginx", ["-v"]),
+    "socat": (lambda: "socat", ["-V"]),
+    "danted": (lambda: "danted", ["-v"]),
+    "microsocks": (lambda: "microsocks", None),
+    "squid": (lambda: "squid", ["-v"]),
+    "curl": (lambda: "curl", ["--version"]),
+    "wrk": (lambda: "wrk", ["-v"]),
+}
+
+
+def splice_loop(binary, place):
+    return [binary, str(place.port), place.target[0], str(place.target[1])]
+
+
+def ekiden(scheme):
+    """EKIDEN_QUERY adds to the listener's URL, for example `&profile=longhaul`."""
+    def command(binary, place):
+        target = f"/{place.target[0]}:{place.target[1]}" if scheme == "tcp" else ""
+        query = "?allow_open=true&allow_private=true" + os.environ.get("EKIDEN_QUERY", "")
+        return [binary, "run", "-L", f"{scheme}://0.0.0.0:{place.port}{target}{query}"]
+    return command
+
+
+def configured(text, *argv):
+    """A program that reads a file: `argv` is what follows the binary, FILE and FOLDER stand for the two."""
+    def command(binary, place):
+        values = {"FILE": place.config(text(place)), "FOLDER": place.folder,
+                  "ERRORS": os.path.join(place.folder, "nginx-errors.log")}
+        return [binary, *(values.get(a, a) for a in argv)]
+    return command
+
+
+def socat(binary, place):
+    return [binary, "-b", "65536", f"TCP-LISTEN:{place.port},fork,reuseaddr,backlog=4096",
+            f"TCP:{place.target[0]}:{place.target[1]}"]
+
+
+def microsocks(binary, place):
+    return [binary, "-i", "0.0.0.0", "-p", str(place.port)]
+
+
+def squid(binary, place):
+    """With a /dev/shm of its own (in the mount namespace `ip netns exec` made): it leaves segments there, under
+    names that every squid of the machine shares."""
+    inner = configured(configs.squid, "-N", "-f", "FILE")(binary, place)
+    return ["sh", "-c", 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', "sh", *inner]
+
+
+HAPROXY_RUN = ("-db", "-f", "FILE")
+NGINX_RUN = ("-p", "FOLDER", "-e", "ERRORS", "-c", "FILE")
+
+TREATMENTS = (
+    Treatment("splice-loop", FLOOR, speak.TCP, "splice_loop", splice_loop),
+    Treatment("ekiden tcp", EKIDEN, speak.TCP, "ekiden", ekiden("tcp")),
+    Treatment("ekiden socks", EKIDEN, speak.SOCKS, "ekiden", ekiden("auto")),
+    Treatment("ekiden connect", EKIDEN, speak.CONNECT, "ekiden", ekiden("auto")),
+    Treatment("ekiden http", EKIDEN, speak.ABSOLUTE, "ekiden", ekiden("auto")),
+    Treatment("haproxy", PEER, speak.TCP, "haproxy", configured(configs.haproxy, *HAPROXY_RUN)),
+    Treatment("haproxy-1m", PEER, speak.TCP, "haproxy", configured(configs.haproxy_1m, *HAPROXY_RUN)),
+    Treatment("haproxy-tuned", PEER, speak.TCP, "haproxy", configured(configs.haproxy_tuned, *HAPROXY_RUN)),
+    Treatment("nginx stream", PEER, speak.TCP, "nginx", configured(configs.nginx_stream, *NGINX_RUN)),
+    Treatment("socat", PEER, speak.TCP, "socat", socat),
+    Treatment("dante", PEER, speak.SOCKS, "danted", configured(configs.dante, "-f", "FILE")),
+    Treatment("microsocks", PEER, speak.SOCKS, "microsocks", microsocks),
+    Treatment("squid", PEER, speak.ABSOLUTE, "squid", squid),
+    Treatment("squid-connect", PEER, speak.CONNECT, "squid", squid),
+)
+
+
+def binary_of(program):
+    """The full path of a program, or None when it is not there."""
+    return shutil.which(PROGRAMS[program][0](), path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+
+
+def version_of(program):
+    """`program 1.2.3`, as it says itself or as Debian's package does."""
+    binary, (_, ask) = binary_of(program), PROGRAMS[program]
+    if binary is None:
+        return f"{program} missing"
+    argv = [binary, *ask] if ask else ["dpkg-query", "-W", "-f", "${Version}", program]
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return program
+    found = re.search(r"v?(\d+(?:\.\d+)+[-\w.+~]*)", done.stdout + done.stderr)
+    return f"{program} {found.group(1).rstrip('.')}" if found else program
