@@ -16,7 +16,7 @@ pub struct Run {
     /// Listens: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener keys
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
-    /// Goes on through these, in order: socks5://[USER:PASS@]HOST:PORT http://[USER:PASS@]HOST:PORT
+    /// Goes on through these, in order: `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
     /// How log lines look: text or json

@@ -1,5 +1,7 @@
 //! Bytes, ends and resets, as two real sockets see them through the real binary.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
 mod harness;
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,6 +1,7 @@
 //! Starts the real binary on ports the kernel chooses, reads its events as they are logged, and ends it again, whatever
 //! becomes of the test.
 #![allow(dead_code, reason = "every test file uses its own part of the harness")]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

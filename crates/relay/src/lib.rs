@@ -7,6 +7,7 @@
 pub mod admin;
 pub mod config;
 mod dial;
+pub mod doctor;
 mod ingress;
 mod log;
 mod metrics;

@@ -69,13 +69,23 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) ->
     };
     session.wants(target);
     match scheme {
-        Scheme::Ftp => return ftp::run(session, inbox, head).await,
+        Scheme::Ftp => ftp::run(session, inbox, head).await,
         Scheme::Https => {
             tell(&session.client, 501, "Use CONNECT for https").await;
-            return Err(End::BadHandshake("https without CONNECT"));
+            Err(End::BadHandshake("https without CONNECT"))
         }
-        Scheme::Http => {}
+        Scheme::Http => forward(session, inbox, head).await,
     }
+}
+
+/// Forwards a request to a server, or to a hop that does with its URL whatever the scheme says.
+///
+/// # Errors
+/// How the session ended.
+pub async fn forward(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, End> {
+    let Form::Absolute { target, .. } = &head.form else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
     let target = target.clone();
     let outgoing = rewriting::request(session, head);
     let mut log = RequestLog::new(session, &outgoing);

@@ -1,6 +1,6 @@
 //! From the head that came in to the head that goes out, in both directions.
 
-use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Version, rewrite};
+use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Scheme, Version, rewrite};
 
 use super::body::Coding;
 use super::{client_stays, reply, upstream};
@@ -50,7 +50,7 @@ pub struct Answer {
 pub fn request(session: &Session, head: RequestHead) -> Outgoing {
     let stays = client_stays(session, &head);
     let RequestHead { method, form, version, mut headers, body } = head;
-    let Form::Absolute { authority_text, path_and_query, .. } = form else {
+    let Form::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let upgrade = if version == Version::Http11 { rewrite::upgrade(&headers) } else { None };
@@ -62,11 +62,14 @@ pub fn request(session: &Session, head: RequestHead) -> Outgoing {
         headers.push("Connection", "upgrade");
         headers.push("Upgrade", protocols.as_str());
     }
-    let target = upstream::request_target(session, &authority_text, &path_and_query, &mut headers);
+    let scheme = if scheme == Scheme::Ftp { "ftp" } else { "http" };
+    let user = userinfo.map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
+    let origin = format!("{scheme}://{user}{authority_text}");
+    let target = upstream::request_target(session, &origin, &path_and_query, &mut headers);
     let path = path_and_query.split('?').next().unwrap_or_default();
     Outgoing {
         head: rewrite::write_request(&method, &target, &headers),
-        url: format!("http://{authority_text}{path}"),
+        url: format!("{scheme}://{authority_text}{path}"),
         repeatable: SAFE.contains(&method.as_str()) && body == Body::Empty && upgrade.is_none(),
         method,
         body,

@@ -29,9 +29,9 @@ pub fn way(session: &Session, target: &Target) -> String {
     }
 }
 
-/// What stands in the request line: the path for a server, everything for an `http` hop, which also gets its
-/// credentials.
-pub fn request_target(session: &Session, authority: &str, path_and_query: &str, headers: &mut Headers) -> String {
+/// What stands in the request line: the path for a server; for an `http` hop everything, from `origin` with scheme and
+/// user on, and it also gets its credentials.
+pub fn request_target(session: &Session, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
     let Some(hop) = session.entrance.dialler().http_hop() else { return path_and_query.to_owned() };
     if let Some(credentials) = &hop.credentials {
         let value = auth::basic_value(credentials.user.as_bytes(), credentials.password.as_bytes());
@@ -39,7 +39,7 @@ pub fn request_target(session: &Session, authority: &str, path_and_query: &str, 
     }
     // OPTIONS of a whole server has no path in absolute form (RFC 9112, 3.2.4).
     let path = if path_and_query == "*" { "" } else { path_and_query };
-    format!("http://{authority}{path}")
+    format!("{origin}{path}")
 }
 
 /// An idle connection that goes this way, where there is one.

@@ -1,0 +1,173 @@
+//! GET and HEAD of a file.
+//!
+//! A file whose length the server tells is framed by it and leaves the client's connection open. Without a length the
+//! end of the connection is the end of the file, and only the server's last reply tells a whole file from a part of it:
+//! if that reply is not good, the client gets a reset instead of an end.
+
+use std::time::Duration;
+
+use ekiden_proto::limiting::Direction;
+use ekiden_proto::wire::http::{Body, Headers};
+use suppaftp::Status;
+
+use super::answer::Answer;
+use super::location::TransferForm;
+use super::server::{Order, Server, Transfer, socket};
+use super::{Asked, Method, Trouble};
+use crate::ingress::Inbox;
+use crate::ingress::http::body::Coding;
+use crate::ingress::http::exchange::After;
+use crate::pump;
+
+/// How long the server may think about a file that has arrived in full.
+const AFTERTHOUGHT: Duration = Duration::from_secs(2);
+
+/// Content types by the end of the name; everything else is bytes.
+const CONTENT_TYPES: [(&str, &str); 32] = [
+    ("avif", "image/avif"),
+    ("bz2", "application/x-bzip2"),
+    ("css", "text/css"),
+    ("csv", "text/csv"),
+    ("flac", "audio/flac"),
+    ("gif", "image/gif"),
+    ("gz", "application/gzip"),
+    ("htm", "text/html"),
+    ("html", "text/html"),
+    ("jpeg", "image/jpeg"),
+    ("jpg", "image/jpeg"),
+    ("js", "text/javascript"),
+    ("json", "application/json"),
+    ("md", "text/markdown"),
+    ("mp3", "audio/mpeg"),
+    ("mp4", "video/mp4"),
+    ("ogg", "audio/ogg"),
+    ("patch", "text/plain"),
+    ("pdf", "application/pdf"),
+    ("png", "image/png"),
+    ("svg", "image/svg+xml"),
+    ("tar", "application/x-tar"),
+    ("tgz", "application/gzip"),
+    ("tif", "image/tiff"),
+    ("tiff", "image/tiff"),
+    ("txt", "text/plain"),
+    ("wav", "audio/wav"),
+    ("webm", "video/webm"),
+    ("webp", "image/webp"),
+    ("xml", "application/xml"),
+    ("xz", "application/x-xz"),
+    ("zip", "application/zip"),
+];
+
+/// What the server tells of a file before it sends it.
+struct Facts {
+    size: Option<u64>,
+    modified: Option<String>,
+}
+
+/// Sends the file, or a redirect where it turns out to be a directory.
+pub async fn fetch(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+    let found = if asked.method == Method::Head { describe(asked, server).await } else { send(asked, server).await };
+    match found {
+        Err(Trouble::Said(response)) if response.status == Status::FileUnavailable => {
+            match server.enter(&asked.location.path).await {
+                Ok(()) => asked.redirect().await,
+                // Not a directory either, so what the server said of the file stands.
+                Err(Trouble::Said(_)) => Err(Trouble::Said(response)),
+                Err(trouble) => Err(trouble),
+            }
+        }
+        decided => decided,
+    }
+}
+
+async fn send(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+    let form = asked.location.form;
+    server.set_form(form).await?;
+    let facts = match facts(asked, server).await {
+        // A server may refuse to tell the size of what it is willing to send.
+        Err(Trouble::Said(_)) => Facts { size: None, modified: None },
+        other => other?,
+    };
+    let transfer = server.begin(Order::Retrieve(&asked.location.path)).await?;
+    carry(asked, server, facts, transfer).await
+}
+
+async fn carry(asked: &Asked<'_>, server: &mut Server<'_>, facts: Facts, transfer: Transfer) -> Result<After, Trouble> {
+    let body = facts.size.map_or(Body::UntilClose, Body::Length);
+    let after = asked
+        .patiently(async {
+            let data = socket(&transfer);
+            let after = asked.begin(answer(asked, facts, body)).await?;
+            let down = asked.lane(data, &asked.session.client, Direction::Down);
+            let carried = down.carry(&mut Inbox::of(data), body, Coding::Plain).await;
+            carried.map_err(|broken| Trouble::Ended(pump::end_of(&broken, Direction::Down)))?;
+            Ok(after)
+        })
+        .await?;
+    match body {
+        // All bytes are there, whatever the server thinks of them now.
+        Body::Length(_) => drop(server.complete(transfer, AFTERTHOUGHT).await),
+        _ => server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?,
+    }
+    Ok(after)
+}
+
+async fn describe(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+    // Some servers tell no size while they are to change line ends.
+    server.set_form(TransferForm::Binary).await?;
+    let facts = match facts(asked, server).await {
+        Err(Trouble::Said(response)) if response.status != Status::FileUnavailable => {
+            Facts { size: None, modified: None }
+        }
+        other => other?,
+    };
+    let body = facts.size.map_or(Body::UntilClose, Body::Length);
+    asked.patiently(asked.begin(answer(asked, facts, body))).await
+}
+
+async fn facts(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<Facts, Trouble> {
+    let path = &asked.location.path;
+    let is_text = asked.location.form == TransferForm::Text;
+    if is_text && asked.method == Method::Get {
+        return Ok(Facts { size: None, modified: None });
+    }
+    let size = server.size(path).await?;
+    let modified = server.modified(path).await?;
+    Ok(Facts { size: (!is_text).then_some(size), modified })
+}
+
+fn answer(asked: &Asked<'_>, facts: Facts, body: Body) -> Answer {
+    let mut headers = Headers::new();
+    headers.push("Content-Type", content_type(&asked.location.path));
+    if let Some(date) = facts.modified {
+        headers.push("Last-Modified", date);
+    }
+    Answer { status: 200, headers, body, stays: asked.stays }
+}
+
+fn content_type(path: &str) -> &'static str {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension).unwrap_or_default();
+    let known = CONTENT_TYPES.iter().find(|(known, _)| known.eq_ignore_ascii_case(extension));
+    known.map_or("application/octet-stream", |(_, content_type)| content_type)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_types_are_guessed_by_the_end_of_the_name() {
+        for (path, expected) in [
+            ("a.txt", "text/plain"),
+            ("pub/A.HTML", "text/html"),
+            ("a.tar.gz", "application/gzip"),
+            ("a.unknown", "application/octet-stream"),
+            ("dir.txt/file", "application/octet-stream"),
+            ("txt", "application/octet-stream"),
+            ("", "application/octet-stream"),
+        ] {
+            assert_eq!(content_type(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! GET and HEAD of a directory: `LIST` as a page of links.
+//!
+//! The page is written as the list arrives, so a large directory needs no memory. Every name is a stranger's: in links
+//! all but letters, digits and `-._~` is percent-encoded, so a name is never a scheme or a path, and in text everything
+//! with a meaning in HTML is escaped. What does not look like a list is shown as it came.
+
+use std::fmt::Write;
+
+use ekiden_proto::wire::http::{Body, Headers, Version, chunked};
+use ekiden_proto::wire::{Parsed, WireError};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use suppaftp::list::ListParser;
+use time::OffsetDateTime;
+
+use super::answer::Answer;
+use super::location::bytes_of;
+use super::server::{Order, Server, Transfer, socket};
+use super::{Asked, Method, Trouble};
+use crate::ingress::Inbox;
+use crate::ingress::http::exchange::After;
+use crate::ingress::inbox::Trouble as Ending;
+
+/// Longest line of a list, in bytes.
+const LONGEST_LINE: usize = 8 * 1024;
+
+/// How much of the page is gathered before it is written.
+const PIECE: usize = 16 * 1024;
+
+/// What is encoded in the path segment of a link.
+const IN_LINKS: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Sends the page, or a redirect where relative links would not lead into the directory.
+pub async fn show(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Trouble> {
+    if !asked.location.path.is_empty() {
+        server.enter(&asked.location.path).await?;
+    }
+    if !asked.location.has_slash() {
+        return asked.redirect().await;
+    }
+    if asked.method == Method::Head {
+        return asked.patiently(asked.begin(answer(asked))).await;
+    }
+    // Lines are what a server sends unless told otherwise (RFC 959, 5.1).
+    let transfer = server.begin(Order::List).await?;
+    let (after, mut page) = asked
+        .patiently(async {
+            let after = asked.begin(answer(asked)).await?;
+            let page = write_rows(asked, &transfer).await?;
+            Ok((after, page))
+        })
+        .await?;
+    // The list's end is the connection's; whether it is whole, only the server knows.
+    server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?;
+    page.push_str("</table>\n</body>\n</html>\n");
+    asked
+        .patiently(async {
+            write_piece(asked, &mut page).await?;
+            if framing(asked) == Body::Chunked { asked.write(b"0\r\n\r\n").await } else { Ok(()) }
+        })
+        .await?;
+    Ok(after)
+}
+
+fn framing(asked: &Asked<'_>) -> Body {
+    if asked.version == Version::Http11 { Body::Chunked } else { Body::UntilClose }
+}
+
+fn answer(asked: &Asked<'_>) -> Answer {
+    let mut headers = Headers::new();
+    headers.push("Content-Type", "text/html; charset=utf-8");
+    // Should a name ever get around the escaping, nothing runs.
+    headers.push("Content-Security-Policy", "default-src 'none'");
+    Answer { status: 200, headers, body: framing(asked), stays: asked.stays }
+}
+
+/// Writes the page up to the last full piece and returns the rest.
+async fn write_rows(asked: &Asked<'_>, transfer: &Transfer) -> Result<String, Trouble> {
+    let mut page = beginning(asked);
+    let mut lines = Inbox::of(socket(transfer));
+    loop {
+        match lines.next(line).await {
+            Ok(text) => row(&text, &mut page),
+            Err(Ending::Gone) => break,
+            Err(Ending::Wire(_)) => return Err(Trouble::Refused(502, "The server's list is none.")),
+        }
+        if page.len() >= PIECE {
+            write_piece(asked, &mut page).await?;
+        }
+    }
+    row(&lines.take_all(), &mut page);
+    Ok(page)
+}
+
+async fn write_piece(asked: &Asked<'_>, page: &mut String) -> Result<(), Trouble> {
+    let mut piece = std::mem::take(page);
+    if framing(asked) == Body::Chunked {
+        piece.insert_str(0, &chunked::write_chunk_head(piece.len() as u64));
+        piece.push_str("\r\n");
+    }
+    asked.write(piece.as_bytes()).await
+}
+
+fn beginning(asked: &Asked<'_>) -> String {
+    let name = bytes_of(&asked.location.path);
+    let title = escaped(&format!("{}/{}", asked.location.realm(), String::from_utf8_lossy(&name)));
+    let parent = if asked.location.has_parent() { "<p><a href=\"../\">Parent directory</a></p>\n" } else { "" };
+    format!(
+        "<!DOCTYPE html>\n<html>\n<head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
+         <body>\n<h1>{title}</h1>\n{parent}<table>\n"
+    )
+}
+
+/// One line of the list.
+fn line(bytes: &[u8]) -> Parsed<Vec<u8>> {
+    match bytes.iter().position(|byte| *byte == b'\n') {
+        Some(end) => Ok((bytes[..end].to_vec(), end + 1)),
+        None if bytes.len() > LONGEST_LINE => Err(WireError::TooLarge),
+        None => Err(WireError::Incomplete),
+    }
+}
+
+/// Adds a line to the page.
+fn row(line: &[u8], page: &mut String) {
+    let text: String = line.trim_ascii_end().iter().map(|byte| char::from(*byte)).collect();
+    // Writing to a string does not fail.
+    let _ = match ListParser::parse_posix(&text).or_else(|_| ListParser::parse_dos(&text)) {
+        Ok(file) if [".", ".."].contains(&file.name()) => Ok(()),
+        Ok(file) => {
+            let slash = if file.is_directory() { "/" } else { "" };
+            let name = bytes_of(file.name());
+            let link = percent_encode(&name, &IN_LINKS);
+            let shown = escaped(&String::from_utf8_lossy(&name));
+            let size = if file.is_file() { file.size().to_string() } else { String::new() };
+            let date = date(file.modified().into());
+            writeln!(
+                page,
+                "<tr><td><a href=\"{link}{slash}\">{shown}{slash}</a></td><td>{size}</td><td>{date}</td></tr>"
+            )
+        }
+        // Some servers begin like `ls -l`, with the number of blocks.
+        Err(_) if text.is_empty() || text.starts_with("total ") => Ok(()),
+        Err(_) => {
+            let shown = escaped(&String::from_utf8_lossy(line.trim_ascii_end()));
+            writeln!(page, "<tr><td colspan=\"3\"><pre>{shown}</pre></td></tr>")
+        }
+    };
+}
+
+fn date(date: OffsetDateTime) -> String {
+    let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}", date.hour(), date.minute())
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c if c.is_control() => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(line: &[u8]) -> String {
+        let mut page = String::new();
+        row(line, &mut page);
+        page
+    }
+
+    #[test]
+    fn lists_of_both_kinds_become_links() {
+        let unix = shown(b"-rw-r--r--    1 0        0            1234 Nov 05  2019 a b.txt\r");
+        let expected = "<td><a href=\"a%20b.txt\">a b.txt</a></td><td>1234</td><td>2019-11-05 00:00</td>";
+        assert_eq!(unix, format!("<tr>{expected}</tr>\n"));
+        let folder = shown(b"drwxr-xr-x    2 0        0            4096 Nov 05  2019 pub");
+        assert!(folder.contains("<a href=\"pub/\">pub/</a></td><td></td>"), "{folder}");
+        let link = shown(b"lrwxrwxrwx    1 0        0               3 Nov 05  2019 here -> there");
+        assert!(link.contains("<a href=\"here\">here</a>"), "{link}");
+        let dos = shown(b"04-08-14  03:09PM                  403 readme.txt");
+        assert!(dos.contains("<a href=\"readme.txt\">readme.txt</a></td><td>403</td><td>2014-04-08 15:09"), "{dos}");
+        for nothing in [b"total 12".as_slice(), b"", b"drwxr-xr-x 2 0 0 4096 Nov 05 2019 .."] {
+            assert_eq!(shown(nothing), "");
+        }
+    }
+
+    #[test]
+    fn names_can_do_no_harm() {
+        let entry = |name: &[u8]| shown(&[b"-rw-r--r-- 1 0 0 1 Nov 05 2019 ", name].concat());
+        for (name, link, text) in [
+            ("<script>'\"&", "%3Cscript%3E%27%22%26", "&lt;script&gt;&#39;&quot;&amp;"),
+            ("javascript:alert(1)", "javascript%3Aalert%281%29", "javascript:alert(1)"),
+            ("//evil.example/x", "%2F%2Fevil.example%2Fx", "//evil.example/x"),
+            ("a?b#c;type=d", "a%3Fb%23c%3Btype%3Dd", "a?b#c;type=d"),
+            ("\u{fc}", "%C3%BC", "\u{fc}"),
+        ] {
+            let row = entry(name.as_bytes());
+            assert!(row.contains(&format!("<a href=\"{link}\">{text}</a>")), "{row}");
+        }
+        // A name in Latin-1 keeps its byte in the link, where it counts.
+        assert!(entry(b"caf\xe9").contains("<a href=\"caf%E9\">caf\u{fffd}</a>"));
+        assert_eq!(
+            shown(b"what <b>is</b> this"),
+            "<tr><td colspan=\"3\"><pre>what &lt;b&gt;is&lt;/b&gt; this</pre></td></tr>\n"
+        );
+    }
+
+    #[test]
+    fn lines_have_an_end() {
+        assert_eq!(line(b"ab\r\ncd"), Ok((b"ab\r".to_vec(), 4)));
+        assert_eq!(line(b"ab"), Err(WireError::Incomplete));
+        assert_eq!(line(&vec![b'x'; LONGEST_LINE + 1]), Err(WireError::TooLarge));
+    }
+}

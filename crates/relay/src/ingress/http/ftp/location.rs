@@ -1,0 +1,254 @@
+//! An `ftp://` URL (RFC 1738, 3.2): who logs in, which file, and as what it is transferred.
+//!
+//! Paths, users and passwords are bytes in no known character set. They are kept as text whose characters are those
+//! bytes (U+0000 to U+00FF), which [`Bytes`] turns back for the server, so a name comes and goes unchanged.
+//!
+//! What becomes part of an FTP command must not end it: a line break, however it is written, would let a web page send
+//! commands of its own choice to any server the relay can reach.
+
+use std::io;
+
+use ekiden_proto::wire::http::{Form, Headers, auth};
+use percent_encoding::percent_decode_str;
+use suppaftp::Encoding;
+
+/// The password of `anonymous`, by custom an e-mail address (RFC 1635).
+const ANONYMOUS_PASSWORD: &str = "ekiden@";
+
+/// What a URL names.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Who logs in.
+    pub login: Login,
+    /// From the login directory, or from the root with `/` at the beginning; empty for the login directory itself.
+    pub path: String,
+    /// How it is transferred.
+    pub form: TransferForm,
+    /// The path as the client wrote it, without `;type=`.
+    written: String,
+    /// Scheme, user, host and port as the client wrote them.
+    origin: String,
+    authority: String,
+}
+
+/// User and password.
+#[derive(PartialEq, Eq)]
+pub struct Login {
+    /// `USER`.
+    pub user: String,
+    /// `PASS`.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+/// `;type=` (RFC 1738, 3.2.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransferForm {
+    /// `i`, or nothing.
+    Binary,
+    /// `a`: line ends are changed on the way, so nobody knows the length beforehand.
+    Text,
+    /// `d`: a list of names.
+    Folder,
+}
+
+/// Text whose characters are bytes, as [`Location`] keeps it.
+#[derive(Debug)]
+pub struct Bytes;
+
+impl Encoding for Bytes {
+    fn decode(&self, bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| char::from(*byte)).collect()
+    }
+
+    fn encode(&self, text: &str) -> io::Result<Vec<u8>> {
+        text.chars().map(|c| u8::try_from(c).map_err(|_| io::ErrorKind::InvalidInput.into())).collect()
+    }
+}
+
+/// The bytes that such a text stands for.
+pub fn bytes_of(text: &str) -> Vec<u8> {
+    text.chars().map(|c| u8::try_from(c).unwrap_or(b'?')).collect()
+}
+
+impl Location {
+    /// Reads a URL; nothing when a part of it cannot be part of an FTP command.
+    pub fn read(form: &Form, headers: &Headers) -> Option<Self> {
+        let Form::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
+        let login = Login::read(userinfo.as_deref(), headers)?;
+        let user = userinfo.as_ref().map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
+        let (written, form) = split_type(path_and_query);
+        // One slash separates host and path. A second one, or %2F, is the beginning of an absolute path.
+        let path = decode(written.strip_prefix('/').unwrap_or_default())?;
+        Some(Self {
+            login,
+            path,
+            form,
+            written: written.to_owned(),
+            origin: format!("ftp://{user}{authority_text}"),
+            authority: authority_text.clone(),
+        })
+    }
+
+    /// Whether it can only be a directory.
+    pub fn is_folder(&self) -> bool {
+        self.form == TransferForm::Folder || self.has_slash()
+    }
+
+    /// Whether relative links from it lead into it.
+    pub fn has_slash(&self) -> bool {
+        self.path.is_empty() || self.path.ends_with('/')
+    }
+
+    /// Whether there is a directory above it that a URL can name.
+    pub fn has_parent(&self) -> bool {
+        !self.path.trim_matches('/').is_empty()
+    }
+
+    /// The same as a directory.
+    pub fn with_slash(&self) -> String {
+        format!("{}{}/", self.origin, self.written)
+    }
+
+    /// Host and port, for the realm of a password.
+    pub fn realm(&self) -> String {
+        format!("ftp://{}", self.authority)
+    }
+
+    /// Without user, password and whatever stands behind `?`.
+    pub fn for_the_log(&self) -> String {
+        let path = self.written.split('?').next().unwrap_or_default();
+        format!("ftp://{}{path}", self.authority)
+    }
+}
+
+impl Login {
+    /// From the URL, else from `Authorization`, else anonymous. A user without a password in the URL is one whose
+    /// password a browser has asked for: it is in the field, together with the user.
+    fn read(userinfo: Option<&str>, headers: &Headers) -> Option<Self> {
+        let in_url = userinfo.filter(|userinfo| !userinfo.is_empty());
+        let in_field = headers.get("Authorization").and_then(auth::basic);
+        let (user, password) = match (in_url.map(|userinfo| userinfo.split_once(':').ok_or(userinfo)), in_field) {
+            (Some(Ok((user, password))), _) => (decode(user)?, decode(password)?),
+            (_, Some((user, password))) => (checked(&user)?, checked(&password)?),
+            (Some(Err(user)), None) => (decode(user)?, String::new()),
+            (None, None) => (String::new(), String::new()),
+        };
+        let user = if user.is_empty() { "anonymous".to_owned() } else { user };
+        let is_anonymous = ["anonymous", "ftp"].iter().any(|known| user.eq_ignore_ascii_case(known));
+        let password = if is_anonymous && password.is_empty() { ANONYMOUS_PASSWORD.to_owned() } else { password };
+        Some(Self { user, password })
+    }
+}
+
+/// Takes `;type=X` off the end of a path.
+fn split_type(path: &str) -> (&str, TransferForm) {
+    let Some((before, parameter)) = path.rsplit_once(';') else { return (path, TransferForm::Binary) };
+    let form = match parameter.to_ascii_lowercase().as_str() {
+        "type=a" => TransferForm::Text,
+        "type=i" => TransferForm::Binary,
+        "type=d" => TransferForm::Folder,
+        _ => return (path, TransferForm::Binary),
+    };
+    (before, form)
+}
+
+fn decode(text: &str) -> Option<String> {
+    checked(&percent_decode_str(text).collect::<Vec<u8>>())
+}
+
+/// A line break ends a command, and NUL ends the string that a server makes of it.
+fn checked(bytes: &[u8]) -> Option<String> {
+    let ends_a_command = bytes.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
+    (!ends_a_command).then(|| Bytes.decode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ekiden_proto::wire::http::RequestHead;
+
+    fn read(url: &str, authorization: Option<&[u8]>) -> Option<Location> {
+        let head = format!("GET {url} HTTP/1.1\r\n\r\n");
+        let (mut head, _) = RequestHead::parse(head.as_bytes(), 4096).unwrap();
+        if let Some(value) = authorization {
+            head.headers.push("Authorization", value);
+        }
+        Location::read(&head.form, &head.headers)
+    }
+
+    #[test]
+    fn paths_are_relative_to_the_login_unless_they_say_otherwise() {
+        for (url, path, form, is_folder) in [
+            ("ftp://h", "", TransferForm::Binary, true),
+            ("ftp://h/", "", TransferForm::Binary, true),
+            ("ftp://h/a/b%20c", "a/b c", TransferForm::Binary, false),
+            ("ftp://h/a/", "a/", TransferForm::Binary, true),
+            ("ftp://h/%2Fetc/motd", "/etc/motd", TransferForm::Binary, false),
+            ("ftp://h//etc/motd", "/etc/motd", TransferForm::Binary, false),
+            ("ftp://h/%2F", "/", TransferForm::Binary, true),
+            ("ftp://h/a;type=a", "a", TransferForm::Text, false),
+            ("ftp://h/a;TYPE=I", "a", TransferForm::Binary, false),
+            ("ftp://h/a;type=d", "a", TransferForm::Folder, true),
+            ("ftp://h/a;type=x", "a;type=x", TransferForm::Binary, false),
+            ("ftp://h/a%3Btype=a", "a;type=a", TransferForm::Binary, false),
+            ("ftp://h/a?b", "a?b", TransferForm::Binary, false),
+            ("ftp://h/%E9%FF", "\u{e9}\u{ff}", TransferForm::Binary, false),
+        ] {
+            let location = read(url, None).unwrap();
+            let found = (location.path.as_str(), location.form, location.is_folder());
+            assert_eq!(found, (path, form, is_folder), "{url}");
+            assert_eq!(Bytes.encode(path).unwrap(), bytes_of(path));
+        }
+    }
+
+    #[test]
+    fn logins_come_from_the_url_then_from_the_field() {
+        let field = Some(auth::basic_value(b"field", b"f:w").into_bytes());
+        for (url, authorization, user, password) in [
+            ("ftp://h/", None, "anonymous", "ekiden@"),
+            ("ftp://@h/", None, "anonymous", "ekiden@"),
+            ("ftp://ftp@h/", None, "ftp", "ekiden@"),
+            ("ftp://me@h/", None, "me", ""),
+            ("ftp://me:a%40b%3A:c@h/", field.as_deref(), "me", "a@b::c"),
+            ("ftp://me@h/", field.as_deref(), "field", "f:w"),
+            ("ftp://h/", field.as_deref(), "field", "f:w"),
+        ] {
+            let login = read(url, authorization).unwrap().login;
+            assert_eq!((login.user.as_str(), login.password.as_str()), (user, password), "{url}");
+        }
+    }
+
+    #[test]
+    fn commands_cannot_be_smuggled_in() {
+        for url in [
+            "ftp://h/a%0D%0ADELE%20b",
+            "ftp://h/a%0adele",
+            "ftp://h/a%0d",
+            "ftp://h/a%00b",
+            "ftp://u%0d%0aQUIT@h/",
+            "ftp://u:p%0AQUIT@h/",
+            "ftp://u:p%00@h/",
+        ] {
+            assert_eq!(read(url, None), None, "{url}");
+        }
+        for (user, password) in [("u\r\nQUIT", "p"), ("u", "p\nQUIT"), ("u\0", "p")] {
+            let value = auth::basic_value(user.as_bytes(), password.as_bytes());
+            assert_eq!(read("ftp://h/", Some(value.as_bytes())), None, "{user:?} {password:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_down_has_no_secrets() {
+        let location = read("ftp://me:secret@h:2121/a/b?c;type=a", None).unwrap();
+        assert_eq!(location.for_the_log(), "ftp://h:2121/a/b");
+        assert_eq!(location.realm(), "ftp://h:2121");
+        assert_eq!(location.with_slash(), "ftp://me:secret@h:2121/a/b?c/");
+        assert!(!format!("{:?}", location.login).contains("secret"));
+    }
+}

@@ -1,0 +1,169 @@
+//! `ftp://` URLs for HTTP clients (RFC 1738, 3.2; RFC 959, 2428 and 3659 toward the server).
+//!
+//! The one idea: the protocol is a client crate's business, the bytes are ours. Control and data connections are dialled
+//! like any other, through hops, access rules and deadlines, and what goes over a data connection goes through the pump.
+//!
+//! [`location`] reads the URL, [`server`] is the control connection, [`download`], [`listing`] and [`upload`] are what
+//! can be done with it, [`answer`] is what the client sees of it.
+//!
+//! A last hop that is an HTTP proxy is asked for the URL itself: few proxies let CONNECT through to port 21, and to the
+//! ports of data connections none does.
+//!
+//! Left out: ranges, conditional requests, FTPS, and control connections kept for later requests.
+
+mod answer;
+mod download;
+mod listing;
+mod location;
+mod server;
+mod upload;
+
+use std::cell::RefCell;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::End;
+use ekiden_proto::limiting::Direction;
+use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, Version};
+use tokio::net::TcpStream;
+
+use super::body::Lane;
+use super::exchange::{After, RequestLog, forward, give_up};
+use super::{client_stays, tell};
+use crate::dial::DialError;
+use crate::ingress::Inbox;
+use crate::pump;
+use crate::session::Session;
+
+use location::Location;
+use server::Server;
+
+/// A request for an `ftp://` URL.
+struct Asked<'a> {
+    session: &'a Session,
+    log: RefCell<RequestLog<'a>>,
+    target: Target,
+    location: Location,
+    method: Method,
+    version: Version,
+    headers: Headers,
+    body: Body,
+    /// Whether the client's connection may outlive the request.
+    stays: bool,
+}
+
+/// What can be done with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Get,
+    Head,
+    Put,
+}
+
+/// Why it was not done.
+enum Trouble {
+    /// The server, or its data connection, was not reached, or fell silent.
+    Dial(DialError),
+    /// The server said no.
+    Said(suppaftp::types::Response),
+    /// We say no: a status, and a sentence for people.
+    Refused(u16, &'static str),
+    /// The session is over.
+    Ended(End),
+}
+
+impl From<Cause> for Trouble {
+    fn from(cause: Cause) -> Self {
+        Self::Dial(cause.into())
+    }
+}
+
+/// Does what an HTTP client wants with an `ftp://` URL.
+///
+/// # Errors
+/// How the session ended.
+pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, End> {
+    let Form::Absolute { target, .. } = &head.form else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    let target = target.clone();
+    let Some(location) = Location::read(&head.form, &head.headers) else {
+        tell(&session.client, 400, "Bad Request").await;
+        return Err(End::BadHandshake("an FTP command in a URL"));
+    };
+    if session.entrance.dialler().http_hop().is_some() {
+        return forward(session, inbox, head).await;
+    }
+    let log = RequestLog::of(session, head.method.clone(), location.for_the_log());
+    let stays = client_stays(session, &head);
+    let RequestHead { method, version, headers, body, .. } = head;
+    let (method, stays) = match method.as_str() {
+        // The body of a GET has no meaning (RFC 9110, 9.3.1), so nobody reads it.
+        "GET" => (Some(Method::Get), stays && body == Body::Empty),
+        "HEAD" => (Some(Method::Head), stays && body == Body::Empty),
+        "PUT" => (Some(Method::Put), stays),
+        _ => (None, false),
+    };
+    let log = RefCell::new(log);
+    let known = method.unwrap_or(Method::Get);
+    let asked = Asked { session, log, target, location, method: known, version, headers, body, stays };
+    let done = if method.is_some() { serve(&asked, inbox).await } else { asked.method_not_allowed().await };
+    // The server's section must be closed before the client hears of it: what we hold of it keeps it open.
+    session.parted();
+    match done {
+        Ok(after) => Ok(after),
+        Err(trouble) => conclude(asked, trouble).await,
+    }
+}
+
+async fn serve(asked: &Asked<'_>, inbox: &mut Inbox<'_>) -> Result<After, Trouble> {
+    if asked.method == Method::Put {
+        upload::check(asked)?;
+    }
+    let mut server = Server::open(asked.session, &asked.target, &asked.location.login).await?;
+    let after = match asked.method {
+        Method::Put => upload::store(asked, &mut server, inbox).await?,
+        _ if asked.location.is_folder() => listing::show(asked, &mut server).await?,
+        _ => download::fetch(asked, &mut server).await?,
+    };
+    server.leave().await;
+    Ok(after)
+}
+
+/// Tells the client, as long as it can still be told.
+async fn conclude(asked: Asked<'_>, trouble: Trouble) -> Result<After, End> {
+    let session = asked.session;
+    let answer_has_begun = asked.log.borrow().status != 0;
+    let told = match trouble {
+        Trouble::Ended(end) => Err(Trouble::Ended(end)),
+        _ if answer_has_begun => Err(Trouble::Ended(End::ServerLost)),
+        Trouble::Dial(error) => return Err(give_up(session, error, &mut asked.log.into_inner()).await),
+        Trouble::Said(response) => asked.explain(&response).await,
+        Trouble::Refused(status, sentence) => asked.page(status, sentence, Headers::new()).await,
+    };
+    match told {
+        Ok(after) => Ok(after),
+        Err(trouble) => {
+            // Half an answer must not look like a whole one, nor be followed by another.
+            pump::abort(&session.client);
+            let Trouble::Ended(end) = trouble else { return Err(End::ServerLost) };
+            Err(end)
+        }
+    }
+}
+
+impl Asked<'_> {
+    fn lane<'l>(&'l self, from: &'l TcpStream, to: &'l TcpStream, direction: Direction) -> Lane<'l> {
+        Lane { from, to, direction, meter: &self.session.meter, pipes: self.session.entrance.pipes() }
+    }
+
+    /// Runs what moves bytes, until nothing has moved for too long.
+    async fn patiently<T>(&self, moving: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+        tokio::select! {
+            moved = moving => moved,
+            () = pump::silence(&self.session.meter, self.session.entrance.config.timeouts.idle) => {
+                Err(Trouble::Ended(End::Idle))
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The control connection to an FTP server, and the data connections it arranges.
+//!
+//! The client crate wants data connections from a function that may run anywhere, while our dialling never leaves its
+//! thread. So its function only sends the port over and waits, and [`Server::begin`] dials while the crate's own work
+//! stands still. The address in a passive reply is ignored, only its port counts: a server must not send us elsewhere.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::cause::Cause;
+use suppaftp::tokio::{AsyncFtpStream, AsyncNoTlsStream, TransferStream};
+use suppaftp::types::{FileType, FormatControl};
+use suppaftp::{FtpError, FtpResult, Mode, Status};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use super::Trouble;
+use super::location::{Bytes, Login, TransferForm};
+use crate::dial::Dialled;
+use crate::session::Session;
+
+/// A data connection; [`Server::complete`] ends it well.
+pub type Transfer = TransferStream<AsyncNoTlsStream>;
+
+/// What a data connection is for.
+#[derive(Clone, Copy)]
+pub enum Order<'a> {
+    /// `RETR`.
+    Retrieve(&'a str),
+    /// `STOR`.
+    Store(&'a str),
+    /// `LIST` of the working directory.
+    List,
+}
+
+/// Replies with which a transfer begins, and with which it ends.
+const BEGINS: [Status; 2] = [Status::AboutToSend, Status::AlreadyOpen];
+const COMPLETE: [Status; 2] = [Status::ClosingDataConnection, Status::RequestedFileActionOk];
+
+/// A control connection that has logged in.
+pub struct Server<'a> {
+    ftp: AsyncFtpStream,
+    dials: mpsc::Receiver<DialRequest>,
+    road: Road<'a>,
+}
+
+/// A data connection that the client crate wants.
+struct DialRequest {
+    port: u16,
+    answer: oneshot::Sender<TcpStream>,
+}
+
+/// How to get to the server again.
+struct Road<'a> {
+    session: &'a Session,
+    host: Host,
+    /// The address that answered, where we know it: a hop does not tell.
+    address: Option<IpAddr>,
+}
+
+impl<'a> Server<'a> {
+    /// Connects and logs in.
+    pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, Trouble> {
+        let control = connect(session, target).await?;
+        let direct = session.entrance.config.forward.is_empty();
+        let address = direct.then_some(control.server.0.ip());
+        let road = Road { session, host: target.host.clone(), address };
+        let ftp = within(road.patience(), AsyncFtpStream::connect_with_stream(control.stream)).await?;
+        // There is one data connection at a time.
+        let (requests, dials) = mpsc::channel(1);
+        let mut ftp = ftp.passive_stream_builder(move |address| Box::pin(ask(requests.clone(), address.port())));
+        // It has no address in its reply, so it works through address translation and for IPv6 (RFC 2428, 3).
+        ftp.set_mode(Mode::ExtendedPassive);
+        ftp.set_encoding(Bytes).await;
+        within(road.patience(), ftp.login(&login.user, &login.password)).await?;
+        Ok(Self { ftp, dials, road })
+    }
+
+    /// `TYPE`.
+    pub async fn set_form(&mut self, form: TransferForm) -> Result<(), Trouble> {
+        let file_type = match form {
+            TransferForm::Text => FileType::Ascii(FormatControl::Default),
+            TransferForm::Binary | TransferForm::Folder => FileType::Image,
+        };
+        within(self.road.patience(), self.ftp.transfer_type(file_type)).await
+    }
+
+    /// `SIZE` (RFC 3659, 4).
+    pub async fn size(&mut self, path: &str) -> Result<u64, Trouble> {
+        within(self.road.patience(), self.ftp.size(path)).await.map(|size| size as u64)
+    }
+
+    /// `MDTM` (RFC 3659, 3), as HTTP writes dates (RFC 9110, 5.6.7); nothing when the server does not tell.
+    pub async fn modified(&mut self, path: &str) -> Result<Option<String>, Trouble> {
+        match within(self.road.patience(), self.ftp.mdtm(path)).await {
+            Ok(date) => Ok(Some(date.format("%a, %d %b %Y %H:%M:%S GMT").to_string())),
+            Err(Trouble::Said(_) | Trouble::Refused(..)) => Ok(None),
+            Err(trouble) => Err(trouble),
+        }
+    }
+
+    /// `CWD`.
+    pub async fn enter(&mut self, path: &str) -> Result<(), Trouble> {
+        within(self.road.patience(), self.ftp.cwd(path)).await
+    }
+
+    /// Opens a data connection and gives the order. Extended passive first, and passive for servers that do not know
+    /// it.
+    pub async fn begin(&mut self, order: Order<'_>) -> Result<Transfer, Trouble> {
+        let mut dialled = false;
+        match self.try_begin(order, &mut dialled).await {
+            Err(Trouble::Said(_) | Trouble::Refused(..)) if !dialled => {
+                self.ftp.set_mode(Mode::Passive);
+                self.try_begin(order, &mut dialled).await
+            }
+            decided => decided,
+        }
+    }
+
+    async fn try_begin(&mut self, order: Order<'_>, dialled: &mut bool) -> Result<Transfer, Trouble> {
+        let Self { ftp, dials, road } = self;
+        let beginning = async {
+            let mut begun = pin!(give(ftp, order));
+            loop {
+                tokio::select! {
+                    transfer = &mut begun => return transfer.map_err(Trouble::from),
+                    Some(DialRequest { port, answer }) = dials.recv() => {
+                        *dialled = true;
+                        // Nobody waits for it only when `begun` has failed, which the next turn sees.
+                        let _ = answer.send(road.dial(port).await?);
+                    }
+                }
+            }
+        };
+        timeout(road.patience(), beginning).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
+    }
+
+    /// Closes a data connection and hears what became of the transfer.
+    pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), Trouble> {
+        within(patience, transfer.finish()).await
+    }
+
+    /// Hears why the server has closed a data connection before its time.
+    pub async fn why(&mut self, transfer: Transfer) -> Trouble {
+        // `finish` would hide the reply behind the broken connection.
+        let reply = within(self.road.patience(), self.ftp.read_response_in(&COMPLETE)).await;
+        drop(transfer);
+        reply.err().unwrap_or(Trouble::Refused(502, "The server closed the data connection too early."))
+    }
+
+    /// `QUIT`, without waiting for the answer.
+    pub async fn leave(mut self) {
+        let _ = timeout(Duration::ZERO, self.ftp.quit()).await;
+    }
+}
+
+/// The socket of a data connection.
+pub fn socket(transfer: &Transfer) -> &TcpStream {
+    transfer.get_ref().get_ref()
+}
+
+async fn give(ftp: &mut AsyncFtpStream, order: Order<'_>) -> FtpResult<Transfer> {
+    match order {
+        Order::Retrieve(path) => ftp.retr_as_stream(path).await,
+        Order::Store(path) => ftp.put_with_stream(path).await,
+        // A name behind LIST may be read as an option, so the directory has been entered before.
+        Order::List => ftp.custom_data_command("LIST", &BEGINS).await.map(|(_, transfer)| transfer),
+    }
+}
+
+/// Runs in the client crate: has a data connection dialled.
+async fn ask(requests: mpsc::Sender<DialRequest>, port: u16) -> FtpResult<TcpStream> {
+    let (answer, dialled) = oneshot::channel();
+    let gone = |_| FtpError::ConnectionError(io::ErrorKind::NotConnected.into());
+    requests.try_send(DialRequest { port, answer }).map_err(|_| gone(()))?;
+    dialled.await.map_err(|_| gone(()))
+}
+
+impl Road<'_> {
+    /// How long a reply may take.
+    fn patience(&self) -> Duration {
+        self.session.entrance.config.timeouts.connect
+    }
+
+    /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
+    /// dialled, where the access rules allow it both under its name and without.
+    fn host(&self, port: u16) -> Host {
+        let access = self.session.entrance.dialler().access;
+        let permitted = |host, ip| access.permits(host, Some(ip), port);
+        match self.address {
+            Some(ip) if permitted(&self.host, ip) && permitted(&Host::from(ip), ip) => Host::from(ip),
+            _ => self.host.clone(),
+        }
+    }
+
+    async fn dial(&self, port: u16) -> Result<TcpStream, Trouble> {
+        let target = Target::new(self.host(port), port);
+        let target = target.map_err(|_| Trouble::Refused(502, "The server named no port for its data connection."))?;
+        connect(self.session, &target).await.map(|dialled| dialled.stream)
+    }
+}
+
+async fn connect(session: &Session, target: &Target) -> Result<Dialled, Trouble> {
+    let asked = Instant::now();
+    let dialled = session.entrance.dialler().connect(target).await.map_err(Trouble::Dial)?;
+    // The client crate owns its sockets, so the session looks at them through descriptors of its own.
+    let twin = twin(&dialled.stream).map_err(|_| Trouble::from(Cause::Exhausted))?;
+    session.reached(dialled.server, Rc::new(twin), asked);
+    Ok(dialled)
+}
+
+fn twin(stream: &TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.as_fd().try_clone_to_owned()?.into())
+}
+
+async fn within<T>(patience: Duration, work: impl Future<Output = FtpResult<T>>) -> Result<T, Trouble> {
+    match timeout(patience, work).await {
+        Ok(done) => done.map_err(Trouble::from),
+        Err(_) => Err(Cause::TimedOut.into()),
+    }
+}
+
+impl From<FtpError> for Trouble {
+    fn from(error: FtpError) -> Self {
+        match error {
+            FtpError::UnexpectedResponse(response) => Self::Said(response),
+            FtpError::ConnectionError(error) if error.kind() != io::ErrorKind::InvalidData => Cause::Reset.into(),
+            _ => Self::Refused(502, "The server does not speak FTP as it should."),
+        }
+    }
+}
