@@ -20,7 +20,7 @@ use crate::config::read::Mistakes;
 use crate::config::{Admin, Config};
 use crate::log::Log;
 use crate::shared::Shared;
-use crate::sockets::{BindError, Sockets};
+use crate::sockets::{self, BindError, Sockets};
 use crate::worker::{self, Command};
 
 /// How often a draining relay looks whether it is empty.
@@ -57,6 +57,7 @@ pub fn run(load: &dyn Fn() -> Result<Config, Mistakes>) -> Result<(), RunError> 
         let mut signals = Signals::new()?;
         let mut sockets = Sockets::default();
         sockets.bind(&config, &shared)?;
+        sockets::report_dialled(&config, &shared);
         let mut workers = Workers::start(&shared, config.threads, budget.pipes)?;
         let admin = start_admin(&config, &shared, &workers);
         workers.serve(&config, &sockets, budget.sessions).await?;
@@ -225,6 +226,7 @@ async fn reload(
     let budget = Budget::new(process::raise_open_files()?, &new);
     workers.serve(&new, sockets, budget.sessions).await?;
     sockets.keep_only(&new);
+    sockets::report_dialled(&new, shared);
     shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
     Ok(Some(new))
 }

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
+use ekiden_proto::profile::Profile;
 use ekiden_sys::sockopt::{self, Role};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -44,6 +45,8 @@ pub struct Sockets {
 #[derive(Debug)]
 struct Bound {
     asked: SocketAddr,
+    /// Tells listeners apart that leave the port to the kernel.
+    name: String,
     for_workers: Vec<TcpListener>,
 }
 
@@ -55,7 +58,8 @@ impl Sockets {
     pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), BindError> {
         let before = self.bound.len();
         for listener in &config.listeners {
-            if self.bound.iter().any(|bound| bound.asked == listener.bind) {
+            if let Some(bound) = self.bound.iter().find(|bound| bound.is_for(listener)) {
+                bound.tune(listener, shared);
                 continue;
             }
             match Bound::new(listener, config.threads, shared) {
@@ -75,7 +79,7 @@ impl Sockets {
     /// The kernel's, when it is out of descriptors.
     pub fn for_worker(&self, config: &Config, worker: usize) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
         let find = |listener: &Arc<Listener>| {
-            let bound = self.bound.iter().find(|bound| bound.asked == listener.bind)?;
+            let bound = self.bound.iter().find(|bound| bound.is_for(listener))?;
             Some(bound.for_workers.get(worker)?.try_clone().map(|socket| (Arc::clone(listener), socket)))
         };
         config.listeners.iter().filter_map(find).collect()
@@ -83,7 +87,7 @@ impl Sockets {
 
     /// Closes what `config` no longer has.
     pub fn keep_only(&mut self, config: &Config) {
-        self.bound.retain(|bound| config.listeners.iter().any(|listener| listener.bind == bound.asked));
+        self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
     }
 
     /// Closes all.
@@ -100,24 +104,45 @@ impl Bound {
             new_socket(listener, false)?.bind(&address.into())?;
         }
         let mut for_workers = Vec::new();
-        for number in 0..workers {
+        for _ in 0..workers {
             let socket = new_socket(listener, true)?;
-            if number == 0 {
-                let settings = sockopt::apply_and_report(socket.as_fd(), &listener.profile, Role::Listens);
-                let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
-                shared.emit(&Event::ProfileApplied { place, profile, settings });
-            } else {
-                sockopt::apply(socket.as_fd(), &listener.profile, Role::Listens);
-            }
             socket.bind(&address.into())?;
+            sockopt::apply(socket.as_fd(), &listener.profile, Role::Listens);
             socket.listen(BACKLOG)?;
             let socket = TcpListener::from(socket);
             address = socket.local_addr()?;
             for_workers.push(socket);
         }
+        let bound = Self { asked: listener.bind, name: listener.name.clone(), for_workers };
+        bound.tune(listener, shared);
         shared.emit(&Event::Listening { listener: listener.name.clone(), kind: listener.kind.word(), address });
-        Ok(Self { asked: listener.bind, for_workers })
+        Ok(bound)
     }
+
+    fn is_for(&self, listener: &Listener) -> bool {
+        self.asked == listener.bind && (self.asked.port() != 0 || self.name == listener.name)
+    }
+
+    /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
+    fn tune(&self, listener: &Listener, shared: &Shared) {
+        let mut settings = Vec::new();
+        for socket in &self.for_workers {
+            settings = sockopt::apply_and_report(socket.as_fd(), &listener.profile, Role::Listens);
+        }
+        let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
+        shared.emit(&Event::ProfileApplied { place, profile, settings });
+    }
+}
+
+/// Tries the profiles of dialled sections on sockets that are never connected, and reports what becomes of them.
+pub fn report_dialled(config: &Config, shared: &Shared) {
+    let report = |place: String, profile: &Profile| {
+        let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
+        let settings = sockopt::apply_and_report(socket.as_fd(), profile, Role::Dials);
+        shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
+    };
+    report("targets".to_owned(), &config.target_profile);
+    config.forward.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
 }
 
 fn new_socket(listener: &Listener, shared: bool) -> io::Result<Socket> {

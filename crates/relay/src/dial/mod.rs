@@ -20,6 +20,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
+use crate::config::access::Denied;
 use crate::config::{Access, Config, Hop, HopKind};
 
 pub use names::Names;
@@ -137,6 +138,10 @@ impl<'a> Dialler<'a> {
     }
 
     async fn open_target(&self, target: &Target) -> Result<Dialled, DialError> {
+        // A name on the deny list is not even looked up; the rest is judged by the addresses it turns out to have.
+        if self.access.judge(&target.host, None, target.port) == Err(Denied::Listed) {
+            return Err(Cause::Denied.into());
+        }
         let permits = |ip| self.access.permits(&target.host, Some(ip), target.port);
         Ok(self.open(target, &self.config.target_profile, &permits).await?)
     }

@@ -1,0 +1,197 @@
+//! SOCKS clients good and bad, and what the relay lets them reach.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use harness::*;
+
+fn v4(address: SocketAddr) -> [u8; 6] {
+    let SocketAddr::V4(v4) = address else { panic!("IPv4 only") };
+    let ([a, b, c, d], [high, low]) = (v4.ip().octets(), v4.port().to_be_bytes());
+    [a, b, c, d, high, low]
+}
+
+/// A server that says "hello" and then what it hears.
+fn parrot() -> SocketAddr {
+    serve(|mut stream| {
+        let _ = stream.write_all(b"hello");
+        let mut bytes = [0; 1024];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            let _ = stream.write_all(&bytes[..count]);
+        }
+    })
+}
+
+fn talks_to_the_parrot(mut stream: TcpStream) {
+    assert_eq!(read_exactly(&mut stream, 5), b"hello");
+    stream.write_all(b"polly").unwrap();
+    assert_eq!(read_exactly(&mut stream, 5), b"polly");
+}
+
+/// Whether the relay closed without another word, by end of stream or reset.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0]) {
+        Ok(count) => count == 0,
+        Err(error) => error.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn every_socks_version_reaches_the_target() {
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let target = parrot();
+    talks_to_the_parrot(socks5(relay.address(), target).unwrap());
+    assert_eq!(relay.closed()["target"], target.to_string());
+
+    let [a, b, c, d, high, low] = v4(target);
+    let mut socks4 = relay.connect();
+    socks4.write_all(&[4, 1, high, low, a, b, c, d, b'm', b'e', 0]).unwrap();
+    assert_eq!(read_exactly(&mut socks4, 8)[..2], [0, 90]);
+    talks_to_the_parrot(socks4);
+
+    let mut socks4a = relay.connect();
+    socks4a.write_all(&[4, 1, high, low, 0, 0, 0, 1, 0]).unwrap();
+    socks4a.write_all(b"localhost\0").unwrap();
+    assert_eq!(read_exactly(&mut socks4a, 8)[..2], [0, 90]);
+    talks_to_the_parrot(socks4a);
+}
+
+#[test]
+fn a_handshake_byte_by_byte_and_one_with_everything_at_once_both_work() {
+    let relay = Relay::listen(&["socks://127.0.0.1:0"]);
+    let target = parrot();
+    let mut request = vec![5, 1, 0, 5, 1, 0, 1];
+    request.extend(v4(target));
+
+    let mut slow = relay.connect();
+    slow.set_nodelay(true).unwrap();
+    for byte in &request {
+        slow.write_all(&[*byte]).unwrap();
+    }
+    assert_eq!(read_exactly(&mut slow, 12)[..4], [5, 0, 5, 0]);
+    talks_to_the_parrot(slow);
+
+    // An optimistic client does not wait for the replies and sends its payload behind the request.
+    let mut hasty = relay.connect();
+    request.extend(b"early");
+    hasty.write_all(&request).unwrap();
+    assert_eq!(read_exactly(&mut hasty, 12)[..4], [5, 0, 5, 0]);
+    assert_eq!(read_exactly(&mut hasty, 10), b"helloearly");
+}
+
+#[test]
+fn true_reply_codes() {
+    let relay = Relay::listen(&["auto://127.0.0.1:0?deny=*.forbidden.test&deny=198.51.100.0/24"]);
+    let reply = |request: &[u8]| socks5_request(relay.address(), request).map(|_| ()).unwrap_err();
+    let named = |name: &str| [&[5, 1, 0, 3, name.len() as u8], name.as_bytes(), &[0, 80]].concat();
+
+    assert_eq!(socks5(relay.address(), nobody()).map(|_| ()), Err(5), "refused");
+    assert_eq!(reply(&named("nosuch.invalid")), 4, "name not found");
+    assert_eq!(reply(&named("a.forbidden.test")), 2, "forbidden by name");
+    assert_eq!(reply(&[5, 1, 0, 1, 198, 51, 100, 7, 0, 80]), 2, "forbidden by network");
+    assert_eq!(reply(&[5, 2, 0, 1, 127, 0, 0, 1, 0, 80]), 7, "BIND");
+    assert_eq!(reply(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]), 7, "UDP ASSOCIATE");
+    assert_eq!(reply(&[5, 9, 0, 1, 127, 0, 0, 1, 0, 80]), 7, "unknown command");
+    assert_eq!(reply(&[5, 1, 0, 9, 127, 0, 0, 1, 0, 80]), 8, "unknown address type");
+}
+
+#[test]
+fn a_name_that_leads_to_a_forbidden_address_is_forbidden() {
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0?deny=127.0.0.0/8&deny=::1/128"]);
+    let request = [&[5, 1, 0, 3, 9][..], b"localhost", &[0, 80]].concat();
+    assert_eq!(socks5_request(relay.address(), &request).map(|_| ()), Err(2));
+    assert_eq!(relay.closed()["end"], "denied");
+}
+
+/// On a listener for others, this host's own services are out of reach unless somebody says otherwise.
+#[test]
+fn private_targets_are_out_of_reach_from_open_listeners() {
+    let relay = Relay::listen(&["auto://0.0.0.0:0?allow_open=true", "auto://0.0.0.0:0?allow_open=true&allow_private=true"]);
+    let target = parrot();
+    let at = |index: usize| SocketAddr::from(([127, 0, 0, 1], relay.address_of(index).port()));
+    for private in [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [100, 64, 0, 1], [192, 168, 0, 1], [0, 0, 0, 0]] {
+        let refused = socks5(at(0), SocketAddr::from((private, target.port())));
+        assert_eq!(refused.map(|_| ()), Err(2), "{private:?}");
+    }
+    talks_to_the_parrot(socks5(at(1), target).unwrap());
+}
+
+#[test]
+fn garbage_ends_the_session_and_not_the_relay() {
+    let mut relay = Relay::listen(&["socks://127.0.0.1:0"]);
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 300], &[5, 0], &[4, 1, 0, 0, 1, 2, 3, 4, 0]] {
+        let mut client = relay.connect();
+        client.write_all(garbage).unwrap();
+        assert!(is_closed(&mut client), "{garbage:?}");
+        assert_eq!(relay.closed()["end"], "bad_handshake", "{garbage:?}");
+    }
+    talks_to_the_parrot(socks5(relay.address(), parrot()).unwrap());
+}
+
+#[test]
+fn a_client_that_says_nothing_or_too_little_is_not_waited_for() {
+    let folder = Folder::new();
+    let text = "version = 1\n[timeouts]\nhandshake = \"400ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\n";
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut silent = relay.connect();
+    assert!(is_closed(&mut silent));
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "handshake_timeout");
+
+    // All reads together have that time, so dripping bytes does not buy more.
+    let mut dripping = relay.connect();
+    dripping.write_all(&[5]).unwrap();
+    let writer = dripping.try_clone().unwrap();
+    let drip = std::thread::spawn(move || {
+        let mut writer = writer;
+        // A client that offers 255 methods, one at a time.
+        while writer.write_all(&[255]).is_ok() {
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+    });
+    assert!(is_closed(&mut dripping));
+    let closed = relay.closed();
+    assert_eq!(closed["end"], "handshake_timeout");
+    assert!(closed["seconds"].as_f64().unwrap() < 2.0, "{closed}");
+    drop(dripping);
+    join(drip);
+}
+
+#[test]
+fn users_come_in_with_their_password_only() {
+    let folder = Folder::new();
+    // Made once with crypt(3), bcrypt at cost 4, for the password "baton".
+    let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
+    let mut relay = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
+    let address = relay.address();
+    let log_in = |password: &[u8]| {
+        let mut client = connect(address);
+        client.write_all(&[5, 2, 0, 2]).unwrap();
+        assert_eq!(read_exactly(&mut client, 2), [5, 2]);
+        client.write_all(&[&[1, 6][..], b"runner", &[password.len() as u8], password].concat()).unwrap();
+        (read_exactly(&mut client, 2)[1], client)
+    };
+    let target = parrot();
+    let (verdict, mut client) = log_in(b"baton");
+    assert_eq!(verdict, 0);
+    client.write_all(&[&[5, 1, 0, 1][..], &v4(target)].concat()).unwrap();
+    assert_eq!(read_exactly(&mut client, 10)[1], 0);
+    talks_to_the_parrot(client);
+    assert_eq!(relay.closed()["user"], "runner");
+
+    assert_ne!(log_in(b"wrong").0, 0);
+    assert_eq!(relay.closed()["end"], "unauthenticated");
+
+    let mut without = relay.connect();
+    without.write_all(&[5, 1, 0]).unwrap();
+    assert_eq!(read_exactly(&mut without, 2), [5, 0xff]);
+    assert!(is_closed(&mut without));
+
+    let mut old = relay.connect();
+    old.write_all(&[4, 1, 0, 80, 127, 0, 0, 1, 0]).unwrap();
+    assert_eq!(read_exactly(&mut old, 2), [0, 91], "SOCKS4 has no passwords");
+}
