@@ -1,0 +1,29 @@
+//! Real programs, as a user has them, through the real binary to real servers. Every file has a subject of its own;
+//! `clients_slow.rs` has the programs that take their time.
+
+mod harness;
+
+#[path = "clients/errors.rs"]
+mod errors;
+#[path = "clients/hops.rs"]
+mod hops;
+#[path = "clients/http.rs"]
+mod http;
+#[path = "clients/namespace.rs"]
+mod namespace;
+#[path = "clients/origin.rs"]
+mod origin;
+#[path = "clients/others.rs"]
+mod others;
+#[path = "clients/programs.rs"]
+mod programs;
+#[path = "clients/reuse.rs"]
+mod reuse;
+#[path = "clients/servers.rs"]
+mod servers;
+#[path = "clients/socks.rs"]
+mod socks;
+#[path = "clients/uploads.rs"]
+mod uploads;
+#[path = "clients/users.rs"]
+mod users;

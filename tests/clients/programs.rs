@@ -1,0 +1,148 @@
+//! Programs of others: found or missed aloud, run to their end within a deadline, or kept running beside the test.
+#![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::harness::{Folder, eventually};
+
+/// Seconds after which a program that does not end is ended; a machine under load is slow, a hang is for ever.
+const DEADLINE: &str = "60";
+
+/// Where servers are, which Debian keeps out of a user's PATH.
+const SERVERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+
+/// What the environment says of proxies must not interfere.
+const PROXY_VARIABLES: [&str; 10] = [
+    "http_proxy",
+    "https_proxy",
+    "ftp_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "FTP_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+];
+
+/// The program called `name`, where it is installed. An absolute path is looked for where it says.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(SERVERS.map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+/// Whether one of these programs is missing, which is said aloud: the test is to return.
+pub fn missing(names: &[&str]) -> bool {
+    match names.iter().find(|name| find(name).is_none()) {
+        Some(name) => {
+            skipped(&format!("{name} is missing, scripts/setup installs it"));
+            true
+        }
+        None => false,
+    }
+}
+
+/// Says why a test did not run, past the capture of its output.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "skipped: {}: {why}", thread.name().unwrap_or("a test"));
+}
+
+/// A program without the user's settings: no proxy variables, a home of the test's own.
+pub fn program(name: &str, home: &Folder) -> Command {
+    let mut command = Command::new(find(name).unwrap_or_else(|| panic!("{name} is missing")));
+    settle(&mut command, home);
+    command
+}
+
+fn settle(command: &mut Command, home: &Folder) {
+    for variable in PROXY_VARIABLES {
+        command.env_remove(variable);
+    }
+    command.env("HOME", &home.0).env("LC_ALL", "C").env_remove("XDG_CONFIG_HOME").stdin(Stdio::null());
+}
+
+/// The same, ended with all its children when it takes too long.
+pub fn client(name: &str, home: &Folder) -> Command {
+    let mut command = Command::new("timeout");
+    settle(&mut command, home);
+    command.args(["-k", "2", DEADLINE]).arg(find(name).unwrap_or_else(|| panic!("{name} is missing")));
+    command
+}
+
+/// What a program that has ended had to say.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: Vec<u8>,
+    pub err: String,
+}
+
+/// Runs a program to its end.
+pub fn said(command: &mut Command) -> Said {
+    let output = command.output().expect("the program runs");
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
+    let code = output.status.code().unwrap_or(-1);
+    // Exit codes of timeout(1).
+    assert!(code != 124 && code != 137, "it took more than {DEADLINE} s: {command:?}: {err}");
+    Said { code, out: output.stdout, err }
+}
+
+/// Runs a program that has to succeed, and returns its standard output.
+pub fn succeeds(command: &mut Command) -> Vec<u8> {
+    let said = said(command);
+    assert_eq!(said.code, 0, "{command:?}: {}", said.err);
+    said.out
+}
+
+/// A port where nobody listens, below those that the kernel gives out by itself: no connection or listener of another
+/// test takes it before its server does.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    loop {
+        let number = std::process::id().wrapping_mul(89).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("below 65536");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+pub fn free_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+/// A server in the foreground, ended with the test.
+pub struct Daemon(Child);
+
+impl Daemon {
+    /// Starts it, and waits until it accepts connections. What it says goes to `folder`/said.
+    pub fn start(command: &mut Command, folder: &Path, address: SocketAddr) -> Self {
+        let path = folder.join("said");
+        let file = File::create(&path).expect("a file for what it says");
+        let other = file.try_clone().expect("a descriptor");
+        let mut daemon = Self(command.stdout(file).stderr(other).spawn().expect("the server runs"));
+        eventually("a server", || {
+            if let Ok(Some(status)) = daemon.0.try_wait() {
+                panic!("{command:?} ended: {status}: {}", std::fs::read_to_string(&path).unwrap_or_default());
+            }
+            TcpStream::connect(address).ok()
+        });
+        daemon
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

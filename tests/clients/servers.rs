@@ -1,0 +1,222 @@
+//! Real servers: nginx to be fetched from, dante and squid to go through. Each has a folder and a port of its own.
+#![allow(dead_code, reason = "the quick and the slow clients use their own parts of it")]
+
+use std::fs::Permissions;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use super::programs::{Daemon, free_address, program, succeeds};
+use crate::harness::{Folder, eventually};
+
+/// nginx with a folder of files, over HTTP and, where asked for, HTTPS.
+pub struct Nginx {
+    pub address: SocketAddr,
+    pub secure: Option<SocketAddr>,
+    folder: Folder,
+    daemon: Option<Daemon>,
+}
+
+impl Nginx {
+    pub fn start() -> Self {
+        let folder = Folder::new();
+        std::fs::create_dir_all(folder.0.join("www/put")).expect("a folder");
+        let mut nginx = Self { address: free_address(), secure: None, folder, daemon: None };
+        nginx.restart();
+        nginx
+    }
+
+    /// The same with a second port for HTTPS, and a certificate for localhost signed by itself.
+    pub fn with_tls() -> Self {
+        let mut nginx = Self::start();
+        let mut openssl = program("openssl", &nginx.folder);
+        openssl.current_dir(&nginx.folder.0).args(["req", "-x509", "-nodes", "-days", "2", "-subj", "/CN=localhost"]);
+        openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+        openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
+        succeeds(openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]));
+        nginx.secure = Some(free_address());
+        nginx.restart();
+        nginx
+    }
+
+    /// Ends it, with every connection to it, and starts it again at the same address.
+    pub fn restart(&mut self) {
+        self.daemon = None;
+        let path = self.folder.write("nginx.conf", self.configuration());
+        let mut nginx = program("nginx", &self.folder);
+        nginx.args(["-e", "error.log", "-p"]).arg(&self.folder.0).arg("-c").arg(path);
+        self.daemon = Some(Daemon::start(&mut nginx, &self.folder.0, self.secure.unwrap_or(self.address)));
+    }
+
+    fn configuration(&self) -> String {
+        let folder = self.folder.0.display();
+        let address = self.address;
+        let secure = self.secure.map_or_else(String::new, |secure| {
+            format!("listen {secure} ssl; ssl_certificate certificate.pem; ssl_certificate_key key.pem;")
+        });
+        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {folder}/{kind};\n"))
+            .concat();
+        // One process: ending it ends everything.
+        format!(
+            r#"daemon off; master_process off; user root; pid nginx.pid; error_log error.log;
+            events {{ worker_connections 1024; }}
+            http {{
+                {temporary}
+                log_format seen '$connection_requests $request_method $request_uri $status "$http_via"';
+                access_log access.log seen;
+                default_type application/octet-stream;
+                gzip_proxied any; gzip_types *; gzip_min_length 1;
+                server {{
+                    listen {address}; {secure}
+                    root {folder}/www;
+                    location /gzip/ {{ alias {folder}/www/; gzip on; }}
+                    location /put/ {{ dav_methods PUT; client_max_body_size 0; }}
+                    location /small/ {{ dav_methods PUT; client_max_body_size 1k; }}
+                    location = /moved {{ return 302 http://localhost:$server_port/here; }}
+                }}
+            }}"#
+        )
+    }
+
+    /// Where it finds the file that it serves as `/name`.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.0.join("www").join(name)
+    }
+
+    /// Adds a file.
+    pub fn serves(self, name: &str, bytes: &[u8]) -> Self {
+        std::fs::write(self.path(name), bytes).expect("a file to be served");
+        self
+    }
+
+    /// `http://127.0.0.1:PORT/name`
+    pub fn url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.address)
+    }
+
+    /// The same by the name localhost.
+    pub fn named_url(&self, name: &str) -> String {
+        format!("http://localhost:{}/{name}", self.address.port())
+    }
+
+    pub fn secure_url(&self, name: &str) -> String {
+        format!("https://localhost:{}/{name}", self.secure.expect("started with TLS").port())
+    }
+
+    pub fn certificate(&self) -> String {
+        self.folder.0.join("certificate.pem").display().to_string()
+    }
+
+    /// Waits for `count` lines of the access log: number of the request on its connection, method, path, status, Via.
+    pub fn seen(&self, count: usize) -> Vec<String> {
+        lines_of(&self.folder.0.join("access.log"), count)
+    }
+}
+
+fn lines_of(path: &std::path::Path, count: usize) -> Vec<String> {
+    eventually("lines in a server's log", || {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        (lines.len() >= count).then_some(lines)
+    })
+}
+
+/// dante, a SOCKS server.
+pub struct Dante {
+    pub address: SocketAddr,
+    folder: Folder,
+    _daemon: Daemon,
+}
+
+impl Dante {
+    pub fn start() -> Self {
+        Self::asking_for("none", "pass")
+    }
+
+    /// With this method of authentication, passing or blocking every request.
+    pub fn asking_for(method: &str, verdict: &str) -> Self {
+        let (address, folder) = (free_address(), Folder::new());
+        let text = format!(
+            "logoutput: {}/dante.log\ninternal: 127.0.0.1 port = {}\nexternal: lo\nsocksmethod: {method}\n\
+             clientmethod: none\nuser.privileged: root\nuser.unprivileged: root\n\
+             client pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}\n\
+             socks {verdict} {{ from: 0.0.0.0/0 to: 0.0.0.0/0\n log: connect }}\n",
+            folder.0.display(),
+            address.port()
+        );
+        let path = folder.write("dante.conf", text);
+        let mut dante = program("danted", &folder);
+        let daemon = Daemon::start(dante.arg("-f").arg(path), &folder.0, address);
+        Self { address, folder, _daemon: daemon }
+    }
+
+    /// The hop that `-F` takes.
+    pub fn hop(&self) -> String {
+        format!("socks5://{}", self.address)
+    }
+
+    /// Waits until its log has `text`: the way led through here.
+    pub fn saw(&self, text: &str) {
+        eventually("dante's log", || {
+            let log = std::fs::read_to_string(self.folder.0.join("dante.log")).unwrap_or_default();
+            log.contains(text).then_some(())
+        });
+    }
+}
+
+/// squid, an HTTP proxy.
+pub struct Squid {
+    pub address: SocketAddr,
+    folder: Folder,
+    _daemon: Daemon,
+}
+
+impl Squid {
+    /// For everybody, to everywhere.
+    pub fn start() -> Self {
+        Self::with("http_access allow all\n")
+    }
+
+    /// Only for the users of an htpasswd file, which squid's own helper reads.
+    pub fn with_users(htpasswd: &str) -> Self {
+        let users = Folder::new();
+        let path = users.write("users", htpasswd);
+        let squid = Self::with(&format!(
+            "auth_param basic program /usr/lib/squid/basic_ncsa_auth {}\nauth_param basic children 1 startup=1\n\
+             acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n",
+            path.display()
+        ));
+        // The helper has read them by the time it answers, so they stay until the end.
+        std::fs::rename(users.0.as_path(), squid.folder.0.join("users")).expect("one file system");
+        std::os::unix::fs::symlink(squid.folder.0.join("users"), &users.0).expect("a link");
+        std::mem::forget(users);
+        squid
+    }
+
+    fn with(rules: &str) -> Self {
+        let (address, folder) = (free_address(), Folder::new());
+        // It gives up being root for a user of its own.
+        std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("the folder is ours");
+        let place = folder.0.display();
+        let text = format!(
+            "http_port {address}\n{rules}cache deny all\naccess_log stdio:{place}/access.log\n\
+             cache_log {place}/cache.log\npid_filename {place}/squid.pid\ncoredump_dir {place}\n\
+             visible_hostname squid.test\nshutdown_lifetime 0 seconds\npinger_enable off\nnetdb_filename none\n"
+        );
+        let path = folder.write("squid.conf", text);
+        let mut squid = program("squid", &folder);
+        let daemon = Daemon::start(squid.args(["-N", "-f"]).arg(path), &folder.0, address);
+        Self { address, folder, _daemon: daemon }
+    }
+
+    /// The hop that `-F` takes.
+    pub fn hop(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Waits for `count` lines of its access log.
+    pub fn seen(&self, count: usize) -> Vec<String> {
+        lines_of(&self.folder.0.join("access.log"), count)
+    }
+}

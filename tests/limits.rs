@@ -1,0 +1,188 @@
+//! When something runs out: places, descriptors, pipes. Sessions wait or fail one by one; the relay goes on.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use harness::*;
+
+fn parrot() -> SocketAddr {
+    serve(|mut stream| {
+        let mut bytes = [0; 65_536];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            if stream.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn echoes(stream: &mut TcpStream) {
+    stream.write_all(b"echo").unwrap();
+    assert_eq!(read_exactly(stream, 4), b"echo");
+}
+
+/// `ekiden` under a shell's `ulimit`.
+fn limited(flags: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    let script = format!("ulimit {flags}; exec \"$0\" \"$@\"");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_ekiden"), "run"]).args(arguments);
+    command
+}
+
+fn config(folder: &Folder, limits: &str, target: SocketAddr) -> String {
+    let text = format!(
+        "version = 1\nthreads = 1\n[limits]\n{limits}\n\
+         [[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n"
+    );
+    folder.write("ekiden.toml", text).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn at_the_session_limit_clients_wait_and_none_is_refused() {
+    let folder = Folder::new();
+    let file = config(&folder, "sessions = 2", parrot());
+    let mut relay = Relay::run(&["-c", &file], 1);
+    let (mut first, mut second, mut third) = (relay.connect(), relay.connect(), relay.connect());
+    echoes(&mut first);
+    echoes(&mut second);
+    let paused = relay.next(|event| event["event"] == "accept_paused");
+    assert_eq!(paused["reason"], "session_limit");
+    third.write_all(b"echo").unwrap();
+    drop(first);
+    assert_eq!(read_exactly(&mut third, 4), b"echo");
+    relay.next(|event| event["event"] == "accept_resumed");
+}
+
+#[test]
+fn one_client_cannot_take_all_places() {
+    let folder = Folder::new();
+    let file = config(&folder, "sessions_per_client = 2", parrot());
+    let mut relay = Relay::run(&["-c", &file], 1);
+    let (mut first, mut second) = (relay.connect(), relay.connect());
+    echoes(&mut first);
+    echoes(&mut second);
+    let mut third = relay.connect();
+    assert!(matches!(third.read(&mut [0]), Err(error) if error.kind() == ErrorKind::ConnectionReset));
+    assert_eq!(relay.closed()["end"], "client_limit");
+    drop(second);
+    relay.closed();
+    echoes(&mut relay.connect());
+}
+
+/// With 64 descriptors there is no room for forty sessions. Whatever happens to single ones, the relay stays, and works
+/// again once there is room.
+#[test]
+fn out_of_descriptors_the_relay_pauses_and_recovers() {
+    let folder = Folder::new();
+    let file = config(&folder, "sessions = 1000", parrot());
+    let mut relay = Relay::start(&mut limited("-n 64", &["-c", &file]), 1);
+    let mut clients: Vec<TcpStream> = (0..40).map(|_| relay.connect()).collect();
+    relay.next(|event| event["event"] == "accept_paused");
+    echoes(&mut clients[0]);
+    drop(clients);
+    relay.next(|event| event["event"] == "accept_resumed");
+    eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
+    echoes(&mut relay.connect());
+}
+
+/// Descriptors that something else took: the relay's own reckoning is right and accept(2) fails all the same.
+#[test]
+fn accept_that_fails_is_tried_again() {
+    let target = parrot();
+    let url = format!("tcp://127.0.0.1:0/{target}");
+    let mut relay = Relay::listen(&[&url]);
+    let taken = relay.descriptors();
+    let id = relay.id().to_string();
+    // Lower the limit of the running process to what it has now: one more descriptor is one too many.
+    let lowered = Command::new("prlimit").args(["--pid", &id, &format!("--nofile={taken}:20000")]).status().unwrap();
+    assert!(lowered.success());
+    let mut client = relay.connect();
+    let paused = relay.next(|event| event["event"] == "accept_paused");
+    assert_eq!(paused["reason"], "out_of_descriptors");
+    assert!(Command::new("prlimit").args(["--pid", &id, "--nofile=20000:20000"]).status().unwrap().success());
+    echoes(&mut client);
+}
+
+/// Makes pipes of 1 MiB until the user's quota is used up (pipe(7)), says so, and holds them until its input ends.
+const PIPE_HOARDER: &str = "
+import fcntl, os, sys
+pipes = []
+try:
+    while True:
+        pipes.append(os.pipe())
+        fcntl.fcntl(pipes[-1][0], 1031, 1 << 20)
+except PermissionError:
+    print('full', flush=True)
+sys.stdin.read()
+";
+
+/// An ordinary user has 64 pipes of 1 MiB, and none when other programs of the same user have taken them.
+#[test]
+fn without_pipes_bytes_are_copied() {
+    if ekiden_sys::process::effective_user() != 0 {
+        eprintln!("skipped: only root can become a user whose pipe quota is used up");
+        return;
+    }
+    // A user that nobody else is, so that only our own pipes count.
+    let user = (3_000_000_000 - std::process::id()).to_string();
+    let as_user = |program: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([&format!("--reuid={user}"), "--regid=65534", "--clear-groups", program]);
+        command
+    };
+    let mut hoarder = as_user("python3");
+    let mut hoarder =
+        hoarder.args(["-c", PIPE_HOARDER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut word = [0; 5];
+    hoarder.stdout.take().unwrap().read_exact(&mut word).unwrap();
+    assert_eq!(&word, b"full\n");
+
+    let sent = pattern(5_000_000);
+    let expected = sent.clone();
+    let target = serve(move |mut stream| {
+        let _ = stream.write_all(&sent);
+    });
+    let folder = Folder::new();
+    let binary = folder.0.join("ekiden");
+    std::fs::copy(env!("CARGO_BIN_EXE_ekiden"), &binary).unwrap();
+    let url = format!("tcp://127.0.0.1:0/{target}");
+    let mut relay = Relay::start(as_user(binary.to_str().unwrap()).args(["run", "-L", &url]), 1);
+    let mut client = relay.connect();
+    assert!(read_all(&mut client) == expected);
+    drop(client);
+    let closed = relay.closed();
+    assert_eq!((&closed["bytes_down"], &closed["bytes_spliced"]), (&5_000_000.into(), &0.into()));
+    let counted = relay.ask("/metrics").lines().any(|line| {
+        line.strip_prefix("ekiden_pipe_fallbacks ").is_some_and(|count| count != "0")
+    });
+    assert!(counted, "fallbacks are not counted");
+    drop(hoarder.stdin.take());
+    hoarder.wait().unwrap();
+}
+
+/// A rush of sessions, all moving at once, leaves nothing behind.
+#[test]
+fn a_thousand_sessions_leave_no_descriptor_behind() {
+    let target = parrot();
+    let url = format!("tcp://127.0.0.1:0/{target}");
+    let relay = Relay::listen(&[&url]);
+    echoes(&mut relay.connect());
+    eventually("the first session to end", || relay.sessions().is_empty().then_some(()));
+    let before = relay.descriptors();
+    let block = pattern(200_000);
+    let mut clients: Vec<TcpStream> = (0..1000).map(|_| relay.connect()).collect();
+    for client in &mut clients {
+        client.write_all(&block[..20_000]).unwrap();
+    }
+    for client in &mut clients {
+        assert!(read_exactly(client, 20_000) == block[..20_000]);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(client), b"");
+    }
+    drop(clients);
+    eventually("all descriptors to come back", || (relay.descriptors() <= before).then_some(()));
+}

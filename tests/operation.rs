@@ -1,0 +1,202 @@
+//! Running it: starting, checking, reloading, draining, looking at it.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::time::Instant;
+
+use harness::*;
+
+fn greeter(word: &'static str) -> SocketAddr {
+    serve(move |mut stream| {
+        let _ = stream.write_all(word.as_bytes());
+        let _ = stream.read(&mut [0]);
+    })
+}
+
+fn config(listeners: &[(&str, SocketAddr)]) -> String {
+    let mut text = "version = 1\n".to_owned();
+    for (name, target) in listeners {
+        text += &format!(
+            "[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n"
+        );
+    }
+    text
+}
+
+#[test]
+fn check_shows_every_mistake_and_the_exit_code_tells() {
+    let folder = Folder::new();
+    let bad = folder.write(
+        "bad.toml",
+        "version = 1\nfarward = []\n[limits]\nhead = 64\n[[listener]]\nbind = \"0.0.0.0:1\"\nkind = \"sox\"\n",
+    );
+    let output = ekiden().arg("check").arg(&bad).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for expected in ["farward", "forward", "limits.head", "listener[1].kind", "allow_open", "bad.toml:2"] {
+        assert!(said.contains(expected), "no word of {expected} in:\n{said}");
+    }
+    let good = folder.write("good.toml", config(&[("a", nobody())]));
+    let output = ekiden().arg("check").arg(&good).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_second_relay_on_the_same_port_is_told_so() {
+    let relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let output = ekiden().args(["run", "--admin", "off", "-L", &format!("auto://{}", relay.address())]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("another ekiden"), "{said}");
+}
+
+#[test]
+fn reload_swaps_for_new_sessions_and_leaves_running_ones_alone() {
+    let folder = Folder::new();
+    let file = folder.write("ekiden.toml", config(&[("door", greeter("old"))]));
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut running = relay.connect();
+    assert_eq!(read_exactly(&mut running, 3), b"old");
+
+    folder.write("ekiden.toml", config(&[("door", greeter("new")), ("second", greeter("two"))]));
+    relay.signal("HUP");
+    let second = relay.next(|event| event["event"] == "listening" && event["listener"] == "second");
+    assert_eq!(relay.next(|event| event["event"] == "reloaded")["listeners"], 2);
+    let second = second["address"].as_str().unwrap().parse().unwrap();
+    assert_eq!(read_exactly(&mut connect(second), 3), b"two");
+    // The worker may still be on its way to the new configuration, but no connection is ever refused.
+    eventually("the new target", || (read_exactly(&mut relay.connect(), 3) == b"new").then_some(()));
+
+    running.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut running), b"");
+}
+
+#[test]
+fn a_broken_configuration_is_refused_on_reload_and_the_old_one_stays() {
+    let folder = Folder::new();
+    let file = folder.write("ekiden.toml", config(&[("door", greeter("old"))]));
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"nowhere\"\nkind = \"sox\"\n");
+    relay.signal("HUP");
+    let rejected = relay.next(|event| event["event"] == "reload_rejected");
+    assert_eq!(rejected["mistakes"].as_array().unwrap().len(), 2, "{rejected}");
+    assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
+
+    // A port that somebody else has.
+    let (_taken, address) = server();
+    let text = config(&[("door", greeter("new"))]).replace("127.0.0.1:0", &address.to_string());
+    folder.write("ekiden.toml", text);
+    relay.signal("HUP");
+    let rejected = relay.next(|event| event["event"] == "reload_rejected");
+    assert!(rejected["mistakes"][0].as_str().unwrap().contains("cannot listen"), "{rejected}");
+    assert_eq!(read_exactly(&mut relay.connect(), 3), b"old");
+}
+
+#[test]
+fn sigterm_lets_running_sessions_finish() {
+    let (listener, target) = server();
+    let mut relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")]);
+    let mut client = relay.connect();
+    let mut server = accept(&listener);
+    relay.signal("TERM");
+    assert_eq!(relay.next(|event| event["event"] == "draining")["open"], 1);
+    assert!(std::net::TcpStream::connect(relay.address()).is_err(), "it still accepts");
+    server.write_all(b"to the end").unwrap();
+    drop(server);
+    assert_eq!(read_all(&mut client), b"to the end");
+    drop(client);
+    assert_eq!(relay.exit_code(), Some(0));
+    let events = relay.rest();
+    let stopped = events.iter().find(|event| event["event"] == "stopped").unwrap();
+    assert_eq!(stopped["aborted"], 0);
+}
+
+#[test]
+fn the_drain_deadline_cuts_off_what_is_left_and_says_so() {
+    let folder = Folder::new();
+    let (listener, target) = server();
+    let text = config(&[("door", target)]) + "[timeouts]\ndrain = \"200ms\"\n";
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut client = relay.connect();
+    let _server = accept(&listener);
+    let asked = Instant::now();
+    relay.signal("TERM");
+    assert_eq!(relay.exit_code(), Some(0));
+    assert!(asked.elapsed() < PATIENCE / 2);
+    assert!(client.read(&mut [0]).is_err(), "a cut-off session must not look finished");
+    let events = relay.rest();
+    let closed: Vec<_> = events.iter().filter(|event| event["event"] == "closed").collect();
+    assert_eq!(closed.len(), 1);
+    assert_eq!(closed[0]["end"], "drained");
+}
+
+#[test]
+fn status_and_metrics_show_a_running_session() {
+    let (listener, target) = server();
+    let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}?name=door")]);
+    let mut client = relay.connect();
+    let mut server = accept(&listener);
+    server.write_all(&pattern(1000)).unwrap();
+    read_exactly(&mut client, 1000);
+    let sessions = relay.sessions();
+    assert_eq!(sessions.len(), 1);
+    assert_eq!((&sessions[0]["bytes_down"], &sessions[0]["target"]), (&1000.into(), &target.to_string().into()));
+
+    let admin = format!("unix:{}", relay.admin.display());
+    let table = ekiden().args(["status", "--admin", &admin]).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains(&target.to_string()) && table.contains("1 sessions"), "{table}");
+    let json = ekiden().args(["status", "--json", "--admin", &admin]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["sessions"][0]["session"], sessions[0]["session"]);
+
+    let metrics = relay.ask("/metrics");
+    for line in [
+        r#"ekiden_sessions_open{listener="door"} 1"#,
+        r#"ekiden_sessions_accepted_total{listener="door"} 1"#,
+        r#"ekiden_bytes_total{listener="door",direction="down",way="copy"} 1000"#,
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "no {line} in:\n{metrics}");
+    }
+}
+
+#[test]
+fn status_without_a_relay_says_so() {
+    let output = ekiden().args(["status", "--admin", "unix:/nonexistent/ekiden.sock"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no relay answers"));
+}
+
+/// A page in a browser could ask a loopback port under its own name.
+#[test]
+fn the_admin_listener_answers_loopback_names_only() {
+    let relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let mut stream = std::os::unix::net::UnixStream::connect(&relay.admin).unwrap();
+    write!(stream, "GET /api/sessions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+}
+
+#[test]
+fn doctor_runs_and_knows_the_built_in_profiles() {
+    let output = ekiden().arg("doctor").output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    for expected in ["kernel", "send buffer ceiling", "profile longhaul"] {
+        assert!(said.contains(expected), "no word of {expected} in:\n{said}");
+    }
+}
+
+#[test]
+fn profiles_are_reported_setting_by_setting() {
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0?profile=longhaul"]);
+    let applied = relay.next(|event| event["event"] == "profile_applied");
+    let settings: Vec<_> = applied["settings"].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
+    assert_eq!(applied["profile"], "longhaul");
+    assert!(settings.iter().any(|setting| setting.starts_with("congestion = bbr: ")), "{settings:?}");
+    assert!(settings.contains(&"nodelay = true: applied"), "{settings:?}");
+}
