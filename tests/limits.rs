@@ -134,7 +134,7 @@ fn without_pipes_bytes_are_copied() {
         command.args([&format!("--reuid={user}"), "--regid=65534", "--clear-groups", program]);
         command
     };
-    let mut hoarder = as_user("python3");
+    let mut hoarder = as_user("/usr/bin/python3");
     let mut hoarder =
         hoarder.args(["-c", PIPE_HOARDER]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut word = [0; 5];
