@@ -1,0 +1,186 @@
+//! The way on: hops good and bad, names, and the true cause of every failure.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+
+use harness::*;
+
+/// A server that speaks first.
+fn greeter() -> SocketAddr {
+    serve(|mut stream| {
+        let _ = stream.write_all(b"hello");
+        let _ = stream.read(&mut [0]);
+    })
+}
+
+fn greets(mut stream: TcpStream) {
+    assert_eq!(read_exactly(&mut stream, 5), b"hello");
+}
+
+/// A relay whose only hop is this.
+fn through(hop: &str) -> Relay {
+    Relay::run(&["-L", "auto://127.0.0.1:0", "-F", hop], 1)
+}
+
+/// The SOCKS reply and the cause in the log, for a target that exists, by a hop that is bad.
+fn failure(hop: &str) -> (u8, String) {
+    let mut relay = through(hop);
+    let reply = socks5(relay.address(), greeter()).map(|_| ()).unwrap_err();
+    let closed = relay.closed();
+    assert_eq!(closed["path"].as_str().unwrap(), hop.replace("me:secret@", ""), "{closed}");
+    (reply, closed["end"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn chains_of_both_kinds_in_both_orders_carry_a_server_that_speaks_first() {
+    let far = Relay::listen(&["auto://127.0.0.1:0"]);
+    let socks = format!("socks5://{}", far.address());
+    let http = format!("http://{}", far.address());
+    for hops in [vec![&socks], vec![&http], vec![&socks, &http], vec![&http, &socks], vec![&http, &http, &socks]] {
+        let mut arguments = vec!["-L", "auto://127.0.0.1:0"];
+        hops.iter().for_each(|hop| arguments.extend(["-F", hop]));
+        let relay = Relay::run(&arguments, 1);
+        greets(socks5(relay.address(), greeter()).unwrap());
+    }
+}
+
+#[test]
+fn what_the_far_end_says_reaches_the_client() {
+    let far = Relay::listen(&["auto://127.0.0.1:0?deny=198.51.100.0/24"]);
+    for scheme in ["socks5", "http"] {
+        let mut relay = through(&format!("{scheme}://{}", far.address()));
+        assert_eq!(socks5(relay.address(), nobody()).map(|_| ()), Err(5), "refused, by {scheme}");
+        assert_eq!(relay.closed()["end"], "refused");
+        let forbidden = "198.51.100.1:80".parse().unwrap();
+        assert_eq!(socks5(relay.address(), forbidden).map(|_| ()), Err(2), "denied, by {scheme}");
+        assert_eq!(relay.closed()["end"], "denied_by_hop");
+        let name = [&[5, 1, 0, 3, 14][..], b"nosuch.invalid", &[0, 80]].concat();
+        assert_eq!(socks5_request(relay.address(), &name).map(|_| ()), Err(4), "not found, by {scheme}");
+    }
+}
+
+/// A hop that is down must not look like a target that is.
+#[test]
+fn a_hop_that_cannot_be_reached_is_the_hops_fault() {
+    assert_eq!(failure(&format!("socks5://{}", nobody())), (1, "refused".into()));
+    assert_eq!(failure(&format!("http://{}", nobody())), (1, "refused".into()));
+}
+
+#[test]
+fn a_hop_that_is_no_proxy_is_found_out() {
+    let web = serve(|mut stream| {
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n");
+    });
+    assert_eq!(failure(&format!("socks5://{web}")), (1, "hop_protocol".into()));
+    assert_eq!(failure(&format!("http://{web}")), (1, "hop_protocol".into()));
+    let mail = serve(|mut stream| {
+        let _ = stream.write_all(b"220 mail.example ESMTP\r\n");
+        let _ = stream.read(&mut [0; 1024]);
+    });
+    assert_eq!(failure(&format!("socks5://{mail}")), (1, "hop_protocol".into()));
+    assert_eq!(failure(&format!("http://{mail}")), (1, "hop_protocol".into()));
+    let mute = serve(drop);
+    assert_eq!(failure(&format!("http://{mute}")).0, 1);
+}
+
+#[test]
+fn credentials_for_a_hop_are_sent_checked_and_never_shown() {
+    let folder = Folder::new();
+    // Made once with crypt(3), bcrypt at cost 4, for the password "baton".
+    let users = folder.write("users", "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n");
+    let far = Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())]);
+    for scheme in ["socks5", "http"] {
+        let relay = through(&format!("{scheme}://runner:baton@{}", far.address()));
+        greets(socks5(relay.address(), greeter()).unwrap());
+
+        let mut relay = through(&format!("{scheme}://runner:stick@{}", far.address()));
+        assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(2));
+        let closed = relay.closed();
+        assert_eq!(closed["end"], "denied_by_hop");
+        assert!(!closed.to_string().contains("stick"), "{closed}");
+        assert!(!relay.ask("/metrics").contains("stick"));
+    }
+}
+
+#[test]
+fn a_silent_hop_is_given_up_at_the_deadline() {
+    let folder = Folder::new();
+    let (_silent, address) = server();
+    let text = format!(
+        "version = 1\nforward = [\"socks5://{address}\"]\n[timeouts]\nconnect = \"300ms\"\n\
+         [[listener]]\nbind = \"127.0.0.1:0\"\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(6));
+    assert_eq!(relay.closed()["end"], "timed_out");
+}
+
+#[test]
+fn a_relay_that_is_its_own_hop_is_refused_at_the_start() {
+    let output = ekiden()
+        .args(["run", "--admin", "off", "-L", "auto://127.0.0.1:45679", "-F", "socks5://127.0.0.1:45679"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A name server that knows one name, by IPv4 only, and fails for names under `broken.`
+fn name_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&name_answer(&bytes[..length]), from).unwrap();
+        }
+    });
+    address
+}
+
+/// The answer to one query (RFC 1035, 4).
+fn name_answer(query: &[u8]) -> Vec<u8> {
+    let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
+    let question = &query[12..question_end];
+    let asks_ipv4 = question[question.len() - 3] == 1;
+    let name = String::from_utf8_lossy(question).to_ascii_lowercase();
+    let (code, answers) = match (name.contains("greeter"), name.contains("broken")) {
+        (true, _) => (0, u8::from(asks_ipv4)),
+        (_, true) => (2, 0),
+        _ => (3, 0),
+    };
+    let mut answer = vec![query[0], query[1], 0x81, 0x80 | code, 0, 1, 0, answers, 0, 0, 0, 0];
+    answer.extend(question);
+    if answers == 1 {
+        answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
+    }
+    answer
+}
+
+#[test]
+fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[dns]\nservers = [\"{}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n",
+        name_server()
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let target = greeter();
+    let request = |name: &str, port: u16| {
+        let mut request = vec![5, 1, 0, 3, name.len() as u8];
+        request.extend(name.as_bytes());
+        request.extend(port.to_be_bytes());
+        socks5_request(relay.address(), &request)
+    };
+    greets(request("greeter.test", target.port()).unwrap());
+    assert_eq!(request("nosuch.test", 80).map(|_| ()), Err(4));
+    assert_eq!(request("broken.test", 80).map(|_| ()), Err(4));
+    let mut ends: Vec<String> = (0..3).map(|_| relay.closed()["end"].as_str().unwrap().to_owned()).collect();
+    ends.sort();
+    assert_eq!(ends, ["finished", "name_not_found", "name_server_failed"]);
+}
