@@ -107,13 +107,16 @@ const WELL_BEHAVED: Script =
 fn scripted(script: Script) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&heard);
-    let address = serve(move |stream| play(script, stream, &record));
+    let address = serve(move |stream| {
+        play(script, stream, &record);
+        record.lock().unwrap().push("(gone)".to_owned());
+    });
     (address, heard)
 }
 
 fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
     let lines = BufReader::new(control.try_clone().unwrap()).split(b'\n');
-    let mut data: Option<TcpListener> = None;
+    let mut data: Option<(TcpListener, Option<TcpListener>)> = None;
     let _ = write!(control, "220-Two\r\n220 lines.\r\n");
     for line in lines.map_while(Result::ok) {
         // Names are bytes in no known character set.
@@ -121,7 +124,9 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
         heard.lock().unwrap().push(line.clone());
         let mut passive = || {
             let (listener, address) = server();
-            data = Some(listener);
+            // Another server of the same name, whom nobody has asked for anything.
+            let stranger = TcpListener::bind(("::1", address.port())).ok();
+            data = Some((listener, stranger));
             script.passive_port.unwrap_or(address.port())
         };
         let reply = match line.split(' ').next().unwrap() {
@@ -136,16 +141,17 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
                 let [high, low] = passive().to_be_bytes();
                 format!("227 Here (192,0,2,1,{high},{low}).")
             }
-            "RETR" => {
+            "CWD" => "250 Welcome.".to_owned(),
+            "RETR" | "LIST" => {
                 let _ = write!(control, "150 Coming.\r\n");
-                let mut data = accept(data.as_ref().expect("a data connection"));
+                let mut data = accept(&data.as_ref().expect("a passive reply").0);
                 let _ = data.write_all(script.sends);
                 script.ends_with.to_owned()
             }
             "STOR" => {
                 // Takes a little, and then its disk is full.
                 let _ = write!(control, "150 Go ahead.\r\n");
-                let mut data = accept(data.as_ref().expect("a data connection"));
+                let mut data = accept(&data.as_ref().expect("a passive reply").0);
                 let _ = data.read(&mut [0; 1000]);
                 reset(data);
                 script.ends_with.to_owned()
@@ -164,6 +170,7 @@ struct Got {
     status: u16,
     body: Vec<u8>,
     head: String,
+    said: String,
     exit: i32,
 }
 
@@ -176,13 +183,14 @@ fn curl(arguments: &[&str]) -> Got {
     }
     command.args(["-q", "-sS", "--max-time", "20", "-w", "%{stderr}%{http_code}", "-D"]).arg(&head).args(arguments);
     let output = command.stdin(Stdio::null()).output().expect("curl runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let code = &said[said.len().saturating_sub(3)..];
     Got {
         status: code.parse().unwrap_or_else(|_| panic!("curl said: {said}")),
         body: output.stdout,
         head: std::fs::read_to_string(head).unwrap_or_default(),
         exit: output.status.code().unwrap(),
+        said,
     }
 }
 
@@ -261,6 +269,10 @@ fn directories_are_pages_of_links() {
     let relay = http();
     vsftpd.write("pub/<b>&\"x\" ü.html", "12345");
     std::fs::create_dir(vsftpd.path("pub/deeper")).unwrap();
+    // Too many for one piece of the page.
+    (0..500).for_each(|number| vsftpd.write(&format!("pub/deeper/{number}"), ""));
+    let many = String::from_utf8(get(&relay, &vsftpd.url("/pub/deeper/"), &[]).body).unwrap();
+    assert!((0..500).all(|number| many.contains(&format!("<a href=\"{number}\">{number}</a>"))), "{many}");
     let page = get(&relay, &vsftpd.url("/pub/"), &[]);
     assert_eq!((page.status, page.exit), (200, 0));
     let text = String::from_utf8(page.body).unwrap();
@@ -317,6 +329,10 @@ fn uploads_arrive_whole() {
         assert_eq!((got.status, got.exit), (201, 0), "{name}: {}", got.head);
         assert!(std::fs::read(vsftpd.path(&format!("incoming/{name}"))).unwrap() == bytes, "{name}");
     }
+    let (first, second) = (vsftpd.url("/incoming/first"), vsftpd.url("/incoming/second"));
+    let both = get(&relay, &first, &["-T", file, "-T", file, &second, "-w", "%{stderr}%{num_connects} %{http_code}"]);
+    assert_eq!((both.status, both.exit), (201, 0));
+    assert!(both.said.ends_with("0 201"), "curl opened a second connection: {}", both.said);
     assert_eq!(get(&relay, &vsftpd.url("/incoming/empty"), &["-T", "/dev/null"]).status, 201);
     assert_eq!(std::fs::read(vsftpd.path("incoming/empty")).unwrap(), b"");
     assert_eq!(get(&relay, &vsftpd.url("/pub/no"), &["-T", file]).status, 403);
@@ -460,6 +476,43 @@ fn servers_without_extended_passive_are_understood_and_not_followed_elsewhere() 
 }
 
 #[test]
+fn data_comes_from_the_server_that_was_asked_even_if_its_name_has_more() {
+    let (address, _) = scripted(WELL_BEHAVED);
+    let got = get(&http(), &format!("ftp://localhost:{}/file", address.port()), &[]);
+    assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
+}
+
+#[test]
+fn the_server_may_go_while_the_client_stays() {
+    let relay = http();
+    for (method, body) in [("GET", b"contents".as_slice()), ("HEAD", b"")] {
+        let (address, heard) = scripted(WELL_BEHAVED);
+        let mut client = ask(&relay, &format!("{method} ftp://{address}/file HTTP/1.1\r\n\r\n"));
+        assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+        assert_eq!(read_exactly(&mut client, body.len()), body);
+        eventually("the end of the control connection", || {
+            heard.lock().unwrap().last().is_some_and(|line| line == "(gone)").then_some(())
+        });
+        assert!(heard.lock().unwrap().iter().any(|line| line == "QUIT"));
+    }
+}
+
+#[test]
+fn part_of_a_list_does_not_look_like_a_list() {
+    let list = Script { sends: b"-rw-r--r-- 1 0 0 1 Nov 05 2019 one\r\nodd & end", ..WELL_BEHAVED };
+    let (whole, _) = scripted(list);
+    let (part, _) = scripted(Script { ends_with: "426 Too bad.", ..list });
+    let relay = http();
+    let got = get(&relay, &format!("ftp://{whole}/"), &[]);
+    let text = String::from_utf8(got.body).unwrap();
+    assert!(got.exit == 0 && text.contains("<a href=\"one\">") && text.contains("<pre>odd &amp; end</pre>"), "{text}");
+    for version in ["-0", "--http1.1"] {
+        let got = get(&relay, &format!("ftp://{part}/"), &[version]);
+        assert!([18, 56].contains(&got.exit), "{version}: {got:?}");
+    }
+}
+
+#[test]
 fn part_of_a_file_does_not_look_like_a_file() {
     let short = Script { sends: b"half", ends_with: "426 Too bad.", ..WELL_BEHAVED };
     for (script, exit) in [
@@ -483,6 +536,8 @@ fn part_of_a_file_does_not_look_like_a_file() {
     let got = get(&http(), &format!("ftp://{address}/file;type=a"), &[]);
     assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
     assert!(heard.lock().unwrap().iter().any(|line| line.starts_with("TYPE A")));
+    let head = get(&http(), &format!("ftp://{address}/file;type=a"), &["-I"]);
+    assert!(head.status == 200 && !head.head.contains("Content-Length"), "{}", head.head);
 }
 
 #[test]

@@ -139,7 +139,10 @@ async fn attempt(
     let idle = session.entrance.config.timeouts.idle;
     let finished = tokio::select! {
         finished = converse(session, inbox, outgoing, &upstream.stream, log) => finished?,
-        () = pump::silence(&session.meter, idle) => return Err(Cause::TimedOut.into()),
+        // Before the answer has begun there is a status for it; afterwards it can only be broken off.
+        () = pump::silence(&session.meter, idle) => {
+            return Err(if log.status == 0 { Cause::TimedOut.into() } else { End::Idle.into() });
+        }
     };
     match finished {
         Finished { upgraded: true, .. } => Ok(After::Upgraded(upstream.stream)),
@@ -184,10 +187,10 @@ async fn converse(
             }
         }
     };
-    log.status = answer.status;
     if answer.status == 407 {
         return Err(Cause::DeniedByHop.into());
     }
+    log.status = answer.status;
     let answer = rewriting::answer(outgoing, answer);
     let delivered = {
         let mut delivering = pin!(async {

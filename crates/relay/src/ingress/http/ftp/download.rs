@@ -85,7 +85,7 @@ async fn send(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Troub
     server.set_form(form).await?;
     let facts = match facts(asked, server).await {
         // A server may refuse to tell the size of what it is willing to send.
-        Err(Trouble::Said(_)) => Facts { size: None, modified: None },
+        Err(Trouble::Said(_) | Trouble::Refused(..)) => Facts { size: None, modified: None },
         other => other?,
     };
     let transfer = server.begin(Order::Retrieve(&asked.location.path)).await?;

@@ -58,6 +58,18 @@ enum Method {
     Get,
     Head,
     Put,
+    Other,
+}
+
+impl Method {
+    fn read(text: &str) -> Self {
+        match text {
+            "GET" => Self::Get,
+            "HEAD" => Self::Head,
+            "PUT" => Self::Put,
+            _ => Self::Other,
+        }
+    }
 }
 
 /// Why it was not done.
@@ -97,28 +109,24 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) ->
     let log = RequestLog::of(session, head.method.clone(), location.for_the_log());
     let stays = client_stays(session, &head);
     let RequestHead { method, version, headers, body, .. } = head;
-    let (method, stays) = match method.as_str() {
-        // The body of a GET has no meaning (RFC 9110, 9.3.1), so nobody reads it.
-        "GET" => (Some(Method::Get), stays && body == Body::Empty),
-        "HEAD" => (Some(Method::Head), stays && body == Body::Empty),
-        "PUT" => (Some(Method::Put), stays),
-        _ => (None, false),
-    };
-    let log = RefCell::new(log);
-    let known = method.unwrap_or(Method::Get);
-    let asked = Asked { session, log, target, location, method: known, version, headers, body, stays };
-    let done = if method.is_some() { serve(&asked, inbox).await } else { asked.method_not_allowed().await };
-    // The server's section must be closed before the client hears of it: what we hold of it keeps it open.
+    let method = Method::read(&method);
+    // The body of anything but a PUT has no meaning (RFC 9110, 9.3.1), so nobody reads it.
+    let stays = stays && (method == Method::Put || body == Body::Empty);
+    let asked = Asked { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
+    let served = serve(&asked, inbox).await;
+    // What the session holds of the server's section would keep it open until the client is gone, too.
     session.parted();
-    match done {
+    match served {
         Ok(after) => Ok(after),
         Err(trouble) => conclude(asked, trouble).await,
     }
 }
 
 async fn serve(asked: &Asked<'_>, inbox: &mut Inbox<'_>) -> Result<After, Trouble> {
-    if asked.method == Method::Put {
-        upload::check(asked)?;
+    match asked.method {
+        Method::Get | Method::Head => {}
+        Method::Put => upload::check(asked)?,
+        Method::Other => return asked.method_not_allowed().await,
     }
     let mut server = Server::open(asked.session, &asked.target, &asked.location.login).await?;
     let after = match asked.method {

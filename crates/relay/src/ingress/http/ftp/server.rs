@@ -39,9 +39,8 @@ pub enum Order<'a> {
     List,
 }
 
-/// Replies with which a transfer begins, and with which it ends.
+/// Replies with which a transfer begins.
 const BEGINS: [Status; 2] = [Status::AboutToSend, Status::AlreadyOpen];
-const COMPLETE: [Status; 2] = [Status::ClosingDataConnection, Status::RequestedFileActionOk];
 
 /// A control connection that has logged in.
 pub struct Server<'a> {
@@ -110,8 +109,7 @@ impl<'a> Server<'a> {
         within(self.road.patience(), self.ftp.cwd(path)).await
     }
 
-    /// Opens a data connection and gives the order. Extended passive first, and passive for servers that do not know
-    /// it.
+    /// Opens a data connection and gives the order. Extended passive first, then passive, which older servers know.
     pub async fn begin(&mut self, order: Order<'_>) -> Result<Transfer, Trouble> {
         let mut dialled = false;
         match self.try_begin(order, &mut dialled).await {
@@ -143,15 +141,9 @@ impl<'a> Server<'a> {
 
     /// Closes a data connection and hears what became of the transfer.
     pub async fn complete(&self, transfer: Transfer, patience: Duration) -> Result<(), Trouble> {
+        // As long as the session holds its twin, nothing is closed.
+        self.road.session.parted();
         within(patience, transfer.finish()).await
-    }
-
-    /// Hears why the server has closed a data connection before its time.
-    pub async fn why(&mut self, transfer: Transfer) -> Trouble {
-        // `finish` would hide the reply behind the broken connection.
-        let reply = within(self.road.patience(), self.ftp.read_response_in(&COMPLETE)).await;
-        drop(transfer);
-        reply.err().unwrap_or(Trouble::Refused(502, "The server closed the data connection too early."))
     }
 
     /// `QUIT`, without waiting for the answer.

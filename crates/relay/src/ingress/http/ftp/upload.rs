@@ -36,6 +36,7 @@ pub async fn store(asked: &Asked<'_>, server: &mut Server<'_>, inbox: &mut Inbox
     let transfer = server.begin(Order::Store(&asked.location.path)).await?;
     let data = socket(&transfer);
     pump::abort(data);
+    let timeouts = &asked.session.entrance.config.timeouts;
     let sent = asked
         .patiently(async {
             invite(asked).await?;
@@ -45,13 +46,17 @@ pub async fn store(asked: &Asked<'_>, server: &mut Server<'_>, inbox: &mut Inbox
         .await?;
     match sent {
         Ok(()) => {}
-        Err(Broken::Writing(_)) => return Err(server.why(transfer).await),
+        Err(Broken::Writing(_)) => {
+            // The server does not want the rest, and says why.
+            server.complete(transfer, timeouts.connect).await?;
+            return Err(Trouble::Refused(502, "The server closed the data connection too early."));
+        }
         Err(broken) => return Err(body_is_broken(&broken)),
     }
     // If this fails the upload ends in a reset, and the server will say so.
     let _ = SockRef::from(data).set_linger(None);
     // What is still on its way to the server must arrive before it can reply, so this may take as long as the upload.
-    server.complete(transfer, asked.session.entrance.config.timeouts.idle).await?;
+    server.complete(transfer, timeouts.idle).await?;
     let answer = Answer { status: 201, headers: Headers::new(), body: Body::Length(0), stays: asked.stays };
     asked.patiently(asked.begin(answer)).await
 }
