@@ -25,7 +25,7 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
-from bench import figures, measure, netns, origin, soak, table, treatments  # noqa: E402
+from bench import figures, measure, netns, origin, readme, soak, table, treatments  # noqa: E402
 from bench.programs import Agent, Trouble  # noqa: E402
 from bench.results import Results  # noqa: E402
 
@@ -244,6 +244,10 @@ def main():
         f.write(page)
     print(page, end="")
     say(f"written to {options.out}")
+    # A full run of everything is what the README shows.
+    everything = options.only is None and options.figures == FIGURE_NAMES and not options.quick
+    if everything and readme.update(os.path.join(os.path.dirname(HERE), "README.md"), page):
+        say("README.md shows it")
 
 
 if __name__ == "__main__":
