@@ -15,19 +15,24 @@ mod scratch;
 
 use std::future::Future;
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
+use ekiden_sys::outq::unacknowledged;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 pub use flow::{Broken, Flow};
 pub use meter::{Meter, Totals};
 pub use pipes::{PipeCounts, PipePool};
+
+/// How often a send queue is looked at that has to run empty; the kernel has no event for it.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How long a session may be silent.
 #[derive(Debug, Clone, Copy)]
@@ -102,12 +107,12 @@ impl Pump<'_> {
             (Poll::Ready(_), Poll::Ready(_)) => return Poll::Ready(End::Finished),
             (Poll::Pending, Poll::Pending) => return Poll::Pending,
             (Poll::Ready(_), Poll::Pending) => {
-                let client = self.client;
-                self.watch.get_or_insert_with(|| Box::pin(reset_of(client, End::ResetByClient)))
+                let (from, to) = (self.client, self.server);
+                self.watch.get_or_insert_with(|| Box::pin(late_reset(from, to, End::ResetByClient)))
             }
             (Poll::Pending, Poll::Ready(_)) => {
-                let server = self.server;
-                self.watch.get_or_insert_with(|| Box::pin(reset_of(server, End::ResetByServer)))
+                let (from, to) = (self.server, self.client);
+                self.watch.get_or_insert_with(|| Box::pin(late_reset(from, to, End::ResetByServer)))
             }
         }
         .as_mut()
@@ -115,10 +120,14 @@ impl Pump<'_> {
     }
 }
 
-/// Completes when the kernel reports an error on a socket that has already closed its direction.
-async fn reset_of(stream: &TcpStream, end: End) -> End {
+/// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
+/// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
+async fn late_reset(from: &TcpStream, to: &TcpStream, end: End) -> End {
     // An error of the wait itself means that the runtime is going away, and the session with it.
-    let _ = stream.ready(Interest::ERROR).await;
+    let _ = from.ready(Interest::ERROR).await;
+    while unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {
+        sleep(LOOK_AGAIN).await;
+    }
     end
 }
 
@@ -172,7 +181,7 @@ impl Silence {
 pub async fn silence(meter: &Meter, idle: Duration) {
     loop {
         let before = meter.moved();
-        tokio::time::sleep(idle).await;
+        sleep(idle).await;
         if meter.moved() == before {
             return;
         }
