@@ -55,10 +55,14 @@ impl Users {
     pub fn load(path: &Path) -> Result<Self, Vec<(usize, String)>> {
         let whole = |error: io::Error| vec![(0, format!("a readable htpasswd file ({error})"))];
         let text = fs::read_to_string(path).map_err(whole)?;
-        Self::parse(&text, random_key().map_err(whole)?)
+        Self::from_text(&text, random_key().map_err(whole)?)
     }
 
-    fn parse(text: &str, key: [u8; 32]) -> Result<Self, Vec<(usize, String)>> {
+    /// Reads the text of an htpasswd file; `key` is for this process only and keys the cache of checked passwords.
+    ///
+    /// # Errors
+    /// Line numbers, and what was expected there.
+    pub fn from_text(text: &str, key: [u8; 32]) -> Result<Self, Vec<(usize, String)>> {
         let mut users = HashMap::new();
         let mut mistakes = Vec::new();
         let mut highest_cost = *COSTS.start();
@@ -183,7 +187,7 @@ mod tests {
     }
 
     fn parsed(text: &str) -> Users {
-        Users::parse(text, [7; 32]).unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
+        Users::from_text(text, [7; 32]).unwrap_or_else(|mistakes| panic!("{mistakes:?}"))
     }
 
     fn verify(users: &Users, user: &str, password: &[u8]) -> bool {
@@ -231,7 +235,7 @@ mod tests {
         let text = format!(
             "a:{good}\nb:$apr1$salt$hash\nc:{{SHA}}secret\nd:secret\nsecret\n:{good}\na:{good}\ne:$2y$05$secret\nf:{costly}\ng:{good}:x"
         );
-        let mistakes = Users::parse(&text, [7; 32]).unwrap_err();
+        let mistakes = Users::from_text(&text, [7; 32]).unwrap_err();
         let lines: Vec<_> = mistakes.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [2, 3, 4, 5, 6, 7, 8, 9, 10], "{mistakes:?}");
         for (line, expected) in &mistakes {

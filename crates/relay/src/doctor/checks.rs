@@ -69,7 +69,10 @@ fn send_buffer() -> Finding {
     let most = number("/proc/sys/net/ipv4/tcp_wmem");
     let low = hint(
         most < TWO_BDP,
-        format!("one section cannot pass {} Mbit/s at 100 ms: sysctl net.ipv4.tcp_wmem=\"4096 16384 33554432\"", most * 80 / 2 / 1_000_000),
+        format!(
+            "one section cannot pass {} Mbit/s at 100 ms: sysctl net.ipv4.tcp_wmem=\"4096 16384 33554432\"",
+            most * 80 / 2 / 1_000_000
+        ),
     );
     finding("send buffer ceiling", format!("tcp_wmem up to {most} bytes"), low)
 }
@@ -93,7 +96,9 @@ fn pipe_quota() -> Finding {
     let bound = pages != 0 && ekiden_sys::process::effective_user() != 0;
     let low = hint(
         bound && pipes < 256,
-        format!("beyond {pipes} transfers at once pipes shrink and then bytes are copied: sysctl fs.pipe-user-pages-soft=262144"),
+        format!(
+            "beyond {pipes} transfers at once pipes shrink and then bytes are copied: sysctl fs.pipe-user-pages-soft=262144"
+        ),
     );
     finding("pipe quota of a user", format!("{pages} pages, {pipes} pipes of 1 MiB"), low)
 }
@@ -131,10 +136,8 @@ fn ports() -> Finding {
 fn privileges() -> Finding {
     const NET_ADMIN: u64 = 1 << 12;
     let status = read("/proc/self/status").unwrap_or_default();
-    let effective = status
-        .lines()
-        .find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok())
-        .unwrap_or(0);
+    let effective =
+        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok()).unwrap_or(0);
     let has = effective & NET_ADMIN != 0;
     let found = if has { "CAP_NET_ADMIN" } else { "no CAP_NET_ADMIN" };
     let remedy = "fwmark and restricted congestion controls need it: AmbientCapabilities=CAP_NET_ADMIN";

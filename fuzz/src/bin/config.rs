@@ -1,0 +1,25 @@
+//! Configuration files and listener URLs: no panic, and no secret in what is said about them.
+#![no_main]
+
+use ekiden_relay::config::read::{Flags, from_text, load};
+
+/// No honest text holds it by chance.
+const SECRET: &str = "kB3qX9vT";
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // These keys name files to read; a fuzzer would find /dev/zero.
+    if text.contains("users") || text.contains("file") {
+        return;
+    }
+    let said = match from_text(&text.replace("PASSWORD", SECRET)) {
+        Ok(config) => format!("{config:?}"),
+        Err(mistakes) => mistakes.to_string(),
+    };
+    // Only hop URLs hold passwords; where else one is written, it is no secret.
+    if text.lines().all(|line| !line.contains("PASSWORD") || line.starts_with("forward = [\"socks5://me:PASSWORD@")) {
+        assert!(!said.contains(SECRET), "{said}");
+    }
+    let flags = Flags { listen: vec![text.to_owned()], forward: vec![text.to_owned()], ..Flags::default() };
+    let _ = load(None, &flags);
+});
