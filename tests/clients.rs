@@ -3,6 +3,10 @@
 
 mod harness;
 
+#[path = "clients/curl.rs"]
+mod curl;
+#[path = "clients/cut.rs"]
+mod cut;
 #[path = "clients/errors.rs"]
 mod errors;
 #[path = "clients/hops.rs"]

@@ -109,10 +109,13 @@ fn a_name_that_leads_to_a_forbidden_address_is_forbidden() {
 /// On a listener for others, this host's own services are out of reach unless somebody says otherwise.
 #[test]
 fn private_targets_are_out_of_reach_from_open_listeners() {
-    let relay = Relay::listen(&["auto://0.0.0.0:0?allow_open=true", "auto://0.0.0.0:0?allow_open=true&allow_private=true"]);
+    let relay =
+        Relay::listen(&["auto://0.0.0.0:0?allow_open=true", "auto://0.0.0.0:0?allow_open=true&allow_private=true"]);
     let target = parrot();
     let at = |index: usize| SocketAddr::from(([127, 0, 0, 1], relay.address_of(index).port()));
-    for private in [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [100, 64, 0, 1], [192, 168, 0, 1], [0, 0, 0, 0]] {
+    for private in
+        [[127, 0, 0, 1], [10, 0, 0, 1], [169, 254, 169, 254], [100, 64, 0, 1], [192, 168, 0, 1], [0, 0, 0, 0]]
+    {
         let refused = socks5(at(0), SocketAddr::from((private, target.port())));
         assert_eq!(refused.map(|_| ()), Err(2), "{private:?}");
     }

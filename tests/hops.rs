@@ -164,10 +164,7 @@ fn name_answer(query: &[u8]) -> Vec<u8> {
 #[test]
 fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
     let folder = Folder::new();
-    let text = format!(
-        "version = 1\n[dns]\nservers = [\"{}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n",
-        name_server()
-    );
+    let text = format!("version = 1\n[dns]\nservers = [\"{}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n", name_server());
     let file = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
     let target = greeter();

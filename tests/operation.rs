@@ -47,7 +47,8 @@ fn check_shows_every_mistake_and_the_exit_code_tells() {
 #[test]
 fn a_second_relay_on_the_same_port_is_told_so() {
     let relay = Relay::listen(&["auto://127.0.0.1:0"]);
-    let output = ekiden().args(["run", "--admin", "off", "-L", &format!("auto://{}", relay.address())]).output().unwrap();
+    let output =
+        ekiden().args(["run", "--admin", "off", "-L", &format!("auto://{}", relay.address())]).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("another ekiden"), "{said}");

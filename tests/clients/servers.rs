@@ -4,10 +4,13 @@
 use std::fs::Permissions;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::programs::{Daemon, free_address, program, succeeds};
+use super::programs::{Daemon, free_address, is_root, program, succeeds};
 use crate::harness::{Folder, eventually};
+
+/// squid's helper that reads htpasswd files.
+pub const AUTHENTICATION_OF_SQUID: &str = "/usr/lib/squid/basic_ncsa_auth";
 
 /// nginx with a folder of files, over HTTP and, where asked for, HTTPS.
 pub struct Nginx {
@@ -65,6 +68,7 @@ impl Nginx {
                 {temporary}
                 log_format seen '$connection_requests $request_method $request_uri $status "$http_via"';
                 access_log access.log seen;
+                types {{ text/html html; text/css css; text/javascript js; image/svg+xml svg; }}
                 default_type application/octet-stream;
                 gzip_proxied any; gzip_types *; gzip_min_length 1;
                 server {{
@@ -110,16 +114,18 @@ impl Nginx {
 
     /// Waits for `count` lines of the access log: number of the request on its connection, method, path, status, Via.
     pub fn seen(&self, count: usize) -> Vec<String> {
-        lines_of(&self.folder.0.join("access.log"), count)
+        eventually("lines in the access log", || {
+            let text = std::fs::read_to_string(self.folder.0.join("access.log")).unwrap_or_default();
+            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            (lines.len() >= count).then_some(lines)
+        })
     }
 }
 
-fn lines_of(path: &std::path::Path, count: usize) -> Vec<String> {
-    eventually("lines in a server's log", || {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-        (lines.len() >= count).then_some(lines)
-    })
+/// Waits until a log has `text`.
+fn has(log: &Path, text: &str) {
+    let read = || std::fs::read_to_string(log).unwrap_or_default();
+    eventually(&format!("{text} in {}", log.display()), || read().contains(text).then_some(()));
 }
 
 /// dante, a SOCKS server.
@@ -131,17 +137,30 @@ pub struct Dante {
 
 impl Dante {
     pub fn start() -> Self {
-        Self::asking_for("none", "pass")
+        Self::with("none", "pass", "")
+    }
+
+    /// That goes on through the SOCKS server at `next`.
+    pub fn before(next: SocketAddr) -> Self {
+        let (ip, port) = (next.ip(), next.port());
+        let everything = "from: 0.0.0.0/0 to: 0.0.0.0/0";
+        let route = format!("route {{\n {everything} via: {ip} port = {port}\n proxyprotocol: socks_v5\n}}\n");
+        Self::with("none", "pass", &route)
     }
 
     /// With this method of authentication, passing or blocking every request.
     pub fn asking_for(method: &str, verdict: &str) -> Self {
+        Self::with(method, verdict, "")
+    }
+
+    fn with(method: &str, verdict: &str, route: &str) -> Self {
         let (address, folder) = (free_address(), Folder::new());
+        // Who is not root cannot become somebody else, and needs not.
+        let users = if is_root() { "user.privileged: root\nuser.unprivileged: root\n" } else { "" };
         let text = format!(
             "logoutput: {}/dante.log\ninternal: 127.0.0.1 port = {}\nexternal: lo\nsocksmethod: {method}\n\
-             clientmethod: none\nuser.privileged: root\nuser.unprivileged: root\n\
-             client pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}\n\
-             socks {verdict} {{ from: 0.0.0.0/0 to: 0.0.0.0/0\n log: connect }}\n",
+             clientmethod: none\n{users}client pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 }}\n\
+             socks {verdict} {{ from: 0.0.0.0/0 to: 0.0.0.0/0\n log: connect }}\n{route}",
             folder.0.display(),
             address.port()
         );
@@ -158,10 +177,7 @@ impl Dante {
 
     /// Waits until its log has `text`: the way led through here.
     pub fn saw(&self, text: &str) {
-        eventually("dante's log", || {
-            let log = std::fs::read_to_string(self.folder.0.join("dante.log")).unwrap_or_default();
-            log.contains(text).then_some(())
-        });
+        has(&self.folder.0.join("dante.log"), text);
     }
 }
 
@@ -169,33 +185,49 @@ impl Dante {
 pub struct Squid {
     pub address: SocketAddr,
     folder: Folder,
+    /// Its name among all squids of this host, for what they share in memory.
+    service: String,
     _daemon: Daemon,
+}
+
+impl Drop for Squid {
+    fn drop(&mut self) {
+        for part in ["metadata", "queues", "readers"] {
+            let _ = std::fs::remove_file(format!("/dev/shm/{}-cf__{part}.shm", self.service));
+        }
+    }
 }
 
 impl Squid {
     /// For everybody, to everywhere.
     pub fn start() -> Self {
-        Self::with("http_access allow all\n")
+        Self::with(Folder::new(), "http_access allow all\n")
     }
 
     /// Only for the users of an htpasswd file, which squid's own helper reads.
     pub fn with_users(htpasswd: &str) -> Self {
-        let users = Folder::new();
-        let path = users.write("users", htpasswd);
-        let squid = Self::with(&format!(
-            "auth_param basic program /usr/lib/squid/basic_ncsa_auth {}\nauth_param basic children 1 startup=1\n\
+        let folder = Folder::new();
+        let path = folder.write("users", htpasswd);
+        let rules = format!(
+            "auth_param basic program {AUTHENTICATION_OF_SQUID} {}\nauth_param basic children 1 startup=1\n\
              acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n",
             path.display()
-        ));
-        // The helper has read them by the time it answers, so they stay until the end.
-        std::fs::rename(users.0.as_path(), squid.folder.0.join("users")).expect("one file system");
-        std::os::unix::fs::symlink(squid.folder.0.join("users"), &users.0).expect("a link");
-        std::mem::forget(users);
-        squid
+        );
+        Self::with(folder, &rules)
     }
 
-    fn with(rules: &str) -> Self {
-        let (address, folder) = (free_address(), Folder::new());
+    /// That goes on through the HTTP proxy at `next`, as a user of it.
+    pub fn before(next: SocketAddr, login: &str) -> Self {
+        let (ip, port) = (next.ip(), next.port());
+        let rules = format!(
+            "http_access allow all\ncache_peer {ip} parent {port} 0 no-query no-digest default login={login}\n\
+             never_direct allow all\n"
+        );
+        Self::with(Folder::new(), &rules)
+    }
+
+    fn with(folder: Folder, rules: &str) -> Self {
+        let address = free_address();
         // It gives up being root for a user of its own.
         std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("the folder is ours");
         let place = folder.0.display();
@@ -205,9 +237,10 @@ impl Squid {
              visible_hostname squid.test\nshutdown_lifetime 0 seconds\npinger_enable off\nnetdb_filename none\n"
         );
         let path = folder.write("squid.conf", text);
+        let service = format!("ekidentest{}x{}", std::process::id(), address.port());
         let mut squid = program("squid", &folder);
-        let daemon = Daemon::start(squid.args(["-N", "-f"]).arg(path), &folder.0, address);
-        Self { address, folder, _daemon: daemon }
+        let daemon = Daemon::start(squid.args(["-N", "-n", &service, "-f"]).arg(path), &folder.0, address);
+        Self { address, folder, service, _daemon: daemon }
     }
 
     /// The hop that `-F` takes.
@@ -215,8 +248,8 @@ impl Squid {
         format!("http://{}", self.address)
     }
 
-    /// Waits for `count` lines of its access log.
-    pub fn seen(&self, count: usize) -> Vec<String> {
-        lines_of(&self.folder.0.join("access.log"), count)
+    /// Waits until its access log has `text`: the way led through here.
+    pub fn saw(&self, text: &str) {
+        has(&self.folder.0.join("access.log"), text);
     }
 }

@@ -216,7 +216,7 @@ impl Drop for Relay {
 
 /// A connection whose reads and writes do not last for ever.
 pub fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).expect("it listens");
+    let stream = TcpStream::connect(address).expect("it listens");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream

@@ -28,6 +28,8 @@ pub enum Cause {
     HopFailed,
     /// The connection was made and reset before it could be used.
     Reset,
+    /// The server answered, and not in the protocol it was asked in.
+    BadAnswer,
     /// This relay is out of descriptors, ports or memory.
     Exhausted,
 }
@@ -47,6 +49,7 @@ impl Cause {
             Self::HopProtocol => "hop_protocol",
             Self::HopFailed => "hop_failed",
             Self::Reset => "reset",
+            Self::BadAnswer => "bad_answer",
             Self::Exhausted => "exhausted",
         }
     }
@@ -61,7 +64,7 @@ impl Cause {
             Self::NameNotFound | Self::NameServerFailed => "dns_error",
             Self::Denied => "destination_ip_prohibited",
             Self::DeniedByHop => "http_request_denied",
-            Self::HopProtocol => "http_protocol_error",
+            Self::HopProtocol | Self::BadAnswer => "http_protocol_error",
             Self::HopFailed => "destination_unavailable",
             Self::Reset => "connection_terminated",
             Self::Exhausted => "connection_limit_reached",
@@ -81,7 +84,8 @@ impl Cause {
             | Self::NameServerFailed
             | Self::HopProtocol
             | Self::HopFailed
-            | Self::Reset => 502,
+            | Self::Reset
+            | Self::BadAnswer => 502,
         }
     }
 
@@ -91,13 +95,14 @@ impl Cause {
         match self {
             Self::Refused => "The server refused the connection: nothing listens on that port.",
             Self::Unreachable => "The server cannot be reached: there is no route to it.",
-            Self::TimedOut => "The server did not answer in time.",
+            Self::TimedOut => "There was no answer in time.",
             Self::NameNotFound => "The server's name does not exist.",
             Self::NameServerFailed => "The server's name could not be looked up: the name servers failed.",
             Self::Denied => "This relay does not forward to that address.",
-            Self::DeniedByHop => "The next relay refused our credentials, or does not forward to that address.",
+            Self::DeniedByHop => "The next relay did not accept our credentials, or does not forward to that address.",
             Self::HopProtocol => "The next relay does not speak the protocol it is configured with.",
             Self::HopFailed => "The next relay could not connect, and did not say why.",
+            Self::BadAnswer => "The server's answer is not HTTP, or could be read in two ways.",
             Self::Reset => "The server closed the connection before it answered.",
             Self::Exhausted => "This relay is out of resources; try again.",
         }

@@ -14,11 +14,13 @@ use ekiden_proto::event::{Closed, End, Event, SectionInfo};
 use ekiden_proto::limiting::{Direction, limiting};
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::dial::{DialError, Dialled};
 use crate::ingress::{self, Tunnel, Wish};
 use crate::pump::{self, Meter, Patience};
 use crate::status::SessionView;
+use crate::users::Users;
 use crate::worker::Entrance;
 
 /// Serves one client.
@@ -121,9 +123,11 @@ impl Session {
         session
     }
 
-    /// Notes who the client says it is.
-    pub fn is_user(&self, user: &[u8]) {
+    /// Notes who the client says it is, and whether that is so. The check is slow on purpose and may have to queue
+    /// behind others; it has the time of a handshake.
+    pub async fn is_user(&self, users: &Users, user: &[u8], password: &[u8]) -> bool {
         self.story.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
+        timeout(self.entrance.config.timeouts.handshake, users.verify(user, password)).await.unwrap_or(false)
     }
 
     /// Notes where the client wants to go.

@@ -8,7 +8,7 @@ mod names;
 mod race;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use ekiden_proto::profile::Profile;
 use ekiden_sys::sockopt::{self, Role};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::config::access::Denied;
 use crate::config::{Access, Config, Hop, HopKind};
@@ -77,16 +77,14 @@ impl<'a> Dialler<'a> {
     /// # Errors
     /// The true cause, and the hop that failed.
     pub async fn connect(&self, target: &Target) -> Result<Dialled, DialError> {
-        let dial = async {
-            match self.config.forward.split_first() {
-                None => self.open_target(target).await,
-                Some((first, rest)) => {
-                    self.check(target)?;
-                    self.tunnel(first, rest, target).await
-                }
+        let deadline = self.deadline();
+        match self.config.forward.split_first() {
+            None => self.open_target(target, deadline).await,
+            Some((first, rest)) => {
+                self.check(target)?;
+                self.tunnel(first, rest, target, deadline).await
             }
-        };
-        self.within_deadline(dial).await
+        }
     }
 
     /// Connects to the last hop only, for requests that an HTTP proxy is asked in absolute form.
@@ -95,14 +93,17 @@ impl<'a> Dialler<'a> {
     /// The true cause, and the hop that failed.
     pub async fn connect_to_last_hop(&self, target: &Target) -> Result<Dialled, DialError> {
         self.check(target)?;
+        let deadline = self.deadline();
         let (last, before) = self.config.forward.split_last().expect("invariant: asked only where there is a hop");
-        let dial = async {
-            match before.split_first() {
-                None => self.open_hop(last).await,
-                Some((first, rest)) => self.tunnel(first, rest, &last.address).await,
-            }
-        };
-        self.within_deadline(dial).await
+        match before.split_first() {
+            None => self.open_hop(last, deadline).await,
+            Some((first, rest)) => self.tunnel(first, rest, &last.address, deadline).await,
+        }
+    }
+
+    /// When the whole path has to stand.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.config.timeouts.connect
     }
 
     /// The last hop, when it is an HTTP proxy.
@@ -111,43 +112,50 @@ impl<'a> Dialler<'a> {
         self.config.forward.last().map(AsRef::as_ref).filter(|hop| hop.kind == HopKind::Http)
     }
 
+    /// Whether the client may use a connection to `server` that was dialled for `target` before, perhaps by another
+    /// listener's rules.
+    #[must_use]
+    pub fn permits(&self, target: &Target, server: ServerAddr) -> bool {
+        let address = self.config.forward.is_empty().then(|| server.0.ip());
+        self.access.permits(&target.host, address, target.port)
+    }
+
     /// Refuses forbidden targets as far as that can be told when a hop is to resolve the name.
     fn check(&self, target: &Target) -> Result<(), DialError> {
         if self.access.permits(&target.host, None, target.port) { Ok(()) } else { Err(Cause::Denied.into()) }
     }
 
-    async fn within_deadline(
-        &self,
-        dial: impl Future<Output = Result<Dialled, DialError>>,
-    ) -> Result<Dialled, DialError> {
-        let deadline = self.config.timeouts.connect;
-        timeout(deadline, dial).await.unwrap_or_else(|_| Err(Cause::TimedOut.into()))
-    }
-
     /// Opens the first hop and asks it, and each one behind it, to connect to the next.
-    async fn tunnel(&self, first: &Arc<Hop>, rest: &[Arc<Hop>], end: &Target) -> Result<Dialled, DialError> {
-        let mut dialled = self.open_hop(first).await?;
+    async fn tunnel(
+        &self,
+        first: &Arc<Hop>,
+        rest: &[Arc<Hop>],
+        end: &Target,
+        deadline: Instant,
+    ) -> Result<Dialled, DialError> {
+        let mut dialled = self.open_hop(first, deadline).await?;
         let hops = [first].into_iter().chain(rest);
         let next_stops = rest.iter().map(|hop| &hop.address).chain([end]);
         for (hop, next) in hops.zip(next_stops) {
-            hop::ask(&mut dialled.stream, hop, next)
-                .await
+            let answer = timeout_at(deadline, hop::ask(&mut dialled.stream, hop, next)).await;
+            answer
+                .map_err(|_| DialError { cause: Cause::TimedOut, hop: Some(hop.to_string()) })?
                 .map_err(|cause| DialError { cause, hop: hop_at_fault(hop, cause) })?;
         }
         Ok(dialled)
     }
 
-    async fn open_target(&self, target: &Target) -> Result<Dialled, DialError> {
+    async fn open_target(&self, target: &Target, deadline: Instant) -> Result<Dialled, DialError> {
         // A name on the deny list is not even looked up; the rest is judged by the addresses it turns out to have.
         if self.access.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
         let permits = |ip| self.access.permits(&target.host, Some(ip), target.port);
-        Ok(self.open(target, &self.config.target_profile, &permits).await?)
+        Ok(self.open(target, &self.config.target_profile, &permits, deadline).await?)
     }
 
-    async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
-        let opened = self.open(&hop.address, &hop.profile, &|_| true).await;
+    async fn open_hop(&self, hop: &Hop, deadline: Instant) -> Result<Dialled, DialError> {
+        let opened = self.open(&hop.address, &hop.profile, &|_| true, deadline).await;
         opened.map_err(|cause| DialError { cause, hop: Some(hop.to_string()) })
     }
 
@@ -155,17 +163,25 @@ impl<'a> Dialler<'a> {
         &self,
         to: &Target,
         profile: &Profile,
-        permits: &dyn Fn(std::net::IpAddr) -> bool,
+        permits: &dyn Fn(IpAddr) -> bool,
+        deadline: Instant,
     ) -> Result<Dialled, Cause> {
         let attempt = async |address| open_one(address, profile).await;
-        let (stream, address) = match &to.host {
-            Host::Ip(ip) if !permits(*ip) => return Err(Cause::Denied),
-            Host::Ip(ip) => {
-                let address = SocketAddr::new(*ip, to.port);
-                (attempt(address).await.map_err(|error| cause_of(&error))?, address)
+        let opened = async {
+            match &to.host {
+                Host::Ip(ip) if !permits(*ip) => Err(Cause::Denied),
+                Host::Ip(ip) => {
+                    let address = SocketAddr::new(*ip, to.port);
+                    attempt(address).await.map(|stream| (stream, address)).map_err(|error| cause_of(&error))
+                }
+                Host::Name(name) => {
+                    // Half of the time for the name, so that a silent name server is not taken for a silent target.
+                    let lookup = self.names.lookup(name, self.config.timeouts.connect / 2);
+                    race::race(lookup, to.port, permits, attempt).await
+                }
             }
-            Host::Name(name) => race::race(self.names.lookup(name), to.port, permits, attempt).await?,
         };
+        let (stream, address) = timeout_at(deadline, opened).await.map_err(|_| Cause::TimedOut)??;
         Ok(Dialled { stream, server: ServerAddr(address) })
     }
 }

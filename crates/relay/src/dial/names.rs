@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::time::Duration;
 
 use ekiden_proto::cause::Cause;
 use hickory_resolver::TokioResolver;
@@ -9,6 +10,7 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfi
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::rr::{RData, RecordType};
+use tokio::time::timeout;
 
 /// A lookup under way: one future for each address family.
 pub struct Lookup<'a> {
@@ -40,14 +42,16 @@ impl Names {
         Self { resolver: builder.and_then(|builder| builder.build()).ok() }
     }
 
-    /// Starts both lookups.
+    /// Starts both lookups; name servers that have said nothing after `patience` have failed.
     #[must_use]
-    pub fn lookup(&self, name: &str) -> Lookup<'_> {
-        let (for_v6, for_v4) = (name.to_owned(), name.to_owned());
-        Lookup {
-            v6: Box::pin(async move { self.ask(&for_v6, RecordType::AAAA).await }),
-            v4: Box::pin(async move { self.ask(&for_v4, RecordType::A).await }),
-        }
+    pub fn lookup(&self, name: &str, patience: Duration) -> Lookup<'_> {
+        let ask = |family| -> Answer<'_> {
+            let name = name.to_owned();
+            Box::pin(
+                async move { timeout(patience, self.ask(&name, family)).await.unwrap_or(Err(Cause::NameServerFailed)) },
+            )
+        };
+        Lookup { v6: ask(RecordType::AAAA), v4: ask(RecordType::A) }
     }
 
     async fn ask(&self, name: &str, family: RecordType) -> Result<Vec<IpAddr>, Cause> {

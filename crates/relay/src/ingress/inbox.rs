@@ -1,8 +1,12 @@
 //! What a client has sent and nobody has used yet.
 
+use std::io;
+use std::time::Duration;
+
 use ekiden_proto::event::End;
 use ekiden_proto::wire::{Parsed, WireError};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
 
 use crate::session::Session;
 
@@ -13,13 +17,16 @@ const STEP: usize = 4096;
 pub struct Inbox<'a> {
     stream: &'a TcpStream,
     bytes: Vec<u8>,
+    deadline: Option<Instant>,
 }
 
 /// Why nothing could be read.
 #[derive(Debug)]
 pub enum Trouble {
-    /// The stream ended, or broke.
-    Gone,
+    /// The stream ended (`UnexpectedEof`), or broke.
+    Gone(io::ErrorKind),
+    /// The deadline has passed.
+    Late,
     /// The bytes are no message.
     Wire(WireError),
 }
@@ -27,7 +34,8 @@ pub enum Trouble {
 impl From<Trouble> for End {
     fn from(trouble: Trouble) -> Self {
         match trouble {
-            Trouble::Gone => Self::LeftEarly,
+            Trouble::Gone(_) => Self::LeftEarly,
+            Trouble::Late => Self::HandshakeTimeout,
             Trouble::Wire(WireError::Invalid(why)) => Self::BadHandshake(why),
             Trouble::Wire(WireError::TooLarge) => Self::BadHandshake("too large"),
             Trouble::Wire(WireError::Incomplete) => Self::BadHandshake("incomplete"),
@@ -45,7 +53,12 @@ impl<'a> Inbox<'a> {
     /// An inbox of any stream.
     #[must_use]
     pub fn of(stream: &'a TcpStream) -> Self {
-        Self { stream, bytes: Vec::new() }
+        Self { stream, bytes: Vec::new(), deadline: None }
+    }
+
+    /// From here on all reads together have `span`; `None` lifts a bound.
+    pub fn bound(&mut self, span: Option<Duration>) {
+        self.deadline = span.map(|span| Instant::now() + span);
     }
 
     /// Waits for the first byte and leaves it in place.
@@ -83,15 +96,24 @@ impl<'a> Inbox<'a> {
 
     async fn read_more(&mut self) -> Result<(), Trouble> {
         loop {
-            self.stream.readable().await.map_err(|_| Trouble::Gone)?;
+            self.readable().await?;
             self.bytes.reserve(STEP);
             match self.stream.try_read_buf(&mut self.bytes) {
-                Ok(0) => return Err(Trouble::Gone),
+                Ok(0) => return Err(Trouble::Gone(io::ErrorKind::UnexpectedEof)),
                 Ok(_) => return Ok(()),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err(Trouble::Gone),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(Trouble::Gone(error.kind())),
             }
         }
+    }
+
+    async fn readable(&self) -> Result<(), Trouble> {
+        let readable = self.stream.readable();
+        let readable = match self.deadline {
+            Some(deadline) => timeout_at(deadline, readable).await.map_err(|_| Trouble::Late)?,
+            None => readable.await,
+        };
+        readable.map_err(|error| Trouble::Gone(error.kind()))
     }
 
     /// Takes up to `most` of the bytes that are here.

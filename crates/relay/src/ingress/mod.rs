@@ -14,7 +14,6 @@ use ekiden_proto::addr::Target;
 use ekiden_proto::event::End;
 use ekiden_proto::wire::{socks4, socks5};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::config::Kind;
 use crate::session::Session;
@@ -53,16 +52,10 @@ pub struct Tunnel {
 /// # Errors
 /// How the session ended instead. The client has been told, where its protocol has words for it.
 pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
-    let deadline = session.entrance.config.timeouts.handshake;
-    match timeout(deadline, listen(session, inbox)).await {
-        Ok(wish) => wish,
-        Err(_) => {
-            if inbox.holds_http() {
-                http::tell(&session.client, 408, "Request Timeout").await;
-            }
-            Err(End::HandshakeTimeout)
-        }
-    }
+    inbox.bound(Some(session.entrance.config.timeouts.handshake));
+    let wish = listen(session, inbox).await;
+    inbox.bound(None);
+    wish
 }
 
 async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {

@@ -58,8 +58,7 @@ async fn choose_method(session: &Session, inbox: &mut Inbox<'_>) -> Result<(), E
     write_all(client, &socks5::method_reply(Some(wanted))).await.map_err(|_| End::LeftEarly)?;
     let Some(users) = users else { return Ok(()) };
     let Credentials { user, password } = inbox.next(Credentials::parse).await?;
-    session.is_user(&user);
-    if !users.verify(&user, &password).await {
+    if !session.is_user(users, &user, &password).await {
         last_words(client, &socks5::credentials_reply(false)).await;
         return Err(End::Unauthenticated);
     }

@@ -122,7 +122,8 @@ impl Lane<'_> {
             waiting.clear();
         }
         inbox.next(parse).await.map_err(|trouble| match trouble {
-            Trouble::Gone => too_short(),
+            Trouble::Gone(kind) => Broken::Reading(kind.into()),
+            Trouble::Late => Broken::Reading(io::ErrorKind::TimedOut.into()),
             Trouble::Wire(error) => Broken::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),
         })
     }

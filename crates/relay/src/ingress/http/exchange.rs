@@ -7,16 +7,17 @@
 use std::io;
 use std::pin::pin;
 use std::rc::Rc;
-use std::time::Instant;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::event::{End, Event, Request};
+use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Scheme, Version};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::body::{Coding, Lane};
+use super::request_log::RequestLog;
 use super::rewriting::{self, Outgoing};
 use super::upstream::{self, Upstream};
 use super::{ftp, reply, tell};
@@ -96,16 +97,33 @@ pub async fn forward(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead
             pump::abort(&session.client);
             Err(end)
         }
-        Err(Failure::NoAnswer) => Err(give_up(session, Cause::Reset.into(), &mut log).await),
+        Err(Failure::NoAnswer) => {
+            let error = DialError { cause: Cause::Reset, hop: hop_asked(session) };
+            Err(give_up(session, error, &mut log).await)
+        }
         Err(Failure::Told(error)) => Err(give_up(session, error, &mut log).await),
     }
+}
+
+/// The `http` hop that was asked, where it was not the server itself.
+fn hop_asked(session: &Session) -> Option<String> {
+    session.entrance.dialler().http_hop().map(ToString::to_string)
+}
+
+/// Whoever answered is to blame: the `http` hop, where one was asked, or the server.
+fn blame(session: &Session, hops: Cause, servers: Cause) -> Failure {
+    let hop = hop_asked(session);
+    let cause = if hop.is_some() { hops } else { servers };
+    Failure::Told(DialError { cause, hop })
 }
 
 /// Tells the client why, and hangs up.
 pub async fn give_up(session: &Session, error: DialError, log: &mut RequestLog<'_>) -> End {
     let told = error.told_to_client();
     log.status = told.http_status();
-    last_words(&session.client, &reply::of_cause(told)).await;
+    session.parted();
+    let page = reply::of_cause(told);
+    last_words(&session.client, if log.method == "HEAD" { reply::head_of(&page) } else { &page }).await;
     session.failed(error)
 }
 
@@ -139,6 +157,8 @@ async fn attempt(
     let idle = session.entrance.config.timeouts.idle;
     let finished = tokio::select! {
         finished = converse(session, inbox, outgoing, &upstream.stream, log) => finished?,
+        // Nobody reads from a client whose request is complete, so its reset has to be watched for.
+        _ = session.client.ready(Interest::ERROR) => return Err(End::ResetByClient.into()),
         // Before the answer has begun there is a status for it; afterwards it can only be broken off.
         () = pump::silence(&session.meter, idle) => {
             return Err(if log.status == 0 { Cause::TimedOut.into() } else { End::Idle.into() });
@@ -179,7 +199,7 @@ async fn converse(
         up.carry(inbox, outgoing.body, Coding::Chunks).await
     });
     let answer = {
-        let mut heading = pin!(final_head(&mut answers, outgoing, &down));
+        let mut heading = pin!(final_head(session, &mut answers, outgoing, &down));
         loop {
             tokio::select! {
                 result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
@@ -188,10 +208,15 @@ async fn converse(
         }
     };
     if answer.status == 407 {
-        return Err(Cause::DeniedByHop.into());
+        return Err(blame(session, Cause::DeniedByHop, Cause::BadAnswer));
     }
     log.status = answer.status;
-    let answer = rewriting::answer(outgoing, answer);
+    // "A client cannot begin using an upgraded protocol on the connection until it has completely sent the request
+    // message" (RFC 9110, 7.8).
+    if answer.status == 101 && sent != Some(Sent::Whole) {
+        return Err(blame(session, Cause::HopProtocol, Cause::BadAnswer));
+    }
+    let answer = rewriting::answer(outgoing, answer, sent == Some(Sent::Whole));
     let delivered = {
         let mut delivering = pin!(async {
             down.write(&answer.head).await?;
@@ -209,6 +234,10 @@ async fn converse(
         }
     };
     delivered.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
+    // The kernel tells of a reset once: what the upload heard, the answer's body saw as a plain end of stream.
+    if answer.body == Body::UntilClose && sent == Some(Sent::Reset) {
+        return Err(End::ResetByServer.into());
+    }
     let whole_request_sent = sent == Some(Sent::Whole);
     Ok(Finished {
         server_stays: answer.server_stays && whole_request_sent && answers.is_empty(),
@@ -226,11 +255,14 @@ enum Sent {
     Whole,
     /// The server does not want the rest; its answer may still come.
     Partly,
+    /// The same, and the server has reset its section.
+    Reset,
 }
 
 fn check_sent(result: Result<(), Broken>) -> Result<Sent, Failure> {
     match result {
         Ok(()) => Ok(Sent::Whole),
+        Err(Broken::Writing(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Sent::Reset),
         Err(Broken::Writing(_)) => Ok(Sent::Partly),
         Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
             Err(Failure::Ended(End::BadHandshake("a chunked body that is none")))
@@ -240,20 +272,25 @@ fn check_sent(result: Result<(), Broken>) -> Result<Sent, Failure> {
 }
 
 /// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
-async fn final_head(inbox: &mut Inbox<'_>, outgoing: &Outgoing, down: &Lane<'_>) -> Result<ResponseHead, Failure> {
+async fn final_head(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    outgoing: &Outgoing,
+    down: &Lane<'_>,
+) -> Result<ResponseHead, Failure> {
     let mut nothing_yet = true;
     loop {
         let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
         let head = match inbox.next(parse).await {
             Ok(head) => head,
-            Err(Trouble::Gone) if nothing_yet && inbox.is_empty() => return Err(Failure::NoAnswer),
-            Err(Trouble::Gone) => return Err(Cause::Reset.into()),
-            Err(Trouble::Wire(_)) => return Err(Cause::HopProtocol.into()),
+            Err(Trouble::Gone(_)) if nothing_yet && inbox.is_empty() => return Err(Failure::NoAnswer),
+            Err(Trouble::Gone(_) | Trouble::Late) => return Err(blame(session, Cause::Reset, Cause::Reset)),
+            Err(Trouble::Wire(_)) => return Err(blame(session, Cause::HopProtocol, Cause::BadAnswer)),
         };
         nothing_yet = false;
         let switches = head.status == 101;
         if switches && outgoing.upgrade.is_none() {
-            return Err(Cause::HopProtocol.into());
+            return Err(blame(session, Cause::HopProtocol, Cause::BadAnswer));
         }
         if switches || head.status >= 200 {
             return Ok(head);
@@ -262,48 +299,5 @@ async fn final_head(inbox: &mut Inbox<'_>, outgoing: &Outgoing, down: &Lane<'_>)
             let interim = rewriting::interim(head);
             down.write(&interim).await.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
         }
-    }
-}
-
-/// Writes the request's event when the exchange is over, however it ends.
-pub struct RequestLog<'a> {
-    session: &'a Session,
-    method: String,
-    url: String,
-    began: Instant,
-    bytes_before: (u64, u64),
-    /// The status the client saw; 0 when it saw none.
-    pub status: u16,
-    /// Whether an idle connection was used.
-    pub reused: bool,
-}
-
-impl<'a> RequestLog<'a> {
-    /// A request begins.
-    pub fn new(session: &'a Session, outgoing: &Outgoing) -> Self {
-        Self::of(session, outgoing.method.clone(), outgoing.url.clone())
-    }
-
-    /// A request begins, described by its parts.
-    pub fn of(session: &'a Session, method: String, url: String) -> Self {
-        let bytes_before = (session.meter.bytes(Direction::Up), session.meter.bytes(Direction::Down));
-        Self { session, method, url, began: Instant::now(), bytes_before, status: 0, reused: false }
-    }
-}
-
-impl Drop for RequestLog<'_> {
-    fn drop(&mut self) {
-        let meter = &self.session.meter;
-        let request = Request {
-            session: self.session.id,
-            method: std::mem::take(&mut self.method),
-            url: std::mem::take(&mut self.url),
-            status: self.status,
-            reused: self.reused,
-            bytes_up: meter.bytes(Direction::Up) - self.bytes_before.0,
-            bytes_down: meter.bytes(Direction::Down) - self.bytes_before.1,
-            duration: self.began.elapsed(),
-        };
-        self.session.entrance.shared().emit(&Event::Request(Box::new(request)));
     }
 }

@@ -33,11 +33,12 @@ impl Kept {
         Self { shared, by_way: RefCell::default() }
     }
 
-    /// A connection that goes this way and is still alive, the one used last.
-    pub fn take(&self, way: &str) -> Option<(Rc<TcpStream>, ServerAddr)> {
+    /// A connection that goes this way to a server that is permitted and is still alive, the one used last.
+    pub fn take(&self, way: &str, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
         let mut by_way = self.by_way.borrow_mut();
         let found = by_way.get_mut(way).and_then(|idle| {
-            while let Some(last) = idle.pop() {
+            while let Some(at) = idle.iter().rposition(|kept| permits(kept.server)) {
+                let last = idle.remove(at);
                 if is_alive(&last.stream) {
                     return Some((last.stream, last.server));
                 }

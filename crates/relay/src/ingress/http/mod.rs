@@ -9,6 +9,7 @@ mod exchange;
 mod ftp;
 mod kept;
 mod reply;
+mod request_log;
 mod rewriting;
 mod upstream;
 
@@ -40,7 +41,7 @@ pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, En
     let limit = session.entrance.config.limits.head;
     let head = match inbox.next(|bytes| RequestHead::parse(bytes, limit)).await {
         Ok(head) => head,
-        Err(trouble) => return Err(refuse(session, trouble).await),
+        Err(trouble) => return Err(refuse(session, inbox.holds_http(), trouble).await),
     };
     authenticate(session, &head).await?;
     match &head.form {
@@ -56,9 +57,11 @@ pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, En
     }
 }
 
-async fn refuse(session: &Session, trouble: Trouble) -> End {
+async fn refuse(session: &Session, has_begun: bool, trouble: Trouble) -> End {
     match &trouble {
-        Trouble::Gone => {}
+        Trouble::Gone(_) => {}
+        Trouble::Late if has_begun => tell(&session.client, 408, "Request Timeout").await,
+        Trouble::Late => {}
         Trouble::Wire(WireError::TooLarge) => tell(&session.client, 431, "Request Header Fields Too Large").await,
         Trouble::Wire(_) => tell(&session.client, 400, "Bad Request").await,
     }
@@ -67,11 +70,10 @@ async fn refuse(session: &Session, trouble: Trouble) -> End {
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), End> {
     let Some(users) = &session.entrance.listener.users else { return Ok(()) };
-    if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(auth::basic) {
-        session.is_user(&user);
-        if users.verify(&user, &password).await {
-            return Ok(());
-        }
+    if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(auth::basic)
+        && session.is_user(users, &user, &password).await
+    {
+        return Ok(());
     }
     last_words(&session.client, &reply::challenge()).await;
     Err(End::Unauthenticated)
@@ -103,13 +105,10 @@ async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
         },
         () = session.entrance.worker.drains() => return Err(End::Finished),
     }
-    match timeout(timeouts.handshake, accept(session, inbox)).await {
-        Ok(wish) => wish,
-        Err(_) => {
-            tell(&session.client, 408, "Request Timeout").await;
-            Err(End::HandshakeTimeout)
-        }
-    }
+    inbox.bound(Some(timeouts.handshake));
+    let wish = accept(session, inbox).await;
+    inbox.bound(None);
+    wish
 }
 
 /// Whether the client's connection outlives this exchange.

@@ -36,6 +36,12 @@ pub fn of_cause(cause: Cause) -> Vec<u8> {
     with_body(status, reason, &headers, cause.sentence())
 }
 
+/// What HEAD gets of an answer of ours (RFC 9110, 9.3.2).
+pub fn head_of(answer: &[u8]) -> &[u8] {
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").map_or(answer.len(), |at| at + 4);
+    &answer[..end]
+}
+
 /// An answer with one sentence as its body.
 pub fn page(status: u16, reason: &str, sentence: &str) -> Vec<u8> {
     with_body(status, reason, &plain_text(sentence), sentence)

@@ -1,6 +1,6 @@
 //! From the head that came in to the head that goes out, in both directions.
 
-use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Scheme, Version, rewrite};
+use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, ResponseHead, Scheme, Version, rewrite};
 
 use super::body::Coding;
 use super::{client_stays, reply, upstream};
@@ -28,6 +28,8 @@ pub struct Outgoing {
     /// Longest head of an answer, in bytes.
     pub head_limit: usize,
     stays: bool,
+    /// Whether the client shows credentials that vouch for the server's whole connection.
+    vouches: bool,
 }
 
 /// An answer as it goes to the client.
@@ -53,6 +55,7 @@ pub fn request(session: &Session, head: RequestHead) -> Outgoing {
     let Form::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
+    let vouches = vouches_for_connection(&headers, "Authorization");
     let upgrade = if version == Version::Http11 { rewrite::upgrade(&headers) } else { None };
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::set_host(&mut headers, &authority_text);
@@ -77,12 +80,20 @@ pub fn request(session: &Session, head: RequestHead) -> Outgoing {
         upgrade,
         head_limit: session.entrance.config.limits.head,
         stays,
+        vouches,
     }
 }
 
-/// Rewrites the answer for the client.
-pub fn answer(outgoing: &Outgoing, head: ResponseHead) -> Answer {
-    let server_stays = rewrite::keep_alive(head.version, &head.headers) && head.body != Body::UntilClose;
+/// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request: nobody else may have it afterwards.
+fn vouches_for_connection(headers: &Headers, field: &str) -> bool {
+    let named = |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");
+    headers.list(field).any(|value| named(value.split(|byte| *byte == b' ').next().unwrap_or_default()))
+}
+
+/// Rewrites the answer for the client; one to half a request ends its connection (RFC 9112, 9.6).
+pub fn answer(outgoing: &Outgoing, head: ResponseHead, request_sent: bool) -> Answer {
+    let shared = !outgoing.vouches && !vouches_for_connection(&head.headers, "WWW-Authenticate");
+    let server_stays = shared && rewrite::keep_alive(head.version, &head.headers) && head.body != Body::UntilClose;
     let ResponseHead { status, reason, version, mut headers, body } = head;
     let upgraded = status == 101;
     let protocol = headers.get("Upgrade").map(<[u8]>::to_vec);
@@ -92,7 +103,7 @@ pub fn answer(outgoing: &Outgoing, head: ResponseHead) -> Answer {
     let plain = body == Body::Chunked && outgoing.version == Version::Http10;
     let (framing, coding) = if plain { (Body::UntilClose, Coding::Plain) } else { (body, Coding::Chunks) };
     rewrite::set_framing(&mut headers, framing);
-    let client_stays = outgoing.stays && framing != Body::UntilClose;
+    let client_stays = outgoing.stays && request_sent && framing != Body::UntilClose;
     if upgraded {
         headers.push("Connection", "upgrade");
         headers.push("Upgrade", protocol.unwrap_or_default());

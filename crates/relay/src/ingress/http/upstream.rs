@@ -44,7 +44,8 @@ pub fn request_target(session: &Session, origin: &str, path_and_query: &str, hea
 
 /// An idle connection that goes this way, where there is one.
 pub fn idle(session: &Session, target: &Target) -> Option<Upstream> {
-    let (stream, server) = session.entrance.worker.kept.take(&way(session, target))?;
+    let permits = |server| session.entrance.dialler().permits(target, server);
+    let (stream, server) = session.entrance.worker.kept.take(&way(session, target), permits)?;
     session.reached(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true })
 }

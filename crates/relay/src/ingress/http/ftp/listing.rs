@@ -5,7 +5,9 @@
 //! with a meaning in HTML is escaped. What does not look like a list is shown as it came.
 
 use std::fmt::Write;
+use std::io;
 
+use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::http::{Body, Headers, Version, chunked};
 use ekiden_proto::wire::{Parsed, WireError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
@@ -80,7 +82,8 @@ async fn write_rows(asked: &Asked<'_>, transfer: &Transfer) -> Result<String, Tr
     loop {
         match lines.next(line).await {
             Ok(text) => row(&text, &mut page),
-            Err(Ending::Gone) => break,
+            Err(Ending::Gone(io::ErrorKind::UnexpectedEof)) => break,
+            Err(Ending::Gone(_) | Ending::Late) => return Err(Cause::Reset.into()),
             Err(Ending::Wire(_)) => return Err(Trouble::Refused(502, "The server's list is none.")),
         }
         if page.len() >= PIECE {

@@ -28,7 +28,8 @@ use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, Version};
 use tokio::net::TcpStream;
 
 use super::body::Lane;
-use super::exchange::{After, RequestLog, forward, give_up};
+use super::exchange::{After, forward, give_up};
+use super::request_log::RequestLog;
 use super::{client_stays, tell};
 use crate::dial::DialError;
 use crate::ingress::Inbox;

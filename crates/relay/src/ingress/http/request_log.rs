@@ -1,0 +1,53 @@
+//! The log line of one HTTP request.
+
+use std::time::Instant;
+
+use ekiden_proto::event::{Event, Request};
+use ekiden_proto::limiting::Direction;
+
+use super::rewriting::Outgoing;
+use crate::session::Session;
+
+/// Writes the request's event when the exchange is over, however it ends.
+pub struct RequestLog<'a> {
+    session: &'a Session,
+    /// The request's method.
+    pub method: String,
+    url: String,
+    began: Instant,
+    bytes_before: (u64, u64),
+    /// The status the client saw; 0 when it saw none.
+    pub status: u16,
+    /// Whether an idle connection was used.
+    pub reused: bool,
+}
+
+impl<'a> RequestLog<'a> {
+    /// A request begins.
+    pub fn new(session: &'a Session, outgoing: &Outgoing) -> Self {
+        Self::of(session, outgoing.method.clone(), outgoing.url.clone())
+    }
+
+    /// A request begins, described by its parts.
+    pub fn of(session: &'a Session, method: String, url: String) -> Self {
+        let bytes_before = (session.meter.bytes(Direction::Up), session.meter.bytes(Direction::Down));
+        Self { session, method, url, began: Instant::now(), bytes_before, status: 0, reused: false }
+    }
+}
+
+impl Drop for RequestLog<'_> {
+    fn drop(&mut self) {
+        let meter = &self.session.meter;
+        let request = Request {
+            session: self.session.id,
+            method: std::mem::take(&mut self.method),
+            url: std::mem::take(&mut self.url),
+            status: self.status,
+            reused: self.reused,
+            bytes_up: meter.bytes(Direction::Up) - self.bytes_before.0,
+            bytes_down: meter.bytes(Direction::Down) - self.bytes_before.1,
+            duration: self.began.elapsed(),
+        };
+        self.session.entrance.shared().emit(&Event::Request(Box::new(request)));
+    }
+}

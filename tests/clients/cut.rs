@@ -1,0 +1,95 @@
+//! Transfers that end before their time: the other side must not take what came for the whole.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::curl::by;
+use super::origin;
+use super::programs::{client, missing};
+use super::servers::Nginx;
+use crate::harness::{Folder, Relay, eventually, pattern};
+
+/// More than fits into all buffers between nginx and curl.
+const SIZE: usize = 60_000_000;
+
+/// Every way through the relay: scheme, and an option that makes it CONNECT.
+const WAYS: [(&str, &str); 3] = [("http", "-S"), ("http", "-p"), ("socks5h", "-S")];
+
+/// Starts a curl that takes its time, and waits until the answer has begun to arrive.
+fn slow_download(home: &Folder, way: (&str, &str), relay: SocketAddr, url: &str) -> (Child, Command) {
+    let file = home.0.join(format!("{}{}", way.0, way.1));
+    let mut curl = client("curl", home);
+    curl.args(["-q", "-s", &by(way.0, relay), way.1, "--limit-rate", "2M", "-o"]).arg(&file).arg(url);
+    let child = curl.stderr(Stdio::null()).spawn().expect("curl runs");
+    eventually("the first bytes", || (length(&file) > 0).then_some(()));
+    (child, curl)
+}
+
+fn length(file: &Path) -> u64 {
+    std::fs::metadata(file).map_or(0, |metadata| metadata.len())
+}
+
+#[test]
+fn a_server_that_dies_is_not_the_end_of_the_file() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let mut nginx = Nginx::start().serves("file", &pattern(SIZE));
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let home = Folder::new();
+    for way in WAYS {
+        let (mut child, curl) = slow_download(&home, way, relay.address(), &nginx.url("file"));
+        nginx.restart();
+        let code = child.wait().expect("curl ends").code();
+        // 18: cut off; 56: reset.
+        assert!(matches!(code, Some(18 | 56)), "{curl:?}: {code:?}");
+        let event = relay.closed();
+        assert_eq!(event["target"], nginx.address.to_string(), "{event}");
+        assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
+        if way == WAYS[0] {
+            // In absolute form the relay knows how long the answer should have been.
+            let end = event["end"].as_str();
+            assert!(matches!(end, Some("reset_by_server" | "server_lost")), "{event}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_goes_away_ends_its_session() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let nginx = Nginx::start().serves("file", &pattern(SIZE));
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let home = Folder::new();
+    for way in WAYS {
+        let (mut child, _) = slow_download(&home, way, relay.address(), &nginx.url("file"));
+        // To timeout(1), which passes it on.
+        let killed = Command::new("kill").args(["-s", "TERM", &child.id().to_string()]).status();
+        assert!(killed.expect("kill runs").success());
+        child.wait().expect("curl ends");
+        let event = relay.closed();
+        assert_eq!(event["end"], "reset_by_client", "{way:?}: {event}");
+        assert!(event["bytes_down"].as_u64() < Some(SIZE as u64), "{event}");
+    }
+    // nginx has noticed as well.
+    assert_eq!(nginx.seen(3).len(), 3);
+}
+
+#[test]
+fn chunks_without_their_end_are_not_the_whole() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let origin = origin::start();
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    for version in ["--http1.1", "-0"] {
+        let url = format!("http://{origin}/broken-chunks");
+        let fetched = super::curl::curl(&[&by("http", relay.address()), version, &url]);
+        // An old client gets the bare data, and only a reset can tell it that there should be more.
+        assert!(matches!(fetched.code, 18 | 56), "{version}: {} {}", fetched.code, fetched.err);
+        let event = relay.closed();
+        assert!(matches!(event["end"].as_str(), Some("reset_by_server" | "server_lost")), "{event}");
+    }
+}

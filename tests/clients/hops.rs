@@ -1,0 +1,313 @@
+//! Through proxies of others: a real dante and a real squid, alone and in both orders.
+
+use std::process::Command;
+
+use super::curl::{by, closed, curl, curl_by};
+use super::namespace::{Namespace, SILENT};
+use super::programs::{find, free_address, missing, skipped};
+use super::servers::{AUTHENTICATION_OF_SQUID, Dante, Nginx, Squid};
+use super::users::{HTPASSWD, relay_with_users};
+use crate::harness::{Folder, Relay, ekiden, pattern, server};
+
+/// A relay that goes on through these hops.
+fn relay_by(hops: &[&str]) -> Relay {
+    let forward = hops.iter().flat_map(|hop| ["-F", hop]);
+    let arguments: Vec<&str> = ["-L", "auto://127.0.0.1:0"].into_iter().chain(forward).collect();
+    Relay::run(&arguments, 1)
+}
+
+/// Every kind of client brings the same bytes through these hops, and the events say which way.
+fn every_client_gets_through(hops: &[&str]) {
+    let (small, large) = (pattern(100), pattern(6_000_000));
+    let nginx = Nginx::with_tls().serves("small", &small).serves("large", &large);
+    let mut relay = relay_by(hops);
+    let path = hops.join(",");
+    let certificate = nginx.certificate();
+    for (name, bytes) in [("small", &small), ("large", &large)] {
+        let (plain, secure) = (nginx.named_url(name), nginx.secure_url(name));
+        for (scheme, tunnel, url) in [
+            ("socks4a", "-S", &plain),
+            ("socks5h", "-S", &plain),
+            ("socks5h", "-S", &secure),
+            ("http", "-S", &plain),
+            ("http", "-p", &plain),
+            ("http", "-S", &secure),
+        ] {
+            let fetched = curl(&[&by(scheme, relay.address()), tunnel, "--cacert", &certificate, url]);
+            fetched.brought(200, bytes);
+            let target = url.split('/').nth(2).expect("a URL");
+            let event = closed(&mut relay, "finished", target, &path);
+            let first_hop = hops[0].split("://").nth(1);
+            assert_eq!(event["server"].as_str(), first_hop, "{event}");
+            assert!(event["bytes_down"].as_u64() > Some(bytes.len() as u64), "{event}");
+        }
+    }
+    // The port without TLS saw no client but the last hop: this many, and in absolute form the relay is in `Via`.
+    assert_eq!(nginx.seen(12).iter().filter(|line| line.contains("ekiden")).count(), 2);
+}
+
+#[test]
+fn through_dante() {
+    if missing(&["curl", "nginx", "openssl", "danted"]) {
+        return;
+    }
+    let dante = Dante::start();
+    every_client_gets_through(&[&dante.hop()]);
+    dante.saw("pass(1): tcp/connect");
+}
+
+#[test]
+fn through_squid() {
+    if missing(&["curl", "nginx", "openssl", "squid"]) {
+        return;
+    }
+    let squid = Squid::start();
+    every_client_gets_through(&[&squid.hop()]);
+    squid.saw("/large");
+    squid.saw("CONNECT localhost:");
+}
+
+#[test]
+fn through_dante_and_then_squid() {
+    if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
+        return;
+    }
+    let (dante, squid) = (Dante::start(), Squid::start());
+    every_client_gets_through(&[&dante.hop(), &squid.hop()]);
+    dante.saw(&format!("127.0.0.1.{}", squid.address.port()));
+    squid.saw("CONNECT localhost:");
+}
+
+#[test]
+fn through_squid_and_then_dante() {
+    if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
+        return;
+    }
+    let (dante, squid) = (Dante::start(), Squid::start());
+    every_client_gets_through(&[&squid.hop(), &dante.hop()]);
+    squid.saw(&format!("CONNECT {}", dante.address));
+    dante.saw("pass(1): tcp/connect");
+}
+
+/// squid keeps connections that are asked in absolute form, and so does the relay.
+#[test]
+fn the_connection_to_an_http_hop_is_used_again() {
+    if missing(&["curl", "nginx", "squid"]) {
+        return;
+    }
+    let bytes = pattern(40_000);
+    let servers = [Nginx::start().serves("file", &bytes), Nginx::start().serves("file", &bytes)];
+    let squid = Squid::start();
+    let mut relay = relay_by(&[&squid.hop()]);
+    let urls = [servers[0].url("file"), servers[1].url("file")];
+    curl(&[&by("http", relay.address()), &urls[0], &urls[1]]).brought(200, &bytes.repeat(2));
+    for reused in [false, true] {
+        assert_eq!(relay.next(|event| event["event"] == "request")["reused"], reused, "whatever the target");
+    }
+    closed(&mut relay, "finished", &servers[1].address.to_string(), &squid.hop());
+}
+
+#[test]
+fn passwords_towards_squid() {
+    if missing(&["curl", "nginx", "squid"]) {
+        return;
+    }
+    if find(AUTHENTICATION_OF_SQUID).is_none() {
+        return skipped("squid has no helper for passwords");
+    }
+    let squid = Squid::with_users(HTPASSWD);
+    let bytes = pattern(300_000);
+    let nginx = Nginx::start().serves("file", &bytes);
+    let target = nginx.address.to_string();
+    let url = nginx.url("file");
+    let path = squid.hop();
+
+    let mut relay = relay_by(&[&format!("http://ann:correct%20horse@{}", squid.address)]);
+    for (scheme, tunnel) in [("socks5h", "-S"), ("http", "-p"), ("http", "-S")] {
+        curl(&[&by(scheme, relay.address()), tunnel, &url]).brought(200, &bytes);
+        closed(&mut relay, "finished", &target, &path);
+    }
+
+    for hop in [format!("http://ann:wrong@{}", squid.address), squid.hop()] {
+        let mut relay = relay_by(&[&hop]);
+        // The client must not be asked for a password: it is ours that is wrong.
+        for (scheme, tunnel, code, status, connect_status) in
+            [("socks5h", "-S", 97, 0, 0), ("http", "-p", 56, 0, 403), ("http", "-S", 0, 403, 0)]
+        {
+            let fetched = curl(&[&by(scheme, relay.address()), tunnel, &url]);
+            fetched.ended(code, status);
+            assert_eq!(fetched.transfers[0].connect_status, connect_status, "{}", fetched.err);
+            let event = closed(&mut relay, "denied_by_hop", &target, &path);
+            assert_eq!(event["detail"], format!("hop {path}"), "{tunnel}: {event}");
+        }
+    }
+}
+
+#[test]
+fn dante_refuses_who_has_no_password_or_a_wrong_one() {
+    if missing(&["curl", "danted"]) {
+        return;
+    }
+    let dante = Dante::asking_for("username", "pass");
+    let target = free_address().to_string();
+    for hop in [dante.hop(), format!("socks5://nosuchuser:wrong@{}", dante.address)] {
+        let mut relay = relay_by(&[&hop]);
+        curl(&[&by("http", relay.address()), &format!("http://{target}/")]).ended(0, 403);
+        let event = closed(&mut relay, "denied_by_hop", &target, &dante.hop());
+        assert_eq!(event["detail"], format!("hop {}", dante.hop()), "{event}");
+        curl(&[&by("socks5h", relay.address()), &format!("http://{target}/")]).ended(97, 0);
+        closed(&mut relay, "denied_by_hop", &target, &dante.hop());
+    }
+}
+
+#[test]
+fn dante_forbids_the_target() {
+    if missing(&["curl", "danted"]) {
+        return;
+    }
+    let dante = Dante::asking_for("none", "block");
+    let target = free_address().to_string();
+    let mut relay = relay_by(&[&dante.hop()]);
+    curl(&[&by("http", relay.address()), &format!("http://{target}/")]).ended(0, 403);
+    closed(&mut relay, "denied_by_hop", &target, &dante.hop());
+}
+
+#[test]
+fn passwords_towards_another_ekiden() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let mut far = relay_with_users(&folder);
+    let bytes = pattern(300_000);
+    let nginx = Nginx::start().serves("file", &bytes);
+    let target = nginx.address.to_string();
+    for kind in ["socks5", "http"] {
+        let path = format!("{kind}://{}", far.address());
+        let mut near = relay_by(&[&format!("{kind}://ann:correct%20horse@{}", far.address())]);
+        for scheme in ["http", "socks5h"] {
+            curl(&[&by(scheme, near.address()), &nginx.url("file")]).brought(200, &bytes);
+            closed(&mut near, "finished", &target, &path);
+        }
+        drop(near);
+        for _ in 0..2 {
+            assert_eq!(closed(&mut far, "finished", &target, "direct")["user"], "ann");
+        }
+        let mut near = relay_by(&[&format!("{kind}://ann:wrong@{}", far.address())]);
+        for (scheme, code, status) in [("http", 0, 403), ("socks5h", 97, 0)] {
+            curl(&[&by(scheme, near.address()), &nginx.url("file")]).ended(code, status);
+            let event = closed(&mut near, "denied_by_hop", &target, &path);
+            assert_eq!(event["detail"], format!("hop {path}"), "{scheme}: {event}");
+            assert_eq!(far.closed()["end"], "unauthenticated");
+        }
+    }
+}
+
+/// The other way round: ekiden is the next proxy of a real dante and a real squid.
+#[test]
+fn proxies_of_others_go_on_through_ekiden() {
+    if missing(&["curl", "nginx", "openssl", "danted", "squid"]) {
+        return;
+    }
+    let bytes = pattern(3_000_000);
+    let nginx = Nginx::with_tls().serves("file", &bytes);
+    let (plain, secure) = (nginx.named_url("file"), nginx.secure_url("file"));
+    let targets =
+        [nginx.address, nginx.secure.expect("with TLS")].map(|address| format!("localhost:{}", address.port()));
+    let certificate = nginx.certificate();
+
+    let folder = Folder::new();
+    let mut relay = relay_with_users(&folder);
+    let squid = Squid::before(relay.address(), "ann:correct%20horse");
+    for (url, target) in [&plain, &secure].into_iter().zip(&targets) {
+        curl(&[&by("http", squid.address), "--cacert", &certificate, url]).brought(200, &bytes);
+        squid.saw(&relay.address().ip().to_string());
+        if url == &secure {
+            // Others are squid's probes, whether its parent is there.
+            let event = relay.next(|event| event["event"] == "closed" && event["user"] == "ann");
+            assert_eq!((event["end"].as_str(), event["target"].as_str()), (Some("finished"), Some(target.as_str())));
+        } else {
+            // squid keeps its connection to us for the next request.
+            let request = relay.next(|event| event["event"] == "request");
+            assert_eq!((request["status"].as_u64(), request["url"].as_str()), (Some(200), Some(url.as_str())));
+        }
+    }
+    assert!(nginx.seen(1)[0].ends_with(", 1.1 ekiden\""), "{:?}", nginx.seen(1));
+
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let dante = Dante::before(relay.address());
+    for (url, target) in [&plain, &secure].into_iter().zip(&targets) {
+        curl(&[&by("socks5h", dante.address), "--cacert", &certificate, url]).brought(200, &bytes);
+        // dante looks names up itself.
+        closed(&mut relay, "finished", &target.replace("localhost", "127.0.0.1"), "direct");
+    }
+}
+
+#[test]
+fn a_hop_that_refuses_does_not_look_like_the_target() {
+    if missing(&["curl"]) {
+        return;
+    }
+    for kind in ["socks5", "http"] {
+        let hop = format!("{kind}://{}", free_address());
+        let mut relay = relay_by(&[&hop]);
+        let target = free_address().to_string();
+        let url = format!("http://{target}/");
+        let fetched = curl(&[&by("http", relay.address()), &url]);
+        fetched.ended(0, 502);
+        assert!(fetched.text().contains("next relay"), "{}", fetched.text());
+        let event = closed(&mut relay, "refused", &target, &hop);
+        assert_eq!(event["detail"], format!("hop {hop}"), "{event}");
+        let fetched = curl(&[&by("socks5h", relay.address()), &url]);
+        // 1, general failure: 5 would say that the target refused.
+        assert!(fetched.code == 97 && fetched.err.contains("(1)"), "{}", fetched.err);
+        closed(&mut relay, "refused", &target, &hop);
+    }
+}
+
+/// Two kinds of silence: a hop that does not answer the SYN, and one that accepts and says nothing.
+#[test]
+fn a_hop_that_says_nothing_is_named() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let Some(namespace) = Namespace::new() else { return };
+    let folder = Folder::new();
+    let (_tarpit, silent) = server();
+    for (kind, address) in [("socks5", format!("{SILENT}:1080")), ("socks5", silent.to_string())] {
+        let hop = format!("{kind}://{address}");
+        let text = format!(
+            "version = 1\nforward = [\"{hop}\"]\n[timeouts]\nconnect = \"300ms\"\n\
+             [[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n"
+        );
+        let path = folder.write("ekiden.toml", text);
+        let outside = address == silent.to_string();
+        let mut command = if outside { ekiden() } else { namespace.command(env!("CARGO_BIN_EXE_ekiden")) };
+        let mut relay = Relay::start(command.args(["run", "-c"]).arg(path), 1);
+        let mut client = if outside { Command::new("curl") } else { namespace.command("curl") };
+        curl_by(&mut client, &[&by("http", relay.address()), "http://192.0.2.77:8080/"]).ended(0, 504);
+        let event = closed(&mut relay, "timed_out", "192.0.2.77:8080", &hop);
+        assert_eq!(event["detail"], format!("hop {hop}"), "{event}");
+    }
+}
+
+#[test]
+fn what_a_hop_says_of_the_target_reaches_the_client() {
+    if missing(&["curl", "danted", "squid"]) {
+        return;
+    }
+    let (dante, squid) = (Dante::start(), Squid::start());
+    let target = free_address().to_string();
+    let url = format!("http://{target}/");
+    for hops in [vec![dante.hop()], vec![squid.hop()], vec![dante.hop(), squid.hop()], vec![squid.hop(), dante.hop()]] {
+        let mut relay = relay_by(&hops.iter().map(String::as_str).collect::<Vec<_>>());
+        let path = hops.join(",");
+        let fetched = curl(&[&by("socks5h", relay.address()), &url]);
+        assert!(fetched.code == 97 && fetched.err.contains("(5)"), "{path}: {}", fetched.err);
+        let event = closed(&mut relay, "refused", &target, &path);
+        assert!(event["detail"].is_null(), "it is not the hop's fault: {event}");
+        let fetched = curl(&[&by("http", relay.address()), "-p", &url]);
+        assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 502), "{path}: {}", fetched.err);
+        closed(&mut relay, "refused", &target, &path);
+    }
+}

@@ -1,0 +1,59 @@
+//! A network namespace with a black hole in it, for what a real network does and this host does not.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::programs::{find, said, skipped};
+
+/// Packets to this address are sent and never answered.
+pub const SILENT: &str = "192.0.2.9";
+
+/// There is no way to this address.
+pub const UNREACHABLE: &str = "198.51.100.1";
+
+/// Removed with the test.
+pub struct Namespace(String);
+
+impl Namespace {
+    /// Makes one, where that is allowed; where not, says so.
+    pub fn new() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("ekiden-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let made = find("ip").is_some() && said(Command::new("ip").args(["netns", "add", &name])).code == 0;
+        if !made {
+            skipped("no network namespaces without root and iproute2");
+            return None;
+        }
+        let namespace = Self(name);
+        // The other end of the pair drops what is not for its own hardware address.
+        let commands = [
+            "link set lo up",
+            "link add here type veth peer name there",
+            "link set here up",
+            "link set there up",
+            "address add 192.0.2.1/24 dev here",
+            &format!("neighbour add {SILENT} lladdr 02:00:00:00:00:09 dev here"),
+        ];
+        for command in commands {
+            let done = said(namespace.command("ip").args(command.split(' ')));
+            if done.code != 0 {
+                skipped(&format!("ip {command}: {}", done.err.trim()));
+                return None;
+            }
+        }
+        Some(namespace)
+    }
+
+    /// A program in it.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.0, program]);
+        command
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}

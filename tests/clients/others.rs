@@ -1,0 +1,135 @@
+//! wget, Python's requests and git.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::curl::closed;
+use super::programs::{client, missing, said, skipped, succeeds};
+use super::servers::Nginx;
+use crate::harness::{Folder, Relay, pattern};
+
+/// The interpreter that Debian's packages are for; another one may come first in PATH.
+const PYTHON: &str = "/usr/bin/python3";
+
+#[test]
+fn wget_by_its_environment() {
+    if missing(&["wget", "nginx", "openssl"]) {
+        return;
+    }
+    let bytes = pattern(7_000_000);
+    let nginx = Nginx::with_tls().serves("file", &bytes);
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let proxy = format!("http://{}", relay.address());
+    for url in [nginx.named_url("file"), nginx.secure_url("file")] {
+        let mut wget = client("wget", &folder);
+        wget.env("http_proxy", &proxy).env("https_proxy", &proxy).args(["--no-config", "-nv", "--tries=1", "-O", "-"]);
+        let out = succeeds(wget.arg(format!("--ca-certificate={}", nginx.certificate())).arg(&url));
+        assert!(out == bytes, "{} bytes of {url}", out.len());
+        let event = closed(&mut relay, "finished", url.split('/').nth(2).expect("a host"), "direct");
+        assert!(event["bytes_down"].as_u64() > Some(7_000_000), "{event}");
+    }
+}
+
+#[test]
+fn wget_goes_on_where_it_was_cut_off() {
+    if missing(&["wget", "nginx"]) {
+        return;
+    }
+    let bytes = pattern(500_000);
+    let nginx = Nginx::start().serves("file", &bytes);
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let file = folder.write("file", &bytes[..123_456]);
+    let mut wget = client("wget", &folder);
+    wget.env("http_proxy", format!("http://{}", relay.address())).current_dir(&folder.0);
+    succeeds(wget.args(["--no-config", "-nv", "--tries=1", "-c", &nginx.url("file")]));
+    assert!(std::fs::read(file).expect("the file is there") == bytes);
+    let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    assert!(event["bytes_down"].as_u64() < Some(400_000), "only the rest: {event}");
+}
+
+/// Two GETs in one session and one POST, each compared on the spot.
+const SCRIPT: &str = r#"
+import sys, requests
+proxy, url, put, path = sys.argv[1:]
+expected = open(path, "rb").read()
+session = requests.Session()
+session.trust_env = False
+session.proxies = {"http": proxy}
+for _ in range(2):
+    answer = session.get(url, timeout=50)
+    assert answer.status_code == 200, answer.status_code
+    assert answer.content == expected, len(answer.content)
+answer = session.put(put, data=(expected[at:at + 9999] for at in range(0, len(expected), 9999)), timeout=50)
+assert answer.status_code == 201, answer.status_code
+print("compared", end="")
+"#;
+
+#[test]
+fn python_requests_by_http_and_socks() {
+    if missing(&["nginx"]) {
+        return;
+    }
+    let imports = Path::new(PYTHON).exists().then(|| said(Command::new(PYTHON).args(["-c", "import requests, socks"])));
+    if imports.is_none_or(|said| said.code != 0) {
+        return skipped(&format!("{PYTHON} has no requests or no socks"));
+    }
+    let bytes = pattern(1_000_000);
+    let nginx = Nginx::start().serves("file", &bytes);
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let script = folder.write("client.py", SCRIPT);
+    for scheme in ["http", "socks5h", "socks4"] {
+        let host = if scheme == "socks4" { "127.0.0.1" } else { "localhost" };
+        let target = format!("{host}:{}", nginx.address.port());
+        let put = format!("put/{scheme}");
+        let mut python = client(PYTHON, &folder);
+        python.arg(&script).arg(format!("{scheme}://{}", relay.address()));
+        python.args([format!("http://{target}/file"), format!("http://{target}/{put}")]).arg(nginx.path("file"));
+        assert_eq!(succeeds(&mut python), b"compared");
+        assert!(std::fs::read(nginx.path(&put)).expect("it was put there") == bytes);
+        let event = closed(&mut relay, "finished", &target, "direct");
+        assert!(event["bytes_down"].as_u64() > Some(2_000_000), "{event}");
+        assert!(event["bytes_up"].as_u64() > Some(1_000_000), "{event}");
+    }
+}
+
+#[test]
+fn git_clones_over_http() {
+    if missing(&["git", "nginx"]) {
+        return;
+    }
+    let nginx = Nginx::start();
+    let folder = Folder::new();
+    let bytes = pattern(2_000_000);
+    let git = |arguments: &[&str]| {
+        let mut git = client("git", &folder);
+        git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0").current_dir(&folder.0);
+        succeeds(git.args(["-c", "user.name=a", "-c", "user.email=a@localhost"]).args(arguments))
+    };
+    git(&["init", "-q", "work"]);
+    folder.write("work/file", &bytes);
+    folder.write("work/other", "text\n");
+    git(&["-C", "work", "add", "."]);
+    git(&["-C", "work", "commit", "-q", "-m", "first"]);
+    let bare = nginx.path("bare.git").display().to_string();
+    git(&["clone", "-q", "--bare", "work", &bare]);
+    // The protocol for servers that know nothing of git: what there is has to be listed beforehand.
+    git(&["-C", &bare, "update-server-info"]);
+
+    let commit = git(&["-C", "work", "rev-parse", "HEAD"]);
+    for scheme in ["http", "socks5h"] {
+        let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+        let proxy = format!("http.proxy={scheme}://{}", relay.address());
+        git(&["-c", &proxy, "clone", "-q", &nginx.named_url("bare.git"), scheme]);
+        assert!(std::fs::read(folder.0.join(scheme).join("file")).expect("it was cloned") == bytes);
+        assert_eq!(git(&["-C", scheme, "rev-parse", "HEAD"]), commit);
+        // git decides how many connections it takes.
+        let target = format!("localhost:{}", nginx.address.port());
+        let mut down = 0;
+        while down < 100_000 {
+            down += closed(&mut relay, "finished", &target, "direct")["bytes_down"].as_u64().expect("a count");
+        }
+    }
+}

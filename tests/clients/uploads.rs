@@ -1,0 +1,140 @@
+//! Requests with bodies, and a request that changes the protocol.
+
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
+
+use super::curl::{by, closed, curl};
+use super::origin::{self, GREETING, sum};
+use super::programs::missing;
+use super::servers::Nginx;
+use crate::harness::{Folder, Relay, join, pattern, read_all, read_exactly, read_head};
+
+#[test]
+fn bodies_by_length_and_in_chunks_arrive_whole() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let origin = origin::start();
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let url = format!("http://{origin}/upload?a=b");
+    let (length, chunks) = ("X-Nothing: 0", "Transfer-Encoding: chunked");
+    for size in [0, 1, 100_000, 5_000_000] {
+        let bytes = pattern(size);
+        let file = format!("@{}", folder.write("body", &bytes).display());
+        for (scheme, framing) in [("http", length), ("http", chunks), ("socks5h", length), ("socks5h", chunks)] {
+            let proxy = by(scheme, relay.address());
+            let fetched = curl(&[&proxy, "-H", framing, "-H", "Expect:", "--data-binary", &file, &url]);
+            fetched.ended(0, 200);
+            let said = fetched.text();
+            assert!(said.starts_with("POST /upload?a=b HTTP/1.1\n"), "{said}");
+            assert!(said.ends_with(&format!("body: {size} {}\n", sum(&bytes))), "{scheme}, {framing}: {said}");
+            assert_eq!(said.contains("chunked"), framing == chunks, "{said}");
+            let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
+            assert!(event["bytes_up"].as_u64() > Some(size as u64), "{event}");
+            assert_eq!(event["bytes_down"], fetched.transfers[0].bytes_down, "{event}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_waits_for_100_continue_gets_it() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let origin = origin::start();
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let bytes = pattern(3_000_000);
+    let file = format!("@{}", folder.write("body", &bytes).display());
+    for framing in ["X-Nothing: 0", "Transfer-Encoding: chunked"] {
+        let began = Instant::now();
+        let patience = ["-H", "Expect: 100-continue", "--expect100-timeout", "50"];
+        let url = format!("http://{origin}/");
+        let proxy = by("http", relay.address());
+        let arguments = [&[proxy.as_str(), "-H", framing, "--data-binary", &file], &patience[..], &[&url]].concat();
+        let fetched = curl(&arguments);
+        fetched.ended(0, 200);
+        assert!(began.elapsed() < Duration::from_secs(30), "curl went on without the server's word");
+        assert!(fetched.text().ends_with(&format!("body: 3000000 {}\n", sum(&bytes))), "{}", fetched.text());
+        assert!(fetched.text().contains("Expect: 100-continue"), "{}", fetched.text());
+        closed(&mut relay, "finished", &origin.to_string(), "direct");
+    }
+}
+
+#[test]
+fn files_are_put_onto_a_real_server() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let nginx = Nginx::start();
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let proxy = by("http", relay.address());
+    for (size, framing) in [
+        (0, "X-Nothing: 0"),
+        (4_000_000, "X-Nothing: 0"),
+        (4_000_000, "Transfer-Encoding: chunked"),
+        (10, "Transfer-Encoding: chunked"),
+    ] {
+        let bytes = pattern(size);
+        let file = folder.write("file", &bytes);
+        let name = format!("put/{size}-{}", framing.len());
+        let fetched = curl(&[&proxy, "-H", framing, "-T", &file.display().to_string(), &nginx.url(&name)]);
+        fetched.ended(0, 201);
+        assert!(std::fs::read(nginx.path(&name)).expect("it was put there") == bytes, "{size}, {framing}");
+        closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    }
+}
+
+/// nginx answers a body that is too large before it has come, and hangs up.
+#[test]
+fn a_refusal_reaches_a_client_that_is_still_sending() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let nginx = Nginx::start();
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let folder = Folder::new();
+    let file = folder.write("file", pattern(8_000_000)).display().to_string();
+    for expect in ["Expect:", "Expect: 100-continue"] {
+        let url = nginx.url("small/file");
+        let fetched = curl(&[&by("http", relay.address()), "-H", expect, "-T", &file, &url]);
+        assert_eq!(fetched.transfers[0].status, 413, "{expect} {}", fetched.err);
+        let request = relay.next(|event| event["event"] == "request");
+        assert_eq!(request["status"], 413);
+        let event = relay.closed();
+        assert_eq!(event["target"], nginx.address.to_string(), "{event}");
+    }
+}
+
+#[test]
+fn a_connection_that_changes_its_protocol_is_a_tunnel() {
+    let origin = origin::start();
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let mut client = relay.connect();
+    let early = b"sent before the answer";
+    let head =
+        format!("GET http://{origin}/chat HTTP/1.1\r\nHost: {origin}\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n");
+    client.write_all(&[head.as_bytes(), early].concat()).unwrap();
+    let answer = read_head(&mut client);
+    assert!(answer.starts_with("HTTP/1.1 101 Switching Protocols\r\n"), "{answer}");
+    let fields = answer.to_ascii_lowercase();
+    assert!(fields.contains("\r\nconnection: upgrade\r\n") && fields.contains("\r\nupgrade: echo\r\n"), "{answer}");
+    assert_eq!(read_exactly(&mut client, GREETING.len()), GREETING);
+    assert_eq!(read_exactly(&mut client, early.len()), early);
+    let bytes = pattern(5_000_000);
+    let expected = bytes.clone();
+    let mut sender = client.try_clone().unwrap();
+    let sending = std::thread::spawn(move || {
+        sender.write_all(&bytes).unwrap();
+        sender.shutdown(Shutdown::Write).unwrap();
+    });
+    assert!(read_all(&mut client) == expected);
+    join(sending);
+    let request = relay.next(|event| event["event"] == "request");
+    assert_eq!((&request["status"], &request["method"]), (&101.into(), &"GET".into()));
+    let event = closed(&mut relay, "finished", &origin.to_string(), "direct");
+    assert!(event["bytes_up"].as_u64() > Some(5_000_000), "{event}");
+}

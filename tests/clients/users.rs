@@ -1,0 +1,98 @@
+//! User names and passwords, right and wrong, as curl sends them.
+
+use super::curl::{by, closed, curl};
+use super::programs::missing;
+use super::servers::Nginx;
+use crate::harness::{Folder, Relay, pattern};
+
+/// `correct horse` for ann, as `htpasswd -nbB -C 4 ann 'correct horse'` writes it. Made once with the cheapest cost.
+pub const HTPASSWD: &str = "ann:$2b$04$TzMLYZsOZh8n6/7xdlLVsOOXAkX40DCnKPoedRwiDcXixictI8hj.\n";
+
+/// A relay whose listener asks for a user of the file above.
+pub fn relay_with_users(folder: &Folder) -> Relay {
+    let users = folder.write("users", HTPASSWD);
+    Relay::listen(&[&format!("auto://127.0.0.1:0?users={}", users.display())])
+}
+
+#[test]
+fn the_right_password_opens_every_way() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let bytes = pattern(200_000);
+    let nginx = Nginx::start().serves("file", &bytes);
+    let folder = Folder::new();
+    let mut relay = relay_with_users(&folder);
+    for (scheme, more) in [("http", "-S"), ("http", "-p"), ("http", "--proxy-basic"), ("socks5h", "-S")] {
+        let proxy = by(scheme, relay.address());
+        curl(&[&proxy, more, "-U", "ann:correct horse", &nginx.url("file")]).brought(200, &bytes);
+        let event = closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+        assert_eq!(event["user"], "ann", "{event}");
+    }
+    assert!(nginx.seen(4).len() == 4);
+}
+
+/// `--proxy-anyauth` asks without a password first, and again when it knows what is wanted.
+#[test]
+fn a_client_that_asks_first_is_told_how_to_authenticate() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let bytes = pattern(200_000);
+    let nginx = Nginx::start().serves("file", &bytes);
+    let folder = Folder::new();
+    let mut relay = relay_with_users(&folder);
+    for tunnel in ["-S", "-p"] {
+        let proxy = by("http", relay.address());
+        let arguments = [&proxy, tunnel, "--proxy-anyauth", "-U", "ann:correct horse", &nginx.url("file")];
+        curl(&arguments).brought(200, &bytes);
+        assert_eq!(relay.closed()["end"], "unauthenticated");
+        closed(&mut relay, "finished", &nginx.address.to_string(), "direct");
+    }
+}
+
+#[test]
+fn a_wrong_password_opens_nothing() {
+    if missing(&["curl", "nginx"]) {
+        return;
+    }
+    let nginx = Nginx::start().serves("file", b"secret");
+    let folder = Folder::new();
+    let mut relay = relay_with_users(&folder);
+    for user in ["ann:wrong", "bob:correct horse", "ann:"] {
+        let name = user.split(':').next();
+        let fetched = curl(&[&by("http", relay.address()), "-U", user, &nginx.url("file")]);
+        fetched.ended(0, 407);
+        assert!(!fetched.text().contains("secret"));
+        let event = relay.closed();
+        assert_eq!((event["end"].as_str(), event["user"].as_str()), (Some("unauthenticated"), name), "{event}");
+
+        let fetched = curl(&[&by("http", relay.address()), "-p", "-U", user, &nginx.url("file")]);
+        assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 407), "{}", fetched.err);
+        assert_eq!(relay.closed()["end"], "unauthenticated");
+
+        // 97 is what curl says of every quarrel with a SOCKS server.
+        let fetched = curl(&[&by("socks5h", relay.address()), "-U", user, &nginx.url("file")]);
+        assert_eq!(fetched.code, 97, "{}", fetched.err);
+        let event = relay.closed();
+        assert_eq!(
+            (event["end"].as_str(), event["bytes_down"].as_u64()),
+            (Some("unauthenticated"), Some(0)),
+            "{event}"
+        );
+    }
+}
+
+#[test]
+fn no_password_at_all_opens_nothing() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let mut relay = relay_with_users(&folder);
+    for (scheme, code, status) in [("http", 0, 407), ("socks5h", 97, 0), ("socks4a", 97, 0)] {
+        curl(&[&by(scheme, relay.address()), "http://127.0.0.1:9/"]).ended(code, status);
+        let event = relay.closed();
+        assert_eq!((&event["end"], &event["target"]), (&"unauthenticated".into(), &().into()), "{event}");
+    }
+}

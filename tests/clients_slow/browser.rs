@@ -1,0 +1,123 @@
+//! A headless Chromium loads a page with sub-resources, and computes over what it got.
+
+use super::left_out;
+use super::programs::{client, succeeds};
+use super::servers::Nginx;
+use crate::harness::{Folder, Relay, pattern};
+
+/// Size of the file that the page's script fetches, more than the relay moves without a pipe.
+const SIZE: usize = 3_000_000;
+
+/// How many sub-resources of each kind the page has: more than a browser has connections to one server.
+const EACH: usize = 8;
+
+const LARGE: &str = "
+const request = new XMLHttpRequest();
+request.open('GET', 'data', false);
+request.overrideMimeType('text/plain; charset=x-user-defined');
+request.send();
+const data = request.responseText;
+let sum = 0x811c9dc5;
+for (let at = 0; at < data.length; at++) sum = Math.imul(sum ^ (data.charCodeAt(at) & 255), 0x01000193) >>> 0;
+const put = new XMLHttpRequest();
+put.open('PUT', 'put/from-the-browser', false);
+put.send('sent by the browser');
+window.addEventListener('load', () => {
+    const images = [...document.images].filter(image => image.naturalWidth === 7).length;
+    const width = getComputedStyle(document.body).maxWidth;
+    document.getElementById('result').textContent =
+        `bytes ${data.length} sum ${sum} scripts ${window.scripts} images ${images} styles ${width} put ${put.status}`;
+});
+";
+
+/// What the script above says of itself when all arrived.
+fn expected(data: &[u8]) -> String {
+    let sum = data.iter().fold(0x811c_9dc5_u32, |sum, byte| (sum ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+    format!("bytes {SIZE} sum {sum} scripts {EACH} images {EACH} styles 777px put 201")
+}
+
+/// A server with a page, its scripts, images and styles.
+fn site(data: &[u8]) -> Nginx {
+    let scripts: String = (0..EACH).map(|at| format!("<script src='{at}.js'></script>")).collect();
+    let images: String = (0..EACH).map(|at| format!("<img src='{at}.svg'>")).collect();
+    let page = format!(
+        "<!DOCTYPE html><html><head><link rel=stylesheet href=style.css><link rel=icon href=0.svg>{scripts}</head>\
+         <body><p id=result>nothing</p>{images}<script src=large.js></script></body></html>"
+    );
+    let svg = "<svg xmlns='http://www.w3.org/2000/svg' width='7' height='7'/>";
+    let mut nginx = Nginx::with_tls().serves("page.html", page.as_bytes()).serves("data", data);
+    nginx = nginx.serves("style.css", b"body { max-width: 777px }").serves("large.js", LARGE.as_bytes());
+    for at in 0..EACH {
+        nginx = nginx.serves(&format!("{at}.js"), b"window.scripts = (window.scripts || 0) + 1;");
+        nginx = nginx.serves(&format!("{at}.svg"), svg.as_bytes());
+    }
+    nginx
+}
+
+fn page_as_seen(proxy: &str, url: &str) -> String {
+    let folder = Folder::new();
+    let mut chromium = client("chromium", &folder);
+    chromium.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]);
+    chromium.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+    chromium.args(["--disable-dev-shm-usage", "--ignore-certificate-errors", "--proxy-bypass-list=<-loopback>"]);
+    chromium.arg(format!("--user-data-dir={}", folder.0.join("data").display()));
+    let out = succeeds(chromium.arg(format!("--proxy-server={proxy}")).args(["--dump-dom", url]));
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn browse(scheme: &str, secure: bool) {
+    if left_out(&["chromium", "nginx", "openssl"]) {
+        return;
+    }
+    let data = pattern(SIZE);
+    let nginx = site(&data);
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    let url = if secure { nginx.secure_url("page.html") } else { nginx.named_url("page.html") };
+    let page = page_as_seen(&format!("{scheme}://{}", relay.address()), &url);
+    assert!(page.contains(&expected(&data)), "{page}");
+    let sent = std::fs::read(nginx.path("put/from-the-browser")).expect("it was put there");
+    assert_eq!(sent, b"sent by the browser");
+
+    // The browser decides how many connections it takes, and which of them it cuts off in the end.
+    let mut target = url.split('/').nth(2).expect("a URL").to_owned();
+    if scheme == "socks4" {
+        // SOCKS4 has no names.
+        target = target.replace("localhost", "127.0.0.1");
+    }
+    let mut down = 0;
+    while down < SIZE as u64 {
+        let event = relay.next(|event| event["event"] == "closed" && event["target"] == target.as_str());
+        assert_eq!(event["path"], "direct", "{event}");
+        assert!(event["end"] == "finished" || event["end"] == "reset_by_client", "{event}");
+        down += event["bytes_down"].as_u64().expect("a count");
+    }
+    if scheme == "http" && !secure {
+        let request = relay.next(|event| event["event"] == "request" && event["method"] == "PUT");
+        assert_eq!(request["status"], 201, "{request}");
+    }
+}
+
+#[test]
+fn chromium_by_http() {
+    browse("http", false);
+}
+
+#[test]
+fn chromium_by_https_over_connect() {
+    browse("http", true);
+}
+
+#[test]
+fn chromium_by_socks5() {
+    browse("socks5", false);
+}
+
+#[test]
+fn chromium_by_https_over_socks5() {
+    browse("socks5", true);
+}
+
+#[test]
+fn chromium_by_socks4() {
+    browse("socks4", false);
+}

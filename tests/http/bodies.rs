@@ -1,0 +1,191 @@
+//! Bodies by length, in chunks and until the end, small and large, both ways; and answers that have none.
+
+use std::net::{Shutdown, TcpStream};
+
+use crate::harness::*;
+use crate::talk::*;
+
+const LARGE: usize = 10_000_000;
+
+/// How a body is told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Length,
+    /// Of so many bytes each.
+    Chunks(usize),
+    Close,
+}
+
+impl Way {
+    fn field(self, size: usize) -> String {
+        match self {
+            Self::Length => format!("Content-Length: {size}\r\n"),
+            Self::Chunks(_) => "Transfer-Encoding: chunked\r\n".to_owned(),
+            Self::Close => String::new(),
+        }
+    }
+
+    fn send(self, stream: &mut TcpStream, body: &[u8]) {
+        match self {
+            Self::Length => say(stream, body),
+            Self::Chunks(size) => {
+                for chunk in body.chunks(size) {
+                    say(stream, [format!("{:x}\r\n", chunk.len()).as_bytes(), chunk, b"\r\n"].concat());
+                }
+                say(stream, "0\r\n\r\n");
+            }
+            Self::Close => {
+                say(stream, body);
+                stream.shutdown(Shutdown::Write).unwrap();
+            }
+        }
+    }
+
+    fn receive(self, stream: &mut TcpStream, size: usize) -> Vec<u8> {
+        match self {
+            Self::Length => read_exactly(stream, size),
+            Self::Chunks(_) => chunks(stream).0,
+            Self::Close => read_all(stream),
+        }
+    }
+}
+
+#[test]
+fn requests_arrive_whole() {
+    for way in [Way::Length, Way::Chunks(1_000), Way::Chunks(300_000), Way::Chunks(LARGE)] {
+        for size in [0, 1, 5_000, LARGE] {
+            let mut scene = Scene::new();
+            let mut client = scene.client();
+            say(&mut client, scene.post(&way.field(size)));
+            let mut server = scene.accept();
+            assert_eq!(Head::read(&mut server).0.matches(&way.field(size)).count(), 1);
+            let writer = {
+                let mut client = client.try_clone().unwrap();
+                std::thread::spawn(move || way.send(&mut client, &pattern(size)))
+            };
+            assert!(way.receive(&mut server, size) == pattern(size), "{way:?} changed {size} bytes");
+            join(writer);
+            say(&mut server, OK);
+            answered_ok(&mut client);
+            let request = scene.request();
+            assert!(request["bytes_up"].as_u64().unwrap() >= size as u64, "{request}");
+            // The server's connection is as good as new.
+            scene.exchange(&mut client, &mut server, "/next");
+            drop(client);
+            let closed = scene.relay.closed();
+            assert_eq!(closed["end"], "finished");
+            let spliced = closed["bytes_spliced"].as_u64().unwrap();
+            let large = size == LARGE && way != Way::Chunks(1_000);
+            assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {way:?}");
+        }
+    }
+}
+
+#[test]
+fn answers_arrive_whole() {
+    for way in [Way::Length, Way::Chunks(1_000), Way::Chunks(300_000), Way::Chunks(LARGE), Way::Close] {
+        for size in [0, 1, 5_000, LARGE] {
+            let mut scene = Scene::new();
+            let mut client = scene.client();
+            say(&mut client, scene.get("/"));
+            let mut server = scene.accept();
+            Head::read(&mut server);
+            let writer = std::thread::spawn(move || {
+                say(&mut server, format!("HTTP/1.1 200 OK\r\n{}\r\n", way.field(size)));
+                way.send(&mut server, &pattern(size));
+                server
+            });
+            let head = Head::read(&mut client);
+            let close = if way == Way::Close { Some("close") } else { None };
+            assert_eq!((head.status(), head.get("Connection")), (200, close), "{way:?}");
+            assert!(way.receive(&mut client, size) == pattern(size), "{way:?} changed {size} bytes");
+            let mut server = join(writer);
+            if way != Way::Close {
+                scene.exchange(&mut client, &mut server, "/next");
+            }
+            drop(client);
+            let request = scene.request();
+            assert_eq!(request["status"], 200);
+            assert!(request["bytes_down"].as_u64().unwrap() >= size as u64, "{request}");
+            let closed = scene.relay.closed();
+            assert_eq!(closed["end"], "finished");
+            let spliced = closed["bytes_spliced"].as_u64().unwrap();
+            let large = size == LARGE && way != Way::Chunks(1_000);
+            assert_eq!(spliced > 0, large, "{spliced} bytes of {size} were spliced, {way:?}");
+        }
+    }
+}
+
+/// A client of HTTP/1.0 knows neither chunks nor trailers: it gets the data, and the end of the connection as its end.
+#[test]
+fn an_http_1_0_client_gets_no_chunks() {
+    for size in [0, 5_000, LARGE] {
+        let mut scene = Scene::new();
+        let host = scene.server;
+        let mut client = scene.client();
+        say(&mut client, format!("GET http://{host}/old HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+        let mut server = scene.accept();
+        let head = Head::read(&mut server);
+        assert_eq!((head.line(), head.get("Host")), ("GET /old HTTP/1.1", Some(host.to_string().as_str())));
+        let writer = std::thread::spawn(move || {
+            say(&mut server, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+            Way::Chunks(30_000).send(&mut server, &pattern(size));
+        });
+        let head = Head::read(&mut client);
+        assert_eq!((head.all("Transfer-Encoding").len(), head.all("Content-Length").len()), (0, 0), "{}", head.0);
+        assert_eq!(head.get("Connection"), Some("close"));
+        assert!(read_all(&mut client) == pattern(size), "{size} bytes were changed");
+        join(writer);
+        drop(client);
+        assert_eq!(scene.relay.closed()["end"], "finished");
+    }
+}
+
+#[test]
+fn an_http_1_0_client_may_stay_when_lengths_are_known() {
+    let scene = Scene::new();
+    let host = scene.server;
+    let mut client = scene.client();
+    let ask = format!("GET http://{host}/old HTTP/1.0\r\nProxy-Connection: keep-alive\r\n\r\n");
+    say(&mut client, &ask);
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    say(&mut server, OK);
+    let (head, body) = answer(&mut client);
+    assert_eq!((head.get("Connection"), body.as_slice()), (Some("keep-alive"), b"ok".as_slice()));
+    say(&mut client, ask.replace("Proxy-Connection: keep-alive\r\n", ""));
+    Head::read(&mut server);
+    say(&mut server, OK);
+    let (head, _) = answer(&mut client);
+    assert_eq!(head.get("Connection"), Some("close"));
+    is_over(&mut client);
+}
+
+/// The answers lie about a body; the connections go on behind their heads nevertheless.
+#[test]
+fn answers_without_a_body_end_with_their_head() {
+    let mut scene = Scene::new();
+    let (mut client, mut server) = scene.acquainted();
+    let host = scene.server;
+    for (method, head, kept_length) in [
+        ("HEAD", "200 OK\r\nContent-Length: 1000", true),
+        ("HEAD", "200 OK\r\nTransfer-Encoding: chunked", false),
+        ("HEAD", "200 OK", false),
+        ("HEAD", "404 Not Found\r\nContent-Length: 7", true),
+        ("GET", "204 No Content", false),
+        ("GET", "204 No Content\r\nContent-Length: 1000", false),
+        ("GET", "304 Not Modified", false),
+        ("GET", "304 Not Modified\r\nContent-Length: 1000", true),
+        ("OPTIONS", "204 No Content", false),
+    ] {
+        say(&mut client, format!("{method} http://{host}/x HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(Head::read(&mut server).line(), format!("{method} /x HTTP/1.1"));
+        say(&mut server, format!("HTTP/1.1 {head}\r\n\r\n"));
+        let told = Head::read(&mut client);
+        assert_eq!(told.get("Content-Length").is_some(), kept_length, "{method} {head}: {}", told.0);
+        assert_eq!((told.get("Transfer-Encoding"), told.get("Connection")), (None, None), "{method} {head}");
+        scene.exchange(&mut client, &mut server, "/next");
+    }
+    drop(client);
+    assert_eq!(scene.relay.closed()["end"], "finished");
+}

@@ -1,0 +1,136 @@
+//! What a client is told when there is no server to ask: the true cause, in words and in `Proxy-Status` (RFC 9209).
+
+use std::net::{SocketAddr, UdpSocket};
+
+use crate::harness::*;
+use crate::talk::*;
+
+/// A GET and a CONNECT that come to nothing for the same reason.
+fn fails(scene: &mut Scene, target: &str, status: u16, error: &str, end: &str) {
+    let get = format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n");
+    let post = format!("POST http://{target}/ HTTP/1.1\r\nHost: {target}\r\nContent-Length: 100\r\n\r\npart");
+    let connect = format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n");
+    for (request, logged) in [(get, true), (post, true), (connect, false)] {
+        let mut client = scene.client();
+        say(&mut client, &request);
+        let (head, page) = refused(&mut client, status, &request);
+        assert_eq!(head.get("Proxy-Status"), Some(format!("ekiden; error={error}").as_str()));
+        assert!(page.trim_end().ends_with('.') && page.len() > 20, "{page:?} explains nothing");
+        drop(client);
+        if logged {
+            let request = scene.request();
+            assert_eq!((&request["status"], &request["reused"]), (&status.into(), &false.into()));
+            assert_eq!(request["url"], format!("http://{target}/"));
+        }
+        let closed = scene.relay.closed();
+        assert_eq!((&closed["end"], &closed["target"]), (&end.into(), &target.into()), "{request}");
+    }
+}
+
+#[test]
+fn a_refused_connection_is_a_bad_gateway() {
+    fails(&mut Scene::new(), &nobody().to_string(), 502, "connection_refused", "refused");
+}
+
+#[test]
+fn a_forbidden_target_is_forbidden() {
+    let mut scene = Scene::listening("", "kind = \"http\"\ndeny = [\"127.0.0.0/8\"]\n");
+    let target = scene.server.to_string();
+    fails(&mut scene, &target, 403, "destination_ip_prohibited", "denied");
+    scene.assert_untouched("a forbidden target");
+    // Also by a name: what counts is the address.
+    let target = format!("localhost:{}", scene.server.port());
+    let mut client = scene.client();
+    say(&mut client, format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n"));
+    let head = Head::read(&mut client);
+    assert!(head.status() >= 400, "{}", head.0);
+    scene.assert_untouched("a forbidden target by its name");
+}
+
+/// A name server that knows no name at all.
+fn ignorant_name_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 512];
+        while let Ok((count, from)) = socket.recv_from(&mut bytes) {
+            // RFC 1035, 4.1.1: this is a response, recursion is available, there is no such name, and nothing but the
+            // question follows.
+            bytes[2..4].copy_from_slice(&[0x81, 0x83]);
+            bytes[6..12].fill(0);
+            let question_end = 12 + bytes[12..count].iter().position(|byte| *byte == 0).unwrap() + 5;
+            let _ = socket.send_to(&bytes[..question_end], from);
+        }
+    });
+    address
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_a_bad_gateway() {
+    let mut scene = Scene::with(&format!("[dns]\nservers = [\"{}\"]\n", ignorant_name_server()));
+    fails(&mut scene, "no-such-name.example:80", 502, "dns_error", "name_not_found");
+}
+
+#[test]
+fn a_silent_target_is_a_gateway_timeout() {
+    let mut scene = Scene::with("[timeouts]\nconnect = \"300ms\"\n");
+    // A listener whose queue is full answers no more.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let address = full.local_addr().unwrap().as_socket().unwrap();
+    let _first = connect(address);
+    fails(&mut scene, &address.to_string(), 504, "connection_timeout", "timed_out");
+}
+
+/// Somebody has opened the relay's own address in a browser.
+#[test]
+fn the_relay_is_no_server_and_says_so() {
+    let mut scene = Scene::new();
+    for line in ["GET / HTTP/1.1", "GET /favicon.ico HTTP/1.0", "OPTIONS * HTTP/1.1"] {
+        let mut client = scene.client();
+        say(&mut client, format!("{line}\r\nHost: {}\r\n\r\n", scene.relay.address()));
+        let (_, page) = refused(&mut client, 400, line);
+        assert!(page.contains("ekiden") && page.contains("proxy"), "{page:?} does not help");
+        drop(client);
+        assert_eq!(scene.relay.closed()["end"], "bad_handshake");
+    }
+}
+
+#[test]
+fn https_wants_connect() {
+    let mut scene = Scene::new();
+    let mut client = scene.client();
+    say(&mut client, scene.get("/").replacen("http://", "https://", 1));
+    let (_, page) = refused(&mut client, 501, "https");
+    assert!(page.contains("CONNECT"), "{page:?} does not help");
+    drop(client);
+    assert_eq!(scene.relay.closed()["end"], "bad_handshake");
+    scene.assert_untouched("https");
+}
+
+/// The answer to HEAD has no content, not even when it is the relay's own (RFC 9110, 9.3.2).
+#[test]
+fn a_head_request_gets_its_error_without_a_page() {
+    let scene = Scene::new();
+    let nobody = nobody();
+    let mut client = scene.client();
+    say(&mut client, format!("HEAD http://{nobody}/ HTTP/1.1\r\nHost: {nobody}\r\n\r\n"));
+    assert_eq!(Head::read(&mut client).status(), 502);
+    assert_eq!(String::from_utf8(read_all(&mut client)).unwrap(), "");
+}
+
+/// A challenge of the origin server for a proxy is not for our client: it would answer with the password it has for us.
+#[test]
+fn a_server_cannot_ask_for_the_proxy_s_password() {
+    let mut scene = Scene::new();
+    let mut client = scene.client();
+    say(&mut client, scene.get("/"));
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    say(&mut server, "HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n");
+    let (head, _) = refused(&mut client, 502, "407 of a server");
+    assert_eq!(head.get("Proxy-Authenticate"), None);
+    is_over(&mut server);
+    assert_eq!(scene.request()["status"], 502);
+}

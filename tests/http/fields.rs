@@ -1,0 +1,109 @@
+//! What happens to header fields on their way: those of one connection end at the relay, the others arrive as they were.
+
+use crate::harness::*;
+use crate::talk::*;
+
+#[test]
+fn fields_of_one_connection_do_not_reach_the_server() {
+    let scene = Scene::new();
+    let host = scene.server;
+    let mut client = scene.client();
+    say(
+        &mut client,
+        format!(
+            "GET http://{host}/a?b=c%20d;e HTTP/1.1\r\nAccept: */*\r\nHost: {host}\r\n\
+             Connection: keep-alive, X-Mine\r\nconnection: x-also\r\nKeep-Alive: timeout=5\r\nX-Mine: 1\r\nX-ALSO: 1\r\n\
+             Proxy-Connection: keep-alive\r\nProxy-Authorization: Basic c2VjcmV0\r\nTE: trailers\r\nUpgrade: x\r\n\
+             Authorization: Basic b3du\r\nCookie: a=b\r\nX-Odd:   caf\u{e9}  \r\nX-Empty:\r\nUser-Agent: test\r\n\r\n"
+        ),
+    );
+    let mut server = scene.accept();
+    let head = Head::read(&mut server);
+    let expected = format!(
+        "GET /a?b=c%20d;e HTTP/1.1\r\nHost: {host}\r\nAccept: */*\r\nAuthorization: Basic b3du\r\nCookie: a=b\r\n\
+         X-Odd: caf\u{e9}\r\nX-Empty: \r\nUser-Agent: test\r\nVia: 1.1 ekiden\r\n\r\n"
+    );
+    assert_eq!(head.0, expected);
+}
+
+#[test]
+fn fields_of_one_connection_do_not_reach_the_client() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    say(&mut client, scene.get("/"));
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    say(
+        &mut server,
+        "HTTP/1.1 404 Not There\r\nServer: test\r\nConnection: keep-alive, X-Mine\r\nKeep-Alive: timeout=5\r\nX-Mine: 1\r\n\
+         Proxy-Connection: keep-alive\r\nProxy-Authenticate: Basic\r\nProxy-Authentication-Info: x\r\nUpgrade: h2c\r\n\
+         Set-Cookie: a=b\r\nSet-Cookie: c=d\r\nVia: 1.0 other\r\nContent-Length: 2\r\nWWW-Authenticate: Basic\r\n\r\nok",
+    );
+    let (head, body) = answer(&mut client);
+    let expected = "HTTP/1.1 404 Not There\r\nServer: test\r\nSet-Cookie: a=b\r\nSet-Cookie: c=d\r\n\
+                    Via: 1.0 other, 1.1 ekiden\r\nContent-Length: 2\r\nWWW-Authenticate: Basic\r\n\r\n";
+    assert_eq!((head.0.as_str(), body.as_slice()), (expected, b"ok".as_slice()));
+}
+
+/// A client that names fields the server needs wants it to see another request than the relay judged.
+#[test]
+fn connection_cannot_take_away_what_the_server_needs() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    let named = "Connection: Host, Content-Length, Cookie, Authorization, Via, X-Forwarded-For\r\n";
+    let fields = format!("{named}Content-Length: 5\r\nCookie: a\r\nAuthorization: b\r\nX-Forwarded-For: c\r\n");
+    say(&mut client, scene.post(&fields) + "hello");
+    let mut server = scene.accept();
+    let head = Head::read(&mut server);
+    for name in ["Host", "Content-Length", "Cookie", "Authorization", "X-Forwarded-For", "Via"] {
+        assert_eq!(head.all(name).len(), 1, "{name}: {}", head.0);
+    }
+    assert_eq!((head.get("Connection"), read_exactly(&mut server, 5).as_slice()), (None, b"hello".as_slice()));
+}
+
+/// In absolute form the URI alone says who is meant (RFC 9112, 3.2.2).
+#[test]
+fn the_host_is_the_uri_s() {
+    let scene = Scene::new();
+    let port = scene.server.port();
+    for (uri, line, host) in [
+        (format!("http://LocalHost:{port}"), "GET / HTTP/1.1", format!("LocalHost:{port}")),
+        (format!("HTTP://localhost:{port}?q=1"), "GET /?q=1 HTTP/1.1", format!("localhost:{port}")),
+    ] {
+        let mut client = scene.client();
+        say(&mut client, format!("GET {uri} HTTP/1.1\r\nHost: other.example\r\nVia: 1.0 first\r\n\r\n"));
+        let mut server = scene.accept();
+        let head = Head::read(&mut server);
+        assert_eq!((head.line(), head.all("Host")), (line, vec![host.as_str()]));
+        assert_eq!(head.all("Via"), ["1.0 first, 1.1 ekiden"]);
+        say(&mut server, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        answered_ok(&mut client);
+    }
+}
+
+#[test]
+fn options_may_ask_for_the_whole_server() {
+    let scene = Scene::new();
+    let host = scene.server;
+    let mut client = scene.client();
+    say(&mut client, format!("OPTIONS http://{host} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+    let mut server = scene.accept();
+    assert_eq!(Head::read(&mut server).line(), "OPTIONS * HTTP/1.1");
+    say(&mut server, OK);
+    answered_ok(&mut client);
+}
+
+/// To each version its own `Via`, and always HTTP/1.1 in the first line (RFC 9110, 2.5 and 7.6.3).
+#[test]
+fn versions_are_the_relay_s_own() {
+    let scene = Scene::new();
+    let host = scene.server;
+    let mut client = scene.client();
+    say(&mut client, format!("GET http://{host}/ HTTP/1.0\r\n\r\n"));
+    let mut server = scene.accept();
+    let head = Head::read(&mut server);
+    assert_eq!((head.line(), head.get("Via")), ("GET / HTTP/1.1", Some("1.0 ekiden")));
+    say(&mut server, "HTTP/1.0 200\r\nContent-Length: 2\r\n\r\nok");
+    let (head, _) = answer(&mut client);
+    assert_eq!((head.line().trim_end(), head.get("Via")), ("HTTP/1.1 200", Some("1.0 ekiden")));
+}

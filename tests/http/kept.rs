@@ -1,0 +1,218 @@
+//! Idle connections to servers: who may use them, what happens when they turn out to be dead, and how long they live.
+
+use std::net::TcpStream;
+use std::time::Duration;
+
+use crate::harness::*;
+use crate::talk::*;
+
+#[test]
+fn clients_share_the_kept_connections_of_a_thread() {
+    let mut scene = Scene::with("threads = 1\n");
+    let (first, mut server) = scene.acquainted();
+    drop(first);
+    scene.relay.closed();
+    let mut second = scene.client();
+    scene.exchange(&mut second, &mut server, "/second");
+    let reused = [scene.request(), scene.request()].map(|request| request["reused"].clone());
+    assert_eq!(reused, [false, true]);
+}
+
+/// The server closes between two requests: the relay looks before it writes.
+#[test]
+fn a_connection_the_server_closed_is_not_tried() {
+    let mut scene = Scene::new();
+    for close in [drop::<TcpStream>, reset] {
+        let (mut client, server) = scene.acquainted();
+        close(server);
+        say(&mut client, scene.get("/second"));
+        let mut server = scene.accept();
+        assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
+        say(&mut server, OK);
+        answered_ok(&mut client);
+        let requests = [scene.request(), scene.request()].map(|request| request["reused"].clone());
+        assert_eq!(requests, [false, false]);
+        drop(client);
+        scene.relay.closed();
+    }
+}
+
+/// The server closes just as the request comes, and looking does not help.
+#[test]
+fn a_request_without_effect_is_repeated_on_a_fresh_connection() {
+    let mut scene = Scene::new();
+    for close in [drop::<TcpStream>, reset] {
+        let (mut client, mut server) = scene.acquainted();
+        scene.request();
+        say(&mut client, scene.get("/second"));
+        assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
+        close(server);
+        let mut server = scene.accept();
+        assert_eq!(Head::read(&mut server).line(), "GET /second HTTP/1.1");
+        say(&mut server, OK);
+        answered_ok(&mut client);
+        let request = scene.request();
+        assert_eq!((&request["status"], &request["reused"]), (&200.into(), &false.into()));
+        drop(client);
+        assert_eq!(scene.relay.closed()["end"], "finished");
+    }
+}
+
+/// Part of an answer means that the server has taken the request: it is not asked again.
+#[test]
+fn a_request_is_not_repeated_once_the_answer_has_begun() {
+    let mut scene = Scene::new();
+    let (mut client, mut server) = scene.acquainted();
+    scene.request();
+    say(&mut client, scene.get("/second"));
+    Head::read(&mut server);
+    say(&mut server, "HTTP/1.1 2");
+    drop(server);
+    refused(&mut client, 502, "half a head");
+    drop(client);
+    assert_eq!(scene.request()["status"], 502);
+    assert_eq!(scene.relay.closed()["end"], "reset");
+    scene.assert_untouched("a repeated request");
+}
+
+#[test]
+fn a_request_with_an_effect_never_goes_on_a_kept_connection() {
+    let mut scene = Scene::new();
+    let (mut client, mut kept) = scene.acquainted();
+    scene.request();
+    for method in ["POST", "PUT", "DELETE", "PATCH"] {
+        let request = scene.post("Content-Length: 5\r\n").replacen("POST", method, 1);
+        say(&mut client, request + "hello");
+        let mut fresh = scene.accept();
+        assert_eq!(Head::read(&mut fresh).line(), format!("{method} /form HTTP/1.1"));
+        assert_eq!(read_exactly(&mut fresh, 5), b"hello");
+        say(&mut fresh, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+        answered_ok(&mut client);
+        let request = scene.request();
+        assert_eq!((&request["method"], &request["reused"]), (&method.into(), &false.into()));
+    }
+    // The kept one still waits for a request that may have it.
+    scene.exchange(&mut client, &mut kept, "/again");
+    assert_eq!(scene.request()["reused"], true);
+}
+
+/// A request that came to nothing on a fresh connection is not sent twice: who knows what the server did.
+#[test]
+fn nothing_is_repeated_after_a_fresh_connection() {
+    let mut scene = Scene::new();
+    for request in [scene.get("/"), scene.post("Content-Length: 0\r\n")] {
+        let mut client = scene.client();
+        say(&mut client, request);
+        let mut server = scene.accept();
+        Head::read(&mut server);
+        drop(server);
+        refused(&mut client, 502, "no answer");
+        drop(client);
+        assert_eq!(scene.relay.closed()["end"], "reset");
+        scene.assert_untouched("a repeated request");
+    }
+}
+
+#[test]
+fn kept_connections_expire() {
+    let scene = Scene::with("[timeouts]\nkept_idle = \"100ms\"\n");
+    let (mut client, mut server) = scene.acquainted();
+    is_over(&mut server);
+    say(&mut client, scene.get("/second"));
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    say(&mut server, OK);
+    answered_ok(&mut client);
+}
+
+#[test]
+fn no_more_are_kept_than_configured() {
+    let scene = Scene::with("threads = 1\n[limits]\nkept_connections = 1\n");
+    let mut pairs = Vec::new();
+    for _ in 0..2 {
+        let mut client = scene.client();
+        say(&mut client, scene.get("/"));
+        let mut server = scene.accept();
+        Head::read(&mut server);
+        pairs.push((client, server));
+    }
+    for (client, server) in &mut pairs {
+        say(server, OK);
+        answered_ok(client);
+    }
+    is_over(&mut pairs[1].1);
+    pairs[0].1.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    let still_there = pairs[0].1.peek(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(still_there, Err(std::io::ErrorKind::WouldBlock));
+
+    let scene = Scene::with("[limits]\nkept_connections = 0\n");
+    let (_client, mut server) = scene.acquainted();
+    is_over(&mut server);
+}
+
+#[test]
+fn an_idle_client_is_let_go() {
+    let mut scene = Scene::with("[timeouts]\nkeep_alive = \"300ms\"\n");
+    let (mut client, _server) = scene.acquainted();
+    is_over(&mut client);
+    assert_eq!(scene.relay.closed()["end"], "idle");
+}
+
+/// Who may not dial a server may not have it by a connection that another listener dialled.
+#[test]
+fn a_kept_connection_is_no_way_around_a_ban() {
+    let banned = "kind = \"http\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\ndeny = [\"127.0.0.1\"]\n";
+    let mut scene = Scene::listening("threads = 1\n", banned);
+    let (_client, mut server) = scene.acquainted();
+    let mut banned = connect(scene.relay.address_of(1));
+    say(&mut banned, scene.get("/secret"));
+    let said =
+        eventually("an answer", || is_readable(&banned).then_some("no").or(is_readable(&server).then_some("yes")));
+    assert_eq!(said, "no", "the forbidden server was asked");
+    banned.set_nonblocking(false).unwrap();
+    server.set_nonblocking(false).unwrap();
+    let (head, _) = refused(&mut banned, 403, "a forbidden server");
+    assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=destination_ip_prohibited"));
+    drop(banned);
+    assert_eq!(scene.relay.closed()["end"], "denied");
+    // It is still there for those who may.
+    let mut client = scene.client();
+    scene.exchange(&mut client, &mut server, "/second");
+}
+
+/// NTLM and Negotiate (RFC 4559) vouch for the connection, not for the request: whoever came by it next would be taken for
+/// the one who had shown a password.
+#[test]
+fn a_connection_with_a_name_on_it_is_not_shared() {
+    for (asked, answered) in [
+        ("Authorization: Negotiate YII=\r\n", ""),
+        ("Authorization: NTLM TlRM\r\n", ""),
+        ("", "WWW-Authenticate: Negotiate\r\n"),
+        ("", "WWW-Authenticate: Basic realm=\"x\", NTLM TlRM\r\n"),
+    ] {
+        let scene = Scene::with("threads = 1\n");
+        let mut client = scene.client();
+        say(&mut client, scene.get("/mine").replace("\r\n\r\n", &format!("\r\n{asked}\r\n")));
+        let mut server = scene.accept();
+        Head::read(&mut server);
+        say(&mut server, OK.replace("\r\n\r\n", &format!("\r\n{answered}\r\n")));
+        answered_ok(&mut client);
+        let mut other = scene.client();
+        say(&mut other, scene.get("/theirs"));
+        let mut own = eventually("the other client's request", || {
+            assert!(!is_readable(&server), "{asked}{answered}: the other client is on the first one's connection");
+            scene.listener.accept().ok()
+        })
+        .0;
+        own.set_nonblocking(false).unwrap();
+        assert_eq!(Head::read(&mut own).line(), "GET /theirs HTTP/1.1");
+        say(&mut own, OK);
+        answered_ok(&mut other);
+    }
+}
+
+/// Whether a byte waits to be read.
+fn is_readable(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    matches!(stream.peek(&mut [0]), Ok(1))
+}

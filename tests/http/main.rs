@@ -1,0 +1,22 @@
+//! The HTTP forward proxy as a client and a server see it: raw sockets on both sides of the real binary.
+//!
+//! `talk` has the relay, the heads and the bodies; every other module is one question.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+mod talk;
+
+mod access;
+mod answers;
+mod bodies;
+mod drain;
+mod early;
+mod errors;
+mod fields;
+mod framing;
+mod heads;
+mod kept;
+mod reuse;
+mod truncation;
+mod upgrade;

@@ -1,0 +1,220 @@
+//! A relay with a server of the test's own behind it, and what both ends say and hear.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+
+use crate::harness::*;
+
+/// An answer of a server that stays.
+pub const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+/// What stands between two lines.
+pub const CRLF: &str = "\r\n";
+
+/// A relay and a server. The server's connections are accepted by hand, so a test knows how many there were.
+pub struct Scene {
+    pub relay: Relay,
+    pub listener: TcpListener,
+    pub server: SocketAddr,
+    _folder: Folder,
+}
+
+impl Scene {
+    pub fn new() -> Self {
+        Self::with("")
+    }
+
+    /// `settings` are lines of the configuration file: keys of the top first, then tables.
+    pub fn with(settings: &str) -> Self {
+        Self::listening(settings, "kind = \"auto\"\n")
+    }
+
+    /// `entrance` are further lines of its `[[listener]]`.
+    pub fn listening(settings: &str, entrance: &str) -> Self {
+        let folder = Folder::new();
+        let text = format!("version = 1\n{settings}\n[[listener]]\nbind = \"127.0.0.1:0\"\n{entrance}");
+        let listeners = text.matches("[[listener]]").count();
+        let file = folder.write("ekiden.toml", text);
+        let (listener, server) = server();
+        let relay = Relay::run(&["-c", file.to_str().unwrap()], listeners);
+        Self { relay, listener, server, _folder: folder }
+    }
+
+    pub fn client(&self) -> TcpStream {
+        self.relay.connect()
+    }
+
+    pub fn accept(&self) -> TcpStream {
+        accept(&self.listener)
+    }
+
+    /// The head of a request without a body.
+    pub fn get(&self, path: &str) -> String {
+        get(self.server, path)
+    }
+
+    /// The head of a POST with more fields, each ending in CR LF.
+    pub fn post(&self, fields: &str) -> String {
+        let server = self.server;
+        format!("POST http://{server}/form HTTP/1.1\r\nHost: {server}\r\n{fields}\r\n")
+    }
+
+    /// Asks, and has the server read the head and answer.
+    pub fn exchange(&self, client: &mut TcpStream, server: &mut TcpStream, path: &str) -> Head {
+        say(client, self.get(path));
+        let asked = Head::read(server);
+        assert_eq!(asked.line(), format!("GET {path} HTTP/1.1"));
+        say(server, OK);
+        answered_ok(client);
+        asked
+    }
+
+    /// A client and a server that have talked once, over connections that both stay.
+    pub fn acquainted(&self) -> (TcpStream, TcpStream) {
+        let mut client = self.client();
+        say(&mut client, self.get("/first"));
+        let mut server = self.accept();
+        Head::read(&mut server);
+        say(&mut server, OK);
+        answered_ok(&mut client);
+        (client, server)
+    }
+
+    /// The event of the next request.
+    pub fn request(&mut self) -> Value {
+        self.relay.next(|event| event["event"] == "request")
+    }
+
+    /// The server was not even connected to.
+    pub fn assert_untouched(&self, why: &str) {
+        assert!(!is_waiting(&self.listener), "{why:?} reached the server");
+    }
+}
+
+/// The head of a request without a body, to any server.
+pub fn get(server: SocketAddr, path: &str) -> String {
+    format!("GET http://{server}{path} HTTP/1.1\r\nHost: {server}\r\n\r\n")
+}
+
+/// Whether a connection waits to be accepted; it is taken.
+pub fn is_waiting(listener: &TcpListener) -> bool {
+    listener.set_nonblocking(true).unwrap();
+    listener.accept().is_ok()
+}
+
+pub fn say(stream: &mut TcpStream, words: impl AsRef<[u8]>) {
+    stream.write_all(words.as_ref()).unwrap();
+}
+
+/// The head of a request or an answer.
+pub struct Head(pub String);
+
+impl Head {
+    pub fn read(stream: &mut TcpStream) -> Self {
+        Self(read_head(stream))
+    }
+
+    pub fn line(&self) -> &str {
+        self.0.lines().next().unwrap()
+    }
+
+    pub fn status(&self) -> u16 {
+        self.line().split(' ').nth(1).unwrap().parse().unwrap()
+    }
+
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        let fields = self.0.lines().skip(1).filter_map(|line| line.split_once(": "));
+        fields.filter(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value).collect()
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.all(name).first().copied()
+    }
+}
+
+/// Reads an answer and its body, which ends by length, by chunks or by the connection.
+pub fn answer(stream: &mut TcpStream) -> (Head, Vec<u8>) {
+    let head = Head::read(stream);
+    let body = match (head.get("Content-Length"), head.get("Transfer-Encoding")) {
+        (Some(length), None) => read_exactly(stream, length.parse().unwrap()),
+        (None, Some("chunked")) => chunks(stream).0,
+        (None, None) => read_all(stream),
+        framing => panic!("{framing:?}"),
+    };
+    (head, body)
+}
+
+/// The client got [`OK`].
+pub fn answered_ok(client: &mut TcpStream) {
+    let (head, body) = answer(client);
+    assert_eq!((head.status(), body.as_slice()), (200, b"ok".as_slice()), "{}", head.0);
+}
+
+/// Reads a chunked body: its data, and its trailers with the empty line behind them.
+pub fn chunks(stream: &mut TcpStream) -> (Vec<u8>, String) {
+    let mut data = Vec::new();
+    loop {
+        let line = read_line(stream);
+        let size = usize::from_str_radix(&line, 16).unwrap_or_else(|_| panic!("no chunk size: {line:?}"));
+        if size == 0 {
+            break;
+        }
+        data.extend(read_exactly(stream, size));
+        assert_eq!(read_line(stream), "");
+    }
+    let mut trailers = String::new();
+    loop {
+        let line = read_line(stream);
+        trailers = trailers + &line + CRLF;
+        if line.is_empty() {
+            return (data, trailers);
+        }
+    }
+}
+
+fn read_line(stream: &mut TcpStream) -> String {
+    let mut line = Vec::new();
+    while !line.ends_with(CRLF.as_bytes()) {
+        line.extend(read_exactly(stream, 1));
+    }
+    line.truncate(line.len() - 2);
+    String::from_utf8(line).unwrap()
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Clean,
+    Reset,
+}
+
+/// Everything that still comes, and how it ends.
+pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
+    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return (heard, Ending::Clean),
+            Ok(count) => heard.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
+            Err(error) => panic!("{error}; heard {:?}", String::from_utf8_lossy(&heard)),
+        }
+    }
+}
+
+/// Waits until the other side has closed, in whatever way, without another byte.
+pub fn is_over(stream: &mut TcpStream) {
+    let (heard, _) = hear_out(stream);
+    assert!(heard.is_empty(), "{:?}", String::from_utf8_lossy(&heard));
+}
+
+/// The relay says no, with a page, and hangs up.
+pub fn refused(client: &mut TcpStream, status: u16, why: &str) -> (Head, String) {
+    let head = Head::read(client);
+    let page = String::from_utf8(read_all(client)).unwrap();
+    assert_eq!(head.status(), status, "{why:?}: {}", head.0);
+    assert_eq!(head.get("Connection"), Some("close"), "{why:?}: {}", head.0);
+    assert_eq!(head.get("Content-Length"), Some(page.len().to_string().as_str()), "{why:?}: {page}");
+    (head, page)
+}

@@ -1,0 +1,188 @@
+//! Ends that come too soon, from either side: nobody may take a part for the whole.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+
+use crate::harness::*;
+use crate::talk::*;
+
+const LENGTH: &str = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegin";
+const CHUNKED: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n64\r\nbegin";
+const BETWEEN_CHUNKS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n";
+const BEFORE_TRAILERS: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegin\r\n0\r\n";
+const UNTIL_CLOSE: &str = "HTTP/1.1 200 OK\r\n\r\nbegin";
+
+fn asked(scene: &Scene, request: &str) -> (TcpStream, TcpStream) {
+    let mut client = scene.client();
+    say(&mut client, request);
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    (client, server)
+}
+
+#[test]
+fn half_an_answer_does_not_look_whole() {
+    let mut scene = Scene::new();
+    let host = scene.server;
+    let old = format!("GET http://{host}/ HTTP/1.0\r\n\r\n");
+    for ask in [scene.get("/"), old] {
+        for begun in [LENGTH, CHUNKED, BETWEEN_CHUNKS, BEFORE_TRAILERS] {
+            for (close, end) in [(drop::<TcpStream> as fn(TcpStream), "server_lost"), (reset, "reset_by_server")] {
+                let (mut client, mut server) = asked(&scene, &ask);
+                say(&mut server, begun);
+                Head::read(&mut client);
+                close(server);
+                let (heard, ending) = hear_out(&mut client);
+                assert_eq!(ending, Ending::Reset, "{begun:?}");
+                assert!(!heard.ends_with(b"0\r\n\r\n"), "{begun:?}: {:?}", String::from_utf8_lossy(&heard));
+                drop(client);
+                assert_eq!(scene.request()["status"], 200);
+                assert_eq!(scene.relay.closed()["end"], end, "{begun:?}");
+            }
+        }
+    }
+}
+
+/// An end by reset is no end of a body.
+#[test]
+fn a_body_until_the_end_that_is_reset_does_not_look_whole() {
+    let mut scene = Scene::new();
+    let (mut client, mut server) = asked(&scene, &scene.get("/"));
+    say(&mut server, UNTIL_CLOSE);
+    Head::read(&mut client);
+    reset(server);
+    assert_eq!(hear_out(&mut client).1, Ending::Reset);
+    assert_eq!(scene.relay.closed()["end"], "reset_by_server");
+}
+
+/// The kernel tells of a reset once. When the upload heard of it first, the answer's body saw a plain end of stream
+/// behind it (tcp(7): the error is pending, then cleared) and passed for whole. Which of the two hears it is chance.
+#[test]
+fn a_reset_that_the_upload_heard_of_ends_the_answer_too() {
+    let mut scene = Scene::new();
+    for round in 0..16 {
+        let (mut client, mut server) = asked(&scene, &scene.post("Content-Length: 1000000000\r\n"));
+        let writer = {
+            let mut client = client.try_clone().unwrap();
+            std::thread::spawn(move || while client.write_all(&[0; 65_536]).is_ok() {})
+        };
+        say(&mut server, UNTIL_CLOSE);
+        Head::read(&mut client);
+        read_exactly(&mut client, 5);
+        read_exactly(&mut server, 200_000);
+        reset(server);
+        join(writer);
+        drop(client);
+        assert_eq!(scene.relay.closed()["end"], "reset_by_server", "round {round}");
+    }
+}
+
+/// A server that stops in the middle of its answer: what the relay has to say about that must not become the answer's
+/// body.
+#[test]
+fn a_stalled_answer_gets_no_error_page_into_its_body() {
+    let mut scene = Scene::with("[timeouts]\nidle = \"300ms\"\n");
+    for begun in [LENGTH, CHUNKED, UNTIL_CLOSE] {
+        let (mut client, mut server) = asked(&scene, &scene.get("/"));
+        say(&mut server, begun);
+        Head::read(&mut client);
+        let (heard, ending) = hear_out(&mut client);
+        let heard = String::from_utf8_lossy(&heard);
+        assert!(heard.ends_with("begin"), "{begun:?}: {heard:?}");
+        assert_eq!(ending, Ending::Reset, "{begun:?}");
+        is_over(&mut server);
+        drop(client);
+        assert_eq!(scene.request()["status"], 200, "{begun:?}");
+        assert_eq!(scene.relay.closed()["end"], "idle", "{begun:?}");
+    }
+}
+
+#[test]
+fn a_server_without_an_answer_is_told_of() {
+    let mut scene = Scene::new();
+    for close in [drop::<TcpStream>, reset] {
+        let (mut client, server) = asked(&scene, &scene.get("/"));
+        close(server);
+        let (head, _) = refused(&mut client, 502, "no answer");
+        assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=connection_terminated"));
+        drop(client);
+        assert_eq!(scene.request()["status"], 502);
+        assert_eq!(scene.relay.closed()["end"], "reset");
+    }
+    let mut scene = Scene::with("[timeouts]\nidle = \"300ms\"\n");
+    let (mut client, mut server) = asked(&scene, &scene.get("/"));
+    let (head, _) = refused(&mut client, 504, "a silent server");
+    assert!(head.get("Proxy-Status").is_some_and(|status| status.starts_with("ekiden; error=connection_")));
+    is_over(&mut server);
+    drop(client);
+    assert_eq!(scene.request()["status"], 504);
+    assert_eq!(scene.relay.closed()["end"], "timed_out");
+}
+
+#[test]
+fn half_a_request_does_not_look_whole() {
+    let mut scene = Scene::new();
+    for (framing, begun) in [
+        ("Content-Length: 100", "begin"),
+        ("Transfer-Encoding: chunked", "64\r\nbegin"),
+        ("Transfer-Encoding: chunked", "5\r\nbegin\r\n"),
+    ] {
+        for by_reset in [false, true] {
+            let (mut client, mut server) = asked(&scene, &scene.post(&format!("{framing}\r\n")));
+            say(&mut client, begun);
+            assert_eq!(read_exactly(&mut server, begun.len()), begun.as_bytes());
+            if by_reset {
+                reset(client);
+            } else {
+                client.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset));
+            }
+            is_over(&mut server);
+            assert_eq!(scene.request()["status"], 0);
+            let end = if by_reset { "reset_by_client" } else { "client_lost" };
+            assert_eq!(scene.relay.closed()["end"], end, "{framing} {begun:?}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_resets_while_it_is_sent_to_ends_the_server_s_section() {
+    let mut scene = Scene::new();
+    let (mut client, mut server) = asked(&scene, &scene.get("/"));
+    say(&mut server, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n");
+    let writer = std::thread::spawn(move || while server.write_all(&[0; 65_536]).is_ok() {});
+    read_exactly(&mut client, 300_000);
+    reset(client);
+    join(writer);
+    assert_eq!(scene.relay.closed()["end"], "reset_by_client");
+    assert_eq!(scene.request()["status"], 200);
+}
+
+/// Nobody reads from a client whose request is complete, and a server that is silent gives no reason to write to it:
+/// its reset went unseen for the idle time of an hour.
+#[test]
+fn a_client_that_resets_while_the_server_thinks_ends_the_server_s_section() {
+    let mut scene = Scene::new();
+    for begun in ["", LENGTH, CHUNKED, UNTIL_CLOSE] {
+        let (mut client, mut server) = asked(&scene, &scene.get("/"));
+        say(&mut server, begun);
+        if !begun.is_empty() {
+            Head::read(&mut client);
+        }
+        reset(client);
+        is_over(&mut server);
+        assert_eq!(scene.relay.closed()["end"], "reset_by_client", "{begun:?}");
+    }
+}
+
+/// It has only said that it will not ask again.
+#[test]
+fn a_client_that_closes_its_direction_still_gets_its_answer() {
+    let mut scene = Scene::new();
+    let (mut client, mut server) = asked(&scene, &scene.get("/"));
+    client.shutdown(Shutdown::Write).unwrap();
+    say(&mut server, OK);
+    answered_ok(&mut client);
+    is_over(&mut client);
+    assert_eq!(scene.relay.closed()["end"], "finished");
+}

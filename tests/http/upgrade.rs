@@ -1,0 +1,153 @@
+//! Connections that change to another protocol (RFC 9110, 7.8), as WebSocket does.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use crate::harness::*;
+use crate::talk::*;
+
+const SWITCH: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
+
+fn wish(scene: &Scene) -> String {
+    let fields = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: abc\r\n";
+    scene.get("/chat").replace("\r\n\r\n", &format!("\r\n{fields}\r\n"))
+}
+
+#[test]
+fn both_speak_another_protocol_afterwards() {
+    let mut scene = Scene::new();
+    let mut client = scene.client();
+    say(&mut client, wish(&scene));
+    let mut server = scene.accept();
+    let head = Head::read(&mut server);
+    assert_eq!((head.all("Connection"), head.all("Upgrade")), (vec!["upgrade"], vec!["websocket"]));
+    assert_eq!(head.get("Sec-WebSocket-Key"), Some("abc"));
+    say(&mut server, SWITCH);
+    let head = Head::read(&mut client);
+    assert_eq!((head.status(), head.get("Connection"), head.get("Upgrade")), (101, Some("upgrade"), Some("websocket")));
+    for round in 0..10_u8 {
+        say(&mut client, [round; 3]);
+        assert_eq!(read_exactly(&mut server, 3), [round; 3]);
+        say(&mut server, [!round; 2]);
+        assert_eq!(read_exactly(&mut client, 2), [!round; 2]);
+    }
+    let request = scene.request();
+    assert_eq!((&request["status"], &request["method"]), (&101.into(), &"GET".into()));
+
+    let large = pattern(5_000_000);
+    let writer = {
+        let (mut server, large) = (server.try_clone().unwrap(), large.clone());
+        std::thread::spawn(move || say(&mut server, large))
+    };
+    assert!(read_exactly(&mut client, large.len()) == large);
+    join(writer);
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&mut server), b"");
+    say(&mut server, "last words");
+    drop(server);
+    assert_eq!(read_all(&mut client), b"last words");
+    drop(client);
+    let closed = scene.relay.closed();
+    assert_eq!((&closed["end"], &closed["target"]), (&"finished".into(), &scene.server.to_string().into()));
+    assert!(closed["bytes_spliced"].as_u64().unwrap() > 0, "{closed}");
+}
+
+/// Both are in a hurry and speak it right behind their heads.
+#[test]
+fn bytes_behind_the_heads_are_not_lost() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    let (up, down) = (pattern(20_000), pattern(30_000));
+    say(&mut client, [wish(&scene).as_bytes(), &up].concat());
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    say(&mut server, [SWITCH.as_bytes(), &down].concat());
+    assert!(read_exactly(&mut server, up.len()) == up);
+    Head::read(&mut client);
+    assert!(read_exactly(&mut client, down.len()) == down);
+    reset(client);
+    is_over(&mut server);
+}
+
+#[test]
+fn a_server_may_decline() {
+    let scene = Scene::new();
+    let mut client = scene.client();
+    say(&mut client, wish(&scene));
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    say(&mut server, OK);
+    answered_ok(&mut client);
+    scene.exchange(&mut client, &mut server, "/next");
+}
+
+#[test]
+fn nobody_is_switched_without_having_asked() {
+    let mut scene = Scene::new();
+    let host = scene.server;
+    for (fields, why) in [
+        ("", "no wish"),
+        ("Upgrade: websocket\r\n", "not named by Connection"),
+        ("Connection: upgrade\r\n", "without Upgrade"),
+        ("Connection: upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n", "h2c"),
+    ] {
+        let mut client = scene.client();
+        say(&mut client, format!("GET http://{host}/ HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n"));
+        let mut server = scene.accept();
+        let head = Head::read(&mut server);
+        let hop_by_hop = ["Upgrade", "Connection", "HTTP2-Settings"].map(|name| head.all(name).len());
+        assert_eq!(hop_by_hop, [0; 3], "{why}: {}", head.0);
+        say(&mut server, format!("{SWITCH}evil"));
+        let (head, page) = refused(&mut client, 502, why);
+        assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
+        assert!(!page.contains("evil"), "{why}");
+        is_over(&mut server);
+        drop(client);
+        assert_eq!(scene.request()["status"], 502, "{why}");
+        scene.relay.closed();
+    }
+    let mut client = scene.client();
+    say(&mut client, format!("GET http://{host}/ HTTP/1.0\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"));
+    let mut server = scene.accept();
+    assert_eq!(Head::read(&mut server).get("Upgrade"), None, "HTTP/1.0 has no upgrades");
+    say(&mut server, SWITCH);
+    refused(&mut client, 502, "HTTP/1.0");
+}
+
+/// Bytes of the request's body were on their way when the server changed its protocol: they went nowhere. (No server
+/// may change before it has the whole request, so the relay may also say that this one did wrong.)
+#[test]
+fn no_byte_of_a_body_is_lost_to_a_change_of_protocol() {
+    let scene = Scene::new();
+    let body = pattern(30_000_000);
+    let mut client = scene.client();
+    let fields = format!("Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: {}\r\n", body.len());
+    say(&mut client, scene.post(&fields));
+    let writer = {
+        let (mut client, body) = (client.try_clone().unwrap(), body.clone());
+        std::thread::spawn(move || client.write_all(&body))
+    };
+    let mut server = scene.accept();
+    Head::read(&mut server);
+    let mut before = 0;
+    eventually("the relay to be stuck", || {
+        let moved = scene.relay.sessions()[0]["bytes_up"].as_u64().unwrap();
+        std::thread::park_timeout(Duration::from_millis(50));
+        (moved > 0 && std::mem::replace(&mut before, moved) == moved).then_some(())
+    });
+    say(&mut server, SWITCH);
+    if Head::read(&mut client).status() == 101 {
+        let mut arrived = vec![0; body.len()];
+        let mut count = 0;
+        while count < body.len() {
+            match server.read(&mut arrived[count..]) {
+                Ok(more @ 1..) => count += more,
+                _ => break,
+            }
+        }
+        assert!(arrived == body, "{count} bytes of {} arrived", body.len());
+    }
+    drop(client);
+    let _ = join(writer);
+}
