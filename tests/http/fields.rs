@@ -107,3 +107,23 @@ fn versions_are_the_relay_s_own() {
     let (head, _) = answer(&mut client);
     assert_eq!((head.line().trim_end(), head.get("Via")), ("HTTP/1.1 200", Some("1.0 ekiden")));
 }
+
+/// RFC 9110, 7.6.2: each stop counts, and the request ends where none is left.
+#[test]
+fn max_forwards_counts_this_stop() {
+    let scene = Scene::new();
+    let host = scene.server;
+    let mut client = scene.client();
+    say(&mut client, format!("OPTIONS http://{host}/ HTTP/1.1\r\nMax-Forwards: 2\r\n\r\n"));
+    let mut server = scene.accept();
+    assert_eq!(Head::read(&mut server).get("Max-Forwards"), Some("1"));
+    say(&mut server, "HTTP/1.1 204 No Content\r\n\r\n");
+    assert_eq!(Head::read(&mut client).status(), 204);
+
+    for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
+        let mut client = scene.client();
+        say(&mut client, format!("{method} http://{host}/ HTTP/1.1\r\nMax-Forwards: 0\r\n\r\n"));
+        assert_eq!(Head::read(&mut client).status(), status);
+    }
+    scene.assert_untouched("requests with no forwards left");
+}

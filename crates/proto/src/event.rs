@@ -92,9 +92,9 @@ pub struct Request {
     pub status: u16,
     /// Whether an idle connection was used again.
     pub reused: bool,
-    /// Body bytes toward the server.
+    /// Bytes toward the server, head and body.
     pub bytes_up: u64,
-    /// Body bytes toward the client.
+    /// Bytes toward the client, heads and body.
     pub bytes_down: u64,
     /// From the request's head to the response's last byte.
     #[serde(rename = "seconds", serialize_with = "seconds")]

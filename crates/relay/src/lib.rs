@@ -8,6 +8,7 @@ pub mod admin;
 pub mod config;
 mod dial;
 pub mod doctor;
+mod entrance;
 mod ingress;
 mod log;
 mod metrics;

@@ -21,7 +21,7 @@ use crate::ingress::{self, Tunnel, Wish};
 use crate::pump::{self, Meter, Patience};
 use crate::status::SessionView;
 use crate::users::Users;
-use crate::worker::Entrance;
+use crate::entrance::Entrance;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {

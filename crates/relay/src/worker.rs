@@ -3,30 +3,24 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_proto::addr::ClientAddr;
-use ekiden_proto::event::{End, Event};
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::LocalSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Config, Listener};
-use crate::dial::{Dialler, Names, is_exhaustion};
+use crate::dial::{Names, is_exhaustion};
+use crate::entrance::Entrance;
 use crate::ingress::http::Kept;
-use crate::path;
-use crate::pump::{PipeCounts, PipePool, Totals, abort};
-use crate::session::{self, Session};
+use crate::pump::{PipeCounts, PipePool};
+use crate::session::Session;
 use crate::shared::Shared;
 use crate::status::SessionView;
-
-/// How long accepting pauses when it cannot go on, unless a session ends first.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Most connections taken from the queue of a socket that is about to close.
 const LAST_ACCEPTS: usize = 4096;
@@ -64,28 +58,16 @@ pub struct Description {
 
 /// The state of one thread.
 pub struct Worker {
-    shared: Arc<Shared>,
-    pipes: PipePool,
+    /// The log and the metrics.
+    pub shared: Arc<Shared>,
+    /// The pipes.
+    pub pipes: PipePool,
+    /// Wakes a listener that waits for a place.
+    pub session_ended: Notify,
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
-    session_ended: Notify,
     draining: watch::Sender<bool>,
-}
-
-/// Where a session came in, and all it needs from there.
-pub struct Entrance {
-    /// The thread's state.
-    pub worker: Rc<Worker>,
-    /// The configuration in force when the session began.
-    pub config: Arc<Config>,
-    /// The listener.
-    pub listener: Arc<Listener>,
-    /// The name of the path.
-    pub path: Box<str>,
-    names: Rc<Names>,
-    totals: Arc<Totals>,
-    most_sessions: usize,
 }
 
 /// Runs a worker until it is told to end.
@@ -171,99 +153,6 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
         if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
             entrance.admit(client, address);
         }
-    }
-}
-
-impl Entrance {
-    fn new(
-        worker: &Rc<Worker>,
-        config: &Arc<Config>,
-        listener: Arc<Listener>,
-        names: &Rc<Names>,
-        most_sessions: usize,
-    ) -> Self {
-        Self {
-            worker: Rc::clone(worker),
-            config: Arc::clone(config),
-            path: path::select(config).into(),
-            names: Rc::clone(names),
-            totals: worker.shared.metrics.totals(&listener.name),
-            most_sessions,
-            listener,
-        }
-    }
-
-    /// The log and the metrics.
-    pub fn shared(&self) -> &Arc<Shared> {
-        &self.worker.shared
-    }
-
-    /// The thread's pipes.
-    pub fn pipes(&self) -> &PipePool {
-        &self.worker.pipes
-    }
-
-    /// The listener's byte counters.
-    pub fn totals(&self) -> Arc<Totals> {
-        Arc::clone(&self.totals)
-    }
-
-    /// What it takes to dial on behalf of a session that came in here.
-    pub fn dialler(&self) -> Dialler<'_> {
-        Dialler { config: &self.config, names: &self.names, access: &self.listener.access }
-    }
-
-    fn warn(&self, message: String) {
-        self.shared().emit(&Event::Warning { message });
-    }
-
-    async fn wait_for_place(&self) {
-        if self.shared().open_sessions() >= self.most_sessions {
-            let listener = self.listener.name.clone();
-            self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason: "session_limit" });
-            while self.shared().open_sessions() >= self.most_sessions {
-                self.rest().await;
-            }
-            self.shared().emit(&Event::AcceptResumed { listener });
-        }
-    }
-
-    async fn pause(&self, reason: &'static str) {
-        let listener = self.listener.name.clone();
-        self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason });
-        self.rest().await;
-        self.shared().emit(&Event::AcceptResumed { listener });
-    }
-
-    /// Until a session of this thread ends, or for a moment: another thread's session may have.
-    async fn rest(&self) {
-        tokio::select! {
-            () = self.worker.session_ended.notified() => {}
-            () = sleep(PAUSE) => {}
-        }
-    }
-
-    fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
-        // A dual-stack socket sees IPv4 clients as ::ffff:a.b.c.d.
-        let address = ClientAddr(SocketAddr::new(address.ip().to_canonical(), address.port()));
-        self.shared().enter();
-        if let Some(most) = self.config.limits.sessions_per_client
-            && !self.shared().enter_client(address.0.ip(), most)
-        {
-            abort(&client);
-            Session::open(Rc::clone(self), client, address).ends(End::ClientLimit);
-            return;
-        }
-        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address)));
-    }
-
-    /// Gives back the place of a session.
-    pub fn left(&self, client: IpAddr, was_admitted: bool) {
-        self.shared().leave();
-        if was_admitted && self.config.limits.sessions_per_client.is_some() {
-            self.shared().leave_client(client);
-        }
-        self.worker.session_ended.notify_one();
     }
 }
 

@@ -64,7 +64,12 @@ impl From<End> for Failure {
 ///
 /// # Errors
 /// How the session ended.
-pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, End> {
+pub async fn run(session: &Session, inbox: &mut Inbox<'_>, mut head: RequestHead) -> Result<After, End> {
+    if !rewriting::may_go_on(&mut head) {
+        let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
+        tell(&session.client, status, reason).await;
+        return Err(End::Finished);
+    }
     let Form::Absolute { scheme, target, .. } = &head.form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
@@ -98,21 +103,16 @@ pub async fn forward(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead
             Err(end)
         }
         Err(Failure::NoAnswer) => {
-            let error = DialError { cause: Cause::Reset, hop: hop_asked(session) };
+            let error = DialError { cause: Cause::Reset, hop: upstream::asked_hop(session) };
             Err(give_up(session, error, &mut log).await)
         }
         Err(Failure::Told(error)) => Err(give_up(session, error, &mut log).await),
     }
 }
 
-/// The `http` hop that was asked, where it was not the server itself.
-fn hop_asked(session: &Session) -> Option<String> {
-    session.entrance.dialler().http_hop().map(ToString::to_string)
-}
-
 /// Whoever answered is to blame: the `http` hop, where one was asked, or the server.
 fn blame(session: &Session, hops: Cause, servers: Cause) -> Failure {
-    let hop = hop_asked(session);
+    let hop = upstream::asked_hop(session);
     let cause = if hop.is_some() { hops } else { servers };
     Failure::Told(DialError { cause, hop })
 }

@@ -84,6 +84,22 @@ pub fn request(session: &Session, head: RequestHead) -> Outgoing {
     }
 }
 
+/// Counts this relay in `Max-Forwards`; with none left, the request ends here (RFC 9110, 7.6.2).
+pub fn may_go_on(head: &mut RequestHead) -> bool {
+    if !matches!(head.method.as_str(), "OPTIONS" | "TRACE") {
+        return true;
+    }
+    let left = head.headers.get("Max-Forwards").and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+    match left {
+        None => true,
+        Some(0) => false,
+        Some(left) => {
+            head.headers.set("Max-Forwards", (left - 1).to_string());
+            true
+        }
+    }
+}
+
 /// NTLM and Negotiate (RFC 4559) authenticate a connection, not a request: nobody else may have it afterwards.
 fn vouches_for_connection(headers: &Headers, field: &str) -> bool {
     let named = |scheme: &[u8]| scheme.eq_ignore_ascii_case(b"NTLM") || scheme.eq_ignore_ascii_case(b"Negotiate");

@@ -20,6 +20,11 @@ pub struct Upstream {
     pub reused: bool,
 }
 
+/// The `http` hop that is asked, where that is not the server itself.
+pub fn asked_hop(session: &Session) -> Option<String> {
+    session.entrance.dialler().http_hop().map(ToString::to_string)
+}
+
 /// Connections with the same key are as good as each other.
 pub fn way(session: &Session, target: &Target) -> String {
     let path = &session.entrance.path;
