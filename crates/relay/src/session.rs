@@ -17,11 +17,11 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::dial::{DialError, Dialled};
+use crate::entrance::Entrance;
 use crate::ingress::{self, Tunnel, Wish};
 use crate::pump::{self, Meter, Patience};
 use crate::status::SessionView;
 use crate::users::Users;
-use crate::entrance::Entrance;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
