@@ -173,7 +173,7 @@ def hold(stand, count):
 
 def release(stand):
     stand.client.ask("close")
-    stand.server.holder.ask("wait", count=0, seconds=10)
+    stand.server.holder.ask("drop", seconds=10)
 
 
 def idle(stand):

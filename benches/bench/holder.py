@@ -1,7 +1,8 @@
 """Runs in the server namespace: accepts connections and holds them, saying and answering nothing.
 
     holder.py PORT        then lines of JSON on stdin; `{"do": "wait", "count": N, "seconds": S}` answers
-                          as soon as N connections are held, or says how many are.
+                          as soon as N connections are held, or says how many are;
+                          `{"do": "drop", "seconds": S}` hangs up on all.
 """
 
 import json
@@ -67,11 +68,21 @@ class Holder:
             return {"trouble": f"{len(self.held)} connections reached the server, not {count}"}
         return {"count": count}
 
+    def drop(self):
+        """Hangs up on all. A client that has left may have closed its half only, for all a relay can tell."""
+        for fd, connection in self.held.items():
+            self.epoll.unregister(fd)
+            connection.close()
+        self.held.clear()
+
     def serve(self):
         while self.turn(1):
             while b"\n" in self.pending:
                 line, _, self.pending = self.pending.partition(b"\n")
                 request = json.loads(line)
+                if request["do"] == "drop":
+                    self.drop()
+                    request["count"] = 0
                 answer = self.wait(request["count"], request["seconds"])
                 print(json.dumps(answer), flush=True)
 

@@ -56,10 +56,11 @@ pub fn run(load: &dyn Fn() -> Result<Config, Mistakes>) -> Result<(), RunError> 
     runtime.block_on(async {
         let mut signals = Signals::new()?;
         let mut sockets = Sockets::default();
+        let mut workers = Workers::start(&shared, config.threads, budget.pipes)?;
+        // Before the listeners, so that whoever sees "listening" can ask for the status as well.
+        let admin = start_admin(&config, &shared, &workers);
         sockets.bind(&config, &shared)?;
         sockets::report_dialled(&config, &shared);
-        let mut workers = Workers::start(&shared, config.threads, budget.pipes)?;
-        let admin = start_admin(&config, &shared, &workers);
         workers.serve(&config, &sockets, budget.sessions).await?;
         let config = govern(load, config, &mut sockets, &workers, &mut signals).await?;
         drain(&config, &mut sockets, &mut workers, &mut signals).await;

@@ -55,6 +55,15 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<SectionInfo> {
     })
 }
 
+/// Whether the connection is over for the kernel (`TCP_CLOSE`, tcp_states.h). After an end of stream that means a reset whose
+/// error somebody else has taken (a connection that ended well is in `TCP_CLOSE_WAIT`), unless we had closed our own
+/// direction before.
+#[must_use]
+pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
+    const TCP_CLOSE: u8 = 7;
+    read(socket).is_ok_and(|raw| raw.field::<1>(0) == Some([TCP_CLOSE]))
+}
+
 fn read(socket: BorrowedFd<'_>) -> io::Result<Raw> {
     let mut bytes = [0_u8; LONGEST];
     let mut length = LONGEST as libc::socklen_t;
@@ -99,6 +108,27 @@ mod tests {
         assert!(info.min_rtt > Duration::ZERO && info.min_rtt <= info.rtt * 4, "{info:?}");
         assert!(info.cwnd >= 2 && info.cwnd < 1000, "{info:?}");
         assert!(info.delivery_rate > 0, "{info:?}");
+    }
+
+    #[test]
+    fn an_end_of_stream_is_told_from_a_reset() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || {
+            let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            (near, listener.accept().unwrap().0)
+        };
+        let (mut near, far) = connect();
+        assert!(!is_closed(near.as_fd()));
+        drop(far);
+        assert_eq!(near.read(&mut [0]).unwrap(), 0);
+        assert!(!is_closed(near.as_fd()));
+
+        let (mut near, far) = connect();
+        socket2::SockRef::from(&far).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(far);
+        assert!(near.read(&mut [0]).is_err());
+        assert_eq!(near.read(&mut [0]).unwrap(), 0, "the error is told once");
+        assert!(is_closed(near.as_fd()));
     }
 
     #[test]

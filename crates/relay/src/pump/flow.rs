@@ -1,9 +1,9 @@
 //! One direction of a session: read from one socket, write to the other.
 //!
-//! Order of things in [`Flow::poll`]: first write what is held, then pass on the end, then read more. A flow holds bytes
+//! Order of things in [`Flow::poll`]: first write what is held, then read more. A flow holds bytes
 //! only while the receiving side has no room, so an idle session has neither buffer nor pipe.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -42,7 +42,7 @@ enum Held<'a> {
 /// How far a flow goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// To the end of the stream, which is passed on.
+    /// To the end of the stream.
     End,
     /// For so many bytes more; the sockets stay open.
     Bytes(u64),
@@ -64,7 +64,7 @@ pub struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// A flow from `from` to `to` until the end of the stream, which is passed on.
+    /// A flow from `from` to `to` until the end of the stream.
     pub fn new(
         from: &'a TcpStream,
         to: &'a TcpStream,
@@ -124,7 +124,7 @@ impl<'a> Flow<'a> {
         for _ in 0..ROUNDS {
             ready!(self.poll_drain(cx)).map_err(Broken::Writing)?;
             if self.until == Until::Bytes(0) || self.ended {
-                self.finish();
+                self.done = true;
                 return Poll::Ready(Ok(()));
             }
             ready!(self.poll_fill(cx))?;
@@ -133,12 +133,15 @@ impl<'a> Flow<'a> {
         Poll::Pending
     }
 
-    fn finish(&mut self) {
-        self.done = true;
-        if self.until == Until::End {
-            // The other side may have gone meanwhile, which its own direction will see.
-            let _ = SockRef::from(self.to).shutdown(std::net::Shutdown::Write);
-        }
+    /// Where the bytes come from, and where they go.
+    pub fn sides(&self) -> (&'a TcpStream, &'a TcpStream) {
+        (self.from, self.to)
+    }
+
+    /// Passes the end of the stream on.
+    pub fn pass_end(&self) {
+        // The other side may have gone meanwhile, which its own direction will see.
+        let _ = SockRef::from(self.to).shutdown(std::net::Shutdown::Write);
     }
 
     /// Reads once, and writes at once what it read by copying.
@@ -173,7 +176,7 @@ impl<'a> Flow<'a> {
         let (from, to) = (self.from, self.to);
         scratch::with(|scratch| {
             let most = self.most(scratch.len());
-            let read = from.try_read(&mut scratch[..most]).map_err(Broken::Reading)?;
+            let read = read_some(from, &mut scratch[..most]).map_err(Broken::Reading)?;
             self.account(read);
             let fresh = &scratch[..read];
             if fresh.is_empty() {
@@ -246,4 +249,20 @@ impl<'a> Flow<'a> {
         }
         Ok(())
     }
+}
+
+/// Reads once. A read that fills less than the buffer has emptied the socket, and with edge-triggered epoll the next bytes
+/// make an event of their own, so the readiness is used up: it saves the read that would only say "would block".
+fn read_some(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut emptied = None;
+    let result = from.try_io(Interest::READABLE, || {
+        let read = (&*SockRef::from(from)).read(buffer)?;
+        if read > 0 && read < buffer.len() {
+            emptied = Some(read);
+            // Nothing went wrong: this is how a readiness is given back.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(read)
+    });
+    emptied.map_or(result, Ok)
 }

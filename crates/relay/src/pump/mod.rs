@@ -23,6 +23,7 @@ use std::time::Duration;
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
 use ekiden_sys::outq::unacknowledged;
+use ekiden_sys::tcp_info::is_closed;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -102,22 +103,40 @@ impl Pump<'_> {
             return Poll::Ready(end_of(broken, Direction::Up));
         }
         let down = self.down.poll(cx);
-        match (&up, &down) {
-            (_, Poll::Ready(Err(broken))) => return Poll::Ready(end_of(broken, Direction::Down)),
-            (Poll::Ready(_), Poll::Ready(_)) => return Poll::Ready(End::Finished),
-            (Poll::Pending, Poll::Pending) => return Poll::Pending,
-            (Poll::Ready(_), Poll::Pending) => {
-                let (from, to) = (self.client, self.server);
-                self.watch.get_or_insert_with(|| Box::pin(late_reset(from, to, End::ResetByClient)))
-            }
-            (Poll::Pending, Poll::Ready(_)) => {
-                let (from, to) = (self.server, self.client);
-                self.watch.get_or_insert_with(|| Box::pin(late_reset(from, to, End::ResetByServer)))
-            }
+        if let Poll::Ready(Err(broken)) = &down {
+            return Poll::Ready(end_of(broken, Direction::Down));
         }
-        .as_mut()
-        .poll(cx)
+        let (up, down) = (up.is_ready(), down.is_ready());
+        if !up && !down {
+            return Poll::Pending;
+        }
+        if self.watch.is_none()
+            && let Some(end) = self.swallowed_reset(up, down)
+        {
+            return Poll::Ready(end);
+        }
+        if up && down {
+            // Both sockets are about to be closed, which passes on what end is still to be passed on.
+            return Poll::Ready(End::Finished);
+        }
+        self.watch.get_or_insert_with(|| half_close(if up { &self.up } else { &self.down }, up)).as_mut().poll(cx)
     }
+
+    /// The kernel tells of a reset once. A write may have heard of it, and splice(2) keeps it to itself when it had moved
+    /// some bytes before; then the reader sees a plain end of stream, which must not be passed on as one.
+    fn swallowed_reset(&self, up_ended: bool, down_ended: bool) -> Option<End> {
+        if up_ended && is_closed(self.client.as_fd()) {
+            return Some(End::ResetByClient);
+        }
+        (down_ended && is_closed(self.server.as_fd())).then_some(End::ResetByServer)
+    }
+}
+
+/// Passes on the first end of a session, and from then on watches the side it came from.
+fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> Watch<'a> {
+    ended.pass_end();
+    let (from, to) = ended.sides();
+    Box::pin(late_reset(from, to, if by_client { End::ResetByClient } else { End::ResetByServer }))
 }
 
 /// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and

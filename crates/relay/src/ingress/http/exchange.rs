@@ -5,16 +5,20 @@
 //! try on a fresh one; a request that cannot be repeated never gets an idle connection.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Scheme, Version};
+use ekiden_sys::tcp_info::is_closed;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 
 use super::body::{Coding, Lane};
 use super::request_log::RequestLog;
@@ -27,6 +31,9 @@ use crate::ingress::inbox::Trouble;
 use crate::ingress::manner::last_words;
 use crate::pump::{self, Broken};
 use crate::session::Session;
+
+/// How often a client that has sent more than it was asked for is looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is left of the client's connection after an exchange.
 pub enum After {
@@ -157,8 +164,8 @@ async fn attempt(
     let idle = session.entrance.config.timeouts.idle;
     let finished = tokio::select! {
         finished = converse(session, inbox, outgoing, &upstream.stream, log) => finished?,
-        // Nobody reads from a client whose request is complete, so its reset has to be watched for.
-        _ = session.client.ready(Interest::ERROR) => return Err(End::ResetByClient.into()),
+        // Nobody reads from a client whose request is complete, so its end has to be watched for.
+        end = departure(session) => return Err(end.into()),
         // Before the answer has begun there is a status for it; afterwards it can only be broken off.
         () = pump::silence(&session.meter, idle) => {
             return Err(if log.status == 0 { Cause::TimedOut.into() } else { End::Idle.into() });
@@ -173,6 +180,24 @@ async fn attempt(
             }
             Ok(if client_stays { After::Next } else { After::Close })
         }
+    }
+}
+
+/// Completes when the client is gone: reset, or closed and nothing has moved for the half-close time since. A client that has
+/// closed may have left for good, or may still want the answer; it looks the same.
+async fn departure(session: &Session) -> End {
+    loop {
+        match session.client.peek(&mut [0]).await {
+            Ok(0) => break,
+            // It belongs to the body, or to the next request; the end comes behind it.
+            Ok(_) => sleep(LOOK_AGAIN).await,
+            // The kernel tells of a reset once, so it has to be taken for one here.
+            Err(_) => return End::ResetByClient,
+        }
+    }
+    tokio::select! {
+        _ = session.client.ready(Interest::ERROR) => End::ResetByClient,
+        () = pump::silence(&session.meter, session.entrance.config.timeouts.half_close_idle) => End::HalfCloseIdle,
     }
 }
 
@@ -234,8 +259,9 @@ async fn converse(
         }
     };
     delivered.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
-    // The kernel tells of a reset once: what the upload heard, the answer's body saw as a plain end of stream.
-    if answer.body == Body::UntilClose && sent == Some(Sent::Reset) {
+    // The kernel tells of a reset once. When the upload heard of it, the answer's body saw a plain end of stream, and may be
+    // half an answer.
+    if answer.body == Body::UntilClose && is_closed(server.as_fd()) {
         return Err(End::ResetByServer.into());
     }
     let whole_request_sent = sent == Some(Sent::Whole);
@@ -255,14 +281,11 @@ enum Sent {
     Whole,
     /// The server does not want the rest; its answer may still come.
     Partly,
-    /// The same, and the server has reset its section.
-    Reset,
 }
 
 fn check_sent(result: Result<(), Broken>) -> Result<Sent, Failure> {
     match result {
         Ok(()) => Ok(Sent::Whole),
-        Err(Broken::Writing(error)) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Sent::Reset),
         Err(Broken::Writing(_)) => Ok(Sent::Partly),
         Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
             Err(Failure::Ended(End::BadHandshake("a chunked body that is none")))
