@@ -25,7 +25,8 @@ use crate::users::Users;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
-    // Handshake and dial need much more room than the pump, which lasts much longer: they get their own.
+    // Handshake and dial need much more room than what lasts longer, the pump or an exchange: each gets its own, and gives
+    // it back.
     let connected = Box::pin(connect(&session)).await;
     let end = match connected {
         Ok(tunnel) => {
@@ -46,7 +47,7 @@ struct Connected {
 
 async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
     let mut inbox = ingress::Inbox::new(session);
-    let mut wish = ingress::accept(session, &mut inbox).await?;
+    let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
     let tunnel = loop {
         match wish {
             Wish::Tunnel(tunnel) => break tunnel,
@@ -54,7 +55,7 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
             Wish::Http(request) => wish = ingress::http::serve(session, &mut inbox, *request).await?,
         }
     };
-    open_tunnel(session, tunnel).await
+    Box::pin(open_tunnel(session, tunnel)).await
 }
 
 async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End> {

@@ -81,6 +81,10 @@ impl<'a> Inbox<'a> {
             match parse(&self.bytes) {
                 Ok((value, used)) => {
                     self.bytes.drain(..used);
+                    if self.bytes.is_empty() {
+                        // What comes next may be long in coming.
+                        self.bytes = Vec::new();
+                    }
                     return Ok(value);
                 }
                 Err(WireError::Incomplete) => self.read_more().await?,

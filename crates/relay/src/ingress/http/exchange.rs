@@ -148,7 +148,7 @@ async fn try_both(
             decided => return decided,
         }
     }
-    let fresh = upstream::fresh(session, target).await.map_err(Failure::Told)?;
+    let fresh = Box::pin(upstream::fresh(session, target)).await.map_err(Failure::Told)?;
     attempt(session, inbox, target, outgoing, fresh, log).await
 }
 

@@ -106,7 +106,7 @@ async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
         () = session.entrance.worker.drains() => return Err(End::Finished),
     }
     inbox.bound(Some(timeouts.handshake));
-    let wish = accept(session, inbox).await;
+    let wish = Box::pin(accept(session, inbox)).await;
     inbox.bound(None);
     wish
 }
