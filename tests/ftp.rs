@@ -31,7 +31,7 @@ impl Vsftpd {
             return None;
         }
         let folder = Folder::new();
-        for (name, mode) in [("", 0o755), ("root", 0o755), ("root/pub", 0o755), ("root/incoming", 0o777)] {
+        for (name, mode) in [("", 0o755), ("site", 0o755), ("site/pub", 0o755), ("site/incoming", 0o777)] {
             let path = folder.0.join(name);
             std::fs::create_dir_all(&path).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -47,9 +47,9 @@ impl Vsftpd {
         let (root, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
         let text = format!(
             "listen=YES\nlisten_ipv6=NO\nlisten_address=127.0.0.1\nlisten_port={}\nbackground=NO\nftpd_banner={name}\n\
-             anonymous_enable=YES\nlocal_enable=NO\nanon_root={root}/root\nwrite_enable=YES\nanon_upload_enable=YES\n\
+             anonymous_enable=YES\nlocal_enable=NO\nanon_root={root}/site\nwrite_enable=YES\nanon_upload_enable=YES\n\
              anon_world_readable_only=NO\nanon_umask=022\ndelete_failed_uploads=YES\ndeny_email_enable=YES\n\
-             banned_email_file={root}/banned\nsecure_chroot_dir={root}/root/pub\nxferlog_enable=NO\nseccomp_sandbox=NO\n",
+             banned_email_file={root}/banned\nsecure_chroot_dir={root}/site/pub\nxferlog_enable=NO\nseccomp_sandbox=NO\n",
             address.port()
         );
         let file = folder.write("vsftpd.conf", text);
@@ -75,7 +75,7 @@ impl Vsftpd {
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
-        self.folder.0.join("root").join(name)
+        self.folder.0.join("site").join(name)
     }
 
     fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {

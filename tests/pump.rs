@@ -133,6 +133,19 @@ fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
     assert_eq!(relay.closed()["end"], "reset_by_server");
 }
 
+/// The same, with end and reset both there before the relay looks: the end is real, because the reset came behind it.
+#[test]
+fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
+    for _ in 0..20 {
+        let (_relay, mut client, mut server) = through();
+        let sent = pattern(100_000);
+        server.write_all(&sent).unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+        reset(server);
+        assert!(read_all(&mut client) == sent);
+    }
+}
+
 #[test]
 fn bytes_before_a_reset_are_delivered() {
     let (_relay, mut client, mut server) = through();

@@ -13,7 +13,7 @@ from bench.measure import Tree, new_cgroup
 COUNTER = itertools.count(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Nothing of the user's shell (proxies, locales) reaches what is measured.
-ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/root"}
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "HOME": "/"}
 
 
 class Trouble(Exception):

@@ -7,8 +7,6 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
-
 /// Longest host name, in bytes, without the trailing dot (RFC 1035, 2.3.4).
 pub const MAX_NAME: usize = 253;
 
@@ -163,15 +161,6 @@ impl fmt::Display for ServerAddr {
     }
 }
 
-macro_rules! serialize_as_text {
-    ($($name:ty),*) => {$(
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
-            }
-        }
-    )*};
-}
 serialize_as_text!(Host, Target, ClientAddr, ServerAddr);
 
 /// A network in CIDR form.

@@ -3,8 +3,6 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
-
 /// The true cause of a failed dial, as far as anyone on the path knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
@@ -115,8 +113,4 @@ impl fmt::Display for Cause {
     }
 }
 
-impl Serialize for Cause {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.word())
-    }
-}
+serialize_as_text!(Cause);

@@ -5,6 +5,9 @@
 //! section, and [`event`] everything a relay has to tell.
 #![forbid(unsafe_code)]
 
+#[macro_use]
+mod text;
+
 pub mod addr;
 pub mod cause;
 pub mod event;

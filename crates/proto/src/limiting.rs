@@ -4,8 +4,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
-
 use crate::event::SectionInfo;
 
 /// Which way the bytes go.
@@ -72,11 +70,7 @@ impl fmt::Display for Limited {
     }
 }
 
-impl Serialize for Limited {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(Limited);
 
 /// A session has to move this much in one direction before a verdict means anything.
 const ENOUGH: u64 = 256 * 1024;

@@ -8,8 +8,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
-
 use crate::units::{Bytes, Rate, Span};
 
 /// A type that a setting may have: read from the text of a configuration value.
@@ -273,11 +271,7 @@ impl fmt::Display for Applied {
     }
 }
 
-impl Serialize for Applied {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
+serialize_as_text!(Applied);
 
 #[cfg(test)]
 mod tests {

@@ -122,14 +122,22 @@ impl Pump<'_> {
         self.watch.get_or_insert_with(|| half_close(if up { &self.up } else { &self.down }, up)).as_mut().poll(cx)
     }
 
-    /// The kernel tells of a reset once. A write may have heard of it, and splice(2) keeps it to itself when it had moved
-    /// some bytes before; then the reader sees a plain end of stream, which must not be passed on as one.
     fn swallowed_reset(&self, up_ended: bool, down_ended: bool) -> Option<End> {
-        if up_ended && is_closed(self.client.as_fd()) {
+        if up_ended && is_cut_off(self.client) {
             return Some(End::ResetByClient);
         }
-        (down_ended && is_closed(self.server.as_fd())).then_some(End::ResetByServer)
+        (down_ended && is_cut_off(self.server)).then_some(End::ResetByServer)
     }
+}
+
+/// Whether the end of stream just read from `stream`, which we have not closed ourselves, hides a reset.
+///
+/// The kernel tells of a reset once. A write may have heard of it, and splice(2) keeps it to itself when it had moved some
+/// bytes before; then the reader sees a plain end of stream, which must not be passed on as one. A reset that came behind a
+/// real end is another matter: all is here, and the kernel still holds its error, EPIPE (tcp_reset() in CLOSE_WAIT).
+pub fn is_cut_off(stream: &TcpStream) -> bool {
+    let behind_the_end = || matches!(stream.take_error(), Ok(Some(error)) if error.kind() == io::ErrorKind::BrokenPipe);
+    is_closed(stream.as_fd()) && !behind_the_end()
 }
 
 /// Passes on the first end of a session, and from then on watches the side it came from.

@@ -5,7 +5,6 @@
 //! try on a fresh one; a request that cannot be repeated never gets an idle connection.
 
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -15,7 +14,6 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::{Body, Form, RequestHead, ResponseHead, Scheme, Version};
-use ekiden_sys::tcp_info::is_closed;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -259,9 +257,8 @@ async fn converse(
         }
     };
     delivered.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
-    // The kernel tells of a reset once. When the upload heard of it, the answer's body saw a plain end of stream, and may be
-    // half an answer.
-    if answer.body == Body::UntilClose && is_closed(server.as_fd()) {
+    // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
+    if answer.body == Body::UntilClose && pump::is_cut_off(server) {
         return Err(End::ResetByServer.into());
     }
     let whole_request_sent = sent == Some(Sent::Whole);
