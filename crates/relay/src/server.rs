@@ -20,7 +20,7 @@ use crate::config::read::Mistakes;
 use crate::config::{Admin, Config};
 use crate::log::Log;
 use crate::shared::Shared;
-use crate::sockets::{self, BindError, Sockets};
+use crate::sockets::{BindError, Sockets};
 use crate::worker::{self, Command};
 
 /// How often a draining relay looks whether it is empty.
@@ -60,7 +60,7 @@ pub fn run(load: &dyn Fn() -> Result<Config, Mistakes>) -> Result<(), RunError> 
         // Before the listeners, so that whoever sees "listening" can ask for the status as well.
         let admin = start_admin(&config, &shared, &workers);
         sockets.bind(&config, &shared)?;
-        sockets::report_dialled(&config, &shared);
+        sockets.settle(&config, &shared);
         workers.serve(&config, &sockets, budget.sessions).await?;
         let config = govern(load, config, &mut sockets, &workers, &mut signals).await?;
         drain(&config, &mut sockets, &mut workers, &mut signals).await;
@@ -226,8 +226,7 @@ async fn reload(
     }
     let budget = Budget::new(process::raise_open_files()?, &new);
     workers.serve(&new, sockets, budget.sessions).await?;
-    sockets.keep_only(&new);
-    sockets::report_dialled(&new, shared);
+    sockets.settle(&new, shared);
     shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
     Ok(Some(new))
 }

@@ -58,8 +58,7 @@ impl Sockets {
     pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), BindError> {
         let before = self.bound.len();
         for listener in &config.listeners {
-            if let Some(bound) = self.bound.iter().find(|bound| bound.is_for(listener)) {
-                bound.tune(listener, shared);
+            if self.bound.iter().any(|bound| bound.is_for(listener)) {
                 continue;
             }
             match Bound::new(listener, config.threads, shared) {
@@ -85,9 +84,14 @@ impl Sockets {
         config.listeners.iter().filter_map(find).collect()
     }
 
-    /// Closes what `config` no longer has.
-    pub fn keep_only(&mut self, config: &Config) {
+    /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
+    /// everything is bound, so that a configuration that is turned down leaves no trace.
+    pub fn settle(&mut self, config: &Config, shared: &Shared) {
         self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
+        for listener in &config.listeners {
+            self.bound.iter().filter(|bound| bound.is_for(listener)).for_each(|bound| bound.tune(listener, shared));
+        }
+        report_dialled(config, shared);
     }
 
     /// Closes all.
@@ -113,10 +117,8 @@ impl Bound {
             address = socket.local_addr()?;
             for_workers.push(socket);
         }
-        let bound = Self { asked: listener.bind, name: listener.name.clone(), for_workers };
-        bound.tune(listener, shared);
         shared.emit(&Event::Listening { listener: listener.name.clone(), kind: listener.kind.word(), address });
-        Ok(bound)
+        Ok(Self { asked: listener.bind, name: listener.name.clone(), for_workers })
     }
 
     fn is_for(&self, listener: &Listener) -> bool {
@@ -135,7 +137,7 @@ impl Bound {
 }
 
 /// Tries the profiles of dialled sections on sockets that are never connected, and reports what becomes of them.
-pub fn report_dialled(config: &Config, shared: &Shared) {
+fn report_dialled(config: &Config, shared: &Shared) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
         let settings = sockopt::apply_and_report(socket.as_fd(), profile, Role::Dials);
