@@ -69,6 +69,12 @@ impl FromStr for Bytes {
 }
 
 impl Rate {
+    /// The rate in bits per second.
+    #[must_use]
+    pub const fn bits_per_second(self) -> u64 {
+        self.bits_per_second
+    }
+
     /// The rate in bytes per second, as `SO_MAX_PACING_RATE` wants it.
     #[must_use]
     pub const fn bytes_per_second(self) -> u64 {
@@ -110,6 +116,7 @@ impl fmt::Display for Span {
 }
 
 serialize_as_text!(Bytes, Rate, Span);
+deserialize_from_text!(Bytes, Rate, Span);
 
 #[cfg(test)]
 mod tests {

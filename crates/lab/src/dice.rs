@@ -1,0 +1,81 @@
+//! Randomness that depends on nothing but a seed, a place and a packet number: adding a link, or a packet elsewhere,
+//! changes no decision here.
+
+/// A source of random numbers for one place (a stage of a direction of a link).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Dice {
+    key: u64,
+}
+
+/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+const fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Dice {
+    /// The dice of a seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { key: mix(seed.wrapping_add(GOLDEN)) }
+    }
+
+    /// Other dice, for the place called `name`.
+    #[must_use]
+    pub fn of(self, name: &str) -> Self {
+        // FNV-1a: names are short, and this runs once for each stage.
+        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        });
+        Self { key: mix(self.key ^ hash) }
+    }
+
+    /// The 64 random bits that belong to `number`.
+    #[must_use]
+    pub const fn bits(self, number: u64) -> u64 {
+        mix(self.key ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(self.key)))
+    }
+
+    /// A uniform number in [0, 1).
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
+    pub fn uniform(self, number: u64) -> f64 {
+        (self.bits(number) >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
+    }
+
+    /// Whether an event of probability `p` happens to `number`.
+    #[must_use]
+    pub fn happens(self, number: u64, p: f64) -> bool {
+        p > 0.0 && self.uniform(number) < p
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_place_throws_the_same_and_another_one_does_not() {
+        let here = Dice::new(42).of("wan").of("loss");
+        assert_eq!(here.bits(7), Dice::new(42).of("wan").of("loss").bits(7));
+        for other in [Dice::new(43).of("wan").of("loss"), Dice::new(42).of("lan").of("loss"), Dice::new(42).of("wan")] {
+            assert_ne!(here.bits(7), other.bits(7));
+        }
+        assert_ne!(here.bits(7), here.bits(8));
+    }
+
+    #[test]
+    fn throws_are_uniform_and_independent_of_their_neighbours() {
+        let dice = Dice::new(1);
+        let n = 100_000_u32;
+        let throws: Vec<f64> = (0..u64::from(n)).map(|i| dice.uniform(i)).collect();
+        let mean = throws.iter().sum::<f64>() / f64::from(n);
+        assert!((mean - 0.5).abs() < 0.005, "mean {mean}");
+        let lag: f64 = throws.windows(2).map(|w| (w[0] - 0.5) * (w[1] - 0.5)).sum::<f64>() * 12.0 / f64::from(n);
+        assert!(lag.abs() < 0.015, "correlation of neighbours {lag}");
+        assert!(!dice.happens(3, 0.0) && dice.happens(3, 1.0));
+    }
+}

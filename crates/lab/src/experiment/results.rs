@@ -1,0 +1,181 @@
+//! What an experiment leaves behind: a manifest, one line for each run, and what was made of them. All of it is JSON.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::emulator::DirectionReport;
+
+/// Under what circumstances the runs were made: `manifest.json`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The name of the experiment.
+    pub name: String,
+    /// One sentence on what it asks.
+    pub title: String,
+    /// Who published it: author, year, table.
+    pub source: Option<String>,
+    /// `quick` or `full`.
+    pub size: String,
+    /// The experiment file with every default filled in.
+    pub file: String,
+    /// A digest of the above: results are resumed only under the same.
+    pub digest: String,
+    /// The seed of the order of runs and of every emulated decision.
+    pub seed: u64,
+    /// How many blocks were asked for.
+    pub blocks: u32,
+    /// The names of the factors, in order, and their levels, in order.
+    pub factors: Vec<(String, Vec<String>)>,
+    /// The names of the treatments, in order; the first is what the others are compared with.
+    pub treatments: Vec<String>,
+    /// The metric that verdicts are about.
+    pub metric: Metric,
+    /// When it started: RFC 3339, UTC.
+    pub started: String,
+    /// Kernel, processor, number of cores, memory, commit, privilege: name and value, in the order to be shown.
+    pub machine: Vec<(String, String)>,
+    /// Program and version, in the order to be shown.
+    pub programs: Vec<(String, String)>,
+    /// Settings of hosts that matter: name and value, in the order to be shown.
+    pub settings: Vec<(String, String)>,
+}
+
+/// A figure that runs are compared by.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Metric {
+    /// Its key in [`Run::metrics`], as in `mb_s`.
+    pub key: String,
+    /// Its unit, as in `MB/s`.
+    pub unit: String,
+    /// Whether more is better.
+    pub higher_is_better: bool,
+}
+
+/// One run: one line of `runs.jsonl`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Run {
+    /// The block it belongs to, from 0.
+    pub block: u32,
+    /// Its place in the order of all runs, from 0.
+    pub order: u32,
+    /// Factor and level.
+    pub levels: BTreeMap<String, String>,
+    /// The treatment.
+    pub treatment: String,
+    /// Figures by key: `mb_s`, `seconds`, `first_byte_ms`, `bytes`, ...
+    pub metrics: BTreeMap<String, f64>,
+    /// Why it does not count, if it does not.
+    pub invalid: Option<String>,
+    /// What a reader should know about it.
+    pub warnings: Vec<String>,
+    /// What the links did.
+    pub links: Vec<DirectionReport>,
+    /// Bytes received by the client over time: seconds since the request, bytes so far.
+    pub timeline: Vec<(f64, u64)>,
+    /// Share of all cores that was busy during the transfer, from 0 to 1.
+    pub cpu_busy: f64,
+    /// How long the run took with set-up and clean-up, in seconds.
+    pub took: f64,
+    /// When it started: RFC 3339, UTC.
+    pub started: String,
+}
+
+/// A row of a link check.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckRow {
+    /// The link.
+    pub link: String,
+    /// The direction, as in `client → server`; empty if it is about both.
+    pub direction: String,
+    /// What was measured, as in `fixed delay`.
+    pub property: String,
+    /// The statistic with its limit, as in `one-way error, p99 ≤ 250 µs`.
+    pub wanted: String,
+    /// What came out, with its unit.
+    pub measured: String,
+    /// Whether it is as wanted.
+    pub pass: bool,
+}
+
+/// What came of one treatment at one combination of levels.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Factor and level.
+    pub levels: BTreeMap<String, String>,
+    /// The treatment.
+    pub treatment: String,
+    /// The metric over valid runs.
+    pub summary: Summary,
+    /// Its ratio to the first treatment in the same block, over blocks where both are valid. None for the first treatment.
+    pub ratio: Option<Summary>,
+    /// How many runs were invalid.
+    pub invalid: u32,
+}
+
+/// A sample in a few numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// How many values.
+    pub n: u32,
+    /// Their median.
+    pub median: f64,
+    /// The lower end of the 95 % confidence interval of the median; for few values the smallest of them.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The confidence that the interval really has: below 0.95 if there are too few values.
+    pub confidence: f64,
+}
+
+/// An expectation of the experiment file, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// What is expected, in words: `squid, 25-25: at least 1.74 x direct`.
+    pub expected: String,
+    /// Where the expectation comes from: author, year, table; or the project's own bar.
+    pub source: String,
+    /// The published figure, with its unit, if there is one.
+    pub published: Option<String>,
+    /// Ours, with its unit.
+    pub ours: Option<String>,
+    /// Its 95 % confidence interval, as text.
+    pub interval: Option<String>,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Why, or what is remarkable, if anything.
+    pub remark: Option<String>,
+}
+
+/// What came of an expectation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It holds.
+    Met,
+    /// It does not.
+    Missed,
+    /// There are no valid runs to tell by.
+    Unknown,
+}
+
+/// Everything a report is made of: `report.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// Under what circumstances.
+    pub manifest: Manifest,
+    /// Every run, valid or not, in the order they were made.
+    pub runs: Vec<Run>,
+    /// What the check of the links said before the first run.
+    pub checks: Vec<CheckRow>,
+    /// Every treatment at every combination of levels.
+    pub cells: Vec<Cell>,
+    /// Every expectation.
+    pub outcomes: Vec<Outcome>,
+    /// What a reader should know: each names a cause and a remedy.
+    pub warnings: Vec<String>,
+}

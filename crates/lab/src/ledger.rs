@@ -1,0 +1,50 @@
+//! What happened to packets other than passing: every drop has a cause, and none is silent.
+
+use serde::{Deserialize, Serialize};
+
+use crate::packet::Packet;
+
+/// Why a packet was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The link was down.
+    Down,
+    /// Random or patterned loss before the queue.
+    IngressLoss,
+    /// The queue was full.
+    Full,
+    /// Queue management dropped early, by its law.
+    Early,
+    /// Queue management dropped because its average was above the highest threshold.
+    Forced,
+    /// Random or patterned loss behind the queue.
+    WireLoss,
+    /// The emulator had no memory left to hold it.
+    Memory,
+}
+
+/// A drop: the packet, with `at` the time it was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drop {
+    /// The packet as it was.
+    pub packet: Packet,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// What stages write down. Whoever drives them reads it after each step, and empties it.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Packets that will not arrive.
+    pub dropped: Vec<Drop>,
+    /// Packets that were duplicated: the copy has the same number and tag.
+    pub copied: Vec<Packet>,
+}
+
+impl Ledger {
+    /// Writes a drop down.
+    pub fn drop(&mut self, packet: Packet, cause: Cause) {
+        self.dropped.push(Drop { packet, cause });
+    }
+}

@@ -1,0 +1,1 @@
+//! The real programs: servers, proxies and clients, how each is configured, started and found ready.

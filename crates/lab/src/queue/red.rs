@@ -1,0 +1,14 @@
+//! To be written.
+use crate::{Nanos, ledger::Ledger, packet::Packet, queue::{Held, Queue}};
+/// To be written.
+pub struct Red;
+impl Red {
+    /// To be written.
+    #[must_use]
+    pub fn new(_settings: crate::conditions::RedSettings, _dice: crate::dice::Dice) -> Self { Self }
+}
+impl Queue for Red {
+    fn enqueue(&mut self, _packet: Packet, _ledger: &mut Ledger) {}
+    fn dequeue(&mut self, _now: Nanos, _ledger: &mut Ledger) -> Option<Packet> { None }
+    fn held(&self) -> Held { Held::default() }
+}

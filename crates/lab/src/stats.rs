@@ -1,0 +1,1 @@
+//! Statistics: order-statistic and bootstrap confidence intervals, Wilson, Kolmogorov-Smirnov, chi-square.

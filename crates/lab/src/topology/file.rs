@@ -1,0 +1,1 @@
+//! The lab file: hosts, links and events as a person writes them.

@@ -1,0 +1,117 @@
+//! Hosts and links: what a lab file says ([`file`]), the namespaces they become ([`network`]), and a lab that runs.
+
+use std::collections::BTreeMap;
+
+use ekiden_proto::units::Span;
+use serde::{Deserialize, Serialize};
+
+use crate::conditions::Conditions;
+
+pub mod file;
+pub mod network;
+pub mod sandbox;
+
+/// A lab: everything a file says about hosts and links, with every default filled in.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Lab {
+    /// What it is called.
+    pub name: String,
+    /// What every random decision in it depends on.
+    pub seed: u64,
+    /// How packets are handed over.
+    pub mode: Mode,
+    /// By what means packets get from a host to the emulator.
+    pub backend: Backend,
+    /// Hosts by name; each is a network namespace.
+    pub hosts: BTreeMap<String, Host>,
+    /// Links by name.
+    pub links: BTreeMap<String, Link>,
+    /// What changes while the lab runs, in order of time.
+    pub events: Vec<Event>,
+}
+
+/// How the emulator hands packets over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Every packet of the wire by itself, at its own time.
+    Exact,
+    /// Packets that are due within [`FAST_QUANTUM`](crate::emulator) of each other go together as one superpacket.
+    Fast,
+    /// `exact` for directions whose rate a machine can keep up with, `fast` for the others.
+    #[default]
+    Auto,
+}
+
+/// By what means packets get from a host to the emulator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Backend {
+    /// A veth pair for each end, the emulator behind `AF_PACKET` sockets.
+    #[default]
+    Packet,
+    /// A TUN device in each end.
+    Tun,
+    /// A veth pair and the kernel's own netem: for cross-checking, where the kernel has it.
+    Netem,
+}
+
+/// A host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Host {
+    /// Whether it forwards packets that are not for it.
+    pub forward: bool,
+    /// The congestion control of every connection it makes or accepts; pinned by its routes. Empty: the kernel's default.
+    pub congestion: Option<String>,
+    /// Its own sysctls, as in `net.ipv4.tcp_rmem = "4096 131072 1048576"`.
+    pub sysctl: BTreeMap<String, String>,
+    /// Whether its interfaces segment and merge for it.
+    pub offload: Offload,
+}
+
+/// Segmentation offload of a host's interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offload {
+    /// Superpackets of up to 64 KiB, as on any real host.
+    #[default]
+    Gso,
+    /// Every packet by itself.
+    Off,
+}
+
+/// A link between two hosts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Link {
+    /// The hosts at its ends.
+    pub ends: [String; 2],
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// From `ends[0]` to `ends[1]`.
+    pub forward: Conditions,
+    /// From `ends[1]` to `ends[0]`.
+    pub reverse: Conditions,
+}
+
+impl Link {
+    /// Whether both directions are perfect: then it is a bare veth pair, and no emulator is in it.
+    #[must_use]
+    pub fn is_bare(&self) -> bool {
+        let perfect = Conditions { count: self.forward.count, ..Conditions::default() };
+        self.forward == perfect && Conditions { count: self.reverse.count, ..perfect } == self.reverse
+    }
+}
+
+/// A change while the lab runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Event {
+    /// When, since the lab started.
+    pub at: Span,
+    /// Which link.
+    pub link: String,
+    /// What its directions are like from then on.
+    pub forward: Conditions,
+    /// The other direction.
+    pub reverse: Conditions,
+}

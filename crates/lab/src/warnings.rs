@@ -1,0 +1,1 @@
+//! What a reader should know about a run, with the cause and the remedy.
