@@ -97,6 +97,37 @@ fn soon_after_a_dropping_state_its_rate_is_taken_up_again() {
 }
 
 #[test]
+fn a_new_dropping_state_begins_with_the_drops_of_the_last_one() {
+    let law = Law { target: 5 * MS, interval: 100 * MS, ecn: false };
+    let entered = |count, last_count, drop_next, now| {
+        let mut control = Control { count, last_count, drop_next, ..Control::default() };
+        control.enter(&law, now);
+        assert!(control.dropping && control.last_count == control.count);
+        (control.count, control.drop_next - now)
+    };
+    assert_eq!(entered(30, 5, 1000 * MS, 1200 * MS), (25, 20 * MS));
+    assert_eq!(entered(30, 5, 1000 * MS, 900 * MS), (25, 20 * MS), "the next drop was still to come");
+    assert_eq!(entered(30, 5, 1000 * MS, 2600 * MS - 1), (25, 20 * MS));
+    assert_eq!(entered(30, 5, 1000 * MS, 2600 * MS), (1, 100 * MS), "16 intervals later");
+    assert_eq!(entered(30, 29, 1000 * MS, 1200 * MS), (1, 100 * MS), "one drop is not enough");
+}
+
+#[test]
+fn a_departure_may_drop_many_packets_but_marks_one() {
+    for (ecn, sent, count) in [(Ecn::NotCapable, 9, 7), (Ecn::Capable, 2, 2)] {
+        let mut codel = codel(LIMIT, true);
+        let mut ledger = Ledger::default();
+        for number in 0..11 {
+            codel.enqueue(Packet { ecn, ..packet(number, 0, 1500) }, &mut ledger);
+        }
+        // The excess begins; the dropping state begins, with the next drop due at 210 ms; then drops are long overdue.
+        let departures = [10 * MS, 110 * MS, 900 * MS].map(|now| codel.dequeue(now, &mut ledger).unwrap().number);
+        assert_eq!((departures[2], codel.control.count), (sent, count));
+        assert_eq!(ledger.dropped.len(), if ecn == Ecn::Capable { 0 } else { 7 });
+    }
+}
+
+#[test]
 fn capable_packets_are_marked_one_by_one_where_others_are_dropped() {
     let capable: Vec<Packet> = overload(600).into_iter().map(|p| Packet { ecn: Ecn::Capable, ..p }).collect();
     let (marked, dropped) = (run(&capable, true), run(&overload(600), true));
