@@ -1,6 +1,8 @@
 //! The one place with a real clock.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +11,22 @@ use crate::ledger::Cause;
 use crate::packet::Packet;
 use crate::topology::Link;
 
-/// One emulated link: the interfaces of this namespace that its ends are plugged into.
+/// Where an end of a link is plugged in.
+#[derive(Debug, Clone)]
+pub enum Port {
+    /// An interface of this network namespace (the wire room), by name.
+    Interface(String),
+    /// A TUN device of the host itself; each packet begins with a `virtio_net_hdr`.
+    Tun(Arc<OwnedFd>),
+}
+
+/// One emulated link.
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The name of the link.
     pub name: String,
-    /// The interfaces, in the order of the link's ends.
-    pub interfaces: [String; 2],
+    /// Where it is plugged in, in the order of the link's ends.
+    pub ports: [Port; 2],
     /// What it is like.
     pub link: Link,
 }
@@ -71,7 +82,12 @@ impl Lateness {
     #[must_use]
     pub fn quantile(&self, q: f64) -> Nanos {
         let total: u64 = self.counts.iter().sum();
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a count"
+        )]
         let wanted = (total as f64 * q).ceil() as u64;
         let mut seen = 0;
         for (bound, count) in self.bounds.iter().zip(&self.counts) {
