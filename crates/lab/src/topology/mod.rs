@@ -14,6 +14,7 @@ mod ip;
 pub mod network;
 pub mod plan;
 pub mod routes;
+pub mod running;
 pub mod sandbox;
 
 /// A lab: everything a file says about hosts and links, with every default filled in.
