@@ -100,7 +100,7 @@ impl Network {
     /// Makes the interfaces of a link.
     fn lay(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<Option<Wire>> {
         let wire = |ports| Some(Wire { name: line.name.to_owned(), ports, link: line.link.clone() });
-        if line.link.is_bare() {
+        if line.bare {
             return self.lay_bare(line).map(|()| None);
         }
         match lab.backend {

@@ -11,7 +11,7 @@ use ekiden_lab::topology::network::{HostHandle, Network};
 use ekiden_lab::topology::{Backend, Lab, Offload};
 use ekiden_sys::congestion;
 
-use crate::labs::{cable, emulated, lab, with_host};
+use crate::labs::{cable, chain, emulated, lab, with_host};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
@@ -45,11 +45,6 @@ fn talk(from: &HostHandle, to: &HostHandle) -> [String; 2] {
 
 fn pair() -> Lab {
     lab(&[("cable", cable("a", "b"))])
-}
-
-fn chain() -> Lab {
-    let lab = lab(&[("first", cable("client", "router")), ("second", cable("router", "server"))]);
-    with_host(lab, "router", |router| router.forward = true)
 }
 
 fn two_hosts_on_a_cable_talk() -> Result<(), Skipped> {

@@ -46,11 +46,9 @@ pub fn read(value: Option<Value>, default: &Table, mistakes: &mut Mistakes) -> B
 }
 
 fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
-    if let Some(name) = &host.congestion {
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
-            let value = Value::String(name.clone());
-            mistakes.note(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
-        }
+    if let Some(name) = host.congestion.as_ref().filter(|name| !is_component(name)) {
+        let value = Value::String(name.clone());
+        mistakes.note(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
     }
     for (key, value) in &host.sysctl {
         // Others are the whole machine's.
@@ -62,6 +60,7 @@ fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
     }
 }
 
+/// Whether it is one word to `ip`, and one component of a path.
 fn is_component(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
