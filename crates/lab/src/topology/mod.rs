@@ -12,6 +12,7 @@ pub mod counters;
 pub mod file;
 pub mod host;
 mod ip;
+mod netem;
 pub mod network;
 pub mod plan;
 pub mod routes;

@@ -84,17 +84,24 @@ impl<'a> Plan<'a> {
         self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, here, _)| here.address)
     }
 
+    /// Whether a host's end of a link makes no superpackets: because the lab says so, or netem is behind it.
+    #[must_use]
+    pub fn single_packets(&self, line: &Line<'_>, host: &str, backend: Backend) -> bool {
+        let off = self.lab.hosts.get(host).is_some_and(|host| host.offload == Offload::Off);
+        off || (backend == Backend::Netem && !line.bare)
+    }
+
     /// The commands of `ip` that give a host its addresses, neighbours and routes. No ARP crosses a link. Every route pins
     /// the host's congestion control, if the lab says which: a namespace cannot always be set to it by sysctl.
     #[must_use]
     pub fn commands(&self, host: &str, backend: Backend) -> Vec<String> {
-        let settings = self.lab.hosts.get(host).cloned().unwrap_or_default();
-        let congestion = settings.congestion.map_or_else(String::new, |name| format!(" congctl lock {name}"));
-        // Also for what ethtool(8) does not switch off: superpackets of UDP, and those that are only forwarded.
-        let segments = if settings.offload == Offload::Off { " gso_max_segs 1" } else { "" };
+        let congestion = self.lab.hosts.get(host).and_then(|host| host.congestion.as_ref());
+        let congestion = congestion.map_or_else(String::new, |name| format!(" congctl lock {name}"));
         let mut commands = vec!["link set dev lo up".to_owned()];
         for (line, here, there) in self.ends_of(host) {
             let End { interface, address, .. } = here;
+            // Also for what ethtool(8) does not switch off: superpackets of UDP, and those that are only forwarded.
+            let segments = if self.single_packets(line, host, backend) { " gso_max_segs 1" } else { "" };
             commands.push(format!("link set dev {interface} txqueuelen 10000{segments} up"));
             commands.push(format!("addr add {address}/30 dev {interface} noprefixroute"));
             if line.has_macs(backend) {
