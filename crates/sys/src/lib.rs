@@ -3,6 +3,7 @@
 
 pub mod outq;
 pub mod process;
+pub mod signal;
 pub mod sockopt;
 pub mod splice;
 pub mod tcp_info;
