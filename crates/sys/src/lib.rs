@@ -2,8 +2,11 @@
 //! returns the kernel's own error and leaves the decision to its caller.
 
 pub mod outq;
+pub mod packet;
+pub mod poll;
 pub mod process;
 pub mod signal;
 pub mod sockopt;
 pub mod splice;
 pub mod tcp_info;
+pub mod thread;

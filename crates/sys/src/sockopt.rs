@@ -253,12 +253,13 @@ fn micros(span: Span) -> c_int {
 }
 
 /// Types that getsockopt(2) and setsockopt(2) may read and write: plain numbers and arrays of them.
-trait Plain: Default {}
+pub(crate) trait Plain: Default {}
 impl Plain for c_int {}
 impl Plain for u64 {}
 impl Plain for [u8; 16] {}
+impl Plain for [u32; 2] {}
 
-fn set<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+pub(crate) fn set<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: a `Plain` value is `size_of::<T>()` initialised bytes without padding.
     let bytes = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) };
     set_bytes(socket, level, name, bytes)
@@ -271,7 +272,7 @@ fn set_bytes(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &[u8]) ->
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn get<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
+pub(crate) fn get<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
     let mut value = T::default();
     let mut length = size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes into `value`, and any bytes make a valid `Plain`.

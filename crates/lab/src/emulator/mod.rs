@@ -1,13 +1,48 @@
-//! The one place with a real clock.
+//! The one place with a real clock: frames of interfaces in, one pipeline for each direction of each link, frames out.
+//!
+//! One thread drives all links of a lab, so packets keep their order and nothing is shared. Logical time is the kernel's
+//! receive stamp; everything behind it is computed from that stamp and never from "now". What the thread does too late is
+//! late by that much once, it does not add up along a chain, and it is counted ([`Lateness`]).
 
 use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
+use anyhow::{Context as _, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
+use crate::conditions::Conditions;
+use crate::dice::Dice;
+use crate::emulator::clock::Clock;
+use crate::emulator::direction::Direction;
+use crate::emulator::driver::{Change, Command, Driver};
+use crate::emulator::port::Port;
+use crate::emulator::store::Store;
 use crate::ledger::Cause;
 use crate::packet::Packet;
-use crate::topology::Link;
+use crate::pipeline::Pipeline;
+use crate::stage::nanos;
+use crate::topology::{Event, Link, Mode};
+
+mod clock;
+mod direction;
+mod driver;
+pub mod frame;
+mod lateness;
+mod port;
+mod store;
+
+pub use lateness::Lateness;
+
+/// In `fast` mode packets wait so long, in nanoseconds, for others to share a superpacket with.
+pub const FAST_QUANTUM: Nanos = 50_000;
+/// `auto` is `exact` up to this rate: 5 frames each 600 µs are no trouble for any machine.
+pub const EXACT_UP_TO: u64 = 200_000_000;
+/// So many bytes of packets may be under way in a lab: 10 Gbit/s for 800 ms.
+const MEMORY: usize = 1 << 30;
 
 /// One emulated link: the interfaces of this namespace that its ends are plugged into.
 #[derive(Debug, Clone)]
@@ -18,6 +53,19 @@ pub struct Wire {
     pub interfaces: [String; 2],
     /// What it is like.
     pub link: Link,
+}
+
+/// How an emulator runs.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// How packets are handed over.
+    pub mode: Mode,
+    /// What every random decision depends on.
+    pub seed: u64,
+    /// What changes while it runs, in order of time.
+    pub events: Vec<Event>,
+    /// Whether the fate of every packet is kept for [`Emulator::records`].
+    pub record: bool,
 }
 
 /// What a direction of a link did.
@@ -55,35 +103,6 @@ pub struct DirectionReport {
     pub lateness: Lateness,
 }
 
-/// How late packets left the emulator, against their ideal time.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Lateness {
-    /// The upper bounds of the buckets, in nanoseconds, ascending; the last is open.
-    pub bounds: Vec<Nanos>,
-    /// How many packets are in each.
-    pub counts: Vec<u64>,
-    /// The latest of all.
-    pub max: Nanos,
-}
-
-impl Lateness {
-    /// The lateness that a share `q` of the packets did not exceed: an upper bound of its bucket.
-    #[must_use]
-    pub fn quantile(&self, q: f64) -> Nanos {
-        let total: u64 = self.counts.iter().sum();
-        #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
-        let wanted = (total as f64 * q).ceil() as u64;
-        let mut seen = 0;
-        for (bound, count) in self.bounds.iter().zip(&self.counts) {
-            seen += count;
-            if seen >= wanted {
-                return (*bound).min(self.max);
-            }
-        }
-        self.max
-    }
-}
-
 /// What became of one packet, for those who check the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record {
@@ -95,18 +114,152 @@ pub struct Record {
     pub fate: Fate,
 }
 
-/// What became of a packet.
+/// What became of a packet. Times are nanoseconds since the emulator started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
+    /// It has neither arrived nor been dropped yet.
+    UnderWay,
     /// It was handed over.
     Delivered {
         /// When it should have been.
         ideal: Nanos,
         /// When it was.
         actual: Nanos,
-        /// Whether it arrived marked.
+        /// Whether it was marked on the way.
         marked: bool,
     },
     /// It was dropped at this time.
     Dropped(Cause, Nanos),
+}
+
+/// A running emulator. It stops when dropped.
+#[derive(Debug)]
+pub struct Emulator {
+    commands: Sender<Command>,
+    bell: UnixStream,
+    thread: Option<JoinHandle<io::Result<Vec<DirectionReport>>>>,
+}
+
+impl Emulator {
+    /// Plugs into the interfaces of this network namespace and starts.
+    ///
+    /// # Errors
+    /// An interface cannot be opened, for want of it or of `CAP_NET_RAW`.
+    pub fn start(wires: &[Wire], options: &Options) -> anyhow::Result<Self> {
+        let (commands, orders) = channel();
+        let (bell, rung) = UnixStream::pair().context("a pair of sockets")?;
+        let mut store = Store::new(MEMORY);
+        let buffers = Driver::buffers(&mut store);
+        let mut driver = Driver {
+            ports: Vec::new(),
+            directions: Vec::new(),
+            store,
+            clock: Clock::new(),
+            changes: Vec::new(),
+            commands: orders,
+            bell: rung,
+            buffers,
+            received: Vec::new(),
+        };
+        for wire in wires {
+            add(&mut driver, wire, options)?;
+        }
+        driver.changes.sort_by_key(|change| std::cmp::Reverse(change.0));
+        let thread = std::thread::Builder::new().name("emulator".to_owned()).spawn(move || {
+            // Both make it more punctual, and neither is needed: how late it is will be reported.
+            let _ = ekiden_sys::thread::tight_timers();
+            let _ = ekiden_sys::thread::realtime();
+            driver.run()
+        })?;
+        Ok(Self { commands, bell, thread: Some(thread) })
+    }
+
+    /// What every direction did so far.
+    ///
+    /// # Errors
+    /// The emulator has ended.
+    pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
+        let (reply, answer) = channel();
+        self.order(Command::Report(reply))?;
+        answer.recv().context("the emulator has ended")
+    }
+
+    /// What became of every packet that entered `link` at host `from`; empty unless it was told to record.
+    ///
+    /// # Errors
+    /// The emulator has ended.
+    pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<Record>> {
+        let (reply, answer) = channel();
+        self.order(Command::Records(link.to_owned(), from.to_owned(), reply))?;
+        answer.recv().context("the emulator has ended")
+    }
+
+    /// Stops. What is under way is lost.
+    ///
+    /// # Errors
+    /// The emulator had ended before, by an error of the system.
+    pub fn stop(mut self) -> anyhow::Result<Vec<DirectionReport>> {
+        self.end()
+    }
+
+    fn order(&self, command: Command) -> anyhow::Result<()> {
+        self.commands.send(command).map_err(|_| anyhow!("the emulator has ended"))?;
+        (&self.bell).write_all(&[1]).context("the emulator has ended")
+    }
+
+    fn end(&mut self) -> anyhow::Result<Vec<DirectionReport>> {
+        let thread = self.thread.take().context("the emulator has ended")?;
+        // If it has ended already, the reason is in its result.
+        let _ = self.order(Command::Stop);
+        thread.join().map_err(|_| anyhow!("the emulator panicked"))?.context("the emulator")
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            let _ = self.end();
+        }
+    }
+}
+
+/// Adds both directions of a link.
+fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()> {
+    let dice = Dice::new(options.seed).of(&wire.name);
+    let [a, b] = &wire.link.ends;
+    for (interface, from, to, way) in [(&wire.interfaces[0], a, b, 0), (&wire.interfaces[1], b, a, 1)] {
+        let changes: Vec<Change> = options
+            .events
+            .iter()
+            .filter(|event| event.link == wire.name)
+            .map(|event| (nanos(event.at), driver.directions.len(), of_way(&event.forward, &event.reverse, way).clone()))
+            .collect();
+        let first = of_way(&wire.link.forward, &wire.link.reverse, way);
+        let conditions: Vec<&Conditions> = std::iter::once(first).chain(changes.iter().map(|change| &change.2)).collect();
+        let pipeline = Pipeline::new(&conditions, dice.of(if way == 0 { "forward" } else { "reverse" }));
+        let report = DirectionReport {
+            link: wire.name.clone(),
+            from: from.clone(),
+            to: to.clone(),
+            exact: is_exact(options.mode, &conditions),
+            ..DirectionReport::default()
+        };
+        let port = Port::open(interface).with_context(|| format!("link {:?}: interface {interface}", wire.name))?;
+        driver.ports.push(port);
+        driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), options.record));
+        driver.changes.extend(changes);
+    }
+    Ok(())
+}
+
+fn of_way<'a>(forward: &'a Conditions, reverse: &'a Conditions, way: usize) -> &'a Conditions {
+    if way == 0 { forward } else { reverse }
+}
+
+fn is_exact(mode: Mode, conditions: &[&Conditions]) -> bool {
+    match mode {
+        Mode::Exact => true,
+        Mode::Fast => false,
+        Mode::Auto => conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= EXACT_UP_TO)),
+    }
 }

@@ -1,14 +1,173 @@
-//! To be written.
-use crate::{Nanos, ledger::Ledger, packet::Packet, queue::{Held, Queue}};
-/// To be written.
-pub struct Codel;
-impl Codel {
-    /// To be written.
-    #[must_use]
-    pub fn new(_settings: crate::conditions::CodelSettings) -> Self { Self }
+//! Controlled delay (RFC 8289): drops when packets have waited too long for too long.
+//!
+//! # Specification
+//!
+//! On arrival: if the limit holds with the packet, it goes to the tail; otherwise it is dropped as [`Cause::Full`].
+//!
+//! On departure: `deque` of the pseudocode in RFC 8289 section 5, including how a new dropping state takes up the `count`
+//! of the last one (`delta = count - lastcount`, if `delta > 1` and `now - drop_next < 16 * interval`), with these
+//! particulars:
+//!
+//! * The sojourn time is `now - packet.at`. A packet has waited too long when that is `target` or more and what waits
+//!   *behind* it, without it, is more than `MAXPACKET` = 1514 bytes.
+//! * `first_above_time` is an option, none where the RFC has 0: time 0 is a time like any other. All counts and times
+//!   start at 0.
+//! * `control_law(t, count)` is `t + floor(interval / sqrt(count))`, interval in nanoseconds: division and root are
+//!   those of doubles, which IEEE 754 rounds correctly, so that it is the same number everywhere.
+//! * `now - drop_next` is signed: when `drop_next` is still to come, it is less than `16 * interval`.
+//! * With `ecn`, a capable packet is marked where it would be dropped, and departs: nothing is taken in its place, and no
+//!   other is marked or dropped at that departure. `count` and `drop_next` move on as by a drop, and the dropping
+//!   state is entered or goes on. (The RFC leaves this open; it is what the kernel does.)
+//! * Its drops are [`Cause::Early`], at the time of the departure.
+//!
+//! The Linux kernel's codel differs in its square root, which is an approximation, in its times, which are in units of
+//! 1024 ns, and in its limit, which is in packets.
+
+use crate::Nanos;
+use crate::conditions::{CodelSettings, Limit};
+use crate::ledger::{Cause, Ledger};
+use crate::packet::Packet;
+use crate::queue::fifo::Fifo;
+use crate::queue::{Held, Queue, mark, nanos};
+
+#[cfg(test)]
+mod tests;
+
+/// With no more than this behind it, in bytes, a packet is never dropped: the line must not go idle (RFC 8289 section 5:
+/// `MAXPACKET`).
+const MAX_PACKET: u64 = 1514;
+
+/// What is acceptable.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Law {
+    /// The standing delay, in nanoseconds.
+    pub(super) target: Nanos,
+    /// For how long it may be more, in nanoseconds.
+    pub(super) interval: Nanos,
+    /// Whether capable packets are marked.
+    pub(super) ecn: bool,
 }
+
+impl Law {
+    /// When the next drop is due, `count` drops into a dropping state.
+    fn next(&self, last: Nanos, count: u64) -> Nanos {
+        last + (self.interval as f64 / (count as f64).sqrt()) as Nanos
+    }
+}
+
+/// The state of the law over one queue.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    /// From when on packets may be dropped, if they wait too long until then: `first_above_time`.
+    tolerated_until: Option<Nanos>,
+    dropping: bool,
+    drop_next: Nanos,
+    /// Drops in this dropping state, or in the last one.
+    count: u64,
+    /// What `count` began this dropping state with.
+    last_count: u64,
+}
+
+/// A packet that is about to depart.
+struct Head {
+    packet: Option<Packet>,
+    /// Whether packets have waited too long for too long: `ok_to_drop`.
+    late: bool,
+    marked: bool,
+}
+
+impl Control {
+    /// The packet that departs from `waiting` at `now`.
+    pub(super) fn dequeue(&mut self, law: &Law, waiting: &mut Fifo, now: Nanos, ledger: &mut Ledger) -> Option<Packet> {
+        let mut head = self.take(law, waiting, now);
+        if !self.dropping {
+            if head.late {
+                head = self.signal(head, law, waiting, now, ledger);
+                self.enter(law, now);
+            }
+            return head.packet;
+        }
+        self.dropping = head.late;
+        while self.dropping && now >= self.drop_next && !head.marked {
+            self.count += 1;
+            head = self.signal(head, law, waiting, now, ledger);
+            self.dropping = head.late;
+            if self.dropping {
+                self.drop_next = law.next(self.drop_next, self.count);
+            }
+        }
+        head.packet
+    }
+
+    /// Takes the first packet and looks at how long it has waited: `dodequeue`.
+    fn take(&mut self, law: &Law, waiting: &mut Fifo, now: Nanos) -> Head {
+        let packet = waiting.pop();
+        let too_long = packet.is_some_and(|packet| now - packet.at >= law.target && waiting.held().bytes > MAX_PACKET);
+        let late = match self.tolerated_until {
+            Some(until) if too_long => now >= until,
+            _ => {
+                self.tolerated_until = too_long.then_some(now + law.interval);
+                false
+            }
+        };
+        Head { packet, late, marked: false }
+    }
+
+    /// Marks the packet, or drops it and takes the next.
+    fn signal(&mut self, mut head: Head, law: &Law, waiting: &mut Fifo, now: Nanos, ledger: &mut Ledger) -> Head {
+        if law.ecn && head.packet.as_mut().is_some_and(mark) {
+            return Head { marked: true, ..head };
+        }
+        if let Some(packet) = head.packet {
+            ledger.drop(Packet { at: now, ..packet }, Cause::Early);
+        }
+        self.take(law, waiting, now)
+    }
+
+    /// Enters the dropping state. Soon after the last one, the rate of drops that controlled the queue then is taken up.
+    fn enter(&mut self, law: &Law, now: Nanos) {
+        let last = self.count - self.last_count;
+        let recent = now < self.drop_next + 16 * law.interval;
+        self.dropping = true;
+        self.count = if last > 1 && recent { last } else { 1 };
+        self.last_count = self.count;
+        self.drop_next = law.next(now, self.count);
+    }
+}
+
+/// A queue under this law.
+#[derive(Debug)]
+pub struct Codel {
+    limit: Limit,
+    law: Law,
+    control: Control,
+    waiting: Fifo,
+}
+
+impl Codel {
+    /// An empty queue.
+    #[must_use]
+    pub fn new(settings: CodelSettings) -> Self {
+        let CodelSettings { limit, target, interval, ecn } = settings;
+        let law = Law { target: nanos(target), interval: nanos(interval), ecn };
+        Self { limit, law, control: Control::default(), waiting: Fifo::default() }
+    }
+}
+
 impl Queue for Codel {
-    fn enqueue(&mut self, _packet: Packet, _ledger: &mut Ledger) {}
-    fn dequeue(&mut self, _now: Nanos, _ledger: &mut Ledger) -> Option<Packet> { None }
-    fn held(&self) -> Held { Held::default() }
+    fn enqueue(&mut self, packet: Packet, ledger: &mut Ledger) {
+        if self.held().has_room(&packet, self.limit) {
+            self.waiting.push(packet);
+        } else {
+            ledger.drop(packet, Cause::Full);
+        }
+    }
+
+    fn dequeue(&mut self, now: Nanos, ledger: &mut Ledger) -> Option<Packet> {
+        self.control.dequeue(&self.law, &mut self.waiting, now, ledger)
+    }
+
+    fn held(&self) -> Held {
+        self.waiting.held()
+    }
 }

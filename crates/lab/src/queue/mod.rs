@@ -1,15 +1,33 @@
 //! Where packets wait for the line, in virtual time: which to let in, which to mark, which to take next.
+//!
+//! The head comment of each file is its specification: with the document it cites, it determines every decision. What
+//! they share:
+//!
+//! * Times are integers, in nanoseconds. Fractions are IEEE 754 doubles, computed in the order in which formulas are
+//!   written, without fused operations.
+//! * Sizes are [`Packet::bytes`]. What waits is [`Held`]; the packet on the line is not in it.
+//! * A limit *holds* when what waits, in the unit of the limit, is not more than the limit. A packet is let in wholly or
+//!   not at all. One that finds the line idle passes the queue nevertheless: a limit that is smaller than a packet lets
+//!   none through.
+//! * A drop is written down with `at` the time of the drop, and is otherwise the packet as it arrived: not marked.
+//! * With `ecn`, a packet is *capable* if it is [`Ecn::Capable`], or [`Ecn::Marked`] already; then a mark changes nothing,
+//!   but counts for the law as any other (RFC 3168 section 5).
+
+use ekiden_proto::units::Span;
 
 use crate::Nanos;
-use crate::conditions::QueueKind;
+use crate::conditions::{Limit, QueueKind};
 use crate::dice::Dice;
 use crate::ledger::Ledger;
-use crate::packet::Packet;
+use crate::packet::{Ecn, Packet};
 
 pub mod codel;
+mod fifo;
 pub mod fq_codel;
 pub mod red;
 pub mod tail_drop;
+#[cfg(test)]
+mod tests;
 
 /// How much waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,6 +38,57 @@ pub struct Held {
     pub bytes: u64,
 }
 
+impl Held {
+    fn add(&mut self, packet: &Packet) {
+        self.packets += 1;
+        self.bytes += u64::from(packet.bytes);
+    }
+
+    fn remove(&mut self, packet: &Packet) {
+        self.packets -= 1;
+        self.bytes -= u64::from(packet.bytes);
+    }
+
+    /// How much waits, in the unit of a limit.
+    const fn level(self, unit: Limit) -> u64 {
+        match unit {
+            Limit::Packets(_) => self.packets,
+            Limit::Bytes(_) => self.bytes,
+        }
+    }
+
+    const fn exceeds(self, limit: Limit) -> bool {
+        self.level(limit) > amount(limit)
+    }
+
+    /// Whether the limit would still hold with one more packet.
+    fn has_room(mut self, packet: &Packet, limit: Limit) -> bool {
+        self.add(packet);
+        !self.exceeds(limit)
+    }
+}
+
+/// The number of a limit, without its unit.
+const fn amount(limit: Limit) -> u64 {
+    match limit {
+        Limit::Packets(amount) | Limit::Bytes(amount) => amount,
+    }
+}
+
+/// A span in nanoseconds.
+const fn nanos(span: Span) -> Nanos {
+    span.0.as_nanos() as Nanos
+}
+
+/// Marks a packet, if it is capable. Whether it was.
+fn mark(packet: &mut Packet) -> bool {
+    let capable = packet.ecn != Ecn::NotCapable;
+    if capable {
+        packet.ecn = Ecn::Marked;
+    }
+    capable
+}
+
 /// A queue in front of a line. The packet on the line is no longer in it. Times never go back.
 pub trait Queue: Send {
     /// Takes in the packet, at `packet.at`, or writes its drop (or somebody else's) into the ledger.
@@ -27,6 +96,9 @@ pub trait Queue: Send {
 
     /// The packet that goes onto the line at `now`; drops made on the way are in the ledger. None when all are gone.
     /// The packet's `at` is left as it was (the arrival): the line stamps it.
+    ///
+    /// A line asks at the moment it becomes free, even if [`held`](Self::held) is nothing (FQ-CoDel learns from this that
+    /// a flow has ended), and when a packet arrives while it is free; at no other time.
     fn dequeue(&mut self, now: Nanos, ledger: &mut Ledger) -> Option<Packet>;
 
     /// What waits.

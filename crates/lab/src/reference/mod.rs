@@ -1,2 +1,172 @@
 //! Slow, plain models of queues and losses, written from the papers and RFCs and not from the emulator: recorded arrivals
 //! are replayed through them, and every decision must be the same.
+//!
+//! Nothing is fast here, and nothing is remembered that can be counted anew: what waits is a list, and its size is the
+//! sum over that list. The conventions of time are the emulator's. A packet of `b` bytes takes a line of `r` bit/s
+//! `8b / r` seconds, rounded to the nearest nanosecond; it starts when the line is free and the packet is there. What
+//! ends at the instant of an arrival ends before it. What is on the line no longer waits. A packet that arrives at an
+//! idle line passes through the queue all the same, and its management sees it.
+
+use std::collections::BTreeMap;
+
+use ekiden_proto::units::{Rate, Span};
+
+use crate::Nanos;
+use crate::conditions::{Limit, QueueKind};
+use crate::dice::Dice;
+use crate::ledger::Cause;
+use crate::packet::{Ecn, Packet};
+
+mod codel;
+mod fq_codel;
+pub mod loss;
+mod red;
+mod tail_drop;
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It leaves the line.
+    Sent {
+        /// When its last bit does.
+        at: Nanos,
+        /// Whether it is marked "congestion experienced".
+        marked: bool,
+    },
+    /// It is dropped.
+    Dropped {
+        /// When.
+        at: Nanos,
+        /// Why.
+        cause: Cause,
+    },
+}
+
+/// A queue, as its paper has it.
+trait Model {
+    /// The packet arrives, at `packet.at`: it waits, or it is dropped, or another one is.
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal);
+
+    /// The line is free at `now`: the packet that it takes, if any waits.
+    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet>;
+}
+
+/// What has become of which packet, by number.
+#[derive(Debug, Default)]
+struct Journal(BTreeMap<u64, Outcome>);
+
+impl Journal {
+    fn drop(&mut self, packet: &Packet, at: Nanos, cause: Cause) {
+        self.0.insert(packet.number, Outcome::Dropped { at, cause });
+    }
+}
+
+/// What becomes of `arrivals`, in their order, at a line of `rate` with `queue` in front of it, where they come at
+/// their `at`. They are in order of time, and no two have the same number. `dice` are for the queue's own decisions.
+#[must_use]
+pub fn line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: Dice) -> Vec<Outcome> {
+    let mut model: Box<dyn Model> = match queue {
+        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDrop::new(*limit)),
+        QueueKind::Red(settings) => Box::new(red::Red::new(*settings, dice)),
+        QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
+        QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
+    };
+    let mut journal = Journal::default();
+    let mut to_come = arrivals.iter().peekable();
+    let mut busy_until: Option<Nanos> = None;
+    loop {
+        let now = match (busy_until, to_come.peek()) {
+            (None, None) => break,
+            (Some(end), next) if next.is_none_or(|packet| end <= packet.at) => {
+                busy_until = None;
+                end
+            }
+            (_, _) => {
+                let Some(packet) = to_come.next() else { break };
+                model.arrive(*packet, &mut journal);
+                packet.at
+            }
+        };
+        if busy_until.is_none()
+            && let Some(packet) = model.take(now, &mut journal)
+        {
+            let end = now + transmission_time(packet.bytes, rate);
+            journal.0.insert(packet.number, Outcome::Sent { at: end, marked: packet.ecn == Ecn::Marked });
+            busy_until = Some(end);
+        }
+    }
+    // An idle line takes what it is given, so nothing is left behind but by a model that loses packets.
+    arrivals.iter().filter_map(|packet| journal.0.get(&packet.number).copied()).collect()
+}
+
+/// How long a line of `rate` is busy with `bytes`.
+#[must_use]
+pub fn transmission_time(bytes: u32, rate: Rate) -> Nanos {
+    let bits_per_second = u128::from(rate.bits_per_second());
+    let nanos = (u128::from(bytes) * 8 * 1_000_000_000 + bits_per_second / 2) / bits_per_second;
+    Nanos::try_from(nanos).unwrap_or(Nanos::MAX)
+}
+
+fn nanos(span: Span) -> Nanos {
+    Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+/// How many bytes these are.
+fn bytes(packets: &[Packet]) -> u64 {
+    packets.iter().map(|packet| u64::from(packet.bytes)).sum()
+}
+
+/// How much these are, in the unit of `limit`.
+fn amount(packets: &[Packet], limit: Limit) -> u64 {
+    match limit {
+        Limit::Packets(_) => packets.len() as u64,
+        Limit::Bytes(_) => bytes(packets),
+    }
+}
+
+/// The number of a limit, in its own unit.
+const fn number(limit: Limit) -> u64 {
+    match limit {
+        Limit::Packets(number) | Limit::Bytes(number) => number,
+    }
+}
+
+/// Whether there is room for one more behind those that wait.
+fn fits(waiting: &[Packet], packet: &Packet, limit: Limit) -> bool {
+    amount(waiting, limit) + amount(std::slice::from_ref(packet), limit) <= number(limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
+        Packet { number, at, bytes, flow: 0, ecn: Ecn::NotCapable, tag: 0 }
+    }
+
+    fn rate(text: &str) -> Rate {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn transmission_times_are_rounded_to_the_nearest_nanosecond() {
+        assert_eq!(transmission_time(1500, rate("12Mbit/s")), 1_000_000);
+        assert_eq!(transmission_time(1, rate("3Gbit/s")), 3, "2.67 ns");
+        assert_eq!(transmission_time(1, rate("6Gbit/s")), 1, "1.33 ns");
+        assert_eq!(transmission_time(1, rate("16Gbit/s")), 1, "0.5 ns");
+        assert_eq!(transmission_time(0, rate("8bit/s")), 0);
+    }
+
+    /// Four packets of 1 ms into room for two. The line takes the first at once; the second and third wait; the fourth
+    /// comes at the end of the first, which makes room before it.
+    #[test]
+    fn what_ends_at_an_arrival_ends_before_it() {
+        let arrivals = [(0, 0), (1, 0), (2, 10), (3, 20), (4, 1_000_000), (5, 1_000_001), (6, 50_000_000)]
+            .map(|(number, at)| packet(number, at, 1500));
+        let kind = QueueKind::TailDrop { limit: Limit::Packets(2) };
+        let sent = |ms: u64| Outcome::Sent { at: ms * 1_000_000, marked: false };
+        let full = |at: Nanos| Outcome::Dropped { at, cause: Cause::Full };
+        let wanted = [sent(1), sent(2), sent(3), full(20), sent(4), full(1_000_001), sent(51)];
+        assert_eq!(line(&arrivals, rate("12Mbit/s"), &kind, Dice::new(1)), wanted);
+    }
+}

@@ -1,0 +1,287 @@
+//! A frame as `AF_PACKET` and TUN hand it over, and how to cut it: a superpacket is many packets of the wire with one header.
+//!
+//! Offsets count from the `virtio_net_hdr` in front of the frame. A *run* is some neighbouring segments of one superpacket;
+//! it is sent as a smaller superpacket, whose header is made here (what linux/net/ipv4/tcp_offload.c does to segments).
+
+use std::ops::Range;
+
+use ekiden_sys::packet::VNET_HEADER;
+
+use crate::packet::Ecn;
+
+const NEEDS_CHECKSUM: u8 = 1;
+const GSO_TCP4: u8 = 1;
+const GSO_TCP6: u8 = 4;
+const GSO_UDP: u8 = 5;
+/// Set in the type when the first segment carries CWR (linux/virtio_net.h).
+const GSO_ECN: u8 = 0x80;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+const TCP_FIN_PSH: u8 = 0x09;
+const TCP_CWR: u8 = 0x80;
+
+/// What is to be known of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Where the IP header begins.
+    ip: usize,
+    /// Where the transport header begins, if it is known.
+    transport: usize,
+    /// Where the payload begins that segments share; the end of the IP header in frames that are one packet.
+    payload: usize,
+    /// Where the frame ends.
+    end: usize,
+    /// Payload bytes of each segment but the last; 0 in frames that are one packet.
+    segment: usize,
+    /// How many packets of the wire it is.
+    pub packets: u16,
+    /// The same for all packets of a connection.
+    pub flow: u32,
+    /// Its congestion mark.
+    pub ecn: Ecn,
+    version: Version,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V4,
+    V6,
+    /// ARP and the like: passed on as they are.
+    Other,
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> usize {
+    bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
+}
+
+/// The fields of a `virtio_net_hdr` are in the byte order of the host.
+fn vnet_field(bytes: &[u8], at: usize) -> usize {
+    bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_ne_bytes([b[0], b[1]])))
+}
+
+impl Frame {
+    /// Reads the headers of `bytes`: a `virtio_net_hdr`, a link header of `link_header` bytes (14 for Ethernet, 0 for TUN),
+    /// and a packet. What is not understood is one packet.
+    #[must_use]
+    pub fn read(bytes: &[u8], link_header: usize) -> Self {
+        let ip = VNET_HEADER + link_header;
+        let ether_type = if link_header == 0 { None } else { Some(u16_at(bytes, ip - 2)) };
+        let version = match (bytes.get(ip).map(|byte| byte >> 4), ether_type) {
+            (Some(4), None | Some(0x0800)) if bytes.len() >= ip + 20 => Version::V4,
+            (Some(6), None | Some(0x86dd)) if bytes.len() >= ip + 40 => Version::V6,
+            _ => Version::Other,
+        };
+        let mut frame = Self {
+            ip,
+            transport: ip,
+            payload: ip.min(bytes.len()),
+            end: bytes.len(),
+            segment: 0,
+            packets: 1,
+            flow: 0,
+            ecn: Ecn::NotCapable,
+            version,
+        };
+        if version != Version::Other {
+            frame.read_packet(bytes);
+        }
+        frame
+    }
+
+    fn read_packet(&mut self, bytes: &[u8]) {
+        let packet = &bytes[self.ip..];
+        let (traffic_class, protocol, addresses, header) = match self.version {
+            Version::V4 => (packet[1], packet[9], 12..20, usize::from(packet[0] & 0x0f) * 4),
+            _ => ((packet[0] << 4) | (packet[1] >> 4), packet[6], 8..40, 40),
+        };
+        self.ecn = match traffic_class & 3 {
+            0 => Ecn::NotCapable,
+            3 => Ecn::Marked,
+            _ => Ecn::Capable,
+        };
+        let is_fragment = self.version == Version::V4 && u16_at(packet, 6) & 0x3fff != 0;
+        let ports = if matches!(protocol, TCP | UDP) && !is_fragment { packet.get(header..header + 4) } else { None };
+        self.flow = flow(&packet[addresses], protocol, ports.unwrap_or_default());
+        self.transport = (self.ip + header).min(bytes.len());
+        self.payload = self.transport;
+        self.read_segments(bytes);
+    }
+
+    /// The offload part. `hdr_len` is not to be trusted; the transport header begins where the checksum does.
+    fn read_segments(&mut self, bytes: &[u8]) {
+        let (kind, size) = (bytes[1] & !GSO_ECN, vnet_field(bytes, 4));
+        let transport = VNET_HEADER + vnet_field(bytes, 6);
+        let header = match kind {
+            GSO_TCP4 | GSO_TCP6 => bytes.get(transport + 12).map(|byte| usize::from(byte >> 4) * 4),
+            GSO_UDP => Some(8),
+            _ => None,
+        };
+        let Some(payload) = header.map(|header| transport + header) else { return };
+        if size == 0 || transport < self.ip + 20 || payload >= bytes.len() {
+            return;
+        }
+        let packets = (bytes.len() - payload).div_ceil(size);
+        let Ok(packets) = u16::try_from(packets) else { return };
+        (self.transport, self.payload, self.segment, self.packets) = (transport, payload, size, packets);
+    }
+
+    /// The bytes of segments `first..first + count` as IP packets on the wire, each with its own headers and `overhead`.
+    #[must_use]
+    pub fn wire_bytes(&self, first: u16, count: u16, overhead: u32) -> u32 {
+        if self.segment == 0 {
+            return u32::try_from(self.end.saturating_sub(self.ip)).unwrap_or(u32::MAX) + overhead;
+        }
+        let headers = u32::try_from(self.payload - self.ip).unwrap_or(u32::MAX) + overhead;
+        headers * u32::from(count) + u32::try_from(self.range(first, count).len()).unwrap_or(u32::MAX)
+    }
+
+    /// Where the payload of these segments is.
+    fn range(&self, first: u16, count: u16) -> Range<usize> {
+        let start = self.payload + usize::from(first) * self.segment;
+        start..(start + usize::from(count) * self.segment).min(self.end)
+    }
+
+    /// Writes the headers of a run into `head`, and says where its payload is. `mark` sets "congestion experienced".
+    pub fn cut(&self, bytes: &[u8], run: Run, head: &mut Vec<u8>) -> Range<usize> {
+        head.clear();
+        if run.count == self.packets && !run.mark {
+            head.extend_from_slice(&bytes[..self.payload]);
+            return self.payload..self.end;
+        }
+        head.extend_from_slice(&bytes[..self.payload]);
+        if run.mark {
+            self.mark(head);
+        }
+        if self.segment == 0 {
+            self.finish_ip(head);
+            return self.payload..self.end;
+        }
+        let payload = self.range(run.first, run.count);
+        let is_last = run.first + run.count == self.packets;
+        self.cut_ip(head, run.first, payload.len());
+        self.cut_transport(head, run.first, is_last, payload.len());
+        self.cut_offload(head, run);
+        payload
+    }
+
+    fn mark(&self, head: &mut [u8]) {
+        match self.version {
+            Version::V4 => head[self.ip + 1] |= 3,
+            Version::V6 => head[self.ip + 1] |= 0x30,
+            Version::Other => {}
+        }
+    }
+
+    fn cut_ip(&self, head: &mut [u8], first: u16, payload: usize) {
+        let length = head.len() - self.ip + payload;
+        if self.version == Version::V4 {
+            put(head, self.ip + 2, length);
+            let id = u16_at(head, self.ip + 4) + usize::from(first);
+            put(head, self.ip + 4, id & 0xffff);
+        } else {
+            put(head, self.ip + 4, length - 40);
+        }
+        self.finish_ip(head);
+    }
+
+    fn finish_ip(&self, head: &mut [u8]) {
+        if self.version != Version::V4 {
+            return;
+        }
+        put(head, self.ip + 10, 0);
+        let header = self.ip..self.ip + usize::from(head[self.ip] & 0x0f) * 4;
+        let checksum = !fold(sum(&head[header]));
+        put(head, self.ip + 10, usize::from(checksum));
+    }
+
+    /// Sequence number, flags and lengths; the checksum is left to whoever completes it, who needs the sum of the
+    /// pseudo-header there (RFC 9293 section 3.1, RFC 768).
+    fn cut_transport(&self, head: &mut [u8], first: u16, is_last: bool, payload: usize) {
+        let transport = self.transport;
+        let length = head.len() - transport + payload;
+        let (protocol, checksum) = if self.is_tcp(head) {
+            let sequence = &mut head[transport + 4..transport + 8];
+            let old = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
+            let ahead = u32::from(first) * u32::try_from(self.segment).unwrap_or(0);
+            sequence.copy_from_slice(&old.wrapping_add(ahead).to_be_bytes());
+            let flags = &mut head[transport + 13];
+            if !is_last {
+                *flags &= !TCP_FIN_PSH;
+            }
+            if first > 0 {
+                *flags &= !TCP_CWR;
+            }
+            (TCP, transport + 16)
+        } else {
+            put(head, transport + 4, length);
+            (UDP, transport + 6)
+        };
+        let addresses = if self.version == Version::V4 { self.ip + 12..self.ip + 20 } else { self.ip + 8..self.ip + 40 };
+        let pseudo = sum(&head[addresses]) + u64::from(protocol) + length as u64;
+        put(head, checksum, usize::from(fold(pseudo)));
+    }
+
+    fn is_tcp(&self, bytes: &[u8]) -> bool {
+        bytes[1] & !GSO_ECN != GSO_UDP
+    }
+
+    fn cut_offload(&self, head: &mut [u8], run: Run) {
+        let checksum_offset: u16 = if self.is_tcp(head) { 16 } else { 6 };
+        let mut kind = head[1];
+        if run.first > 0 {
+            kind &= !GSO_ECN;
+        }
+        let (kind, size) = if run.count > 1 { (kind, self.segment) } else { (0, 0) };
+        head[0] = NEEDS_CHECKSUM;
+        head[1] = kind;
+        put_vnet(head, 2, self.payload - VNET_HEADER);
+        put_vnet(head, 4, size);
+        put_vnet(head, 6, self.transport - VNET_HEADER);
+        put_vnet(head, 8, usize::from(checksum_offset));
+    }
+}
+
+/// Neighbouring segments of one superpacket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The first of them, counted from 0.
+    pub first: u16,
+    /// How many.
+    pub count: u16,
+    /// Whether they are to be marked "congestion experienced".
+    pub mark: bool,
+}
+
+fn put(bytes: &mut [u8], at: usize, value: usize) {
+    let value = u16::try_from(value).unwrap_or(u16::MAX);
+    bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+fn put_vnet(bytes: &mut [u8], at: usize, value: usize) {
+    let value = u16::try_from(value).unwrap_or(u16::MAX);
+    bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());
+}
+
+/// The sum of the Internet checksum (RFC 1071).
+fn sum(bytes: &[u8]) -> u64 {
+    bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))).sum()
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// A hash of what makes a connection, FNV-1a.
+fn flow(addresses: &[u8], protocol: u8, ports: &[u8]) -> u32 {
+    addresses.iter().chain(ports).chain([&protocol]).fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! How late packets left the emulator: a histogram with four buckets for each doubling, from 1 µs to a second.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// The first bound, in nanoseconds.
+const FIRST: Nanos = 1000;
+/// Four for each of 20 doublings.
+const BUCKETS: usize = 81;
+
+/// How late packets left the emulator, against their ideal time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// The upper bounds of the buckets, in nanoseconds, ascending; the last is open.
+    pub bounds: Vec<Nanos>,
+    /// How many packets are in each.
+    pub counts: Vec<u64>,
+    /// The latest of all.
+    pub max: Nanos,
+}
+
+impl Default for Lateness {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a bound")]
+    fn default() -> Self {
+        let bounds = (0..BUCKETS).map(|k| (FIRST as f64 * (k as f64 / 4.0).exp2()) as Nanos).collect();
+        Self { bounds, counts: vec![0; BUCKETS], max: 0 }
+    }
+}
+
+impl Lateness {
+    /// Counts `packets` that were `late`.
+    pub fn count(&mut self, late: Nanos, packets: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < late).min(self.counts.len() - 1);
+        self.counts[bucket] += packets;
+        self.max = self.max.max(late);
+    }
+
+    /// The lateness that a share `q` of the packets did not exceed: the upper bound of its bucket.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    pub fn quantile(&self, q: f64) -> Nanos {
+        let total: u64 = self.counts.iter().sum();
+        let wanted = (total as f64 * q).ceil() as u64;
+        let mut seen = 0;
+        for (bound, count) in self.bounds.iter().zip(&self.counts) {
+            seen += count;
+            if seen >= wanted {
+                return (*bound).min(self.max);
+            }
+        }
+        self.max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_bounds_from_above_within_a_fifth() {
+        let mut lateness = Lateness::default();
+        for microseconds in 1..=1000 {
+            lateness.count(microseconds * 1000, 1);
+        }
+        for (q, exact) in [(0.5, 500_000.0), (0.99, 990_000.0), (1.0, 1_000_000.0)] {
+            #[allow(clippy::cast_precision_loss, reason = "a small number")]
+            let ratio = lateness.quantile(q) as f64 / exact;
+            assert!((1.0..1.2).contains(&ratio), "{q}: {ratio}");
+        }
+        assert_eq!(lateness.max, 1_000_000);
+        assert_eq!(Lateness::default().quantile(0.99), 0, "no packets are not late");
+    }
+
+    #[test]
+    fn what_is_later_than_any_bound_is_counted_in_the_last() {
+        let mut lateness = Lateness::default();
+        lateness.count(5_000_000_000, 2);
+        assert_eq!(lateness.counts.last(), Some(&2));
+        assert_eq!(lateness.quantile(0.5), 5_000_000_000_u64.min(*lateness.bounds.last().unwrap()));
+    }
+}

@@ -1,0 +1,218 @@
+//! Controlled delay: RFC 8289 sections 5.3 to 5.6, statement by statement, and marks as the kernel has them.
+
+use super::{Journal, Model, bytes, fits};
+use crate::Nanos;
+use crate::conditions::{CodelSettings, Limit};
+use crate::ledger::Cause;
+use crate::packet::{Ecn, Packet};
+
+/// What is left alone however long it has waited, in bytes: MAXPACKET of the RFC.
+const MAX_PACKET: u64 = 1514;
+
+/// The law by itself: it takes packets out of whatever list it is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Law {
+    target: Nanos,
+    interval: Nanos,
+    ecn: bool,
+    first_above_time: Option<Nanos>,
+    dropping: bool,
+    drop_next: Nanos,
+    count: u32,
+    last_count: u32,
+}
+
+/// The `dodequeue_result` of section 5.2.
+struct Head {
+    packet: Option<Packet>,
+    ok_to_drop: bool,
+}
+
+impl Law {
+    pub const fn new(target: Nanos, interval: Nanos, ecn: bool) -> Self {
+        Self { target, interval, ecn, first_above_time: None, dropping: false, drop_next: 0, count: 0, last_count: 0 }
+    }
+
+    /// The packet to send (section 5.5): the journal has those that are dropped before it.
+    pub fn dequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+        let mut head = self.dodequeue(waiting, now);
+        if self.dropping {
+            if !head.ok_to_drop {
+                self.dropping = false;
+            }
+            while now >= self.drop_next && self.dropping {
+                let marked = self.mark_or_drop(&mut head, now, journal);
+                if !marked {
+                    head = self.dodequeue(waiting, now);
+                }
+                if head.ok_to_drop {
+                    self.count += 1;
+                    self.drop_next = self.control_law(self.drop_next);
+                } else {
+                    self.dropping = false;
+                }
+                if marked {
+                    break;
+                }
+            }
+        } else if head.ok_to_drop {
+            if !self.mark_or_drop(&mut head, now, journal) {
+                head = self.dodequeue(waiting, now);
+            }
+            self.dropping = true;
+            let delta = i64::from(self.count) - i64::from(self.last_count);
+            let lately = i128::from(now) - i128::from(self.drop_next) < 16 * i128::from(self.interval);
+            self.count = 1;
+            if delta > 1 && lately {
+                self.count = u32::try_from(delta).unwrap_or(1);
+            }
+            self.drop_next = self.control_law(now);
+            self.last_count = self.count;
+        }
+        head.packet
+    }
+
+    /// Takes the first packet, and tells whether it may be dropped (section 5.6).
+    fn dodequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos) -> Head {
+        if waiting.is_empty() {
+            self.first_above_time = None;
+            return Head { packet: None, ok_to_drop: false };
+        }
+        let packet = waiting.remove(0);
+        let mut ok_to_drop = false;
+        if now - packet.at < self.target || bytes(waiting) <= MAX_PACKET {
+            self.first_above_time = None;
+        } else {
+            match self.first_above_time {
+                None => self.first_above_time = Some(now + self.interval),
+                Some(time) => ok_to_drop = now >= time,
+            }
+        }
+        Head { packet: Some(packet), ok_to_drop }
+    }
+
+    /// Whether the packet could be marked: then it is, and is to be sent; otherwise it is dropped.
+    fn mark_or_drop(&self, head: &mut Head, now: Nanos, journal: &mut Journal) -> bool {
+        match &mut head.packet {
+            Some(packet) if self.ecn && packet.ecn != Ecn::NotCapable => {
+                packet.ecn = Ecn::Marked;
+                true
+            }
+            Some(packet) => {
+                journal.drop(packet, now, Cause::Early);
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// When to drop next (section 5.4).
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "spans")]
+    fn control_law(&self, time: Nanos) -> Nanos {
+        time + (self.interval as f64 / f64::from(self.count).sqrt()).floor() as Nanos
+    }
+}
+
+pub struct Codel {
+    limit: Limit,
+    waiting: Vec<Packet>,
+    law: Law,
+}
+
+impl Codel {
+    pub fn new(settings: CodelSettings) -> Self {
+        let law = Law::new(super::nanos(settings.target), super::nanos(settings.interval), settings.ecn);
+        Self { limit: settings.limit, waiting: Vec::new(), law }
+    }
+}
+
+impl Model for Codel {
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+        if fits(&self.waiting, &packet, self.limit) {
+            self.waiting.push(packet);
+        } else {
+            journal.drop(&packet, packet.at, Cause::Full);
+        }
+    }
+
+    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+        self.law.dequeue(&mut self.waiting, now, journal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::packet;
+    use super::super::{Outcome, line};
+    use super::*;
+    use crate::conditions::QueueKind;
+    use crate::dice::Dice;
+
+    const MS: Nanos = 1_000_000;
+
+    /// 1200 packets of 1 ms at once, but the first: what leaves at `k` ms has waited as long.
+    fn backlog(ecn: bool, transport: Ecn) -> Vec<Outcome> {
+        let settings = CodelSettings {
+            limit: Limit::Packets(5000),
+            target: "5ms".parse().unwrap(),
+            interval: "100ms".parse().unwrap(),
+            ecn,
+        };
+        let arrivals: Vec<Packet> = (0..1200).map(|n| Packet { ecn: transport, ..packet(n, 0, 1500) }).collect();
+        line(&arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::Codel(settings), Dice::new(1))
+    }
+
+    fn drops(outcomes: &[Outcome]) -> Vec<Nanos> {
+        let dropped = |outcome: &Outcome| match outcome {
+            Outcome::Dropped { at, cause: Cause::Early } => Some(*at),
+            _ => None,
+        };
+        outcomes.iter().filter_map(dropped).collect()
+    }
+
+    /// The delay reaches 5 ms at 5 ms, and has stayed there for 100 ms at 105 ms. From there drops are 100 ms,
+    /// 100/sqrt(2), 100/sqrt(3) ... apart, each at the next departure: whole milliseconds.
+    #[test]
+    fn drops_come_closer_as_the_root_of_their_number() {
+        let times = drops(&backlog(false, Ecn::NotCapable));
+        let mut wanted = vec![105.0];
+        let mut next: f64 = 105.0;
+        for count in 1..12 {
+            next += 100.0 / f64::from(count).sqrt();
+            wanted.push(next.ceil());
+        }
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole and small")]
+        let wanted: Vec<Nanos> = wanted.iter().map(|ms| *ms as Nanos * MS).collect();
+        assert_eq!(times[..12], wanted);
+    }
+
+    #[test]
+    fn capable_packets_are_marked_instead_and_still_sent() {
+        let marked = backlog(true, Ecn::Capable);
+        assert_eq!(drops(&marked), []);
+        let sent_at: Vec<Nanos> = marked
+            .iter()
+            .filter_map(|outcome| match outcome {
+                Outcome::Sent { at, marked: true } => Some(at - MS),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sent_at[..4], drops(&backlog(false, Ecn::NotCapable))[..4]);
+        assert_eq!(drops(&backlog(true, Ecn::NotCapable)), drops(&backlog(false, Ecn::Capable)));
+    }
+
+    #[test]
+    fn a_short_delay_and_a_last_packet_are_left_alone() {
+        let mut law = Law::new(5 * MS, 100 * MS, false);
+        let mut journal = Journal::default();
+        let mut waiting: Vec<Packet> = (0..2).map(|n| packet(n, 0, 1500)).collect();
+        assert!(law.dequeue(&mut waiting, 200 * MS, &mut journal).is_some());
+        assert_eq!(law.first_above_time, None, "one packet is behind it: 1500 bytes");
+        waiting = (2..6).map(|n| packet(n, 300 * MS, 1500)).collect();
+        law.dequeue(&mut waiting, 305 * MS - 1, &mut journal);
+        assert_eq!(law.first_above_time, None);
+        law.dequeue(&mut waiting, 305 * MS, &mut journal);
+        assert_eq!(law.first_above_time, Some(405 * MS));
+        assert!(journal.0.is_empty());
+    }
+}

@@ -1,0 +1,153 @@
+//! Flow queueing with `CoDel`: RFC 8290 sections 4.1 and 4.2. Every queue is listed, used or not, and the fattest is
+//! found by adding up all of them.
+
+use super::codel::Law;
+use super::{Journal, Model, amount, bytes, number};
+use crate::Nanos;
+use crate::conditions::{FqCodelSettings, Limit};
+use crate::ledger::Cause;
+use crate::packet::Packet;
+
+/// How many packets an overflow costs the fattest queue at most (section 4.1).
+const BATCH: usize = 64;
+
+struct Flow {
+    waiting: Vec<Packet>,
+    law: Law,
+    credits: i64,
+}
+
+pub struct FqCodel {
+    limit: Limit,
+    quantum: i64,
+    flows: Vec<Flow>,
+    new: Vec<usize>,
+    old: Vec<usize>,
+}
+
+impl FqCodel {
+    pub fn new(settings: FqCodelSettings) -> Self {
+        let law = Law::new(super::nanos(settings.target), super::nanos(settings.interval), settings.ecn);
+        Self {
+            limit: settings.limit,
+            quantum: i64::try_from(settings.quantum.0.max(1)).unwrap_or(i64::MAX),
+            flows: (0..settings.flows.max(1)).map(|_| Flow { waiting: Vec::new(), law, credits: 0 }).collect(),
+            new: Vec::new(),
+            old: Vec::new(),
+        }
+    }
+
+    fn is_over_limit(&self) -> bool {
+        self.flows.iter().map(|flow| amount(&flow.waiting, self.limit)).sum::<u64>() > number(self.limit)
+    }
+
+    /// Drops half of the packets of the fattest queue, from its head.
+    fn shrink_the_fattest(&mut self, now: Nanos, journal: &mut Journal) {
+        let most = self.flows.iter().map(|flow| bytes(&flow.waiting)).max();
+        let fattest = self.flows.iter_mut().find(|flow| Some(bytes(&flow.waiting)) == most);
+        if let Some(flow) = fattest {
+            let half = flow.waiting.len().div_ceil(2);
+            for packet in flow.waiting.drain(..half.min(BATCH)) {
+                journal.drop(&packet, now, Cause::Full);
+            }
+        }
+    }
+}
+
+impl Model for FqCodel {
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+        let index = packet.flow as usize % self.flows.len();
+        self.flows[index].waiting.push(packet);
+        if !self.new.contains(&index) && !self.old.contains(&index) {
+            self.flows[index].credits = self.quantum;
+            self.new.push(index);
+        }
+        while self.is_over_limit() {
+            self.shrink_the_fattest(packet.at, journal);
+        }
+    }
+
+    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+        loop {
+            let is_new = !self.new.is_empty();
+            let list = if is_new { &mut self.new } else { &mut self.old };
+            let index = *list.first()?;
+            let flow = &mut self.flows[index];
+            if flow.credits <= 0 {
+                flow.credits += self.quantum;
+                list.remove(0);
+                self.old.push(index);
+                continue;
+            }
+            if let Some(packet) = flow.law.dequeue(&mut flow.waiting, now, journal) {
+                flow.credits -= i64::from(packet.bytes);
+                return Some(packet);
+            }
+            list.remove(0);
+            if is_new {
+                self.old.push(index);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::packet;
+    use super::super::{Outcome, line};
+    use super::*;
+    use crate::conditions::QueueKind;
+    use crate::dice::Dice;
+    use ekiden_proto::units::Bytes;
+
+    fn settings(limit: u64, quantum: u64) -> FqCodelSettings {
+        FqCodelSettings {
+            limit: Limit::Packets(limit),
+            target: "5ms".parse().unwrap(),
+            interval: "100ms".parse().unwrap(),
+            ecn: false,
+            flows: 16,
+            quantum: Bytes(quantum),
+        }
+    }
+
+    fn order(arrivals: &[Packet], settings: FqCodelSettings) -> Vec<u64> {
+        let outcomes = line(arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::FqCodel(settings), Dice::new(1));
+        let mut sent: Vec<(Nanos, u64)> = outcomes
+            .iter()
+            .zip(arrivals)
+            .filter_map(|(outcome, packet)| match outcome {
+                Outcome::Sent { at, .. } => Some((*at, packet.number)),
+                Outcome::Dropped { .. } => None,
+            })
+            .collect();
+        sent.sort_unstable();
+        sent.iter().map(|(_, number)| *number).collect()
+    }
+
+    fn of_flow(number: u64, at: Nanos, flow: u32, bytes: u32) -> Packet {
+        Packet { flow, ..packet(number, at, bytes) }
+    }
+
+    /// Flow 1 sends packets of one quantum, flow 2 of half of one: two of the latter for one of the former. Flow 3 comes
+    /// while they are served, and is first.
+    #[test]
+    fn flows_share_by_bytes_and_new_ones_go_first() {
+        let mut arrivals: Vec<Packet> = (0..4).map(|n| of_flow(n, 0, 1, 1500)).collect();
+        arrivals.extend((4..10).map(|n| of_flow(n, 0, 2, 750)));
+        arrivals.push(of_flow(10, 3_400_000, 3, 1500));
+        assert_eq!(order(&arrivals, settings(100, 1500)), [0, 4, 5, 1, 6, 10, 7, 2, 8, 9, 3]);
+    }
+
+    #[test]
+    fn an_overflow_costs_the_fattest_queue_half_of_its_packets_from_the_head() {
+        let mut arrivals: Vec<Packet> = (0..9).map(|n| of_flow(n, 0, 1, 1500)).collect();
+        arrivals.extend((9..12).map(|n| of_flow(n, 0, 2, 750)));
+        // One is on the line, 8 and 2 wait; the last is one too many, and 1 to 4 have to go.
+        assert_eq!(order(&arrivals, settings(10, 3000)), [0, 5, 9, 10, 11, 6, 7, 8]);
+        let many: Vec<Packet> = (0..202).map(|n| of_flow(n, 0, 1, 1500)).collect();
+        let left = order(&many, settings(200, 3000));
+        assert_eq!(left[..2], [0, 65], "no more than 64");
+        assert_eq!(order(&[of_flow(0, 0, 1, 100), of_flow(1, 9, 1, 100)], settings(0, 1500)), [], "no room at all");
+    }
+}

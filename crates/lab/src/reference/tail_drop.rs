@@ -1,0 +1,49 @@
+//! First in, first out; what does not fit is dropped.
+
+use super::{Journal, Model, fits};
+use crate::Nanos;
+use crate::conditions::Limit;
+use crate::ledger::Cause;
+use crate::packet::Packet;
+
+pub struct TailDrop {
+    limit: Limit,
+    waiting: Vec<Packet>,
+}
+
+impl TailDrop {
+    pub const fn new(limit: Limit) -> Self {
+        Self { limit, waiting: Vec::new() }
+    }
+}
+
+impl Model for TailDrop {
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+        if fits(&self.waiting, &packet, self.limit) {
+            self.waiting.push(packet);
+        } else {
+            journal.drop(&packet, packet.at, Cause::Full);
+        }
+    }
+
+    fn take(&mut self, _now: Nanos, _journal: &mut Journal) -> Option<Packet> {
+        if self.waiting.is_empty() { None } else { Some(self.waiting.remove(0)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::packet;
+    use super::*;
+
+    #[test]
+    fn a_small_packet_fits_where_a_large_one_does_not() {
+        let (mut queue, mut journal) = (TailDrop::new(Limit::Bytes(1600)), Journal::default());
+        for (number, bytes) in [(0, 1500), (1, 101), (2, 100), (3, 1)] {
+            queue.arrive(packet(number, 0, bytes), &mut journal);
+        }
+        let waiting: Vec<u64> = queue.waiting.iter().map(|packet| packet.number).collect();
+        assert_eq!(waiting, [0, 2]);
+        assert_eq!(queue.take(0, &mut journal).map(|packet| packet.number), Some(0));
+    }
+}

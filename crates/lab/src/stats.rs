@@ -1,1 +1,0 @@
-//! Statistics: order-statistic and bootstrap confidence intervals, Wilson, Kolmogorov-Smirnov, chi-square.

@@ -1,0 +1,238 @@
+//! Statistics of few and noisy runs, and tests of many packets: pure functions.
+//!
+//! What runs are compared by is here: medians, their order-statistic confidence intervals, and the bootstrap; none
+//! supposes a distribution. [`fit`] tells whether a sample follows a law, [`special`] has the functions both stand on.
+
+use crate::dice::Dice;
+use crate::experiment::results::Summary;
+
+pub mod fit;
+pub mod special;
+
+pub use fit::{chi_square, kolmogorov_smirnov, lag1_correlation, wilson};
+pub use special::{normal_cdf, normal_quantile};
+
+/// The standard normal quantile of a two-sided 95 % interval.
+pub const Z_95: f64 = 1.959_963_984_540_054;
+/// The standard normal quantile of a two-sided 99 % interval.
+pub const Z_99: f64 = 2.575_829_303_548_901;
+/// The standard normal quantile of a two-sided 99.9 % interval.
+pub const Z_99_9: f64 = 3.290_526_731_491_926;
+
+/// How many resamples a bootstrap interval is made of, if nothing speaks for another number.
+pub const RESAMPLES: u32 = 10_000;
+
+/// The confidence asked of the interval of a median.
+const CONFIDENCE: f64 = 0.95;
+
+/// A sample in a few numbers. The interval is that of Thompson (1936, "On confidence ranges for the median and other
+/// expectation distributions"): the narrowest symmetric pair of order statistics that holds the median with at least
+/// 95 %; below 6 values there is none, and it is all of the sample. Of no values, everything is 0.
+#[must_use]
+pub fn summary(values: &[f64]) -> Summary {
+    let sorted = sorted(values);
+    let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return Summary::default() };
+    let (rank, confidence) = median_rank(sorted.len());
+    Summary {
+        n: u32::try_from(sorted.len()).unwrap_or(u32::MAX),
+        median: quantile(&sorted, 0.5),
+        low: sorted[rank - 1],
+        high: sorted[sorted.len() - rank],
+        min: *min,
+        max: *max,
+        confidence,
+    }
+}
+
+/// The largest rank `k` such that the `k`-th smallest and the `k`-th largest of `n` values hold the median between them
+/// with at least the wanted confidence, and the confidence that they really have. At least 1.
+#[allow(clippy::cast_precision_loss, reason = "no sample is that large")]
+fn median_rank(n: usize) -> (usize, f64) {
+    // Outside of the interval is where fewer than `rank` of `n` fair coins fall on one side: logarithms, because 2^-n
+    // is no number for a large n.
+    let ln_choices = |k: usize| special::ln_binomial(n as u64, k as u64);
+    let coin = |k: usize| (ln_choices(k) - n as f64 * std::f64::consts::LN_2).exp();
+    let (mut rank, mut outside) = (1, 2.0 * coin(0));
+    while rank + 1 <= n / 2 && 1.0 - outside - 2.0 * coin(rank) >= CONFIDENCE {
+        outside += 2.0 * coin(rank);
+        rank += 1;
+    }
+    (rank, (1.0 - outside).max(0.0))
+}
+
+/// The ratios of a treatment to its base, block by block, in the order of `treatment`. Blocks that only one of them has
+/// are left out, and so are those whose base is 0.
+#[must_use]
+pub fn ratios(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
+    let base_of = |block: u32| base.iter().find(|(other, _)| *other == block).map(|(_, value)| *value);
+    treatment
+        .iter()
+        .filter_map(|(block, value)| base_of(*block).map(|base| value / base))
+        .filter(|ratio| ratio.is_finite())
+        .collect()
+}
+
+/// The 95 % percentile bootstrap interval of the median (Efron 1979; Efron, Tibshirani 1993 chapter 13), low and high.
+/// The same seed gives the same interval. Of no values it is (0, 0).
+#[must_use]
+pub fn bootstrap_median(values: &[f64], resamples: u32, seed: u64) -> (f64, f64) {
+    if values.is_empty() {
+        return (0.0, 0.0);
+    }
+    let dice = Dice::new(seed).of("bootstrap");
+    let n = values.len() as u64;
+    let mut throws = 0..;
+    let mut pick = || {
+        let bits = dice.bits(throws.next().unwrap_or_default());
+        values[usize::try_from((u128::from(bits) * u128::from(n)) >> 64).unwrap_or_default()]
+    };
+    let mut medians: Vec<f64> = (0..resamples.max(1))
+        .map(|_| {
+            let resample: Vec<f64> = (0..n).map(|_| pick()).collect();
+            median(&resample)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    (quantile(&medians, 0.025), quantile(&medians, 0.975))
+}
+
+/// The median of a sample in any order; 0 of no values.
+#[must_use]
+pub fn median(values: &[f64]) -> f64 {
+    quantile(&sorted(values), 0.5)
+}
+
+/// The `q`-quantile, `q` from 0 to 1, of values in ascending order, interpolated between neighbours (definition 7 of
+/// Hyndman, Fan 1996: that of R and `NumPy`); 0 of no values.
+#[must_use]
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+pub fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let place = q.clamp(0.0, 1.0) * last as f64;
+    let below = place.floor() as usize;
+    let above = (below + 1).min(last);
+    let share = place - place.floor();
+    if share == 0.0 { sorted[below] } else { sorted[below] + share * (sorted[above] - sorted[below]) }
+}
+
+/// Whether two samples agree: whether the intervals of their medians overlap.
+#[must_use]
+pub fn runs_agree(a: &Summary, b: &Summary) -> bool {
+    a.low <= b.high && b.low <= a.high
+}
+
+/// How wide the interval is, as a share of the median; infinite when the median is 0 and the interval is not a point.
+#[must_use]
+pub fn spread(summary: &Summary) -> f64 {
+    let width = summary.high - summary.low;
+    if width == 0.0 { 0.0 } else { width / summary.median.abs() }
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(n: u32) -> Vec<f64> {
+        (1..=n).map(f64::from).collect()
+    }
+
+    /// Rows of the table of order-statistic intervals of the median in Le Boudec, "Performance Evaluation of Computer
+    /// and Communication Systems" (2010), appendix A, table A.1, where its interval is symmetric; n = 100 from the
+    /// binomial distribution.
+    #[test]
+    fn intervals_of_the_median_are_those_of_the_tables() {
+        let table = [
+            (6, 1.0, 6.0, 0.969),
+            (7, 1.0, 7.0, 0.984),
+            (9, 2.0, 8.0, 0.961),
+            (10, 2.0, 9.0, 0.979),
+            (11, 2.0, 10.0, 0.988),
+            (12, 3.0, 10.0, 0.961),
+            (15, 4.0, 12.0, 0.965),
+            (20, 6.0, 15.0, 0.959),
+            (25, 8.0, 18.0, 0.957),
+            (100, 40.0, 61.0, 0.965),
+        ];
+        for (n, low, high, confidence) in table {
+            let got = summary(&first(n));
+            assert_eq!((got.low, got.high), (low, high), "n = {n}");
+            assert!((got.confidence - confidence).abs() < 0.0006, "n = {n}: {}", got.confidence);
+        }
+    }
+
+    #[test]
+    fn few_values_have_the_confidence_they_have_and_many_do_not_underflow() {
+        for (n, confidence) in [(1, 0.0), (2, 0.5), (3, 0.75), (4, 0.875), (5, 0.9375)] {
+            let got = summary(&first(n));
+            assert_eq!((got.low, got.high, got.n), (1.0, f64::from(n), n));
+            assert!((got.confidence - confidence).abs() < 1e-12, "n = {n}: {}", got.confidence);
+        }
+        assert_eq!(summary(&[]), Summary::default());
+        let many = summary(&first(5001));
+        assert!((0.95..0.953).contains(&many.confidence), "{}", many.confidence);
+        // The normal approximation: half of 5001, less 1.96 times half its root.
+        assert!((many.low - 2431.0).abs() <= 2.0, "{}", many.low);
+        assert_eq!(many.median, 2501.0);
+    }
+
+    #[test]
+    fn summaries_do_not_depend_on_order() {
+        let got = summary(&[5.0, 1.0, 4.0, 2.0, 3.0, 6.0]);
+        assert_eq!((got.median, got.min, got.max), (3.5, 1.0, 6.0));
+        assert_eq!(got, summary(&first(6)));
+    }
+
+    #[test]
+    fn ratios_are_paired_by_block() {
+        let got = ratios(&[(2, 9.0), (0, 4.0), (7, 1.0), (3, 5.0)], &[(0, 2.0), (1, 1.0), (2, 3.0), (3, 0.0)]);
+        assert_eq!(got, [3.0, 2.0], "block 7 has no base, block 3 has a base of 0");
+    }
+
+    /// For odd `n` the distribution of a resample's median is known (Maritz, Jarrett 1978; Efron 1982 section 10.1):
+    /// it is at most the `k`-th value when at least half of `n` picks are, each with probability `k / n`.
+    #[test]
+    fn the_bootstrap_is_that_of_theory() {
+        // The control group of the mouse data, Efron and Tibshirani 1993, table 2.1.
+        let mice = [52.0, 104.0, 146.0, 10.0, 51.0, 30.0, 40.0, 27.0, 46.0];
+        let sorted = sorted(&mice);
+        let at_most = |k: u32| -> f64 {
+            let p = f64::from(k) / 9.0;
+            let hit =
+                |j: i32| special::ln_binomial(9, u64::from(j.unsigned_abs())).exp() * p.powi(j) * (1.0 - p).powi(9 - j);
+            (5..=9).map(hit).sum()
+        };
+        let exact = |q: f64| (1..=9).zip(&sorted).find(|(k, _)| at_most(*k) >= q).map(|(_, value)| *value);
+        let (low, high) = bootstrap_median(&mice, RESAMPLES, 42);
+        assert_eq!((Some(low), Some(high)), (exact(0.025), exact(0.975)));
+        assert_eq!((low, high), (27.0, 104.0));
+        assert_eq!(bootstrap_median(&mice, RESAMPLES, 42), (low, high));
+        assert_eq!(bootstrap_median(&[], RESAMPLES, 42), (0.0, 0.0));
+        assert_eq!(bootstrap_median(&[3.0], 10, 1), (3.0, 3.0));
+    }
+
+    #[test]
+    fn quantiles_are_interpolated() {
+        let ten = first(10);
+        // R: quantile(1:10, c(0, .25, .5, .9, 1)).
+        for (q, value) in [(0.0, 1.0), (0.25, 3.25), (0.5, 5.5), (0.9, 9.1), (1.0, 10.0)] {
+            assert!((quantile(&ten, q) - value).abs() < 1e-12, "{q}");
+        }
+        assert_eq!(quantile(&[], 0.5), 0.0);
+    }
+
+    #[test]
+    fn samples_agree_when_their_intervals_overlap() {
+        let (a, b, c) = (summary(&first(6)), summary(&[6.0; 6]), summary(&[7.0; 6]));
+        assert!(runs_agree(&a, &b) && runs_agree(&b, &a));
+        assert!(!runs_agree(&a, &c) && !runs_agree(&c, &a));
+        assert!((spread(&a) - 5.0 / 3.5).abs() < 1e-12);
+        assert_eq!(spread(&b), 0.0);
+        assert_eq!(spread(&summary(&[-1.0, 0.0, 1.0])), f64::INFINITY);
+    }
+}

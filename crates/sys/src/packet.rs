@@ -1,0 +1,182 @@
+//! Whole frames in and out of an interface, superpackets included (packet(7), `PACKET_VNET_HDR`; recvmmsg(2), sendmmsg(2)).
+//!
+//! Every frame is preceded by a `virtio_net_hdr` of [`VNET_HEADER`] bytes (linux/virtio_net.h), which says what
+//! segmentation and checksum work is still to be done.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, SystemTime};
+
+use crate::sockopt::{get, set};
+
+/// The bytes in front of every frame.
+pub const VNET_HEADER: usize = 10;
+
+/// Room for one control message with a timestamp, aligned as the kernel wants it.
+const CONTROL: usize = 8;
+
+/// A socket that sees every frame that arrives at one interface, and none that leaves by it.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+/// A frame that was received.
+#[derive(Debug, Clone, Copy)]
+pub struct Received {
+    /// Its length with the header in front of it, in bytes; longer than the buffer if it did not fit.
+    pub length: usize,
+    /// When the kernel saw it.
+    pub stamp: Option<SystemTime>,
+}
+
+/// A frame to send: two pieces that follow one another, the first beginning with the `virtio_net_hdr`.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// The `virtio_net_hdr`, headers, and whatever else.
+    pub head: &'a [u8],
+    /// The rest, perhaps empty.
+    pub body: &'a [u8],
+}
+
+impl PacketSocket {
+    /// Opens a socket on `interface`, with room for `receive_buffer` bytes of waiting frames or what the system allows.
+    ///
+    /// # Errors
+    /// The kernel's: no such interface, or no `CAP_NET_RAW`.
+    pub fn open(interface: &str, receive_buffer: usize) -> io::Result<Self> {
+        // SAFETY: socket(2) takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nobody else's.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let one: libc::c_int = 1;
+        set(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VNET_HDR, &one)?;
+        set(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &one)?;
+        set(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &one)?;
+        set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &one)?;
+        let wanted = libc::c_int::try_from(receive_buffer).unwrap_or(libc::c_int::MAX);
+        if set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &wanted).is_err() {
+            set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &wanted)?;
+        }
+        bind(&socket, interface)?;
+        Ok(Self(socket))
+    }
+
+    /// How many frames the kernel has dropped since this was last asked, for want of room.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn drops(&self) -> io::Result<u64> {
+        let statistics: [u32; 2] = get(self.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+        Ok(u64::from(statistics[1]))
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn bind(socket: &OwnedFd, interface: &str) -> io::Result<()> {
+    let name = std::ffi::CString::new(interface)?;
+    // SAFETY: `name` ends in a zero byte and outlives the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: sockaddr_ll is plain data, for which zero is valid.
+    let mut address: libc::sockaddr_ll = unsafe { zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = libc::c_int::try_from(index).map_err(io::Error::other)?;
+    let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address is a whole sockaddr_ll of the length given.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Receives into as many of `buffers` as there are frames, in order, without waiting; says in `received` what came.
+///
+/// # Errors
+/// The kernel's, `WouldBlock` if nothing is there.
+pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<Received>) -> io::Result<()> {
+    received.clear();
+    let mut pieces: Vec<libc::iovec> = buffers
+        .iter_mut()
+        .map(|buffer| libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() })
+        .collect();
+    let mut controls = vec![[0_u64; CONTROL]; pieces.len()];
+    let mut messages: Vec<libc::mmsghdr> = pieces
+        .iter_mut()
+        .zip(&mut controls)
+        .map(|(piece, control)| {
+            // SAFETY: mmsghdr is plain data, for which zero is valid.
+            let mut message: libc::mmsghdr = unsafe { zeroed() };
+            message.msg_hdr.msg_iov = piece;
+            message.msg_hdr.msg_iovlen = 1;
+            message.msg_hdr.msg_control = control.as_mut_ptr().cast();
+            message.msg_hdr.msg_controllen = size_of::<[u64; CONTROL]>() as _;
+            message
+        })
+        .collect();
+    let count = libc::c_uint::try_from(messages.len()).unwrap_or(libc::c_uint::MAX);
+    let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+    // SAFETY: every message points at a buffer and a control area that live until after the call.
+    let got = unsafe {
+        libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags as _, std::ptr::null_mut())
+    };
+    let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
+    received.extend(messages[..got].iter().map(|message| Received {
+        length: message.msg_len as usize,
+        stamp: timestamp(&message.msg_hdr),
+    }));
+    Ok(())
+}
+
+/// The `SO_TIMESTAMPNS` among the control messages (socket(7)).
+fn timestamp(header: &libc::msghdr) -> Option<SystemTime> {
+    // SAFETY: the header comes from recvmmsg, which has set the control pointer and length.
+    let mut control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() };
+    while let Some(message) = control {
+        if message.cmsg_level == libc::SOL_SOCKET && message.cmsg_type == libc::SO_TIMESTAMPNS {
+            // SAFETY: a message of this type carries a timespec, perhaps not aligned for one.
+            let time = unsafe { libc::CMSG_DATA(message).cast::<libc::timespec>().read_unaligned() };
+            let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
+            return Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, nanos));
+        }
+        // SAFETY: as above; the kernel has ended the list within the length it set.
+        control = unsafe { libc::CMSG_NXTHDR(header, message).as_ref() };
+    }
+    None
+}
+
+/// Sends frames in order; returns how many went.
+///
+/// # Errors
+/// The kernel's, about the first of them: `EINVAL` for a superpacket it does not take, `ENOBUFS` when the interface is full.
+pub fn send(socket: BorrowedFd<'_>, frames: &[Outgoing<'_>]) -> io::Result<usize> {
+    let mut pieces: Vec<[libc::iovec; 2]> = frames
+        .iter()
+        .map(|frame| {
+            [frame.head, frame.body]
+                .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
+        })
+        .collect();
+    let mut messages: Vec<libc::mmsghdr> = pieces
+        .iter_mut()
+        .map(|pair| {
+            // SAFETY: mmsghdr is plain data, for which zero is valid.
+            let mut message: libc::mmsghdr = unsafe { zeroed() };
+            message.msg_hdr.msg_iov = pair.as_mut_ptr();
+            message.msg_hdr.msg_iovlen = if pair[1].iov_len == 0 { 1 } else { 2 };
+            message
+        })
+        .collect();
+    let count = libc::c_uint::try_from(messages.len()).unwrap_or(libc::c_uint::MAX);
+    // SAFETY: every message points at pieces that live until after the call; sendmmsg only reads them.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, libc::MSG_DONTWAIT as _) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}

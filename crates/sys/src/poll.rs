@@ -1,0 +1,54 @@
+//! Waiting for descriptors to a nanosecond (ppoll(2)).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// A set of descriptors to wait for.
+#[derive(Debug)]
+pub struct Poll<'a> {
+    entries: Vec<libc::pollfd>,
+    _descriptors: Vec<BorrowedFd<'a>>,
+}
+
+impl<'a> Poll<'a> {
+    /// A set of descriptors, in their order.
+    #[must_use]
+    pub fn new(descriptors: Vec<BorrowedFd<'a>>) -> Self {
+        let entry = |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        Self { entries: descriptors.iter().map(entry).collect(), _descriptors: descriptors }
+    }
+
+    /// Waits until one can be read, or until `patience` is over (`None`: for ever). An interruption is like a timeout.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        let time = patience.map(|patience| libc::timespec {
+            tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: libc::c_long::from(patience.subsec_nanos() as i32),
+        });
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let count = self.entries.len() as libc::nfds_t;
+        // SAFETY: the entries and the time live until after the call, and the descriptors are borrowed for our lifetime.
+        let ready = unsafe { libc::ppoll(self.entries.as_mut_ptr(), count, time, std::ptr::null()) };
+        if ready >= 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        self.entries.iter_mut().for_each(|entry| entry.revents = 0);
+        if error.kind() == io::ErrorKind::Interrupted { Ok(()) } else { Err(error) }
+    }
+
+    /// Whether any was ready when the last wait ended.
+    #[must_use]
+    pub fn any_ready(&self) -> bool {
+        self.entries.iter().any(|entry| entry.revents != 0)
+    }
+
+    /// Whether the descriptor at `index` had something to read, or an error, when the last wait ended.
+    #[must_use]
+    pub fn is_ready(&self, index: usize) -> bool {
+        self.entries[index].revents != 0
+    }
+}
