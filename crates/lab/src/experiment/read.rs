@@ -1,11 +1,12 @@
 //! From the text of an experiment file to an experiment in which every combination of levels has been read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::experiment::file::{Background, Expect, Factor, Relay, Settings, Treatment, Workload};
+use crate::experiment::file::{Background, Expect, Factor, Level, Relay, Settings, Treatment, Workload};
 use crate::experiment::results::Metric;
 use crate::experiment::{expect, metric, overrides};
 use crate::program::chain;
@@ -22,6 +23,10 @@ const KEYS: [&str; 8] =
 pub struct Experiment {
     /// What it is called.
     pub name: String,
+    /// The text it was read from.
+    pub text: String,
+    /// What the order of runs and every emulated decision depend on.
+    pub seed: u64,
     /// One sentence on what it asks.
     pub title: String,
     /// Who published it.
@@ -47,6 +52,13 @@ pub struct Place {
     pub levels: BTreeMap<String, String>,
     /// The treatment.
     pub treatment: String,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.treatment)?;
+        self.levels.values().try_for_each(|level| write!(f, ", {level}"))
+    }
 }
 
 /// What is run at a place.
@@ -92,6 +104,8 @@ impl Experiment {
         let metric = metric::by_name(&settings.metric).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
         let mut read = Self {
             name: name.into(),
+            text: text.into(),
+            seed: 0,
             title,
             source,
             settings,
@@ -118,14 +132,24 @@ impl Experiment {
                 }
                 let place = Place { levels: levels.clone(), treatment };
                 match spec(document, &sets, &place.treatment) {
-                    Ok(spec) => match senseless(&spec) {
-                        Some(reason) => self.skipped.push((place, reason)),
-                        None => self.cells.push(Cell { place, quick, spec }),
-                    },
+                    Ok(spec) => {
+                        self.seed = spec.lab.seed;
+                        match senseless(&spec) {
+                            Some(reason) => self.skipped.push((place, reason)),
+                            None => self.cells.push(Cell { place, quick, spec }),
+                        }
+                    }
                     Err(found) => mistakes.extend(found.into_iter().filter(|mistake| told.insert(mistake.clone()))),
                 }
             }
         }
+    }
+
+    /// Whether a combination of levels takes part in the quick size.
+    #[must_use]
+    pub fn is_quick(&self, levels: &BTreeMap<String, String>) -> bool {
+        let quick = |factor: &Factor, level: &Level| levels.get(&factor.name) != Some(&level.name) || factor.is_quick(level);
+        self.factors.iter().all(|factor| factor.levels.iter().all(|level| quick(factor, level)))
     }
 
     /// The cells of a size.

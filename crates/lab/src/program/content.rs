@@ -18,7 +18,7 @@ const PERIOD: usize = 1 << 20;
 /// A file that servers serve. It does not compress: it repeats itself after 1 MiB only, and never wholly.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
-    /// The folder it is in, and nothing else.
+    /// The folder it is in.
     pub folder: PathBuf,
     /// Its name in that folder.
     pub name: String,
@@ -27,17 +27,18 @@ pub struct Content {
 }
 
 impl Content {
-    /// Makes it, in a new folder below `base`; readable by everybody, writable by nobody else.
+    /// Makes it in `folder` unless it is there; readable by everybody.
     ///
     /// # Errors
     /// The file system's.
-    pub fn create(base: &Path, bytes: u64) -> anyhow::Result<Self> {
-        let content = Self { folder: base.join(format!("content-{bytes}")), name: format!("{bytes}.bin"), bytes };
-        std::fs::create_dir_all(&content.folder)?;
-        let file = File::create(content.path()).with_context(|| content.path().display().to_string())?;
-        write(BufWriter::with_capacity(PERIOD, file), bytes)?;
-        std::fs::set_permissions(content.path(), Permissions::from_mode(0o444))?;
-        std::fs::set_permissions(&content.folder, Permissions::from_mode(0o755))?;
+    pub fn create(folder: &Path, bytes: u64) -> anyhow::Result<Self> {
+        let content = Self { folder: folder.to_owned(), name: format!("{bytes}.bin"), bytes };
+        let path = content.path();
+        if !path.exists() {
+            let file = File::create(&path).with_context(|| path.display().to_string())?;
+            write(BufWriter::with_capacity(PERIOD, file), bytes)?;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o444))?;
+        }
         Ok(content)
     }
 

@@ -9,6 +9,7 @@ use crate::conditions::Conditions;
 
 pub mod file;
 pub mod network;
+pub mod running;
 pub mod sandbox;
 
 /// A lab: everything a file says about hosts and links, with every default filled in.

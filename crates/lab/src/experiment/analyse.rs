@@ -1,0 +1,90 @@
+//! From runs to figures: medians, and ratios paired within blocks.
+
+use crate::experiment::expect;
+use crate::experiment::read::{Experiment, Place};
+use crate::experiment::results::{Cell, CheckRow, Manifest, Results, Run, Summary};
+use crate::stats;
+use crate::warnings::{SPREAD, Warning};
+
+/// Valid values of a metric at a place, with their blocks.
+#[must_use]
+pub fn values(runs: &[Run], place: &Place, metric: &str) -> Vec<(u32, f64)> {
+    let here = |run: &&Run| run.invalid.is_none() && run.treatment == place.treatment && run.levels == place.levels;
+    let value = |run: &Run| run.metrics.get(metric).map(|value| (run.block, *value));
+    runs.iter().filter(here).filter_map(value).collect()
+}
+
+/// The ratio of a treatment to another at the same levels, paired within blocks.
+#[must_use]
+pub fn ratio(runs: &[Run], place: &Place, to: &str, metric: &str) -> Summary {
+    let base = Place { levels: place.levels.clone(), treatment: to.into() };
+    stats::summary(&stats::ratios(&values(runs, place, metric), &values(runs, &base, metric)))
+}
+
+/// The ratio of a run that has just been made to the base of its block, if that is there.
+#[must_use]
+pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<f64> {
+    let base = experiment.settings.treatments.first().filter(|base| **base != run.treatment)?;
+    let base = Place { levels: run.levels.clone(), treatment: base.clone() };
+    let key = &experiment.metric.key;
+    let bases = values(runs, &base, key);
+    stats::ratios(&[(run.block, *run.metrics.get(key)?)], &bases).first().copied()
+}
+
+/// Everything that came of an experiment.
+#[must_use]
+pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], checks: &[CheckRow]) -> Results {
+    let full = manifest.size == "full";
+    let cells: Vec<Cell> = experiment.cells_of(full).map(|cell| figures(experiment, &cell.place, runs)).collect();
+    Results {
+        outcomes: expect::outcomes(experiment, full, runs),
+        warnings: warnings(experiment, full, &cells, runs),
+        manifest: manifest.clone(),
+        runs: runs.to_vec(),
+        checks: checks.to_vec(),
+        cells,
+    }
+}
+
+fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {
+    let key = &experiment.metric.key;
+    let values: Vec<f64> = values(runs, place, key).into_iter().map(|(_, value)| value).collect();
+    let base = experiment.settings.treatments.first().filter(|base| **base != place.treatment);
+    let invalid = |run: &&Run| {
+        run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels
+    };
+    Cell {
+        levels: place.levels.clone(),
+        treatment: place.treatment.clone(),
+        summary: stats::summary(&values),
+        ratio: base.map(|base| ratio(runs, place, base, key)),
+        invalid: u32::try_from(runs.iter().filter(invalid).count()).unwrap_or(u32::MAX),
+    }
+}
+
+fn warnings(experiment: &Experiment, full: bool, cells: &[Cell], runs: &[Run]) -> Vec<String> {
+    let mut all = Vec::new();
+    let fewest = cells.iter().map(|cell| cell.summary).filter(|summary| summary.n > 0).min_by_key(|summary| summary.n);
+    if let Some(few) = fewest.filter(|few| few.confidence < 0.95) {
+        all.push(Warning::FewBlocks { blocks: few.n, confidence: few.confidence });
+    }
+    for cell in cells {
+        let spread = stats::spread(&cell.summary);
+        if spread > SPREAD {
+            let place = Place { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
+            all.push(Warning::RunsDisagree { place: place.to_string(), spread });
+        }
+    }
+    let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
+    if let Some(first) = reasons.first() {
+        all.push(Warning::Retried { runs: reasons.len(), reason: (*first).clone() });
+    }
+    let busiest = runs.iter().filter(|run| run.invalid.is_none()).map(|run| run.cpu_busy).fold(0.0, f64::max);
+    if busiest > crate::warnings::BUSY {
+        all.push(Warning::CpuBound { busy: busiest });
+    }
+    let planned = |place: &Place| full || experiment.is_quick(&place.levels);
+    let skipped = experiment.skipped.iter().filter(|(place, _)| planned(place));
+    all.extend(skipped.map(|(place, reason)| Warning::Skipped { place: place.to_string(), reason: reason.clone() }));
+    all.iter().map(ToString::to_string).collect()
+}

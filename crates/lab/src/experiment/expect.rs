@@ -1,0 +1,217 @@
+//! Expectations: what should come of an experiment, and what came.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::analyse;
+use crate::experiment::file::Expect;
+use crate::experiment::metric;
+use crate::experiment::read::{Experiment, Place};
+use crate::experiment::results::{Outcome, Run, Summary, Verdict};
+use crate::stats;
+
+/// Where an expectation comes from if the file does not say.
+const OWN: &str = "ekiden's own bar";
+
+/// Finds what is wrong with the expectations of an experiment.
+pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
+    for (number, expect) in experiment.expects.iter().enumerate() {
+        let mut wrong = |text: String| mistakes.push(format!("expect {}: {text}", number + 1));
+        let others = expect.ratio_to.iter().chain(&expect.ratio_to_best_of);
+        for treatment in others.chain([&expect.treatment]) {
+            if !experiment.settings.treatments.contains(treatment) {
+                wrong(format!("there is no treatment {treatment:?}"));
+            }
+        }
+        let maximum = expect.maximum_over.iter().zip(&expect.is);
+        for (factor, level) in expect.levels.iter().chain(maximum) {
+            let found = experiment.factors.iter().find(|other| other.name == *factor);
+            if !found.is_some_and(|factor| factor.levels.iter().any(|other| other.name == *level)) {
+                wrong(format!("there is no level {level:?} of a factor {factor:?}"));
+            }
+        }
+        if expect.maximum_over.is_some() != expect.is.is_some() {
+            wrong("maximum_over and is belong together".into());
+        }
+        if expect.at_least.or(expect.at_most).is_none() && expect.is.is_none() {
+            wrong("at_least, at_most, or maximum_over and is".into());
+        }
+        if expect.ratio_to.is_some() && !expect.ratio_to_best_of.is_empty() {
+            wrong("either ratio_to or ratio_to_best_of".into());
+        }
+        if let Some(Err(mistake)) = expect.metric.as_ref().map(|metric| metric::by_name(metric)) {
+            wrong(mistake);
+        }
+        if places(experiment, true, expect).is_empty() {
+            wrong("nothing that is run matches it".into());
+        }
+    }
+}
+
+/// What came of every expectation about what is run in a size.
+#[must_use]
+pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<Outcome> {
+    let judge = |expect| -> Vec<Outcome> {
+        let judge = Judge { experiment, runs, expect };
+        let places = places(experiment, full, expect);
+        match expect.maximum_over.as_ref().zip(expect.is.as_ref()) {
+            Some((factor, level)) => {
+                groups(&places, factor).iter().filter_map(|group| judge.maximum(group, factor, level)).collect()
+            }
+            None => places.iter().map(|place| judge.bound(place)).collect(),
+        }
+    };
+    experiment.expects.iter().flat_map(judge).collect()
+}
+
+/// Where an expectation holds or not.
+fn places<'a>(experiment: &'a Experiment, full: bool, expect: &Expect) -> Vec<&'a Place> {
+    let meant = |place: &&Place| {
+        place.treatment == expect.treatment
+            && expect.levels.iter().all(|(factor, level)| place.levels.get(factor) == Some(level))
+    };
+    experiment.cells_of(full).map(|cell| &cell.place).filter(meant).collect()
+}
+
+/// Places that differ in nothing but the level of `factor`.
+fn groups<'a>(places: &[&'a Place], factor: &str) -> Vec<Vec<&'a Place>> {
+    let mut groups: BTreeMap<BTreeMap<String, String>, Vec<&Place>> = BTreeMap::new();
+    for place in places {
+        let mut others = place.levels.clone();
+        others.remove(factor);
+        groups.entry(others).or_default().push(place);
+    }
+    groups.into_values().collect()
+}
+
+struct Judge<'a> {
+    experiment: &'a Experiment,
+    runs: &'a [Run],
+    expect: &'a Expect,
+}
+
+/// A figure, its unit, and what it is a ratio to.
+struct Figure {
+    summary: Summary,
+    unit: String,
+    to: Option<String>,
+}
+
+impl Judge<'_> {
+    fn metric(&self) -> &str {
+        self.expect.metric.as_deref().unwrap_or(&self.experiment.metric.key)
+    }
+
+    fn figure(&self, place: &Place) -> Figure {
+        let key = self.metric();
+        let to = self.expect.ratio_to.clone().or_else(|| self.best(place));
+        let summary = match &to {
+            Some(to) => analyse::ratio(self.runs, place, to, key),
+            None => {
+                let values = analyse::values(self.runs, place, key);
+                stats::summary(&values.into_iter().map(|(_, value)| value).collect::<Vec<_>>())
+            }
+        };
+        let unit = match (&to, metric::by_name(key)) {
+            (None, Ok(metric)) => format!(" {}", metric.unit),
+            _ => " x".into(),
+        };
+        Figure { summary, unit, to }
+    }
+
+    /// The best of those it is compared with, where it stands.
+    fn best(&self, place: &Place) -> Option<String> {
+        let key = self.metric();
+        let higher = metric::by_name(key).is_ok_and(|metric| metric.higher_is_better);
+        let median = |treatment: &&String| {
+            let place = Place { levels: place.levels.clone(), treatment: (*treatment).clone() };
+            let values: Vec<f64> = analyse::values(self.runs, &place, key).into_iter().map(|(_, value)| value).collect();
+            let median = stats::median(&values);
+            if values.is_empty() { f64::NEG_INFINITY } else if higher { median } else { -median }
+        };
+        let others = self.expect.ratio_to_best_of.iter();
+        others.max_by(|a, b| median(a).total_cmp(&median(b))).cloned()
+    }
+
+    fn bound(&self, place: &Place) -> Outcome {
+        let figure = self.figure(place);
+        let summary = figure.summary;
+        let expect = self.expect;
+        let holds = expect.at_least.is_none_or(|least| summary.median >= least)
+            && expect.at_most.is_none_or(|most| summary.median <= most);
+        let inside = |bound: Option<f64>| bound.is_some_and(|bound| summary.low < bound && bound < summary.high);
+        let close = (inside(expect.at_least) || inside(expect.at_most)).then_some("the interval contains the bound");
+        let words = self.words(place, &figure);
+        self.outcome(words, &figure, verdict(summary.n > 0, holds), close.map(str::to_owned))
+    }
+
+    fn words(&self, place: &Place, figure: &Figure) -> String {
+        let expect = self.expect;
+        if let Some(what) = &expect.what {
+            let named = place.levels.iter().filter(|(factor, _)| !expect.levels.contains_key(*factor));
+            let others: String = named.map(|(_, level)| format!(", {level}")).collect();
+            return format!("{what}{others}");
+        }
+        let bounds = [("at least", expect.at_least), ("at most", expect.at_most)];
+        let bounds = bounds.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", number(bound?))));
+        let bounds: Vec<String> = bounds.collect();
+        let to = figure.to.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
+        format!("{place}: {}{}{to}", bounds.join(", "), figure.unit)
+    }
+
+    /// `None` if the level is not among those that are run.
+    fn maximum(&self, group: &[&Place], factor: &str, level: &str) -> Option<Outcome> {
+        let at = |place: &Place| place.levels.get(factor).cloned().unwrap_or_default();
+        let wanted = group.iter().find(|place| at(place) == level)?;
+        let figure = self.figure(wanted);
+        let figures = group.iter().map(|place| (at(place), self.figure(place).summary));
+        let best = figures.filter(|(_, summary)| summary.n > 0).max_by(|(_, a), (_, b)| a.median.total_cmp(&b.median));
+        let words = self.expect.what.clone().unwrap_or_else(|| {
+            let others: Vec<&String> = wanted.levels.iter().filter(|(f, _)| *f != factor).map(|(_, l)| l).collect();
+            let others: String = others.iter().map(|level| format!(", {level}")).collect();
+            format!("{}{others}: largest at {factor} {level}", wanted.treatment)
+        });
+        let holds = best.as_ref().is_some_and(|(best, _)| best == level);
+        let remark = best.filter(|(best, _)| best != level).map(|(best, summary)| {
+            format!("the largest is {}{}, at {best}", number(summary.median), figure.unit)
+        });
+        Some(self.outcome(words, &figure, verdict(figure.summary.n > 0, holds), remark))
+    }
+
+    fn outcome(&self, expected: String, figure: &Figure, verdict: Verdict, remark: Option<String>) -> Outcome {
+        let Figure { summary, unit, to } = figure;
+        let expect = self.expect;
+        let ratio = expect.published_ratio.map(|ratio| format!("{} x", number(ratio)));
+        let published: Vec<String> = expect.published.clone().into_iter().chain(ratio).collect();
+        let against = to.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
+        let known = summary.n > 0;
+        Outcome {
+            expected,
+            source: expect.source.clone().unwrap_or_else(|| OWN.into()),
+            published: (!published.is_empty()).then(|| published.join(", ")),
+            ours: known.then(|| format!("{}{unit}{against}", number(summary.median))),
+            interval: known.then(|| format!("{} to {}", number(summary.low), number(summary.high))),
+            verdict,
+            remark: match (expect.remark.clone(), remark) {
+                (Some(a), Some(b)) => Some(format!("{a}; {b}")),
+                (a, b) => a.or(b),
+            },
+        }
+    }
+}
+
+const fn verdict(known: bool, holds: bool) -> Verdict {
+    match (known, holds) {
+        (false, _) => Verdict::Unknown,
+        (true, true) => Verdict::Met,
+        (true, false) => Verdict::Missed,
+    }
+}
+
+/// A figure with three digits that matter.
+fn number(value: f64) -> String {
+    match value.abs() {
+        magnitude if magnitude >= 100.0 => format!("{value:.0}"),
+        magnitude if magnitude >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
