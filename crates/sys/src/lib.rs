@@ -1,6 +1,10 @@
 //! System calls: the only package that says `unsafe`. Thin, safe wrappers, named after their man pages; every one
 //! returns the kernel's own error and leaves the decision to its caller.
 
+pub mod congestion;
+pub mod ethtool;
+pub mod init;
+pub mod netns;
 pub mod outq;
 pub mod packet;
 pub mod poll;
@@ -10,3 +14,4 @@ pub mod sockopt;
 pub mod splice;
 pub mod tcp_info;
 pub mod thread;
+pub mod tun;

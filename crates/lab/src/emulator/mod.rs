@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
@@ -19,7 +21,7 @@ use crate::dice::Dice;
 use crate::emulator::clock::Clock;
 use crate::emulator::direction::Direction;
 use crate::emulator::driver::{Change, Command, Driver};
-use crate::emulator::port::Port;
+use crate::emulator::port::Port as Plug;
 use crate::emulator::store::Store;
 use crate::ledger::Cause;
 use crate::packet::Packet;
@@ -44,13 +46,22 @@ pub const EXACT_UP_TO: u64 = 200_000_000;
 /// So many bytes of packets may be under way in a lab: 10 Gbit/s for 800 ms.
 const MEMORY: usize = 1 << 30;
 
-/// One emulated link: the interfaces of this namespace that its ends are plugged into.
+/// Where an end of a link is plugged in.
+#[derive(Debug, Clone)]
+pub enum Port {
+    /// An interface of this network namespace (the wire room), by name.
+    Interface(String),
+    /// A TUN device of the host itself; each packet begins with a `virtio_net_hdr`.
+    Tun(Arc<OwnedFd>),
+}
+
+/// One emulated link.
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The name of the link.
     pub name: String,
-    /// The interfaces, in the order of the link's ends.
-    pub interfaces: [String; 2],
+    /// Where its ends are plugged in, in the order of the link's ends.
+    pub ports: [Port; 2],
     /// What it is like.
     pub link: Link,
 }
@@ -227,7 +238,7 @@ impl Drop for Emulator {
 fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()> {
     let dice = Dice::new(options.seed).of(&wire.name);
     let [a, b] = &wire.link.ends;
-    for (interface, from, to, way) in [(&wire.interfaces[0], a, b, 0), (&wire.interfaces[1], b, a, 1)] {
+    for (port, from, to, way) in [(&wire.ports[0], a, b, 0), (&wire.ports[1], b, a, 1)] {
         let changes: Vec<Change> = options
             .events
             .iter()
@@ -244,7 +255,8 @@ fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()
             exact: is_exact(options.mode, &conditions),
             ..DirectionReport::default()
         };
-        let port = Port::open(interface).with_context(|| format!("link {:?}: interface {interface}", wire.name))?;
+        let Port::Interface(interface) = port else { anyhow::bail!("backend = \"tun\" is not driven yet") };
+        let port = Plug::open(interface).with_context(|| format!("link {:?}: interface {interface}", wire.name))?;
         driver.ports.push(port);
         driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), options.record));
         driver.changes.extend(changes);

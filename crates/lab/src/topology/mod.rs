@@ -7,8 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
 
+pub mod counters;
 pub mod file;
+pub mod host;
+mod ip;
 pub mod network;
+pub mod plan;
+pub mod routes;
 pub mod running;
 pub mod sandbox;
 

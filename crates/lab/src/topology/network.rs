@@ -1,64 +1,229 @@
 //! Namespaces, interfaces, addresses and routes of a lab that runs.
 
-use std::ffi::OsStr;
-use std::net::Ipv4Addr;
-use std::process::Command;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddrV4;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::emulator::Wire;
-use crate::topology::Lab;
+use anyhow::{Context as _, bail, ensure};
+use ekiden_sys::{congestion, ethtool, tun};
 
-/// Hosts and wires of a running lab. All of it is gone when this is dropped, or when the process ends in whatever way.
-pub struct Network {}
+use crate::emulator::{Port, Wire};
+use crate::topology::plan::{Line, MAX_LINKS, Plan};
+use crate::topology::{Backend, Host, Lab, Offload, counters, ip, sandbox};
 
-/// A host of a running lab.
-pub struct HostHandle {}
+pub use crate::topology::host::HostHandle;
+
+/// Hosts and wires of a running lab. All of it is gone when this is dropped and its programs have ended, or when the
+/// process ends in whatever way.
+pub struct Network {
+    name: String,
+    hosts: BTreeMap<String, HostHandle>,
+    wires: Vec<Wire>,
+}
+
+/// Numbers for the interfaces of the wire room. Never used twice: the kernel takes its time to remove the old ones.
+static NEXT_WIRE: AtomicUsize = AtomicUsize::new(0);
 
 impl Network {
-    /// Makes namespaces, interfaces, addresses, neighbours and routes, and pins congestion control.
+    /// Makes namespaces, interfaces, addresses, neighbours and routes, and pins congestion control. Afterwards every
+    /// host's name resolves on every host. Only inside the [`sandbox`], and one network at a time.
     ///
     /// # Errors
     /// What the system refused, with the remedy.
-    pub fn build(_lab: &Lab) -> anyhow::Result<Self> {
-        anyhow::bail!("not built")
+    pub fn build(lab: &Lab) -> anyhow::Result<Self> {
+        ensure!(lab.links.len() <= MAX_LINKS, "a lab has at most {MAX_LINKS} links");
+        let plan = Plan::of(lab);
+        let mut network = Self { name: lab.name.clone(), hosts: BTreeMap::new(), wires: Vec::new() };
+        for (name, host) in &lab.hosts {
+            let handle = HostHandle::new(name, plan.address_of(name))?;
+            handle.set_sysctls(sysctls(host).iter().map(|(key, value)| (*key, *value)))?;
+            network.hosts.insert(name.clone(), handle);
+        }
+        for line in &plan.lines {
+            let wire = network.lay(line, lab).with_context(|| format!("link {:?}", line.name))?;
+            network.wires.extend(wire);
+        }
+        for (name, host) in &lab.hosts {
+            network.furnish(&plan, name, host, lab.backend).with_context(|| format!("host {name:?}"))?;
+        }
+        network.write_hosts_file()?;
+        network.check_congestion(lab)?;
+        Ok(network)
+    }
+
+    /// What the lab is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// A host by name.
     #[must_use]
-    pub fn host(&self, _name: &str) -> Option<&HostHandle> {
-        None
+    pub fn host(&self, name: &str) -> Option<&HostHandle> {
+        self.hosts.get(name)
+    }
+
+    /// All hosts, in order of their names.
+    pub fn hosts(&self) -> impl Iterator<Item = &HostHandle> {
+        self.hosts.values()
     }
 
     /// What the emulator has to drive: every link that is not bare.
     #[must_use]
     pub fn wires(&self) -> Vec<Wire> {
-        Vec::new()
+        self.wires.clone()
+    }
+
+    /// Packets that kernels of hosts dropped or found broken since the lab was built, as where and how many. Any at all:
+    /// what was measured is not what the lab file says.
+    ///
+    /// # Errors
+    /// The counters could not be read.
+    pub fn hidden_drops(&self) -> anyhow::Result<Vec<(String, u64)>> {
+        let mut drops = Vec::new();
+        for (name, host) in &self.hosts {
+            let counted = host.enter(counters::read).and_then(|counted| counted);
+            let counted = counted.with_context(|| format!("host {name:?}: cannot read its counters"))?;
+            drops.extend(counted.into_iter().map(|(what, count)| (format!("{name} {what}"), count)));
+        }
+        Ok(drops)
+    }
+
+    fn at(&self, name: &str) -> anyhow::Result<&HostHandle> {
+        self.hosts.get(name).with_context(|| format!("there is no host {name:?}"))
+    }
+
+    /// Makes the interfaces of a link.
+    fn lay(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<Option<Wire>> {
+        let wire = |ports| Some(Wire { name: line.name.to_owned(), ports, link: line.link.clone() });
+        if line.link.is_bare() {
+            return self.lay_bare(line).map(|()| None);
+        }
+        match lab.backend {
+            Backend::Packet => self.lay_veths(line).map(wire),
+            Backend::Tun => self.lay_tuns(line, lab).map(wire),
+            Backend::Netem => bail!("backend = \"netem\" is not built"),
+        }
+    }
+
+    fn lay_bare(&self, line: &Line<'_>) -> anyhow::Result<()> {
+        let [a, b] = &line.ends;
+        let (in_a, in_b) = (self.at(&a.host)?.namespace_path()?, self.at(&b.host)?.namespace_path()?);
+        let mtu = line.link.mtu;
+        let command = format!(
+            "link add name {} mtu {mtu} address {} netns {} type veth peer name {} mtu {mtu} address {} netns {}",
+            a.interface,
+            a.mac,
+            in_a.display(),
+            b.interface,
+            b.mac,
+            in_b.display()
+        );
+        ip::batch(None, &[command])
+    }
+
+    /// A veth pair for each end, the far ends in the wire room.
+    fn lay_veths(&self, line: &Line<'_>) -> anyhow::Result<[Port; 2]> {
+        let number = NEXT_WIRE.fetch_add(1, Ordering::Relaxed);
+        let mtu = line.link.mtu;
+        let far = ["a", "b"].map(|side| format!("w{number}{side}"));
+        let mut commands = Vec::new();
+        for (end, far) in line.ends.iter().zip(&far) {
+            let inside = self.at(&end.host)?.namespace_path()?;
+            commands.push(format!(
+                "link add name {} mtu {mtu} address {} netns {} type veth peer name {far} mtu {mtu}",
+                end.interface,
+                end.mac,
+                inside.display()
+            ));
+            commands.push(format!("link set dev {far} txqueuelen 10000 up"));
+        }
+        ip::batch(None, &commands)?;
+        Ok(far.map(Port::Interface))
+    }
+
+    fn lay_tuns(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<[Port; 2]> {
+        let open = |end: usize| {
+            let end = &line.ends[end];
+            let offload = lab.hosts.get(&end.host).is_some_and(|host| host.offload == Offload::Gso);
+            let host = self.at(&end.host)?;
+            let device = host.enter(|| tun::create(&end.interface, offload)).and_then(|device| device).context(
+                "cannot make a TUN device: /dev/net/tun must exist (`modprobe tun`) and be open to this user (mode 0666)",
+            )?;
+            ip::batch(Some(host), &[format!("link set dev {} mtu {}", end.interface, line.link.mtu)])?;
+            anyhow::Ok(Port::Tun(Arc::new(device)))
+        };
+        Ok([open(0)?, open(1)?])
+    }
+
+    /// Gives a host what [`Plan::commands`] says, and switches its offloads.
+    fn furnish(&self, plan: &Plan<'_>, name: &str, host: &Host, backend: Backend) -> anyhow::Result<()> {
+        let handle = self.at(name)?;
+        ip::batch(Some(handle), &plan.commands(name, backend)).map_err(|error| match unknown_congestion(host) {
+            Some(known) => error.context(known),
+            None => error,
+        })?;
+        if host.offload == Offload::Gso {
+            return Ok(());
+        }
+        for (line, here, _) in plan.ends_of(name).filter(|(line, ..)| line.has_macs(backend)) {
+            let off = handle.enter(|| ethtool::segmentation_off(&here.interface)).and_then(|done| done);
+            off.with_context(|| format!("cannot switch off the offloads of {:?}", line.name))?;
+        }
+        Ok(())
+    }
+
+    /// Every name and address, in the file that [`sandbox`] has put in the place of `/etc/hosts`.
+    fn write_hosts_file(&self) -> anyhow::Result<()> {
+        let mut text = "127.0.0.1 localhost\n".to_owned();
+        for host in self.hosts.values() {
+            writeln!(text, "{} {}", host.address(), host.name())?;
+        }
+        fs::write(sandbox::run_directory()?.join("hosts"), text).context("cannot write the lab's hosts file")
+    }
+
+    /// Asks the kernel, on every host that pins one, which congestion control a connection to every other host gets.
+    fn check_congestion(&self, lab: &Lab) -> anyhow::Result<()> {
+        for (name, host) in &lab.hosts {
+            let Some(wanted) = &host.congestion else { continue };
+            for to in self.hosts.values().filter(|to| to.name() != name && !to.address().is_loopback()) {
+                // The discard port: nobody needs to answer.
+                let there = SocketAddrV4::new(to.address(), 9);
+                let found = self.at(name)?.enter(|| congestion::toward(there)).and_then(|found| found);
+                let found = found.with_context(|| format!("host {name:?} cannot reach {:?}", to.name()))?;
+                ensure!(
+                    found == *wanted,
+                    "host {name:?}: congestion = {wanted:?}, but to {:?} it is {found:?}",
+                    to.name()
+                );
+            }
+        }
+        Ok(())
     }
 }
 
-impl HostHandle {
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        ""
+/// What a host's namespace is set to, in order: first what would otherwise come from the machine's own settings.
+fn sysctls(host: &Host) -> Vec<(&str, &str)> {
+    let mut settings = vec![
+        ("net.ipv4.ip_forward", if host.forward { "1" } else { "0" }),
+        ("net.ipv4.conf.all.rp_filter", "0"),
+        ("net.ipv4.conf.default.rp_filter", "0"),
+        ("net.ipv4.tcp_no_metrics_save", "1"),
+    ];
+    if fs::exists("/proc/sys/net/ipv6").unwrap_or(false) {
+        settings.extend([("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")]);
     }
+    settings.extend(host.sysctl.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    settings
+}
 
-    /// The address its name resolves to, on every host of the lab.
-    #[must_use]
-    pub fn address(&self) -> Ipv4Addr {
-        Ipv4Addr::UNSPECIFIED
-    }
-
-    /// A command that will run on this host, and die with the lab.
-    #[must_use]
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        Command::new(program)
-    }
-
-    /// Runs `work` on a thread of its own on this host.
-    ///
-    /// # Errors
-    /// The namespace could not be entered.
-    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> std::io::Result<T> {
-        Ok(work())
-    }
+/// If the congestion control a host asks for is none of the kernel's: which it has.
+fn unknown_congestion(host: &Host) -> Option<String> {
+    let wanted = host.congestion.as_ref()?;
+    let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
+    let unknown = !known.split_whitespace().any(|name| name == wanted);
+    unknown.then(|| format!("congestion = {wanted:?}, but this kernel has: {}", known.trim()))
 }

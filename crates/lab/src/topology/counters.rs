@@ -1,0 +1,64 @@
+//! What the kernel dropped on hosts, where nothing should ever be dropped: such a run is invalid.
+
+use std::fs;
+use std::io;
+
+/// Drops and errors of the calling thread's network namespace, as what and how many; only those that happened.
+///
+/// # Errors
+/// `/proc/thread-self/net` could not be read.
+pub fn read() -> io::Result<Vec<(String, u64)>> {
+    // Not /proc/net, which belongs to the process and not to the thread.
+    let interfaces = fs::read_to_string("/proc/thread-self/net/dev")?;
+    let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
+    let all = interface_drops(&interfaces).into_iter().chain(checksum_errors(&protocols));
+    Ok(all.filter(|(_, count)| *count > 0).collect())
+}
+
+/// Columns of `/proc/net/dev` behind the name: 2 and 3 are errors and drops received, 10 and 11 sent.
+const COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
+
+fn interface_drops(text: &str) -> Vec<(String, u64)> {
+    let rows = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
+    rows.flat_map(|(name, numbers)| {
+        let numbers: Vec<u64> = numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
+        COLUMNS.map(|(column, what)| (format!("{} {what}", name.trim()), numbers.get(column).copied().unwrap_or(0)))
+    })
+    .collect()
+}
+
+const CHECKSUMS: [(&str, &str); 3] = [("Tcp", "InErrs"), ("Tcp", "InCsumErrors"), ("Udp", "InCsumErrors")];
+
+/// `/proc/net/snmp` has two lines for each protocol: names, then numbers.
+fn checksum_errors(text: &str) -> Vec<(String, u64)> {
+    let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
+    let pairs =
+        lines.chunks_exact(2).map(|pair| (pair[0].0, pair[0].1.split_whitespace().zip(pair[1].1.split_whitespace())));
+    pairs
+        .flat_map(|(protocol, values)| {
+            values
+                .filter(move |(name, _)| CHECKSUMS.contains(&(protocol, name)))
+                .map(move |(name, value)| (format!("{protocol} {name}"), value.parse().unwrap_or(0)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drops_are_read_by_column() {
+        let text = "Inter-|   Receive   |  Transmit\n face |bytes packets errs\n\
+            lo: 1 1 9 9 0 0 0 0 1 1 9 9 0 0 0 0\n  wan: 900 8 1 2 0 0 0 0 700 6 3 4 0 0 0 0\n";
+        let expected = [("wan rx_errors", 1), ("wan rx_dropped", 2), ("wan tx_errors", 3), ("wan tx_dropped", 4)];
+        assert_eq!(interface_drops(text), expected.map(|(what, count)| (what.to_owned(), count)));
+    }
+
+    #[test]
+    fn checksum_errors_are_read_by_name() {
+        let text = "Tcp: InSegs InErrs InCsumErrors\nTcp: 10 3 2\nUdp: InDatagrams InCsumErrors\nUdp: 7 1\n";
+        let expected = [("Tcp InErrs", 3), ("Tcp InCsumErrors", 2), ("Udp InCsumErrors", 1)];
+        assert_eq!(checksum_errors(text), expected.map(|(what, count)| (what.to_owned(), count)));
+    }
+}

@@ -1,0 +1,94 @@
+//! A host of a running lab: a network namespace, and what can be done in it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use ekiden_sys::netns;
+
+/// A host of a running lab.
+pub struct HostHandle {
+    name: String,
+    address: Ipv4Addr,
+    namespace: Arc<OwnedFd>,
+}
+
+impl HostHandle {
+    pub(super) fn new(name: &str, address: Ipv4Addr) -> anyhow::Result<Self> {
+        let namespace = netns::new_network().with_context(|| format!("host {name:?}: no network namespace"))?;
+        Ok(Self { name: name.to_owned(), address, namespace: Arc::new(namespace) })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The address its name resolves to, on every host of the lab: the one on its first link, by name of link.
+    #[must_use]
+    pub const fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// A command that will run on this host. It dies with the lab, whatever way that ends, as everything in the lab's pid
+    /// namespace does. (Not by `PR_SET_PDEATHSIG`, which would kill it when the *thread* that started it ends.)
+    #[must_use]
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(program);
+        netns::start_in(&mut command, Arc::clone(&self.namespace));
+        command
+    }
+
+    /// Runs `work` on a thread of its own on this host.
+    ///
+    /// # Errors
+    /// The namespace could not be entered.
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        let inside = || netns::enter_network(self.namespace.as_fd()).map(|()| work());
+        std::thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+
+    /// A path by which other processes of the lab can open the namespace, as long as this process holds it.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn namespace_path(&self) -> io::Result<PathBuf> {
+        // Not the pid: without a fresh /proc the two differ.
+        let me = fs::read_link("/proc/self")?;
+        Ok(PathBuf::from("/proc").join(me).join("fd").join(self.namespace.as_raw_fd().to_string()))
+    }
+
+    /// Sets sysctls of this host and reads them back.
+    pub(super) fn set_sysctls<'a>(
+        &self,
+        settings: impl Iterator<Item = (&'a str, &'a str)> + Send,
+    ) -> anyhow::Result<()> {
+        let mut settings = settings;
+        self.enter(|| {
+            settings.try_for_each(|(key, value)| {
+                set_sysctl(key, value).with_context(|| format!("host {:?}: sysctl {key} = {value:?}", self.name))
+            })
+        })?
+    }
+}
+
+fn set_sysctl(key: &str, value: &str) -> anyhow::Result<()> {
+    let file = format!("/proc/sys/{}", key.replace('.', "/"));
+    fs::write(&file, value).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow::anyhow!("a namespace of this kernel has no such setting"),
+        io::ErrorKind::PermissionDenied => anyhow::anyhow!("refused: a namespace may not change it"),
+        _ => anyhow::Error::new(error).context("refused"),
+    })?;
+    let now = fs::read_to_string(&file).context("cannot be read back")?;
+    if !now.split_whitespace().eq(value.split_whitespace()) {
+        bail!("the kernel made it {:?}", now.trim());
+    }
+    Ok(())
+}

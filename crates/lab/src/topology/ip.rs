@@ -1,0 +1,49 @@
+//! Links, addresses, neighbours and routes by `ip -batch` of iproute2.
+
+use std::io::{self, Write as _};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+
+use crate::topology::host::HostHandle;
+
+/// Runs these commands in order, on a host or in the wire room; all or, up to the first that is refused, some.
+///
+/// # Errors
+/// There is no `ip`, or what it said, with the command it said it about.
+pub fn batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<()> {
+    let mut ip = host.map_or_else(|| Command::new("ip"), |host| host.command("ip"));
+    ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = ip.spawn().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => anyhow::anyhow!("there is no program `ip`: install the package iproute2"),
+        _ => anyhow::Error::new(error).context("cannot start `ip`"),
+    })?;
+    let text: String = commands.iter().flat_map(|command| [command.as_str(), "\n"]).collect();
+    let sent = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
+    let output = child.wait_with_output().context("cannot wait for `ip`")?;
+    if output.status.success() {
+        return sent.context("cannot write to `ip`");
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let failed = failed_command(&said).and_then(|number| commands.get(number - 1));
+    let failed = failed.map_or_else(|| commands.join("; "), Clone::clone);
+    let said = said.lines().filter(|line| !line.starts_with("Command failed")).collect::<Vec<_>>().join(" ");
+    bail!("`ip {failed}`: {said}")
+}
+
+/// The number, from 1, of the command that failed, out of `Command failed -:3`.
+fn failed_command(said: &str) -> Option<usize> {
+    let line = said.lines().find_map(|line| line.strip_prefix("Command failed -:"))?;
+    line.trim().parse().ok().filter(|number| *number > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_failed_is_found_in_what_ip_said() {
+        assert_eq!(failed_command("Error: Nexthop has invalid gateway.\nCommand failed -:3\n"), Some(3));
+        assert_eq!(failed_command("Cannot open file\n"), None);
+    }
+}

@@ -1,0 +1,58 @@
+//! Who reaches whom, and through which neighbour: fewest links, then first by name of link.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::topology::Lab;
+
+/// The first step of a way: over this link to this neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// The link.
+    pub link: &'a str,
+    /// The host at its other end.
+    pub neighbour: &'a str,
+}
+
+/// The neighbours of a host, in order of the names of the links that lead there.
+fn neighbours<'a>(lab: &'a Lab, host: &'a str) -> impl Iterator<Item = Step<'a>> {
+    lab.links.iter().filter_map(move |(name, link)| {
+        let [a, b] = [link.ends[0].as_str(), link.ends[1].as_str()];
+        let neighbour = if a == host { b } else { a };
+        (a == host || b == host).then_some(Step { link: name, neighbour })
+    })
+}
+
+/// The first step from `from` to every host that it reaches. Every host on the way between forwards.
+#[must_use]
+pub fn first_steps<'a>(lab: &'a Lab, from: &'a str) -> BTreeMap<&'a str, Step<'a>> {
+    search(lab, from, |host| lab.hosts.get(host).is_some_and(|host| host.forward))
+}
+
+/// If `from` does not reach `to`: the first host on the shortest way that does not forward, or `None` if no links lead there.
+#[must_use]
+pub fn obstacle<'a>(lab: &'a Lab, from: &'a str, to: &'a str) -> Option<&'a str> {
+    let mut host = search(lab, from, |_| true).get(to)?.neighbour;
+    while host != to && lab.hosts.get(host).is_some_and(|host| host.forward) {
+        host = search(lab, host, |_| true).get(to)?.neighbour;
+    }
+    Some(host)
+}
+
+/// Breadth first: a host reached earlier is nearer, and among equals the one whose way began with an earlier link is first.
+fn search<'a>(lab: &'a Lab, from: &'a str, forwards: impl Fn(&str) -> bool) -> BTreeMap<&'a str, Step<'a>> {
+    let mut steps: BTreeMap<&str, Step<'_>> = BTreeMap::new();
+    let mut queue = VecDeque::from([from]);
+    while let Some(host) = queue.pop_front() {
+        if host != from && !forwards(host) {
+            continue;
+        }
+        for next in neighbours(lab, host) {
+            if next.neighbour != from && !steps.contains_key(next.neighbour) {
+                let first = steps.get(host).copied().unwrap_or(next);
+                steps.insert(next.neighbour, first);
+                queue.push_back(next.neighbour);
+            }
+        }
+    }
+    steps
+}

@@ -1,0 +1,218 @@
+//! What is seen inside of the sandbox, host by host.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::thread;
+
+use ekiden_lab::emulator::Port;
+use ekiden_lab::topology::network::{HostHandle, Network};
+use ekiden_lab::topology::{Backend, Lab, Offload};
+use ekiden_sys::congestion;
+
+use crate::labs::{cable, emulated, lab, with_host};
+use crate::{Skipped, Test};
+
+pub const TESTS: &[Test] = &[
+    ("two_hosts_on_a_cable_talk", two_hosts_on_a_cable_talk),
+    ("a_chain_forwards_and_counts_no_drop", a_chain_forwards_and_counts_no_drop),
+    ("a_host_that_does_not_forward_is_reached_itself", a_host_that_does_not_forward_is_reached_itself),
+    ("congestion_control_is_pinned_for_both_sides", congestion_control_is_pinned_for_both_sides),
+    ("an_unknown_congestion_control_is_an_error", an_unknown_congestion_control_is_an_error),
+    ("sysctls_are_set_and_refusals_named", sysctls_are_set_and_refusals_named),
+    ("names_resolve_on_every_host", names_resolve_on_every_host),
+    ("an_emulated_link_ends_in_the_wire_room", an_emulated_link_ends_in_the_wire_room),
+    ("offloads_are_switched_off", offloads_are_switched_off),
+    ("a_tun_hands_over_packets", a_tun_hands_over_packets),
+    ("labs_follow_each_other", labs_follow_each_other),
+];
+
+fn host<'a>(network: &'a Network, name: &str) -> &'a HostHandle {
+    network.host(name).unwrap()
+}
+
+/// Sends a byte by TCP and returns what congestion control the connecting and the accepting socket had.
+fn talk(from: &HostHandle, to: &HostHandle) -> [String; 2] {
+    let listener = to.enter(|| TcpListener::bind((to.address(), 0))).unwrap().unwrap();
+    let there = listener.local_addr().unwrap();
+    let connecting = from.enter(|| TcpStream::connect(there)).unwrap().unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    (&connecting).write_all(b"x").unwrap();
+    (&accepted).read_exact(&mut [0]).unwrap();
+    [congestion::of(&connecting).unwrap(), congestion::of(&accepted).unwrap()]
+}
+
+fn pair() -> Lab {
+    lab(&[("cable", cable("a", "b"))])
+}
+
+fn chain() -> Lab {
+    let lab = lab(&[("first", cable("client", "router")), ("second", cable("router", "server"))]);
+    with_host(lab, "router", |router| router.forward = true)
+}
+
+fn two_hosts_on_a_cable_talk() -> Result<(), Skipped> {
+    let network = Network::build(&pair()).unwrap();
+    assert!(network.wires().is_empty(), "no emulator in a bare link");
+    talk(host(&network, "a"), host(&network, "b"));
+    let ping = host(&network, "b").command("ping").args(["-c1", "-W5", "10.100.0.1"]).output();
+    match ping {
+        Ok(ping) => assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr)),
+        Err(error) => return Err(Skipped(format!("ping: {error}"))),
+    }
+    Ok(())
+}
+
+fn a_chain_forwards_and_counts_no_drop() -> Result<(), Skipped> {
+    let network = Network::build(&chain()).unwrap();
+    talk(host(&network, "client"), host(&network, "server"));
+    talk(host(&network, "server"), host(&network, "client"));
+    assert_eq!(network.hidden_drops().unwrap(), []);
+    Ok(())
+}
+
+fn a_host_that_does_not_forward_is_reached_itself() -> Result<(), Skipped> {
+    let network = Network::build(&with_host(chain(), "router", |router| router.forward = false)).unwrap();
+    // The router's address is that of its first link; the server is on the second.
+    talk(host(&network, "server"), host(&network, "router"));
+    let server = host(&network, "server").address();
+    let refused = host(&network, "client").enter(|| TcpStream::connect((server, 9))).unwrap().unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(libc::ENETUNREACH));
+    Ok(())
+}
+
+fn congestion_control_is_pinned_for_both_sides() -> Result<(), Skipped> {
+    for [client, server] in [["cubic", "reno"], ["reno", "cubic"]] {
+        let lab = with_host(chain(), "client", |host| host.congestion = Some(client.to_owned()));
+        let lab = with_host(lab, "server", |host| host.congestion = Some(server.to_owned()));
+        let network = Network::build(&lab).unwrap();
+        assert_eq!(talk(host(&network, "client"), host(&network, "server")), [client, server]);
+        assert_eq!(talk(host(&network, "client"), host(&network, "router"))[0], client);
+        assert_eq!(talk(host(&network, "server"), host(&network, "client")), [server, client]);
+    }
+    Ok(())
+}
+
+fn an_unknown_congestion_control_is_an_error() -> Result<(), Skipped> {
+    let lab = with_host(pair(), "a", |host| host.congestion = Some("frob".to_owned()));
+    let error = format!("{:#}", Network::build(&lab).err().unwrap());
+    assert!(error.starts_with(r#"host "a": congestion = "frob", but this kernel has: "#), "{error}");
+    Ok(())
+}
+
+fn sysctls_are_set_and_refusals_named() -> Result<(), Skipped> {
+    let set = |key: &str, value: &str| {
+        with_host(pair(), "a", |host| drop(host.sysctl.insert(key.to_owned(), value.to_owned())))
+    };
+    let network = Network::build(&set("net.ipv4.tcp_rmem", "4096 20000 40000")).unwrap();
+    let read = |host: &HostHandle, file: &str| {
+        host.enter(|| fs::read_to_string(format!("/proc/sys/net/{file}"))).unwrap().unwrap().trim().to_owned()
+    };
+    assert_eq!(read(host(&network, "a"), "ipv4/tcp_rmem"), "4096\t20000\t40000");
+    assert_ne!(read(host(&network, "b"), "ipv4/tcp_rmem"), "4096\t20000\t40000");
+    for name in ["a", "b"] {
+        assert_eq!(read(host(&network, name), "ipv4/tcp_no_metrics_save"), "1");
+        assert_eq!(read(host(&network, name), "ipv4/ip_forward"), "0");
+    }
+    let error = format!("{:#}", Network::build(&set("net.ipv4.frob", "1")).err().unwrap());
+    assert_eq!(error, r#"host "a": sysctl net.ipv4.frob = "1": a namespace of this kernel has no such setting"#);
+    Ok(())
+}
+
+fn names_resolve_on_every_host() -> Result<(), Skipped> {
+    let network = Network::build(&chain()).unwrap();
+    for on in network.hosts() {
+        for name in network.hosts() {
+            let found = on.command("getent").args(["ahostsv4", name.name()]).output().unwrap();
+            let found = String::from_utf8(found.stdout).unwrap();
+            let address = name.address().to_string();
+            assert_eq!(found.split_whitespace().next(), Some(address.as_str()), "{} on {}", name.name(), on.name());
+        }
+    }
+    Ok(())
+}
+
+fn an_emulated_link_ends_in_the_wire_room() -> Result<(), Skipped> {
+    let network = Network::build(&lab(&[("a-name-that-is-too-long-for-linux", emulated("a", "b"))])).unwrap();
+    let wires = network.wires();
+    let [Port::Interface(left), Port::Interface(right)] = &wires[0].ports else { panic!("{wires:?}") };
+    // The kernel's own bridge stands in for the emulator.
+    let script = format!(
+        "ip link add name bridge type bridge && ip link set dev {left} master bridge && ip link set dev {right} master bridge \
+         && ip link set dev bridge up"
+    );
+    let bridged = Command::new("sh").args(["-c", &script]).output().unwrap();
+    if !bridged.status.success() {
+        return Err(Skipped(format!("no bridge: {}", String::from_utf8_lossy(&bridged.stderr))));
+    }
+    talk(host(&network, "a"), host(&network, "b"));
+    assert!(Command::new("ip").args(["link", "del", "dev", "bridge"]).status().unwrap().success());
+    Ok(())
+}
+
+fn offloads_are_switched_off() -> Result<(), Skipped> {
+    const BYTES: usize = 1 << 20;
+    for (offload, least, most) in [(Offload::Off, BYTES / 1448, usize::MAX), (Offload::Gso, 1, BYTES / 1448 / 2)] {
+        let network = Network::build(&with_host(pair(), "a", |host| host.offload = offload)).unwrap();
+        let (from, to) = (host(&network, "a"), host(&network, "b"));
+        let listener = to.enter(|| TcpListener::bind((to.address(), 0))).unwrap().unwrap();
+        let mut sending = from.enter(|| TcpStream::connect(listener.local_addr().unwrap())).unwrap().unwrap();
+        let sender = thread::spawn(move || sending.write_all(&vec![0; BYTES]).unwrap());
+        let mut received = Vec::new();
+        listener.accept().unwrap().0.read_to_end(&mut received).unwrap();
+        sender.join().unwrap();
+        assert_eq!(received.len(), BYTES);
+        let frames = frames_received(to, "cable");
+        assert!((least..=most).contains(&frames), "{offload:?}: {frames} frames, not {least} to {most}");
+    }
+    Ok(())
+}
+
+fn frames_received(host: &HostHandle, interface: &str) -> usize {
+    let text = host.enter(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
+    let row = text.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':')).unwrap();
+    row.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn a_tun_hands_over_packets() -> Result<(), Skipped> {
+    let network = match Network::build(&Lab { backend: Backend::Tun, ..lab(&[("wan", emulated("a", "b"))]) }) {
+        Ok(network) => network,
+        Err(error) if format!("{error:#}").contains("/dev/net/tun must exist") => {
+            return Err(Skipped(format!("{error:#}")));
+        }
+        Err(error) => panic!("{error:#}"),
+    };
+    let wires = network.wires();
+    let [Port::Tun(left), Port::Tun(right)] = &wires[0].ports else { panic!("{wires:?}") };
+    let (from, to) = (host(&network, "a"), host(&network, "b"));
+    let receiver = to.enter(|| UdpSocket::bind((to.address(), 0))).unwrap().unwrap();
+    let sender = from.enter(|| UdpSocket::bind((from.address(), 0))).unwrap().unwrap();
+    let wire = thread::spawn({
+        let (left, right) = (fs::File::from(left.try_clone().unwrap()), fs::File::from(right.try_clone().unwrap()));
+        move || {
+            let mut packet = vec![0; 65_600];
+            let length = (&left).read(&mut packet).unwrap();
+            (&right).write_all(&packet[..length]).unwrap();
+            packet[10]
+        }
+    });
+    sender.send_to(b"over", receiver.local_addr().unwrap()).unwrap();
+    let mut text = [0; 8];
+    assert_eq!(receiver.recv(&mut text).unwrap(), 4);
+    assert_eq!(
+        (&text[..4], wire.join().unwrap()),
+        (&b"over"[..], 0x45),
+        "behind the header of 10 bytes is an IPv4 packet"
+    );
+    Ok(())
+}
+
+fn labs_follow_each_other() -> Result<(), Skipped> {
+    let lab = lab(&[("wan", emulated("a", "b")), ("cable", cable("a", "b"))]);
+    for round in 0..5 {
+        let network = Network::build(&lab).unwrap_or_else(|error| panic!("lab {round}: {error:#}"));
+        talk(host(&network, "a"), host(&network, "b"));
+    }
+    Ok(())
+}

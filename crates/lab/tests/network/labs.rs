@@ -1,0 +1,32 @@
+//! Labs for the tests.
+
+use std::collections::BTreeMap;
+
+use ekiden_lab::conditions::Conditions;
+use ekiden_lab::topology::{Backend, Host, Lab, Link, Mode};
+
+/// A link like a bare cable.
+pub fn cable(a: &str, b: &str) -> Link {
+    let ends = [a, b].map(str::to_owned);
+    Link { ends, mtu: 1500, forward: Conditions::default(), reverse: Conditions::default() }
+}
+
+/// A link with an emulator in it.
+pub fn emulated(a: &str, b: &str) -> Link {
+    let slow = Conditions { delay: Some("10ms".parse().unwrap()), ..Conditions::default() };
+    Link { forward: slow.clone(), reverse: slow, ..cable(a, b) }
+}
+
+/// Hosts of default settings, and these links.
+pub fn lab(links: &[(&str, Link)]) -> Lab {
+    let links: BTreeMap<String, Link> = links.iter().map(|(name, link)| ((*name).to_owned(), link.clone())).collect();
+    let hosts = links.values().flat_map(|link| link.ends.clone()).map(|name| (name, Host::default())).collect();
+    let (mode, backend) = (Mode::Auto, Backend::Packet);
+    Lab { name: "test".to_owned(), seed: 1, mode, backend, hosts, links, events: Vec::new() }
+}
+
+/// Changes one host of a lab.
+pub fn with_host(mut lab: Lab, name: &str, change: impl FnOnce(&mut Host)) -> Lab {
+    change(lab.hosts.get_mut(name).unwrap());
+    lab
+}

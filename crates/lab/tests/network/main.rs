@@ -1,0 +1,69 @@
+//! Real namespaces, rootless where possible. Not by libtest, whose threads would be in the way of forking: a plain
+//! program that runs one check after the other.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+use std::panic;
+use std::process::ExitCode;
+
+use ekiden_lab::topology::sandbox::{self, Outcome};
+
+mod inside;
+mod labs;
+mod outside;
+
+/// Why a test could not run here.
+pub struct Skipped(String);
+
+pub type Test = (&'static str, fn() -> Result<(), Skipped>);
+
+/// Given as the first argument: the process is a lab that waits to be killed.
+pub const HOLD: &str = "--hold";
+/// Given as the first argument: only what runs inside, already as the user it should run as.
+pub const INSIDE: &str = "--inside";
+
+fn main() -> ExitCode {
+    let role = std::env::args().nth(1).unwrap_or_default();
+    match role.as_str() {
+        "--list" => ExitCode::SUCCESS,
+        HOLD => outside::hold(),
+        INSIDE => run_inside(),
+        _ => {
+            let outside = run(outside::TESTS);
+            if outside == ExitCode::SUCCESS { run_inside() } else { outside }
+        }
+    }
+}
+
+fn run_inside() -> ExitCode {
+    match sandbox::enter() {
+        Ok(Outcome::Inside) => run(inside::TESTS),
+        Ok(Outcome::Ended(code)) => ExitCode::from(code),
+        Err(error) => {
+            println!("skipped {} tests: {error:#}", inside::TESTS.len());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run(tests: &[Test]) -> ExitCode {
+    let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+    for (name, test) in tests {
+        match panic::catch_unwind(test) {
+            Ok(Ok(())) => {
+                passed += 1;
+                println!("test {name} ... ok");
+            }
+            Ok(Err(Skipped(why))) => {
+                skipped += 1;
+                println!("test {name} ... ignored, {why}");
+            }
+            Err(_) => {
+                failed += 1;
+                println!("test {name} ... FAILED");
+            }
+        }
+    }
+    let result = if failed == 0 { "ok" } else { "FAILED" };
+    println!("test result: {result}. {passed} passed; {failed} failed; {skipped} ignored");
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,100 @@
+//! What is seen from outside of the sandbox.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use ekiden_lab::topology::network::Network;
+use ekiden_lab::topology::sandbox::{self, Outcome};
+
+use crate::labs::{cable, lab};
+use crate::{HOLD, INSIDE, Skipped, Test};
+
+pub const TESTS: &[Test] = &[
+    ("killing_the_outer_process_leaves_nothing", killing_the_outer_process_leaves_nothing),
+    ("a_signal_reaches_the_lab_and_its_code_comes_back", a_signal_reaches_the_lab_and_its_code_comes_back),
+    ("the_same_works_without_privilege", the_same_works_without_privilege),
+];
+
+/// How long the program in a held lab lasts by itself, in seconds.
+const LASTS: u64 = 60;
+
+/// A lab in which a program runs. It says READY and waits for the program.
+pub fn hold() -> ExitCode {
+    match sandbox::enter() {
+        Ok(Outcome::Inside) => {}
+        Ok(Outcome::Ended(code)) => return ExitCode::from(code),
+        Err(error) => {
+            println!("{error:#}");
+            return ExitCode::FAILURE;
+        }
+    }
+    let network = Network::build(&lab(&[("cable", cable("a", "b"))])).unwrap();
+    // Of its own session and an orphan: only the pid namespace can end it.
+    let script = format!("setsid sleep {LASTS} & exit 0");
+    network.host("a").unwrap().command("sh").args(["-c", &script]).status().unwrap();
+    let mut waiting = network.host("b").unwrap().command("sleep").arg(LASTS.to_string()).spawn().unwrap();
+    println!("READY");
+    waiting.wait().unwrap();
+    ExitCode::SUCCESS
+}
+
+fn held() -> Result<(Child, BufReader<std::process::ChildStdout>), Skipped> {
+    let mut outer = Command::new(myself()).arg(HOLD).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(outer.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    if line == "READY\n" {
+        return Ok((outer, output));
+    }
+    outer.wait().unwrap();
+    Err(Skipped(line.trim().to_owned()))
+}
+
+fn myself() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
+
+fn killing_the_outer_process_leaves_nothing() -> Result<(), Skipped> {
+    let (mut outer, mut output) = held()?;
+    let killed = Instant::now();
+    outer.kill().unwrap();
+    outer.wait().unwrap();
+    // Every process of the lab holds the other end; the end of the file means that the last of them is gone.
+    output.read_to_end(&mut Vec::new()).unwrap();
+    assert!(killed.elapsed() < Duration::from_secs(LASTS / 2), "something outlived the lab");
+    Ok(())
+}
+
+fn a_signal_reaches_the_lab_and_its_code_comes_back() -> Result<(), Skipped> {
+    let (mut outer, mut output) = held()?;
+    let terminated = Command::new("kill").args(["-TERM", &outer.id().to_string()]).status().unwrap();
+    assert!(terminated.success());
+    output.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(outer.wait().unwrap().code(), Some(128 + 15));
+    Ok(())
+}
+
+fn the_same_works_without_privilege() -> Result<(), Skipped> {
+    const NOBODY: u32 = 65534;
+    if ekiden_sys::process::effective_user() != 0 {
+        return Err(Skipped("this whole program runs without privilege".to_owned()));
+    }
+    // Where this program is, nobody else may look.
+    let copy = std::env::temp_dir().join(format!("ekiden-lab-network-test-{}", std::process::id()));
+    std::fs::copy(myself(), &copy).unwrap();
+    let mut rootless = Command::new(&copy);
+    rootless.arg(INSIDE).uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
+    let output = rootless.output();
+    std::fs::remove_file(&copy).unwrap();
+    let output = output.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    print!("{}", text.replace("test ", "  rootless test "));
+    if let Some(why) = text.strip_prefix("skipped ") {
+        return Err(Skipped(why.trim().to_owned()));
+    }
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

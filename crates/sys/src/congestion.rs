@@ -1,0 +1,46 @@
+//! Which congestion control a connection gets from its route (`congctl` of ip-route(8), `TCP_CONGESTION` of tcp(7)).
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd;
+
+use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+/// The congestion control of a connection to `destination`. The kernel takes it from the route when the connection
+/// begins, so this needs no answer from there; the connection is given up at once.
+///
+/// # Errors
+/// The kernel's: `ENETUNREACH` without a route.
+pub fn toward(destination: SocketAddrV4) -> io::Result<String> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::from(destination)) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => {}
+    }
+    of(&socket)
+}
+
+/// The congestion control of a TCP socket.
+///
+/// # Errors
+/// The kernel's, from getsockopt(2).
+pub fn of(socket: impl AsFd) -> io::Result<String> {
+    let name = SockRef::from(&socket).tcp_congestion()?;
+    Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn without_a_pinned_route_it_is_the_kernels_default() {
+        let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let there = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        assert_eq!(toward(there).unwrap(), default.trim());
+    }
+}

@@ -1,0 +1,70 @@
+//! Switches of an interface's segmentation offload (ethtool(8), `SIOCETHTOOL` of netdevice(7)).
+
+use std::io;
+use std::mem;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+use libc::c_char;
+
+// From linux/ethtool.h.
+const ETHTOOL_STSO: u32 = 0x0000_001f;
+const ETHTOOL_SGSO: u32 = 0x0000_0024;
+const ETHTOOL_SGRO: u32 = 0x0000_002c;
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// Makes an interface of the calling thread's network namespace neither segment (TSO, GSO) nor merge (GRO): every packet
+/// goes by itself.
+///
+/// # Errors
+/// The kernel's: `ENODEV` if there is no such interface, `EOPNOTSUPP` if it cannot.
+pub fn segmentation_off(interface: &str) -> io::Result<()> {
+    let socket = UdpSocket::bind(("0.0.0.0", 0))?;
+    [ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO].into_iter().try_for_each(|command| set(&socket, interface, command, 0))
+}
+
+fn set(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Result<()> {
+    let mut value = Value { command, data };
+    let mut request = request(interface)?;
+    request.ifr_ifru.ifru_data = (&raw mut value).cast::<c_char>();
+    // SAFETY: `request` names an interface and points to the structure these commands want; both outlive the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A request about an interface, otherwise empty.
+pub(crate) fn request(interface: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all zeros is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if interface.is_empty() || interface.len() >= request.ifr_name.len() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an interface has a name of 1 to 15 bytes"));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *to = c_char::from_ne_bytes([from]);
+    }
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interface_that_is_not_there_is_the_kernels_error() {
+        let error = segmentation_off("no-such-one").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[test]
+    fn a_name_that_does_not_fit_is_refused() {
+        assert_eq!(segmentation_off("sixteen-bytes-xx").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+}

@@ -1,0 +1,139 @@
+//! The head of a pid namespace and those above it: fork(2), and processes that only wait for a child, pass on signals,
+//! reap orphans and end as the child ended (`pid_namespaces(7)`, signal(7)).
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr;
+
+use libc::{c_int, pid_t};
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Forks. The parent gets the pid of the child, the child gets `None`.
+///
+/// # Errors
+/// The kernel's, from fork(2); or that this process has more than one thread: a child would find their locks held forever.
+pub fn fork() -> io::Result<Option<pid_t>> {
+    let threads = fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("a process with {threads} threads cannot fork safely")));
+    }
+    // SAFETY: the only thread is this one, so the child finds memory and locks in order.
+    let pid = check(unsafe { libc::fork() })?;
+    Ok((pid != 0).then_some(pid))
+}
+
+/// Makes the kernel kill this process when its parent ends; `parent` is the reading end of a pipe whose only writing end the
+/// parent holds. False if the parent has ended already. (The pid of a parent outside of the pid namespace cannot be asked
+/// for.)
+///
+/// # Errors
+/// The kernel's, from prctl(2) or poll(2).
+pub fn die_with(parent: impl AsFd) -> io::Result<bool> {
+    // SAFETY: PR_SET_PDEATHSIG takes a signal number and no pointer.
+    check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
+    let mut poll = libc::pollfd { fd: parent.as_fd().as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one valid pollfd, and no waiting.
+    check(unsafe { libc::poll(&raw mut poll, 1, 0) })?;
+    Ok(poll.revents & libc::POLLHUP == 0)
+}
+
+/// Signals held back for [`Waiter::wait_for`], so that none is lost between fork(2) and waiting.
+pub struct Waiter {
+    watched: libc::sigset_t,
+    previous: libc::sigset_t,
+}
+
+impl Waiter {
+    /// Holds back the signals. To be called before fork(2).
+    ///
+    /// # Errors
+    /// The kernel's, from sigprocmask(2).
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a sigset_t is plain bits; sigemptyset(3) then gives it its meaning.
+        let (mut watched, mut previous) = unsafe { (mem::zeroed::<libc::sigset_t>(), mem::zeroed()) };
+        // SAFETY: `watched` and `previous` are valid; the signal numbers exist.
+        unsafe {
+            libc::sigemptyset(&raw mut watched);
+            for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                libc::sigaddset(&raw mut watched, signal);
+            }
+            // A parent that ignored it would have no exit status to wait for.
+            libc::signal(libc::SIGCHLD, libc::SIG_DFL);
+            check(libc::sigprocmask(libc::SIG_BLOCK, &raw const watched, &raw mut previous))?;
+        }
+        Ok(Self { watched, previous })
+    }
+
+    /// Lets signals through as before: for the child.
+    ///
+    /// # Errors
+    /// The kernel's, from sigprocmask(2).
+    pub fn release(self) -> io::Result<()> {
+        // SAFETY: `previous` was filled in by the kernel.
+        check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.previous, ptr::null_mut()) }).map(drop)
+    }
+
+    /// Waits until `child` ends and returns its exit code, or 128 and the number of the signal it died of. Until then every
+    /// other child is reaped, and SIGTERM and SIGHUP are passed on; SIGINT and SIGQUIT reach the child by the terminal.
+    ///
+    /// # Errors
+    /// The kernel's: `ECHILD` if there is no such child.
+    pub fn wait_for(&self, child: pid_t) -> io::Result<u8> {
+        loop {
+            // SAFETY: `watched` is a valid set; the details of the signal are not asked for.
+            match unsafe { libc::sigwaitinfo(&raw const self.watched, ptr::null_mut()) } {
+                libc::SIGCHLD => {
+                    if let Some(code) = reap_until(child)? {
+                        return Ok(code);
+                    }
+                }
+                signal @ (libc::SIGTERM | libc::SIGHUP) => {
+                    // SAFETY: the child has not been waited for, so the pid is still its own.
+                    unsafe { libc::kill(child, signal) };
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Reaps whatever has ended; the exit code if `child` has.
+fn reap_until(child: pid_t) -> io::Result<Option<u8>> {
+    loop {
+        let mut status = 0;
+        // SAFETY: `status` is a valid integer that the kernel fills.
+        match check(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) })? {
+            0 => return Ok(None),
+            pid if pid == child => return Ok(Some(code(status))),
+            _ => {}
+        }
+    }
+}
+
+fn code(status: c_int) -> u8 {
+    let code = if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_a_shell() {
+        assert_eq!(code(0), 0);
+        assert_eq!(code(3 << 8), 3);
+        assert_eq!(code(libc::SIGKILL), 137);
+    }
+
+    #[test]
+    fn a_process_with_threads_does_not_fork() {
+        let error = fork().unwrap_err();
+        assert!(error.to_string().contains("threads cannot fork safely"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Namespaces of a lab: made by unshare(2), kept by a descriptor, entered by setns(2); and the mounts inside them
+//! (namespaces(7), `user_namespaces(7)`, `mount_namespaces(7)`).
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::ptr;
+use std::sync::Arc;
+
+use libc::{c_int, c_ulong};
+
+fn check(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Moves this process into new mount and network namespaces, and its future children into a new pid namespace; with
+/// `user`, into a new user namespace too, which owns the others and needs no privilege.
+///
+/// # Errors
+/// The kernel's: `EPERM` without the privilege, `ENOSPC` beyond a limit in `user.max_*_namespaces`, `EINVAL` with `user`
+/// and more than one thread.
+pub fn unshare_all(user: bool) -> io::Result<()> {
+    let user = if user { libc::CLONE_NEWUSER } else { 0 };
+    // SAFETY: these flags take no pointers and leave the descriptors shared.
+    check(unsafe { libc::unshare(libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWNET | user) })
+}
+
+/// A new network namespace with nothing in it but a loopback interface. It lasts as long as somebody holds the
+/// descriptor or is inside; it has no name.
+///
+/// # Errors
+/// The kernel's, from unshare(2) or open(2) of `/proc/thread-self/ns/net`.
+pub fn new_network() -> io::Result<OwnedFd> {
+    let make = || {
+        // SAFETY: the flag takes no pointers; only this thread, which ends at once, changes namespaces.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
+        File::open("/proc/thread-self/ns/net").map(OwnedFd::from)
+    };
+    std::thread::scope(|scope| scope.spawn(make).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+/// Moves the calling thread, and no other, into a network namespace.
+///
+/// # Errors
+/// The kernel's, from setns(2).
+pub fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the descriptor is open for as long as the borrow lasts.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
+}
+
+/// Makes `command` start its program in a network namespace. An error of setns(2) is then the error of `spawn`.
+pub fn start_in(command: &mut Command, namespace: Arc<OwnedFd>) {
+    let enter = move || {
+        // SAFETY: the closure owns a share of the descriptor, so it is open; setns(2) is only a system call.
+        check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
+    };
+    // SAFETY: between fork(2) and exec(3) the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(enter) };
+}
+
+/// The effective group id.
+#[must_use]
+pub fn effective_group() -> u32 {
+    // SAFETY: getegid(2) takes nothing and cannot fail.
+    unsafe { libc::getegid() }
+}
+
+fn mount(source: &Path, target: &Path, kind: &str, flags: c_ulong, options: &str) -> io::Result<()> {
+    let source = CString::new(source.as_os_str().as_bytes())?;
+    let target = CString::new(target.as_os_str().as_bytes())?;
+    let kind = CString::new(kind)?;
+    let options = CString::new(options)?;
+    // SAFETY: all four are strings that end in NUL and outlive the call.
+    check(unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast::<libc::c_void>())
+    })
+}
+
+/// Cuts every mount of this namespace off from other namespaces: nothing that is mounted here is seen outside.
+///
+/// # Errors
+/// The kernel's, from mount(2).
+pub fn make_mounts_private() -> io::Result<()> {
+    // SAFETY: a change of propagation ignores source, type and options, which may be null (mount(2)).
+    check(unsafe { libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), libc::MS_REC | libc::MS_PRIVATE, ptr::null()) })
+}
+
+/// Mounts a `/proc` that shows the pid namespace of the caller.
+///
+/// # Errors
+/// The kernel's: `EPERM` in a user namespace that has seen a `/proc` with parts hidden, as in containers.
+pub fn mount_proc() -> io::Result<()> {
+    mount(Path::new("proc"), Path::new("/proc"), "proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, "")
+}
+
+/// Mounts an empty file system in memory over `directory`.
+///
+/// # Errors
+/// The kernel's, from mount(2).
+pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
+    mount(Path::new("tmpfs"), directory, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, "mode=0755")
+}
+
+/// Puts the file `source` in the place of the file `target`.
+///
+/// # Errors
+/// The kernel's, from mount(2).
+pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
+    mount(source, target, "none", libc::MS_BIND, "")
+}
