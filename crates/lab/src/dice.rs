@@ -27,9 +27,9 @@ impl Dice {
     #[must_use]
     pub fn of(self, name: &str) -> Self {
         // FNV-1a: names are short, and this runs once for each stage.
-        let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let hash = name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
         Self { key: mix(self.key ^ hash) }
     }
 

@@ -19,6 +19,10 @@ pub struct Pipeline {
     stages: Vec<Box<dyn Stage>>,
     /// When the next packet leaves each stage.
     next: Vec<Nanos>,
+    /// For each stage, the least time from there to the far end; and, as the last, from the near end.
+    ahead: Vec<Nanos>,
+    /// What has happened up to here cannot be changed any more.
+    settled: Nanos,
     out: VecDeque<Packet>,
     /// What happened to packets other than passing; the caller empties it.
     pub ledger: Ledger,
@@ -68,7 +72,8 @@ impl Pipeline {
 
     fn of(stages: Vec<Box<dyn Stage>>, by_packet: bool) -> Self {
         let next = vec![NEVER; stages.len()];
-        Self { stages, next, out: VecDeque::new(), ledger: Ledger::default(), by_packet }
+        let ahead = look_ahead(&stages);
+        Self { stages, next, ahead, settled: 0, out: VecDeque::new(), ledger: Ledger::default(), by_packet }
     }
 
     /// Whether anything in it tells the packets of a superpacket apart. If not, one may be pushed whole.
@@ -78,40 +83,38 @@ impl Pipeline {
     }
 
     /// Takes a packet at `packet.at`. What is due until then happens first: at one instant, departures come before
-    /// arrivals.
+    /// arrivals. A packet that is handed in too late for that counts as arriving when nothing more stands against it.
     pub fn push(&mut self, packet: Packet) {
-        self.advance(packet.at);
-        self.hand(0, packet);
+        self.settled = self.settled.max(packet.at);
+        self.advance(|at, _| at <= packet.at);
+        self.hand(0, Packet { at: self.settled, ..packet });
     }
 
-    /// The packet that comes out next, if it does so at or before `now`.
+    /// The packet that comes out next, if it does so at or before `now`. Nothing is settled earlier than it must be: with
+    /// a delay at the far end, packets may be pushed that much later than they arrived.
     pub fn pop(&mut self, now: Nanos) -> Option<Packet> {
-        self.advance(now);
+        self.settled = self.settled.max(now.saturating_sub(self.ahead[self.stages.len()]));
+        self.advance(|at, ahead| at + ahead <= now);
         self.out.pop_front()
     }
 
     /// The earliest time at which a packet could come out, if nothing is pushed before. There may turn out to be none.
     #[must_use]
     pub fn wake(&self) -> Option<Nanos> {
-        if let Some(packet) = self.out.front() {
-            return Some(packet.at);
-        }
-        let mut rest = 0;
-        let mut earliest = NEVER;
-        for (stage, next) in self.stages.iter().zip(&self.next).rev() {
-            earliest = earliest.min(next.saturating_add(rest));
-            rest += stage.least();
-        }
-        (earliest != NEVER).then_some(earliest)
+        let out = self.out.front().map(|packet| packet.at);
+        let inside = self.next.iter().zip(&self.ahead).map(|(next, ahead)| next.saturating_add(*ahead)).min();
+        out.or(inside).filter(|at| *at != NEVER)
     }
 
     /// New conditions from `now` on: some of those it was made for.
     pub fn change(&mut self, conditions: &Conditions, now: Nanos) {
-        self.advance(now);
+        self.settled = self.settled.max(now);
+        self.advance(|at, _| at <= now);
         for index in 0..self.stages.len() {
             self.stages[index].change(conditions, now, &mut self.ledger);
             self.note(index);
         }
+        self.ahead = look_ahead(&self.stages);
     }
 
     /// How many packets are in it.
@@ -120,12 +123,10 @@ impl Pipeline {
         self.out.len() + self.stages.iter().map(|stage| stage.held()).sum::<usize>()
     }
 
-    /// Lets everything happen that is due at or before `until`, in order of time; at one instant the last stage first.
-    fn advance(&mut self, until: Nanos) {
-        while let Some((index, at)) = self.earliest() {
-            if at > until {
-                return;
-            }
+    /// Lets everything happen that is `due`, given its time and the least time from there to the far end, in order of
+    /// time; at one instant the last stage first.
+    fn advance(&mut self, due: impl Fn(Nanos, Nanos) -> bool) {
+        while let Some(index) = self.earliest(&due) {
             let packet = self.stages[index].pop(&mut self.ledger);
             self.note(index);
             if let Some(packet) = packet {
@@ -134,14 +135,10 @@ impl Pipeline {
         }
     }
 
-    fn earliest(&self) -> Option<(usize, Nanos)> {
-        let (mut index, mut at) = (0, NEVER);
-        for (i, next) in self.next.iter().enumerate() {
-            if *next <= at {
-                (index, at) = (i, *next);
-            }
-        }
-        (at != NEVER).then_some((index, at))
+    fn earliest(&self, due: impl Fn(Nanos, Nanos) -> bool) -> Option<usize> {
+        let times = self.next.iter().zip(&self.ahead).enumerate();
+        let due = times.filter(|(_, (at, ahead))| **at != NEVER && due(**at, **ahead));
+        due.min_by_key(|(index, (at, _))| (**at, std::cmp::Reverse(*index))).map(|(index, _)| index)
     }
 
     fn hand(&mut self, index: usize, packet: Packet) {
@@ -157,3 +154,18 @@ impl Pipeline {
         self.next[index] = self.stages[index].next().unwrap_or(NEVER);
     }
 }
+
+/// For each stage, the least time that those behind it hold a packet; and then for all of them.
+fn look_ahead(stages: &[Box<dyn Stage>]) -> Vec<Nanos> {
+    let mut ahead = vec![0; stages.len() + 1];
+    let mut total = 0;
+    for (index, stage) in stages.iter().enumerate().rev() {
+        ahead[index] = total;
+        total += stage.least();
+    }
+    ahead[stages.len()] = total;
+    ahead
+}
+
+#[cfg(test)]
+mod tests;

@@ -125,14 +125,14 @@ pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
     let count = libc::c_uint::try_from(messages.len()).unwrap_or(libc::c_uint::MAX);
     let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
     // SAFETY: every message points at a buffer and a control area that live until after the call.
-    let got = unsafe {
-        libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags as _, std::ptr::null_mut())
-    };
+    let got =
+        unsafe { libc::recvmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count, flags as _, std::ptr::null_mut()) };
     let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
-    received.extend(messages[..got].iter().map(|message| Received {
-        length: message.msg_len as usize,
-        stamp: timestamp(&message.msg_hdr),
-    }));
+    received.extend(
+        messages[..got]
+            .iter()
+            .map(|message| Received { length: message.msg_len as usize, stamp: timestamp(&message.msg_hdr) }),
+    );
     Ok(())
 }
 

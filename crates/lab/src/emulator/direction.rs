@@ -1,5 +1,6 @@
 //! One direction of a link: frames in, packets through the pipeline, runs out.
 
+use std::collections::VecDeque;
 use std::io;
 
 use ekiden_sys::packet::{Outgoing, Received};
@@ -15,6 +16,10 @@ use crate::pipeline::Pipeline;
 
 /// How many frames go to the kernel at once.
 const BATCH: usize = 32;
+/// How long to wait before an interface that was full is tried again, in nanoseconds,
+const RETRY: Nanos = 20_000;
+/// and how long in all.
+const PATIENCE: Nanos = 1_000_000_000;
 
 /// One direction of a link.
 pub struct Direction {
@@ -24,8 +29,10 @@ pub struct Direction {
     overhead: u32,
     next_number: u64,
     records: Option<Vec<Record>>,
-    /// Runs that are due, with the ideal time of their first packet.
-    due: Vec<(u32, Run, Nanos)>,
+    /// What is to be sent, in order.
+    due: VecDeque<Due>,
+    /// When to try again what the interface had no room for.
+    retry_at: Option<Nanos>,
     heads: Vec<Vec<u8>>,
 }
 
@@ -33,7 +40,7 @@ impl Direction {
     pub(super) fn new(pipeline: Pipeline, report: DirectionReport, overhead: u32, record: bool) -> Self {
         let heads = vec![Vec::new(); BATCH];
         let records = record.then(Vec::new);
-        Self { pipeline, report, overhead, next_number: 0, records, due: Vec::new(), heads }
+        Self { pipeline, report, overhead, next_number: 0, records, due: VecDeque::new(), retry_at: None, heads }
     }
 
     /// What became of every packet so far.
@@ -98,86 +105,118 @@ impl Direction {
     /// When there may be something to send.
     pub(super) fn wake(&self) -> Option<Nanos> {
         let quantum = if self.report.exact { 0 } else { FAST_QUANTUM };
-        self.pipeline.wake().map(|at| at + quantum)
+        self.retry_at.or_else(|| self.pipeline.wake().map(|at| at + quantum))
     }
 
-    /// Sends all that is due at `now`.
+    /// Sends all that is due at `now`. What the interface has no room for stays, and is tried again.
     pub(super) fn send_due(&mut self, now: Nanos, port: &mut Port, store: &mut Store) {
         while let Some(packet) = self.pipeline.pop(now) {
-            self.gather(packet, now, store, port.refuses_superpackets);
+            self.gather(packet, store, port.refuses_superpackets);
         }
         self.settle(store);
-        let due = std::mem::take(&mut self.due);
-        let mut rest = due.as_slice();
-        while !rest.is_empty() {
-            let (batch, others) = rest.split_at(rest.len().min(BATCH));
-            self.send(batch, port, store);
-            rest = others;
+        self.retry_at = None;
+        while !self.due.is_empty() && self.retry_at.is_none() {
+            self.send(now, port, store);
         }
-        for (slot, run, _) in &due {
-            store.release(*slot, u32::from(run.count));
-        }
-        self.due = due;
-        self.due.clear();
     }
 
     /// Puts a packet that is due behind the run before it, or begins another.
-    fn gather(&mut self, packet: Packet, now: Nanos, store: &Store, singly: bool) {
+    fn gather(&mut self, packet: Packet, store: &Store, singly: bool) {
         let tag = Tag::from(packet.tag);
         let mark = packet.ecn == Ecn::Marked && store.get(tag.slot).frame.ecn != Ecn::Marked;
-        self.report.packets_out += u64::from(tag.count);
-        self.report.bytes_out += u64::from(packet.bytes);
-        self.report.marked += u64::from(mark) * u64::from(tag.count);
-        self.report.lateness.count(now - packet.at, u64::from(tag.count));
-        if let Some(record) = record_of(&mut self.records, packet.number) {
-            record.fate = Fate::Delivered { ideal: packet.at, actual: now, marked: mark };
+        let due = Due {
+            slot: tag.slot,
+            run: Run { first: tag.first, count: tag.count, mark },
+            number: packet.number,
+            ideal: packet.at,
+            bytes: packet.bytes,
+        };
+        match self.due.back_mut() {
+            Some(last) if !self.report.exact && !singly && last.is_before(&due) => {
+                last.run.count += tag.count;
+                last.bytes += packet.bytes;
+            }
+            _ => self.due.push_back(due),
         }
-        if let Some((slot, run, _)) = self.due.last_mut().filter(|_| !self.report.exact && !singly)
-            && *slot == tag.slot
-            && run.mark == mark
-            && run.first + run.count == tag.first
-        {
-            run.count += tag.count;
-            return;
-        }
-        self.due.push((tag.slot, Run { first: tag.first, count: tag.count, mark }, packet.at));
     }
 
-    fn send(&mut self, runs: &[(u32, Run, Nanos)], port: &mut Port, store: &Store) {
-        let mut frames = Vec::with_capacity(runs.len());
-        for ((slot, run, _), head) in runs.iter().zip(&mut self.heads) {
-            let slot = store.get(*slot);
-            let payload = slot.frame.cut(slot.bytes(), *run, head);
+    /// Sends a batch of what is due.
+    fn send(&mut self, now: Nanos, port: &mut Port, store: &mut Store) {
+        let batch = self.due.len().min(BATCH);
+        let mut frames = Vec::with_capacity(batch);
+        for (due, head) in self.due.iter().zip(&mut self.heads) {
+            let slot = store.get(due.slot);
+            let payload = slot.frame.cut(slot.bytes(), due.run, head);
             frames.push(Outgoing { head, body: &slot.bytes()[payload] });
         }
-        let mut sent = 0;
-        let mut refused = Vec::new();
-        while sent < frames.len() {
-            match port.send(&frames[sent..]) {
-                Ok(count) => sent += count,
-                Err(error) => {
-                    refused.push((sent, error));
-                    sent += 1;
-                }
-            }
-        }
-        self.report.frames_out += frames.len() as u64;
-        drop(frames);
-        for (index, error) in refused {
-            self.refused(runs[index], &error, port, store);
+        match port.send(&frames) {
+            Ok(sent) => self.sent(sent, now, store),
+            Err(error) => self.refused(&error, now, port, store),
         }
     }
 
-    /// A kernel that does not take a superpacket gets its packets one by one; anything else it refuses is a hidden drop.
-    fn refused(&mut self, (slot, run, ideal): (u32, Run, Nanos), error: &io::Error, port: &mut Port, store: &Store) {
-        if run.count > 1 && error.kind() == io::ErrorKind::InvalidInput {
-            port.refuses_superpackets = true;
-            for first in run.first..run.first + run.count {
-                self.send(&[(slot, Run { first, count: 1, mark: run.mark }, ideal)], port, store);
+    fn sent(&mut self, count: usize, now: Nanos, store: &mut Store) {
+        for due in self.due.drain(..count) {
+            let packets = u64::from(due.run.count);
+            self.report.frames_out += 1;
+            self.report.packets_out += packets;
+            self.report.bytes_out += u64::from(due.bytes);
+            self.report.marked += if due.run.mark { packets } else { 0 };
+            self.report.lateness.count(now - due.ideal, packets);
+            for number in due.number..due.number + packets {
+                if let Some(record) = record_of(&mut self.records, number) {
+                    record.fate = Fate::Delivered { ideal: due.ideal, actual: now, marked: due.run.mark };
+                }
             }
-        } else {
-            self.report.hidden += u64::from(run.count);
+            store.release(due.slot, u32::from(due.run.count));
         }
+    }
+
+    /// The first of what is due was refused. An interface that is full is tried again soon; a kernel that does not take
+    /// superpackets gets its packets one by one; anything else is a hidden drop.
+    fn refused(&mut self, error: &io::Error, now: Nanos, port: &mut Port, store: &mut Store) {
+        let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
+        let Some(first) = self.due.front() else { return };
+        if full && now < first.ideal + PATIENCE {
+            self.retry_at = Some(now + RETRY);
+        } else if first.run.count > 1 && error.raw_os_error() == Some(libc::EINVAL) {
+            port.refuses_superpackets = true;
+            self.due = self.due.drain(..).flat_map(Due::singles).collect();
+        } else {
+            self.report.hidden += u64::from(first.run.count);
+            store.release(first.slot, u32::from(first.run.count));
+            self.due.pop_front();
+        }
+    }
+}
+
+/// A run that is to be sent.
+#[derive(Debug, Clone, Copy)]
+struct Due {
+    slot: u32,
+    run: Run,
+    /// The number of its first packet.
+    number: u64,
+    /// When that should leave.
+    ideal: Nanos,
+    /// What the link counts of it.
+    bytes: u32,
+}
+
+impl Due {
+    /// Whether `next` goes on where this ends.
+    fn is_before(&self, next: &Self) -> bool {
+        self.slot == next.slot && self.run.mark == next.run.mark && self.run.first + self.run.count == next.run.first
+    }
+
+    fn singles(self) -> impl Iterator<Item = Self> {
+        let bytes = self.bytes / u32::from(self.run.count);
+        (0..self.run.count).map(move |index| Self {
+            run: Run { first: self.run.first + index, count: 1, mark: self.run.mark },
+            number: self.number + u64::from(index),
+            bytes,
+            ..self
+        })
     }
 }
 

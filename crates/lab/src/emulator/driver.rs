@@ -53,7 +53,8 @@ impl Driver {
     /// Runs until it is told to stop.
     pub(super) fn run(mut self) -> io::Result<Vec<DirectionReport>> {
         // The set of descriptors stays the same, and so do the numbers of those that are duplicated here.
-        let watched = self.ports.iter().map(|port| port.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
+        let watched =
+            self.ports.iter().map(|port| port.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
         let bell = self.bell.try_clone()?;
         let descriptors = watched.iter().map(AsFd::as_fd).chain([bell.as_fd()]).collect();
         let mut poll = Poll::new(descriptors);

@@ -114,12 +114,14 @@ impl Frame {
         let (kind, size) = (bytes[1] & !GSO_ECN, vnet_field(bytes, 4));
         let transport = VNET_HEADER + vnet_field(bytes, 6);
         let header = match kind {
-            GSO_TCP4 | GSO_TCP6 => bytes.get(transport + 12).map(|byte| usize::from(byte >> 4) * 4),
+            GSO_TCP4 | GSO_TCP6 => {
+                bytes.get(transport + 12).map(|byte| usize::from(byte >> 4) * 4).filter(|header| *header >= 20)
+            }
             GSO_UDP => Some(8),
             _ => None,
         };
         let Some(payload) = header.map(|header| transport + header) else { return };
-        if size == 0 || transport < self.ip + 20 || payload >= bytes.len() {
+        if size == 0 || transport < self.transport || payload >= bytes.len() {
             return;
         }
         let packets = (bytes.len() - payload).div_ceil(size);
@@ -191,7 +193,7 @@ impl Frame {
             return;
         }
         put(head, self.ip + 10, 0);
-        let header = self.ip..self.ip + usize::from(head[self.ip] & 0x0f) * 4;
+        let header = self.ip..self.transport.min(head.len());
         let checksum = !fold(sum(&head[header]));
         put(head, self.ip + 10, usize::from(checksum));
     }
@@ -218,7 +220,8 @@ impl Frame {
             put(head, transport + 4, length);
             (UDP, transport + 6)
         };
-        let addresses = if self.version == Version::V4 { self.ip + 12..self.ip + 20 } else { self.ip + 8..self.ip + 40 };
+        let addresses =
+            if self.version == Version::V4 { self.ip + 12..self.ip + 20 } else { self.ip + 8..self.ip + 40 };
         let pseudo = sum(&head[addresses]) + u64::from(protocol) + length as u64;
         put(head, checksum, usize::from(fold(pseudo)));
     }
@@ -278,9 +281,11 @@ fn fold(mut sum: u64) -> u16 {
 
 /// A hash of what makes a connection, FNV-1a.
 fn flow(addresses: &[u8], protocol: u8, ports: &[u8]) -> u32 {
-    addresses.iter().chain(ports).chain([&protocol]).fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193)
-    })
+    addresses
+        .iter()
+        .chain(ports)
+        .chain([&protocol])
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]

@@ -243,10 +243,13 @@ fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()
             .events
             .iter()
             .filter(|event| event.link == wire.name)
-            .map(|event| (nanos(event.at), driver.directions.len(), of_way(&event.forward, &event.reverse, way).clone()))
+            .map(|event| {
+                (nanos(event.at), driver.directions.len(), of_way(&event.forward, &event.reverse, way).clone())
+            })
             .collect();
         let first = of_way(&wire.link.forward, &wire.link.reverse, way);
-        let conditions: Vec<&Conditions> = std::iter::once(first).chain(changes.iter().map(|change| &change.2)).collect();
+        let conditions: Vec<&Conditions> =
+            std::iter::once(first).chain(changes.iter().map(|change| &change.2)).collect();
         let pipeline = Pipeline::new(&conditions, dice.of(if way == 0 { "forward" } else { "reverse" }));
         let report = DirectionReport {
             link: wire.name.clone(),

@@ -4,9 +4,20 @@
 //!
 //! On arrival: if the limit holds with the packet, it goes to the tail; otherwise it is dropped as [`Cause::Full`].
 //!
-//! On departure: `deque` of the pseudocode in RFC 8289 section 5, including how a new dropping state takes up the `count`
-//! of the last one (`delta = count - lastcount`, if `delta > 1` and `now - drop_next < 16 * interval`), with these
-//! particulars:
+//! On departure at `now`: `deque` of the pseudocode in RFC 8289 section 5. In short:
+//!
+//! * To *take* is to remove the head and to see whether it is late. If there is none, or it has not waited too long,
+//!   `first_above_time` is forgotten, and it is not late. If it has waited too long and `first_above_time` is forgotten,
+//!   that becomes `now + interval`, and it is not late. Otherwise it is late if `now >= first_above_time`.
+//! * A packet is taken. If not in the dropping state: a late one is dropped, another is taken, and the dropping state is
+//!   entered, whether or not that is late: `delta = count - lastcount`; `count` becomes `delta` if `delta > 1` and
+//!   `now - drop_next < 16 * interval`, otherwise 1; `lastcount = count`; `drop_next = control_law(now, count)`.
+//! * In the dropping state: if the packet is not late, the state is left. While in the state and `now >= drop_next`:
+//!   `count` grows by one, the packet is dropped, another is taken; if that is late,
+//!   `drop_next = control_law(drop_next, count)`, otherwise the state is left.
+//! * What was taken last departs.
+//!
+//! With these particulars:
 //!
 //! * The sojourn time is `now - packet.at`. A packet has waited too long when that is `target` or more and what waits
 //!   *behind* it, without it, is more than `MAXPACKET` = 1514 bytes.

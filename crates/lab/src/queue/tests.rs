@@ -1,0 +1,215 @@
+//! A line in virtual time to drive queues with, and what must hold for all of them.
+
+use std::collections::BTreeMap;
+
+use ekiden_proto::units::Bytes;
+
+use super::*;
+use crate::conditions::{CodelSettings, FqCodelSettings, RedSettings};
+use crate::ledger::Cause;
+
+/// How long the line takes for a byte, in nanoseconds: 10 Mbit/s, 1.2 ms for 1500 bytes.
+pub(super) const BYTE_TIME: Nanos = 800;
+pub(super) const MS: Nanos = 1_000_000;
+
+/// What came of packets: with `at` their departure in `sent`, as they arrived in `waited_since`.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub(super) sent: Vec<Packet>,
+    pub(super) waited_since: Vec<Nanos>,
+    pub(super) ledger: Ledger,
+}
+
+impl Outcome {
+    pub(super) fn drops(&self, cause: Cause) -> usize {
+        self.ledger.dropped.iter().filter(|drop| drop.cause == cause).count()
+    }
+
+    pub(super) fn marks(&self) -> usize {
+        self.sent.iter().filter(|packet| packet.ecn == Ecn::Marked).count()
+    }
+
+    /// How long the packets of a flow waited, in nanoseconds.
+    pub(super) fn waits(&self, flow: u32) -> Vec<Nanos> {
+        let of_flow = self.sent.iter().zip(&self.waited_since).filter(|(packet, _)| packet.flow == flow);
+        of_flow.map(|(packet, since)| packet.at - since).collect()
+    }
+}
+
+pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
+    Packet { number, at, bytes, flow: 0, ecn: Ecn::NotCapable, tag: 0 }
+}
+
+pub(super) fn span(millis: u64) -> Span {
+    Span(std::time::Duration::from_millis(millis))
+}
+
+/// `number` packets of 1500 bytes, one every `gap`.
+pub(super) fn steady(number: u64, gap: Nanos) -> Vec<Packet> {
+    (0..number).map(|number| packet(number, number * gap, 1500)).collect()
+}
+
+/// `number` packets of random size, flow and capability, with random gaps of up to `gap`.
+pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
+    let dice = Dice::new(seed).of("arrivals");
+    let mut at = 0;
+    let next = |number| {
+        let bits = dice.bits(number);
+        at += bits % gap;
+        let ecn = if bits >> 62 == 0 { Ecn::Capable } else { Ecn::NotCapable };
+        let (bytes, flow) = (64 + (bits >> 32) as u32 % 1437, (bits >> 56) as u32 % 4);
+        Packet { flow, ecn, ..packet(number, at, bytes) }
+    };
+    (0..number).map(next).collect()
+}
+
+/// Sends the arrivals over a line, then all that waits. At the same time, the line is free before the packet arrives.
+/// After each arrival, `look` is called.
+pub(super) fn drive<Q: Queue + ?Sized>(
+    queue: &mut Q,
+    arrivals: &[Packet],
+    mut look: impl FnMut(&Q, &Outcome, Nanos),
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let mut free_at = None;
+    for arrival in arrivals {
+        while let Some(now) = free_at.filter(|free| *free <= arrival.at) {
+            free_at = depart(queue, now, &mut outcome);
+        }
+        queue.enqueue(*arrival, &mut outcome.ledger);
+        free_at = free_at.or_else(|| depart(queue, arrival.at, &mut outcome));
+        look(queue, &outcome, arrival.at);
+    }
+    while let Some(now) = free_at {
+        free_at = depart(queue, now, &mut outcome);
+    }
+    outcome
+}
+
+/// Puts the next packet onto the line, and says when the line is free again.
+fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut Outcome) -> Option<Nanos> {
+    let packet = queue.dequeue(now, &mut outcome.ledger)?;
+    outcome.sent.push(Packet { at: now, ..packet });
+    outcome.waited_since.push(packet.at);
+    Some(now + Nanos::from(packet.bytes) * BYTE_TIME)
+}
+
+/// What a queue did: a line after every `every` arrivals, and one at the end. `state` is what else is shown of it.
+pub(super) fn table<Q: Queue>(
+    queue: &mut Q,
+    arrivals: &[Packet],
+    every: u64,
+    state: impl Fn(&Q) -> String,
+) -> Vec<String> {
+    let line = |queue: &Q, outcome: &Outcome, now: Nanos| {
+        let [early, forced, full] = [Cause::Early, Cause::Forced, Cause::Full].map(|cause| outcome.drops(cause));
+        let (ms, sent, marks, state) = (now / MS, outcome.sent.len(), outcome.marks(), state(queue));
+        let Held { packets, bytes } = queue.held();
+        format!("{ms} ms: {packets} = {bytes} B, {state}; {sent} sent, {early}+{forced}+{full} dropped, {marks} marked")
+    };
+    let (mut lines, mut number) = (Vec::new(), 0);
+    let outcome = drive(queue, arrivals, |queue, outcome, now| {
+        number += 1;
+        if number % every == 0 {
+            lines.push(line(queue, outcome, now));
+        }
+    });
+    lines.push(line(queue, &outcome, outcome.sent.last().map_or(0, |packet| packet.at)));
+    lines
+}
+
+fn kinds(limit: Limit) -> Vec<QueueKind> {
+    let part = |share| match limit {
+        Limit::Packets(packets) => Limit::Packets(packets / share),
+        Limit::Bytes(bytes) => Limit::Bytes(bytes / share),
+    };
+    let (target, interval, quantum) = (span(5), span(20), Bytes(1514));
+    let red = RedSettings { limit, min: part(4), max: part(2), p: 0.1, wq: 0.02, gentle: false, ecn: false };
+    vec![
+        QueueKind::TailDrop { limit },
+        QueueKind::Red(red),
+        QueueKind::Red(RedSettings { gentle: true, ecn: true, ..red }),
+        QueueKind::Codel(CodelSettings { limit, target, interval, ecn: true }),
+        QueueKind::FqCodel(FqCodelSettings { limit, target, interval, ecn: true, flows: 3, quantum }),
+    ]
+}
+
+#[test]
+fn every_packet_departs_or_is_dropped_and_limits_hold() {
+    for limit in [Limit::Packets(30), Limit::Bytes(20_000)] {
+        for kind in kinds(limit) {
+            for seed in 0..5 {
+                let arrivals = random(seed, 2_000, MS);
+                let mut queue = build(&kind, Dice::new(seed));
+                let outcome = drive(queue.as_mut(), &arrivals, |queue, outcome, _| {
+                    let held = queue.held();
+                    assert!(!held.exceeds(limit), "{kind:?} holds {held:?}");
+                    let number = outcome.sent.len() + outcome.ledger.dropped.len() + held.packets as usize;
+                    let last = outcome.sent.iter().chain(outcome.ledger.dropped.iter().map(|drop| &drop.packet));
+                    assert!(number > last.map(|packet| packet.number).max().unwrap_or(0) as usize);
+                });
+                assert_eq!(queue.held(), Held::default());
+                let gone = outcome.ledger.dropped.iter().map(|drop| drop.packet.number);
+                let mut numbers: Vec<u64> = outcome.sent.iter().map(|sent| sent.number).chain(gone).collect();
+                numbers.sort_unstable();
+                assert_eq!(numbers, (0..2_000).collect::<Vec<_>>(), "{kind:?}");
+                assert!(outcome.ledger.dropped.len() > 50, "{kind:?} was put under no pressure");
+            }
+        }
+    }
+}
+
+#[test]
+fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
+    for kind in kinds(Limit::Packets(30)) {
+        let outcome = drive(build(&kind, Dice::new(1)).as_mut(), &random(1, 2_000, MS), |_, _, _| ());
+        let mut last = BTreeMap::new();
+        for sent in &outcome.sent {
+            let line = if matches!(kind, QueueKind::FqCodel(_)) { sent.flow % 3 } else { 0 };
+            assert!(last.insert(line, sent.number).is_none_or(|before| before < sent.number), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn the_same_arrivals_and_dice_give_the_same_decisions_and_nothing_but_marks_changes_a_packet() {
+    for kind in kinds(Limit::Packets(30)) {
+        let arrivals = random(2, 2_000, MS);
+        let run = || drive(build(&kind, Dice::new(7)).as_mut(), &arrivals, |_, _, _| ());
+        let (one, other) = (run(), run());
+        assert_eq!(one.sent, other.sent);
+        assert_eq!(one.ledger.dropped, other.ledger.dropped);
+        for sent in &one.sent {
+            let arrived = arrivals[sent.number as usize];
+            assert_eq!(Packet { at: arrived.at, ecn: arrived.ecn, ..*sent }, arrived);
+            assert!(sent.ecn == arrived.ecn || (sent.ecn, arrived.ecn) == (Ecn::Marked, Ecn::Capable));
+        }
+        for drop in &one.ledger.dropped {
+            let arrived = arrivals[drop.packet.number as usize];
+            assert!(drop.packet.at >= arrived.at);
+            assert_eq!(Packet { at: arrived.at, ..drop.packet }, arrived, "a dropped packet is as it arrived");
+        }
+    }
+}
+
+#[test]
+fn a_smaller_packet_may_fit_where_a_larger_one_did_not() {
+    let mut queue = tail_drop::TailDrop::new(Limit::Bytes(2_000));
+    let mut ledger = Ledger::default();
+    for (number, bytes) in [1500, 501, 500, 1].into_iter().enumerate() {
+        queue.enqueue(packet(number as u64, 0, bytes), &mut ledger);
+    }
+    let dropped: Vec<_> = ledger.dropped.iter().map(|drop| (drop.packet.number, drop.cause)).collect();
+    assert_eq!(dropped, [(1, Cause::Full), (3, Cause::Full)]);
+    assert_eq!(queue.held(), Held { packets: 2, bytes: 2_000 });
+}
+
+#[test]
+fn the_packet_on_the_line_is_not_in_the_queue() {
+    let kind = QueueKind::TailDrop { limit: Limit::Packets(2) };
+    let burst: Vec<Packet> = (0..5).map(|number| packet(number, 0, 1500)).collect();
+    let outcome = drive(build(&kind, Dice::new(0)).as_mut(), &burst, |_, _, _| ());
+    let sent: Vec<_> = outcome.sent.iter().map(|sent| (sent.number, sent.at)).collect();
+    assert_eq!(sent, [(0, 0), (1, 1_200_000), (2, 2_400_000)]);
+    assert_eq!(outcome.drops(Cause::Full), 2);
+}

@@ -1,4 +1,5 @@
-//! Controlled delay: RFC 8289 sections 5.3 to 5.6, statement by statement, and marks as the kernel has them.
+//! Controlled delay: RFC 8289 sections 5.3 to 5.6, statement by statement, but for the count of the last drop of a
+//! dropping state; and marks as the kernel has them.
 
 use super::{Journal, Model, bytes, fits};
 use crate::Nanos;
@@ -45,8 +46,10 @@ impl Law {
                 if !marked {
                     head = self.dodequeue(waiting, now);
                 }
+                // As Nichols and Jacobson 2012 and the kernel count: a drop that ends the state counts as well. The RFC
+                // counts only those after which the state goes on.
+                self.count += 1;
                 if head.ok_to_drop {
-                    self.count += 1;
                     self.drop_next = self.control_law(self.drop_next);
                 } else {
                     self.dropping = false;

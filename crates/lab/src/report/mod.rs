@@ -1,1 +1,44 @@
-//! What came of an experiment, for people: HTML, Markdown, JSON.
+//! What came of an experiment, for people and for programs: HTML with plots, Markdown, JSON, and the end of a terminal.
+//!
+//! `view` puts results in order and `tables` says what is shown of them; `page`, `markdown` and `terminal` show it, and
+//! `plots` draws what a table cannot say. The same results always give the same bytes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::experiment::results::Results;
+
+mod chart;
+mod markdown;
+mod markup;
+mod number;
+mod page;
+mod plots;
+mod table;
+mod tables;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use markdown::markdown;
+pub use page::html;
+pub use terminal::terminal;
+
+/// Writes `report.html`, `report.md` and `report.json` into `dir`, which is made if it is missing, and returns the path
+/// of the first.
+///
+/// # Errors
+/// A file could not be written; the error names it.
+pub fn write(results: &Results, dir: &Path) -> anyhow::Result<PathBuf> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let mut json = serde_json::to_string_pretty(results).context("cannot write the results as JSON")?;
+    json.push('\n');
+    for (name, text) in [("report.json", json), ("report.md", markdown(results)), ("report.html", html(results))] {
+        let path = dir.join(name);
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(dir.join("report.html"))
+}

@@ -32,7 +32,12 @@ impl Delay {
 }
 
 /// The jitter of packet `number`.
-#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a delay, in ns")]
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a delay, in ns"
+)]
 fn draw(jitter: Jitter, dice: Dice, number: u64) -> Nanos {
     let uniform = dice.uniform(number);
     let unit = match jitter.distribution {

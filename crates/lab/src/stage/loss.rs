@@ -29,7 +29,14 @@ impl Loss {
             LossAt::Wire => "wire loss",
         });
         let model = model_at(conditions, place);
-        Self { place, model, bad: false, dice: dice.of("loss"), state_dice: dice.of("state"), passed: Timeline::default() }
+        Self {
+            place,
+            model,
+            bad: false,
+            dice: dice.of("loss"),
+            state_dice: dice.of("state"),
+            passed: Timeline::default(),
+        }
     }
 
     fn loses(&mut self, number: u64) -> bool {

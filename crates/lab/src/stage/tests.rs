@@ -1,0 +1,159 @@
+//! Every stage in virtual time, through the pipeline it is part of.
+
+use super::*;
+use crate::conditions::Conditions;
+use crate::dice::Dice;
+use crate::ledger::Cause;
+use crate::packet::Ecn;
+use crate::pipeline::Pipeline;
+
+const MS: Nanos = 1_000_000;
+
+fn conditions(text: &str) -> Conditions {
+    toml::from_str(text).unwrap()
+}
+
+fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
+    Packet { number, at, bytes, flow: 1, ecn: Ecn::NotCapable, tag: number }
+}
+
+/// What comes out of `text` when a packet of 1500 bytes is pushed every `spacing`: number and time.
+fn run(text: &str, packets: u64, spacing: Nanos) -> (Vec<(u64, Nanos)>, Vec<(u64, Cause)>) {
+    let conditions = conditions(text);
+    let mut pipeline = Pipeline::new(&[&conditions], Dice::new(42));
+    let mut out = Vec::new();
+    for number in 0..packets {
+        let now = number * spacing;
+        out.extend(std::iter::from_fn(|| pipeline.pop(now)));
+        pipeline.push(packet(number, now, 1500));
+    }
+    while let Some(at) = pipeline.wake() {
+        out.extend(pipeline.pop(at));
+    }
+    assert_eq!(pipeline.held(), 0, "nothing is left behind");
+    let dropped = pipeline.ledger.dropped.iter().map(|drop| (drop.packet.number, drop.cause)).collect();
+    (out.iter().map(|packet| (packet.number, packet.at)).collect(), dropped)
+}
+
+#[test]
+fn a_perfect_link_changes_nothing() {
+    assert_eq!(run("", 3, 5), (vec![(0, 0), (1, 5), (2, 10)], vec![]));
+}
+
+#[test]
+fn delay_is_added_to_the_arrival() {
+    assert_eq!(run("delay = '25ms'", 2, MS).0, [(0, 25 * MS), (1, 26 * MS)]);
+}
+
+#[test]
+fn a_line_sends_one_packet_after_the_other() {
+    // 1500 bytes at 12 Mbit/s take a millisecond.
+    let (out, dropped) = run("rate = '12Mbit/s'\ndelay = '1ms'\nqueue = { kind = 'tail-drop', limit = '2pkt' }", 5, 0);
+    assert_eq!(out, [(0, 2 * MS), (1, 3 * MS), (2, 4 * MS)], "one on the line, two wait");
+    assert_eq!(dropped, [(3, Cause::Full), (4, Cause::Full)]);
+}
+
+#[test]
+fn what_the_rate_counts_is_what_the_file_says() {
+    let out = |count: &str| run(&format!("rate = '12Mbit/s'\ncount = '{count}'"), 1, 0).0[0].1;
+    assert_eq!(out("l3"), MS, "the emulator adds the overhead to the size, the line does not");
+    assert_eq!([conditions("count = 'l2'").count.overhead(), conditions("count = 'wire'").count.overhead()], [14, 38]);
+}
+
+#[test]
+fn an_access_line_spreads_a_burst_and_drops_nothing() {
+    let (out, dropped) = run("access_rate = '120Mbit/s'", 2000, 0);
+    assert_eq!((out.len(), dropped.len()), (2000, 0));
+    assert!(out.windows(2).all(|pair| pair[1].1 - pair[0].1 == MS / 10));
+}
+
+#[test]
+fn a_burst_that_was_spread_fits_a_queue_that_it_would_have_overrun() {
+    let line = "rate = '100Mbit/s'\nqueue = { kind = 'tail-drop', limit = '10pkt' }";
+    assert!(!run(line, 40, 0).1.is_empty());
+    assert_eq!(run(&format!("{line}\naccess_rate = '100Mbit/s'"), 40, 0).1, []);
+}
+
+#[test]
+fn lost_on_the_wire_is_paid_for_and_lost_at_ingress_is_not() {
+    let with = |at: &str| {
+        run(&format!("rate = '12Mbit/s'\nloss = {{ model = 'pattern', every = 2, lost = [0], at = '{at}' }}"), 4, 0)
+    };
+    assert_eq!(with("wire").0, [(1, 2 * MS), (3, 4 * MS)]);
+    assert_eq!(with("ingress").0, [(1, MS), (3, 2 * MS)]);
+    assert_eq!(with("wire").1, [(0, Cause::WireLoss), (2, Cause::WireLoss)]);
+    assert_eq!(with("ingress").1, [(0, Cause::IngressLoss), (2, Cause::IngressLoss)]);
+}
+
+#[test]
+#[allow(clippy::cast_precision_loss, reason = "a count")]
+fn random_loss_is_as_frequent_and_as_bursty_as_asked() {
+    let share = |text: &str| run(text, 100_000, 1).1.len() as f64 / 100_000.0;
+    let bernoulli = share("loss = { model = 'bernoulli', p = 0.02 }");
+    assert!((bernoulli - 0.02).abs() < 0.002, "{bernoulli}");
+    // In the bad state for 0.01 / (0.01 + 0.25) of the time, four packets at a time.
+    let text = "loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.25 }";
+    let lost = run(text, 100_000, 1).1;
+    let bursts = 1 + lost.windows(2).filter(|pair| pair[1].0 != pair[0].0 + 1).count();
+    let (share, burst) = (lost.len() as f64 / 100_000.0, lost.len() as f64 / bursts as f64);
+    assert!((share - 0.01 / 0.26).abs() < 0.005, "{share}");
+    assert!((burst - 4.0).abs() < 0.5, "{burst}");
+}
+
+#[test]
+fn jitter_keeps_the_order_unless_asked() {
+    let text = |reorder| {
+        format!("delay = '10ms'\njitter = {{ distribution = 'uniform', scale = '5ms', reorder = {reorder} }}")
+    };
+    let (ordered, _) = run(&text(false), 1000, MS / 10);
+    assert!(ordered.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1));
+    let (mixed, _) = run(&text(true), 1000, MS / 10);
+    assert!(mixed.windows(2).any(|pair| pair[0].0 > pair[1].0), "some overtake");
+    assert!(mixed.windows(2).all(|pair| pair[0].1 <= pair[1].1), "time goes on all the same");
+    for (number, at) in mixed {
+        let extra = at - number * MS / 10;
+        assert!((10 * MS..15 * MS).contains(&extra), "packet {number} took {extra}");
+    }
+}
+
+#[test]
+#[allow(clippy::cast_precision_loss, reason = "a time")]
+fn jitter_has_the_mean_of_its_law() {
+    for (law, mean) in [("uniform", 0.5), ("normal", (2.0 / std::f64::consts::PI).sqrt()), ("exponential", 1.0)] {
+        let text = format!("jitter = {{ distribution = '{law}', scale = '1ms', reorder = true }}");
+        let (out, _) = run(&text, 20_000, MS);
+        let total: f64 = out.iter().map(|(number, at)| (at - number * MS) as f64 / MS as f64).sum();
+        assert!((total / 20_000.0 - mean).abs() < 0.02, "{law}: {}", total / 20_000.0);
+    }
+}
+
+#[test]
+fn a_reordered_packet_is_overtaken_by_as_many_as_fit() {
+    let (out, _) = run("reorder = { p = 0.1, by = '3ms' }", 1000, MS);
+    let late: Vec<_> = out.iter().filter(|(number, at)| at - number * MS > 0).collect();
+    assert!((60..140).contains(&late.len()), "{}", late.len());
+    assert!(late.iter().all(|(number, at)| at - number * MS == 3 * MS));
+    assert!(out.windows(2).any(|pair| pair[0].0 > pair[1].0));
+}
+
+#[test]
+fn duplicates_follow_their_original() {
+    let (out, _) = run("duplicate = { p = 0.5 }", 100, MS);
+    let copies = out.windows(2).filter(|pair| pair[0] == pair[1]).count();
+    assert_eq!(out.len(), 100 + copies);
+    assert!((30..70).contains(&copies), "{copies}");
+}
+
+#[test]
+fn a_link_that_is_down_drops_what_comes_and_delivers_what_was_under_way() {
+    let (up, down) = (conditions("delay = '10ms'"), conditions("delay = '10ms'\ndown = true"));
+    let mut pipeline = Pipeline::new(&[&up, &down], Dice::new(1));
+    pipeline.push(packet(0, 0, 1500));
+    pipeline.change(&down, MS);
+    pipeline.push(packet(1, 2 * MS, 1500));
+    pipeline.change(&up, 3 * MS);
+    pipeline.push(packet(2, 4 * MS, 1500));
+    let out: Vec<_> = std::iter::from_fn(|| pipeline.pop(20 * MS)).map(|p| (p.number, p.at)).collect();
+    assert_eq!(out, [(0, 10 * MS), (2, 14 * MS)]);
+    assert_eq!(pipeline.ledger.dropped[0].cause, Cause::Down);
+}

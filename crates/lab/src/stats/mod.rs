@@ -53,7 +53,7 @@ fn median_rank(n: usize) -> (usize, f64) {
     let ln_choices = |k: usize| special::ln_binomial(n as u64, k as u64);
     let coin = |k: usize| (ln_choices(k) - n as f64 * std::f64::consts::LN_2).exp();
     let (mut rank, mut outside) = (1, 2.0 * coin(0));
-    while rank + 1 <= n / 2 && 1.0 - outside - 2.0 * coin(rank) >= CONFIDENCE {
+    while rank < n / 2 && 1.0 - outside - 2.0 * coin(rank) >= CONFIDENCE {
         outside += 2.0 * coin(rank);
         rank += 1;
     }

@@ -1,0 +1,127 @@
+//! The frame of a chart: margins, grid lines, axes and their labels.
+
+use std::fmt;
+
+use crate::report::markup::Markup;
+
+/// The size of every chart, in user units: about the pixels of a column of the page.
+pub const WIDTH: f64 = 520.0;
+/// See [`WIDTH`].
+pub const HEIGHT: f64 = 300.0;
+/// About the width of a digit or small letter of a label.
+const LETTER: f64 = 6.7;
+
+/// A coordinate: one decimal is a tenth of a pixel.
+pub struct Px(pub f64);
+
+impl fmt::Display for Px {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0 * 10.0).round();
+        if tenths % 10.0 == 0.0 { write!(f, "{}", tenths as i64 / 10) } else { write!(f, "{:.1}", tenths / 10.0) }
+    }
+}
+
+/// An axis: ticks at places from 0 to 1 with their labels, and what it shows with its unit.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Axis {
+    /// What it shows.
+    pub label: String,
+    /// Places and labels, ascending.
+    pub ticks: Vec<(f64, String)>,
+    /// Whether a line goes across the chart at each tick.
+    pub grid: bool,
+}
+
+/// Where in the drawing the values are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+}
+
+impl Frame {
+    /// Margins that the labels of the axes fit into.
+    #[must_use]
+    pub fn around(x: &Axis, y: &Axis) -> Self {
+        let widest = y.ticks.iter().map(|(_, label)| width(label)).fold(0.0, f64::max);
+        let last = x.ticks.last().map_or(0.0, |(place, label)| (width(label) / 2.0 - (1.0 - place) * WIDTH).max(0.0));
+        Self {
+            left: (widest + 12.0).max(28.0),
+            right: WIDTH - last.max(10.0),
+            top: if y.label.is_empty() { 8.0 } else { 30.0 },
+            bottom: HEIGHT - if x.label.is_empty() { 24.0 } else { 44.0 },
+        }
+    }
+
+    /// The place of a value across, from 0 to 1.
+    #[must_use]
+    pub fn x(&self, place: f64) -> f64 {
+        self.left + place * (self.right - self.left)
+    }
+
+    /// The place of a value up, from 0 to 1.
+    #[must_use]
+    pub fn y(&self, place: f64) -> f64 {
+        self.bottom - place * (self.bottom - self.top)
+    }
+
+    /// Draws grid lines, labels and the base line.
+    pub fn draw(&self, svg: &mut Markup, x: &Axis, y: &Axis) {
+        svg.element("g", &[("class", &"axes")], |svg| {
+            for (place, label) in &y.ticks {
+                let at = self.y(*place);
+                if y.grid {
+                    self.rule(svg, "grid", [self.left, at, self.right, at]);
+                }
+                text(svg, "end", [self.left - 8.0, at + 4.0], label);
+            }
+            self.columns(svg, x);
+            self.rule(svg, "base", [self.left, self.bottom, self.right, self.bottom]);
+            if !y.label.is_empty() {
+                text(svg, "start", [0.0, 13.0], &y.label);
+            }
+            if !x.label.is_empty() {
+                text(svg, "end", [self.right, HEIGHT - 6.0], &x.label);
+            }
+        });
+    }
+
+    /// Ticks along the bottom; a label that would touch its neighbour is left out.
+    fn columns(&self, svg: &mut Markup, x: &Axis) {
+        let mut free_from = f64::NEG_INFINITY;
+        for (place, label) in &x.ticks {
+            let at = self.x(*place);
+            if x.grid {
+                self.rule(svg, "grid", [at, self.top, at, self.bottom]);
+            } else {
+                self.rule(svg, "base", [at, self.bottom, at, self.bottom + 4.0]);
+            }
+            let half = width(label) / 2.0;
+            if at - half > free_from {
+                text(svg, "middle", [at, self.bottom + 18.0], label);
+                free_from = at + half + 4.0;
+            }
+        }
+    }
+
+    /// A line across the chart at a place up.
+    pub fn reference(&self, svg: &mut Markup, place: f64) {
+        self.rule(svg, "reference", [self.left, self.y(place), self.right, self.y(place)]);
+    }
+
+    fn rule(&self, svg: &mut Markup, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
+        let ends: [(&str, &dyn fmt::Display); 5] =
+            [("class", &class), ("x1", &Px(x1)), ("y1", &Px(y1)), ("x2", &Px(x2)), ("y2", &Px(y2))];
+        svg.empty("line", &ends);
+    }
+}
+
+fn width(label: &str) -> f64 {
+    label.chars().count() as f64 * LETTER
+}
+
+fn text(svg: &mut Markup, anchor: &str, [x, y]: [f64; 2], text: &str) {
+    svg.leaf("text", &[("x", &Px(x)), ("y", &Px(y)), ("text-anchor", &anchor)], text);
+}

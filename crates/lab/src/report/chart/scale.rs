@@ -1,0 +1,197 @@
+//! From values to places: linear and logarithmic scales with ticks at round numbers.
+
+/// How values are spaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// By difference.
+    Linear,
+    /// By ratio.
+    Log,
+}
+
+/// A scale with its ticks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scale {
+    kind: Kind,
+    low: f64,
+    high: f64,
+    /// Where ticks are, ascending.
+    pub ticks: Vec<f64>,
+}
+
+/// Beyond this ratio of largest to smallest, the small ones would lie flat on a linear axis.
+const LOG_FROM: f64 = 30.0;
+
+impl Scale {
+    /// A scale for values that are amounts: from zero, or logarithmic if they are too far apart for that.
+    #[must_use]
+    pub fn amounts(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
+        let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(0.0, f64::max);
+        if low > 0.0 && low.is_finite() && high / low > LOG_FROM {
+            return Self::over(log_ticks(low, high), Kind::Log);
+        }
+        let high = if high > 0.0 { high } else { 1.0 };
+        Self::over(linear_ticks(low.min(0.0), high, wanted), Kind::Linear)
+    }
+
+    /// A scale for values whose differences matter: like that for amounts, but far from zero it does without the zero.
+    #[must_use]
+    pub fn values(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
+        let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(0.0, f64::max);
+        if low < high && low > high / 2.0 {
+            return Self::over(linear_ticks(low, high, wanted), Kind::Linear);
+        }
+        Self::amounts(values.into_iter(), wanted)
+    }
+
+    /// A linear scale that ends where the values do, and not at a tick: for time.
+    #[must_use]
+    pub fn until(high: f64, wanted: usize) -> Self {
+        let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
+        let mut ticks = linear_ticks(0.0, high, wanted);
+        ticks.retain(|tick| *tick <= high);
+        Self { kind: Kind::Linear, low: 0.0, high, ticks }
+    }
+
+    /// From the first tick to the last.
+    fn over(ticks: Vec<f64>, kind: Kind) -> Self {
+        let (low, high) = (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0));
+        Self { kind, low, high, ticks }
+    }
+
+    /// What an axis with this scale shows: says so if it is not linear.
+    #[must_use]
+    pub fn label(&self, what: &str) -> String {
+        match self.kind {
+            Kind::Linear => what.to_owned(),
+            Kind::Log => format!("{what}, logarithmic"),
+        }
+    }
+
+    /// Where a value is, from 0 to 1; values outside lie at the ends.
+    #[must_use]
+    pub fn at(&self, value: f64) -> f64 {
+        let place = match self.kind {
+            Kind::Linear => (value - self.low) / (self.high - self.low),
+            Kind::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+        };
+        if place.is_nan() { 0.0 } else { place.clamp(0.0, 1.0) }
+    }
+
+    /// What stands at the ticks: no more decimals than the ticks need.
+    #[must_use]
+    pub fn labels(&self) -> Vec<String> {
+        match self.kind {
+            Kind::Linear => {
+                let decimals = self.ticks.windows(2).map(|pair| decimals(pair[1] - pair[0])).max().unwrap_or(0);
+                self.ticks.iter().map(|tick| format!("{tick:.decimals$}")).collect()
+            }
+            Kind::Log => self.ticks.iter().map(|tick| format!("{tick:.*}", decimals(*tick))).collect(),
+        }
+    }
+}
+
+/// How many decimals a number needs whose first digit is its only one, or that is a half or a quarter of such a one.
+fn decimals(step: f64) -> usize {
+    (0..9).find(|&places| fits(step, places)).unwrap_or(9)
+}
+
+fn fits(step: f64, places: usize) -> bool {
+    let scaled = step * 10f64.powi(i32::try_from(places).unwrap_or(0));
+    scaled.round() >= 1.0 && (scaled - scaled.round()).abs() < 1e-6 * scaled
+}
+
+/// The round step (1, 2 or 5 times a power of ten) that gives about `wanted` steps over a span.
+#[must_use]
+pub fn nice_step(span: f64, wanted: usize) -> f64 {
+    let rough = span / wanted.max(1) as f64;
+    let power = 10f64.powf(rough.log10().floor());
+    let rest = rough / power;
+    // The thresholds are the geometric means of neighbouring steps.
+    let factor = match rest {
+        _ if rest < 2f64.sqrt() => 1.0,
+        _ if rest < 10f64.sqrt() => 2.0,
+        _ if rest < 50f64.sqrt() => 5.0,
+        _ => 10.0,
+    };
+    factor * power
+}
+
+/// Multiples of a round step that enclose `low` and `high`.
+#[must_use]
+pub fn linear_ticks(low: f64, high: f64, wanted: usize) -> Vec<f64> {
+    let span = high - low;
+    if !(span.is_finite() && span > 0.0) {
+        return vec![low, low + 1.0];
+    }
+    let step = nice_step(span, wanted);
+    let first = (low / step + 1e-9).floor() as i64;
+    let last = (high / step - 1e-9).ceil() as i64;
+    (first..=last).map(|multiple| multiple as f64 * step).collect()
+}
+
+/// Powers of ten that enclose `low` and `high`, both positive; with 2 and 5 between them where there are few.
+#[must_use]
+pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let decades = (high / low).log10();
+    let factors: &[f64] = if decades <= 3.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let (first, last) = ((low.log10() + 1e-9).floor() as i32, (high.log10() - 1e-9).ceil() as i32);
+    let all: Vec<f64> =
+        (first..=last).flat_map(|power| factors.iter().map(move |factor| factor * 10f64.powi(power))).collect();
+    let start = all.iter().rposition(|tick| *tick <= low * (1.0 + 1e-9)).unwrap_or(0);
+    let end = all.iter().position(|tick| *tick >= high * (1.0 - 1e-9)).unwrap_or(all.len() - 1);
+    all[start..=end.max(start + 1).min(all.len() - 1)].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_round() {
+        let steps = [(10.0, 5), (7.0, 5), (1.3, 5), (0.09, 4), (123.0, 6), (1e9, 5), (30.0, 6)]
+            .map(|(span, n)| nice_step(span, n));
+        assert_eq!(
+            steps.map(|step| format!("{step:.3}")),
+            ["2.000", "1.000", "0.200", "0.020", "20.000", "200000000.000", "5.000"]
+        );
+    }
+
+    #[test]
+    fn linear_ticks_enclose() {
+        assert_eq!(linear_ticks(0.0, 12.4, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0]);
+        assert_eq!(linear_ticks(0.0, 10.0, 5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(linear_ticks(-3.0, 3.0, 3), [-4.0, -2.0, 0.0, 2.0, 4.0]);
+        assert_eq!(linear_ticks(5.0, 5.0, 5), [5.0, 6.0]);
+    }
+
+    #[test]
+    fn log_ticks_enclose() {
+        assert_eq!(log_ticks(3.0, 180.0), [2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
+        assert_eq!(log_ticks(1.0, 100_000.0), [1.0, 10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
+        assert_eq!(log_ticks(0.3, 0.4), [0.2, 0.5]);
+    }
+
+    #[test]
+    fn labels_have_the_decimals_they_need() {
+        let labels = |values: &[f64]| Scale::amounts(values.iter().copied(), 4).labels();
+        assert_eq!(labels(&[0.0, 1.0]), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
+        assert_eq!(labels(&[1.0, 35.0]), ["1", "2", "5", "10", "20", "50"]);
+        assert_eq!(labels(&[0.05, 2.0]), ["0.05", "0.1", "0.2", "0.5", "1", "2"]);
+    }
+
+    #[test]
+    fn places_are_within_the_axis() {
+        let linear = Scale::amounts([2.0, 10.0].into_iter(), 5);
+        assert!((linear.at(5.0) - 0.5).abs() < 1e-12);
+        let log = Scale::amounts([1.0, 100.0].into_iter(), 5);
+        assert!((log.at(10.0) - 0.5).abs() < 1e-12);
+        assert_eq!([linear.label("MB/s"), log.label("MB/s")], ["MB/s", "MB/s, logarithmic"]);
+        assert_eq!([log.at(0.0), log.at(1e9), log.at(f64::NAN)], [0.0, 1.0, 0.0]);
+        assert_eq!(Scale::amounts(std::iter::empty(), 5).ticks.first(), Some(&0.0));
+    }
+}

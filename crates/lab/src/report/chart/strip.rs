@@ -1,0 +1,79 @@
+//! One row for each treatment: every run as a dot, the median as its mark, the interval as a bar.
+
+use crate::report::chart::frame::{Frame, HEIGHT, Px};
+use crate::report::chart::mark::{class, mark};
+use crate::report::chart::{Axis, Chart, Scale, ticks};
+use crate::report::markup::Markup;
+
+/// A chart of rows.
+#[derive(Debug)]
+pub struct Strip {
+    /// What the axis across shows, with its unit.
+    pub label: String,
+    /// The scale across.
+    pub x: Scale,
+    /// The rows, from the top.
+    pub rows: Vec<Row>,
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Its colour and shape.
+    pub style: usize,
+    /// What stands at its left.
+    pub name: String,
+    /// One value for each run.
+    pub values: Vec<f64>,
+    /// Their median.
+    pub median: Option<f64>,
+    /// Both ends of its interval.
+    pub interval: Option<(f64, f64)>,
+    /// What a pointer on it is told.
+    pub hint: String,
+}
+
+impl Strip {
+    /// Rows, and a scale that all of them fit on.
+    #[must_use]
+    pub fn of(label: String, rows: Vec<Row>) -> Self {
+        let ends = |row: &Row| row.interval.map_or(Vec::new(), |(low, high)| vec![low, high]);
+        let values = rows.iter().flat_map(|row| row.values.iter().copied().chain(row.median).chain(ends(row)));
+        Self { label, x: Scale::values(values, 5), rows }
+    }
+
+    /// Draws it. The hints of the rows describe it.
+    #[must_use]
+    pub fn chart(&self, title: String) -> Chart {
+        let hints: Vec<&str> = self.rows.iter().map(|row| row.hint.as_str()).collect();
+        let description = format!("{}.", hints.join("; "));
+        let x = Axis { label: self.x.label(&self.label), ticks: ticks(&self.x), grid: true };
+        let place = |row: usize| 1.0 - (row as f64 + 0.5) / self.rows.len() as f64;
+        let names = self.rows.iter().enumerate().map(|(row, it)| (place(row), it.name.clone())).collect();
+        let y = Axis { label: String::new(), ticks: names, grid: false };
+        let frame = Frame::around(&x, &y);
+        Chart::draw(title, description, HEIGHT, |svg| {
+            frame.draw(svg, &x, &y);
+            for (row, it) in self.rows.iter().enumerate() {
+                svg.element("g", &[("class", &class(it.style))], |svg| self.row(svg, &frame, frame.y(place(row)), it));
+            }
+        })
+    }
+
+    fn row(&self, svg: &mut Markup, frame: &Frame, y: f64, row: &Row) {
+        svg.leaf("title", &[], &row.hint);
+        let at = |value: f64| frame.x(self.x.at(value));
+        for value in &row.values {
+            svg.empty("circle", &[("class", &"dot"), ("cx", &Px(at(*value))), ("cy", &Px(y + 8.0)), ("r", &Px(2.5))]);
+        }
+        if let Some((low, high)) = row.interval {
+            let (left, right) = (Px(at(low)), Px(at(high)));
+            let path =
+                format!("M{left} {}V{}M{left} {}H{right}M{right} {0}V{1}", Px(y - 7.0), Px(y - 1.0), Px(y - 4.0));
+            svg.empty("path", &[("class", &"whisker"), ("d", &path)]);
+        }
+        if let Some(median) = row.median {
+            mark(svg, row.style, [at(median), y - 4.0], false);
+        }
+    }
+}

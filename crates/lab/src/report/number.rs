@@ -1,0 +1,120 @@
+//! Numbers as people read them: three significant digits, and a unit wherever the column does not name it.
+
+use crate::Nanos;
+
+/// Three significant digits; whole numbers from 100 on, with their thousands apart.
+#[must_use]
+pub fn significant(value: f64) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let size = value.abs();
+    if size < 1e-6 {
+        return format!("{value:.2e}");
+    }
+    // Rounding may carry into one more digit: 9.996 is 10.0 and not 10.00.
+    let digits = (size.log10() + 1e-12).floor() as i32;
+    let carried = (size / 10f64.powi(digits) * 100.0).round() >= 1000.0;
+    let decimals = usize::try_from(2 - digits - i32::from(carried)).unwrap_or(0);
+    let text = format!("{size:.decimals$}");
+    let sign = if value < 0.0 { "−" } else { "" };
+    match text.split_once('.') {
+        Some((whole, rest)) => format!("{sign}{}.{rest}", grouped(whole)),
+        None => format!("{sign}{}", grouped(&text)),
+    }
+}
+
+/// A whole number with its thousands apart.
+#[must_use]
+pub fn count(value: u64) -> String {
+    grouped(&value.to_string())
+}
+
+fn grouped(digits: &str) -> String {
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Both ends of an interval.
+#[must_use]
+pub fn interval(low: f64, high: f64) -> String {
+    format!("{} – {}", significant(low), significant(high))
+}
+
+/// A span of time in the unit that suits it.
+#[must_use]
+pub fn span(nanos: Nanos) -> String {
+    let value = nanos as f64;
+    match nanos {
+        0..1_000 => format!("{nanos} ns"),
+        1_000..1_000_000 => format!("{} µs", significant(value / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", significant(value / 1e6)),
+        _ => format!("{} s", significant(value / 1e9)),
+    }
+}
+
+/// A share from 0 to 1, in percent.
+#[must_use]
+pub fn percent(share: f64) -> String {
+    format!("{} %", significant(share * 100.0))
+}
+
+/// A number and its unit, if it has one.
+#[must_use]
+pub fn with_unit(number: &str, unit: &str) -> String {
+    if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
+}
+
+/// "1 run", "2 runs".
+#[must_use]
+pub fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{} {what}{plural}", count(number as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_significant_digits() {
+        let cases = [
+            (0.0, "0"),
+            (1.0, "1.00"),
+            (12.345, "12.3"),
+            (9.996, "10.0"),
+            (99.96, "100"),
+            (999.6, "1,000"),
+            (1234.5, "1,234"),
+            (1_234_567.0, "1,234,567"),
+            (0.001_234, "0.00123"),
+            (-2.5, "−2.50"),
+            (0.000_000_12, "1.20e-7"),
+            (f64::NAN, "–"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(significant(value), text, "{value}");
+        }
+    }
+
+    #[test]
+    fn spans_have_the_unit_that_suits_them() {
+        let spans = [0, 850, 12_345, 1_200_000, 3_400_000_000].map(span);
+        assert_eq!(spans, ["0 ns", "850 ns", "12.3 µs", "1.20 ms", "3.40 s"]);
+    }
+
+    #[test]
+    fn plurals() {
+        assert_eq!(counted(1, "run"), "1 run");
+        assert_eq!(counted(1200, "run"), "1,200 runs");
+    }
+}

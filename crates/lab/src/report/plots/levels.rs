@@ -1,0 +1,120 @@
+//! Which factor goes along an axis, and where its levels lie on it.
+
+use ekiden_proto::units::{Bytes, Rate, Span};
+
+use crate::report::view::{Levels, View};
+
+/// A factor along an axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Along {
+    /// The name of the factor.
+    pub factor: String,
+    /// Its levels, and where they lie, from 0 to 1.
+    pub levels: Vec<(String, f64)>,
+    /// Whether the levels have an order, so that a line between them means something.
+    pub ordered: bool,
+}
+
+/// Free space at both ends of the axis.
+const MARGIN: f64 = 0.07;
+/// Levels closer than this would lie on top of each other.
+const CLOSEST: f64 = 0.07;
+
+/// A factor whose levels have an order, if there is one; of several the one with most levels, then one whose levels are
+/// amounts, then the first. None if no factor has more than one level.
+#[must_use]
+pub fn along(view: &View) -> Option<Along> {
+    let factors = view.results.manifest.factors.iter().filter(|(_, levels)| levels.len() > 1);
+    let rank = |levels: &[String]| (ordered(levels), levels.len(), amounts(levels).is_some());
+    // `max_by_key` takes the last of equals; the first is wanted.
+    let (factor, levels) = factors.rev().max_by_key(|(_, levels)| rank(levels))?;
+    let places = amounts(levels).and_then(|amounts| spread(&amounts)).unwrap_or_else(|| evenly(levels.len()));
+    let ordered = ordered(levels);
+    Some(Along { factor: factor.clone(), levels: levels.iter().cloned().zip(places).collect(), ordered })
+}
+
+/// The combinations of the levels of all other factors.
+#[must_use]
+pub fn panels(view: &View, along: &Along) -> Vec<Levels> {
+    let mut panels: Vec<Levels> = Vec::new();
+    for levels in &view.combinations {
+        let mut rest = levels.clone();
+        rest.remove(&along.factor);
+        if !panels.contains(&rest) {
+            panels.push(rest);
+        }
+    }
+    panels
+}
+
+/// Levels as amounts, if all of them are amounts of the same kind.
+fn amounts(levels: &[String]) -> Option<Vec<f64>> {
+    let kinds: [fn(&str) -> Option<f64>; 5] = [
+        |text| text.parse().ok(),
+        |text| text.strip_suffix('%')?.parse().ok(),
+        |text| text.parse::<Span>().ok().map(|span| span.0.as_secs_f64()),
+        |text| text.parse::<Bytes>().ok().map(|bytes| bytes.0 as f64),
+        |text| text.parse::<Rate>().ok().map(|rate| rate.bits_per_second() as f64),
+    ];
+    let dense: Vec<String> = levels.iter().map(|level| level.replace(' ', "")).collect();
+    kinds.iter().find_map(|kind| dense.iter().map(|level| kind(level)).collect())
+}
+
+/// Levels with a number in each, as in `10-40`, are listed in an order; words are not.
+fn ordered(levels: &[String]) -> bool {
+    levels.iter().all(|level| level.contains(|letter: char| letter.is_ascii_digit()))
+}
+
+/// Places in proportion, or in proportion to the logarithm, whichever keeps levels further apart; None if neither does.
+fn spread(amounts: &[f64]) -> Option<Vec<f64>> {
+    let logarithms: Vec<f64> = amounts.iter().map(|amount| amount.ln()).collect();
+    let gap = |places: &Vec<f64>| {
+        let mut sorted = places.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min)
+    };
+    let candidates = [proportional(&logarithms), proportional(amounts)];
+    let useful = candidates.into_iter().filter(|places| places.iter().all(|place| place.is_finite()));
+    useful.filter(|places| gap(places) >= CLOSEST).max_by(|a, b| gap(a).total_cmp(&gap(b)))
+}
+
+fn proportional(values: &[f64]) -> Vec<f64> {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    values.iter().map(|value| inside((value - low) / (high - low))).collect()
+}
+
+fn evenly(count: usize) -> Vec<f64> {
+    (0..count).map(|place| inside(place as f64 / (count.max(2) - 1) as f64)).collect()
+}
+
+fn inside(place: f64) -> f64 {
+    MARGIN + place * (1.0 - 2.0 * MARGIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn levels(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn amounts_need_one_kind() {
+        assert_eq!(amounts(&levels("1 2.5 4")), Some(vec![1.0, 2.5, 4.0]));
+        assert_eq!(amounts(&levels("10ms 1s")), Some(vec![0.01, 1.0]));
+        assert_eq!(amounts(&levels("0.1% 2%")), Some(vec![0.1, 2.0]));
+        assert_eq!(amounts(&levels("1MB 10ms")), None);
+        assert_eq!(amounts(&levels("25-25 10-40")), None);
+    }
+
+    #[test]
+    fn close_levels_are_spread() {
+        let even = spread(&[1.0, 2.0, 3.0]).unwrap();
+        assert!((even[1] - 0.5).abs() < 1e-9, "in proportion: {even:?}");
+        let log = spread(&[1.0, 10.0, 100.0]).unwrap();
+        assert!((log[1] - 0.5).abs() < 1e-9, "by logarithm: {log:?}");
+        assert_eq!(spread(&[0.0, 0.001, 100.0]), None, "neither: the logarithm of zero");
+    }
+}

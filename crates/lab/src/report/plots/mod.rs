@@ -1,0 +1,67 @@
+//! Which charts a report has. Every title names the condition that the chart shows.
+
+use crate::experiment::results::Cell;
+use crate::report::chart::Chart;
+use crate::report::view::{Levels, View};
+
+mod first_byte;
+mod lateness;
+mod levels;
+mod metric;
+mod published;
+mod time;
+
+/// Charts that belong together.
+#[derive(Debug)]
+pub struct Figure {
+    /// What they are about.
+    pub heading: String,
+    /// How to read them.
+    pub note: String,
+    /// Style and name of what is in all of them; empty if their axes say it.
+    pub legend: Vec<(usize, String)>,
+    /// The charts; never empty.
+    pub charts: Vec<Chart>,
+}
+
+/// More charts of a kind than this, and nobody looks at any.
+const MOST: usize = 6;
+
+/// Charts of what came of the experiment.
+#[must_use]
+pub fn results(view: &View) -> Vec<Figure> {
+    let all = [metric::figure(view), time::figure(view), first_byte::figure(view)];
+    all.into_iter().flatten().filter(|figure| !figure.charts.is_empty()).collect()
+}
+
+/// Charts of how well the emulator did its work.
+#[must_use]
+pub fn emulator(view: &View) -> Option<Figure> {
+    lateness::figure(view).filter(|figure| !figure.charts.is_empty())
+}
+
+/// Names of all treatments with their styles.
+fn legend(view: &View) -> Vec<(usize, String)> {
+    view.treatments.iter().cloned().enumerate().collect()
+}
+
+/// The levels, of some factors or of all, at which treatments differ most, in the order of the manifest, and a note if some are
+/// left out.
+fn most_different<'a>(view: &'a View, combinations: &[&'a Levels]) -> (Vec<&'a Levels>, String) {
+    if combinations.len() <= MOST {
+        return (combinations.to_vec(), String::new());
+    }
+    let mut ranked: Vec<&Levels> = combinations.to_vec();
+    ranked.sort_by(|a, b| difference(view, b).total_cmp(&difference(view, a)));
+    ranked.truncate(MOST);
+    let kept = combinations.iter().copied().filter(|levels| ranked.contains(levels)).collect();
+    let of = combinations.len();
+    (kept, format!(" Of {of} conditions, these are the {MOST} in which treatments differ most."))
+}
+
+/// The largest ratio to the first treatment, up or down, as a logarithm, wherever these levels are.
+fn difference(view: &View, levels: &Levels) -> f64 {
+    let within = |cell: &&Cell| levels.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level));
+    let ratios = view.results.cells.iter().filter(within).filter_map(|cell| cell.ratio);
+    ratios.map(|ratio| ratio.median.ln().abs()).filter(|size| size.is_finite()).fold(0.0, f64::max)
+}

@@ -1,0 +1,122 @@
+//! Throughput over the time of a transfer.
+
+use crate::experiment::results::Run;
+use crate::report::chart::{Axis, Chart, Lines, Point, Scale, Series, ticks};
+use crate::report::number::significant;
+use crate::report::plots::{Figure, legend, most_different};
+use crate::report::view::{Levels, View};
+
+/// One chart for each combination of levels, with the median run of each treatment.
+pub fn figure(view: &View) -> Option<Figure> {
+    let has_some =
+        |levels: &&Levels| view.treatments.iter().any(|treatment| median_run(view, levels, treatment).is_some());
+    let combinations: Vec<&Levels> = view.combinations.iter().filter(has_some).collect();
+    let (shown, left_out) = most_different(view, &combinations);
+    Some(Figure {
+        heading: "Throughput over time".to_owned(),
+        note: format!("For each treatment its median run, from request to last byte, where the mark is.{left_out}"),
+        legend: legend(view),
+        charts: shown.into_iter().map(|levels| chart(view, levels)).collect(),
+    })
+}
+
+/// The valid run in the middle by the metric; of two the lower.
+fn median_run<'a>(view: &'a View, levels: &'a Levels, treatment: &'a str) -> Option<&'a Run> {
+    let key = &view.results.manifest.metric.key;
+    let runs = view.valid_runs(levels, treatment).filter(|run| duration(run) > 0.0);
+    let mut ranked: Vec<(f64, &Run)> = runs.filter_map(|run| Some((*run.metrics.get(key)?, run))).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    ranked.get(ranked.len().saturating_sub(1) / 2).map(|(_, run)| *run)
+}
+
+fn duration(run: &Run) -> f64 {
+    run.timeline.last().map_or(0.0, |(seconds, _)| *seconds)
+}
+
+fn chart(view: &View, levels: &Levels) -> Chart {
+    let runs: Vec<(usize, &str, &Run)> = (view.treatments.iter().enumerate())
+        .filter_map(|(style, name)| median_run(view, levels, name).map(|run| (style, name.as_str(), run)))
+        .collect();
+    let rates: Vec<Vec<(f64, f64)>> = runs.iter().map(|(_, _, run)| rates(&run.timeline)).collect();
+    let highest = rates.iter().flatten().map(|(_, rate)| *rate).fold(0.0, f64::max);
+    let (unit, size) = unit(highest);
+    let x = Scale::until(runs.iter().map(|(_, _, run)| duration(run)).fold(0.0, f64::max), 6);
+    // Throughput starts at zero: a logarithmic axis would hide the start.
+    let y = Scale::amounts([0.0, highest / size].into_iter(), 4);
+    let mut series = Vec::new();
+    let mut words = Vec::new();
+    for ((style, name, run), rates) in runs.iter().zip(&rates) {
+        let hint = format!("{name}: {} s", significant(duration(run)));
+        let point = |(seconds, rate): &(f64, f64)| Point {
+            x: x.at(*seconds),
+            y: rate / size,
+            interval: None,
+            hint: hint.clone(),
+        };
+        let points: Vec<Point> = rates.iter().map(point).collect();
+        let end = points.last().cloned().into_iter().collect();
+        series.push(Series { style: *style, joined: true, marked: false, hollow: false, points });
+        series.push(Series { style: *style, joined: false, marked: true, hollow: false, points: end });
+        words.push(hint);
+    }
+    let axis = Axis { label: "time since the request (s)".to_owned(), ticks: ticks(&x), grid: false };
+    let title = format!("{}: throughput over time", view.condition(levels, None));
+    let description = format!("Duration of the median runs: {}.", words.join("; "));
+    Lines { x: axis, label: unit.to_owned(), y, reference: None, series }.chart(title, description)
+}
+
+/// The unit that suits a rate in bytes per second, and how many of these it is.
+fn unit(rate: f64) -> (&'static str, f64) {
+    match rate {
+        _ if rate >= 1e9 => ("GB/s", 1e9),
+        _ if rate >= 1e5 => ("MB/s", 1e6),
+        _ => ("kB/s", 1e3),
+    }
+}
+
+/// Bytes per second over equal stretches of a transfer, at the middle of each. As many stretches as the samples bear.
+fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
+    let end = timeline.last().map_or(0.0, |(seconds, _)| *seconds);
+    let stretches = (timeline.len() / 2).clamp(1, 80);
+    let length = end / stretches as f64;
+    let rate = |stretch: usize| {
+        let from = stretch as f64 * length;
+        (from + length / 2.0, (bytes_at(timeline, from + length) - bytes_at(timeline, from)) / length)
+    };
+    let mut rates: Vec<(f64, f64)> = (0..stretches).map(rate).collect();
+    let last = rates.last().map_or(0.0, |(_, rate)| *rate);
+    rates.push((end, last));
+    rates
+}
+
+/// How many bytes had arrived by then: between samples, in proportion.
+fn bytes_at(timeline: &[(f64, u64)], at: f64) -> f64 {
+    let next = timeline.partition_point(|(seconds, _)| *seconds < at);
+    let (from, start) = if next == 0 { (0.0, 0) } else { timeline[next - 1] };
+    let Some((to, end)) = timeline.get(next).copied() else { return start as f64 };
+    if to <= from {
+        return end as f64;
+    }
+    start as f64 + (end as f64 - start as f64) * (at - from) / (to - from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_the_slope_of_bytes() {
+        let timeline: Vec<(f64, u64)> = (0..=8).map(|step| (f64::from(step) * 0.5, 100 * step as u64)).collect();
+        let rates = rates(&timeline);
+        assert_eq!(rates.len(), 5, "half as many stretches as samples, and the end");
+        assert!(rates.iter().all(|(_, rate)| (rate - 200.0).abs() < 1e-9), "{rates:?}");
+        assert_eq!(rates.last().map(|(at, _)| *at), Some(4.0));
+    }
+
+    #[test]
+    fn nothing_arrives_before_the_first_byte() {
+        assert_eq!(bytes_at(&[(1.0, 0), (2.0, 10)], 0.5), 0.0);
+        assert_eq!(bytes_at(&[(1.0, 0), (2.0, 10)], 1.5), 5.0);
+        assert_eq!(bytes_at(&[(1.0, 0), (2.0, 10)], 9.0), 10.0);
+    }
+}

@@ -1,0 +1,268 @@
+//! What the tables of a report hold, whatever they are shown in.
+
+use std::collections::BTreeMap;
+
+use crate::emulator::{DirectionReport, Lateness};
+use crate::experiment::results::{Outcome, Results, Run, Summary, Verdict};
+use crate::ledger::Cause;
+use crate::report::number::{count, interval, significant, span, with_unit};
+use crate::report::table::{Cell, Table, Tone};
+use crate::report::view::View;
+
+/// Every expectation, the missed ones first.
+#[must_use]
+pub fn outcomes(view: &View) -> Table {
+    let titles = ["Verdict", "Expected", "#Published", "#Ours (median)", "#95 % CI", "Source", "Remark"];
+    let mut table = Table::new(&titles);
+    for outcome in view.outcomes() {
+        table.push(outcome_row(outcome));
+    }
+    table.without_empty_columns()
+}
+
+fn outcome_row(outcome: &Outcome) -> Vec<Cell> {
+    let text = |text: &Option<String>| Cell::from(text.clone().unwrap_or_default());
+    vec![
+        verdict(outcome.verdict),
+        outcome.expected.clone().into(),
+        text(&outcome.published),
+        text(&outcome.ours),
+        text(&outcome.interval),
+        outcome.source.clone().into(),
+        text(&outcome.remark),
+    ]
+}
+
+/// A verdict as a word.
+#[must_use]
+pub fn verdict(verdict: Verdict) -> Cell {
+    match verdict {
+        Verdict::Met => Cell::new("met", Tone::Good),
+        Verdict::Missed => Cell::new("missed", Tone::Bad),
+        Verdict::Unknown => Cell::new("unknown", Tone::Unknown),
+    }
+}
+
+/// Every treatment at every combination of levels.
+#[must_use]
+pub fn cells(view: &View) -> Table {
+    let factors = &view.results.manifest.factors;
+    let mut titles: Vec<String> = factors.iter().map(|(name, _)| name.clone()).collect();
+    titles.push("Treatment".to_owned());
+    titles.push(format!("#{}", with_unit("Median", &bracketed(view.unit()))));
+    titles.push("#95 % CI".to_owned());
+    titles.push(format!("#× {}", view.baseline()));
+    titles.extend(["#95 % CI", "#n", "#Invalid"].map(str::to_owned));
+    let mut table = Table::new(&titles);
+    for levels in &view.combinations {
+        for (style, treatment) in view.treatments.iter().enumerate() {
+            let Some(cell) = view.cell(levels, treatment) else { continue };
+            let mut row: Vec<Cell> =
+                factors.iter().map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();
+            row.push(Cell::new(treatment, Tone::Series(style)));
+            row.extend(median_and_interval(Some(&cell.summary)));
+            row.extend(median_and_interval(cell.ratio.as_ref()));
+            row.push(cell.summary.n.to_string().into());
+            row.push(invalid_count(cell.invalid));
+            table.push(row);
+        }
+    }
+    table.grouped_by(factors.len())
+}
+
+fn bracketed(unit: &str) -> String {
+    if unit.is_empty() { String::new() } else { format!("({unit})") }
+}
+
+fn invalid_count(invalid: u32) -> Cell {
+    if invalid == 0 { "0".into() } else { Cell::new(invalid.to_string(), Tone::Bad) }
+}
+
+fn median_and_interval(summary: Option<&Summary>) -> [Cell; 2] {
+    match summary.filter(|summary| summary.n > 0) {
+        Some(summary) => [significant(summary.median).into(), confidence_interval(summary).into()],
+        None => ["–".into(), "–".into()],
+    }
+}
+
+/// The interval, with its confidence where that is not the 95 % of the heading.
+#[must_use]
+pub fn confidence_interval(summary: &Summary) -> String {
+    let text = interval(summary.low, summary.high);
+    if summary.confidence >= 0.95 { text } else { format!("{text} ({:.0} %)", (summary.confidence * 100.0).floor()) }
+}
+
+/// What the check of the links said.
+#[must_use]
+pub fn checks(results: &Results) -> Table {
+    let mut table = Table::new(&["Result", "Link", "Direction", "Property", "Wanted", "#Measured"]);
+    for row in &results.checks {
+        let result = if row.pass { Cell::new("pass", Tone::Good) } else { Cell::new("fail", Tone::Bad) };
+        let texts = [&row.link, &row.direction, &row.property, &row.wanted, &row.measured];
+        table.push(std::iter::once(result).chain(texts.map(|text| text.clone().into())).collect());
+    }
+    table.without_empty_columns()
+}
+
+/// Runs that do not count, and why.
+#[must_use]
+pub fn invalid_runs(view: &View) -> Table {
+    let mut table = Table::new(&["#Run", "#Block", "Condition", "Treatment", "Why it does not count"]);
+    for run in &view.results.runs {
+        let Some(why) = &run.invalid else { continue };
+        let style = view.treatments.iter().position(|name| *name == run.treatment).unwrap_or_default();
+        table.push(vec![
+            run.order.to_string().into(),
+            run.block.to_string().into(),
+            view.condition(&run.levels, None).into(),
+            Cell::new(&run.treatment, Tone::Series(style)),
+            why.clone().into(),
+        ]);
+    }
+    table
+}
+
+/// What the emulator did in each direction of each link, summed over runs.
+#[must_use]
+pub fn directions(runs: &[Run]) -> Table {
+    let mut table = Table::new(&[
+        "Link",
+        "Direction",
+        "Hand-over",
+        "#Packets out",
+        "#p50",
+        "#p99",
+        "#p99.9",
+        "#Latest",
+        "Dropped, by cause",
+        "#Marked",
+        "#Copied",
+        "#Hidden drops",
+    ]);
+    for sum in totals(runs) {
+        let lateness =
+            |q| Cell::from(if sum.packets_out == 0 { "–".to_owned() } else { span(sum.lateness.quantile(q)) });
+        let nonzero = |number: u64| Cell::from(if number == 0 { String::new() } else { count(number) });
+        table.push(vec![
+            sum.link.clone().into(),
+            format!("{} → {}", sum.from, sum.to).into(),
+            if sum.exact { "exact".into() } else { "fast".into() },
+            count(sum.packets_out).into(),
+            lateness(0.5),
+            lateness(0.99),
+            lateness(0.999),
+            lateness(1.0),
+            causes(&sum.dropped).into(),
+            nonzero(sum.marked),
+            nonzero(sum.copied),
+            if sum.hidden == 0 { "0".into() } else { Cell::new(count(sum.hidden), Tone::Bad) },
+        ]);
+    }
+    table.grouped_by(1).without_empty_columns()
+}
+
+/// The directions of all links, in the order in which runs name them, summed over runs.
+#[must_use]
+pub fn totals(runs: &[Run]) -> Vec<DirectionReport> {
+    let mut sums: Vec<DirectionReport> = Vec::new();
+    for direction in runs.iter().flat_map(|run| &run.links) {
+        let same = |sum: &&mut DirectionReport| {
+            (&sum.link, &sum.from, &sum.to) == (&direction.link, &direction.from, &direction.to)
+        };
+        match sums.iter_mut().find(same) {
+            Some(sum) => add(sum, direction),
+            None => sums.push(direction.clone()),
+        }
+    }
+    sums
+}
+
+fn add(sum: &mut DirectionReport, other: &DirectionReport) {
+    sum.exact &= other.exact;
+    sum.packets_in += other.packets_in;
+    sum.bytes_in += other.bytes_in;
+    sum.packets_out += other.packets_out;
+    sum.bytes_out += other.bytes_out;
+    sum.frames_in += other.frames_in;
+    sum.frames_out += other.frames_out;
+    sum.marked += other.marked;
+    sum.copied += other.copied;
+    sum.hidden += other.hidden;
+    for (cause, packets) in &other.dropped {
+        *sum.dropped.entry(*cause).or_default() += packets;
+    }
+    add_lateness(&mut sum.lateness, &other.lateness);
+}
+
+/// Buckets are told apart by their bounds, so that reports of different versions can be summed too.
+fn add_lateness(sum: &mut Lateness, other: &Lateness) {
+    let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
+    for lateness in [&*sum, other] {
+        for (bound, packets) in lateness.bounds.iter().zip(&lateness.counts) {
+            *buckets.entry(*bound).or_default() += packets;
+        }
+    }
+    sum.max = sum.max.max(other.max);
+    (sum.bounds, sum.counts) = buckets.into_iter().unzip();
+}
+
+fn causes(dropped: &BTreeMap<Cause, u64>) -> String {
+    let some = dropped.iter().filter(|(_, packets)| **packets > 0);
+    let parts: Vec<String> = some.map(|(cause, packets)| format!("{} {}", count(*packets), word(*cause))).collect();
+    parts.join(", ")
+}
+
+const fn word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Down => "link down",
+        Cause::IngressLoss => "ingress loss",
+        Cause::Full => "queue full",
+        Cause::Early => "early",
+        Cause::Forced => "forced",
+        Cause::WireLoss => "wire loss",
+        Cause::Memory => "no memory",
+    }
+}
+
+/// A list of names and values.
+#[must_use]
+pub fn pairs(pairs: &[(String, String)]) -> Table {
+    let mut table = Table::new(&["Name", "Value"]);
+    for (name, value) in pairs {
+        table.push(vec![name.clone().into(), value.clone().into()]);
+    }
+    table
+}
+
+/// What identifies the experiment.
+#[must_use]
+pub fn identity(results: &Results) -> Vec<(String, String)> {
+    let manifest = &results.manifest;
+    let mut pairs = vec![
+        ("experiment", manifest.name.clone()),
+        ("size", manifest.size.clone()),
+        ("started", manifest.started.clone()),
+        ("blocks", manifest.blocks.to_string()),
+        ("runs", count(results.runs.len() as u64)),
+        ("seed", manifest.seed.to_string()),
+        ("digest", manifest.digest.clone()),
+    ];
+    if let Some(source) = &manifest.source {
+        pairs.insert(1, ("published by", source.clone()));
+    }
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// How busy the machine was, in a sentence.
+#[must_use]
+pub fn busy(runs: &[Run]) -> Option<String> {
+    let mut shares: Vec<f64> = runs.iter().map(|run| run.cpu_busy).filter(|share| share.is_finite()).collect();
+    shares.sort_by(f64::total_cmp);
+    let (median, most) = (shares.get(shares.len() / 2)?, shares.last()?);
+    let percent = crate::report::number::percent;
+    Some(format!(
+        "Of all cores together, {} were busy in the median run and {} in the busiest.",
+        percent(*median),
+        percent(*most)
+    ))
+}

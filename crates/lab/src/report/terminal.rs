@@ -1,0 +1,127 @@
+//! What a terminal shows at the end of a run.
+
+use crate::experiment::results::{Outcome, Results, Verdict};
+use crate::report::table::{Column, Table};
+use crate::report::tables;
+use crate::report::view::View;
+
+/// Narrower than this, columns say too little to be worth it.
+const NARROWEST: usize = 40;
+
+/// The table of cells, warnings and verdicts, in lines of at most `width` characters, but for words that are longer. The
+/// last line counts, and is never broken: `12 expectations: 11 met, 1 missed`, or `run invalid: …`.
+#[must_use]
+pub fn terminal(results: &Results, width: usize) -> String {
+    let width = width.max(NARROWEST);
+    let view = View::new(results);
+    let mut lines = wrapped(&format!("{}: {}", results.manifest.name, results.manifest.title), "", width);
+    let cells = tables::cells(&view);
+    if !cells.rows.is_empty() {
+        lines.push(String::new());
+        lines.extend(aligned(&cells, width));
+    }
+    let warnings = view.warnings();
+    if !warnings.is_empty() {
+        lines.push(String::new());
+        lines.extend(warnings.iter().flat_map(|warning| wrapped(&format!("warning: {warning}"), "  ", width)));
+    }
+    let outcomes = view.outcomes();
+    if !outcomes.is_empty() {
+        lines.push(String::new());
+        lines.extend(outcomes.iter().flat_map(|outcome| wrapped(&verdict(outcome), "         ", width)));
+    }
+    lines.push(String::new());
+    lines.push(printable(&view.verdict()));
+    let mut text = lines.join("\n");
+    text.push('\n');
+    text
+}
+
+fn verdict(outcome: &Outcome) -> String {
+    let word = match outcome.verdict {
+        Verdict::Met => "met    ",
+        Verdict::Missed => "MISSED ",
+        Verdict::Unknown => "unknown",
+    };
+    let mut text = format!("{word}  {}", outcome.expected);
+    if let Some(published) = &outcome.published {
+        text += &format!("; published {published}");
+    }
+    if let Some(ours) = &outcome.ours {
+        text += &format!("; ours {ours}");
+    }
+    if let Some(interval) = &outcome.interval {
+        text += &format!(" ({interval})");
+    }
+    if let Some(remark) = &outcome.remark {
+        text += &format!("; {remark}");
+    }
+    text
+}
+
+/// Columns two spaces apart, numbers to the right.
+fn aligned(table: &Table, width: usize) -> Vec<String> {
+    let head: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();
+    let body = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>());
+    let rows: Vec<Vec<&str>> = std::iter::once(head).chain(body).collect();
+    let widths = widths(&rows, width);
+    rows.iter().map(|row| line(row, &table.columns, &widths)).collect()
+}
+
+fn line(row: &[&str], columns: &[Column], widths: &[usize]) -> String {
+    let mut text = String::new();
+    for ((cell, column), &width) in row.iter().zip(columns).zip(widths) {
+        let cell = cut(cell, width);
+        let padded = if column.numeric { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
+        text.push_str(&padded);
+    }
+    text.truncate(text.trim_end().len());
+    text
+}
+
+/// As wide as the widest cell; the widest columns give way until the line fits.
+fn widths(rows: &[Vec<&str>], width: usize) -> Vec<usize> {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let mut widths: Vec<usize> = (0..columns).map(widest).collect();
+    let gaps = 2 * columns.saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > width {
+        match widths.iter_mut().max() {
+            Some(most) if *most > 3 => *most -= 1,
+            _ => break,
+        }
+    }
+    widths
+}
+
+/// Text that neither breaks a line nor moves the cursor: reasons may quote what a program said.
+fn printable(text: &str) -> String {
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+fn cut(text: &str, width: usize) -> String {
+    let text = printable(text);
+    if text.chars().count() <= width {
+        return text;
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Words in lines of at most `width`; all lines but the first begin with `indent`.
+fn wrapped(text: &str, indent: &str, width: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    for word in printable(text).split(' ') {
+        if line.chars().count() + 1 + word.chars().count() > width && !line.trim().is_empty() {
+            lines.push(line.trim_end().to_owned());
+            line = format!("{indent}{word}");
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.push(line.trim_end().to_owned());
+    lines
+}

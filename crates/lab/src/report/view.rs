@@ -1,0 +1,173 @@
+//! Results in the order in which they are shown, and the words for them.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::results::{Cell, Outcome, Results, Run, Verdict};
+use crate::report::number::counted;
+
+/// Factor and level.
+pub type Levels = BTreeMap<String, String>;
+
+/// Results, and the order of their treatments and levels.
+pub struct View<'a> {
+    /// The results.
+    pub results: &'a Results,
+    /// Treatments: those of the manifest, then any that only a cell or a run knows.
+    pub treatments: Vec<String>,
+    /// Combinations of levels that have cells, in the order of the manifest.
+    pub combinations: Vec<Levels>,
+}
+
+impl<'a> View<'a> {
+    /// Puts results in order.
+    #[must_use]
+    pub fn new(results: &'a Results) -> Self {
+        let mut treatments = results.manifest.treatments.clone();
+        let others =
+            results.cells.iter().map(|cell| &cell.treatment).chain(results.runs.iter().map(|run| &run.treatment));
+        for other in others {
+            if !treatments.contains(other) {
+                treatments.push(other.clone());
+            }
+        }
+        let mut combinations: Vec<Levels> = Vec::new();
+        for cell in &results.cells {
+            if !combinations.contains(&cell.levels) {
+                combinations.push(cell.levels.clone());
+            }
+        }
+        combinations.sort_by_key(|levels| place(results, levels));
+        Self { results, treatments, combinations }
+    }
+
+    /// The cell of a treatment at a combination of levels.
+    #[must_use]
+    pub fn cell(&self, levels: &Levels, treatment: &str) -> Option<&'a Cell> {
+        self.results.cells.iter().find(|cell| cell.treatment == treatment && cell.levels == *levels)
+    }
+
+    /// The valid runs of a treatment at a combination of levels.
+    pub fn valid_runs<'b>(&'b self, levels: &'b Levels, treatment: &'b str) -> impl Iterator<Item = &'a Run> + 'b {
+        let runs = self.results.runs.iter().filter(|run| run.invalid.is_none());
+        runs.filter(move |run| run.treatment == treatment && run.levels == *levels)
+    }
+
+    /// What a combination of levels is called, leaving one factor out: `50 ms, 100 MB, sections 2`. The name of the
+    /// experiment if nothing is left.
+    #[must_use]
+    pub fn condition(&self, levels: &Levels, except: Option<&str>) -> String {
+        let names =
+            self.results.manifest.factors.iter().map(|(name, _)| name).filter(|name| Some(name.as_str()) != except);
+        let parts: Vec<String> =
+            names.filter_map(|name| levels.get(name).map(|level| level_with_factor(name, level))).collect();
+        if parts.is_empty() { self.results.manifest.name.clone() } else { parts.join(", ") }
+    }
+
+    /// What ratios are compared with: the first treatment.
+    #[must_use]
+    pub fn baseline(&self) -> &str {
+        self.treatments.first().map_or("the first treatment", String::as_str)
+    }
+
+    /// The word for the metric.
+    #[must_use]
+    pub fn metric(&self) -> String {
+        match self.results.manifest.metric.key.as_str() {
+            "mb_s" => "goodput".to_owned(),
+            "seconds" => "time".to_owned(),
+            "first_byte_ms" => "time to the first byte".to_owned(),
+            key => key.replace('_', " "),
+        }
+    }
+
+    /// The metric's unit.
+    #[must_use]
+    pub fn unit(&self) -> &'a str {
+        &self.results.manifest.metric.unit
+    }
+
+    /// Expectations: missed, then unknown, then met; each kind in the order of the file.
+    #[must_use]
+    pub fn outcomes(&self) -> Vec<&'a Outcome> {
+        let rank = |verdict: Verdict| match verdict {
+            Verdict::Missed => 0,
+            Verdict::Unknown => 1,
+            Verdict::Met => 2,
+        };
+        let mut outcomes: Vec<&Outcome> = self.results.outcomes.iter().collect();
+        outcomes.sort_by_key(|outcome| rank(outcome.verdict));
+        outcomes
+    }
+
+    /// How many expectations came out like this.
+    #[must_use]
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count()
+    }
+
+    /// Why nothing in the results can be relied on, if so: a link that is not what the file says, or no valid run.
+    #[must_use]
+    pub fn invalid(&self) -> Option<String> {
+        let failed: Vec<_> = self.results.checks.iter().filter(|row| !row.pass).collect();
+        if let Some(first) = failed.first() {
+            let (n, of) = (failed.len(), counted(self.results.checks.len(), "link check"));
+            return Some(format!("{n} of {of} failed, first {} of {}", first.property, first.link));
+        }
+        let runs = &self.results.runs;
+        if runs.is_empty() {
+            return Some("there are no runs".to_owned());
+        }
+        let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
+        match reasons.first() {
+            Some(why) if reasons.len() == runs.len() => {
+                Some(format!("none of {} counts, the first because: {why}", counted(runs.len(), "run")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Warnings of the results, then those of runs with how many runs gave them.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut by_text: Vec<(&String, usize)> = Vec::new();
+        for warning in self.results.runs.iter().flat_map(|run| &run.warnings) {
+            match by_text.iter_mut().find(|(text, _)| *text == warning) {
+                Some((_, n)) => *n += 1,
+                None => by_text.push((warning, 1)),
+            }
+        }
+        let of = counted(self.results.runs.len(), "run");
+        let general = self.results.warnings.iter().cloned();
+        let said = by_text.into_iter().filter(|(text, _)| !self.results.warnings.contains(text));
+        general.chain(said.map(|(text, n)| format!("{text} ({n} of {of})"))).collect()
+    }
+
+    /// The last line: how many expectations hold, or why nobody can tell.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        if let Some(why) = self.invalid() {
+            return format!("run invalid: {why}");
+        }
+        if self.results.outcomes.is_empty() {
+            return format!("no expectations, {}", counted(self.results.runs.len(), "run"));
+        }
+        let unknown = match self.count(Verdict::Unknown) {
+            0 => String::new(),
+            n => format!(", {n} unknown"),
+        };
+        let (met, missed) = (self.count(Verdict::Met), self.count(Verdict::Missed));
+        format!("{}: {met} met, {missed} missed{unknown}", counted(self.results.outcomes.len(), "expectation"))
+    }
+}
+
+/// A level that says what it is (`50ms`, `http`) stands alone; a bare number needs its factor: `sections 2`.
+fn level_with_factor(factor: &str, level: &str) -> String {
+    if level.parse::<f64>().is_ok() { format!("{factor} {level}") } else { level.to_owned() }
+}
+
+fn place(results: &Results, levels: &Levels) -> Vec<usize> {
+    let index = |(name, order): &(String, Vec<String>)| {
+        levels.get(name).and_then(|level| order.iter().position(|other| other == level)).unwrap_or(usize::MAX)
+    };
+    results.manifest.factors.iter().map(index).collect()
+}

@@ -1,0 +1,238 @@
+//! The emulator's queues and losses against the plain models of `reference`: thousands of random arrival patterns, and
+//! every packet must meet the same fate at the same nanosecond.
+
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+use std::collections::BTreeMap;
+
+use ekiden_lab::Nanos;
+use ekiden_lab::conditions::{Conditions, Loss, LossAt, QueueKind};
+use ekiden_lab::dice::Dice;
+use ekiden_lab::ledger::{Cause, Ledger};
+use ekiden_lab::packet::{Ecn, Packet};
+use ekiden_lab::pipeline::Pipeline;
+use ekiden_lab::queue::{self, Queue};
+use ekiden_lab::reference::{self, Outcome};
+use ekiden_proto::units::Rate;
+
+#[path = "replay/arrivals.rs"]
+mod arrivals;
+#[path = "replay/settings.rs"]
+mod settings;
+
+use arrivals::pattern;
+
+/// Patterns for each setting of each queue.
+const PATTERNS: u64 = 120;
+
+type Fates = BTreeMap<u64, Outcome>;
+
+fn note_drops(ledger: &mut Ledger, fates: &mut Fates) {
+    for drop in ledger.dropped.drain(..) {
+        let before = fates.insert(drop.packet.number, Outcome::Dropped { at: drop.packet.at, cause: drop.cause });
+        assert_eq!(before, None, "packet {} was dropped after it had met its fate", drop.packet.number);
+    }
+}
+
+/// The least that a line is: the queue, and the time at which the packet on the line will have left.
+struct Line {
+    queue: Box<dyn Queue>,
+    rate: Rate,
+    busy_until: Option<Nanos>,
+    ledger: Ledger,
+    fates: Fates,
+}
+
+impl Line {
+    fn run(kind: &QueueKind, rate: Rate, dice: Dice, arrivals: &[Packet]) -> Fates {
+        let queue = queue::build(kind, dice);
+        let mut line = Self { queue, rate, busy_until: None, ledger: Ledger::default(), fates: Fates::new() };
+        for packet in arrivals {
+            line.work_until(packet.at);
+            line.queue.enqueue(*packet, &mut line.ledger);
+            if line.busy_until.is_none() {
+                line.send(packet.at);
+            }
+            note_drops(&mut line.ledger, &mut line.fates);
+        }
+        line.work_until(Nanos::MAX);
+        assert_eq!(line.queue.held(), queue::Held::default(), "an idle line has left packets waiting");
+        line.fates
+    }
+
+    fn work_until(&mut self, time: Nanos) {
+        while let Some(end) = self.busy_until.filter(|end| *end <= time) {
+            self.send(end);
+        }
+    }
+
+    fn send(&mut self, now: Nanos) {
+        let sent = self.queue.dequeue(now, &mut self.ledger);
+        self.busy_until = sent.map(|packet| now + nanos_on_the_line(packet.bytes, self.rate));
+        if let (Some(packet), Some(at)) = (sent, self.busy_until) {
+            self.fates.insert(packet.number, Outcome::Sent { at, marked: packet.ecn == Ecn::Marked });
+        }
+        note_drops(&mut self.ledger, &mut self.fates);
+    }
+}
+
+/// The convention again, by division and remainder.
+fn nanos_on_the_line(bytes: u32, rate: Rate) -> Nanos {
+    let (bits, rate) = (u128::from(bytes) * 8_000_000_000, u128::from(rate.bits_per_second()));
+    let up = u128::from(bits % rate * 2 >= rate);
+    Nanos::try_from(bits / rate + up).unwrap()
+}
+
+/// The emulator's own pipeline, in virtual time.
+fn through_pipeline(conditions: &Conditions, dice: Dice, arrivals: &[Packet]) -> Fates {
+    let mut pipeline = Pipeline::new(&[conditions], dice);
+    let mut fates = Fates::new();
+    let mut collect = |pipeline: &mut Pipeline, until: Nanos| {
+        while let Some(packet) = pipeline.pop(until) {
+            fates.insert(packet.number, Outcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked });
+        }
+        note_drops(&mut pipeline.ledger, &mut fates);
+    };
+    for packet in arrivals {
+        pipeline.push(*packet);
+        collect(&mut pipeline, packet.at);
+    }
+    collect(&mut pipeline, Nanos::MAX - 1);
+    fates
+}
+
+/// Says which packet is the first to fare differently, and how its neighbours in the queue fared.
+fn assert_same(what: &str, arrivals: &[Packet], wanted: &[Outcome], got: &Fates) {
+    assert_eq!(arrivals.len(), wanted.len(), "{what}: the model has lost packets");
+    let differs = |(packet, wanted): &(&Packet, &Outcome)| got.get(&packet.number) != Some(*wanted);
+    let time = |(_, wanted): &(&Packet, &Outcome)| match wanted {
+        Outcome::Sent { at, .. } | Outcome::Dropped { at, .. } => *at,
+    };
+    let Some((packet, model)) = arrivals.iter().zip(wanted).filter(differs).min_by_key(time) else { return };
+    let others = arrivals.iter().zip(wanted).filter(differs).count();
+    panic!(
+        "{what}: of {} packets {others} fare differently, first\n  {packet:?}\n  model: {model:?}\n  queue: {:?}",
+        arrivals.len(),
+        got.get(&packet.number)
+    );
+}
+
+/// How often what a queue may do has happened, over all patterns: what never happens is not tested.
+#[derive(Debug, Default, Clone, Copy)]
+struct Tally {
+    sent: u64,
+    marked: u64,
+    full: u64,
+    early: u64,
+    forced: u64,
+}
+
+impl Tally {
+    fn add(&mut self, arrivals: &[Packet], outcomes: &[Outcome]) {
+        for (packet, outcome) in arrivals.iter().zip(outcomes) {
+            *match outcome {
+                Outcome::Sent { marked: true, .. } if packet.ecn != Ecn::Marked => &mut self.marked,
+                Outcome::Sent { .. } => &mut self.sent,
+                Outcome::Dropped { cause: Cause::Early, .. } => &mut self.early,
+                Outcome::Dropped { cause: Cause::Forced, .. } => &mut self.forced,
+                Outcome::Dropped { .. } => &mut self.full,
+            } += 1;
+        }
+    }
+}
+
+/// Replays every pattern through the model, the bare queue, and the emulator's pipeline.
+fn replay(text: &str) -> Tally {
+    let kind: QueueKind = toml::from_str(text).unwrap();
+    let mut tally = Tally::default();
+    for seed in 0..PATTERNS {
+        let (arrivals, rate) = pattern(seed);
+        let dice = Dice::new(seed);
+        let wanted = reference::line(&arrivals, rate, &kind, dice.of("queue"));
+        tally.add(&arrivals, &wanted);
+        let what = format!("{text}, pattern {seed} at {rate}");
+        let bare = Line::run(&kind, rate, dice.of("queue"), &arrivals);
+        assert_same(&format!("bare queue, {what}"), &arrivals, &wanted, &bare);
+        let conditions = Conditions { rate: Some(rate), queue: Some(kind), ..Conditions::default() };
+        let emulated = through_pipeline(&conditions, dice, &arrivals);
+        assert_same(&format!("pipeline, {what}"), &arrivals, &wanted, &emulated);
+    }
+    tally
+}
+
+#[test]
+fn tail_drop_does_as_its_model() {
+    for text in settings::TAIL_DROP {
+        let tally = replay(text);
+        assert!(tally.sent > 1000 && tally.full > 1000, "{text}: {tally:?}");
+    }
+}
+
+#[test]
+fn red_does_as_its_model() {
+    let (mut full, mut forced) = (0, 0);
+    for text in settings::RED {
+        let tally = replay(text);
+        assert!(tally.sent > 1000 && tally.early > 100, "{text}: {tally:?}");
+        assert_eq!(tally.marked > 100, text.contains("ecn"), "{text}: {tally:?}");
+        (full, forced) = (full + tally.full, forced + tally.forced);
+    }
+    assert!(full > 50 && forced > 1000, "{full} for want of room, {forced} forced");
+}
+
+#[test]
+fn codel_does_as_its_model() {
+    for text in settings::CODEL {
+        let tally = replay(text);
+        assert!(tally.sent > 1000 && tally.early > 100, "{text}: {tally:?}");
+        assert_eq!(tally.marked > 100, text.contains("ecn"), "{text}: {tally:?}");
+    }
+}
+
+#[test]
+fn fq_codel_does_as_its_model() {
+    for text in settings::FQ_CODEL {
+        let tally = replay(text);
+        assert!(tally.sent > 1000 && tally.early > 100, "{text}: {tally:?}");
+        assert_eq!(tally.marked > 100, text.contains("ecn"), "{text}: {tally:?}");
+    }
+}
+
+/// Replays the patterns through the loss stage at a place, and tells how many packets were lost.
+fn replay_loss(loss: &Loss) -> usize {
+    let (name, cause) = match loss.at() {
+        LossAt::Ingress => ("ingress loss", Cause::IngressLoss),
+        LossAt::Wire => ("wire loss", Cause::WireLoss),
+    };
+    let conditions = Conditions { loss: Some(loss.clone()), ..Conditions::default() };
+    let replay = |seed| {
+        let (arrivals, _) = pattern(seed);
+        let dice = Dice::new(seed);
+        let place = dice.of(name);
+        let lost = reference::loss::lost(loss, arrivals.len() as u64, place.of("loss"), place.of("state"));
+        let outcome = |(packet, lost): (&Packet, &bool)| match lost {
+            true => Outcome::Dropped { at: packet.at, cause },
+            false => Outcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked },
+        };
+        let wanted: Vec<Outcome> = arrivals.iter().zip(&lost).map(outcome).collect();
+        assert_same(
+            &format!("{loss:?}, pattern {seed}"),
+            &arrivals,
+            &wanted,
+            &through_pipeline(&conditions, dice, &arrivals),
+        );
+        lost.iter().filter(|lost| **lost).count()
+    };
+    (0..PATTERNS).map(replay).sum()
+}
+
+#[test]
+fn losses_are_those_of_their_model() {
+    for text in settings::LOSS {
+        for place in ["ingress", "wire"] {
+            let loss: Loss = toml::from_str(&text.replace("AT", place)).unwrap();
+            let lost = replay_loss(&loss);
+            assert!(lost > 500, "{loss:?}: {lost}");
+        }
+    }
+}

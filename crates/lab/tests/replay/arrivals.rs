@@ -1,0 +1,94 @@
+//! Random arrivals: a few phases one after another, each a burst, a steady stream under or over the rate, chance, or
+//! silence; of several flows, of one size or of many, capable of congestion marks or not.
+
+use ekiden_lab::Nanos;
+use ekiden_lab::dice::Dice;
+use ekiden_lab::packet::{Ecn, Packet};
+use ekiden_proto::units::Rate;
+
+/// Rates whose transmission times are whole, fractional, long and short.
+const RATES: [&str; 5] = ["12Mbit/s", "1Mbit/s", "9973kbit/s", "100Mbit/s", "977Mbit/s"];
+
+/// Throws, one after another.
+struct Chance {
+    dice: Dice,
+    throws: u64,
+}
+
+impl Chance {
+    fn below(&mut self, n: u64) -> u64 {
+        self.throws += 1;
+        self.dice.bits(self.throws) % n
+    }
+
+    fn between(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+}
+
+/// What the packets of a pattern are like.
+struct Kind {
+    sizes: u64,
+    flows: u64,
+    ecn: u64,
+}
+
+impl Kind {
+    fn packet(&self, chance: &mut Chance, number: u64, at: Nanos) -> Packet {
+        let bytes = match self.sizes {
+            0 => 1500,
+            1 => chance.between(64, 1500),
+            2 => [64, 1500][usize::from(chance.below(3) == 0)],
+            _ => [576, 1400, 1500, 1514][usize::try_from(chance.below(4)).unwrap()],
+        };
+        let ecn = match self.ecn {
+            0 => Ecn::NotCapable,
+            1 => Ecn::Capable,
+            _ => [Ecn::NotCapable, Ecn::Capable, Ecn::Marked][usize::try_from(chance.below(3)).unwrap()],
+        };
+        // Half of the packets are of the first flow: one is the fattest.
+        let flow = if chance.below(2) == 0 { 0 } else { chance.below(self.flows) * 0x9e37_79b1 % 0xffff_fffb };
+        Packet {
+            number,
+            at,
+            bytes: u32::try_from(bytes).unwrap(),
+            flow: u32::try_from(flow).unwrap(),
+            ecn,
+            tag: number,
+        }
+    }
+}
+
+/// The arrivals that belong to a seed, in order of time, and the rate of the line that they are made for.
+pub fn pattern(seed: u64) -> (Vec<Packet>, Rate) {
+    let mut chance = Chance { dice: Dice::new(seed).of("arrivals"), throws: 0 };
+    let rate: Rate = RATES[usize::try_from(seed % 5).unwrap()].parse().unwrap();
+    let full = 1500 * 8_000_000_000 / rate.bits_per_second();
+    let kind = Kind { sizes: chance.below(4), flows: chance.between(1, 8), ecn: chance.below(3) };
+    let mut packets: Vec<Packet> = Vec::new();
+    // Time does not start at 0 for every pattern.
+    let mut now = chance.below(2) * chance.below(full);
+    for _ in 0..chance.between(2, 8) {
+        let count = chance.between(1, 80);
+        // The gap between packets, as a share of the time of a full packet in per cent: 100 is just the rate.
+        let (percent, jitter) = match chance.below(6) {
+            0 => (0, false),
+            1 => (chance.between(100, 300), false),
+            2 => (chance.between(30, 99), false),
+            3 => (chance.between(10, 150), true),
+            4 => (100, false),
+            _ => (50, false),
+        };
+        for _ in 0..count {
+            packets.push(kind.packet(&mut chance, packets.len() as u64, now));
+            let gap = full * percent / 100;
+            now += if jitter { chance.below(2 * gap + 1) } else { gap };
+        }
+        now += match chance.below(4) {
+            0 => full * chance.between(1, 1000),
+            1 => full * chance.between(1, 20),
+            _ => 0,
+        };
+    }
+    (packets, rate)
+}
