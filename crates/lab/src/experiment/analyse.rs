@@ -1,5 +1,7 @@
 //! From runs to figures: medians, and ratios paired within blocks.
 
+use std::collections::BTreeSet;
+
 use crate::experiment::expect;
 use crate::experiment::read::{Experiment, Place};
 use crate::experiment::results::{Cell, CheckRow, Manifest, Results, Run, Summary};
@@ -44,6 +46,15 @@ pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], check
         checks: checks.to_vec(),
         cells,
     }
+}
+
+/// How many runs are missing because all attempts at them were invalid.
+#[must_use]
+pub fn lost(runs: &[Run]) -> usize {
+    let key = |run: &Run| (run.block, run.treatment.clone(), run.levels.clone());
+    let valid: BTreeSet<_> = runs.iter().filter(|run| run.invalid.is_none()).map(key).collect();
+    let invalid: BTreeSet<_> = runs.iter().filter(|run| run.invalid.is_some()).map(key).collect();
+    invalid.difference(&valid).count()
 }
 
 fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {

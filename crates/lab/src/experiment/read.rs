@@ -192,7 +192,7 @@ fn spec(document: &Table, sets: &[Table], treatment: &str) -> Result<Spec, Vec<S
         part::<Treatment>(&own, treatment, &mut found);
         mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
     }
-    document.retain(|key, _| !KEYS.contains(&key.as_str()));
+    document.retain(|key, _| !KEYS.contains(&key));
     let lab = topology::file::parse(&document).map_err(|found| mistakes.extend(found)).ok();
     let (Some(workload), Some(mut treatment), Some(lab)) = (workload, read, lab) else { return Err(mistakes) };
     if treatment.chain.is_empty() {

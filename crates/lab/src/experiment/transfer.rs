@@ -19,7 +19,7 @@ const PIECE: usize = 256 * 1024;
 const GRAIN: Duration = Duration::from_millis(10);
 
 /// What is fetched.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The host of the client.
     pub client: &'a HostHandle,

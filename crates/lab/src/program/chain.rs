@@ -13,7 +13,7 @@ use crate::program::{About, dante, ekiden, haproxy, squid};
 use crate::topology::network::{HostHandle, Network};
 
 /// What relays have to know of where they are.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The hosts and wires.
     pub network: &'a Network,
