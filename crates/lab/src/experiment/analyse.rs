@@ -90,10 +90,6 @@ fn warnings(experiment: &Experiment, full: bool, cells: &[Cell], runs: &[Run]) -
     if let Some(first) = reasons.first() {
         all.push(Warning::Retried { runs: reasons.len(), reason: (*first).clone() });
     }
-    let busiest = runs.iter().filter(|run| run.invalid.is_none()).map(|run| run.cpu_busy).fold(0.0, f64::max);
-    if busiest > crate::warnings::BUSY {
-        all.push(Warning::CpuBound { busy: busiest });
-    }
     let planned = |place: &Place| full || experiment.is_quick(&place.levels);
     let skipped = experiment.skipped.iter().filter(|(place, _)| planned(place));
     all.extend(skipped.map(|(place, reason)| Warning::Skipped { place: place.to_string(), reason: reason.clone() }));

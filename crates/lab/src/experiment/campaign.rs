@@ -12,6 +12,7 @@ use crate::experiment::read::{Cell, Experiment};
 use crate::experiment::results::{Results, Run};
 use crate::experiment::run::{self, Folder, Means};
 use crate::experiment::store::Store;
+use crate::program;
 
 /// How often a run is made until it is valid.
 const ATTEMPTS: usize = 2;
@@ -66,6 +67,7 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
     let manifest = manifest::of(experiment, tools, request)?;
     let blocks = manifest.blocks;
     let mut store = Store::open(&dir, manifest, request.fresh)?;
+    program::keep_shared_memory_inside()?;
     let folder = Folder::create(base, "experiment")?;
     let means = Means {
         folder: folder.path().to_owned(),

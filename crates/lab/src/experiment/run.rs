@@ -77,7 +77,7 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
             run.links = measured.links;
             run.cpu_busy = measured.cpu_busy;
             if run.cpu_busy > BUSY {
-                run.warnings.push(Warning::CpuBound { busy: run.cpu_busy }.to_string());
+                run.warnings.push(Warning::CpuBound.to_string());
             }
         }
     }

@@ -101,7 +101,9 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
         Relay::Direct => anyhow::bail!("direct is no program"),
         Relay::Dante => named(&dante::ABOUT, &["-f"], dante::configuration(host.address(), next))?,
         Relay::Squid => {
-            named(&squid::ABOUT, &["-N", "-f"], squid::configuration(around.folder, host.name(), next))?
+            let name = squid::service_name(host.name());
+            let text = squid::configuration(around.folder, host.name(), next);
+            named(&squid::ABOUT, &["-N", "-d", "1", "-n", &name, "-f"], text)?
         }
         Relay::Haproxy => {
             let text = haproxy::configuration(next, *around.server.ip(), around.server.port());

@@ -1,8 +1,13 @@
 //! The real programs: servers, proxies and clients, how each is configured, started and found ready.
 
+use std::fs::Permissions;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use anyhow::Context;
+use ekiden_sys::netns;
 
 pub mod apache;
 pub mod chain;
@@ -74,6 +79,20 @@ pub fn version_of(executable: &Path, arguments: &[&str]) -> String {
     };
     let text = printed().unwrap_or_default();
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown").to_owned()
+}
+
+/// Gives programs of this mount namespace shared memory of their own (shm_overview(7)): what they leave there when they are
+/// killed, as squid does, is gone with the lab, and nobody outside meets them by name. To be called inside the sandbox.
+///
+/// # Errors
+/// The kernel's, from mount(2).
+pub fn keep_shared_memory_inside() -> anyhow::Result<()> {
+    let folder = Path::new("/dev/shm");
+    if folder.is_dir() {
+        netns::mount_tmpfs(folder).context("cannot mount a tmpfs on /dev/shm")?;
+        std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -11,17 +11,23 @@ pub const ABOUT: About = About { name: "squid", package: "squid", executable: "s
 /// The port it listens on.
 pub const PORT: u16 = 3128;
 
+/// What it calls its shared memory on a host: several squids of one machine must not meet there. Letters and digits only.
+#[must_use]
+pub fn service_name(host: &str) -> String {
+    format!("squid{}", host.chars().filter(char::is_ascii_alphanumeric).collect::<String>())
+}
+
 /// A proxy that asks the one at `next`, or servers itself.
 #[must_use]
 pub fn configuration(folder: &Path, host: &str, next: Option<Ipv4Addr>) -> String {
     let parent = next.map_or_else(String::new, |next| {
         format!("cache_peer {next} parent {PORT} 0 no-query no-digest default\nnever_direct allow all\n")
     });
-    // It works for root as well, but gives its rights away to a user that has to own its log.
+    // Started by root it works as Debian's user `proxy`, who may open no log of ours: -d sends it to standard error.
     format!(
         "http_port {PORT}\nhttp_access allow all\ncache deny all\ncache_mem 8 MB\naccess_log none\ncache_store_log none\n\
-         pid_filename none\ncache_log stdio:/dev/stderr\ncoredump_dir {folder}\nvisible_hostname {host}\n\
-         cache_effective_user root\nnetdb_filename none\npinger_enable off\nshutdown_lifetime 1 seconds\n{parent}",
+         pid_filename none\ncache_log /dev/null\ncoredump_dir {folder}\nvisible_hostname {host}\n\
+         netdb_filename none\npinger_enable off\nshutdown_lifetime 1 seconds\n{parent}",
         folder = folder.display()
     )
 }
