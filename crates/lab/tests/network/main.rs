@@ -14,6 +14,7 @@ mod outside;
 /// Why a test could not run here.
 pub struct Skipped(String);
 
+/// A name, and what to run.
 pub type Test = (&'static str, fn() -> Result<(), Skipped>);
 
 /// Given as the first argument: the process is a lab that waits to be killed.
