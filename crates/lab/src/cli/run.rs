@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use ekiden_lab::experiment::analyse;
 use ekiden_lab::experiment::campaign::{self, Request};
 use ekiden_lab::experiment::manifest::Tools;
 use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::results::{Results, Verdict};
-use ekiden_lab::experiment::analyse;
 use ekiden_lab::report;
 use ekiden_lab::topology::sandbox::{self, Outcome};
 
@@ -53,7 +53,11 @@ impl Run {
         let experiment = cli::read(&self.experiment)?;
         for treatment in &self.only {
             let known = &experiment.settings.treatments;
-            anyhow::ensure!(known.contains(treatment), "there is no treatment {treatment:?}; there are {}", known.join(", "));
+            anyhow::ensure!(
+                known.contains(treatment),
+                "there is no treatment {treatment:?}; there are {}",
+                known.join(", ")
+            );
         }
         let request = Request {
             full: self.full,

@@ -61,9 +61,7 @@ fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {
     let key = &experiment.metric.key;
     let values: Vec<f64> = values(runs, place, key).into_iter().map(|(_, value)| value).collect();
     let base = experiment.settings.treatments.first().filter(|base| **base != place.treatment);
-    let invalid = |run: &&Run| {
-        run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels
-    };
+    let invalid = |run: &&Run| run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels;
     Cell {
         levels: place.levels.clone(),
         treatment: place.treatment.clone(),
@@ -94,4 +92,65 @@ fn warnings(experiment: &Experiment, full: bool, cells: &[Cell], runs: &[Run]) -
     let skipped = experiment.skipped.iter().filter(|(place, _)| planned(place));
     all.extend(skipped.map(|(place, reason)| Warning::Skipped { place: place.to_string(), reason: reason.clone() }));
     all.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::experiment::examples_for_tests::small;
+
+    fn place(treatment: &str) -> Place {
+        let levels = [("delay", "short"), ("protocol", "http")].map(|(f, l)| (f.to_owned(), l.to_owned()));
+        Place { levels: levels.into(), treatment: treatment.into() }
+    }
+
+    fn run(block: u32, treatment: &str, value: Option<f64>) -> Run {
+        let metrics = value.map(|value| ("mb_s".to_owned(), value)).into_iter().collect::<BTreeMap<_, _>>();
+        let invalid = value.is_none().then(|| "it died".to_owned());
+        let place = place(treatment);
+        Run { block, levels: place.levels, treatment: place.treatment, metrics, invalid, ..Run::default() }
+    }
+
+    #[test]
+    fn ratios_are_paired_within_blocks_where_both_are_valid() {
+        let runs = [
+            run(0, "direct", Some(1.0)),
+            run(0, "dante", Some(2.0)),
+            run(1, "direct", Some(10.0)),
+            run(1, "dante", Some(30.0)),
+            run(2, "direct", None),
+            run(2, "dante", Some(99.0)),
+        ];
+        let ratio = ratio(&runs, &place("dante"), "direct", "mb_s");
+        assert_eq!((ratio.n, ratio.min, ratio.max), (2, 2.0, 3.0));
+        assert_eq!(values(&runs, &place("dante"), "mb_s").len(), 3);
+    }
+
+    #[test]
+    fn results_have_every_cell_of_the_size_and_warn() {
+        let experiment = small("").unwrap();
+        let runs =
+            [run(0, "direct", Some(1.0)), run(0, "dante", None), run(0, "dante", Some(2.0)), run(1, "dante", None)];
+        let manifest = Manifest { size: "quick".into(), ..Manifest::default() };
+        let results = results(&experiment, &manifest, &runs, &[]);
+        assert_eq!(results.cells.len(), 5);
+        let dante = results.cells.iter().find(|cell| cell.treatment == "dante" && cell.summary.n > 0).unwrap();
+        assert_eq!((dante.invalid, dante.ratio.unwrap().median), (2, 2.0));
+        assert!(results.cells[0].ratio.is_none());
+        let warned = |part: &str| results.warnings.iter().any(|warning| warning.contains(part));
+        assert!(warned("blocks are too few") && warned("because: it died") && warned("haproxy, short, ftp is not run"));
+        assert!(!warned("long"), "what the size leaves out is nothing to warn of: {:?}", results.warnings);
+        assert_eq!(lost(&runs), 1);
+    }
+
+    #[test]
+    fn the_base_itself_has_no_ratio_so_far() {
+        let experiment = small("").unwrap();
+        let runs = [run(0, "direct", Some(2.0))];
+        assert_eq!(ratio_so_far(&experiment, &runs, &run(0, "dante", Some(3.0))), Some(1.5));
+        assert_eq!(ratio_so_far(&experiment, &runs, &run(1, "dante", Some(3.0))), None);
+        assert_eq!(ratio_so_far(&experiment, &runs, &runs[0]), None);
+    }
 }

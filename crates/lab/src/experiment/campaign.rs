@@ -62,6 +62,7 @@ impl Request {
 /// A program is missing, earlier results are of something else, the links are not what the file says, or an interrupt:
 /// then the text says how to go on.
 pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base: &Path) -> anyhow::Result<Results> {
+    signal::note_interrupts()?;
     let cells: Vec<&Cell> = experiment.cells_of(request.full).collect();
     let dir = request.dir(experiment);
     let manifest = manifest::of(experiment, tools, request)?;
@@ -76,11 +77,9 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
         lateness_limit: experiment.settings.lateness_limit.0,
     };
     let plan = plan::blocks(&cells, blocks, store.manifest.seed);
-    let wanted = |planned: &&Planned<'_>| {
-        request.only.is_empty() || request.only.contains(&planned.cell.place.treatment)
-    };
+    let wanted =
+        |planned: &&Planned<'_>| request.only.is_empty() || request.only.contains(&planned.cell.place.treatment);
     let plan: Vec<Planned<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
-    signal::note_interrupts()?;
     make_all(experiment, &plan, &means, &mut store)?;
     Ok(analyse::results(experiment, &store.manifest, &store.runs, &store.checks))
 }
@@ -113,9 +112,8 @@ fn make_all(experiment: &Experiment, plan: &[Planned<'_>], means: &Means, store:
 /// Whether a run has been made: validly, or too often in vain.
 fn is_done(runs: &[Run], planned: &Planned<'_>) -> bool {
     let place = &planned.cell.place;
-    let mine = |run: &&Run| {
-        run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels
-    };
+    let mine =
+        |run: &&Run| run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels;
     let mut attempts = 0;
     for run in runs.iter().filter(mine) {
         attempts += 1;

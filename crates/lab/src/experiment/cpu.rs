@@ -15,7 +15,8 @@ impl Reading {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let ticks: Vec<u64> = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|t| t.parse().ok()).collect();
+        let ticks: Vec<u64> =
+            text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|t| t.parse().ok()).collect();
         // user nice system idle iowait irq softirq steal, and guests, which user and nice have already. What another
         // machine took (steal) was not there for us: it counts as busy.
         let all = ticks.iter().take(8).sum();

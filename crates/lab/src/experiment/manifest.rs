@@ -150,14 +150,21 @@ fn settings(cells: &[&Cell]) -> Vec<(String, String)> {
         let own: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
         all.push((name.clone(), format!("congestion control {congestion}, offload {:?}{own}", host.offload)));
     }
-    for key in ["net.ipv4.tcp_congestion_control", "net.core.rmem_max", "net.core.wmem_max", "net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"] {
+    for key in [
+        "net.ipv4.tcp_congestion_control",
+        "net.core.rmem_max",
+        "net.core.wmem_max",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
+    ] {
         all.push((key.to_owned(), read(&format!("/proc/sys/{}", key.replace('.', "/")))));
     }
     all
 }
 
 fn read(file: &str) -> String {
-    std::fs::read_to_string(file).map_or_else(|_| "unknown".into(), |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+    std::fs::read_to_string(file)
+        .map_or_else(|_| "unknown".into(), |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// Now, as RFC 3339 has it, in UTC.

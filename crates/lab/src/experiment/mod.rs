@@ -20,3 +20,6 @@ pub mod results;
 pub mod run;
 pub mod store;
 pub mod transfer;
+
+#[cfg(test)]
+mod examples_for_tests;

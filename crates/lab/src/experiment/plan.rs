@@ -23,9 +23,8 @@ pub struct Planned<'a> {
 #[must_use]
 pub fn blocks<'a>(cells: &[&'a Cell], blocks: u32, seed: u64) -> Vec<Planned<'a>> {
     let (order, seeds) = (Dice::new(seed).of("order"), Dice::new(seed).of("block"));
-    let in_block = |block: u32| {
-        shuffled(cells, order.of(&block.to_string())).into_iter().map(move |cell| (block, cell))
-    };
+    let in_block =
+        |block: u32| shuffled(cells, order.of(&block.to_string())).into_iter().map(move |cell| (block, cell));
     (0_u32..)
         .zip((0..blocks).flat_map(in_block))
         .map(|(order, (block, cell))| Planned { block, order, cell, seed: seeds.bits(block.into()) })
@@ -68,5 +67,29 @@ mod tests {
             }
         }
         assert!(counts.iter().flatten().all(|count| (900..1100).contains(count)), "{counts:?}");
+    }
+}
+
+#[cfg(test)]
+mod blocks_tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::experiment::examples_for_tests::small;
+
+    #[test]
+    fn every_block_is_complete_and_has_a_seed_of_its_own() {
+        let experiment = small("").unwrap();
+        let cells: Vec<&Cell> = experiment.cells_of(true).collect();
+        let plan = blocks(&cells, 3, experiment.seed);
+        assert_eq!(plan.len(), 3 * cells.len());
+        for (number, block) in (0_u32..).zip(plan.chunks(cells.len())) {
+            let places: BTreeSet<_> = block.iter().map(|planned| &planned.cell.place).collect();
+            assert_eq!(places.len(), cells.len());
+            assert!(block.iter().all(|planned| planned.block == number && planned.seed == block[0].seed));
+        }
+        assert_ne!(plan[0].seed, plan[cells.len()].seed);
+        assert!(plan.iter().zip(0..).all(|(planned, order)| planned.order == order));
+        assert_eq!(plan, blocks(&cells, 3, experiment.seed));
     }
 }

@@ -108,7 +108,10 @@ mod tests {
         let error = |text: String| Answer::parse(&text).and_then(Answer::success).unwrap_err().to_string();
         assert_eq!(error(answer(97, r#""SOCKS failed""#)), "curl failed with exit status 97: SOCKS failed");
         assert_eq!(error(answer(28, r#""Operation timed out""#)), "timeout: 1048576 bytes in 0.1 s");
-        assert_eq!(error("curl: option -q: bad\n".into()), "curl said nothing about the transfer: curl: option -q: bad");
+        assert_eq!(
+            error("curl: option -q: bad\n".into()),
+            "curl said nothing about the transfer: curl: option -q: bad"
+        );
     }
 
     #[test]

@@ -79,7 +79,13 @@ impl Service {
             }
             anyhow::ensure!(!signal::interrupted(), "interrupted");
             let late = Instant::now() > deadline;
-            anyhow::ensure!(!late, "{} on {} does not accept connections on port {port}: {}", self.name, self.host, self.tail());
+            anyhow::ensure!(
+                !late,
+                "{} on {} does not accept connections on port {port}: {}",
+                self.name,
+                self.host,
+                self.tail()
+            );
             std::thread::sleep(POLL);
         }
     }
