@@ -2,11 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 use libc::{c_int, c_short, c_uint, c_ulong};
 
 use crate::ethtool::request;
+use crate::packet::{Outgoing, Received};
 
 // Newer than the headers of Debian 12; from linux/if_tun.h of Linux 6.2.
 const TUN_F_USO4: c_uint = 0x20;
@@ -18,7 +20,8 @@ const TUN_F_USO6: c_uint = 0x40;
 /// # Errors
 /// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken.
 pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
-    let device = OpenOptions::new().read(true).write(true).open("/dev/net/tun")?;
+    let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
+    let device = options.open("/dev/net/tun")?;
     let mut request = request(interface)?;
     let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     request.ifr_ifru.ifru_flags = c_short::try_from(flags).map_err(io::Error::other)?;
@@ -39,4 +42,38 @@ fn set_offload(device: &File, flags: c_uint) -> io::Result<()> {
     // SAFETY: TUNSETOFFLOAD takes its flags by value.
     let result: c_int = unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETOFFLOAD as _, c_ulong::from(flags)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Reads into as many of `buffers` as there are packets, without waiting; says in `received` what came. There are no stamps.
+///
+/// # Errors
+/// The kernel's, `WouldBlock` if nothing is there.
+pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<Received>) -> io::Result<()> {
+    received.clear();
+    for buffer in buffers {
+        // SAFETY: the buffer has the length that is given, and outlives the call.
+        let length = unsafe { libc::read(device.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        match usize::try_from(length) {
+            Ok(length) => received.push(Received { length, stamp: None }),
+            Err(_) if received.is_empty() => return Err(io::Error::last_os_error()),
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// Writes packets in order; returns how many went.
+///
+/// # Errors
+/// The kernel's, about the first of them.
+pub fn send(device: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+    for (index, packet) in packets.iter().enumerate() {
+        let pieces = [packet.head, packet.body]
+            .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+        // SAFETY: both pieces outlive the call, and writev only reads them.
+        if unsafe { libc::writev(device.as_raw_fd(), pieces.as_ptr(), 2) } < 0 {
+            return if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) };
+        }
+    }
+    Ok(packets.len())
 }

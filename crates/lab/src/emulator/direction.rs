@@ -7,7 +7,7 @@ use ekiden_sys::packet::{Outgoing, Received};
 
 use crate::Nanos;
 use crate::emulator::frame::{Frame, Run};
-use crate::emulator::port::Port;
+use crate::emulator::port::OpenPort;
 use crate::emulator::store::{Store, Tag};
 use crate::emulator::{DirectionReport, FAST_QUANTUM, Fate, Record};
 use crate::ledger::Cause;
@@ -49,7 +49,14 @@ impl Direction {
     }
 
     /// Takes a frame that arrived at `at`.
-    pub(super) fn take(&mut self, buffer: &mut Box<[u8]>, got: Received, at: Nanos, port: &Port, store: &mut Store) {
+    pub(super) fn take(
+        &mut self,
+        buffer: &mut Box<[u8]>,
+        got: Received,
+        at: Nanos,
+        port: &OpenPort,
+        store: &mut Store,
+    ) {
         self.report.frames_in += 1;
         let Some(bytes) = buffer.get(..got.length) else {
             self.report.hidden += 1;
@@ -109,7 +116,7 @@ impl Direction {
     }
 
     /// Sends all that is due at `now`. What the interface has no room for stays, and is tried again.
-    pub(super) fn send_due(&mut self, now: Nanos, port: &mut Port, store: &mut Store) {
+    pub(super) fn send_due(&mut self, now: Nanos, port: &mut OpenPort, store: &mut Store) {
         while let Some(packet) = self.pipeline.pop(now) {
             self.gather(packet, store, port.refuses_superpackets);
         }
@@ -141,7 +148,7 @@ impl Direction {
     }
 
     /// Sends a batch of what is due.
-    fn send(&mut self, now: Nanos, port: &mut Port, store: &mut Store) {
+    fn send(&mut self, now: Nanos, port: &mut OpenPort, store: &mut Store) {
         let batch = self.due.len().min(BATCH);
         let mut frames = Vec::with_capacity(batch);
         for (due, head) in self.due.iter().zip(&mut self.heads) {
@@ -174,7 +181,7 @@ impl Direction {
 
     /// The first of what is due was refused. An interface that is full is tried again soon; a kernel that does not take
     /// superpackets gets its packets one by one; anything else is a hidden drop.
-    fn refused(&mut self, error: &io::Error, now: Nanos, port: &mut Port, store: &mut Store) {
+    fn refused(&mut self, error: &io::Error, now: Nanos, port: &mut OpenPort, store: &mut Store) {
         let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
         let Some(first) = self.due.front() else { return };
         if full && now < first.ideal + PATIENCE {

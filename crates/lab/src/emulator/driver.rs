@@ -13,7 +13,7 @@ use crate::Nanos;
 use crate::conditions::Conditions;
 use crate::emulator::clock::Clock;
 use crate::emulator::direction::Direction;
-use crate::emulator::port::Port;
+use crate::emulator::port::OpenPort;
 use crate::emulator::store::Store;
 use crate::emulator::{DirectionReport, Record};
 
@@ -32,7 +32,7 @@ pub(super) type Change = (Nanos, usize, Conditions);
 
 /// All links of a lab. What comes in at port `i` goes through direction `i` and out at port `i ^ 1`.
 pub(super) struct Driver {
-    pub(super) ports: Vec<Port>,
+    pub(super) ports: Vec<OpenPort>,
     pub(super) directions: Vec<Direction>,
     pub(super) store: Store,
     pub(super) clock: Clock,

@@ -21,7 +21,7 @@ use crate::dice::Dice;
 use crate::emulator::clock::Clock;
 use crate::emulator::direction::Direction;
 use crate::emulator::driver::{Change, Command, Driver};
-use crate::emulator::port::Port as Plug;
+use crate::emulator::port::OpenPort;
 use crate::emulator::store::Store;
 use crate::ledger::Cause;
 use crate::packet::Packet;
@@ -60,7 +60,7 @@ pub enum Port {
 pub struct Wire {
     /// The name of the link.
     pub name: String,
-    /// Where its ends are plugged in, in the order of the link's ends.
+    /// Where it is plugged in, in the order of the link's ends.
     pub ports: [Port; 2],
     /// What it is like.
     pub link: Link,
@@ -258,8 +258,7 @@ fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()
             exact: is_exact(options.mode, &conditions),
             ..DirectionReport::default()
         };
-        let Port::Interface(interface) = port else { anyhow::bail!("backend = \"tun\" is not driven yet") };
-        let port = Plug::open(interface).with_context(|| format!("link {:?}: interface {interface}", wire.name))?;
+        let port = OpenPort::open(port).with_context(|| format!("link {:?}: the end at {from:?}", wire.name))?;
         driver.ports.push(port);
         driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), options.record));
         driver.changes.extend(changes);

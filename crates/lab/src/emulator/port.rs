@@ -1,44 +1,65 @@
 //! Where the emulator is plugged in: one end of a link.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use ekiden_sys::packet::{self, Outgoing, PacketSocket, Received};
+use ekiden_sys::tun;
+
+use crate::emulator::Port;
 
 /// Room for frames that the emulator has not taken yet. With 64 KiB superpackets the kernel's usual 4 MiB are few.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// One end of a link.
+/// One end of a link, open.
 #[derive(Debug)]
-pub struct Port {
-    socket: PacketSocket,
+pub struct OpenPort {
+    device: Device,
     /// Set once the kernel has refused a superpacket: from then on every packet goes by itself.
     pub refuses_superpackets: bool,
 }
 
-impl Port {
-    /// Opens the interface.
+#[derive(Debug)]
+enum Device {
+    Interface(PacketSocket),
+    Tun(Arc<OwnedFd>),
+}
+
+impl OpenPort {
+    /// Opens a port.
     ///
     /// # Errors
     /// The kernel's, see [`PacketSocket::open`].
-    pub fn open(interface: &str) -> io::Result<Self> {
-        Ok(Self { socket: PacketSocket::open(interface, RECEIVE_BUFFER)?, refuses_superpackets: false })
+    pub fn open(port: &Port) -> io::Result<Self> {
+        let device = match port {
+            Port::Interface(name) => Device::Interface(PacketSocket::open(name, RECEIVE_BUFFER)?),
+            Port::Tun(device) => Device::Tun(Arc::clone(device)),
+        };
+        Ok(Self { device, refuses_superpackets: false })
     }
 
     /// The bytes between the `virtio_net_hdr` and the IP packet.
     #[must_use]
-    pub fn link_header(&self) -> usize {
-        14
+    pub const fn link_header(&self) -> usize {
+        match self.device {
+            Device::Interface(_) => 14,
+            Device::Tun(_) => 0,
+        }
     }
 
-    /// Receives what is there, see [`packet::receive`].
+    /// Receives what is there, without waiting: fills `buffers` in order, and says in `received` what came.
     ///
     /// # Errors
     /// The kernel's; nothing there is no error.
     pub fn receive(&mut self, buffers: &mut [Box<[u8]>], received: &mut Vec<Received>) -> io::Result<()> {
-        match packet::receive(self.socket.as_fd(), buffers, received) {
+        let done = match &self.device {
+            Device::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
+            Device::Tun(device) => tun::receive(device.as_fd(), buffers, received),
+        };
+        match done {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            other => other,
+            done => done,
         }
     }
 
@@ -47,19 +68,29 @@ impl Port {
     /// # Errors
     /// The kernel's, about the first of them.
     pub fn send(&mut self, frames: &[Outgoing<'_>]) -> io::Result<usize> {
-        packet::send(self.socket.as_fd(), frames)
+        match &self.device {
+            Device::Interface(socket) => packet::send(socket.as_fd(), frames),
+            Device::Tun(device) => tun::send(device.as_fd(), frames),
+        }
     }
 
-    /// Frames the kernel dropped before the emulator saw them, since this was last asked.
+    /// Frames the kernel dropped before the emulator saw them, since this was last asked. A TUN device counts its own,
+    /// at the host.
     #[must_use]
     pub fn drops(&self) -> u64 {
-        // The question cannot fail on a socket of this kind.
-        self.socket.drops().unwrap_or(0)
+        match &self.device {
+            // The question cannot fail on a socket of this kind.
+            Device::Interface(socket) => socket.drops().unwrap_or(0),
+            Device::Tun(_) => 0,
+        }
     }
 }
 
-impl AsFd for Port {
+impl AsFd for OpenPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.device {
+            Device::Interface(socket) => socket.as_fd(),
+            Device::Tun(device) => device.as_fd(),
+        }
     }
 }

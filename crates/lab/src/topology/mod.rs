@@ -1,4 +1,4 @@
-//! Hosts and links: what a lab file says ([`file`]), the namespaces they become ([`network`]), and a lab that runs.
+//! Hosts and links: what a lab file says ([`mod@file`]), the namespaces they become ([`network`]), and a lab that runs.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub struct Lab {
 pub enum Mode {
     /// Every packet of the wire by itself, at its own time.
     Exact,
-    /// Packets that are due within [`FAST_QUANTUM`](crate::emulator) of each other go together as one superpacket.
+    /// Packets that are due within [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM) of each other go together as one superpacket.
     Fast,
     /// `exact` for directions whose rate a machine can keep up with, `fast` for the others.
     #[default]
