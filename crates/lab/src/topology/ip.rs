@@ -12,12 +12,9 @@ use crate::topology::host::HostHandle;
 /// # Errors
 /// There is no `ip`, or what it said, with the command it said it about.
 pub fn batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<()> {
-    let mut ip = host.map_or_else(|| Command::new("ip"), |host| host.command("ip"));
-    ip.args(["-batch", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = ip.spawn().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => anyhow::anyhow!("there is no program `ip`: install the package iproute2"),
-        _ => anyhow::Error::new(error).context("cannot start `ip`"),
-    })?;
+    let mut ip = on(host, &["-batch", "-"]);
+    ip.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = ip.spawn().map_err(not_started)?;
     let text: String = commands.iter().flat_map(|command| [command.as_str(), "\n"]).collect();
     let sent = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().context("cannot wait for `ip`")?;
@@ -29,6 +26,31 @@ pub fn batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<(
     let failed = failed.map_or_else(|| commands.join("; "), Clone::clone);
     let said = said.lines().filter(|line| !line.starts_with("Command failed")).collect::<Vec<_>>().join(" ");
     bail!("`ip {failed}`: {said}")
+}
+
+/// What `ip` answers.
+///
+/// # Errors
+/// There is no `ip`, or what it said.
+pub fn show(host: Option<&HostHandle>, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = on(host, arguments).output().map_err(not_started)?;
+    if !output.status.success() {
+        bail!("`ip {}`: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn on(host: Option<&HostHandle>, arguments: &[&str]) -> Command {
+    let mut ip = host.map_or_else(|| Command::new("ip"), |host| host.command("ip"));
+    ip.args(arguments);
+    ip
+}
+
+fn not_started(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => anyhow::anyhow!("there is no program `ip`: install the package iproute2"),
+        _ => anyhow::Error::new(error).context("cannot start `ip`"),
+    }
 }
 
 /// The number, from 1, of the command that failed, out of `Command failed -:3`.

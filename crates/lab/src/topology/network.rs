@@ -12,7 +12,7 @@ use ekiden_sys::{congestion, ethtool, tun};
 
 use crate::emulator::{Port, Wire};
 use crate::topology::plan::{Line, MAX_LINKS, Plan};
-use crate::topology::{Backend, Host, Lab, Offload, counters, ip, sandbox};
+use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, sandbox};
 
 pub use crate::topology::host::HostHandle;
 
@@ -49,6 +49,7 @@ impl Network {
         for (name, host) in &lab.hosts {
             network.furnish(&plan, name, host, lab.backend).with_context(|| format!("host {name:?}"))?;
         }
+        network.wait_for_carriers(&plan, lab.backend)?;
         network.write_hosts_file()?;
         network.check_congestion(lab)?;
         Ok(network)
@@ -174,6 +175,19 @@ impl Network {
             off.with_context(|| format!("cannot switch off the offloads of {:?}", line.name))?;
         }
         Ok(())
+    }
+
+    fn wait_for_carriers(&self, plan: &Plan<'_>, backend: Backend) -> anyhow::Result<()> {
+        for (name, host) in &self.hosts {
+            let veths = plan.ends_of(name).filter(|(line, ..)| line.has_macs(backend));
+            let veths = veths.map(|(_, here, _)| here.interface.as_str()).collect();
+            carrier::wait(Some(host), &veths).with_context(|| format!("host {name:?}"))?;
+        }
+        let far = self.wires.iter().flat_map(|wire| &wire.ports).filter_map(|port| match port {
+            Port::Interface(name) => Some(name.as_str()),
+            Port::Tun(_) => None,
+        });
+        carrier::wait(None, &far.collect())
     }
 
     /// Every name and address, in the file that [`sandbox`] has put in the place of `/etc/hosts`.

@@ -14,7 +14,7 @@ mod outside;
 /// Why a test could not run here.
 pub struct Skipped(String);
 
-/// A test: its name and what it does.
+/// A name, and what to run.
 pub type Test = (&'static str, fn() -> Result<(), Skipped>);
 
 /// Given as the first argument: the process is a lab that waits to be killed.
