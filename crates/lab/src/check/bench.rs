@@ -190,9 +190,24 @@ impl Bench<'_> {
         Ok(findings.into_iter().filter_map(|(property, finding)| Some((property, finding?))).collect())
     }
 
+    /// A connection that has ended may still repeat its last packets, which would get in between the next probes.
+    fn wait_for_quiet(&self, place: &Place<'_>) -> anyhow::Result<()> {
+        let mut before = None;
+        for _ in 0..20 {
+            let now = Some(self.report(place)?.packets_in);
+            if now == before {
+                break;
+            }
+            before = now;
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        Ok(())
+    }
+
     fn transfer(&self, place: &Place<'_>, periodic: &Periodic) -> anyhow::Result<Findings> {
         let (from, to) = (self.host(place.from())?, self.host(place.to())?);
         let transfer = transfer(from, to, periodic.duration(self.budget.cycles))?;
+        self.wait_for_quiet(place)?;
         let mut finding = periodic.compare(&transfer.timeline);
         let pinned = self.lab.hosts.get(place.from()).and_then(|host| host.congestion.as_deref());
         if pinned != Some(&transfer.congestion) {

@@ -48,8 +48,9 @@ fn judge(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[Limit]) -> Fi
         limits.iter().map(|limit| (*limit, stats::quantile(&errors, limit.quantile))).collect();
     let wanted: Vec<String> = limits.iter().map(|limit| format!("{} ≤ {} µs", limit.name, limit.micros)).collect();
     let measured: Vec<String> = figures.iter().map(|(limit, figure)| format!("{} {figure:.0}", limit.name)).collect();
-    // With fewer than half of the probes nobody can say that the others were no worse.
-    let enough = errors.len() * 2 >= asked && !figures.is_empty();
+    // Where sender and emulator share a core, a call often ends only after the emulator has run. With too few probes left
+    // nobody can say that the others were no worse.
+    let enough = errors.len() * 4 >= asked && !figures.is_empty();
     Finding {
         wanted: format!("{what}: {}", wanted.join(", ")),
         measured: format!("{} µs; {} of {asked} probes tell", measured.join(", "), errors.len()),
@@ -91,9 +92,9 @@ mod tests {
     }
 
     #[test]
-    fn half_of_the_probes_must_tell() {
-        assert!(one_way(&timed((0..500).map(|_| 1)), 1000, LOADED).pass);
-        assert!(!one_way(&timed((0..499).map(|_| 1)), 1000, LOADED).pass);
+    fn a_quarter_of_the_probes_must_tell() {
+        assert!(one_way(&timed((0..250).map(|_| 1)), 1000, LOADED).pass);
+        assert!(!one_way(&timed((0..249).map(|_| 1)), 1000, LOADED).pass);
         assert!(!one_way(&[], 0, LOADED).pass);
     }
 

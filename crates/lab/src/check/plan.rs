@@ -58,8 +58,8 @@ impl Measure {
     /// What else may run at the same time.
     pub const fn company(&self) -> Company {
         match self {
-            Self::Delay | Self::Loaded | Self::Rate | Self::Spacing => Company::None,
-            Self::Ping | Self::Jitter => Company::Light,
+            Self::Delay | Self::Loaded | Self::Ping | Self::Rate | Self::Spacing => Company::None,
+            Self::Jitter => Company::Light,
             Self::Chance | Self::Queue | Self::Transfer(_) => Company::Any,
         }
     }
