@@ -15,3 +15,4 @@ pub mod splice;
 pub mod tcp_info;
 pub mod thread;
 pub mod tun;
+pub mod udp;
