@@ -21,6 +21,10 @@ enum Command {
     Demo(cli::demo::Demo),
     /// The experiments that come with the laboratory
     List(cli::list::List),
+    /// Measures every link of a lab and compares with what its file says
+    Check(cli::check::Check),
+    /// A shell on a host of a lab that runs
+    Shell(cli::shell::Shell),
     /// Makes the runs of an experiment, goes on where it was interrupted, and reports
     Run(cli::run::Run),
     /// Reports again what is in a folder of results
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Demo(demo) => demo.execute(),
         Command::List(list) => list.execute(),
+        Command::Check(check) => check.execute(),
+        Command::Shell(shell) => shell.execute(),
         Command::Run(run) => run.execute(),
         Command::Report(report) => report.execute(),
     };

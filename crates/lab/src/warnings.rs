@@ -36,6 +36,15 @@ pub enum Warning {
         /// What the interval really has, from 0 to 1.
         confidence: f64,
     },
+    /// A link did not measure as its file says.
+    LinkIsOff {
+        /// The link, the direction and the property.
+        what: String,
+        /// What came out.
+        measured: String,
+        /// What was wanted.
+        wanted: String,
+    },
     /// Runs had to be repeated.
     Retried {
         /// How many.
@@ -76,6 +85,11 @@ impl fmt::Display for Warning {
                 f,
                 "{blocks} blocks are too few for a 95 % interval of the median: theirs has {:.0} %; --full, or --blocks 6",
                 confidence * 100.0
+            ),
+            Self::LinkIsOff { what, measured, wanted } => write!(
+                f,
+                "the check before the first run found {what}: {measured}, where {wanted} was wanted; a slower link, or a \
+                 machine that does nothing else"
             ),
             Self::Retried { runs, reason } => write!(
                 f,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 /// An experiment of two blocks over bare links: direct, and by a relay that is ekiden if it has been built.
 const SMALL: &str = r#"
+lab = 1
 name = "small"
 title = "A small one"
 [host.client]

@@ -3,10 +3,12 @@
 use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::{builtin, results::Results};
 
+pub mod check;
 pub mod demo;
 pub mod list;
 pub mod report;
 pub mod run;
+pub mod shell;
 
 /// The exit status when something is wrong with what was asked for, or with a run.
 pub const MISTAKE: u8 = 2;

@@ -37,6 +37,9 @@ pub struct Run {
     /// Removes earlier results first
     #[arg(long)]
     fresh: bool,
+    /// Does not measure the links before the first run
+    #[arg(long)]
+    no_check: bool,
     #[command(flatten)]
     ekiden: Ekiden,
 }
@@ -65,6 +68,7 @@ impl Run {
             only: self.only,
             out: self.out,
             fresh: self.fresh,
+            no_check: self.no_check,
             ekiden: self.ekiden.path,
         };
         let results = match in_sandbox(&experiment, &request)? {

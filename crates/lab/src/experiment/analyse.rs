@@ -40,7 +40,7 @@ pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], check
     let cells: Vec<Cell> = experiment.cells_of(full).map(|cell| figures(experiment, &cell.place, runs)).collect();
     Results {
         outcomes: expect::outcomes(experiment, full, runs),
-        warnings: warnings(experiment, full, &cells, runs),
+        warnings: warnings(experiment, full, &cells, runs, checks),
         manifest: manifest.clone(),
         runs: runs.to_vec(),
         checks: checks.to_vec(),
@@ -71,8 +71,13 @@ fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {
     }
 }
 
-fn warnings(experiment: &Experiment, full: bool, cells: &[Cell], runs: &[Run]) -> Vec<String> {
-    let mut all = Vec::new();
+fn off(row: &CheckRow) -> Warning {
+    let what = [&row.link, &row.direction, &row.property].map(String::as_str).join(" ");
+    Warning::LinkIsOff { what, measured: row.measured.clone(), wanted: row.wanted.clone() }
+}
+
+fn warnings(experiment: &Experiment, full: bool, cells: &[Cell], runs: &[Run], checks: &[CheckRow]) -> Vec<String> {
+    let mut all: Vec<Warning> = checks.iter().filter(|row| !row.pass).map(off).collect();
     let fewest = cells.iter().map(|cell| cell.summary).filter(|summary| summary.n > 0).min_by_key(|summary| summary.n);
     if let Some(few) = fewest.filter(|few| few.confidence < 0.95) {
         all.push(Warning::FewBlocks { blocks: few.n, confidence: few.confidence });

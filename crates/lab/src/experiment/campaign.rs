@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use ekiden_sys::signal;
 
+use crate::check::{self, Size};
 use crate::experiment::analyse;
 use crate::experiment::manifest::{self, Tools};
 use crate::experiment::plan::{self, Planned};
 use crate::experiment::progress::Progress;
 use crate::experiment::read::{Cell, Experiment};
-use crate::experiment::results::{Results, Run};
+use crate::experiment::results::{CheckRow, Results, Run};
 use crate::experiment::run::{self, Folder, Means};
 use crate::experiment::store::Store;
 use crate::program;
@@ -30,6 +31,8 @@ pub struct Request {
     pub out: Option<PathBuf>,
     /// Whether earlier results are removed.
     pub fresh: bool,
+    /// Whether the links are not measured before the first run.
+    pub no_check: bool,
     /// Where ekiden is. Default: beside the running executable.
     pub ekiden: Option<PathBuf>,
 }
@@ -80,8 +83,21 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
     let wanted =
         |planned: &&Planned<'_>| request.only.is_empty() || request.only.contains(&planned.cell.place.treatment);
     let plan: Vec<Planned<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
+    if store.checks.is_empty() && !request.no_check {
+        store.note_checks(check_links(&plan)?)?;
+    }
     make_all(experiment, &plan, &means, &mut store)?;
     Ok(analyse::results(experiment, &store.manifest, &store.runs, &store.checks))
+}
+
+/// Measures the links of the first run. Nothing is said of bare ones.
+fn check_links(plan: &[Planned<'_>]) -> anyhow::Result<Vec<CheckRow>> {
+    let Some(first) = plan.first() else { return Ok(Vec::new()) };
+    let tell = |row: &CheckRow| {
+        let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
+        eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
+    };
+    check::run(&first.cell.spec.lab, Size::Quick, &mut { tell })
 }
 
 fn make_all(experiment: &Experiment, plan: &[Planned<'_>], means: &Means, store: &mut Store) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 /// Its file.
 pub const TEXT: &str = r#"
+lab = 1
 name = "small"
 seed = 7
 title = "A small one"

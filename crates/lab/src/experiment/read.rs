@@ -193,8 +193,9 @@ fn spec(document: &Table, sets: &[Table], treatment: &str) -> Result<Spec, Vec<S
         part::<Treatment>(&own, treatment, &mut found);
         mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
     }
-    document.retain(|key, _| !KEYS.contains(&key));
-    let lab = topology::file::parse(&document).map_err(|found| mistakes.extend(found)).ok();
+    document.retain(|key, _| topology::file::LAB_KEYS.contains(&key));
+    let lab = topology::file::parse(document);
+    let lab = lab.map_err(|found| mistakes.extend(found.iter().map(ToString::to_string))).ok();
     let (Some(workload), Some(mut treatment), Some(lab)) = (workload, read, lab) else { return Err(mistakes) };
     if treatment.chain.is_empty() {
         treatment.chain.clone_from(&workload.chain);
@@ -242,7 +243,7 @@ fn check_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         mistakes.push("workload: nothing to transfer".into());
     }
     for traffic in &spec.background {
-        if (traffic.flows == 0) == traffic.rate.is_none() {
+        if (traffic.flows > 0) == traffic.rate.is_some() {
             mistakes.push("background: either flows (1 or more) or rate".into());
         }
     }

@@ -118,6 +118,9 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     if let Some(failure) = first_failure(&mut services) {
         anyhow::bail!(failure);
     }
+    if let Some((what, count)) = network.hidden_drops()?.into_iter().find(|(_, count)| *count > 0) {
+        anyhow::bail!("{what}: {count} packets that no link dropped");
+    }
     Ok(Measured { transfers: transfers?, links: running.reports()?, cpu_busy })
 }
 
