@@ -84,10 +84,12 @@ impl Pipeline {
 
     /// Takes a packet at `packet.at`. What is due until then happens first: at one instant, departures come before
     /// arrivals. A packet that is handed in too late for that counts as arriving when nothing more stands against it.
-    pub fn push(&mut self, packet: Packet) {
+    /// Returns when it counts as arriving.
+    pub fn push(&mut self, packet: Packet) -> Nanos {
         self.settled = self.settled.max(packet.at);
         self.advance(|at, _| at <= packet.at);
         self.hand(0, Packet { at: self.settled, ..packet });
+        self.settled
     }
 
     /// The packet that comes out next, if it does so at or before `now`. Nothing is settled earlier than it must be: with

@@ -1,1 +1,158 @@
 //! Measures every link of a lab by other code than the emulator's, and compares with what the file says.
+//!
+//! The idea is Emulab's Linktest: no experiment is believed whose links were not measured before. Sockets of our own on
+//! the hosts at both ends send numbered datagrams, the kernel stamps them where they arrive, and what should have come
+//! of them is worked out from the file alone. Only the rows about decisions of queues read what the emulator recorded:
+//! they replay it through independent models, and compare with what the receiver saw.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ekiden_proto::units::Span;
+
+use crate::conditions::Conditions;
+use crate::emulator::{Emulator, Options};
+use crate::experiment::results::CheckRow;
+use crate::ledger::Cause;
+use crate::topology::network::Network;
+use crate::topology::{Host, Lab, Link};
+
+mod bench;
+mod delay;
+mod expectation;
+mod hidden;
+mod jitter;
+mod loss;
+mod ping;
+mod plan;
+mod probe;
+mod rate;
+mod replay;
+mod row;
+mod transport;
+
+use bench::Bench;
+use plan::{Budget, Company, Measure};
+use row::{Finding, Place};
+
+pub use plan::Size;
+pub use row::table;
+
+/// How many times the highest rate of a lab its emulator must be able to carry.
+const HEADROOM: f64 = 3.0;
+
+/// Starts the lab without its events, measures every link in both directions, and tells of each row as it is known.
+/// The rows that come back are in order of links. One that did not pass is no error.
+///
+/// # Errors
+/// The lab cannot be started, or stops.
+pub fn run(lab: &Lab, size: Size, progress: &mut dyn FnMut(&CheckRow)) -> anyhow::Result<Vec<CheckRow>> {
+    let mut rows = Vec::new();
+    let mut tell = |row: CheckRow| {
+        progress(&row);
+        rows.push(row);
+    };
+    let highest = {
+        let network = Network::build(lab)?;
+        let emulator = start(lab, &network)?;
+        let bench = Bench { lab, network: &network, emulator: &emulator, budget: Budget::of(size) };
+        let places = places(lab);
+        measure(&bench, &places, &mut tell);
+        for place in &places {
+            let records = emulator.records(place.name, place.from())?;
+            if let Some(finding) = replay::repeat(&records, place.conditions(), bench.dice(place)) {
+                tell(place.row("repeatability", finding));
+            }
+        }
+        let reports = emulator.stop()?;
+        let memory =
+            |report: &crate::emulator::DirectionReport| report.dropped.get(&Cause::Memory).copied().unwrap_or(0);
+        let hidden = reports.iter().map(|report| report.hidden + memory(report)).sum();
+        tell(about_all("hidden loss", hidden::finding(&network.hidden_drops()?, hidden)));
+        places.iter().filter_map(|place| place.conditions().rate).max()
+    };
+    if let Some(highest) = highest {
+        tell(about_all("headroom", headroom(lab, highest.bits_per_second(), size)?));
+    }
+    rows.sort_by(|a, b| (a.link.is_empty(), &a.link).cmp(&(b.link.is_empty(), &b.link)));
+    Ok(rows)
+}
+
+fn start(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
+    let options = Options { mode: lab.mode, seed: lab.seed, events: Vec::new(), record: true };
+    Emulator::start(&network.wires(), &options)
+}
+
+/// Both directions of every link that is emulated.
+fn places(lab: &Lab) -> Vec<Place<'_>> {
+    let links = lab.links.iter().filter(|(_, link)| !link.is_bare());
+    links.flat_map(|(name, link)| [true, false].map(|forward| Place { name, link, forward })).collect()
+}
+
+/// First what does not mind company, on all links at once and on each link one at a time; last what needs the machine for
+/// itself. In this order theory meets a pattern of losses at its beginning, before any probe has moved it on.
+fn measure(bench: &Bench<'_>, places: &[Place<'_>], tell: &mut dyn FnMut(CheckRow)) {
+    for company in [Company::Any, Company::Light] {
+        let tasks = tasks(bench.lab, places, company);
+        let (sender, receiver) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for on_one_link in tasks.chunk_by(|(a, _), (b, _)| a.name == b.name) {
+                let sender = sender.clone();
+                scope.spawn(move || {
+                    let rows = on_one_link.iter().flat_map(|(place, measure)| bench.rows(place, measure));
+                    // The other end goes away only after all of these threads.
+                    rows.for_each(|row| sender.send(row).unwrap_or_default());
+                });
+            }
+            drop(sender);
+            receiver.iter().for_each(&mut *tell);
+        });
+    }
+    for (place, measure) in tasks(bench.lab, places, Company::None) {
+        bench.rows(&place, &measure).into_iter().for_each(&mut *tell);
+    }
+}
+
+fn tasks<'a>(lab: &Lab, places: &[Place<'a>], company: Company) -> Vec<(Place<'a>, Measure)> {
+    let all =
+        places.iter().flat_map(|place| plan::measures(place, lab).into_iter().map(move |measure| (*place, measure)));
+    all.filter(|(_, measure)| measure.company() == company).collect()
+}
+
+fn about_all(property: &str, finding: Finding) -> CheckRow {
+    CheckRow {
+        link: String::new(),
+        direction: String::new(),
+        property: property.to_owned(),
+        wanted: finding.wanted,
+        measured: finding.measured,
+        pass: finding.pass,
+    }
+}
+
+/// What one connection carries over a link that is emulated but not shaped, next to the highest rate of the lab.
+fn headroom(lab: &Lab, highest: u64, size: Size) -> anyhow::Result<Finding> {
+    let at_once = Conditions { delay: Some(Span(Duration::ZERO)), ..Conditions::default() };
+    let link = Link { ends: ["left".into(), "right".into()], mtu: 1500, forward: at_once.clone(), reverse: at_once };
+    let host = Host { congestion: Some("reno".to_owned()), ..Host::default() };
+    let unshaped = Lab {
+        name: format!("{}-headroom", lab.name),
+        hosts: link.ends.iter().map(|name| (name.clone(), host.clone())).collect(),
+        links: [("unshaped".to_owned(), link)].into(),
+        events: Vec::new(),
+        ..lab.clone()
+    };
+    let network = Network::build(&unshaped)?;
+    let options = Options { mode: lab.mode, seed: lab.seed, ..Options::default() };
+    let _emulator = Emulator::start(&network.wires(), &options)?;
+    let [left, right] = ["left", "right"].map(|name| network.host(name).context("a host is missing"));
+    let duration = Duration::from_secs(if size == Size::Full { 5 } else { 2 });
+    let goodput = transport::goodput(&transport::transfer(left?, right?, duration)?.timeline);
+    let ratio = goodput / highest as f64;
+    Ok(Finding {
+        wanted: format!("TCP without shaping: ≥ {HEADROOM} times {}", rate::mbit(highest as f64)),
+        measured: format!("{} ({ratio:.1} times)", rate::mbit(goodput)),
+        pass: ratio >= HEADROOM,
+    })
+}

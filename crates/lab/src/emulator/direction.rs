@@ -84,10 +84,11 @@ impl Direction {
                 ecn: frame.ecn,
                 tag: Tag { slot, first, count }.into(),
             };
+            let at = self.pipeline.push(packet);
             if let Some(records) = &mut self.records {
+                let packet = Packet { at, ..packet };
                 records.push(Record { packet, segment: (first, frame.packets), fate: Fate::UnderWay });
             }
-            self.pipeline.push(packet);
         }
         self.settle(store);
     }

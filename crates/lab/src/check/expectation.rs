@@ -1,0 +1,141 @@
+//! When a probe should arrive, by textbook: lines of constant rate one behind the other, then a constant delay.
+
+use ekiden_proto::units::Span;
+
+use super::probe::Series;
+use crate::Nanos;
+use crate::conditions::{Conditions, Loss, LossAt};
+
+/// What of a direction decides about time, when nothing in it is random.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Path {
+    /// Bits per second of each line.
+    rates: Vec<u64>,
+    overhead: u32,
+    delay: Nanos,
+    /// Whether probes that are lost have been on the line before.
+    lost_behind_line: bool,
+}
+
+/// A probe whose times can be relied on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timed {
+    /// Which.
+    pub number: usize,
+    /// When it should have arrived.
+    pub expected: Nanos,
+    /// When it did.
+    pub arrived: Nanos,
+}
+
+impl Timed {
+    /// How much later than expected it arrived, in microseconds; negative if it was early.
+    pub fn error(&self) -> f64 {
+        (self.arrived as f64 - self.expected as f64) / 1e3
+    }
+}
+
+impl Path {
+    /// The path that `conditions` describe.
+    pub fn of(conditions: &Conditions) -> Self {
+        let rates = [conditions.access_rate, conditions.rate].into_iter().flatten();
+        Self {
+            rates: rates.map(ekiden_proto::units::Rate::bits_per_second).collect(),
+            overhead: conditions.count.overhead(),
+            delay: conditions.delay.map_or(0, nanos),
+            lost_behind_line: conditions.loss.as_ref().map(Loss::at) == Some(LossAt::Wire),
+        }
+    }
+
+    /// How long a packet of `bytes` takes that waits for no other.
+    pub fn alone(&self, bytes: u32) -> Nanos {
+        self.delay + self.rates.iter().map(|rate| transmission(bytes + self.overhead, *rate)).sum::<Nanos>()
+    }
+
+    /// Those of a series that tell about time: they arrived, and neither they nor one they had to wait for was sent
+    /// nobody knows when. Nothing of the series may have been dropped by a queue.
+    pub fn timed(&self, series: &Series) -> Vec<Timed> {
+        let mut free = vec![0; self.rates.len()];
+        let mut free_in_truth = 0;
+        let mut timed = Vec::new();
+        for (number, (sent, arrived)) in series.sent.iter().zip(series.arrivals()).enumerate() {
+            if arrived.is_none() && !self.lost_behind_line {
+                continue;
+            }
+            let reliable = sent.is_timely() && sent.at >= free_in_truth;
+            let leaves = self.rates.iter().zip(&mut free).fold(sent.at, |at, (rate, free)| {
+                *free = at.max(*free) + transmission(sent.bytes + self.overhead, *rate);
+                *free
+            });
+            if !reliable {
+                free_in_truth = (leaves + sent.took).max(free_in_truth);
+            } else if let Some(arrived) = arrived {
+                timed.push(Timed { number, expected: leaves + self.delay, arrived });
+            }
+        }
+        timed
+    }
+}
+
+/// How long `bytes` are on a line of `rate` bits per second.
+pub fn transmission(bytes: u32, rate: u64) -> Nanos {
+    u64::from(bytes) * 8 * 1_000_000_000 / rate
+}
+
+/// A span as the number it is.
+pub fn nanos(span: Span) -> Nanos {
+    u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{Got, Sent};
+    use super::*;
+
+    fn path(text: &str) -> Path {
+        Path::of(&toml::from_str(text).unwrap())
+    }
+
+    fn series(sent: &[(Nanos, Nanos)], lost: &[usize]) -> Series {
+        let arrived = (0..sent.len()).filter(|number| !lost.contains(number));
+        Series {
+            sent: sent.iter().map(|(at, took)| Sent { at: *at, took: *took, bytes: 1000, segment: (0, 1) }).collect(),
+            got: arrived.map(|number| Got { number, at: 1, marked: false }).collect(),
+            overflow: 0,
+        }
+    }
+
+    fn expected(path: &Path, series: &Series) -> Vec<(usize, Nanos)> {
+        path.timed(series).iter().map(|timed| (timed.number, timed.expected)).collect()
+    }
+
+    #[test]
+    fn packets_wait_for_the_line_and_then_for_the_delay() {
+        // 1000 bytes at 8 Mbit/s: 1 ms.
+        let path = path("rate = '8Mbit/s'\ndelay = '10ms'");
+        let sent = series(&[(0, 1), (0, 1), (500_000, 1), (9_000_000, 1)], &[]);
+        assert_eq!(expected(&path, &sent), [(0, 11_000_000), (1, 12_000_000), (2, 13_000_000), (3, 20_000_000)]);
+    }
+
+    #[test]
+    fn the_access_line_comes_first_and_overhead_counts_on_both() {
+        let path = path("rate = '8Mbit/s'\naccess_rate = '16Mbit/s'\ncount = 'l2'");
+        assert_eq!(expected(&path, &series(&[(0, 1)], &[])), [(0, 507_000 + 1_014_000)]);
+    }
+
+    #[test]
+    fn what_is_lost_took_the_line_only_behind_it() {
+        let sent = series(&[(0, 1), (0, 1)], &[0]);
+        let at =
+            |place: &str| path(&format!("rate = '8Mbit/s'\nloss = {{ model = 'bernoulli', p = 0.1, at = '{place}' }}"));
+        assert_eq!(expected(&at("wire"), &sent), [(1, 2_000_000)]);
+        assert_eq!(expected(&at("ingress"), &sent), [(1, 1_000_000)]);
+    }
+
+    #[test]
+    fn nothing_is_told_by_a_probe_sent_at_an_unknown_time_nor_by_those_that_waited_for_it() {
+        let sent = series(&[(0, 400_000), (1_200_000, 1), (1_400_000, 1), (9_000_000, 1)], &[]);
+        let numbers: Vec<usize> = path("rate = '8Mbit/s'").timed(&sent).iter().map(|timed| timed.number).collect();
+        assert_eq!(numbers, [3]);
+    }
+}

@@ -1,0 +1,239 @@
+//! Whether as many packets are lost as the file says, and those that chance would pick.
+
+use super::probe::Series;
+use super::row::Finding;
+use crate::conditions::Loss;
+use crate::stats::{Z_99_9, chi_square, lag1_correlation, normal_cdf, wilson};
+
+/// Below this probability, what was seen is not what the file asks for.
+const SIGNIFICANT: f64 = 0.001;
+
+/// The parameters of a Gilbert-Elliott model.
+#[derive(Debug, Clone, Copy)]
+pub struct TwoStates {
+    to_bad: f64,
+    to_good: f64,
+    p_good: f64,
+    p_bad: f64,
+}
+
+/// How often something happened to `n` packets that should happen with probability `p`: the 99.9 % interval must have it.
+pub fn share(what: &str, happened: usize, n: usize, p: f64) -> Finding {
+    let (low, high) = wilson(happened as u64, n as u64, Z_99_9);
+    Finding {
+        wanted: format!("{what}: Wilson 99.9 % interval contains {p} (N·p = {:.0})", n as f64 * p),
+        measured: format!("{low:.5} … {high:.5} ({happened} of {n})"),
+        pass: low <= p && p <= high && n > 0,
+    }
+}
+
+/// The rows about a loss model, by property.
+pub fn findings(model: &Loss, series: &Series) -> Vec<(&'static str, Finding)> {
+    let lost = series.losses();
+    match model {
+        Loss::Bernoulli { p, .. } => vec![
+            ("loss rate", share("lost", count(&lost), lost.len(), *p)),
+            ("loss: run lengths", run_lengths(&lost, *p)),
+            ("loss: neighbours", neighbours(&lost)),
+            ("loss: position in superpacket", positions(series, &lost)),
+        ],
+        Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
+            let model = TwoStates { to_bad: *to_bad, to_good: *to_good, p_good: *p_good, p_bad: *p_bad };
+            let mut rows = vec![("Gilbert–Elliott: occupancy", occupancy(&lost, model))];
+            if *p_good == 0.0 && *p_bad == 1.0 {
+                rows.push(("Gilbert–Elliott: mean burst", mean_burst(&lost, *to_good)));
+            }
+            rows
+        }
+        Loss::Pattern { every, lost: which, .. } => vec![("loss pattern", pattern(&lost, *every, which))],
+    }
+}
+
+fn count(lost: &[bool]) -> usize {
+    lost.iter().filter(|lost| **lost).count()
+}
+
+fn significance(what: &str, p: f64, n: usize) -> Finding {
+    Finding {
+        wanted: format!("{what}: p > {SIGNIFICANT}"),
+        measured: format!("p = {p:.4} ({n} lost)"),
+        pass: p > SIGNIFICANT && n > 0,
+    }
+}
+
+/// How many packets pass between two losses must follow the geometric distribution.
+fn run_lengths(lost: &[bool], p: f64) -> Finding {
+    let runs: Vec<u64> = lost.split_inclusive(|lost| *lost).filter(|run| run.ends_with(&[true])).map(length).collect();
+    // Classes of equal probability, with 10 runs in each or more; fewer where lengths are small numbers.
+    let classes = (runs.len() / 10).clamp(2, 20);
+    let edge = |class: usize| ((1.0 - class as f64 / classes as f64).ln() / (1.0 - p).ln()).round() as u64;
+    let mut edges: Vec<u64> = (1..classes).map(edge).filter(|edge| *edge > 0).collect();
+    edges.dedup();
+    let mut observed = vec![0; edges.len() + 1];
+    for run in &runs {
+        observed[edges.partition_point(|edge| edge <= run)] += 1;
+    }
+    let below = |edge: u64| 1.0 - (1.0 - p).powf(edge as f64);
+    let bounds: Vec<f64> =
+        std::iter::once(0.0).chain(edges.iter().map(|edge| below(*edge))).chain(std::iter::once(1.0)).collect();
+    let expected: Vec<f64> = bounds.windows(2).map(|pair| (pair[1] - pair[0]) * runs.len() as f64).collect();
+    significance("chi-square of the run lengths", chi_square(&observed, &expected), runs.len())
+}
+
+fn length(run: &[bool]) -> u64 {
+    run.len() as u64 - 1
+}
+
+/// Whether a packet is lost must not depend on the one before.
+fn neighbours(lost: &[bool]) -> Finding {
+    let values: Vec<f64> = lost.iter().map(|lost| f64::from(u8::from(*lost))).collect();
+    let z = lag1_correlation(&values).abs() * (values.len() as f64).sqrt();
+    significance("lag-1 correlation", 2.0 * (1.0 - normal_cdf(z)), count(lost))
+}
+
+/// Every place inside a superpacket must be hit as often as any other.
+fn positions(series: &Series, lost: &[bool]) -> Finding {
+    let places = series.sent.iter().map(|sent| usize::from(sent.segment.1)).max().unwrap_or(1);
+    let mut hits = vec![0_u64; places];
+    for (sent, _) in series.sent.iter().zip(lost).filter(|(_, lost)| **lost) {
+        hits[usize::from(sent.segment.0)] += 1;
+    }
+    let even = vec![count(lost) as f64 / places as f64; places];
+    significance(&format!("chi-square over {places} places"), chi_square(&hits, &even), count(lost))
+}
+
+/// The share of lost packets, which is that of the bad state if the states lose nothing or everything. Its variance is
+/// that of a chain of two states.
+fn occupancy(lost: &[bool], model: TwoStates) -> Finding {
+    let bad = model.to_bad / (model.to_bad + model.to_good);
+    let p = bad * model.p_bad + (1.0 - bad) * model.p_good;
+    let memory = 1.0 - model.to_bad - model.to_good;
+    let together = 2.0 * bad * (1.0 - bad) * (model.p_bad - model.p_good).powi(2) * memory / (1.0 - memory);
+    let n = lost.len() as f64;
+    let half = Z_99_9 * ((p * (1.0 - p) + together) / n).sqrt();
+    let got = count(lost) as f64 / n;
+    Finding {
+        wanted: format!("lost in the long run: 99.9 % interval contains {p:.5}"),
+        measured: format!("{:.5} … {:.5} ({} of {})", got - half, got + half, count(lost), lost.len()),
+        pass: (got - p).abs() <= half,
+    }
+}
+
+/// The mean length of a burst, which is geometric, must be that of the bad state.
+fn mean_burst(lost: &[bool], to_good: f64) -> Finding {
+    let bursts: Vec<usize> = lost.split(|lost| !lost).map(<[bool]>::len).filter(|length| *length > 0).collect();
+    let n = bursts.len() as f64;
+    let mean = bursts.iter().sum::<usize>() as f64 / n;
+    let half = Z_99_9 * (1.0 - to_good).sqrt() / to_good / n.sqrt();
+    let wanted = 1.0 / to_good;
+    Finding {
+        wanted: format!("mean burst: 99.9 % interval contains {wanted:.3}"),
+        measured: format!("{:.3} … {:.3} ({} bursts)", mean - half, mean + half, bursts.len()),
+        pass: (mean - wanted).abs() <= half,
+    }
+}
+
+/// Just those packets must be missing, counted from some packet that nobody here knows.
+fn pattern(lost: &[bool], every: u64, which: &[u64]) -> Finding {
+    let agrees = |shift: u64| {
+        let mut numbered = (shift..).zip(lost);
+        numbered.all(|(number, lost)| which.contains(&(number % every)) == *lost)
+    };
+    Finding {
+        wanted: format!("packets {which:?} of every {every} lost and no others"),
+        measured: format!("{} of {} lost", count(lost), lost.len()),
+        pass: lost.len() as u64 >= every && (0..every).any(agrees),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{Got, Sent};
+    use super::*;
+    use crate::dice::Dice;
+
+    const N: usize = 150_000;
+
+    fn bernoulli(p: f64) -> Vec<bool> {
+        let dice = Dice::new(11);
+        (0..N as u64).map(|number| dice.happens(number, p)).collect()
+    }
+
+    fn series(lost: &[bool], places: u16) -> Series {
+        let segment = |number: usize| ((number % usize::from(places)) as u16, places);
+        Series {
+            sent: (0..lost.len()).map(|i| Sent { at: 0, took: 1, bytes: 48, segment: segment(i) }).collect(),
+            got: (0..lost.len()).filter(|i| !lost[*i]).map(|i| Got { number: i, at: 9, marked: false }).collect(),
+            overflow: 0,
+        }
+    }
+
+    fn passes(model: &str, lost: &[bool]) -> Vec<bool> {
+        let model = toml::from_str(model).unwrap();
+        findings(&model, &series(lost, 30)).iter().map(|(_, finding)| finding.pass).collect()
+    }
+
+    const ONE_PERCENT: &str = "model = 'bernoulli'\np = 0.01";
+
+    #[test]
+    fn losses_by_chance_pass_every_row() {
+        assert_eq!(passes(ONE_PERCENT, &bernoulli(0.01)), [true; 4]);
+        assert_eq!(passes("model = 'bernoulli'\np = 0.3", &bernoulli(0.3)), [true; 4]);
+    }
+
+    #[test]
+    fn a_tenth_more_than_asked_for_is_the_wrong_rate() {
+        assert!(!passes(ONE_PERCENT, &bernoulli(0.0111))[0]);
+        assert!(!share("lost", 0, 0, 0.0).pass, "nothing tells nothing");
+    }
+
+    #[test]
+    fn losses_in_pairs_are_not_independent() {
+        let chance = bernoulli(0.005);
+        let pairs: Vec<bool> = (0..N).map(|i| chance[i] || (i > 0 && chance[i - 1])).collect();
+        assert_eq!(passes(ONE_PERCENT, &pairs)[1..3], [false, false]);
+    }
+
+    #[test]
+    fn losses_at_regular_distances_are_not_independent() {
+        let regular: Vec<bool> = (0..N).map(|i| i % 100 == 0).collect();
+        assert_eq!(passes(ONE_PERCENT, &regular)[..2], [true, false]);
+    }
+
+    #[test]
+    fn losses_that_prefer_the_head_of_a_superpacket_are_found() {
+        let dice = Dice::new(5);
+        let p = |i: usize| if i.is_multiple_of(30) { 0.02 } else { 0.01 };
+        let lost: Vec<bool> = (0..N).map(|i| dice.happens(i as u64, p(i))).collect();
+        assert!(!passes(ONE_PERCENT, &lost)[3]);
+    }
+
+    fn two_states(to_bad: f64, to_good: f64) -> Vec<bool> {
+        let dice = Dice::new(8);
+        let mut bad = false;
+        let step = |number| {
+            let lost = bad;
+            bad ^= dice.happens(number, if bad { to_good } else { to_bad });
+            lost
+        };
+        (0..N as u64).map(step).collect()
+    }
+
+    #[test]
+    fn bursts_are_as_many_and_as_long_as_asked_for() {
+        let model = "model = 'gilbert-elliott'\nto_bad = 0.005\nto_good = 0.25";
+        assert_eq!(passes(model, &two_states(0.005, 0.25)), [true, true]);
+        assert_eq!(passes(model, &two_states(0.005, 0.15)), [false, false]);
+        assert!(!passes(model, &two_states(0.007, 0.25))[0]);
+        assert_eq!(passes(model, &bernoulli(0.005 / 0.255)), [true, false], "as many, but not in bursts");
+    }
+
+    #[test]
+    fn a_pattern_may_begin_anywhere_but_must_be_kept() {
+        let model = "model = 'pattern'\nevery = 50\nlost = [3, 4]";
+        let mut lost: Vec<bool> = (17..17 + 500).map(|i| matches!(i % 50, 3 | 4)).collect();
+        assert_eq!(passes(model, &lost), [true]);
+        lost[333] ^= true;
+        assert_eq!(passes(model, &lost), [false]);
+    }
+}

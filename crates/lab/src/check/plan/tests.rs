@@ -1,0 +1,87 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::topology::{Backend, Host, Link, Mode};
+
+fn conditions(text: &str) -> Conditions {
+    toml::from_str(text).unwrap()
+}
+
+fn names(forward: &str, reverse: &str, congestion: &str) -> String {
+    let link =
+        Link { ends: ["a".into(), "b".into()], mtu: 1500, forward: conditions(forward), reverse: conditions(reverse) };
+    let host = Host { congestion: Some(congestion.into()), ..Host::default() };
+    let lab = Lab {
+        name: "lab".into(),
+        seed: 1,
+        mode: Mode::Exact,
+        backend: Backend::Packet,
+        hosts: BTreeMap::from([("a".into(), host.clone()), ("b".into(), host)]),
+        links: BTreeMap::new(),
+        events: Vec::new(),
+    };
+    let place = Place { name: "wan", link: &link, forward: true };
+    let name = |measure: &Measure| format!("{measure:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();
+    measures(&place, &lab).iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn every_condition_gets_the_rows_that_can_tell_about_it() {
+    assert_eq!(names("", "", "reno"), "");
+    assert_eq!(names("delay = '25ms'", "delay = '25ms'", "reno"), "Delay Ping");
+    assert_eq!(names("rate = '10Mbit/s'", "", "reno"), "Loaded Rate Spacing");
+    assert_eq!(names("jitter = { distribution = 'uniform', scale = '2ms' }", "", "reno"), "Jitter");
+    assert_eq!(names("loss = { model = 'bernoulli', p = 0.1 }", "", "reno"), "Chance");
+    let codel = "rate = '10Mbit/s'\nqueue = { kind = 'codel', limit = '100pkt' }";
+    assert_eq!(names(codel, "", "reno"), "Loaded Spacing Queue");
+    assert_eq!(names(&codel.replace("codel", "tail-drop"), "", "reno"), "Loaded Rate Spacing Queue");
+    assert_eq!(names("delay = '25ms'\ndown = true", "", "reno"), "", "nothing passes");
+}
+
+#[test]
+fn theory_is_asked_only_where_it_has_an_answer() {
+    let periodic = "delay = '25ms'\nloss = { model = 'pattern', every = 500, lost = [60] }";
+    assert_eq!(names(periodic, "delay = '25ms'", "cubic"), "Transfer Delay Chance");
+    assert_eq!(names(periodic, "delay = '25ms'", "bbr"), "Delay Chance");
+    assert_eq!(names(periodic, periodic, "cubic"), "Delay Chance");
+    assert_eq!(
+        names(&format!("rate = '1Mbit/s'\n{periodic}"), "delay = '25ms'", "cubic"),
+        "Delay Loaded Rate Spacing Chance"
+    );
+}
+
+fn offered(shots: &[Shot]) -> f64 {
+    let gap = (shots[1].at - shots[0].at) as f64;
+    f64::from(shots[0].bytes) * f64::from(shots[0].packets) * 8e9 / gap
+}
+
+#[test]
+fn a_load_is_a_share_of_the_rate_at_any_rate() {
+    for rate in ["64kbit/s", "1Mbit/s", "10Mbit/s", "1Gbit/s"] {
+        let conditions = conditions(&format!("rate = '{rate}'"));
+        let wanted = conditions.rate.unwrap().bits_per_second() as f64 * 1.2;
+        let shots = load(&conditions, 1500, 120, SECOND);
+        assert!((offered(&shots) / wanted - 1.0).abs() < 0.001, "{rate}: {} for {wanted}", offered(&shots));
+        let packets: usize = shots.iter().map(|shot| usize::from(shot.packets)).sum();
+        assert!(packets >= 500 && shots.len() <= 5000, "{rate}: {packets} packets by {} calls", shots.len());
+    }
+}
+
+#[test]
+fn bursts_fit_the_queue_and_losses_do_not_fill_it() {
+    let narrow = conditions("rate = '1Mbit/s'\nqueue = { kind = 'tail-drop', limit = '4pkt' }");
+    let budget = Budget::of(Size::Full);
+    assert_eq!(spacings(&narrow, 1500, &budget)[0].packets, 4);
+    let shots = chances(&narrow, 0.01, &budget);
+    assert_eq!(shots[0].packets, 2);
+    assert!(offered(&shots) < 0.6e6, "{}", offered(&shots));
+    assert_eq!(chances(&Conditions::default(), 0.01, &budget).len(), 160_000 / 30 + 1);
+}
+
+#[test]
+fn the_rarest_event_decides_how_many_packets_there_are() {
+    let p = |text: &str| rarest(&conditions(text));
+    assert_eq!(p("loss = { model = 'bernoulli', p = 0.1 }\nduplicate = { p = 0.02 }"), Some(0.02));
+    assert_eq!(p("loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.03 }"), Some(0.25));
+    assert_eq!((p("loss = { model = 'bernoulli', p = 0.0 }"), p("delay = '1ms'")), (None, None));
+}

@@ -1,0 +1,182 @@
+//! Whether a line has its rate: over seconds, over every ten milliseconds, and from packet to packet.
+
+use super::expectation::transmission;
+use super::probe::Series;
+use super::row::Finding;
+use crate::Nanos;
+use crate::conditions::{Conditions, Loss, LossAt};
+use crate::stats;
+
+/// The window of the short-term rate.
+const WINDOW: Nanos = 10_000_000;
+
+/// A line that is to be measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Line {
+    /// Bits per second.
+    pub rate: u64,
+    /// What it counts beyond the IP packet, in bytes.
+    pub overhead: u32,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// The probability that a packet is lost behind it.
+    pub lost: f64,
+    /// How long packets are held back to go together.
+    pub quantum: Nanos,
+}
+
+/// The probability that a packet is lost behind the line, if it does not come in bursts.
+pub fn steady_loss(conditions: &Conditions) -> Option<f64> {
+    match &conditions.loss {
+        Some(Loss::Bernoulli { p, at: LossAt::Wire }) => Some(*p),
+        Some(Loss::Pattern { every, lost, at: LossAt::Wire }) => Some(lost.len() as f64 / *every as f64),
+        Some(Loss::GilbertElliott { at: LossAt::Wire, .. }) => None,
+        _ => Some(0.0),
+    }
+}
+
+/// The rate of IP packets over the whole of an overload, without its first tenth, against that of the line: ±0.5 %, and
+/// what chance may add where the line is lossy.
+pub fn long(series: &Series, line: Line) -> Finding {
+    let began = series.got.first().map_or(0, |got| got.at);
+    let ended = series.got.last().map_or(0, |got| got.at);
+    let steady: Vec<(Nanos, u64)> = series
+        .got
+        .iter()
+        .filter(|got| got.at >= began + (ended - began) / 10)
+        .map(|got| (got.at, u64::from(series.sent[got.number].bytes)))
+        .collect();
+    let span = steady.last().map_or(0, |last| last.0 - steady[0].0);
+    let bytes: u64 = steady.iter().skip(1).map(|(_, bytes)| bytes).sum();
+    let packets = steady.len().saturating_sub(1).max(1) as f64;
+    let size = bytes as f64 / packets;
+    let got = bytes as f64 * 8e9 / span.max(1) as f64;
+    let wanted = line.rate as f64 * size / (size + f64::from(line.overhead)) * (1.0 - line.lost);
+    let error = (got / wanted - 1.0) * 100.0;
+    let chance = 3.29 * (line.lost / packets).sqrt() * 100.0;
+    let limit = 0.5 + chance;
+    let offered = offered(series);
+    Finding {
+        wanted: format!("IP bytes out at 120 % load: {} ± {limit:.2} %", mbit(wanted)),
+        measured: format!("{} ({error:+.2} %) of {} offered{}", mbit(got), mbit(offered), overflow(series)),
+        pass: error.abs() <= limit && offered >= 1.1 * line.rate as f64 && series.overflow == 0,
+    }
+}
+
+/// The bits per second that were sent.
+fn offered(series: &Series) -> f64 {
+    let (Some(first), Some(last)) = (series.sent.first(), series.sent.last()) else { return 0.0 };
+    let bytes: u64 = series.sent.iter().map(|sent| u64::from(sent.bytes)).sum();
+    bytes as f64 * 8e9 / (last.at - first.at).max(1) as f64
+}
+
+/// What the measuring socket itself lost, if it did.
+pub fn overflow(series: &Series) -> String {
+    if series.overflow == 0 {
+        return String::new();
+    }
+    format!("; the measuring socket lost {}", series.overflow)
+}
+
+/// The most that arrives in any ten milliseconds: what the rate allows, one packet that was already under way, and what
+/// was held back to go together.
+pub fn short(series: &Series, line: Line) -> Finding {
+    let bytes = |number: usize| u64::from(series.sent[number].bytes + line.overhead);
+    let (mut most, mut inside, mut oldest) = (0, 0, 0);
+    for got in &series.got {
+        inside += bytes(got.number);
+        while got.at - series.got[oldest].at >= WINDOW {
+            inside -= bytes(series.got[oldest].number);
+            oldest += 1;
+        }
+        most = most.max(inside);
+    }
+    let allowed = line.rate * (WINDOW + line.quantum) / 8_000_000_000 + u64::from(line.mtu + line.overhead);
+    Finding {
+        wanted: format!("any 10 ms: ≤ {allowed} bytes, as the line counts"),
+        measured: format!("{most} bytes"),
+        pass: most <= allowed && most > 0,
+    }
+}
+
+/// The spacing of full packets sent back to back: the median of its errors.
+pub fn serialisation(series: &Series, line: Line) -> Finding {
+    let one = transmission(line.mtu + line.overhead, line.rate);
+    let arrivals = series.arrivals();
+    let burst_mates = arrivals.windows(2).zip(series.sent.windows(2)).filter(|(_, sent)| sent[1].segment.0 > 0);
+    let spacings = burst_mates.filter_map(|(pair, _)| Some(pair[1]?.abs_diff(pair[0]?)));
+    let errors: Vec<f64> = spacings.map(|spacing| spacing.abs_diff(one) as f64 / 1e3).collect();
+    let median = stats::median(&errors);
+    let limit = (one as f64 / 1e4).max(20.0);
+    Finding {
+        wanted: format!("spacing back to back {:.1} µs: median error ≤ {limit:.1} µs", one as f64 / 1e3),
+        measured: format!("{median:.1} µs of {} spacings", errors.len()),
+        pass: median <= limit && errors.len() >= 20,
+    }
+}
+
+/// A rate in the unit it is best read in.
+pub fn mbit(bits_per_second: f64) -> String {
+    format!("{:.3} Mbit/s", bits_per_second / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::probe::{Got, Sent};
+    use super::*;
+
+    const LINE: Line = Line { rate: 10_000_000, overhead: 0, mtu: 1250, lost: 0.0, quantum: 0 };
+
+    /// One packet of 1250 bytes takes 1 ms: sent at 120 %, arriving at `at`.
+    fn series(count: u64, at: impl Fn(u64) -> Nanos) -> Series {
+        Series {
+            sent: (0..count)
+                .map(|i| Sent { at: i * 833_333, took: 1, bytes: 1250, segment: ((i % 10) as u16, 10) })
+                .collect(),
+            got: (0..count).map(|i| Got { number: i as usize, at: at(i), marked: false }).collect(),
+            overflow: 0,
+        }
+    }
+
+    #[test]
+    fn the_long_rate_is_right_within_half_a_percent() {
+        assert!(long(&series(10_000, |i| i * 1_000_000), LINE).pass);
+        assert!(!long(&series(10_000, |i| i * 994_000), LINE).pass);
+        assert!(!long(&series(10_000, |i| i * 1_006_000), LINE).pass);
+        assert!(!long(&Series::default(), LINE).pass);
+        let lossy = Series { overflow: 1, ..series(10_000, |i| i * 1_000_000) };
+        assert!(!long(&lossy, LINE).pass, "nobody knows what the socket lost");
+    }
+
+    #[test]
+    fn a_line_that_counts_more_than_the_packet_lets_less_of_it_through() {
+        let counted = Line { overhead: 38, ..LINE };
+        assert!(long(&series(10_000, |i| i * 1_030_400), counted).pass);
+        assert!(!long(&series(10_000, |i| i * 1_000_000), counted).pass);
+    }
+
+    #[test]
+    fn loss_behind_the_line_is_allowed_for_and_so_is_its_chance() {
+        let lossy = Line { lost: 0.02, ..LINE };
+        assert!(long(&series(10_000, |i| i * 1_020_408), lossy).pass);
+        assert!(!long(&series(10_000, |i| i * 1_000_000), lossy).pass);
+    }
+
+    #[test]
+    fn a_burst_breaks_the_short_rate() {
+        assert!(short(&series(1000, |i| i * 1_000_000), LINE).pass);
+        // Two packets too early are one more than the one already under way.
+        let early = |i: u64| if i == 500 || i == 501 { 499_000_000 } else { i * 1_000_000 };
+        assert!(!short(&series(1000, early), LINE).pass);
+        assert!(short(&series(1000, early), Line { quantum: 1_000_000, ..LINE }).pass);
+        assert!(!short(&Series::default(), LINE).pass);
+    }
+
+    #[test]
+    fn spacing_within_a_tenth_passes() {
+        assert!(serialisation(&series(100, |i| i * 1_050_000), LINE).pass);
+        assert!(!serialisation(&series(100, |i| i * 1_110_000), LINE).pass);
+        assert!(!serialisation(&series(100, |i| i / 10 * 10_000_000), LINE).pass, "all ten at once");
+        assert!(!serialisation(&series(10, |i| i * 1_000_000), LINE).pass, "too few to tell");
+    }
+}

@@ -1,0 +1,196 @@
+//! Whether the emulator decided right: what it recorded is replayed, through the slow models of [`reference`] and through
+//! its own pipeline once more.
+//!
+//! The records are the emulator's own. They are believed only as far as the receiver confirms them: what is missing
+//! there must be what they say was dropped, packet by packet.
+
+use super::expectation::nanos;
+use super::probe::{Series, Shot};
+use super::row::Finding;
+use crate::Nanos;
+use crate::conditions::{Conditions, Limit, QueueKind};
+use crate::dice::Dice;
+use crate::emulator::{Fate, Record};
+use crate::ledger::Cause;
+use crate::packet::Packet;
+use crate::pipeline::Pipeline;
+use crate::reference::{self, Outcome};
+
+/// Load of successive quarters of a second, in per cent of the rate: queues fill, stand, drain and run empty.
+const LOADS: [u64; 6] = [130, 90, 180, 110, 60, 140];
+const PHASE: Nanos = 250_000_000;
+
+/// No more calls a second than a small machine makes punctually.
+const CALLS_PER_SECOND: u64 = 4000;
+
+/// Traffic that leaves no queue at rest: eight flows, packets of three sizes, superpackets, and a load that changes.
+pub fn traffic(rate: u64, mtu: u32, lasts: Nanos, dice: Dice) -> Vec<Shot> {
+    let sizes = [100, 576, mtu];
+    let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
+    let least = (rate / 8 / mean / CALLS_PER_SECOND + 1).min(20);
+    let mut at = 0;
+    let shot = |number: u64| {
+        let pick = |what: &str, of: u64| dice.of(what).bits(number) % of;
+        let bytes = sizes[pick("size", 3) as usize];
+        let packets = least + pick("packets", 4);
+        let load = LOADS[(at / PHASE) as usize % LOADS.len()];
+        let shot = Shot { at, bytes, packets: packets as u16, flow: pick("flow", 8) as u16 };
+        at += u64::from(bytes) * packets * 8_000_000_000 / rate * 100 / load;
+        shot
+    };
+    (0..).map(shot).take_while(|shot| shot.at < lasts).collect()
+}
+
+/// The records of those packets that reached the queue.
+fn at_queue(records: &[Record]) -> Vec<&Record> {
+    let before = |record: &&Record| !matches!(record.fate, Fate::Dropped(Cause::IngressLoss | Cause::Down, _));
+    records.iter().filter(before).collect()
+}
+
+/// Replays everything recorded of a direction through the reference model of the queue, and compares drops, causes,
+/// marks and departures; and with both what the receiver saw of the last series. `before` records are older than that.
+/// `dice` are those of the direction.
+pub fn replay(
+    records: &[Record],
+    before: usize,
+    series: &Series,
+    conditions: &Conditions,
+    dice: Dice,
+) -> Option<Finding> {
+    let (rate, queue) = (conditions.rate?, conditions.queue?);
+    let queued = at_queue(records);
+    let arrivals: Vec<Packet> = queued.iter().map(|record| record.packet).collect();
+    let outcomes = reference::line(&arrivals, rate, &queue, dice.of("queue"));
+    let delay = departures_tell(conditions).then(|| conditions.delay.map_or(0, nanos));
+    let same = |(record, outcome): (&&Record, &Outcome)| agree(&record.fate, outcome, delay);
+    let differ = outcomes.len().abs_diff(queued.len())
+        + queued.iter().zip(&outcomes).filter(|(record, outcome)| !same((record, outcome))).count();
+    let unconfirmed = unconfirmed(&records[before..], series, conditions.count.overhead());
+    let dropped = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Dropped { .. })).count();
+    let marked = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Sent { marked: true, .. })).count();
+    Some(Finding {
+        wanted: "recorded arrivals through the reference: 0 decisions differ, 0 unlike at the receiver".to_owned(),
+        measured: format!("{differ} and {unconfirmed} of {} ({dropped} dropped, {marked} marked)", arrivals.len()),
+        pass: differ == 0 && unconfirmed == 0 && !arrivals.is_empty() && series.overflow == 0,
+    })
+}
+
+/// Whether the ideal time of a packet tells when it left the line.
+const fn departures_tell(conditions: &Conditions) -> bool {
+    conditions.jitter.is_none() && conditions.reorder.is_none() && conditions.access_rate.is_none()
+}
+
+/// Whether the emulator and the model decided the same. With a `delay`, departures are compared too.
+fn agree(fate: &Fate, outcome: &Outcome, delay: Option<Nanos>) -> bool {
+    match (*fate, *outcome) {
+        (Fate::Dropped(Cause::WireLoss, _), Outcome::Sent { .. }) => true,
+        (Fate::Dropped(cause, at), Outcome::Dropped { at: wanted_at, cause: wanted }) => {
+            cause == wanted && (delay.is_none() || at == wanted_at)
+        }
+        (Fate::Delivered { ideal, marked, .. }, Outcome::Sent { at, marked: wanted }) => {
+            marked == wanted && delay.is_none_or(|delay| ideal == at + delay)
+        }
+        _ => false,
+    }
+}
+
+/// How many packets the receiver saw otherwise than recorded. Packets were recorded in the order in which they were sent.
+fn unconfirmed(records: &[Record], series: &Series, overhead: u32) -> usize {
+    let mut seen = vec![None; series.sent.len()];
+    for got in &series.got {
+        seen[got.number] = Some(got.marked);
+    }
+    let alike = |((record, sent), seen): &((&Record, &super::probe::Sent), &Option<bool>)| {
+        let fate = match record.fate {
+            Fate::Delivered { marked, .. } => Some(marked),
+            Fate::Dropped(..) | Fate::UnderWay => None,
+        };
+        record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && fate == **seen
+    };
+    let pairs = records.iter().zip(&series.sent).zip(&seen);
+    records.len().abs_diff(series.sent.len()) + pairs.filter(|pair| !alike(pair)).count()
+}
+
+/// How much waited at most in a queue that only drops from its tail, by the recorded times: as much as the limit allows,
+/// and no more.
+pub fn occupancy(records: &[Record], conditions: &Conditions) -> Option<Finding> {
+    let (rate, Some(QueueKind::TailDrop { limit })) = (conditions.rate?, conditions.queue) else { return None };
+    if !departures_tell(conditions) {
+        return None;
+    }
+    let delay = conditions.delay.map_or(0, nanos);
+    let amount = |packet: &Packet| match limit {
+        Limit::Packets(_) => 1,
+        Limit::Bytes(_) => u64::from(packet.bytes),
+    };
+    let passed = at_queue(records).into_iter().filter_map(|record| {
+        let left = match record.fate {
+            Fate::Delivered { ideal, .. } => ideal,
+            Fate::Dropped(Cause::WireLoss, at) => at,
+            _ => return None,
+        };
+        let began = left - delay - reference::transmission_time(record.packet.bytes, rate);
+        Some((record.packet.at, began, amount(&record.packet)))
+    });
+    // What leaves at the instant of an arrival leaves before it.
+    let mut steps: Vec<(Nanos, bool, u64)> = passed
+        .filter(|(came, began, _)| began > came)
+        .flat_map(|(came, began, n)| [(came, true, n), (began, false, n)])
+        .collect();
+    steps.sort_unstable();
+    let (mut held, mut most) = (0, 0);
+    for (_, comes, n) in steps {
+        held = if comes { held + n } else { held - n };
+        most = most.max(held);
+    }
+    let full = records.iter().filter(|record| matches!(record.fate, Fate::Dropped(Cause::Full, _)));
+    // A packet was dropped because it did not fit: the largest of them tells how much room was left at most.
+    let room = full.clone().map(|record| amount(&record.packet)).max();
+    let allowed = match limit {
+        Limit::Packets(allowed) | Limit::Bytes(allowed) => allowed,
+    };
+    let least = room.map_or(0, |room| (allowed + 1).saturating_sub(room));
+    Some(Finding {
+        wanted: format!("most that waits: {least} … {limit}"),
+        measured: format!("{most}; {} dropped", full.count()),
+        pass: most <= allowed && most >= least,
+    })
+}
+
+/// Replays everything recorded of a direction through a fresh pipeline of the same seed: it must drop the same packets
+/// for the same reasons at the same times. None if nothing was dropped.
+pub fn repeat(records: &[Record], conditions: &Conditions, dice: Dice) -> Option<Finding> {
+    let recorded: Vec<(u64, Cause, Nanos)> = records
+        .iter()
+        .filter_map(|record| match record.fate {
+            Fate::Dropped(cause, at) => Some((record.packet.number, cause, at)),
+            _ => None,
+        })
+        .collect();
+    let last = records.iter().map(|record| record.packet.at).max()?;
+    let mut pipeline = Pipeline::new(&[conditions], dice);
+    for record in records {
+        pipeline.push(record.packet);
+        while pipeline.pop(record.packet.at).is_some() {}
+    }
+    while let Some(at) = pipeline.wake() {
+        while pipeline.pop(at.max(last)).is_some() {}
+    }
+    let mut again: Vec<(u64, Cause, Nanos)> =
+        pipeline.ledger.dropped.iter().map(|drop| (drop.packet.number, drop.cause, drop.packet.at)).collect();
+    again.sort_unstable();
+    let alike = recorded == again;
+    (!recorded.is_empty() || !alike).then(|| Finding {
+        wanted: "same seed, same arrivals: identical drop list".to_owned(),
+        measured: format!(
+            "{} dropped, then {}{}",
+            recorded.len(),
+            again.len(),
+            if alike { "" } else { "; they differ" }
+        ),
+        pass: alike,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! One row of the table: where, what, against which limit.
+
+use crate::experiment::results::CheckRow;
+use crate::topology::Link;
+
+/// One direction of a link.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The name of the link.
+    pub name: &'a str,
+    /// The link.
+    pub link: &'a Link,
+    /// Whether it is from `ends[0]` to `ends[1]`.
+    pub forward: bool,
+}
+
+impl<'a> Place<'a> {
+    /// The host that sends.
+    pub fn from(&self) -> &'a str {
+        &self.link.ends[usize::from(!self.forward)]
+    }
+
+    /// The host that receives.
+    pub fn to(&self) -> &'a str {
+        &self.link.ends[usize::from(self.forward)]
+    }
+
+    /// What this direction is like.
+    pub const fn conditions(&self) -> &'a crate::conditions::Conditions {
+        if self.forward { &self.link.forward } else { &self.link.reverse }
+    }
+
+    /// A row about this direction.
+    pub fn row(&self, property: &str, finding: Finding) -> CheckRow {
+        CheckRow {
+            link: self.name.to_owned(),
+            direction: format!("{} → {}", self.from(), self.to()),
+            property: property.to_owned(),
+            wanted: finding.wanted,
+            measured: finding.measured,
+            pass: finding.pass,
+        }
+    }
+}
+
+/// What was measured, and against what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The statistic with its limit.
+    pub wanted: String,
+    /// What came out.
+    pub measured: String,
+    /// Whether it is as wanted.
+    pub pass: bool,
+}
+
+/// The rows of a check as text: one line each, in columns, and how many did not pass.
+#[must_use]
+pub fn table(rows: &[CheckRow]) -> String {
+    let heads = ["link", "direction", "property", "wanted", "measured", ""].map(str::to_owned);
+    let cells = rows.iter().map(|row| {
+        let verdict = if row.pass { "pass" } else { "FAIL" }.to_owned();
+        [&row.link, &row.direction, &row.property, &row.wanted, &row.measured, &verdict].map(String::clone)
+    });
+    let lines: Vec<[String; 6]> = std::iter::once(heads).chain(cells).collect();
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; 6] = std::array::from_fn(width);
+    let mut text = String::new();
+    for line in &lines {
+        let padded: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        text.push_str(padded.join("  ").trim_end());
+        text.push('\n');
+    }
+    let failed = rows.iter().filter(|row| !row.pass).count();
+    text + &format!("\n{} of {} rows pass\n", rows.len() - failed, rows.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell_and_failures_stand_out() {
+        let row = |direction: &str, pass| CheckRow {
+            link: "wan".into(),
+            direction: direction.into(),
+            property: "fixed delay".into(),
+            wanted: "p99 ≤ 250 µs".into(),
+            measured: "p99 31 µs".into(),
+            pass,
+        };
+        let text = table(&[row("a → b", true), row("long → longer", false)]);
+        let lines: Vec<&str> = text.lines().collect();
+        let column = |line: &str| line.split_once("fixed").map(|(before, _)| before.chars().count());
+        assert_eq!(column(lines[1]), column(lines[2]));
+        assert!(lines[1].ends_with("pass") && lines[2].ends_with("FAIL"), "{text}");
+        assert_eq!(lines[4], "1 of 2 rows pass");
+    }
+}

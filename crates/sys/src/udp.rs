@@ -1,0 +1,253 @@
+//! Datagrams as a measuring instrument needs them: the kernel's own receive timestamps and drop counts (socket(7)),
+//! batches (recvmmsg(2)), superpackets (udp(7)), congestion marks (ip(7)), and a sleep that ends on time.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use libc::c_int;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::sockopt::set;
+
+/// How many datagrams one call takes at most.
+const BATCH: usize = 64;
+
+/// How much of each datagram is kept: the head says which one it is, and the kernel tells the length of the rest.
+const HEAD: usize = 128;
+
+/// Explicit congestion notification, `ECT(0)`: two bits of the type of service (RFC 3168 section 5).
+const ECT_0: c_int = 0b10;
+
+/// Not in every libc: linux/udp.h.
+const UDP_SEGMENT: c_int = 103;
+
+/// What the kernel says of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Arrival {
+    /// When it reached this host's network stack, in nanoseconds since the epoch (`SO_TIMESTAMPNS`).
+    pub at: u64,
+    /// The length of its payload, in bytes.
+    pub length: usize,
+    /// The two congestion bits of its IP header.
+    pub ecn: u8,
+    /// How many datagrams the socket had dropped until then for want of room (`SO_RXQ_OVFL`).
+    pub overflow: u32,
+}
+
+/// Nanoseconds since the epoch, by the clock of the receive timestamps.
+#[must_use]
+pub fn realtime() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Sleeps until `at`, in nanoseconds since the epoch; at once if that is over.
+pub fn sleep_until(at: u64) {
+    let when = libc::timespec { tv_sec: (at / 1_000_000_000) as libc::time_t, tv_nsec: (at % 1_000_000_000) as _ };
+    loop {
+        // SAFETY: `when` is a valid timespec that outlives the call; no remainder is asked for.
+        let result = unsafe {
+            libc::clock_nanosleep(libc::CLOCK_REALTIME, libc::TIMER_ABSTIME, &raw const when, std::ptr::null_mut())
+        };
+        if result != libc::EINTR {
+            return;
+        }
+    }
+}
+
+/// Makes `socket` tell the time, the marks and the drops of what it receives, with room for about `room` bytes; the
+/// process needs `CAP_NET_ADMIN` to go beyond `net.core.rmem_max`, and gets that much without.
+///
+/// # Errors
+/// The kernel's.
+pub fn observe(socket: BorrowedFd<'_>, room: usize) -> io::Result<()> {
+    let room = c_int::try_from(room).unwrap_or(c_int::MAX);
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room)
+        .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &room))?;
+    set(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, &1_i32)?;
+    set(socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &1_i32)?;
+    set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, &1_i32)
+}
+
+/// From now on, payloads longer than `bytes` leave as superpackets of datagrams of that length (`UDP_SEGMENT`); with 0
+/// they leave as they are.
+///
+/// # Errors
+/// The kernel's.
+pub fn segment(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
+    set(borrowed(socket), libc::SOL_UDP, UDP_SEGMENT, &c_int::from(bytes))
+}
+
+/// From now on, datagrams say that they may be marked instead of dropped.
+///
+/// # Errors
+/// The kernel's.
+pub fn ecn_capable(socket: &UdpSocket) -> io::Result<()> {
+    set(borrowed(socket), libc::IPPROTO_IP, libc::IP_TOS, &ECT_0)
+}
+
+/// A raw socket for ICMP, which needs `CAP_NET_RAW`; what it receives begins with the IP header.
+///
+/// # Errors
+/// The kernel's.
+pub fn icmp() -> io::Result<OwnedFd> {
+    Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).map(OwnedFd::from)
+}
+
+fn borrowed(socket: &UdpSocket) -> BorrowedFd<'_> {
+    std::os::fd::AsFd::as_fd(socket)
+}
+
+/// Room for control messages, aligned as their headers want it.
+#[derive(Clone, Copy)]
+#[repr(align(8))]
+struct Control([u8; 128]);
+
+/// Receives datagrams many at a time.
+pub struct Inbox {
+    heads: Vec<[u8; HEAD]>,
+    controls: Vec<Control>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self { heads: vec![[0; HEAD]; BATCH], controls: vec![Control([0; 128]); BATCH] }
+    }
+}
+
+impl Inbox {
+    /// Waits for a datagram, as long as the socket's read timeout says, and hands out those that are there: the first
+    /// bytes of each, and what the kernel says of it.
+    ///
+    /// # Errors
+    /// The kernel's: `WouldBlock` after the timeout.
+    pub fn receive(&mut self, socket: BorrowedFd<'_>, mut each: impl FnMut(&[u8], Arrival)) -> io::Result<usize> {
+        let mut parts: Vec<libc::iovec> = self
+            .heads
+            .iter_mut()
+            .map(|head| libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: HEAD })
+            .collect();
+        let mut messages: Vec<libc::mmsghdr> = parts
+            .iter_mut()
+            .zip(&mut self.controls)
+            .map(|(part, control)| {
+                // SAFETY: a message header is pointers and numbers; all zero is one without anything.
+                let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
+                message.msg_hdr.msg_iov = part;
+                message.msg_hdr.msg_iovlen = 1;
+                message.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
+                message.msg_hdr.msg_controllen = control.0.len();
+                message
+            })
+            .collect();
+        let count = receive_batch(socket.as_raw_fd(), &mut messages)?;
+        for (message, head) in messages[..count].iter().zip(&self.heads) {
+            let length = message.msg_len as usize;
+            each(&head[..length.min(HEAD)], Arrival { length, ..arrival(&message.msg_hdr) });
+        }
+        Ok(count)
+    }
+}
+
+fn receive_batch(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
+    let count = messages.len() as libc::c_uint;
+    // The flags are of different types in different libcs.
+    let flags = (libc::MSG_WAITFORONE | libc::MSG_TRUNC) as _;
+    // SAFETY: every header points to one part and one control buffer of the lengths it says, and all outlive the call.
+    let received = unsafe { libc::recvmmsg(socket, messages.as_mut_ptr(), count, flags, std::ptr::null_mut()) };
+    usize::try_from(received).map_err(|_| io::Error::last_os_error())
+}
+
+/// What the control messages of a received datagram say.
+fn arrival(header: &libc::msghdr) -> Arrival {
+    let mut arrival = Arrival::default();
+    // SAFETY: the kernel has filled the control buffer of `header` and set its length.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
+    // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a header inside the control buffer.
+    while let Some(message) = unsafe { next.as_ref() } {
+        // SAFETY: the data of a control message follows its header.
+        let data = unsafe { libc::CMSG_DATA(message) };
+        match (message.cmsg_level, message.cmsg_type) {
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                // SAFETY: the data of this message is a timespec, which need not be aligned.
+                let time: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
+                arrival.at = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                // SAFETY: the data of this message is a 32-bit count, which need not be aligned.
+                arrival.overflow = unsafe { data.cast::<u32>().read_unaligned() };
+            }
+            // SAFETY: the data of this message is one byte.
+            (libc::IPPROTO_IP, libc::IP_TOS) => arrival.ecn = unsafe { *data } & 3,
+            _ => {}
+        }
+        // SAFETY: `message` is a header of the control buffer of `header`.
+        next = unsafe { libc::CMSG_NXTHDR(header, message) };
+    }
+    arrival
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        observe(receiver.as_fd(), 1 << 20).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        (sender, receiver)
+    }
+
+    fn receive(receiver: &UdpSocket, count: usize) -> Vec<(Vec<u8>, Arrival)> {
+        let (mut inbox, mut got) = (Inbox::default(), Vec::new());
+        while got.len() < count {
+            inbox.receive(receiver.as_fd(), |head, arrival| got.push((head.to_vec(), arrival))).unwrap();
+        }
+        got
+    }
+
+    #[test]
+    fn a_superpacket_arrives_as_its_datagrams_with_the_kernels_timestamps_and_marks() {
+        let (sender, receiver) = pair();
+        segment(&sender, 500).unwrap();
+        ecn_capable(&sender).unwrap();
+        let payload: Vec<u8> = [b'a', b'b', b'c'].iter().flat_map(|letter| [*letter; 500]).collect();
+        let before = realtime();
+        sender.send(&payload[..1200]).unwrap();
+        let got = receive(&receiver, 3);
+        let letters: Vec<u8> = got.iter().map(|(head, _)| head[0]).collect();
+        let lengths: Vec<usize> = got.iter().map(|(_, arrival)| arrival.length).collect();
+        assert_eq!((letters.as_slice(), lengths.as_slice()), (&b"abc"[..], &[500, 500, 200][..]));
+        for (head, arrival) in got {
+            assert!(head.len() <= HEAD && arrival.at >= before && arrival.at <= realtime(), "{arrival:?}");
+            assert_eq!((arrival.ecn, arrival.overflow), (2, 0));
+        }
+    }
+
+    #[test]
+    fn what_a_full_socket_dropped_is_counted() {
+        let (sender, receiver) = pair();
+        set(receiver.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &1_i32).unwrap();
+        for _ in 0..100 {
+            sender.send(&[0; 1000]).unwrap();
+        }
+        assert_eq!(receive(&receiver, 1)[0].1.overflow, 0);
+        // The drops are told with the next datagram that finds room.
+        sender.send(&[1; 10]).unwrap();
+        let last = std::iter::repeat_with(|| receive(&receiver, 1)).find(|got| got[0].0[0] == 1).unwrap();
+        assert!(last[0].1.overflow > 50, "{last:?}");
+    }
+
+    #[test]
+    fn a_sleep_never_ends_before_its_time() {
+        let at = realtime() + 2_000_000;
+        sleep_until(at);
+        assert!(realtime() >= at);
+        sleep_until(at - 1_000_000_000);
+    }
+}
