@@ -5,8 +5,9 @@
 #![allow(missing_docs, reason = "nobody calls it")]
 
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use ekiden_lab::dice::Dice;
 use ekiden_lab::stats;
 use ekiden_lab::topology::running::Running;
@@ -74,30 +75,22 @@ fn measure(treatment: Treatment, seconds: u64) -> anyhow::Result<f64> {
     let running = Running::start(&lab(treatment))?;
     let network = running.network();
     let (client, server) = (network.host("client").unwrap(), network.host("server").unwrap());
-    let mut listener = server.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn().context("iperf3")?;
-    while client.enter(|| std::net::TcpStream::connect((server.address(), 5201)).is_err())? {
-        std::thread::yield_now();
-    }
-    // That connection was the one it served.
-    listener.wait()?;
-    let mut listener = server.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
+    let mut listener = server.command("iperf3").arg("-s").stdout(Stdio::null()).spawn().context("iperf3")?;
     let address = server.address().to_string();
     let seconds = seconds.to_string();
-    let output = loop {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // It says that it was refused, while its server is still starting, with exit code 0 and an `error`.
+    let rate = loop {
         let output = client.command("iperf3").args(["-c", &address, "-t", &seconds, "-J"]).output()?;
-        if output.status.success() {
-            break output;
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+        match result["end"]["sum_received"]["bits_per_second"].as_f64() {
+            Some(rate) => break rate,
+            None if Instant::now() > deadline => bail!("iperf3: {}", result["error"]),
+            None => {}
         }
     };
+    listener.kill()?;
     listener.wait()?;
-    let result: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let rate = result["end"]["sum_received"]["bits_per_second"].as_f64().context("no figure from iperf3")?;
-    if std::env::var_os("VERBOSE").is_some() {
-        println!("retransmits {}", result["end"]["sum_sent"]["retransmits"]);
-        for report in running.reports()? {
-            println!("{report:?}");
-        }
-    }
     Ok(rate / 1e9)
 }
 
