@@ -127,7 +127,7 @@ impl Experiment {
         let mut told: BTreeSet<String> = mistakes.iter().cloned().collect();
         for (levels, sets, quick) in combinations(&self.factors) {
             for treatment in self.settings.treatments.clone() {
-                if !document.get("treatment").is_some_and(|all| all.get(&treatment).is_some()) {
+                if document.get("treatment").is_none_or(|all| all.get(&treatment).is_none()) {
                     continue;
                 }
                 let place = Place { levels: levels.clone(), treatment };
