@@ -96,9 +96,10 @@ pub fn in_sandbox(experiment: &Experiment, request: &Request) -> anyhow::Result<
 pub fn verdict(results: &Results) -> u8 {
     let count = |verdict| results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (met, missed, unknown) = (count(Verdict::Met), count(Verdict::Missed), count(Verdict::Unknown));
-    let lost = analyse::lost(&results.runs);
-    println!("{met} expectations met, {missed} missed, {unknown} unknown; {lost} runs invalid");
-    match (lost, missed) {
+    let (lost, off) = (analyse::lost(&results.runs), results.checks.iter().filter(|row| !row.pass).count());
+    let checks = if off > 0 { format!(", {off} link checks failed") } else { String::new() };
+    println!("{met} expectations met, {missed} missed, {unknown} unknown; {lost} runs invalid{checks}");
+    match (lost + off, missed) {
         (0, 0) => 0,
         (0, _) => cli::MISSED,
         _ => cli::MISTAKE,

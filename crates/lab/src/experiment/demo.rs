@@ -9,15 +9,25 @@ const BAR: usize = 40;
 /// What came of the demonstration, for a terminal.
 #[must_use]
 pub fn story(results: &Results) -> String {
-    let fastest = results.cells.iter().map(|cell| cell.summary.median).fold(0.0, f64::max);
     let mut text = String::from("\nOne file over a path of 50 ms, windows of 512 KiB:\n\n");
-    for cell in &results.cells {
+    text.push_str(&lines(&results.cells));
+    text.push('\n');
+    text.push_str(&moral(&results.cells));
+    text
+}
+
+fn lines(cells: &[Cell]) -> String {
+    let fastest = cells.iter().map(|cell| cell.summary.median).fold(0.0, f64::max);
+    let mut text = String::new();
+    for cell in cells {
+        if cell.summary.n == 0 {
+            let _ = writeln!(text, "  {:<14} no valid run, see above", words(&cell.treatment));
+            continue;
+        }
         let ratio = cell.ratio.map_or_else(|| "  1.00x".into(), |ratio| format!("{:>6.2}x", ratio.median));
         let bar = bar(cell.summary.median, fastest);
         let _ = writeln!(text, "  {:<14}{:>8.1} MB/s {ratio}  {bar}", words(&cell.treatment), cell.summary.median);
     }
-    text.push('\n');
-    text.push_str(&moral(&results.cells));
     text
 }
 
@@ -74,6 +84,14 @@ mod tests {
         let text = told(2.0);
         assert!(text.contains("one relay         20.0 MB/s   2.00x") && text.contains("up to 2.0 times"), "{text}");
         assert_eq!(text.matches('█').count(), BAR + BAR / 2);
+    }
+
+    #[test]
+    fn a_treatment_without_a_valid_run_is_not_given_a_figure() {
+        let mut failed = cell("direct", 0.0, None);
+        failed.summary.n = 0;
+        let text = lines(&[failed]);
+        assert_eq!(text, "  direct         no valid run, see above\n");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use ekiden_sys::process::effective_user;
 use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
@@ -10,7 +11,7 @@ use crate::experiment::campaign::Request;
 use crate::experiment::file::Relay;
 use crate::experiment::read::{Cell, Experiment};
 use crate::experiment::results::Manifest;
-use crate::program::{About, curl, dante, ekiden, haproxy, iperf3, squid, version_of};
+use crate::program::{self, About, curl, dante, ekiden, haproxy, iperf3, squid, version_of};
 
 /// The programs that an experiment needs, found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,6 +49,13 @@ impl Tools {
                 }
                 Err(error) => missing.push(format!("{error:#}")),
             }
+        }
+        let wanted = |cell: &&&Cell| request.only.is_empty() || request.only.contains(&cell.place.treatment);
+        let mut wanted = cells.iter().filter(wanted);
+        if effective_user() != 0 && wanted.any(|cell| cell.spec.treatment.program == Relay::Squid) {
+            missing.push(
+                "squid has to become another user, which only root can let it: sudo, or --only without it".into(),
+            );
         }
         if missing.is_empty() { Ok(tools) } else { Err(missing) }
     }
@@ -124,7 +132,7 @@ fn machine() -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown").trim().to_owned();
-    let privilege = if is_rootless() { "user namespace" } else { "root" };
+    let privilege = if program::is_rootless() { "user namespace" } else { "root" };
     [
         ("kernel", read("/proc/sys/kernel/osrelease")),
         ("processor", model.trim_start_matches(['\t', ':', ' ']).to_owned()),
@@ -135,11 +143,6 @@ fn machine() -> Vec<(String, String)> {
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .into()
-}
-
-/// Whether there is but one user here: then it is a user namespace of an ordinary one (user_namespaces(7)).
-fn is_rootless() -> bool {
-    read("/proc/self/uid_map").split(' ').nth(2) == Some("1")
 }
 
 /// What hosts are set to in the first cell, and what they take from the machine.

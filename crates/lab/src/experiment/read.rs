@@ -127,7 +127,7 @@ impl Experiment {
         let mut told: BTreeSet<String> = mistakes.iter().cloned().collect();
         for (levels, sets, quick) in combinations(&self.factors) {
             for treatment in self.settings.treatments.clone() {
-                if !document.get("treatment").is_some_and(|all| all.get(&treatment).is_some()) {
+                if document.get("treatment").is_none_or(|all| all.get(&treatment).is_none()) {
                     continue;
                 }
                 let place = Place { levels: levels.clone(), treatment };
@@ -308,71 +308,4 @@ fn told(key: &str, error: &toml::de::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::examples_for_tests::{TEXT, small};
-
-    fn mistakes(text: &str) -> Vec<String> {
-        Experiment::read("x", text).unwrap_err()
-    }
-
-    #[test]
-    fn every_combination_is_read_with_what_its_levels_set() {
-        let experiment = small("").unwrap();
-        // 2 delays, 2 protocols, 3 treatments, without haproxy for FTP.
-        assert_eq!((experiment.cells.len(), experiment.skipped.len(), experiment.seed), (10, 2, 7));
-        assert_eq!(experiment.cells_of(false).count(), 5);
-        for cell in &experiment.cells {
-            let delay = cell.spec.lab.links["near"].forward.delay.map(|delay| delay.to_string());
-            let wanted = if cell.place.levels["delay"] == "short" { "1ms" } else { "9ms" };
-            assert_eq!(delay.as_deref(), Some(wanted), "{}", cell.place);
-            assert_eq!(cell.spec.workload.protocol.name(), cell.place.levels["protocol"]);
-            assert_eq!(cell.spec.treatment.chain, ["relay"]);
-        }
-        assert_eq!(experiment.skipped[0].0.to_string(), "haproxy, short, ftp");
-    }
-
-    #[test]
-    fn a_treatment_may_change_the_document_too() {
-        let text = TEXT.replace("[treatment.dante]", "[treatment.dante]\nset = { \"link.far.delay\" = \"3ms\" }");
-        let experiment = Experiment::read("x", &text).unwrap();
-        let far = |treatment: &str| {
-            let cell = experiment.cells.iter().find(|cell| cell.place.treatment == treatment).unwrap();
-            cell.spec.lab.links["far"].forward.delay.is_some()
-        };
-        assert!(far("dante") && !far("direct"));
-    }
-
-    #[test]
-    fn mistakes_are_told_all_at_once_and_each_once() {
-        let text = TEXT
-            .replace("file = \"1MB\"", "file = \"1\"")
-            .replace("title = \"A small one\"", "title = \"A small one\"\nflavour = 1")
-            .replace("program = \"dante\"", "program = \"dante\"\nmod = \"socks\"")
-            .replace("\"link.near.delay\" = \"9ms\"", "\"link.nowhere.delay\" = \"9ms\"");
-        let mistakes = mistakes(&text);
-        let has = |part: &str| mistakes.iter().filter(|mistake| mistake.contains(part)).count();
-        assert_eq!(has("flavour: unknown key"), 1, "{mistakes:#?}");
-        assert_eq!(has("workload: \"1\" is not a size like"), 1, "{mistakes:#?}");
-        assert_eq!(has("treatment.dante: unknown field `mod`"), 1, "{mistakes:#?}");
-        assert_eq!(has("there is no link.nowhere"), 1, "{mistakes:#?}");
-    }
-
-    #[test]
-    fn hosts_treatments_and_programs_have_to_be_there() {
-        let wrong = [
-            ("chain = [\"relay\"]", "chain = [\"r9\"]", "chain: there is no host \"r9\""),
-            ("treatments = [\"direct\",", "treatments = [\"best\",", "there is no [treatment.best]"),
-            ("treatments = [\"direct\",", "treatments = [\"best\",", "treatment.direct: not in experiment.treatments"),
-            ("protocol = \"http\"", "protocol = \"http\"\nprogram = \"vsftpd\"", "vsftpd does not speak http"),
-            ("quick = 2", "quick = 0", "experiment.blocks: at least 1"),
-            ("title = \"A small one\"", "", "title: missing"),
-            ("blocks =", "metric = \"speed\"\nblocks =", "there is no metric \"speed\""),
-            ("program = \"dante\"", "program = \"command\"", "command: a program and its arguments"),
-        ];
-        for (from, to, wanted) in wrong {
-            let mistakes = mistakes(&TEXT.replace(from, to));
-            assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
-        }
-    }
-}
+mod tests;

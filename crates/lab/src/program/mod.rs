@@ -81,6 +81,14 @@ pub fn version_of(executable: &Path, arguments: &[&str]) -> String {
     text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown").to_owned()
 }
 
+/// Whether there is but one user here: then this is a user namespace of an ordinary one (`user_namespaces(7)`), and a
+/// program that starts as root cannot become another.
+#[must_use]
+pub fn is_rootless() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().nth(2) == Some("1")
+}
+
 /// Gives programs of this mount namespace shared memory of their own (shm_overview(7)): what they leave there when they are
 /// killed, as squid does, is gone with the lab, and nobody outside meets them by name. To be called inside the sandbox.
 ///

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::program::About;
+use crate::program::{About, is_rootless};
 
 /// What to install for it.
 pub const ABOUT: About = About { name: "vsftpd", package: "vsftpd", executable: "vsftpd", version: &["-v"] };
@@ -10,11 +10,13 @@ pub const ABOUT: About = About { name: "vsftpd", package: "vsftpd", executable: 
 /// Serves `root` to anonymous clients on port 21.
 #[must_use]
 pub fn configuration(root: &Path) -> String {
+    // It becomes the user `ftp` and sees `root` only, unless there is no other user to become.
+    let stays = if is_rootless() { "YES" } else { "NO" };
     // Namespaces within a namespace cost it a good part of a second for each client.
     format!(
         "listen=YES\nlisten_ipv6=NO\nbackground=NO\nanonymous_enable=YES\nno_anon_password=YES\nlocal_enable=NO\n\
          write_enable=NO\nanon_root={root}\nsecure_chroot_dir={root}\npasv_enable=YES\nuse_sendfile=YES\n\
-         xferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\n",
+         xferlog_enable=NO\nseccomp_sandbox=NO\nisolate=NO\nisolate_network=NO\nrun_as_launching_user={stays}\n",
         root = root.display()
     )
 }

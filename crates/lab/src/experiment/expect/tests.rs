@@ -1,0 +1,88 @@
+use super::*;
+use crate::experiment::examples_for_tests::small;
+
+/// Runs of three blocks, in which a treatment has so many MB/s at each delay, over HTTP.
+fn runs(table: &[(&str, &str, f64)]) -> Vec<Run> {
+    let one = |block: u32, (treatment, delay, value): &(&str, &str, f64)| Run {
+        block,
+        levels: [("delay", *delay), ("protocol", "http")].map(|(f, l)| (f.to_owned(), l.to_owned())).into(),
+        treatment: (*treatment).to_owned(),
+        metrics: [("mb_s".to_owned(), value + f64::from(block) / 100.0)].into(),
+        ..Run::default()
+    };
+    (0..3).flat_map(|block| table.iter().map(move |row| one(block, row))).collect()
+}
+
+fn judged(expectation: &str, table: &[(&str, &str, f64)]) -> Vec<Outcome> {
+    let experiment = small(&format!("[[expect]]\n{expectation}")).unwrap();
+    outcomes(&experiment, true, &runs(table))
+}
+
+const TABLE: [(&str, &str, f64); 6] = [
+    ("direct", "short", 10.0),
+    ("direct", "long", 5.0),
+    ("dante", "short", 17.0),
+    ("dante", "long", 6.0),
+    ("haproxy", "short", 15.0),
+    ("haproxy", "long", 9.0),
+];
+
+#[test]
+fn a_ratio_is_judged_at_every_combination_that_matches() {
+    let http = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nratio_to = \"direct\"\nat_least = 1.5\n\
+                published = \"17.7 MB/s\"\npublished_ratio = 1.7\nsource = \"them\"";
+    let outcomes = judged(http, &TABLE);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>(), [Verdict::Met, Verdict::Missed]);
+    let first = &outcomes[0];
+    assert_eq!(first.expected, "dante, short, http: at least 1.50 x direct");
+    assert_eq!((first.ours.as_deref(), first.source.as_str()), (Some("1.70 x direct"), "them"));
+    assert_eq!(first.published.as_deref(), Some("17.7 MB/s, 1.70 x"));
+}
+
+#[test]
+fn the_best_of_others_is_the_best_where_it_stands() {
+    let outcomes = judged(
+        "treatment = \"direct\"\nwhere = { protocol = \"http\" }\n\
+        ratio_to_best_of = [\"dante\", \"haproxy\"]\nat_most = 0.6",
+        &TABLE,
+    );
+    let ours: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.ours.clone()).collect();
+    assert_eq!(ours, ["0.59 x dante", "0.56 x haproxy"]);
+    assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Met));
+}
+
+#[test]
+fn a_shape_is_where_the_maximum_is() {
+    let shape = |level: &str| {
+        let text = format!(
+            "treatment = \"dante\"\nwhere = {{ protocol = \"http\" }}\nmaximum_over = \"delay\"\nis = \"{level}\""
+        );
+        judged(&text, &TABLE).remove(0)
+    };
+    assert_eq!(shape("short").verdict, Verdict::Met);
+    assert_eq!(shape("short").expected, "dante, http: largest at delay short");
+    assert_eq!(shape("long").verdict, Verdict::Missed);
+    assert!(shape("long").remark.unwrap().contains("17.0 MB/s, at short"));
+}
+
+#[test]
+fn without_runs_nothing_is_known() {
+    let outcomes = judged("what = \"all well\"\ntreatment = \"dante\"\nat_least = 1", &[]);
+    assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Unknown && outcome.ours.is_none()));
+    assert_eq!(outcomes[0].expected, "all well, short, http");
+}
+
+#[test]
+fn expectations_of_nothing_are_mistakes() {
+    let wrong = [
+        ("treatment = \"best\"\nat_least = 1", "there is no treatment \"best\""),
+        ("treatment = \"dante\"", "at_least, at_most, or maximum_over and is"),
+        ("treatment = \"dante\"\nwhere = { delay = \"none\" }\nat_least = 1", "there is no level \"none\""),
+        ("treatment = \"haproxy\"\nwhere = { protocol = \"ftp\" }\nat_least = 1", "nothing that is run matches it"),
+        ("treatment = \"dante\"\nmaximum_over = \"delay\"\nat_least = 1", "belong together"),
+    ];
+    for (text, wanted) in wrong {
+        let mistakes = small(&format!("[[expect]]\n{text}")).unwrap_err();
+        assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{text}: {mistakes:?}");
+    }
+}
