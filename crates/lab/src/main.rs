@@ -1,1 +1,47 @@
-fn main() {}
+//! The command line: one file for each subcommand, no logic.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod cli;
+
+/// Long paths on one machine, and experiments on them.
+#[derive(Parser)]
+#[command(name = "ekiden-lab", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// One file over a long path: direct, with one relay, with three; under a minute
+    Demo(cli::demo::Demo),
+    /// The experiments that come with the laboratory
+    List(cli::list::List),
+    /// Measures every link of a lab and compares with what its file says
+    Check(cli::check::Check),
+    /// A shell on a host of a lab that runs
+    Shell(cli::shell::Shell),
+    /// Makes the runs of an experiment, goes on where it was interrupted, and reports
+    Run(cli::run::Run),
+    /// Reports again what is in a folder of results
+    Report(cli::report::Report),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(demo) => demo.execute(),
+        Command::List(list) => list.execute(),
+        Command::Check(check) => check.execute(),
+        Command::Shell(shell) => shell.execute(),
+        Command::Run(run) => run.execute(),
+        Command::Report(report) => report.execute(),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("ekiden-lab: {error:#}");
+        ExitCode::from(cli::MISTAKE)
+    })
+}

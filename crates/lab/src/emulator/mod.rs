@@ -180,6 +180,7 @@ impl Emulator {
             // Both make it more punctual, and neither is needed: how late it is will be reported.
             let _ = ekiden_sys::thread::tight_timers();
             let _ = ekiden_sys::thread::realtime();
+            if std::env::var_os("PIN").is_some() { let _ = ekiden_sys::thread::pin_to_last_processor(); }
             driver.run()
         })?;
         Ok(Self { commands, bell, thread: Some(thread) })

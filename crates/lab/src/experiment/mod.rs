@@ -1,3 +1,25 @@
 //! Experiments: what varies, what is compared, how often, and what was published about it.
+//!
+//! [`read`] makes an experiment out of a [`file`], [`plan`] says in which order its runs are made, [`run`] makes one of
+//! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] say what came of it.
 
+pub mod analyse;
+pub mod builtin;
+pub mod campaign;
+pub mod cpu;
+pub mod demo;
+pub mod expect;
+pub mod file;
+pub mod manifest;
+pub mod metric;
+pub mod overrides;
+pub mod plan;
+pub mod progress;
+pub mod read;
 pub mod results;
+pub mod run;
+pub mod store;
+pub mod transfer;
+
+#[cfg(test)]
+mod examples_for_tests;

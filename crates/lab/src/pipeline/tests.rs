@@ -95,7 +95,9 @@ fn another_link_or_stage_changes_no_decision_here() {
     let lost = |text: &str, dice: Dice| {
         let conditions = conditions(text);
         let mut pipeline = Pipeline::new(&[&conditions], dice);
-        (0..5000).for_each(|number| pipeline.push(packet(number, number * MS)));
+        for number in 0..5000 {
+            pipeline.push(packet(number, number * MS));
+        }
         while pipeline.pop(Nanos::MAX / 2).is_some() {}
         pipeline.ledger.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>()
     };

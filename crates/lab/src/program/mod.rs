@@ -1,1 +1,114 @@
 //! The real programs: servers, proxies and clients, how each is configured, started and found ready.
+
+use std::fs::Permissions;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+use ekiden_sys::netns;
+
+pub mod apache;
+pub mod chain;
+pub mod command;
+pub mod content;
+pub mod curl;
+pub mod dante;
+pub mod ekiden;
+pub mod haproxy;
+pub mod iperf3;
+pub mod nginx;
+pub mod server;
+pub mod service;
+pub mod squid;
+pub mod vsftpd;
+
+/// A program that somebody has to install.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct About {
+    /// What people call it.
+    pub name: &'static str,
+    /// The Debian package it is in.
+    pub package: &'static str,
+    /// The name of its executable.
+    pub executable: &'static str,
+    /// The arguments that make it print its version.
+    pub version: &'static [&'static str],
+}
+
+/// Servers are often in folders that are in the path of root only.
+const SERVER_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
+
+impl About {
+    /// Where it is installed.
+    ///
+    /// # Errors
+    /// It is not; the text says which package has it.
+    pub fn find(&self) -> anyhow::Result<PathBuf> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain(SERVER_FOLDERS.iter().map(PathBuf::from));
+        folders.map(|folder| folder.join(self.executable)).find(|file| file.is_file()).ok_or_else(|| {
+            anyhow::anyhow!("{} is not installed: scripts/setup lab, or apt-get install {}", self.name, self.package)
+        })
+    }
+
+    /// What it says its version is, in one line.
+    ///
+    /// # Errors
+    /// It is not installed.
+    pub fn version(&self) -> anyhow::Result<String> {
+        Ok(version_of(&self.find()?, self.version))
+    }
+}
+
+/// The first line that a program prints when asked for its version: to standard output, or error, or even input (vsftpd).
+#[must_use]
+pub fn version_of(executable: &Path, arguments: &[&str]) -> String {
+    let printed = || -> std::io::Result<String> {
+        let (mut reader, writer) = std::io::pipe()?;
+        let mut command = Command::new(executable);
+        command.args(arguments).stdin(writer.try_clone()?).stdout(writer.try_clone()?).stderr(writer);
+        let mut child = command.spawn()?;
+        // It holds the other ends of the pipe.
+        drop(command);
+        let mut text = Vec::new();
+        reader.read_to_end(&mut text)?;
+        child.wait()?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    };
+    let text = printed().unwrap_or_default();
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown").to_owned()
+}
+
+/// Gives programs of this mount namespace shared memory of their own (shm_overview(7)): what they leave there when they are
+/// killed, as squid does, is gone with the lab, and nobody outside meets them by name. To be called inside the sandbox.
+///
+/// # Errors
+/// The kernel's, from mount(2).
+pub fn keep_shared_memory_inside() -> anyhow::Result<()> {
+    let folder = Path::new("/dev/shm");
+    if folder.is_dir() {
+        netns::mount_tmpfs(folder).context("cannot mount a tmpfs on /dev/shm")?;
+        std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_program_names_its_package() {
+        let about = About { name: "gopher", package: "gopherd", executable: "no-such-gopher", version: &[] };
+        let error = about.find().unwrap_err().to_string();
+        assert_eq!(error, "gopher is not installed: scripts/setup lab, or apt-get install gopherd");
+    }
+
+    #[test]
+    fn a_version_is_one_line() {
+        assert_eq!(version_of(Path::new("/bin/echo"), &["name 1.2\nmore"]), "name 1.2");
+        assert_eq!(version_of(Path::new("/no/such/file"), &[]), "unknown");
+    }
+}

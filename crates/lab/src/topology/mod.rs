@@ -12,10 +12,13 @@ pub mod counters;
 pub mod file;
 pub mod host;
 mod ip;
+mod netem;
 pub mod network;
 pub mod plan;
 pub mod routes;
+pub mod running;
 pub mod sandbox;
+pub mod shell;
 
 /// A lab: everything a file says about hosts and links, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -34,6 +37,14 @@ pub struct Lab {
     pub links: BTreeMap<String, Link>,
     /// What changes while the lab runs, in order of time.
     pub events: Vec<Event>,
+}
+
+impl Lab {
+    /// Whether a link needs no emulator: it is perfect, and no event changes that.
+    #[must_use]
+    pub fn is_bare(&self, link: &str) -> bool {
+        self.links.get(link).is_some_and(Link::is_bare) && self.events.iter().all(|event| event.link != link)
+    }
 }
 
 /// How the emulator hands packets over.

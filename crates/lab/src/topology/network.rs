@@ -7,12 +7,12 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use ekiden_sys::{congestion, ethtool, tun};
 
 use crate::emulator::{Port, Wire};
 use crate::topology::plan::{Line, MAX_LINKS, Plan};
-use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, sandbox};
+use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, netem, sandbox};
 
 pub use crate::topology::host::HostHandle;
 
@@ -100,13 +100,16 @@ impl Network {
     /// Makes the interfaces of a link.
     fn lay(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<Option<Wire>> {
         let wire = |ports| Some(Wire { name: line.name.to_owned(), ports, link: line.link.clone() });
-        if line.link.is_bare() {
+        if line.bare {
             return self.lay_bare(line).map(|()| None);
         }
         match lab.backend {
-            Backend::Packet => self.lay_veths(line).map(wire),
+            Backend::Packet => self.lay_veths(line).map(|far| wire(far.map(Port::Interface))),
             Backend::Tun => self.lay_tuns(line, lab).map(wire),
-            Backend::Netem => bail!("backend = \"netem\" is not built"),
+            Backend::Netem => {
+                let far = self.lay_veths(line)?;
+                netem::lay(lab, line.name, line.link, &far).map(|()| None)
+            }
         }
     }
 
@@ -127,7 +130,7 @@ impl Network {
     }
 
     /// A veth pair for each end, the far ends in the wire room.
-    fn lay_veths(&self, line: &Line<'_>) -> anyhow::Result<[Port; 2]> {
+    fn lay_veths(&self, line: &Line<'_>) -> anyhow::Result<[String; 2]> {
         let number = NEXT_WIRE.fetch_add(1, Ordering::Relaxed);
         let mtu = line.link.mtu;
         let far = ["a", "b"].map(|side| format!("w{number}{side}"));
@@ -143,7 +146,7 @@ impl Network {
             commands.push(format!("link set dev {far} txqueuelen 10000 up"));
         }
         ip::batch(None, &commands)?;
-        Ok(far.map(Port::Interface))
+        Ok(far)
     }
 
     fn lay_tuns(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<[Port; 2]> {
@@ -167,10 +170,8 @@ impl Network {
             Some(known) => error.context(known),
             None => error,
         })?;
-        if host.offload == Offload::Gso {
-            return Ok(());
-        }
-        for (line, here, _) in plan.ends_of(name).filter(|(line, ..)| line.has_macs(backend)) {
+        let single = |line: &Line<'_>| line.has_macs(backend) && plan.single_packets(line, name, backend);
+        for (line, here, _) in plan.ends_of(name).filter(|(line, ..)| single(line)) {
             let off = handle.enter(|| ethtool::segmentation_off(&here.interface)).and_then(|done| done);
             off.with_context(|| format!("cannot switch off the offloads of {:?}", line.name))?;
         }

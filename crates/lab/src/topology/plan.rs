@@ -34,6 +34,8 @@ pub struct Line<'a> {
     pub name: &'a str,
     /// What the lab says of it.
     pub link: &'a Link,
+    /// Whether it needs no emulator.
+    pub bare: bool,
     /// Its subnet, without the length of the prefix.
     pub subnet: Ipv4Addr,
     /// Its ends, in the order of the lab.
@@ -44,7 +46,7 @@ impl Line<'_> {
     /// Whether its ends are Ethernet interfaces, and not TUN devices.
     #[must_use]
     pub fn has_macs(&self, backend: Backend) -> bool {
-        backend != Backend::Tun || self.link.is_bare()
+        backend != Backend::Tun || self.bare
     }
 
     /// The end on `host` and the opposite one.
@@ -67,7 +69,7 @@ impl<'a> Plan<'a> {
     #[must_use]
     pub fn of(lab: &'a Lab) -> Self {
         let mut taken = BTreeMap::new();
-        let lines = (0..).zip(&lab.links).map(|(number, (name, link))| line(number, name, link, &mut taken)).collect();
+        let lines = (0..).zip(lab.links.keys()).map(|(number, name)| line(number, name, lab, &mut taken)).collect();
         Self { lab, lines }
     }
 
@@ -82,17 +84,24 @@ impl<'a> Plan<'a> {
         self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, here, _)| here.address)
     }
 
+    /// Whether a host's end of a link makes no superpackets: because the lab says so, or netem is behind it.
+    #[must_use]
+    pub fn single_packets(&self, line: &Line<'_>, host: &str, backend: Backend) -> bool {
+        let off = self.lab.hosts.get(host).is_some_and(|host| host.offload == Offload::Off);
+        off || (backend == Backend::Netem && !line.bare)
+    }
+
     /// The commands of `ip` that give a host its addresses, neighbours and routes. No ARP crosses a link. Every route pins
     /// the host's congestion control, if the lab says which: a namespace cannot always be set to it by sysctl.
     #[must_use]
     pub fn commands(&self, host: &str, backend: Backend) -> Vec<String> {
-        let settings = self.lab.hosts.get(host).cloned().unwrap_or_default();
-        let congestion = settings.congestion.map_or_else(String::new, |name| format!(" congctl lock {name}"));
-        // Also for what ethtool(8) does not switch off: superpackets of UDP, and those that are only forwarded.
-        let segments = if settings.offload == Offload::Off { " gso_max_segs 1" } else { "" };
+        let congestion = self.lab.hosts.get(host).and_then(|host| host.congestion.as_ref());
+        let congestion = congestion.map_or_else(String::new, |name| format!(" congctl lock {name}"));
         let mut commands = vec!["link set dev lo up".to_owned()];
         for (line, here, there) in self.ends_of(host) {
             let End { interface, address, .. } = here;
+            // Also for what ethtool(8) does not switch off: superpackets of UDP, and those that are only forwarded.
+            let segments = if self.single_packets(line, host, backend) { " gso_max_segs 1" } else { "" };
             commands.push(format!("link set dev {interface} txqueuelen 10000{segments} up"));
             commands.push(format!("addr add {address}/30 dev {interface} noprefixroute"));
             if line.has_macs(backend) {
@@ -125,7 +134,8 @@ impl<'a> Plan<'a> {
 
 type Taken<'a> = BTreeMap<&'a str, BTreeSet<String>>;
 
-fn line<'a>(number: u32, name: &'a str, link: &'a Link, taken: &mut Taken<'a>) -> Line<'a> {
+fn line<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut Taken<'a>) -> Line<'a> {
+    let link = &lab.links[name];
     let subnet = u32::from(Ipv4Addr::new(10, 100, 0, 0)) + (number << 8);
     let [.., high, low] = number.to_be_bytes();
     let mut end = |side: u8| {
@@ -138,7 +148,7 @@ fn line<'a>(number: u32, name: &'a str, link: &'a Link, taken: &mut Taken<'a>) -
         }
     };
     let ends = [end(0), end(1)];
-    Line { name, link, subnet: Ipv4Addr::from(subnet), ends }
+    Line { name, link, bare: lab.is_bare(name), subnet: Ipv4Addr::from(subnet), ends }
 }
 
 /// A name for an interface like that of the link: short enough, and no other on its host.
@@ -152,4 +162,68 @@ fn unique(link: &str, taken: &mut BTreeSet<String>) -> String {
     let name = std::iter::once(short(LONGEST)).chain(numbered).find(free).unwrap_or_default();
     taken.insert(name.clone());
     name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::file;
+
+    fn lab(links: &[(&str, [&str; 2])], forwarding: &[&str]) -> Lab {
+        let mut text = "lab = 1\nname = \"x\"\n".to_owned();
+        let hosts: BTreeSet<&str> = links.iter().flat_map(|(_, ends)| *ends).collect();
+        for host in hosts {
+            text += &format!("[host.{host}]\nforward = {}\n", forwarding.contains(&host));
+        }
+        for (name, [a, b]) in links {
+            text += &format!("[link.{name}]\nends = [\"{a}\", \"{b}\"]\n");
+        }
+        file::parse(text.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+    }
+
+    #[test]
+    fn commands_of_a_host_in_a_chain() {
+        let mut lab = lab(&[("access", ["a", "r"]), ("wan", ["r", "b"])], &["r"]);
+        lab.hosts.entry("a".to_owned()).or_default().congestion = Some("cubic".to_owned());
+        let expected = [
+            "link set dev lo up",
+            "link set dev access txqueuelen 10000 up",
+            "addr add 10.100.0.1/30 dev access noprefixroute",
+            "neigh replace 10.100.0.2 lladdr 02:00:00:00:00:02 dev access nud permanent",
+            "route add 10.100.0.0/30 dev access proto kernel scope link src 10.100.0.1 congctl lock cubic",
+            "route add 10.100.1.2/32 via 10.100.0.2 dev access congctl lock cubic",
+            "route add 10.100.1.1/32 via 10.100.0.2 dev access congctl lock cubic",
+        ];
+        assert_eq!(Plan::of(&lab).commands("a", Backend::Packet), expected);
+        assert!(Plan::of(&lab).commands("r", Backend::Packet).iter().all(|command| !command.contains("congctl")));
+    }
+
+    #[test]
+    fn ways_are_shortest_and_then_first_by_name() {
+        let square = [("l1", ["a", "x"]), ("l2", ["a", "y"]), ("l3", ["y", "b"]), ("l4", ["x", "b"])];
+        let lab = lab(&square, &["a", "b", "x", "y"]);
+        let from_a = first_steps(&lab, "a");
+        assert_eq!((from_a["b"].link, from_a["x"].link, from_a["y"].link), ("l1", "l1", "l2"));
+        assert_eq!(first_steps(&lab, "b")["a"].link, "l3");
+    }
+
+    #[test]
+    fn names_of_interfaces_are_short_and_unique() {
+        let long = "a-very-long-name-of-a-link";
+        let longer = "a-very-long-name-of-another";
+        let lab = lab(&[(long, ["a", "b"]), (longer, ["a", "b"]), ("lo", ["a", "b"])], &[]);
+        let plan = Plan::of(&lab);
+        let names: Vec<&str> = plan.ends_of("a").map(|(_, here, _)| here.interface.as_str()).collect();
+        assert_eq!(names, ["a-very-long-nam", "a-very-long-n-2", "lo-2"]);
+    }
+
+    #[test]
+    fn subnets_go_on_after_256_links() {
+        let names: Vec<String> = (0..300).map(|number| format!("l{number:03}")).collect();
+        let links: Vec<_> = names.iter().map(|name| (name.as_str(), ["a", "b"])).collect();
+        let lab = lab(&links, &[]);
+        let plan = Plan::of(&lab);
+        assert_eq!(plan.lines[299].ends[1].address, Ipv4Addr::new(10, 101, 43, 2));
+        assert_eq!(plan.lines[299].ends[1].mac, "02:00:01:2b:00:02");
+    }
 }

@@ -5,13 +5,14 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ekiden_lab::emulator::Port;
 use ekiden_lab::topology::network::{HostHandle, Network};
 use ekiden_lab::topology::{Backend, Lab, Offload};
 use ekiden_sys::congestion;
 
-use crate::labs::{cable, emulated, lab, with_host};
+use crate::labs::{cable, chain, emulated, lab, with_host};
 use crate::{Skipped, Test};
 
 pub const TESTS: &[Test] = &[
@@ -25,6 +26,7 @@ pub const TESTS: &[Test] = &[
     ("an_emulated_link_ends_in_the_wire_room", an_emulated_link_ends_in_the_wire_room),
     ("offloads_are_switched_off", offloads_are_switched_off),
     ("a_tun_hands_over_packets", a_tun_hands_over_packets),
+    ("netem_works_or_is_missed_plainly", netem_works_or_is_missed_plainly),
     ("labs_follow_each_other", labs_follow_each_other),
 ];
 
@@ -45,11 +47,6 @@ fn talk(from: &HostHandle, to: &HostHandle) -> [String; 2] {
 
 fn pair() -> Lab {
     lab(&[("cable", cable("a", "b"))])
-}
-
-fn chain() -> Lab {
-    let lab = lab(&[("first", cable("client", "router")), ("second", cable("router", "server"))]);
-    with_host(lab, "router", |router| router.forward = true)
 }
 
 fn two_hosts_on_a_cable_talk() -> Result<(), Skipped> {
@@ -205,6 +202,22 @@ fn a_tun_hands_over_packets() -> Result<(), Skipped> {
         (&b"over"[..], 0x45),
         "behind the header of 10 bytes is an IPv4 packet"
     );
+    Ok(())
+}
+
+fn netem_works_or_is_missed_plainly() -> Result<(), Skipped> {
+    match Network::build(&Lab { backend: Backend::Netem, ..lab(&[("wan", emulated("a", "b"))]) }) {
+        Ok(network) => {
+            let began = Instant::now();
+            talk(host(&network, "a"), host(&network, "b"));
+            assert!(began.elapsed() >= Duration::from_millis(30), "a handshake and a byte over 10 ms each way");
+            assert!(network.wires().is_empty(), "no emulator where the kernel does it");
+        }
+        Err(error) => {
+            let error = format!("{error:#}");
+            assert!(error.starts_with("link \"wan\": this kernel refuses netem (module sch_netem;"), "{error}");
+        }
+    }
     Ok(())
 }
 

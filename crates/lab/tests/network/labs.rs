@@ -30,3 +30,9 @@ pub fn with_host(mut lab: Lab, name: &str, change: impl FnOnce(&mut Host)) -> La
     change(lab.hosts.get_mut(name).unwrap());
     lab
 }
+
+/// A client, a router that forwards, and a server.
+pub fn chain() -> Lab {
+    let lab = lab(&[("first", cable("client", "router")), ("second", cable("router", "server"))]);
+    with_host(lab, "router", |router| router.forward = true)
+}

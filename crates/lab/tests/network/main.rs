@@ -19,6 +19,8 @@ pub type Test = (&'static str, fn() -> Result<(), Skipped>);
 
 /// Given as the first argument: the process is a lab that waits to be killed.
 pub const HOLD: &str = "--hold";
+/// Given as the first argument: the process is a shell on the host `client`.
+pub const SHELL: &str = "--shell";
 /// Given as the first argument: only what runs inside, already as the user it should run as.
 pub const INSIDE: &str = "--inside";
 
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
     match role.as_str() {
         "--list" => ExitCode::SUCCESS,
         HOLD => outside::hold(),
+        SHELL => outside::shell(),
         INSIDE => run_inside(),
         _ => {
             let outside = run(outside::TESTS);

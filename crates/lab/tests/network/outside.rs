@@ -1,6 +1,6 @@
 //! What is seen from outside of the sandbox.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -8,29 +8,48 @@ use std::time::{Duration, Instant};
 
 use ekiden_lab::topology::network::Network;
 use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::shell as lab_shell;
 
-use crate::labs::{cable, lab};
-use crate::{HOLD, INSIDE, Skipped, Test};
+use crate::labs::{cable, chain, lab};
+use crate::{HOLD, INSIDE, SHELL, Skipped, Test};
 
 pub const TESTS: &[Test] = &[
     ("killing_the_outer_process_leaves_nothing", killing_the_outer_process_leaves_nothing),
     ("a_signal_reaches_the_lab_and_its_code_comes_back", a_signal_reaches_the_lab_and_its_code_comes_back),
+    ("a_shell_reads_commands_and_goes_to_other_hosts", a_shell_reads_commands_and_goes_to_other_hosts),
     ("the_same_works_without_privilege", the_same_works_without_privilege),
 ];
 
 /// How long the program in a held lab lasts by itself, in seconds.
 const LASTS: u64 = 60;
 
-/// A lab in which a program runs. It says READY and waits for the program.
-pub fn hold() -> ExitCode {
+/// Runs `work` in the sandbox, or says on stdout why not.
+fn sandboxed(work: impl FnOnce() -> ExitCode) -> ExitCode {
     match sandbox::enter() {
-        Ok(Outcome::Inside) => {}
-        Ok(Outcome::Ended(code)) => return ExitCode::from(code),
+        Ok(Outcome::Inside) => work(),
+        Ok(Outcome::Ended(code)) => ExitCode::from(code),
         Err(error) => {
             println!("{error:#}");
-            return ExitCode::FAILURE;
+            ExitCode::FAILURE
         }
     }
+}
+
+/// A shell on the host `client` of a chain.
+pub fn shell() -> ExitCode {
+    sandboxed(|| {
+        let lab = chain();
+        let network = Network::build(&lab).unwrap();
+        ExitCode::from(lab_shell::run(&network, &lab, Some("client")).unwrap())
+    })
+}
+
+/// A lab in which programs run. It says READY and waits for one of them.
+pub fn hold() -> ExitCode {
+    sandboxed(hold_inside)
+}
+
+fn hold_inside() -> ExitCode {
     let network = Network::build(&lab(&[("cable", cable("a", "b"))])).unwrap();
     // Of its own session and an orphan: only the pid namespace can end it.
     let script = format!("setsid sleep {LASTS} & exit 0");
@@ -96,5 +115,27 @@ fn the_same_works_without_privilege() -> Result<(), Skipped> {
         return Err(Skipped(why.trim().to_owned()));
     }
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+fn a_shell_reads_commands_and_goes_to_other_hosts() -> Result<(), Skipped> {
+    let (mut possible, _) = held()?;
+    possible.kill().unwrap();
+    possible.wait().unwrap();
+    let script = r#"
+        echo "here $EKIDEN_LAB_HOST"
+        on server sh -c 'echo "there $EKIDEN_LAB_HOST"; ip -o -4 address show dev second | grep -o 10.100.1.2'
+        on nobody true
+        echo "code $?"
+        exit 7
+    "#;
+    let mut command = Command::new(myself());
+    command.arg(SHELL).env("SHELL", "/bin/sh").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut shell = command.spawn().unwrap();
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let output = shell.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "here client\nthere server\n10.100.1.2\ncode 2\n");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "on HOST [COMMAND...]; hosts are client, router, server\n");
+    assert_eq!(output.status.code(), Some(7));
     Ok(())
 }

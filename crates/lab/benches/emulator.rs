@@ -1,0 +1,123 @@
+//! How much an unshaped emulated link carries: one iperf3 flow over veth and `AF_PACKET`, over TUN, and over a bare veth
+//! pair, in blocks of random order. `cargo bench -p ekiden-lab`; `-- --blocks N --seconds S` for more or less.
+
+#![allow(clippy::unwrap_used, reason = "a benchmark may panic")]
+#![allow(missing_docs, reason = "nobody calls it")]
+
+use std::process::Stdio;
+
+use anyhow::Context as _;
+use ekiden_lab::dice::Dice;
+use ekiden_lab::stats;
+use ekiden_lab::topology::running::Running;
+use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::{Backend, Host, Lab, Link, Mode};
+
+/// Goodput that an unshaped link must carry in `fast` mode, in Gbit/s.
+const WANTED: f64 = 15.0;
+/// And so many times that of the same emulator behind TUN devices.
+const WANTED_RATIO: f64 = 1.5;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Treatment {
+    Packet,
+    Tun,
+    Bare,
+}
+
+const TREATMENTS: [(Treatment, &str); 3] = [
+    (Treatment::Packet, "emulator, AF_PACKET"),
+    (Treatment::Tun, "emulator, TUN"),
+    (Treatment::Bare, "no emulator, bare veth"),
+];
+
+fn main() -> anyhow::Result<()> {
+    let (blocks, seconds) = (argument("--blocks", 7), argument("--seconds", 3));
+    if let Outcome::Ended(code) = sandbox::enter()? {
+        std::process::exit(code.into());
+    }
+    let mut measured: [Vec<f64>; 3] = Default::default();
+    for block in 0..blocks {
+        let mut order = [0, 1, 2];
+        order.sort_by_key(|index| Dice::new(block).bits(*index as u64));
+        for index in order {
+            let rate = measure(TREATMENTS[index].0, seconds)?;
+            println!("block {}: {:24} {rate:6.2} Gbit/s", block + 1, TREATMENTS[index].1);
+            measured[index].push(rate);
+        }
+    }
+    println!();
+    for ((_, name), rates) in TREATMENTS.iter().zip(&measured) {
+        let summary = stats::summary(rates);
+        println!("{name:24} median {:6.2} Gbit/s  [{:.2} – {:.2}]", summary.median, summary.low, summary.high);
+    }
+    let median = stats::median(&measured[0]);
+    let ratios: Vec<f64> = measured[0].iter().zip(&measured[1]).map(|(packet, tun)| packet / tun).collect();
+    let ratio = stats::median(&ratios);
+    println!();
+    println!("at least {WANTED} Gbit/s: {median:.2}, {}", verdict(median >= WANTED));
+    println!("at least {WANTED_RATIO} x TUN, block by block: {ratio:.2}, {}", verdict(ratio >= WANTED_RATIO));
+    Ok(())
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "missed" }
+}
+
+fn argument(name: &str, default: u64) -> u64 {
+    let mut arguments = std::env::args().skip_while(|argument| argument != name).skip(1);
+    arguments.next().map_or(default, |value| value.parse().expect("a number"))
+}
+
+/// Goodput at the receiver, in Gbit/s.
+fn measure(treatment: Treatment, seconds: u64) -> anyhow::Result<f64> {
+    let running = Running::start(&lab(treatment))?;
+    let network = running.network();
+    let (client, server) = (network.host("client").unwrap(), network.host("server").unwrap());
+    let mut listener = server.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn().context("iperf3")?;
+    while client.enter(|| std::net::TcpStream::connect((server.address(), 5201)).is_err())? {
+        std::thread::yield_now();
+    }
+    // That connection was the one it served.
+    listener.wait()?;
+    let mut listener = server.command("iperf3").args(["-s", "-1"]).stdout(Stdio::null()).spawn()?;
+    let address = server.address().to_string();
+    let seconds = seconds.to_string();
+    let output = loop {
+        let output = client.command("iperf3").args(["-c", &address, "-t", &seconds, "-J"]).output()?;
+        if output.status.success() {
+            break output;
+        }
+    };
+    listener.wait()?;
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let rate = result["end"]["sum_received"]["bits_per_second"].as_f64().context("no figure from iperf3")?;
+    if std::env::var_os("VERBOSE").is_some() {
+        println!("retransmits {}", result["end"]["sum_sent"]["retransmits"]);
+        for report in running.reports()? {
+            println!("{report:?}");
+        }
+    }
+    Ok(rate / 1e9)
+}
+
+fn lab(treatment: Treatment) -> Lab {
+    let host = || Host { congestion: Some("cubic".to_owned()), ..Host::default() };
+    let conditions = match treatment {
+        Treatment::Bare => "",
+        // No delay at all, but asked for: the emulator is in it.
+        Treatment::Packet | Treatment::Tun => "delay = '0s'",
+    };
+    let conditions: ekiden_lab::conditions::Conditions = toml::from_str(conditions).unwrap();
+    let ends = ["client".to_owned(), "server".to_owned()];
+    let link = Link { ends, mtu: 1500, forward: conditions.clone(), reverse: conditions };
+    Lab {
+        name: "emulator".to_owned(),
+        seed: 1,
+        mode: Mode::Fast,
+        backend: if treatment == Treatment::Tun { Backend::Tun } else { Backend::Packet },
+        hosts: [("client".to_owned(), host()), ("server".to_owned(), host())].into(),
+        links: [("wan".to_owned(), link)].into(),
+        events: Vec::new(),
+    }
+}

@@ -1,0 +1,37 @@
+//! `ekiden-lab check`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use ekiden_lab::check::{self, Size};
+use ekiden_lab::topology::file;
+use ekiden_lab::topology::sandbox::{self, Outcome};
+
+use crate::cli;
+
+#[derive(Args)]
+pub struct Check {
+    /// A lab file
+    #[arg(value_name = "LAB")]
+    file: PathBuf,
+    /// A few seconds for each link (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// As long as the published criteria ask for
+    #[arg(long)]
+    full: bool,
+}
+
+impl Check {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let lab = file::read(&self.file)?;
+        if let Outcome::Ended(status) = sandbox::enter()? {
+            return Ok(ExitCode::from(status));
+        }
+        let size = if self.full { Size::Full } else { Size::Quick };
+        let rows = check::run(&lab, size, &mut |row| eprintln!("{} {}: {}", row.link, row.property, row.measured))?;
+        print!("{}", check::table(&rows));
+        Ok(ExitCode::from(if rows.iter().all(|row| row.pass) { 0 } else { cli::MISSED }))
+    }
+}

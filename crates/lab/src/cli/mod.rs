@@ -1,0 +1,34 @@
+//! Subcommands, and what they share.
+
+use ekiden_lab::experiment::read::Experiment;
+use ekiden_lab::experiment::{builtin, results::Results};
+
+pub mod check;
+pub mod demo;
+pub mod list;
+pub mod report;
+pub mod run;
+pub mod shell;
+
+/// The exit status when something is wrong with what was asked for, or with a run.
+pub const MISTAKE: u8 = 2;
+/// The exit status when an expectation does not hold.
+pub const MISSED: u8 = 1;
+
+/// Reads an experiment by name or file.
+pub fn read(name: &str) -> anyhow::Result<Experiment> {
+    let (name, text) = builtin::find(name)?;
+    Experiment::read(&name, &text).map_err(|mistakes| many(&name, &mistakes))
+}
+
+/// Mistakes, one on each line.
+pub fn many(name: &str, mistakes: &[String]) -> anyhow::Error {
+    let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
+    anyhow::anyhow!("{name}: {} mistake{}{lines}", mistakes.len(), if mistakes.len() == 1 { "" } else { "s" })
+}
+
+/// The report on standard output, as wide as the terminal says it is.
+pub fn show(results: &Results) {
+    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    print!("{}", ekiden_lab::report::terminal(results, columns.unwrap_or(100)));
+}

@@ -1,0 +1,106 @@
+//! `ekiden-lab run`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Args;
+use ekiden_lab::experiment::analyse;
+use ekiden_lab::experiment::campaign::{self, Request};
+use ekiden_lab::experiment::manifest::Tools;
+use ekiden_lab::experiment::read::Experiment;
+use ekiden_lab::experiment::results::{Results, Verdict};
+use ekiden_lab::report;
+use ekiden_lab::topology::sandbox::{self, Outcome};
+
+use crate::cli;
+
+#[derive(Args)]
+pub struct Run {
+    /// An experiment of `ekiden-lab list`, or a file
+    experiment: String,
+    /// Few levels and few blocks (the default)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// All levels, and blocks enough for a 95 % confidence interval
+    #[arg(long)]
+    full: bool,
+    /// How many blocks, instead of what the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    blocks: Option<u32>,
+    /// Only these treatments
+    #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Where results go [default: results/NAME-SIZE]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Removes earlier results first
+    #[arg(long)]
+    fresh: bool,
+    /// Does not measure the links before the first run
+    #[arg(long)]
+    no_check: bool,
+    #[command(flatten)]
+    ekiden: Ekiden,
+}
+
+#[derive(Args)]
+pub struct Ekiden {
+    /// The ekiden to use [default: the one beside this program]
+    #[arg(long = "ekiden", env = "EKIDEN", value_name = "PATH")]
+    pub path: Option<PathBuf>,
+}
+
+impl Run {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let experiment = cli::read(&self.experiment)?;
+        for treatment in &self.only {
+            let known = &experiment.settings.treatments;
+            anyhow::ensure!(
+                known.contains(treatment),
+                "there is no treatment {treatment:?}; there are {}",
+                known.join(", ")
+            );
+        }
+        let request = Request {
+            full: self.full,
+            blocks: self.blocks,
+            only: self.only,
+            out: self.out,
+            fresh: self.fresh,
+            no_check: self.no_check,
+            ekiden: self.ekiden.path,
+        };
+        let results = match in_sandbox(&experiment, &request)? {
+            Ok(results) => results,
+            Err(ended) => return Ok(ended),
+        };
+        let page = report::write(&results, &request.dir(&experiment))?;
+        cli::show(&results);
+        println!("\nreport: {}", page.display());
+        Ok(ExitCode::from(verdict(&results)))
+    }
+}
+
+/// Carries an experiment out in the sandbox. Outside of it, where everything has happened already: the exit status.
+pub fn in_sandbox(experiment: &Experiment, request: &Request) -> anyhow::Result<Result<Results, ExitCode>> {
+    let tools = Tools::find(experiment, request).map_err(|missing| cli::many(&experiment.name, &missing))?;
+    if let Outcome::Ended(status) = sandbox::enter()? {
+        return Ok(Err(ExitCode::from(status)));
+    }
+    let base = sandbox::run_directory()?;
+    campaign::carry_out(experiment, &tools, request, base).map(Ok).context(experiment.name.clone())
+}
+
+/// Says in one line what came of the expectations, and returns the exit status that goes with it.
+pub fn verdict(results: &Results) -> u8 {
+    let count = |verdict| results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
+    let (met, missed, unknown) = (count(Verdict::Met), count(Verdict::Missed), count(Verdict::Unknown));
+    let lost = analyse::lost(&results.runs);
+    println!("{met} expectations met, {missed} missed, {unknown} unknown; {lost} runs invalid");
+    match (lost, missed) {
+        (0, 0) => 0,
+        (0, _) => cli::MISSED,
+        _ => cli::MISTAKE,
+    }
+}

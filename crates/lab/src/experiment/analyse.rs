@@ -1,0 +1,161 @@
+//! From runs to figures: medians, and ratios paired within blocks.
+
+use std::collections::BTreeSet;
+
+use crate::experiment::expect;
+use crate::experiment::read::{Experiment, Place};
+use crate::experiment::results::{Cell, CheckRow, Manifest, Results, Run, Summary};
+use crate::stats;
+use crate::warnings::{SPREAD, Warning};
+
+/// Valid values of a metric at a place, with their blocks.
+#[must_use]
+pub fn values(runs: &[Run], place: &Place, metric: &str) -> Vec<(u32, f64)> {
+    let here = |run: &&Run| run.invalid.is_none() && run.treatment == place.treatment && run.levels == place.levels;
+    let value = |run: &Run| run.metrics.get(metric).map(|value| (run.block, *value));
+    runs.iter().filter(here).filter_map(value).collect()
+}
+
+/// The ratio of a treatment to another at the same levels, paired within blocks.
+#[must_use]
+pub fn ratio(runs: &[Run], place: &Place, to: &str, metric: &str) -> Summary {
+    let base = Place { levels: place.levels.clone(), treatment: to.into() };
+    stats::summary(&stats::ratios(&values(runs, place, metric), &values(runs, &base, metric)))
+}
+
+/// The ratio of a run that has just been made to the base of its block, if that is there.
+#[must_use]
+pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<f64> {
+    let base = experiment.settings.treatments.first().filter(|base| **base != run.treatment)?;
+    let base = Place { levels: run.levels.clone(), treatment: base.clone() };
+    let key = &experiment.metric.key;
+    let bases = values(runs, &base, key);
+    stats::ratios(&[(run.block, *run.metrics.get(key)?)], &bases).first().copied()
+}
+
+/// Everything that came of an experiment.
+#[must_use]
+pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], checks: &[CheckRow]) -> Results {
+    let full = manifest.size == "full";
+    let cells: Vec<Cell> = experiment.cells_of(full).map(|cell| figures(experiment, &cell.place, runs)).collect();
+    Results {
+        outcomes: expect::outcomes(experiment, full, runs),
+        warnings: warnings(experiment, full, &cells, runs, checks),
+        manifest: manifest.clone(),
+        runs: runs.to_vec(),
+        checks: checks.to_vec(),
+        cells,
+    }
+}
+
+/// How many runs are missing because all attempts at them were invalid.
+#[must_use]
+pub fn lost(runs: &[Run]) -> usize {
+    let key = |run: &Run| (run.block, run.treatment.clone(), run.levels.clone());
+    let valid: BTreeSet<_> = runs.iter().filter(|run| run.invalid.is_none()).map(key).collect();
+    let invalid: BTreeSet<_> = runs.iter().filter(|run| run.invalid.is_some()).map(key).collect();
+    invalid.difference(&valid).count()
+}
+
+fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {
+    let key = &experiment.metric.key;
+    let values: Vec<f64> = values(runs, place, key).into_iter().map(|(_, value)| value).collect();
+    let base = experiment.settings.treatments.first().filter(|base| **base != place.treatment);
+    let invalid = |run: &&Run| run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels;
+    Cell {
+        levels: place.levels.clone(),
+        treatment: place.treatment.clone(),
+        summary: stats::summary(&values),
+        ratio: base.map(|base| ratio(runs, place, base, key)),
+        invalid: u32::try_from(runs.iter().filter(invalid).count()).unwrap_or(u32::MAX),
+    }
+}
+
+fn off(row: &CheckRow) -> Warning {
+    let what = [&row.link, &row.direction, &row.property].map(String::as_str).join(" ");
+    Warning::LinkIsOff { what, measured: row.measured.clone(), wanted: row.wanted.clone() }
+}
+
+fn warnings(experiment: &Experiment, full: bool, cells: &[Cell], runs: &[Run], checks: &[CheckRow]) -> Vec<String> {
+    let mut all: Vec<Warning> = checks.iter().filter(|row| !row.pass).map(off).collect();
+    let fewest = cells.iter().map(|cell| cell.summary).filter(|summary| summary.n > 0).min_by_key(|summary| summary.n);
+    if let Some(few) = fewest.filter(|few| few.confidence < 0.95) {
+        all.push(Warning::FewBlocks { blocks: few.n, confidence: few.confidence });
+    }
+    for cell in cells {
+        let spread = stats::spread(&cell.summary);
+        if spread > SPREAD {
+            let place = Place { levels: cell.levels.clone(), treatment: cell.treatment.clone() };
+            all.push(Warning::RunsDisagree { place: place.to_string(), spread });
+        }
+    }
+    let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
+    if let Some(first) = reasons.first() {
+        all.push(Warning::Retried { runs: reasons.len(), reason: (*first).clone() });
+    }
+    let planned = |place: &Place| full || experiment.is_quick(&place.levels);
+    let skipped = experiment.skipped.iter().filter(|(place, _)| planned(place));
+    all.extend(skipped.map(|(place, reason)| Warning::Skipped { place: place.to_string(), reason: reason.clone() }));
+    all.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::experiment::examples_for_tests::small;
+
+    fn place(treatment: &str) -> Place {
+        let levels = [("delay", "short"), ("protocol", "http")].map(|(f, l)| (f.to_owned(), l.to_owned()));
+        Place { levels: levels.into(), treatment: treatment.into() }
+    }
+
+    fn run(block: u32, treatment: &str, value: Option<f64>) -> Run {
+        let metrics = value.map(|value| ("mb_s".to_owned(), value)).into_iter().collect::<BTreeMap<_, _>>();
+        let invalid = value.is_none().then(|| "it died".to_owned());
+        let place = place(treatment);
+        Run { block, levels: place.levels, treatment: place.treatment, metrics, invalid, ..Run::default() }
+    }
+
+    #[test]
+    fn ratios_are_paired_within_blocks_where_both_are_valid() {
+        let runs = [
+            run(0, "direct", Some(1.0)),
+            run(0, "dante", Some(2.0)),
+            run(1, "direct", Some(10.0)),
+            run(1, "dante", Some(30.0)),
+            run(2, "direct", None),
+            run(2, "dante", Some(99.0)),
+        ];
+        let ratio = ratio(&runs, &place("dante"), "direct", "mb_s");
+        assert_eq!((ratio.n, ratio.min, ratio.max), (2, 2.0, 3.0));
+        assert_eq!(values(&runs, &place("dante"), "mb_s").len(), 3);
+    }
+
+    #[test]
+    fn results_have_every_cell_of_the_size_and_warn() {
+        let experiment = small("").unwrap();
+        let runs =
+            [run(0, "direct", Some(1.0)), run(0, "dante", None), run(0, "dante", Some(2.0)), run(1, "dante", None)];
+        let manifest = Manifest { size: "quick".into(), ..Manifest::default() };
+        let results = results(&experiment, &manifest, &runs, &[]);
+        assert_eq!(results.cells.len(), 5);
+        let dante = results.cells.iter().find(|cell| cell.treatment == "dante" && cell.summary.n > 0).unwrap();
+        assert_eq!((dante.invalid, dante.ratio.unwrap().median), (2, 2.0));
+        assert!(results.cells[0].ratio.is_none());
+        let warned = |part: &str| results.warnings.iter().any(|warning| warning.contains(part));
+        assert!(warned("blocks are too few") && warned("because: it died") && warned("haproxy, short, ftp is not run"));
+        assert!(!warned("long"), "what the size leaves out is nothing to warn of: {:?}", results.warnings);
+        assert_eq!(lost(&runs), 1);
+    }
+
+    #[test]
+    fn the_base_itself_has_no_ratio_so_far() {
+        let experiment = small("").unwrap();
+        let runs = [run(0, "direct", Some(2.0))];
+        assert_eq!(ratio_so_far(&experiment, &runs, &run(0, "dante", Some(3.0))), Some(1.5));
+        assert_eq!(ratio_so_far(&experiment, &runs, &run(1, "dante", Some(3.0))), None);
+        assert_eq!(ratio_so_far(&experiment, &runs, &runs[0]), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! The experiments that come with the laboratory.
+
+/// Name and text of every one.
+pub const ALL: [(&str, &str); 5] = [
+    ("demo", include_str!("../../experiments/demo.toml")),
+    ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
+    ("masuya2014-internet", include_str!("../../experiments/masuya2014-internet.toml")),
+    ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),
+    ("masuya2014-sections", include_str!("../../experiments/masuya2014-sections.toml")),
+];
+
+/// Name and text of an experiment: one of these, or a file.
+///
+/// # Errors
+/// There is neither.
+pub fn find(name: &str) -> anyhow::Result<(String, String)> {
+    if let Some((name, text)) = ALL.iter().find(|(own, _)| *own == name) {
+        return Ok(((*name).into(), (*text).into()));
+    }
+    let path = std::path::Path::new(name);
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let names = ALL.map(|(name, _)| name).join(", ");
+        anyhow::anyhow!("{name}: {error}; it is no experiment of the laboratory either, these are: {names}")
+    })?;
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((stem, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::read::Experiment;
+
+    #[test]
+    fn every_one_reads_and_has_something_to_run_in_both_sizes() {
+        for (name, text) in ALL {
+            let experiment = Experiment::read(name, text).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:#?}"));
+            assert!(experiment.cells_of(false).count() > 1, "{name}: quick");
+            assert!(experiment.cells_of(true).count() >= experiment.cells_of(false).count(), "{name}: full");
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_names_what_is() {
+        let error = find("no-such").unwrap_err().to_string();
+        assert!(error.contains("masuya2014-position"), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! All runs of an experiment: planned, made one by one, stored, and made sense of.
+
+use std::path::{Path, PathBuf};
+
+use ekiden_sys::signal;
+
+use crate::check::{self, Size};
+use crate::experiment::analyse;
+use crate::experiment::manifest::{self, Tools};
+use crate::experiment::plan::{self, Planned};
+use crate::experiment::progress::Progress;
+use crate::experiment::read::{Cell, Experiment};
+use crate::experiment::results::{CheckRow, Results, Run};
+use crate::experiment::run::{self, Folder, Means};
+use crate::experiment::store::Store;
+use crate::program;
+
+/// How often a run is made until it is valid.
+const ATTEMPTS: usize = 2;
+
+/// What somebody wants of an experiment.
+#[derive(Debug, Clone, Default)]
+pub struct Request {
+    /// All levels and many blocks, rather than few.
+    pub full: bool,
+    /// How many blocks. Default: what the file says for the size.
+    pub blocks: Option<u32>,
+    /// Only these treatments. Empty: all.
+    pub only: Vec<String>,
+    /// Where results go. Default: `results/NAME-SIZE`.
+    pub out: Option<PathBuf>,
+    /// Whether earlier results are removed.
+    pub fresh: bool,
+    /// Whether the links are not measured before the first run.
+    pub no_check: bool,
+    /// Where ekiden is. Default: beside the running executable.
+    pub ekiden: Option<PathBuf>,
+}
+
+impl Request {
+    /// `quick` or `full`.
+    #[must_use]
+    pub const fn size(&self) -> &'static str {
+        if self.full { "full" } else { "quick" }
+    }
+
+    /// Where results go.
+    #[must_use]
+    pub fn dir(&self, experiment: &Experiment) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size())))
+    }
+
+    /// How many blocks.
+    #[must_use]
+    pub fn blocks(&self, experiment: &Experiment) -> u32 {
+        let blocks = experiment.settings.blocks;
+        self.blocks.unwrap_or(if self.full { blocks.full } else { blocks.quick })
+    }
+}
+
+/// Makes the runs that are still missing, and makes sense of all. To be called inside the sandbox; `base` is where files of
+/// runs go.
+///
+/// # Errors
+/// A program is missing, earlier results are of something else, the links are not what the file says, or an interrupt:
+/// then the text says how to go on.
+pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base: &Path) -> anyhow::Result<Results> {
+    signal::note_interrupts()?;
+    let cells: Vec<&Cell> = experiment.cells_of(request.full).collect();
+    let dir = request.dir(experiment);
+    let manifest = manifest::of(experiment, tools, request)?;
+    let blocks = manifest.blocks;
+    let mut store = Store::open(&dir, manifest, request.fresh)?;
+    program::keep_shared_memory_inside()?;
+    let folder = Folder::create(base, "experiment")?;
+    let means = Means {
+        folder: folder.path().to_owned(),
+        ekiden: tools.ekiden.clone(),
+        timeout: experiment.settings.timeout.0,
+        lateness_limit: experiment.settings.lateness_limit.0,
+    };
+    let plan = plan::blocks(&cells, blocks, store.manifest.seed);
+    let wanted =
+        |planned: &&Planned<'_>| request.only.is_empty() || request.only.contains(&planned.cell.place.treatment);
+    let plan: Vec<Planned<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
+    if store.checks.is_empty() && !request.no_check {
+        store.note_checks(check_links(&plan)?)?;
+    }
+    make_all(experiment, &plan, &means, &mut store)?;
+    Ok(analyse::results(experiment, &store.manifest, &store.runs, &store.checks))
+}
+
+/// Measures the links of the first run. Nothing is said of bare ones.
+fn check_links(plan: &[Planned<'_>]) -> anyhow::Result<Vec<CheckRow>> {
+    let Some(first) = plan.first() else { return Ok(Vec::new()) };
+    let tell = |row: &CheckRow| {
+        let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
+        eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
+    };
+    check::run(&first.cell.spec.lab, Size::Quick, &mut { tell })
+}
+
+fn make_all(experiment: &Experiment, plan: &[Planned<'_>], means: &Means, store: &mut Store) -> anyhow::Result<()> {
+    let missing: Vec<&Planned<'_>> = plan.iter().filter(|planned| !is_done(&store.runs, planned)).collect();
+    let mut progress = Progress::new(experiment, plan.len(), plan.len() - missing.len());
+    for planned in missing {
+        while !is_done(&store.runs, planned) {
+            progress.begin(planned);
+            let run = run::make(planned, means);
+            if signal::interrupted() {
+                progress.end();
+                anyhow::bail!(
+                    "interrupted after {} of {} runs; the same command goes on from there (results so far: {})",
+                    progress.done(),
+                    plan.len(),
+                    store.dir().display()
+                );
+            }
+            let ratio = analyse::ratio_so_far(experiment, &store.runs, &run);
+            progress.ran(&run, ratio);
+            store.add(run)?;
+        }
+    }
+    progress.end();
+    Ok(())
+}
+
+/// Whether a run has been made: validly, or too often in vain.
+fn is_done(runs: &[Run], planned: &Planned<'_>) -> bool {
+    let place = &planned.cell.place;
+    let mine =
+        |run: &&Run| run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels;
+    let mut attempts = 0;
+    for run in runs.iter().filter(mine) {
+        attempts += 1;
+        if run.invalid.is_none() {
+            return true;
+        }
+    }
+    attempts >= ATTEMPTS
+}

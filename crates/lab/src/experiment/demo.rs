@@ -1,0 +1,83 @@
+//! The demonstration: one file over a long path, direct and through relays, told in a few lines.
+
+use std::fmt::Write;
+
+use crate::experiment::results::{Cell, Results};
+
+const BAR: usize = 40;
+
+/// What came of the demonstration, for a terminal.
+#[must_use]
+pub fn story(results: &Results) -> String {
+    let fastest = results.cells.iter().map(|cell| cell.summary.median).fold(0.0, f64::max);
+    let mut text = String::from("\nOne file over a path of 50 ms, windows of 512 KiB:\n\n");
+    for cell in &results.cells {
+        let ratio = cell.ratio.map_or_else(|| "  1.00x".into(), |ratio| format!("{:>6.2}x", ratio.median));
+        let bar = bar(cell.summary.median, fastest);
+        let _ = writeln!(text, "  {:<14}{:>8.1} MB/s {ratio}  {bar}", words(&cell.treatment), cell.summary.median);
+    }
+    text.push('\n');
+    text.push_str(&moral(&results.cells));
+    text
+}
+
+fn words(treatment: &str) -> String {
+    treatment.replace('-', " ")
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a bar")]
+fn bar(value: f64, most: f64) -> String {
+    if most > 0.0 { "█".repeat((value / most * BAR as f64).round() as usize) } else { String::new() }
+}
+
+fn moral(cells: &[Cell]) -> String {
+    let best = cells.iter().filter_map(|cell| cell.ratio).map(|ratio| ratio.median).fold(0.0, f64::max);
+    if best < 1.2 {
+        return "The relays made little difference here: is the machine busy with something else?\n".into();
+    }
+    format!(
+        "A connection carries one window in each round trip. Relays cut the path into sections with shorter round trips,\n\
+         and each section carries its own window: up to {best:.1} times as much, with the same client, server and links.\n\n\
+         Next: `ekiden-lab list`, and `ekiden-lab run masuya2014-position` to see where a relay should be.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::results::{Manifest, Summary};
+
+    fn cell(treatment: &str, median: f64, ratio: Option<f64>) -> Cell {
+        let summary = |median| Summary { n: 1, median, ..Summary::default() };
+        Cell {
+            levels: std::collections::BTreeMap::new(),
+            treatment: treatment.into(),
+            summary: summary(median),
+            ratio: ratio.map(summary),
+            invalid: 0,
+        }
+    }
+
+    fn told(ratio: f64) -> String {
+        story(&Results {
+            manifest: Manifest::default(),
+            runs: Vec::new(),
+            checks: Vec::new(),
+            cells: vec![cell("direct", 10.0, None), cell("one-relay", 10.0 * ratio, Some(ratio))],
+            outcomes: Vec::new(),
+            warnings: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn the_story_has_a_line_for_each_and_a_moral() {
+        let text = told(2.0);
+        assert!(text.contains("one relay         20.0 MB/s   2.00x") && text.contains("up to 2.0 times"), "{text}");
+        assert_eq!(text.matches('█').count(), BAR + BAR / 2);
+    }
+
+    #[test]
+    fn a_story_without_a_difference_says_so() {
+        assert!(told(1.05).contains("little difference"));
+    }
+}

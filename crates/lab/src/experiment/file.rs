@@ -1,0 +1,244 @@
+//! The parts of an experiment file that are not the lab: what a person writes, with every default filled in.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ekiden_proto::units::{Bytes, Rate, Span};
+use serde::{Deserialize, Serialize};
+
+use crate::program::command::Way;
+use crate::program::ekiden::Mode;
+use crate::program::server::{Protocol, Server};
+
+/// `[workload]`: who transfers what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// The host of the client, which is curl.
+    #[serde(default = "client")]
+    pub client: String,
+    /// The host of the server.
+    #[serde(default = "server")]
+    pub server: String,
+    /// What they speak.
+    pub protocol: Protocol,
+    /// The server program. Default: nginx for HTTP, vsftpd for FTP.
+    pub program: Option<Server>,
+    /// How much the client fetches in one transfer.
+    pub file: Bytes,
+    /// How many transfers a run is, one after the other, each on a connection of its own.
+    #[serde(default = "one")]
+    pub transfers: u32,
+    /// The hosts at which relays stand, from the client's end.
+    #[serde(default)]
+    pub chain: Vec<String>,
+}
+
+impl Workload {
+    /// The server program.
+    #[must_use]
+    pub fn server_program(&self) -> Server {
+        self.program.unwrap_or(Server::of(self.protocol))
+    }
+}
+
+fn client() -> String {
+    "client".into()
+}
+fn server() -> String {
+    "server".into()
+}
+const fn one() -> u32 {
+    1
+}
+
+/// `[[background]]`: what else is on the links while the client works. Made by iperf3.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Background {
+    /// The host that sends.
+    pub from: String,
+    /// The host that receives.
+    pub to: String,
+    /// How many TCP connections send all the time.
+    #[serde(default)]
+    pub flows: u32,
+    /// UDP at this rate instead.
+    pub rate: Option<Rate>,
+    /// How long it is alone before the transfer begins.
+    #[serde(default = "two_seconds")]
+    pub warm_up: Span,
+}
+
+const fn two_seconds() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+/// A program that stands between client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Relay {
+    /// None: the client reaches the server by itself.
+    Direct,
+    /// dante, a SOCKS server.
+    Dante,
+    /// squid, an HTTP proxy.
+    Squid,
+    /// haproxy, a forwarder.
+    Haproxy,
+    /// ekiden.
+    Ekiden,
+    /// Whatever `command` says.
+    Command,
+}
+
+/// `[treatment.NAME]`: one of the things that are compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatment {
+    /// The program at each host of the chain.
+    pub program: Relay,
+    /// What ekiden speaks.
+    #[serde(default = "socks")]
+    pub mode: Mode,
+    /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
+    pub profile: Option<String>,
+    /// For which protocols it runs. Default: all that the program can.
+    #[serde(default)]
+    pub protocols: Vec<Protocol>,
+    /// The hosts at which relays stand. Default: the workload's.
+    #[serde(default)]
+    pub chain: Vec<String>,
+    /// For `program = "command"`: the program and its arguments; see [`command::fill`](crate::program::command::fill).
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// For `program = "command"`: how to know that it is ready, and where clients find it: `"tcp:1080"`.
+    #[serde(default)]
+    pub ready: String,
+    /// For `program = "command"`: how clients use it.
+    #[serde(default = "forward")]
+    pub client: Way,
+    /// What is different in the rest of the file.
+    #[serde(default)]
+    pub set: toml::Table,
+}
+
+const fn socks() -> Mode {
+    Mode::Socks
+}
+const fn forward() -> Way {
+    Way::Forward
+}
+
+/// `[experiment]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// What is compared, in this order; the first is what the others are compared with.
+    pub treatments: Vec<String>,
+    /// How often.
+    pub blocks: Blocks,
+    /// How long a transfer may take.
+    #[serde(default = "two_minutes")]
+    pub timeout: Span,
+    /// The figure that runs are compared by.
+    #[serde(default = "mb_s")]
+    pub metric: String,
+    /// A run is invalid if the emulator handed over more than one packet in a hundred later than this.
+    #[serde(default = "one_millisecond")]
+    pub lateness_limit: Span,
+    /// How long a run takes, roughly: for the estimate before the first is made.
+    #[serde(default = "ten_seconds")]
+    pub run_takes: Span,
+}
+
+/// How many times each treatment runs at each combination of levels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {
+    /// With `--quick`.
+    pub quick: u32,
+    /// With `--full`; six or more make a 95 % confidence interval of the median.
+    pub full: u32,
+}
+
+const fn two_minutes() -> Span {
+    Span(Duration::from_secs(120))
+}
+fn mb_s() -> String {
+    "mb_s".into()
+}
+const fn one_millisecond() -> Span {
+    Span(Duration::from_millis(1))
+}
+const fn ten_seconds() -> Span {
+    Span(Duration::from_secs(10))
+}
+
+/// `[[factor]]`: something that varies.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Factor {
+    /// What it is called.
+    pub name: String,
+    /// What it can be.
+    pub levels: Vec<Level>,
+}
+
+impl Factor {
+    /// Whether a level takes part in the quick size: those that say so, or all if none does.
+    #[must_use]
+    pub fn is_quick(&self, level: &Level) -> bool {
+        level.quick || !self.levels.iter().any(|level| level.quick)
+    }
+}
+
+/// One value of a factor.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Level {
+    /// What it is called.
+    pub name: String,
+    /// What is different in the rest of the file: dotted keys and their values.
+    #[serde(default)]
+    pub set: toml::Table,
+    /// Whether it takes part in the quick size.
+    #[serde(default)]
+    pub quick: bool,
+}
+
+/// `[[expect]]`: what should come of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expect {
+    /// In words. Default: made of the rest.
+    pub what: Option<String>,
+    /// At which levels; factors that are absent may have any: then this is one expectation for each.
+    #[serde(default, rename = "where")]
+    pub levels: BTreeMap<String, String>,
+    /// Of which treatment.
+    pub treatment: String,
+    /// By which figure. Default: the experiment's.
+    pub metric: Option<String>,
+    /// The figure is the ratio to this treatment, paired within blocks.
+    pub ratio_to: Option<String>,
+    /// The figure is the ratio to whichever of these treatments is best.
+    #[serde(default)]
+    pub ratio_to_best_of: Vec<String>,
+    /// It is at least this.
+    pub at_least: Option<f64>,
+    /// It is at most this.
+    pub at_most: Option<f64>,
+    /// It is largest, over the levels of this factor, ...
+    pub maximum_over: Option<String>,
+    /// ... at this one.
+    pub is: Option<String>,
+    /// What was published, with its unit.
+    pub published: Option<String>,
+    /// The ratio that was published.
+    pub published_ratio: Option<f64>,
+    /// Where. Default: the project's own bar.
+    pub source: Option<String>,
+    /// What a reader should know, as why the published figure cannot be reached here.
+    pub remark: Option<String>,
+}

@@ -1,0 +1,176 @@
+//! Under what circumstances runs are made.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use sha2::{Digest, Sha256};
+use time::OffsetDateTime;
+
+use crate::experiment::campaign::Request;
+use crate::experiment::file::Relay;
+use crate::experiment::read::{Cell, Experiment};
+use crate::experiment::results::Manifest;
+use crate::program::{About, curl, dante, ekiden, haproxy, iperf3, squid, version_of};
+
+/// The programs that an experiment needs, found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Tools {
+    /// Where ekiden is; none if no treatment uses it.
+    pub ekiden: Option<PathBuf>,
+    /// Programs and their versions.
+    pub versions: Vec<(String, String)>,
+}
+
+impl Tools {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// Every one that is missing, with the package it is in.
+    pub fn find(experiment: &Experiment, request: &Request) -> Result<Self, Vec<String>> {
+        let cells: Vec<&Cell> = experiment.cells_of(request.full).collect();
+        let mut tools = Self::default();
+        let mut missing = Vec::new();
+        for about in needed(&cells) {
+            match about.version() {
+                Ok(version) => tools.versions.push((about.name.into(), version)),
+                Err(error) => missing.push(error.to_string()),
+            }
+        }
+        let relays: BTreeSet<&String> = cells.iter().filter_map(|cell| cell.spec.treatment.command.first()).collect();
+        for relay in relays {
+            tools.versions.push((relay.clone(), version_of(relay.as_ref(), &["--version"])));
+        }
+        if cells.iter().any(|cell| cell.spec.treatment.program == Relay::Ekiden) {
+            match ekiden::find(request.ekiden.as_deref()).and_then(|path| Ok((ekiden::version(&path)?, path))) {
+                Ok((version, path)) => {
+                    tools.versions.push(("ekiden".into(), version));
+                    tools.ekiden = Some(path);
+                }
+                Err(error) => missing.push(format!("{error:#}")),
+            }
+        }
+        if missing.is_empty() { Ok(tools) } else { Err(missing) }
+    }
+}
+
+fn needed(cells: &[&Cell]) -> Vec<&'static About> {
+    let mut all = vec![&curl::ABOUT];
+    let mut need = |about: &'static About| {
+        if !all.contains(&about) {
+            all.push(about);
+        }
+    };
+    for cell in cells {
+        need(cell.spec.workload.server_program().about());
+        match cell.spec.treatment.program {
+            Relay::Dante => need(&dante::ABOUT),
+            Relay::Squid => need(&squid::ABOUT),
+            Relay::Haproxy => need(&haproxy::ABOUT),
+            Relay::Direct | Relay::Ekiden | Relay::Command => {}
+        }
+        if !cell.spec.background.is_empty() {
+            need(&iperf3::ABOUT);
+        }
+    }
+    all
+}
+
+/// The manifest of an experiment that is about to begin.
+///
+/// # Errors
+/// It cannot be put into words, which no experiment file should bring about.
+pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::Result<Manifest> {
+    let cells: Vec<&Cell> = experiment.cells_of(request.full).collect();
+    let levels = |factor: &crate::experiment::file::Factor| {
+        let meant = factor.levels.iter().filter(|level| request.full || factor.is_quick(level));
+        (factor.name.clone(), meant.map(|level| level.name.clone()).collect())
+    };
+    Ok(Manifest {
+        name: experiment.name.clone(),
+        title: experiment.title.clone(),
+        source: experiment.source.clone(),
+        size: request.size().into(),
+        file: experiment.text.clone(),
+        digest: digest(experiment, tools, &cells)?,
+        seed: experiment.seed,
+        blocks: request.blocks(experiment),
+        factors: experiment.factors.iter().map(levels).collect(),
+        treatments: experiment.settings.treatments.clone(),
+        metric: experiment.metric.clone(),
+        started: now(),
+        machine: machine(),
+        programs: tools.versions.clone(),
+        settings: settings(&cells),
+    })
+}
+
+/// Whatever a figure depends on. Not the expectations, nor the number of blocks: they may change in the course.
+fn digest(experiment: &Experiment, tools: &Tools, cells: &[&Cell]) -> anyhow::Result<String> {
+    let mut digest = Sha256::new();
+    digest.update(env!("CARGO_PKG_VERSION"));
+    for cell in cells {
+        digest.update(format!("{:?}", cell.place));
+        digest.update(serde_json::to_vec(&cell.spec)?);
+    }
+    let settings = &experiment.settings;
+    digest.update(format!("{:?} {:?}", settings.timeout, settings.lateness_limit));
+    digest.update(format!("{:?} {:?}", tools.versions, read("/proc/sys/kernel/osrelease")));
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn machine() -> Vec<(String, String)> {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let memory = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")).unwrap_or("unknown").trim().to_owned();
+    let privilege = if is_rootless() { "user namespace" } else { "root" };
+    [
+        ("kernel", read("/proc/sys/kernel/osrelease")),
+        ("processor", model.trim_start_matches(['\t', ':', ' ']).to_owned()),
+        ("cores", cores.to_string()),
+        ("memory", memory),
+        ("ekiden-lab", env!("CARGO_PKG_VERSION").to_owned()),
+        ("privilege", privilege.to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into()
+}
+
+/// Whether there is but one user here: then it is a user namespace of an ordinary one (user_namespaces(7)).
+fn is_rootless() -> bool {
+    read("/proc/self/uid_map").split(' ').nth(2) == Some("1")
+}
+
+/// What hosts are set to in the first cell, and what they take from the machine.
+fn settings(cells: &[&Cell]) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for (name, host) in cells.first().iter().flat_map(|cell| &cell.spec.lab.hosts) {
+        let congestion = host.congestion.clone().unwrap_or_else(|| "the kernel's default".into());
+        let own: String = host.sysctl.iter().map(|(key, value)| format!(", {key} = {value}")).collect();
+        all.push((name.clone(), format!("congestion control {congestion}, offload {:?}{own}", host.offload)));
+    }
+    for key in [
+        "net.ipv4.tcp_congestion_control",
+        "net.core.rmem_max",
+        "net.core.wmem_max",
+        "net.ipv4.tcp_rmem",
+        "net.ipv4.tcp_wmem",
+    ] {
+        all.push((key.to_owned(), read(&format!("/proc/sys/{}", key.replace('.', "/")))));
+    }
+    all
+}
+
+fn read(file: &str) -> String {
+    std::fs::read_to_string(file)
+        .map_or_else(|_| "unknown".into(), |text| text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// Now, as RFC 3339 has it, in UTC.
+#[must_use]
+pub fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    let (date, time) = (now.date(), now.time());
+    format!("{date}T{:02}:{:02}:{:02}Z", time.hour(), time.minute(), time.second())
+}

@@ -1,0 +1,79 @@
+//! The figures of a run, and those that runs can be compared by.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::results::Metric;
+use crate::experiment::transfer::Transfer;
+
+const KNOWN: [(&str, &str, bool); 5] = [
+    ("mb_s", "MB/s", true),
+    ("mbit_s", "Mbit/s", true),
+    ("steady_mb_s", "MB/s", true),
+    ("seconds", "s", false),
+    ("first_byte_ms", "ms", false),
+];
+
+/// A figure that runs can be compared by.
+///
+/// # Errors
+/// There is none of this name; the text lists those there are.
+pub fn by_name(key: &str) -> Result<Metric, String> {
+    let known = KNOWN.iter().find(|(name, ..)| *name == key);
+    let (_, unit, higher_is_better) = known.ok_or_else(|| {
+        let names = KNOWN.map(|(name, ..)| name).join(", ");
+        format!("there is no metric {key:?}; there are {names}")
+    })?;
+    Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
+}
+
+/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
+    let count = transfers.len().max(1) as f64;
+    let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
+    let first_byte: f64 = transfers.iter().map(|transfer| transfer.first_byte).sum::<f64>() / count;
+    let steady: f64 = transfers.iter().map(|transfer| steady(&transfer.timeline)).sum::<f64>() / count;
+    let bytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64;
+    let rate = if seconds > 0.0 { bytes / seconds } else { 0.0 };
+    [
+        ("mb_s", rate / 1e6),
+        ("mbit_s", rate * 8.0 / 1e6),
+        ("steady_mb_s", steady / 1e6),
+        ("seconds", seconds),
+        ("first_byte_ms", first_byte * 1e3),
+        ("bytes", bytes),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .into()
+}
+
+/// Bytes per second over the second half of the time.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+fn steady(timeline: &[(f64, u64)]) -> f64 {
+    let Some(&(end, all)) = timeline.last() else { return 0.0 };
+    let (from, before) = timeline.iter().copied().find(|(at, _)| *at >= end / 2.0).unwrap_or((end, all));
+    if end > from { (all - before) as f64 / (end - from) } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
+        let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
+        let transfer = Transfer { seconds: 4.0, first_byte: 0.5, bytes: 9_000_000, timeline };
+        let figures = of(&[transfer]);
+        assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
+        assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn every_metric_is_a_figure_of_a_run() {
+        let figures = of(&[]);
+        assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
+        assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
+        assert!(!by_name("seconds").unwrap().higher_is_better);
+    }
+}

@@ -1,0 +1,74 @@
+//! Dotted keys that change a document: `"link.wan.delay" = "20ms"`.
+
+use toml::{Table, Value};
+
+/// Changes `document` as `set` says.
+///
+/// # Errors
+/// Every key that leads to nothing: only the last part of a key may be new, and what reads the document judges that.
+pub fn apply(document: &mut Table, set: &Table) -> Vec<String> {
+    set.iter().filter_map(|(key, value)| put(document, key, value).err()).collect()
+}
+
+fn put(document: &mut Table, key: &str, value: &Value) -> Result<(), String> {
+    let parts = split(key).ok_or_else(|| format!("set: {key:?} is not a dotted key"))?;
+    let Some((last, way)) = parts.split_last() else { return Err("set: an empty key".into()) };
+    let mut table = document;
+    for (depth, part) in way.iter().enumerate() {
+        let next = table.get_mut(part).and_then(Value::as_table_mut);
+        table = next.ok_or_else(|| format!("set: {key:?}: there is no {}", way[..=depth].join(".")))?;
+    }
+    table.insert(last.clone(), value.clone());
+    Ok(())
+}
+
+/// The parts of a dotted key; a part in double quotes may have dots in it.
+fn split(key: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = key;
+    loop {
+        let (part, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"')?,
+            None => rest.split_at(rest.find('.').unwrap_or(rest.len())),
+        };
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part.to_owned());
+        match after.strip_prefix('.') {
+            Some(more) => rest = more,
+            None => return after.is_empty().then_some(parts),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(set: &str) -> Result<Table, Vec<String>> {
+        let mut document: Table = "[link.wan]\ndelay = \"1ms\"\n[host.a.sysctl]\n".parse().unwrap();
+        let mistakes = apply(&mut document, &set.parse().unwrap());
+        if mistakes.is_empty() { Ok(document) } else { Err(mistakes) }
+    }
+
+    #[test]
+    fn a_key_is_replaced_or_added() {
+        let document = changed("\"link.wan.delay\" = \"2ms\"\n'host.a.sysctl.\"net.ipv4.tcp_rmem\"' = \"1\"").unwrap();
+        assert_eq!(document["link"]["wan"]["delay"].as_str(), Some("2ms"));
+        assert_eq!(document["host"]["a"]["sysctl"]["net.ipv4.tcp_rmem"].as_str(), Some("1"));
+    }
+
+    #[test]
+    fn a_key_that_leads_to_nothing_is_a_mistake() {
+        let mistakes = changed("\"link.lan.delay\" = 1\n\"link..x\" = 1\n\"link.wan.delay.x\" = 1").unwrap_err();
+        assert_eq!(
+            mistakes,
+            [
+                "set: \"link..x\" is not a dotted key",
+                "set: \"link.lan.delay\": there is no link.lan",
+                "set: \"link.wan.delay.x\": there is no link.wan.delay"
+            ]
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! One run: a lab of its own, its programs, the transfers, and whether it counts.
+
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use crate::emulator::DirectionReport;
+use crate::experiment::cpu::Reading;
+use crate::experiment::file::Background;
+use crate::experiment::manifest;
+use crate::experiment::metric;
+use crate::experiment::plan::Planned;
+use crate::experiment::read::Spec;
+use crate::experiment::results::Run;
+use crate::experiment::transfer::{self, Request, Transfer};
+use crate::ledger::Cause;
+use crate::program::chain::{self, Surroundings};
+use crate::program::content::Content;
+use crate::program::iperf3::{self, Traffic};
+use crate::program::server;
+use crate::program::service::Service;
+use crate::topology::network::{HostHandle, Network};
+use crate::topology::running::Running;
+use crate::warnings::{BUSY, Warning};
+
+/// The file by which a chain is tried before the clock starts, in bytes.
+const TRIAL: u64 = 1024;
+/// How long a chain may take until it works.
+const WORKS: Duration = Duration::from_secs(20);
+/// How often it is tried until then.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What runs have in common.
+#[derive(Debug, Clone)]
+pub struct Means {
+    /// Where files of runs go.
+    pub folder: PathBuf,
+    /// Where ekiden is; none if no treatment uses it.
+    pub ekiden: Option<PathBuf>,
+    /// How long a transfer may take.
+    pub timeout: Duration,
+    /// How late one packet in a hundred may be.
+    pub lateness_limit: Duration,
+}
+
+/// What a run that came to its end has measured.
+struct Measured {
+    transfers: Vec<Transfer>,
+    links: Vec<DirectionReport>,
+    cpu_busy: f64,
+}
+
+/// Makes a run. Whatever goes wrong is in its `invalid`.
+#[must_use]
+pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
+    let (started, clock) = (manifest::now(), Instant::now());
+    let place = planned.cell.place.clone();
+    let measured = measure(&planned.cell.spec, planned.seed, means);
+    let mut run = Run {
+        block: planned.block,
+        order: planned.order,
+        levels: place.levels,
+        treatment: place.treatment,
+        took: clock.elapsed().as_secs_f64(),
+        started,
+        ..Run::default()
+    };
+    match measured {
+        Err(error) => run.invalid = Some(format!("{error:#}")),
+        Ok(measured) => {
+            run.invalid = objection(&measured.links, !planned.cell.spec.lab.events.is_empty(), means.lateness_limit);
+            run.metrics = metric::of(&measured.transfers);
+            run.timeline = measured.transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
+            run.links = measured.links;
+            run.cpu_busy = measured.cpu_busy;
+            if run.cpu_busy > BUSY {
+                run.warnings.push(Warning::CpuBound.to_string());
+            }
+        }
+    }
+    run
+}
+
+fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
+    // What is made last goes first: programs before the network they run in.
+    let running = Running::start(&crate::topology::Lab { seed, ..spec.lab.clone() })?;
+    let folder = Folder::create(&means.folder, "run")?;
+    let network = running.network();
+    let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
+    let (client, host) = (find(&spec.workload.client)?, find(&spec.workload.server)?);
+    let (content, trial) = contents(&means.folder, spec.workload.file.0)?;
+
+    let mut services = vec![spec.workload.server_program().start(host, &content, &folder.0)?];
+    let protocol = spec.workload.protocol;
+    let around = Surroundings {
+        network,
+        server: SocketAddrV4::new(host.address(), protocol.port()),
+        folder: &folder.0,
+        ekiden: means.ekiden.as_deref(),
+    };
+    let (relays, via) = chain::start(&spec.treatment, around)?;
+    services.extend(relays);
+    let url = |content: &Content| server::url(protocol, host.address(), content);
+    let request = Request { client, url: &url(&trial), via, content: &trial, timeout: WORKS };
+    until_it_works(request, &mut services)?;
+    start_background(&spec.background, network, &folder.0, &mut services)?;
+
+    let before = Reading::now();
+    let request = Request { url: &url(&content), content: &content, timeout: means.timeout, ..request };
+    let transfers: anyhow::Result<Vec<Transfer>> =
+        (0..spec.workload.transfers).map(|_| transfer::fetch(request)).collect();
+    let cpu_busy = Reading::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
+    // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
+    // has ended was not there all the time.
+    if let Some(failure) = first_failure(&mut services) {
+        anyhow::bail!(failure);
+    }
+    if let Some((what, count)) = network.hidden_drops()?.into_iter().find(|(_, count)| *count > 0) {
+        anyhow::bail!("{what}: {count} packets that no link dropped");
+    }
+    Ok(Measured { transfers: transfers?, links: running.reports()?, cpu_busy })
+}
+
+/// The file of the workload, and a small one beside it.
+fn contents(base: &Path, bytes: u64) -> anyhow::Result<(Content, Content)> {
+    let folder = base.join("content");
+    std::fs::create_dir_all(&folder)?;
+    Ok((Content::create(&folder, bytes)?, Content::create(&folder, TRIAL)?))
+}
+
+/// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
+/// alive. What is measured afterwards finds programs in service, as users do.
+fn until_it_works(request: Request<'_>, services: &mut [Service]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + WORKS;
+    loop {
+        let Err(error) = transfer::fetch(request) else { return Ok(()) };
+        if let Some(failure) = first_failure(services) {
+            anyhow::bail!(failure);
+        }
+        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        if Instant::now() > deadline {
+            return Err(error.context(format!("a trial of {TRIAL} bytes did not succeed in {WORKS:?}")));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn first_failure(services: &mut [Service]) -> Option<String> {
+    services.iter_mut().find_map(Service::failure)
+}
+
+fn start_background(
+    background: &[Background],
+    network: &Network,
+    folder: &Path,
+    services: &mut Vec<Service>,
+) -> anyhow::Result<()> {
+    for (number, traffic) in (0_u16..).zip(background) {
+        let find = |name: &String| network.host(name).with_context(|| format!("there is no host {name}"));
+        let ends: [&HostHandle; 2] = [find(&traffic.from)?, find(&traffic.to)?];
+        let kind = traffic.rate.map_or(Traffic::Tcp(traffic.flows), |rate| Traffic::Udp(rate.bits_per_second()));
+        services.extend(iperf3::start(ends, kind, number, folder)?);
+    }
+    if let Some(longest) = background.iter().map(|traffic| traffic.warm_up.0).max() {
+        std::thread::sleep(longest);
+    }
+    Ok(())
+}
+
+/// Why a run whose links did this does not count, if it does not.
+fn objection(links: &[DirectionReport], has_events: bool, limit: Duration) -> Option<String> {
+    links.iter().find_map(|link| {
+        let direction = format!("{} ({} → {})", link.link, link.from, link.to);
+        if link.hidden > 0 {
+            return Some(format!("the kernel dropped {} packets around the emulator on {direction}", link.hidden));
+        }
+        if let Some(lost) = link.dropped.get(&Cause::Memory).filter(|lost| **lost > 0) {
+            return Some(format!("the emulator had no memory for {lost} packets on {direction}"));
+        }
+        if !has_events && link.dropped.get(&Cause::Down).is_some_and(|lost| *lost > 0) {
+            return Some(format!("{direction} was down"));
+        }
+        let late = Duration::from_nanos(link.lateness.quantile(0.99));
+        (late > limit).then(|| Warning::FellBehind { direction, late, limit }.to_string())
+    })
+}
+
+/// A folder that is removed with all that is in it when this is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// Makes `base/name`, anew.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create(base: &Path, name: &str) -> anyhow::Result<Self> {
+        let folder = base.join(name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        Ok(Self(folder))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Nobody is left to be told; it is in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::emulator::Lateness;
+
+    fn link(hidden: u64, late: u64) -> DirectionReport {
+        let lateness = Lateness { bounds: vec![late, u64::MAX], counts: vec![100, 0], max: late };
+        DirectionReport { link: "wan".into(), from: "a".into(), to: "b".into(), hidden, lateness, ..Default::default() }
+    }
+
+    #[test]
+    fn a_run_is_invalid_if_the_emulator_was_not_faithful() {
+        let limit = Duration::from_millis(1);
+        assert_eq!(objection(&[link(0, 900_000)], false, limit), None);
+        let late = objection(&[link(0, 0), link(0, 2_000_000)], false, limit).unwrap();
+        assert!(late.starts_with("the emulator fell behind on wan (a → b)"), "{late}");
+        let hidden = objection(&[link(3, 0)], false, limit).unwrap();
+        assert_eq!(hidden, "the kernel dropped 3 packets around the emulator on wan (a → b)");
+    }
+
+    #[test]
+    fn a_link_that_was_down_is_meant_only_if_there_are_events() {
+        let mut down = link(0, 0);
+        down.dropped.insert(Cause::Down, 1);
+        let limit = Duration::from_millis(1);
+        assert_eq!(objection(&[down.clone()], false, limit).as_deref(), Some("wan (a → b) was down"));
+        assert_eq!(objection(&[down], true, limit), None);
+    }
+}

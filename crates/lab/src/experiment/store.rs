@@ -1,0 +1,190 @@
+//! The folder with the results of an experiment: a run is safe there as soon as it has been made.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::experiment::results::{CheckRow, Manifest, Run};
+
+const MANIFEST: &str = "manifest.json";
+const RUNS: &str = "runs.jsonl";
+const CHECKS: &str = "checks.json";
+
+/// A folder with results.
+#[derive(Debug)]
+pub struct Store {
+    dir: PathBuf,
+    file: File,
+    /// Under what circumstances the runs are made.
+    pub manifest: Manifest,
+    /// The runs so far.
+    pub runs: Vec<Run>,
+    /// What the check of the links said.
+    pub checks: Vec<CheckRow>,
+}
+
+impl Store {
+    /// Makes a folder for results, or goes on with the one that is there if it is of the same experiment, under the same
+    /// circumstances. With `fresh`, earlier results are removed.
+    ///
+    /// # Errors
+    /// The results that are there are of something else, or the file system's.
+    pub fn open(dir: &Path, manifest: Manifest, fresh: bool) -> anyhow::Result<Self> {
+        if fresh {
+            remove(dir)?;
+        }
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+        if !dir.join(MANIFEST).exists() {
+            write(&dir.join(MANIFEST), &manifest)?;
+            return Self::with(dir, manifest, Vec::new(), Vec::new());
+        }
+        let (earlier, runs, checks) = read(dir)?;
+        anyhow::ensure!(
+            earlier.digest == manifest.digest,
+            "{} holds results of something else: {}. --fresh removes them, --out DIR keeps both",
+            dir.display(),
+            difference(&earlier, &manifest)
+        );
+        let manifest = Manifest { started: earlier.started, blocks: manifest.blocks.max(earlier.blocks), ..manifest };
+        write(&dir.join(MANIFEST), &manifest)?;
+        Self::with(dir, manifest, runs, checks)
+    }
+
+    fn with(dir: &Path, manifest: Manifest, runs: Vec<Run>, checks: Vec<CheckRow>) -> anyhow::Result<Self> {
+        // Written anew, because the last line may be half of one.
+        let path = dir.join(RUNS);
+        let lines = runs.iter().map(line).collect::<anyhow::Result<String>>()?;
+        std::fs::write(&path, lines).with_context(|| path.display().to_string())?;
+        let file = OpenOptions::new().append(true).open(&path)?;
+        Ok(Self { dir: dir.to_owned(), file, manifest, runs, checks })
+    }
+
+    /// Adds a run.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn add(&mut self, run: Run) -> anyhow::Result<()> {
+        self.file.write_all(line(&run)?.as_bytes())?;
+        self.file.sync_data()?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// Notes what the check of the links said.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn note_checks(&mut self, checks: Vec<CheckRow>) -> anyhow::Result<()> {
+        write(&self.dir.join(CHECKS), &checks)?;
+        self.checks = checks;
+        Ok(())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Everything that is in a folder. A last line that is not whole is no run.
+///
+/// # Errors
+/// The folder is not one of results, or the file system's.
+pub fn read(dir: &Path) -> anyhow::Result<(Manifest, Vec<Run>, Vec<CheckRow>)> {
+    let manifest = read_json(&dir.join(MANIFEST)).with_context(|| format!("{} holds no results", dir.display()))?;
+    let path = dir.join(RUNS);
+    let text = if path.exists() { std::fs::read_to_string(&path)? } else { String::new() };
+    let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+    let runs = whole.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    let checks = dir.join(CHECKS);
+    let checks = if checks.exists() { read_json(&checks)? } else { Vec::new() };
+    Ok((manifest, runs.with_context(|| path.display().to_string())?, checks))
+}
+
+fn remove(dir: &Path) -> anyhow::Result<()> {
+    for name in [MANIFEST, RUNS, CHECKS] {
+        let path = dir.join(name);
+        if path.exists() {
+            std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// What is different, as far as a person can do something about it.
+fn difference(earlier: &Manifest, now: &Manifest) -> String {
+    let program = now.programs.iter().find(|program| !earlier.programs.contains(program));
+    if earlier.name != now.name {
+        format!("experiment {}", earlier.name)
+    } else if earlier.file != now.file {
+        "the experiment file has changed".into()
+    } else if let Some((name, version)) = program {
+        format!("now {name} is {version}")
+    } else {
+        "made by another version of the laboratory".into()
+    }
+}
+
+fn line(run: &Run) -> anyhow::Result<String> {
+    Ok(serde_json::to_string(run)? + "\n")
+}
+
+fn write(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
+    std::fs::write(path, serde_json::to_string_pretty(value)? + "\n").with_context(|| path.display().to_string())
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::run::Folder;
+
+    fn scene(name: &str) -> Folder {
+        Folder::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-{name}", std::process::id())).unwrap()
+    }
+
+    fn manifest(digest: &str) -> Manifest {
+        Manifest { name: "x".into(), digest: digest.into(), blocks: 3, ..Manifest::default() }
+    }
+
+    #[test]
+    fn runs_are_there_again_and_half_a_line_is_none() {
+        let scene = scene("resume");
+        let mut store = Store::open(scene.path(), manifest("a"), false).unwrap();
+        for block in 0..2 {
+            store.add(Run { block, ..Run::default() }).unwrap();
+        }
+        drop(store);
+        let path = scene.path().join(RUNS);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, &text[..text.len() - 5]).unwrap();
+        let store = Store::open(scene.path(), manifest("a"), false).unwrap();
+        assert_eq!(store.runs.iter().map(|run| run.block).collect::<Vec<_>>(), [0]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 1);
+    }
+
+    #[test]
+    fn results_of_something_else_are_kept_unless_told() {
+        let scene = scene("other");
+        Store::open(scene.path(), manifest("a"), false).unwrap().add(Run::default()).unwrap();
+        let error = Store::open(scene.path(), manifest("b"), false).unwrap_err().to_string();
+        assert!(error.contains("--fresh removes them"), "{error}");
+        assert_eq!(read(scene.path()).unwrap().1.len(), 1);
+        assert_eq!(Store::open(scene.path(), manifest("b"), true).unwrap().runs.len(), 0);
+    }
+
+    #[test]
+    fn a_folder_without_a_manifest_holds_no_results() {
+        let scene = scene("none");
+        assert!(read(scene.path()).unwrap_err().to_string().ends_with("holds no results"));
+    }
+}

@@ -1,0 +1,154 @@
+//! One transfer: curl fetches, the laboratory watches the bytes arrive and compares them with what was sent.
+
+use std::io::{ErrorKind, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use crate::program::content::Content;
+use crate::program::curl::{self, Answer, Via};
+use crate::program::service::last_lines;
+use crate::topology::network::HostHandle;
+
+/// How much is read at once.
+const PIECE: usize = 256 * 1024;
+/// Two points of a timeline are at least this far apart, or a hundredth of the time so far.
+const GRAIN: Duration = Duration::from_millis(10);
+
+/// What is fetched.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The host of the client.
+    pub client: &'a HostHandle,
+    /// The URL.
+    pub url: &'a str,
+    /// How the server is reached.
+    pub via: Via,
+    /// What is behind the URL.
+    pub content: &'a Content,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// A transfer that succeeded.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Transfer {
+    /// From start to the last byte, in seconds, as curl measures it.
+    pub seconds: f64,
+    /// From start to the first byte, in seconds, as curl measures it.
+    pub first_byte: f64,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Seconds since curl was started, bytes that had arrived by then.
+    pub timeline: Vec<(f64, u64)>,
+}
+
+/// A client that is killed when nobody waits for it any more.
+struct Client(Child);
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // It has usually ended already.
+        let _ = signal::kill_group(self.0.id());
+        let _ = self.0.wait();
+    }
+}
+
+/// Fetches `request`.
+///
+/// # Errors
+/// curl's, or what arrived is not what was sent, or an interrupt.
+pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
+    let mut command = request.client.command(curl::ABOUT.find()?);
+    command.args(curl::arguments(request.url, request.via, request.timeout)).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let started = Instant::now();
+    let mut client = Client(command.spawn().context("curl")?);
+    let body = client.0.stdout.take().context("curl's output")?;
+    let arrived = watch(body, request.content, started);
+    if arrived.is_err() {
+        // It has more to say than anybody will read.
+        drop(client);
+        return Err(arrived.err().context("an error")?);
+    }
+    let mut said = String::new();
+    client.0.stderr.take().context("curl's messages")?.read_to_string(&mut said)?;
+    let answer = Answer::parse(&said).and_then(Answer::success).with_context(|| messages(&said))?;
+    let all = request.content.bytes;
+    anyhow::ensure!(answer.bytes == all, "{} of {all} bytes arrived", answer.bytes);
+    Ok(Transfer { seconds: answer.seconds, first_byte: answer.first_byte, bytes: answer.bytes, timeline: arrived? })
+}
+
+/// What curl said in plain words.
+fn messages(said: &str) -> String {
+    let words: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
+    last_lines(&words.join("\n"))
+}
+
+/// Compares what arrives until it ends, and writes down when.
+fn watch(mut body: ChildStdout, content: &Content, started: Instant) -> anyhow::Result<Vec<(f64, u64)>> {
+    let mut comparison = content.comparison()?;
+    let mut piece = vec![0; PIECE];
+    let (mut timeline, mut bytes) = (Timeline::default(), 0);
+    loop {
+        let count = match body.read(&mut piece) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => 0,
+            Err(error) => return Err(error.into()),
+        };
+        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        comparison.take(&piece[..count])?;
+        bytes += count as u64;
+        timeline.note(started.elapsed(), bytes);
+    }
+    Ok(timeline.end(started.elapsed(), bytes))
+}
+
+/// Points in time that get sparser as time goes by: some hundreds, however long it takes.
+#[derive(Default)]
+struct Timeline {
+    points: Vec<(f64, u64)>,
+    next: Duration,
+}
+
+impl Timeline {
+    fn note(&mut self, at: Duration, bytes: u64) {
+        if at >= self.next {
+            self.points.push((at.as_secs_f64(), bytes));
+            self.next = at + GRAIN.max(at / 100);
+        }
+    }
+
+    fn end(mut self, at: Duration, bytes: u64) -> Vec<(f64, u64)> {
+        if self.points.last().is_none_or(|(_, last)| *last < bytes) {
+            self.points.push((at.as_secs_f64(), bytes));
+        }
+        self.points
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timeline_is_dense_at_first_and_never_long() {
+        let mut timeline = Timeline::default();
+        for millisecond in 0..100_000 {
+            timeline.note(Duration::from_millis(millisecond), millisecond + 1);
+        }
+        let points = timeline.end(Duration::from_secs(101), 200_000);
+        assert!((300..700).contains(&points.len()), "{}", points.len());
+        assert_eq!(points[..2], [(0.0, 1), (0.01, 11)]);
+        assert_eq!(points.last(), Some(&(101.0, 200_000)));
+    }
+
+    #[test]
+    fn curl_is_quoted_without_its_object() {
+        assert_eq!(messages("curl: (7) no\n{\"a\":1}\n"), "curl: (7) no");
+    }
+}

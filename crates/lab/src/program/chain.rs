@@ -1,0 +1,134 @@
+//! The relays of a treatment, one at each host of the chain, and how the client reaches the first of them.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::experiment::file::{Relay, Treatment};
+use crate::program::command::{self, Way};
+use crate::program::curl::Via;
+use crate::program::service::{Launch, Service};
+use crate::program::{About, dante, ekiden, haproxy, squid};
+use crate::topology::network::{HostHandle, Network};
+
+/// What relays have to know of where they are.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The hosts and wires.
+    pub network: &'a Network,
+    /// The server's address and port.
+    pub server: SocketAddrV4,
+    /// Where files of the run go.
+    pub folder: &'a Path,
+    /// Where ekiden is; none if no treatment uses it.
+    pub ekiden: Option<&'a Path>,
+}
+
+/// One place in the chain.
+struct Post<'a> {
+    host: &'a HostHandle,
+    first: bool,
+    next: Option<Ipv4Addr>,
+}
+
+/// Starts the relays of `treatment`, from the server's end, and says how the client reaches the first of them.
+///
+/// # Errors
+/// A relay does not start, or a host is not there.
+pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<(Vec<Service>, Via)> {
+    let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
+    let hosts = treatment.chain.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
+    let Some(first) = hosts.first().filter(|_| treatment.program != Relay::Direct) else {
+        return Ok((Vec::new(), Via::Direct));
+    };
+    let entrance = SocketAddrV4::new(first.address(), port(treatment)?);
+    let mut services = Vec::new();
+    for (place, host) in hosts.iter().enumerate().rev() {
+        let post = Post { host, first: place == 0, next: hosts.get(place + 1).map(|next| next.address()) };
+        services.push(Service::start(host, launch(treatment, &post, around)?, around.folder)?);
+    }
+    Ok((services, via(treatment, entrance)))
+}
+
+fn via(treatment: &Treatment, entrance: SocketAddrV4) -> Via {
+    match way(treatment) {
+        Way::Socks => Via::Socks(entrance),
+        Way::Http => Via::Http(entrance),
+        Way::Forward => Via::Forwarder(entrance),
+    }
+}
+
+/// How clients use the relays of a treatment.
+#[must_use]
+pub fn way(treatment: &Treatment) -> Way {
+    match treatment.program {
+        Relay::Dante => Way::Socks,
+        Relay::Squid => Way::Http,
+        Relay::Haproxy | Relay::Direct => Way::Forward,
+        Relay::Ekiden => match treatment.mode {
+            ekiden::Mode::Socks => Way::Socks,
+            ekiden::Mode::Http => Way::Http,
+        },
+        Relay::Command => treatment.client,
+    }
+}
+
+fn port(treatment: &Treatment) -> anyhow::Result<u16> {
+    Ok(match treatment.program {
+        Relay::Direct => 0,
+        Relay::Dante => dante::PORT,
+        Relay::Squid => squid::PORT,
+        Relay::Haproxy => haproxy::PORT,
+        Relay::Ekiden => treatment.mode.port(),
+        Relay::Command => command::ready(&treatment.ready).map_err(anyhow::Error::msg)?,
+    })
+}
+
+fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> anyhow::Result<Launch> {
+    let (host, next) = (post.host, post.next);
+    let write = |about: &str, text: String| -> anyhow::Result<String> {
+        let file = around.folder.join(format!("{about}-{}.conf", host.name()));
+        std::fs::write(&file, text)?;
+        Ok(file.display().to_string())
+    };
+    let named = |about: &About, before: &[&str], text: String| -> anyhow::Result<(String, PathBuf, Vec<String>)> {
+        let mut arguments: Vec<String> = before.iter().map(|&argument| argument.to_owned()).collect();
+        arguments.push(write(about.name, text)?);
+        Ok((about.name.to_owned(), about.find()?, arguments))
+    };
+    let (name, executable, arguments) = match treatment.program {
+        Relay::Direct => anyhow::bail!("direct is no program"),
+        Relay::Dante => named(&dante::ABOUT, &["-f"], dante::configuration(host.address(), next))?,
+        Relay::Squid => {
+            let name = squid::service_name(host.name());
+            let text = squid::configuration(around.folder, host.name(), next);
+            named(&squid::ABOUT, &["-N", "-d", "1", "-n", &name, "-f"], text)?
+        }
+        Relay::Haproxy => {
+            let text = haproxy::configuration(next, *around.server.ip(), around.server.port());
+            named(&haproxy::ABOUT, &["-db", "-f"], text)?
+        }
+        Relay::Ekiden => {
+            let text = ekiden::configuration(treatment.mode, next, post.first, treatment.profile.as_deref());
+            let binary = around.ekiden.context("no ekiden was looked for")?.to_owned();
+            ("ekiden".to_owned(), binary, vec!["run".into(), "-c".into(), write("ekiden", text)?])
+        }
+        Relay::Command => command_line(treatment, post, around)?,
+    };
+    Ok(Launch { name, executable, arguments, port: Some(port(treatment)?) })
+}
+
+fn command_line(
+    treatment: &Treatment,
+    post: &Post<'_>,
+    around: Surroundings<'_>,
+) -> anyhow::Result<(String, PathBuf, Vec<String>)> {
+    let server = around.server.to_string();
+    let port = port(treatment)?;
+    let next = post.next.map_or_else(|| server.clone(), |next| format!("{next}:{port}"));
+    let fill = |argument: &String| command::fill(argument, post.host.address(), &next, &server);
+    let (program, rest) = treatment.command.split_first().context("the command is empty")?;
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((name, program.into(), rest.iter().map(fill).collect()))
+}

@@ -1,0 +1,142 @@
+//! The files that servers serve: every block says where it belongs, and what arrives is compared with what was sent.
+//!
+//! A comparison with the file itself costs a tenth of a cryptographic digest, so that the judge takes no part of the
+//! machine that the judged need; and it says at which byte they differ.
+
+use std::fs::{File, Permissions};
+use std::io::{BufWriter, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::dice::Dice;
+
+const BLOCK: usize = 4096;
+const PERIOD: usize = 1 << 20;
+
+/// A file that servers serve. It does not compress: it repeats itself after 1 MiB only, and never wholly.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Content {
+    /// The folder it is in.
+    pub folder: PathBuf,
+    /// Its name in that folder.
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+impl Content {
+    /// Makes it in `folder` unless it is there; readable by everybody.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create(folder: &Path, bytes: u64) -> anyhow::Result<Self> {
+        let content = Self { folder: folder.to_owned(), name: format!("{bytes}.bin"), bytes };
+        let path = content.path();
+        if !path.exists() {
+            let file = File::create(&path).with_context(|| path.display().to_string())?;
+            write(BufWriter::with_capacity(PERIOD, file), bytes)?;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o444))?;
+        }
+        Ok(content)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// Something that compares what arrives with it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn comparison(&self) -> anyhow::Result<Comparison<File>> {
+        Ok(Comparison::with(File::open(self.path())?))
+    }
+}
+
+fn write(mut to: impl Write, bytes: u64) -> std::io::Result<()> {
+    let dice = Dice::new(0).of("content");
+    let mut block: Vec<u8> = (0..(PERIOD / 8) as u64).flat_map(|word| dice.bits(word).to_le_bytes()).collect();
+    let mut at = 0_u64;
+    while at < bytes {
+        for (number, part) in (0_u64..).zip(block.chunks_mut(BLOCK)) {
+            part[..8].copy_from_slice(&(at + number * BLOCK as u64).to_le_bytes());
+        }
+        let rest = usize::try_from(bytes - at).unwrap_or(PERIOD).min(PERIOD);
+        to.write_all(&block[..rest])?;
+        at += rest as u64;
+    }
+    to.flush()
+}
+
+/// Compares what arrives, piece by piece, with what it should be.
+#[derive(Debug)]
+pub struct Comparison<R> {
+    wanted: R,
+    piece: Vec<u8>,
+    at: u64,
+}
+
+impl<R: Read> Comparison<R> {
+    /// With what `wanted` reads.
+    pub const fn with(wanted: R) -> Self {
+        Self { wanted, piece: Vec::new(), at: 0 }
+    }
+
+    /// Takes the next piece.
+    ///
+    /// # Errors
+    /// It differs, or is more than there should be.
+    pub fn take(&mut self, arrived: &[u8]) -> anyhow::Result<()> {
+        self.piece.resize(arrived.len(), 0);
+        self.wanted.read_exact(&mut self.piece).map_err(|_| anyhow::anyhow!("more arrived than was sent"))?;
+        if self.piece != arrived {
+            let same = self.piece.iter().zip(arrived).take_while(|(a, b)| a == b).count();
+            anyhow::bail!("what arrived differs from what was sent at byte {}", self.at + same as u64);
+        }
+        self.at += arrived.len() as u64;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(bytes: u64) -> Vec<u8> {
+        let mut all = Vec::new();
+        write(&mut all, bytes).unwrap();
+        all
+    }
+
+    #[test]
+    fn no_block_is_another() {
+        let all = content(3 * PERIOD as u64 + 5);
+        assert_eq!(all.len(), 3 * PERIOD + 5);
+        let blocks: std::collections::BTreeSet<&[u8]> = all.chunks(BLOCK).collect();
+        assert_eq!(blocks.len(), all.len().div_ceil(BLOCK));
+    }
+
+    #[test]
+    fn a_difference_is_found_where_it_is() {
+        let all = content(10_000);
+        let mut comparison = Comparison::with(all.as_slice());
+        comparison.take(&all[..5_000]).unwrap();
+        let mut wrong = all[5_000..].to_vec();
+        wrong[1_234] ^= 1;
+        assert_eq!(
+            comparison.take(&wrong).unwrap_err().to_string(),
+            "what arrived differs from what was sent at byte 6234"
+        );
+    }
+
+    #[test]
+    fn too_much_is_a_difference() {
+        let all = content(100);
+        let mut comparison = Comparison::with(&all[..99]);
+        assert_eq!(comparison.take(&all).unwrap_err().to_string(), "more arrived than was sent");
+    }
+}

@@ -1,0 +1,106 @@
+//! ekiden itself: the released binary, as a relay.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::program::version_of;
+
+/// What clients and the relay before it speak with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// SOCKS5.
+    Socks,
+    /// HTTP proxy.
+    Http,
+}
+
+impl Mode {
+    /// The port it listens on.
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        match self {
+            Self::Socks => 1080,
+            Self::Http => 3128,
+        }
+    }
+}
+
+/// A relay that goes on to the one at `next`, or to targets itself. `profile` is for sections between relays: to the next
+/// one, and, if it is not the `first`, from the one before.
+#[must_use]
+pub fn configuration(mode: Mode, next: Option<Ipv4Addr>, first: bool, profile: Option<&str>) -> String {
+    let (kind, scheme) = match mode {
+        Mode::Socks => ("socks", "socks5"),
+        Mode::Http => ("http", "http"),
+    };
+    let port = mode.port();
+    let mut text = String::from("version = 1\n");
+    if let Some(next) = next {
+        let profile = profile.map_or_else(String::new, |profile| format!("?profile={profile}"));
+        let _ = writeln!(text, r#"forward = ["{scheme}://{next}:{port}{profile}"]"#);
+    }
+    let _ = writeln!(text, "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"");
+    text.push_str("allow_open = true\nallow_private = true\n");
+    if let Some(profile) = profile.filter(|_| !first) {
+        let _ = writeln!(text, "profile = \"{profile}\"");
+    }
+    text.push_str("[admin]\nbind = \"off\"\n");
+    text
+}
+
+/// Finds the binary: `given` by flag or environment, else beside the running executable.
+///
+/// # Errors
+/// There is none; the text says what to do.
+pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    if let Some(given) = given {
+        anyhow::ensure!(given.is_file(), "there is no ekiden at {}", given.display());
+        return Ok(given.canonicalize()?);
+    }
+    let own = std::env::current_exe().context("where this program is")?;
+    let beside = own.with_file_name("ekiden");
+    anyhow::ensure!(
+        beside.is_file(),
+        "there is no ekiden beside {}: build it (make build), or say where it is with --ekiden PATH",
+        own.display()
+    );
+    Ok(beside)
+}
+
+/// Its version and the beginning of the SHA-256 of the file: versions do not change with every build.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn version(binary: &Path) -> anyhow::Result<String> {
+    let digest = Sha256::digest(std::fs::read(binary).with_context(|| binary.display().to_string())?);
+    let start: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{} (sha256 {start})", version_of(binary, &["--version"])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEXT: Option<Ipv4Addr> = Some(Ipv4Addr::new(10, 0, 0, 2));
+
+    #[test]
+    fn a_profile_is_for_sections_between_relays_only() {
+        let first = configuration(Mode::Socks, NEXT, true, Some("longhaul"));
+        assert!(first.contains(r#"forward = ["socks5://10.0.0.2:1080?profile=longhaul"]"#), "{first}");
+        assert!(!first.contains("\nprofile"), "{first}");
+        let last = configuration(Mode::Http, None, false, Some("longhaul"));
+        assert!(last.contains("\nprofile = \"longhaul\"\n") && !last.contains("forward"), "{last}");
+    }
+
+    #[test]
+    fn a_binary_that_is_not_there_is_not_found() {
+        let error = find(Some(Path::new("/no/such/ekiden"))).unwrap_err().to_string();
+        assert_eq!(error, "there is no ekiden at /no/such/ekiden");
+    }
+}

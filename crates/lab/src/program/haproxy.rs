@@ -1,0 +1,22 @@
+//! haproxy, as a TCP forwarder.
+
+use std::net::Ipv4Addr;
+
+use crate::program::About;
+
+/// What to install for it.
+pub const ABOUT: About = About { name: "haproxy", package: "haproxy", executable: "haproxy", version: &["-v"] };
+
+/// The port it listens on.
+pub const PORT: u16 = 8000;
+
+/// Forwards to the next one at `next`, or to port `target` of `server`.
+#[must_use]
+pub fn configuration(next: Option<Ipv4Addr>, server: Ipv4Addr, target: u16) -> String {
+    let to = next.map_or_else(|| format!("{server}:{target}"), |next| format!("{next}:{PORT}"));
+    // It refuses to start if the limit of open files is too small for its default maxconn.
+    format!(
+        "global\n  maxconn 200\n  nbthread 1\ndefaults\n  mode tcp\n  option splice-auto\n  timeout connect 30s\n  \
+         timeout client 1h\n  timeout server 1h\nlisten relay\n  bind 0.0.0.0:{PORT}\n  server next {to}\n"
+    )
+}

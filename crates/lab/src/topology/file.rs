@@ -1,1 +1,0 @@
-//! The lab file: hosts, links and events as a person writes them.

@@ -1,0 +1,95 @@
+//! Hosts out of their tables.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use crate::topology::Host;
+use crate::topology::file::inherit::merged;
+use crate::topology::file::mistakes::{Expected, Mistakes};
+
+const KEYS: &[Expected] = &[
+    ("forward", "true or false"),
+    ("congestion", r#"a congestion control like "cubic""#),
+    ("sysctl", r#"settings like { "net.ipv4.tcp_rmem" = "4096 131072 1048576" }"#),
+    ("offload", r#""gso" or "off""#),
+];
+
+/// Whether a host or link may be called so: interfaces, host names and `ip` take it as it is.
+pub fn named_well(name: &str) -> bool {
+    let fine = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    fine && (1..=63).contains(&name.len()) && !name.starts_with('-')
+}
+
+/// Reads all hosts. Those with a mistake are among them, so that it is not told again for each of their links.
+pub fn read(value: Option<Value>, default: &Table, mistakes: &mut Mistakes) -> BTreeMap<String, Host> {
+    let mut hosts = BTreeMap::new();
+    for (name, table) in mistakes.tables("host", value) {
+        let at = format!("host.{name}");
+        if !named_well(&name) || name == "localhost" {
+            mistakes.note_at(&at, "expected a name of letters, digits and '-', not localhost");
+        }
+        let mut table = merged(plain_sysctls(default.clone()), &plain_sysctls(table));
+        if let Some(Value::Table(settings)) = table.get_mut("sysctl") {
+            settings.iter_mut().for_each(|(_, value)| *value = as_text(value.clone()));
+        }
+        let host: Option<Host> = mistakes.read_table(&at, &table, KEYS);
+        if let Some(host) = &host {
+            check(&at, host, mistakes);
+        }
+        hosts.insert(name, host.unwrap_or_default());
+    }
+    if hosts.is_empty() {
+        mistakes.note_at("host", "is missing; expected at least one host like [host.client]");
+    }
+    hosts
+}
+
+fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
+    if let Some(name) = host.congestion.as_ref().filter(|name| !is_component(name)) {
+        let value = Value::String(name.clone());
+        mistakes.note(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
+    }
+    for (key, value) in &host.sysctl {
+        // Others are the whole machine's.
+        let of_a_host = key.strip_prefix("net.").is_some_and(|rest| rest.split('.').all(is_component));
+        if !of_a_host {
+            let (key, value) = (format!("{at}.sysctl.{key:?}"), Value::String(value.clone()));
+            mistakes.note(key, &value, r#"expected a setting of a network namespace like "net.ipv4.tcp_rmem""#);
+        }
+    }
+}
+
+/// Whether it is one word to `ip`, and one component of a path.
+fn is_component(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+}
+
+/// Sysctls by their whole names: without quotes, TOML takes `net.ipv4.tcp_rmem` for tables in tables.
+fn plain_sysctls(mut table: Table) -> Table {
+    if let Some(Value::Table(settings)) = table.get_mut("sysctl") {
+        let mut plain = Table::new();
+        flatten("", settings, &mut plain);
+        *settings = plain;
+    }
+    table
+}
+
+fn flatten(prefix: &str, settings: &Table, plain: &mut Table) {
+    for (key, value) in settings {
+        let name = format!("{prefix}{key}");
+        match value {
+            Value::Table(inner) => flatten(&format!("{name}."), inner, plain),
+            other => drop(plain.insert(name, other.clone())),
+        }
+    }
+}
+
+/// A number or a truth value as the kernel wants it.
+fn as_text(value: Value) -> Value {
+    match value {
+        Value::Integer(number) => Value::String(number.to_string()),
+        Value::Boolean(truth) => Value::String(u8::from(truth).to_string()),
+        other => other,
+    }
+}

@@ -1,0 +1,213 @@
+use super::*;
+use crate::conditions::{Count, Loss, LossAt};
+
+fn lab(text: &str) -> Result<Lab, String> {
+    parse(text.parse().unwrap()).map_err(|mistakes| mistakes.to_string())
+}
+
+/// What is wrong with two hosts and a link `wan` between them that says this.
+fn link_mistakes(link: &str) -> String {
+    let hosts = "lab = 1\nname = \"x\"\n[host.a]\n[host.b]\n";
+    lab(&format!("{hosts}[link.wan]\nends = [\"a\", \"b\"]\n{link}")).unwrap_err()
+}
+
+const FULL: &str = r#"
+    lab = 1
+    name = "full"
+    seed = 42
+    mode = "exact"
+    [default.host]
+    congestion = "cubic"
+    sysctl = { net.ipv4.tcp_rmem = "4096 1 2" }
+    [default.link]
+    rate = "100Mbit/s"
+    loss = { model = "bernoulli", p = 0.01, at = "ingress" }
+    [host.client]
+    [host.server]
+    offload = "off"
+    sysctl = { "net.ipv4.tcp_sack" = 0 }
+    [host.router]
+    forward = true
+    [link.access]
+    ends = ["client", "router"]
+    rate = false
+    loss = false
+    [link.wan]
+    ends = ["router", "server"]
+    mtu = 9000
+    count = "wire"
+    delay = "100ms"
+    queue = { kind = "red", limit = "64pkt", min = "5pkt", max = "15pkt", p = 0.1 }
+    reverse = { loss = { p = 0 }, queue = { kind = "codel", limit = "1MiB" }, delay = false }
+    [[event]]
+    at = "9s"
+    link = "wan"
+    set = { loss = { p = 0.5 }, reverse = { down = true } }
+    [[event]]
+    at = "5s"
+    link = "wan"
+    set = { rate = "5Mbit/s" }
+"#;
+
+#[test]
+fn what_is_inherited_and_overridden() {
+    let lab = lab(FULL).unwrap();
+    let server = &lab.hosts["server"];
+    assert_eq!(server.congestion.as_deref(), Some("cubic"));
+    let sysctls: Vec<_> = server.sysctl.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+    assert_eq!(sysctls, [("net.ipv4.tcp_rmem", "4096 1 2"), ("net.ipv4.tcp_sack", "0")]);
+    assert!(lab.links["access"].is_bare());
+    let wan = &lab.links["wan"];
+    assert_eq!((wan.mtu, wan.forward.rate, wan.reverse.count), (9000, "100Mbit/s".parse().ok(), Count::Wire));
+    assert_eq!(wan.forward.loss, Some(Loss::Bernoulli { p: 0.01, at: LossAt::Ingress }));
+    assert_eq!(wan.reverse.loss, Some(Loss::Bernoulli { p: 0.0, at: LossAt::Ingress }));
+    assert_eq!((wan.forward.delay.is_some(), wan.reverse.delay), (true, None));
+}
+
+#[test]
+fn events_are_in_order_and_each_builds_on_the_last() {
+    let lab = lab(FULL).unwrap();
+    let [first, second] = &lab.events[..] else { panic!("{:?}", lab.events) };
+    assert_eq!((first.at.to_string(), second.at.to_string()), ("5s".to_owned(), "9s".to_owned()));
+    assert_eq!((first.forward.rate, first.reverse.rate), ("5Mbit/s".parse().ok(), "5Mbit/s".parse().ok()));
+    assert_eq!(second.forward.rate, first.forward.rate);
+    assert_eq!(second.forward.loss, Some(Loss::Bernoulli { p: 0.5, at: LossAt::Ingress }));
+    assert_eq!((second.forward.down, second.reverse.down), (false, true));
+}
+
+#[test]
+fn what_is_written_reads_the_same() {
+    let once = lab(FULL).unwrap();
+    let text = Lab { seed: u64::MAX, ..once.clone() }.to_toml();
+    assert_eq!(lab(&text).unwrap(), Lab { seed: u64::MAX, ..once });
+    for written in ["wq = 0.002", "count = \"l3\"", "forward = false", "backend = \"packet\"", "target = \"5ms\""] {
+        assert!(text.contains(written), "{written} is not in\n{text}");
+    }
+}
+
+#[test]
+fn examples_are_labs() {
+    for text in [
+        include_str!("../../../labs/long.toml"),
+        include_str!("../../../labs/lossy.toml"),
+        include_str!("../../../labs/bufferbloat.toml"),
+    ] {
+        let lab = lab(text).unwrap();
+        assert!(lab.links.values().any(|link| !link.is_bare()), "{}", lab.name);
+    }
+}
+
+#[test]
+fn every_mistake_is_told_at_once() {
+    let text = r#"
+        lab = 2
+        seed = -1
+        mode = "quick"
+        colour = "red"
+        [host.a]
+        forwards = true
+        offload = "yes"
+        [host.b_c]
+        sysctl = { "kernel.panic" = 1 }
+        [link.l]
+        ends = ["a", "x"]
+        [link.m]
+        ends = ["a", "a"]
+        mtu = 100
+        [link.n]
+        rate = "fast"
+    "#;
+    let expected = r#"
+colour: is not a key; expected one of lab, name, seed, mode, backend, default, host, link, event
+lab = 2: expected 1, the version of the format
+name: is missing; expected what the lab is called
+seed = -1: expected a whole number, not negative
+mode = "quick": expected "exact", "fast" or "auto"
+host.a.forwards: is not a key; expected one of forward, congestion, sysctl, offload
+host.a.offload = "yes": expected "gso" or "off"
+host.b_c: expected a name of letters, digits and '-', not localhost
+host.b_c.sysctl."kernel.panic" = "1": expected a setting of a network namespace like "net.ipv4.tcp_rmem"
+link.l.ends = ["a", "x"]: there is no host "x"; hosts are a, b_c
+link.m.ends = ["a", "a"]: expected two different hosts
+link.m.mtu = 100: expected the bytes of the largest IP packet, 576 to 65535
+link.n.ends: is missing; expected two hosts like ["client", "server"]
+link.n.rate = "fast": expected a rate like "200Mbit/s" or "1Gbit/s""#;
+    assert_eq!(lab(text).unwrap_err(), expected.trim_start());
+}
+
+#[test]
+fn mistakes_of_links() {
+    let tail_drop = KEY_QUEUE;
+    for (link, expected) in [
+        ("rate = 10", r#"link.wan.rate = 10: expected a rate like "200Mbit/s" or "1Gbit/s""#.to_owned()),
+        ("delay = 10", r#"link.wan.delay = 10: expected a time like "50ms""#.to_owned()),
+        ("reverse = 1", "link.wan.reverse = 1: expected a table of what differs from ends[1] to ends[0]".to_owned()),
+        (
+            r#"reverse = { delay = "5" }"#,
+            r#"link.wan.reverse.delay = "5": expected a time like "50ms""#.to_owned(),
+        ),
+        (
+            r#"loss = { model = "bernoulli", p = 1.5 }"#,
+            "link.wan.loss.p = 1.5: expected a probability between 0 and 1".to_owned(),
+        ),
+        (
+            r#"loss = { model = "pattern", every = 3, lost = [3] }"#,
+            "link.wan.loss.lost = [3]: expected numbers from 0 to 2".to_owned(),
+        ),
+        ("reorder = { p = -0.1, by = \"1ms\" }", "link.wan.reorder.p = -0.1: expected a probability between 0 and 1".to_owned()),
+        (
+            r#"queue = { kind = "tail-drop", limit = 64 }"#,
+            format!(
+                "link.wan.queue = {{ kind = \"tail-drop\", limit = 64 }}: invalid type: integer `64`, expected a string; {tail_drop}"
+            ),
+        ),
+        (r#"queue = { kind = "tail-drop", limit = "0pkt" }"#, r#"link.wan.queue.limit = "0pkt": expected room for at least one packet"#.to_owned()),
+        (
+            r#"queue = { kind = "red", limit = "9pkt", min = "5pkt", max = "5pkt", p = 0.1 }"#,
+            r#"link.wan.queue.min = "5pkt": expected less than max, 5pkt"#.to_owned(),
+        ),
+        (
+            r#"queue = { kind = "red", limit = "9KiB", min = "1pkt", max = "5pkt", p = 0.1 }"#,
+            r#"link.wan.queue = { kind = "red", limit = "9KiB", max = "5pkt", min = "1pkt", p = 0.1 }: expected limit, min and max all in packets or all in bytes"#.to_owned(),
+        ),
+    ] {
+        assert_eq!(link_mistakes(link), expected, "{link}");
+    }
+}
+
+const KEY_QUEUE: &str =
+    r#"expected a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, codel, fq-codel"#;
+
+#[test]
+fn mistakes_of_events() {
+    for (event, expected) in [
+        (r#"at = 5"#, r#"event.0.at = 5: expected a time since the start, like "5s""#),
+        (r#"at = "5s""#, "event.0.link: is missing; expected the name of a link"),
+        ("at = \"5s\"\nlink = \"lan\"", r#"event.0.link = "lan": there is no such link; links are wan"#),
+        ("at = \"5s\"\nlink = \"wan\"", r#"event.0.set: expected what changes, like { rate = "5Mbit/s" }"#),
+        (
+            "at = \"5s\"\nlink = \"wan\"\nset = { rate = 5 }",
+            r#"event.0.set.rate = 5: expected a rate like "200Mbit/s" or "1Gbit/s""#,
+        ),
+    ] {
+        assert_eq!(link_mistakes(&format!("[[event]]\n{event}")), expected, "{event}");
+    }
+}
+
+#[test]
+fn hosts_that_do_not_reach_each_other() {
+    let chain = |router: &str| {
+        format!(
+            "lab = 1\nname = \"x\"\n[host.a]\n[host.b]\n[host.r1]\n{router}\n[host.alone]\n\
+             [link.one]\nends = [\"a\", \"r1\"]\n[link.two]\nends = [\"r1\", \"b\"]"
+        )
+    };
+    assert_eq!(
+        lab(&chain("")).unwrap_err(),
+        "host \"a\" cannot reach \"alone\": no links lead there\n\
+         host \"a\" cannot reach \"b\": \"r1\" does not forward\n\
+         host \"alone\" cannot reach \"b\": no links lead there\n\
+         host \"alone\" cannot reach \"r1\": no links lead there"
+    );
+    assert!(!lab(&chain("forward = true")).unwrap_err().contains("forward"));
+}

@@ -1,0 +1,140 @@
+//! A link by the kernel's own netem (tc-netem(8)), to check the emulator against: only what both mean alike.
+
+use std::process::Command;
+
+use anyhow::{Context as _, anyhow, bail, ensure};
+
+use crate::conditions::{Conditions, Count, Limit, Loss, LossAt, QueueKind};
+use crate::topology::{Lab, Link, ip};
+
+/// More than any test has under way: without a queue to emulate, nothing is dropped for want of room.
+const UNLIMITED: u64 = 10_000_000;
+
+/// Joins the far ends of a link, which are in the wire room, by a bridge; each sends by what the lab says of its direction.
+/// The interfaces of the hosts must not make superpackets: netem takes each for one packet.
+///
+/// # Errors
+/// The conditions are beyond netem, or the kernel has none.
+pub fn lay(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Result<()> {
+    ensure!(lab.events.iter().all(|event| event.link != name), "backend = \"netem\" knows no events");
+    // What comes from ends[0] leaves by the far end of ends[1].
+    for (conditions, interface) in [(&link.forward, &far[1]), (&link.reverse, &far[0])] {
+        let arguments =
+            arguments(conditions, link.mtu).map_err(|what| anyhow!("backend = \"netem\" cannot do {what}"))?;
+        let mut tc = Command::new("tc");
+        tc.args(["qdisc", "add", "dev", interface, "root", "netem"]).args(arguments.split(' '));
+        let output = tc.output().context("cannot start `tc`: install the package iproute2")?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            bail!("this kernel refuses netem (module sch_netem; `backend = \"packet\"` needs none): {}", said.trim());
+        }
+    }
+    let bridge = format!("{}-{}", far[0], far[1]);
+    let join = |interface: &String| format!("link set dev {interface} master {bridge}");
+    ip::batch(
+        None,
+        &[
+            format!("link add name {bridge} mtu {} type bridge", link.mtu),
+            join(&far[0]),
+            join(&far[1]),
+            format!("link set dev {bridge} up"),
+        ],
+    )
+}
+
+/// What netem is told of one direction; or what of it netem would do otherwise.
+fn arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> {
+    let Conditions { down, access_rate, rate, count, queue, delay, jitter, loss, reorder, duplicate } = conditions;
+    for (present, what) in [
+        (access_rate.is_some(), "access_rate"),
+        (jitter.is_some(), "jitter: its own is on both sides of the delay"),
+        (reorder.is_some(), "reorder: it sends early, not late"),
+        (duplicate.is_some(), "duplicate: its copies take their share of the rate"),
+    ] {
+        if present {
+            return Err(what);
+        }
+    }
+    let mut arguments = format!("limit {}", limit(conditions, mtu, queue.as_ref())?);
+    if let Some(delay) = delay {
+        arguments += &format!(" delay {}us", delay.0.as_micros());
+    }
+    if *down {
+        arguments += " loss random 100%";
+    } else if let Some(loss) = loss {
+        arguments += &loss_arguments(loss, rate.is_some())?;
+    }
+    if let Some(rate) = rate {
+        // It counts the frame; what we count more or less is its overhead.
+        let overhead = i64::from(count.overhead()) - i64::from(Count::L2.overhead());
+        arguments += &format!(" rate {}bit {overhead}", rate.bits_per_second());
+    }
+    Ok(arguments)
+}
+
+/// In packets. Those under way are in its queue, too.
+fn limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) -> Result<u64, &'static str> {
+    let waiting = match queue {
+        None => return Ok(UNLIMITED),
+        Some(QueueKind::TailDrop { limit: Limit::Packets(packets) }) => *packets,
+        Some(_) => return Err("this queue: it has tail-drop with a limit in packets"),
+    };
+    let (Some(rate), Some(delay)) = (conditions.rate, conditions.delay) else { return Ok(waiting) };
+    let bytes_under_way = u128::from(rate.bytes_per_second()) * delay.0.as_micros() / 1_000_000;
+    Ok(waiting + u64::try_from(bytes_under_way / u128::from(mtu)).unwrap_or(UNLIMITED))
+}
+
+fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {
+    if has_rate && loss.at() == LossAt::Wire {
+        return Err(r#"loss at = "wire": what it loses takes none of the rate"#);
+    }
+    let percent = |p: &f64| format!("{}%", p * 100.0);
+    match loss {
+        Loss::Bernoulli { p, .. } => Ok(format!(" loss random {}", percent(p))),
+        Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
+            let [to_bad, to_good, p_bad, p_good] = [to_bad, to_good, p_bad, p_good].map(percent);
+            Ok(format!(" loss gemodel {to_bad} {to_good} {p_bad} {p_good}"))
+        }
+        Loss::Pattern { .. } => Err("loss by a pattern"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(conditions: &str) -> Result<String, &'static str> {
+        arguments(&toml::from_str(conditions).unwrap(), 1500)
+    }
+
+    #[test]
+    fn what_both_mean_alike_is_passed_on() {
+        for (conditions, expected) in [
+            ("", "limit 10000000"),
+            ("delay = \"50ms\"\ndown = true", "limit 10000000 delay 50000us loss random 100%"),
+            (
+                "rate = \"12Mbit/s\"\ndelay = \"100ms\"\nqueue = { kind = \"tail-drop\", limit = \"50pkt\" }",
+                "limit 150 delay 100000us rate 12000000bit -14",
+            ),
+            ("rate = \"1Mbit/s\"\ncount = \"wire\"", "limit 10000000 rate 1000000bit 24"),
+            (
+                "loss = { model = \"gilbert-elliott\", to_bad = 0.25, to_good = 0.5 }",
+                "limit 10000000 loss gemodel 25% 50% 100% 0%",
+            ),
+        ] {
+            assert_eq!(said(conditions), Ok(expected.to_owned()), "{conditions}");
+        }
+    }
+
+    #[test]
+    fn what_netem_does_otherwise_is_refused() {
+        for (conditions, expected) in [
+            ("access_rate = \"1Gbit/s\"", "access_rate"),
+            ("rate = \"1Mbit/s\"\nloss = { model = \"bernoulli\", p = 0.1 }", "loss at"),
+            ("queue = { kind = \"codel\", limit = \"50pkt\" }", "this queue"),
+            ("queue = { kind = \"tail-drop\", limit = \"50KiB\" }", "this queue"),
+        ] {
+            assert!(said(conditions).unwrap_err().starts_with(expected), "{conditions}");
+        }
+    }
+}

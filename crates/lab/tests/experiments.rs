@@ -1,0 +1,252 @@
+//! `ekiden-lab run` as a user runs it: mistakes, a small experiment over real namespaces and programs, and going on with it.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// An experiment of two blocks over bare links: direct, and by a relay that is ekiden if it has been built.
+const SMALL: &str = r#"
+lab = 1
+name = "small"
+title = "A small one"
+[host.client]
+[host.relay]
+forward = true
+[host.server]
+[link.near]
+ends = ["client", "relay"]
+[link.far]
+ends = ["relay", "server"]
+[workload]
+protocol = "http"
+program = "nginx"
+file = "1MB"
+chain = ["relay"]
+[treatment.direct]
+program = "direct"
+[treatment.relay]
+program = "RELAY"
+[experiment]
+treatments = ["direct", "relay"]
+blocks = { quick = 2, full = 6 }
+"#;
+
+/// A folder of the test's own.
+struct Scene(PathBuf);
+
+impl Scene {
+    fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("ekiden-lab-experiments-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn lab(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden-lab"));
+        command.current_dir(&self.0).env_remove("EKIDEN");
+        command
+    }
+
+    fn write(&self, text: &str) {
+        let program = if ekiden().is_some() { "ekiden" } else { "haproxy" };
+        std::fs::write(self.0.join("small.toml"), text.replace("RELAY", program)).unwrap();
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.lab().args(["run", "small.toml"]).args(arguments).output().unwrap()
+    }
+
+    fn runs(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.0.join("results/small-quick/runs.jsonl")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The ekiden beside the laboratory, if it has been built.
+fn ekiden() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_BIN_EXE_ekiden-lab")).with_file_name("ekiden");
+    beside.exists().then_some(beside)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether this system lets nobody make namespaces, or a program is missing: said aloud.
+fn impossible(output: &Output) -> bool {
+    let said = said(output);
+    let impossible = said.contains("cannot make") || said.contains("is not installed");
+    if impossible {
+        eprintln!("skipped: {said}");
+    }
+    impossible
+}
+
+#[test]
+fn mistakes_are_told_at_once_and_nothing_is_run() {
+    let scene = Scene::new();
+    scene.write(&SMALL.replace("file = \"1MB\"", "file = \"1\"").replace("title =", "colour = 1\ntitle ="));
+    let output = scene.run(&[]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("small: 2 mistakes\n") && said.contains("colour: unknown key"), "{said}");
+    assert!(said.contains(r#""1" is not a size like"#), "{said}");
+    assert!(!scene.0.join("results").exists());
+}
+
+#[test]
+fn an_experiment_that_is_not_there_names_those_that_are() {
+    let output = Scene::new().lab().args(["run", "nowhere"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("masuya2014-position"), "{}", said(&output));
+}
+
+#[test]
+fn a_missing_program_names_its_package() {
+    let scene = Scene::new();
+    scene.write(SMALL);
+    let output = scene.lab().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("curl is not installed: scripts/setup lab, or apt-get install curl"), "{said}");
+}
+
+#[test]
+fn an_ekiden_that_is_not_there_is_told() {
+    let scene = Scene::new();
+    scene.write(&SMALL.replace("RELAY", "ekiden"));
+    let output = scene.run(&["--ekiden", "/nowhere/ekiden"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("there is no ekiden at /nowhere/ekiden"), "{}", said(&output));
+}
+
+#[test]
+fn a_folder_without_results_is_no_report() {
+    let scene = Scene::new();
+    let output = scene.lab().args(["report", "."]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("holds no results"), "{}", said(&output));
+}
+
+#[test]
+fn every_experiment_is_listed_with_how_long_it_takes() {
+    let output = Scene::new().lab().arg("list").output().unwrap();
+    let list = String::from_utf8(output.stdout).unwrap();
+    assert!(list.lines().any(|line| line.starts_with("masuya2014-sections") && line.contains(" h ")), "{list}");
+}
+
+#[test]
+fn a_small_experiment_runs_reports_and_goes_on() {
+    let scene = Scene::new();
+    scene.write(SMALL);
+    let first = scene.run(&[]);
+    if impossible(&first) {
+        return;
+    }
+    let results = scene.0.join("results/small-quick");
+    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    let runs = scene.runs();
+    assert_eq!(runs.len(), 4, "{}", said(&first));
+    assert!(runs.iter().all(|run| run["invalid"].is_null() && run["metrics"]["bytes"] == 1e6), "{runs:?}");
+    assert!(runs.iter().all(|run| run["metrics"]["mb_s"].as_f64().unwrap() > 0.0));
+    assert!(results.join("report.html").exists() && results.join("report.json").exists());
+
+    // Nothing is made twice, and half a line is a run that was not made.
+    assert!(said(&scene.run(&[])).starts_with("4 of 4 runs are there already"));
+    let file = results.join("runs.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, &text[..text.len() - 9]).unwrap();
+    let again = scene.run(&[]);
+    assert!(said(&again).starts_with("3 of 4 runs are there already"), "{}", said(&again));
+    assert_eq!(scene.runs()[..3], runs[..3]);
+    assert_eq!(scene.runs().len(), 4);
+
+    let report = scene.lab().args(["report", "results/small-quick"]).output().unwrap();
+    assert_eq!(report.status.code(), Some(0), "{}", said(&report));
+
+    // What was measured under other circumstances is neither mixed with it nor lost.
+    scene.write(&SMALL.replace("1MB", "2MB"));
+    let other = scene.run(&[]);
+    assert_eq!(other.status.code(), Some(2));
+    assert!(said(&other).contains("the experiment file has changed. --fresh removes them"), "{}", said(&other));
+    assert_eq!(scene.runs().len(), 4);
+}
+
+#[test]
+fn an_expectation_that_is_missed_is_exit_status_1() {
+    let scene = Scene::new();
+    scene.write(&format!("{SMALL}\n[[expect]]\ntreatment = \"direct\"\nat_least = 1e9\n"));
+    let output = scene.run(&["--blocks", "1", "--only", "direct"]);
+    if impossible(&output) {
+        return;
+    }
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{told}{}", said(&output));
+    assert!(told.ends_with("0 expectations met, 1 missed, 0 unknown; 0 runs invalid\n"), "{told}");
+    assert_eq!(scene.runs().len(), 1);
+}
+
+/// The file takes half a minute over this link.
+fn slow(text: &str) -> String {
+    text.replace("ends = [\"relay\", \"server\"]", "ends = [\"relay\", \"server\"]\nrate = \"1Mbit/s\"")
+        .replace("1MB", "4MB")
+}
+
+#[test]
+fn a_relay_that_dies_makes_the_run_invalid_and_is_named() {
+    let Some(ekiden) = ekiden() else {
+        eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
+        return;
+    };
+    let scene = Scene::new();
+    let command = format!(
+        r#"command = ["timeout", "-s", "KILL", "2", "{}", "run", "--admin", "off", "-L", "tcp://0.0.0.0:8000/{{next}}?allow_open=true&allow_private=true"]
+ready = "tcp:8000""#,
+        ekiden.display()
+    );
+    scene.write(&slow(&SMALL.replace("program = \"RELAY\"", &format!("program = \"command\"\n{command}"))));
+    let output = scene.run(&["--blocks", "1", "--only", "relay"]);
+    if impossible(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let runs = scene.runs();
+    assert_eq!(runs.len(), 2, "it is tried twice: {}", said(&output));
+    let reason = runs[0]["invalid"].as_str().unwrap();
+    assert!(reason.starts_with("timeout on relay "), "{reason}");
+}
+
+#[test]
+fn an_interrupt_ends_it_and_says_how_to_go_on() {
+    let scene = Scene::new();
+    scene.write(&slow(SMALL));
+    // A terminal signals the whole process group.
+    let mut command = scene.lab();
+    let child = command.args(["run", "small.toml"]).process_group(0).stderr(Stdio::piped()).spawn().unwrap();
+    let group = format!("-{}", child.id());
+    let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !scene.0.join("results/small-quick/runs.jsonl").exists() && !reader.is_finished() && Instant::now() < deadline
+    {
+        std::thread::yield_now();
+    }
+    Command::new("kill").args(["-INT", "--", &group]).status().unwrap();
+    let output = reader.join().unwrap();
+    if impossible(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("interrupted after 0 of 4 runs; the same command goes on"), "{}", said(&output));
+    assert_eq!(scene.runs().len(), 0);
+}

@@ -1,0 +1,48 @@
+//! Signals to and from this process (sigaction(2), kill(2)).
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_signal: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// From now on SIGINT and SIGTERM end nothing: [`interrupted`] tells of them, and they cut short the system call that
+/// the main thread waits in (it returns `EINTR`).
+///
+/// # Errors
+/// The kernel's, from sigaction(2).
+pub fn note_interrupts() -> io::Result<()> {
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: all zeroes is a valid sigaction: no flags, hence no SA_RESTART, and an empty mask.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = note as *const () as libc::sighandler_t;
+        // SAFETY: `action` is initialised, and its handler does nothing but store an atomic, which any signal handler may.
+        if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
+/// Whether SIGINT or SIGTERM has come since [`note_interrupts`].
+#[must_use]
+pub fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// Kills every process of a process group.
+///
+/// # Errors
+/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for 0 and 1, which would be somebody else's.
+pub fn kill_group(group: u32) -> io::Result<()> {
+    let group = libc::pid_t::try_from(group).ok().filter(|group| *group > 1);
+    let group = group.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+    // SAFETY: kill(2) touches no memory of ours.
+    if unsafe { libc::kill(-group, libc::SIGKILL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
