@@ -209,7 +209,8 @@ pub fn rarest(conditions: &Conditions) -> Option<f64> {
         Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
             (to_bad * p_bad + to_good * p_good) / (to_bad + to_good)
         }
-        Loss::Pattern { every, .. } => 50.0 / *every as f64,
+        // A pattern needs no statistics: a few rounds of it.
+        Loss::Pattern { every, .. } => 200.0 / *every as f64,
     });
     let others = [conditions.duplicate.map(|d| d.p), conditions.reorder.map(|r| r.p)];
     others.into_iter().chain([loss]).flatten().filter(|p| *p > 0.0).reduce(f64::min)

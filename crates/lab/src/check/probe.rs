@@ -129,13 +129,15 @@ pub fn fire(from: &HostHandle, to: &HostHandle, shots: &[Shot], silence: Duratio
     let flows = shots.iter().map(|shot| shot.flow + 1).max().unwrap_or(1);
     let senders = from.enter(|| (0..flows).map(|flow| sender(flow, target)).collect::<io::Result<Vec<_>>>())??;
     let ended = AtomicU64::new(0);
+    // All at once: the emulator shares this process's memory, and would have to wait while some of it is moved.
+    let room = Vec::with_capacity(2 * shots.iter().map(|shot| usize::from(shot.packets)).sum::<usize>());
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             let sent = send_all(&senders, shots);
             ended.store(udp::realtime(), Ordering::Release);
             sent
         });
-        let (got, overflow) = receive_all(&receiver, &ended, silence)?;
+        let (got, overflow) = receive_all(&receiver, room, &ended, silence)?;
         let sent = sending.join().map_err(|_| io::Error::other("the sender panicked"))??;
         let got = got.into_iter().filter(|got| got.number < sent.len()).collect();
         Ok(Series { sent, got, overflow })
@@ -189,9 +191,14 @@ fn wait_until(at: Nanos) {
     }
 }
 
-fn receive_all(receiver: &UdpSocket, ended: &AtomicU64, silence: Duration) -> io::Result<(Vec<Got>, u32)> {
+fn receive_all(
+    receiver: &UdpSocket,
+    mut got: Vec<Got>,
+    ended: &AtomicU64,
+    silence: Duration,
+) -> io::Result<(Vec<Got>, u32)> {
     receiver.set_read_timeout(Some(Duration::from_millis(20)))?;
-    let (mut inbox, mut got, mut overflow) = (Inbox::default(), Vec::new(), 0);
+    let (mut inbox, mut overflow) = (Inbox::default(), 0);
     let mut heard = 0;
     loop {
         let received = inbox.receive(receiver.as_fd(), |head, arrival: Arrival| {

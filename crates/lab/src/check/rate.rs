@@ -21,7 +21,7 @@ pub struct Line {
     pub mtu: u32,
     /// The probability that a packet is lost behind it.
     pub lost: f64,
-    /// How long packets are held back to go together.
+    /// How long packets may be held back, so that they come together.
     pub quantum: Nanos,
 }
 
@@ -79,7 +79,7 @@ pub fn overflow(series: &Series) -> String {
 }
 
 /// The most that arrives in any ten milliseconds: what the rate allows, one packet that was already under way, and what
-/// was held back to go together.
+/// may have been held back.
 pub fn short(series: &Series, line: Line) -> Finding {
     let bytes = |number: usize| u64::from(series.sent[number].bytes + line.overhead);
     let (mut most, mut inside, mut oldest) = (0, 0, 0);

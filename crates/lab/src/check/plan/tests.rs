@@ -85,3 +85,24 @@ fn the_rarest_event_decides_how_many_packets_there_are() {
     assert_eq!(p("loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.03 }"), Some(0.25));
     assert_eq!((p("loss = { model = 'bernoulli', p = 0.0 }"), p("delay = '1ms'")), (None, None));
 }
+
+#[test]
+fn the_acceptance_lab_asks_every_question() {
+    let table = include_str!("../../../labs/acceptance.toml").parse().unwrap();
+    let lab = crate::topology::file::parse(table).unwrap();
+    let places = lab.links.iter().flat_map(|(name, link)| [true, false].map(|forward| Place { name, link, forward }));
+    let asked: Vec<Measure> = places.flat_map(|place| measures(&place, &lab)).collect();
+    let count = |wanted: fn(&Measure) -> bool| asked.iter().filter(|measure| wanted(measure)).count();
+    let counts = [
+        count(|m| matches!(m, Measure::Ping)),
+        count(|m| matches!(m, Measure::Rate)),
+        count(|m| matches!(m, Measure::Loaded)),
+        count(|m| matches!(m, Measure::Spacing)),
+        count(|m| matches!(m, Measure::Jitter)),
+        count(|m| matches!(m, Measure::Queue)),
+        count(|m| matches!(m, Measure::Transfer(Periodic { law: Law::Reno, .. }))),
+        count(|m| matches!(m, Measure::Transfer(Periodic { law: Law::Cubic, .. }))),
+    ];
+    assert_eq!(counts, [1, 2, 7, 7, 3, 7, 3, 1]);
+    assert_eq!(count(|m| matches!(m, Measure::Chance)), 8);
+}
