@@ -2,10 +2,15 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test lint test-clients bench fuzz
+.PHONY: help demo run build test lint test-clients bench bench-lab check-lab fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: ## A long path on this machine: a download direct, through one relay, through three; under a minute
+	@scripts/setup lab
+	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
+	@target/release/ekiden-lab demo
 
 run: build ## Builds ekiden and runs it on 127.0.0.1:1080, for SOCKS and HTTP clients
 	@echo
@@ -19,10 +24,11 @@ run: build ## Builds ekiden and runs it on 127.0.0.1:1080, for SOCKS and HTTP cl
 
 build:
 	@scripts/setup build
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked --workspace
 
 test: ## Everything that must pass: format, lints, docs, unit, black box, namespaces, fuzz smoke
 	@scripts/setup test
+	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
 	$(CARGO) test --workspace --locked
 	fuzz/run 5
@@ -41,6 +47,15 @@ bench: ## One relay hop beside haproxy, nginx, socat, dante, microsocks and squi
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/relay.py
+
+bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
+	@scripts/setup lab
+	$(CARGO) bench --locked --package ekiden-lab --bench emulator
+
+check-lab: ## Every acceptance criterion of the emulator, measured; four minutes
+	@scripts/setup lab
+	$(CARGO) build --release --locked --package ekiden-lab
+	target/release/ekiden-lab check acceptance --full
 
 fuzz: ## Every parser, ten minutes each
 	@scripts/setup build

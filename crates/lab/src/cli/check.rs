@@ -12,7 +12,7 @@ use crate::cli;
 
 #[derive(Args)]
 pub struct Check {
-    /// A lab file
+    /// A lab file, or a lab that comes with the laboratory: acceptance, bufferbloat, long, lossy
     #[arg(value_name = "LAB")]
     file: PathBuf,
     /// A few seconds for each link (the default)

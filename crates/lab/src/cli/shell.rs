@@ -10,7 +10,7 @@ use ekiden_lab::topology::{file, shell};
 
 #[derive(Args)]
 pub struct Shell {
-    /// A lab file
+    /// A lab file, or a lab that comes with the laboratory: acceptance, bufferbloat, long, lossy
     #[arg(value_name = "LAB")]
     file: PathBuf,
     /// On which host [default: the first by name]

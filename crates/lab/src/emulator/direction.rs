@@ -8,6 +8,7 @@ use ekiden_sys::packet::{Outgoing, Received};
 use crate::Nanos;
 use crate::emulator::frame::{Frame, Run};
 use crate::emulator::port::OpenPort;
+use crate::emulator::records::Records;
 use crate::emulator::store::{Store, Tag};
 use crate::emulator::{DirectionReport, FAST_QUANTUM, Fate, Record};
 use crate::ledger::Cause;
@@ -28,7 +29,7 @@ pub struct Direction {
     /// What the link counts of each packet beyond its IP packet.
     overhead: u32,
     next_number: u64,
-    records: Option<Vec<Record>>,
+    records: Option<Records>,
     /// What is to be sent, in order.
     due: VecDeque<Due>,
     /// When to try again what the interface had no room for.
@@ -39,13 +40,13 @@ pub struct Direction {
 impl Direction {
     pub(super) fn new(pipeline: Pipeline, report: DirectionReport, overhead: u32, record: bool) -> Self {
         let heads = vec![Vec::new(); BATCH];
-        let records = record.then(Vec::new);
+        let records = record.then(Records::default);
         Self { pipeline, report, overhead, next_number: 0, records, due: VecDeque::new(), retry_at: None, heads }
     }
 
     /// What became of every packet so far.
     pub(super) fn records(&self) -> Vec<Record> {
-        self.records.clone().unwrap_or_default()
+        self.records.as_ref().map(Records::all).unwrap_or_default()
     }
 
     /// Takes a frame that arrived at `at`.
@@ -104,7 +105,7 @@ impl Direction {
             let tag = Tag::from(dropped.packet.tag);
             store.release(tag.slot, u32::from(tag.count));
             *self.report.dropped.entry(dropped.cause).or_default() += u64::from(tag.count);
-            if let Some(record) = record_of(&mut self.records, dropped.packet.number) {
+            if let Some(record) = self.records.as_mut().and_then(|records| records.of(dropped.packet.number)) {
                 record.fate = Fate::Dropped(dropped.cause, dropped.packet.at);
             }
         }
@@ -172,7 +173,7 @@ impl Direction {
             self.report.marked += if due.run.mark { packets } else { 0 };
             self.report.lateness.count(now - due.ideal, packets);
             for number in due.number..due.number + packets {
-                if let Some(record) = record_of(&mut self.records, number) {
+                if let Some(record) = self.records.as_mut().and_then(|records| records.of(number)) {
                     record.fate = Fate::Delivered { ideal: due.ideal, actual: now, marked: due.run.mark };
                 }
             }
@@ -226,10 +227,4 @@ impl Due {
             ..self
         })
     }
-}
-
-fn record_of(records: &mut Option<Vec<Record>>, number: u64) -> Option<&mut Record> {
-    let records = records.as_mut()?;
-    let place = records.binary_search_by_key(&number, |record| record.packet.number).ok()?;
-    records.get_mut(place)
 }

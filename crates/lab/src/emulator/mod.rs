@@ -35,6 +35,7 @@ mod driver;
 pub mod frame;
 mod lateness;
 mod port;
+mod records;
 mod store;
 
 pub use lateness::Lateness;
@@ -180,7 +181,9 @@ impl Emulator {
             // Both make it more punctual, and neither is needed: how late it is will be reported.
             let _ = ekiden_sys::thread::tight_timers();
             let _ = ekiden_sys::thread::realtime();
-            if std::env::var_os("PIN").is_some() { let _ = ekiden_sys::thread::pin_to_last_processor(); }
+            if std::env::var_os("PIN").is_some() {
+                let _ = ekiden_sys::thread::pin_to_last_processor();
+            }
             driver.run()
         })?;
         Ok(Self { commands, bell, thread: Some(thread) })

@@ -17,8 +17,13 @@ fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
     Packet { number, at, bytes, flow: 1, ecn: Ecn::NotCapable, tag: number }
 }
 
-/// What comes out of `text` when a packet of 1500 bytes is pushed every `spacing`: number and time.
-fn run(text: &str, packets: u64, spacing: Nanos) -> (Vec<(u64, Nanos)>, Vec<(u64, Cause)>) {
+/// Packets that came out: number and time.
+type Out = Vec<(u64, Nanos)>;
+/// Packets that did not: number and why.
+type Dropped = Vec<(u64, Cause)>;
+
+/// What comes out of `text` when a packet of 1500 bytes is pushed every `spacing`.
+fn run(text: &str, packets: u64, spacing: Nanos) -> (Out, Dropped) {
     let conditions = conditions(text);
     let mut pipeline = Pipeline::new(&[&conditions], Dice::new(42));
     let mut out = Vec::new();

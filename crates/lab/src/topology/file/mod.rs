@@ -29,12 +29,24 @@ pub const LAB_KEYS: [&str; 9] = ["lab", "name", "seed", "mode", "backend", "defa
 /// The format this reads.
 const VERSION: i64 = 1;
 
-/// Reads a file that holds a lab and nothing else.
+/// Labs that come with the laboratory: name and text of every one.
+pub const BUILT_IN: [(&str, &str); 4] = [
+    ("acceptance", include_str!("../../../labs/acceptance.toml")),
+    ("bufferbloat", include_str!("../../../labs/bufferbloat.toml")),
+    ("long", include_str!("../../../labs/long.toml")),
+    ("lossy", include_str!("../../../labs/lossy.toml")),
+];
+
+/// Reads a lab: one of [`BUILT_IN`] by its name, or a file that holds a lab and nothing else.
 ///
 /// # Errors
 /// It cannot be read, is not TOML, or all [`Mistakes`] in it.
 pub fn read(path: &Path) -> anyhow::Result<Lab> {
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read the lab file {}", path.display()))?;
+    let built_in = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned());
+    let text = built_in.map_or_else(|| fs::read_to_string(path), Ok).with_context(|| {
+        let names = BUILT_IN.map(|(name, _)| name).join(", ");
+        format!("cannot read the lab file {}; labs that need no file are {names}", path.display())
+    })?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
     parse(table).with_context(|| format!("mistakes in {}", path.display()))
 }
