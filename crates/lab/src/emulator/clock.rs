@@ -1,6 +1,7 @@
 //! The real clock, and waiting for it to the microsecond.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_sys::poll::Poll;
@@ -13,6 +14,15 @@ const LONGEST_SPIN: Nanos = 60_000;
 const SPIN_SHARE: Nanos = 8;
 /// So much spinning may be saved up.
 const SPIN_SAVED: Nanos = 20_000_000;
+
+/// Keeps every processor from sleeping, as long as the file is held (Documentation/power/pm_qos_interface.rst): waking one
+/// takes tens of microseconds, in a virtual machine now and then milliseconds. `None` without the privilege.
+#[must_use]
+pub fn keep_awake() -> Option<File> {
+    let mut file = File::options().write(true).open("/dev/cpu_dma_latency").ok()?;
+    file.write_all(&0_i32.to_ne_bytes()).ok()?;
+    Some(file)
+}
 
 /// Nanoseconds since the emulator started.
 #[derive(Debug)]

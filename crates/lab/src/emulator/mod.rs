@@ -178,12 +178,10 @@ impl Emulator {
         }
         driver.changes.sort_by_key(|change| std::cmp::Reverse(change.0));
         let thread = std::thread::Builder::new().name("emulator".to_owned()).spawn(move || {
-            // Both make it more punctual, and neither is needed: how late it is will be reported.
+            // All of it makes it more punctual, and nothing is needed: how late it is will be reported.
             let _ = ekiden_sys::thread::tight_timers();
             let _ = ekiden_sys::thread::realtime();
-            if std::env::var_os("PIN").is_some() {
-                let _ = ekiden_sys::thread::pin_to_last_processor();
-            }
+            let _awake = clock::keep_awake();
             driver.run()
         })?;
         Ok(Self { commands, bell, thread: Some(thread) })

@@ -110,9 +110,6 @@ fn furnish() -> anyhow::Result<()> {
     netns::mount_tmpfs(&directory).with_context(|| format!("cannot mount a tmpfs on {}", directory.display()))?;
     cover(&directory, "hosts", "127.0.0.1 localhost\n")?;
     cover(&directory, "resolv.conf", "")?;
-    if let Ok(m) = std::env::var("RPSM") {
-        fs::write("/proc/sys/net/core/rps_default_mask", m)?;
-    }
     let _ = RUN_DIRECTORY.set(directory);
     for conf in ["default", "all"] {
         // Absent in a kernel without IPv6. The wire room must say nothing of its own onto a link.
