@@ -42,6 +42,9 @@ pub use row::table;
 /// How many times the highest rate of a lab its emulator must be able to carry.
 const HEADROOM: f64 = 3.0;
 
+/// How often something about time is measured before it counts as not passed.
+const ATTEMPTS: u32 = 3;
+
 /// Starts the lab without its events, measures every link in both directions, and tells of each row as it is known.
 /// The rows that come back are in order of links. One that did not pass is no error.
 ///
@@ -110,8 +113,22 @@ fn measure(bench: &Bench<'_>, places: &[Place<'_>], tell: &mut dyn FnMut(CheckRo
         });
     }
     for (place, measure) in tasks(bench.lab, places, Company::None) {
-        bench.rows(&place, &measure).into_iter().for_each(&mut *tell);
+        alone(bench, &place, &measure).into_iter().for_each(&mut *tell);
     }
+}
+
+/// A machine that is itself a guest is stopped for milliseconds now and then, and nothing in it can help that. So what did
+/// not pass is measured again, and the row says so.
+fn alone(bench: &Bench<'_>, place: &Place<'_>, measure: &Measure) -> Vec<CheckRow> {
+    let mut rows = bench.rows(place, measure);
+    for attempt in 2..=ATTEMPTS {
+        if rows.iter().all(|row| row.pass) {
+            break;
+        }
+        rows = bench.rows(place, measure);
+        rows.iter_mut().for_each(|row| row.measured.push_str(&format!("; attempt {attempt} of {ATTEMPTS}")));
+    }
+    rows
 }
 
 fn tasks<'a>(lab: &Lab, places: &[Place<'a>], company: Company) -> Vec<(Place<'a>, Measure)> {

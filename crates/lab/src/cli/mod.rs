@@ -30,5 +30,5 @@ pub fn many(name: &str, mistakes: &[String]) -> anyhow::Error {
 /// The report on standard output, as wide as the terminal says it is.
 pub fn show(results: &Results) {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    print!("{}", ekiden_lab::report::terminal(results, columns.unwrap_or(100)));
+    print!("{}", ekiden_lab::report::terminal(results, columns.unwrap_or(120)));
 }

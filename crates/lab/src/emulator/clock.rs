@@ -55,17 +55,18 @@ impl Clock {
         now.saturating_sub(Nanos::try_from(age.as_nanos()).unwrap_or(0))
     }
 
-    /// Waits until `deadline`, or until a descriptor of `poll` can be read. Never returns early for the deadline.
+    /// Waits until `deadline`, or until a descriptor of `poll` can be read. Never returns early for the deadline; spins the
+    /// last part of the way if it is to be `punctual`.
     ///
     /// # Errors
     /// The kernel's, from ppoll(2).
-    pub fn wait(&mut self, poll: &mut Poll<'_>, deadline: Option<Nanos>) -> io::Result<()> {
+    pub fn wait(&mut self, poll: &mut Poll<'_>, deadline: Option<Nanos>, punctual: bool) -> io::Result<()> {
         let Some(deadline) = deadline else {
             return poll.wait(None);
         };
         let now = self.now();
         self.refill(now);
-        let spin = self.lag.min(LONGEST_SPIN).min(self.budget);
+        let spin = if punctual { self.lag.min(LONGEST_SPIN).min(self.budget) } else { 0 };
         let wake = deadline.saturating_sub(spin).max(now);
         poll.wait(Some(Duration::from_nanos(wake - now)))?;
         if poll.any_ready() {

@@ -34,6 +34,8 @@ pub struct Direction {
     due: VecDeque<Due>,
     /// When to try again what the interface had no room for.
     retry_at: Option<Nanos>,
+    /// In `fast` mode: until then packets that are due gather.
+    not_before: Nanos,
     heads: Vec<Vec<u8>>,
 }
 
@@ -41,7 +43,17 @@ impl Direction {
     pub(super) fn new(pipeline: Pipeline, report: DirectionReport, overhead: u32, record: bool) -> Self {
         let heads = vec![Vec::new(); BATCH];
         let records = record.then(Records::default);
-        Self { pipeline, report, overhead, next_number: 0, records, due: VecDeque::new(), retry_at: None, heads }
+        Self {
+            pipeline,
+            report,
+            overhead,
+            next_number: 0,
+            records,
+            due: VecDeque::new(),
+            retry_at: None,
+            not_before: 0,
+            heads,
+        }
     }
 
     /// What became of every packet so far.
@@ -113,17 +125,27 @@ impl Direction {
 
     /// When there may be something to send.
     pub(super) fn wake(&self) -> Option<Nanos> {
-        let quantum = if self.report.exact { 0 } else { FAST_QUANTUM };
-        self.retry_at.or_else(|| self.pipeline.wake().map(|at| at + quantum))
+        self.retry_at.or_else(|| self.pipeline.wake().map(|at| at.max(self.not_before)))
+    }
+
+    /// Whether every packet is to leave at its own time, as well as the machine can.
+    pub(super) fn is_punctual(&self) -> bool {
+        self.report.exact
     }
 
     /// Sends all that is due at `now`. What the interface has no room for stays, and is tried again.
     pub(super) fn send_due(&mut self, now: Nanos, port: &mut OpenPort, store: &mut Store) {
+        if now < self.not_before {
+            return;
+        }
         while let Some(packet) = self.pipeline.pop(now) {
             self.gather(packet, store, port.refuses_superpackets);
         }
         self.settle(store);
         self.retry_at = None;
+        if !self.due.is_empty() && !self.report.exact && self.pipeline.is_by_packet() {
+            self.not_before = now + FAST_QUANTUM;
+        }
         while !self.due.is_empty() && self.retry_at.is_none() {
             self.send(now, port, store);
         }

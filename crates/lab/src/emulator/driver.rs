@@ -59,7 +59,8 @@ impl Driver {
         let descriptors = watched.iter().map(AsFd::as_fd).chain([bell.as_fd()]).collect();
         let mut poll = Poll::new(descriptors);
         loop {
-            self.clock.wait(&mut poll, self.deadline())?;
+            let (deadline, punctual) = self.deadline();
+            self.clock.wait(&mut poll, deadline, punctual)?;
             self.apply_changes();
             if poll.is_ready(self.ports.len()) && self.obey()? {
                 return Ok(self.reports());
@@ -76,9 +77,11 @@ impl Driver {
         }
     }
 
-    fn deadline(&self) -> Option<Nanos> {
-        let changes = self.changes.last().map(|change| change.0);
-        self.directions.iter().filter_map(Direction::wake).chain(changes).min()
+    /// When something is to be done next, and whether it matters to the microsecond.
+    fn deadline(&self) -> (Option<Nanos>, bool) {
+        let changes = self.changes.last().map(|change| (change.0, false));
+        let directions = self.directions.iter().filter_map(|d| d.wake().map(|at| (at, d.is_punctual())));
+        directions.chain(changes).min().map_or((None, false), |(at, punctual)| (Some(at), punctual))
     }
 
     fn apply_changes(&mut self) {

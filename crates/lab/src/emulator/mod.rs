@@ -40,8 +40,9 @@ mod store;
 
 pub use lateness::Lateness;
 
-/// In `fast` mode packets wait so long, in nanoseconds, for others to share a superpacket with.
-pub const FAST_QUANTUM: Nanos = 50_000;
+/// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due
+/// meanwhile share superpackets, as they would behind an interface that moderates its interrupts.
+pub const FAST_QUANTUM: Nanos = 200_000;
 /// `auto` is `exact` up to this rate: 5 frames each 600 µs are no trouble for any machine.
 pub const EXACT_UP_TO: u64 = 200_000_000;
 /// So many bytes of packets may be under way in a lab: 10 Gbit/s for 800 ms.

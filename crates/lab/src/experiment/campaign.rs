@@ -16,7 +16,7 @@ use crate::experiment::store::Store;
 use crate::program;
 
 /// How often a run is made until it is valid.
-const ATTEMPTS: usize = 2;
+const ATTEMPTS: usize = 3;
 
 /// What somebody wants of an experiment.
 #[derive(Debug, Clone, Default)]

@@ -10,6 +10,7 @@ use anyhow::Context;
 
 use crate::experiment::results::Results;
 
+mod agreement;
 mod chart;
 mod markdown;
 mod markup;
@@ -23,6 +24,7 @@ mod terminal;
 mod tests;
 mod view;
 
+pub use agreement::agreement;
 pub use markdown::markdown;
 pub use page::html;
 pub use terminal::terminal;

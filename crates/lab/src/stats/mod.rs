@@ -1,9 +1,8 @@
 //! Statistics of few and noisy runs, and tests of many packets: pure functions.
 //!
-//! What runs are compared by is here: medians, their order-statistic confidence intervals, and the bootstrap; none
-//! supposes a distribution. [`fit`] tells whether a sample follows a law, [`special`] has the functions both stand on.
+//! What runs are compared by is here: medians and their order-statistic confidence intervals, which suppose no
+//! distribution. [`fit`] tells whether a sample follows a law, [`special`] has the functions both stand on.
 
-use crate::dice::Dice;
 use crate::experiment::results::Summary;
 
 pub mod fit;
@@ -18,9 +17,6 @@ pub const Z_95: f64 = 1.959_963_984_540_054;
 pub const Z_99: f64 = 2.575_829_303_548_901;
 /// The standard normal quantile of a two-sided 99.9 % interval.
 pub const Z_99_9: f64 = 3.290_526_731_491_926;
-
-/// How many resamples a bootstrap interval is made of, if nothing speaks for another number.
-pub const RESAMPLES: u32 = 10_000;
 
 /// The confidence asked of the interval of a median.
 const CONFIDENCE: f64 = 0.95;
@@ -70,30 +66,6 @@ pub fn ratios(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
         .filter_map(|(block, value)| base_of(*block).map(|base| value / base))
         .filter(|ratio| ratio.is_finite())
         .collect()
-}
-
-/// The 95 % percentile bootstrap interval of the median (Efron 1979; Efron, Tibshirani 1993 chapter 13), low and high.
-/// The same seed gives the same interval. Of no values it is (0, 0).
-#[must_use]
-pub fn bootstrap_median(values: &[f64], resamples: u32, seed: u64) -> (f64, f64) {
-    if values.is_empty() {
-        return (0.0, 0.0);
-    }
-    let dice = Dice::new(seed).of("bootstrap");
-    let n = values.len() as u64;
-    let mut throws = 0..;
-    let mut pick = || {
-        let bits = dice.bits(throws.next().unwrap_or_default());
-        values[usize::try_from((u128::from(bits) * u128::from(n)) >> 64).unwrap_or_default()]
-    };
-    let mut medians: Vec<f64> = (0..resamples.max(1))
-        .map(|_| {
-            let resample: Vec<f64> = (0..n).map(|_| pick()).collect();
-            median(&resample)
-        })
-        .collect();
-    medians.sort_by(f64::total_cmp);
-    (quantile(&medians, 0.025), quantile(&medians, 0.975))
 }
 
 /// The median of a sample in any order; 0 of no values.
@@ -192,28 +164,6 @@ mod tests {
     fn ratios_are_paired_by_block() {
         let got = ratios(&[(2, 9.0), (0, 4.0), (7, 1.0), (3, 5.0)], &[(0, 2.0), (1, 1.0), (2, 3.0), (3, 0.0)]);
         assert_eq!(got, [3.0, 2.0], "block 7 has no base, block 3 has a base of 0");
-    }
-
-    /// For odd `n` the distribution of a resample's median is known (Maritz, Jarrett 1978; Efron 1982 section 10.1):
-    /// it is at most the `k`-th value when at least half of `n` picks are, each with probability `k / n`.
-    #[test]
-    fn the_bootstrap_is_that_of_theory() {
-        // The control group of the mouse data, Efron and Tibshirani 1993, table 2.1.
-        let mice = [52.0, 104.0, 146.0, 10.0, 51.0, 30.0, 40.0, 27.0, 46.0];
-        let sorted = sorted(&mice);
-        let at_most = |k: u32| -> f64 {
-            let p = f64::from(k) / 9.0;
-            let hit =
-                |j: i32| special::ln_binomial(9, u64::from(j.unsigned_abs())).exp() * p.powi(j) * (1.0 - p).powi(9 - j);
-            (5..=9).map(hit).sum()
-        };
-        let exact = |q: f64| (1..=9).zip(&sorted).find(|(k, _)| at_most(*k) >= q).map(|(_, value)| *value);
-        let (low, high) = bootstrap_median(&mice, RESAMPLES, 42);
-        assert_eq!((Some(low), Some(high)), (exact(0.025), exact(0.975)));
-        assert_eq!((low, high), (27.0, 104.0));
-        assert_eq!(bootstrap_median(&mice, RESAMPLES, 42), (low, high));
-        assert_eq!(bootstrap_median(&[], RESAMPLES, 42), (0.0, 0.0));
-        assert_eq!(bootstrap_median(&[3.0], 10, 1), (3.0, 3.0));
     }
 
     #[test]

@@ -53,7 +53,7 @@ impl Lab {
 pub enum Mode {
     /// Every packet of the wire by itself, at its own time.
     Exact,
-    /// Packets that are due within [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM) of each other go together as one superpacket.
+    /// Packets gather for [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM), and neighbours go together as one superpacket.
     Fast,
     /// `exact` for directions whose rate a machine can keep up with, `fast` for the others.
     #[default]

@@ -9,6 +9,7 @@ use ekiden_lab::topology::sandbox::{self, Outcome};
 
 mod inside;
 mod labs;
+mod links;
 mod outside;
 
 /// Why a test could not run here.
@@ -39,11 +40,12 @@ fn main() -> ExitCode {
 }
 
 fn run_inside() -> ExitCode {
+    let tests = [inside::TESTS, links::TESTS].concat();
     match sandbox::enter() {
-        Ok(Outcome::Inside) => run(inside::TESTS),
+        Ok(Outcome::Inside) => run(&tests),
         Ok(Outcome::Ended(code)) => ExitCode::from(code),
         Err(error) => {
-            println!("skipped {} tests: {error:#}", inside::TESTS.len());
+            println!("skipped {} tests: {error:#}", tests.len());
             ExitCode::SUCCESS
         }
     }

@@ -189,6 +189,10 @@ fn mistakes_of_events() {
             "at = \"5s\"\nlink = \"wan\"\nset = { rate = 5 }",
             r#"event.0.set.rate = 5: expected a rate like "200Mbit/s" or "1Gbit/s""#,
         ),
+        (
+            "at = \"5s\"\nlink = \"wan\"\nset = { count = \"l2\" }",
+            "event.0.set.count: cannot change; expected it in the link itself",
+        ),
     ] {
         assert_eq!(link_mistakes(&format!("[[event]]\n{event}")), expected, "{event}");
     }

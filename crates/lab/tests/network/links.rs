@@ -1,0 +1,174 @@
+//! Emulated links with real connections on them, and what we believe of the kernel at both ends.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use ekiden_lab::conditions::Conditions;
+use ekiden_lab::emulator::{DirectionReport, Emulator, Fate, Options};
+use ekiden_lab::ledger::Cause;
+use ekiden_lab::topology::network::{HostHandle, Network};
+use ekiden_lab::topology::running::Running;
+use ekiden_lab::topology::{Backend, Event, Lab, Link, Mode};
+
+use crate::labs::{cable, lab};
+use crate::{Skipped, Test};
+
+pub const TESTS: &[Test] = &[
+    ("superpackets_pass_whole_and_every_packet_is_lost_by_itself", superpackets_pass_whole),
+    ("exact_hands_over_packets_one_by_one", exact_hands_over_packets_one_by_one),
+    ("a_tun_carries_the_same", a_tun_carries_the_same),
+    ("the_kernel_completes_checksums_of_what_was_marked", marks_arrive),
+    ("a_link_goes_down_when_it_is_told_to", a_link_goes_down),
+    ("the_same_seed_and_arrivals_lose_the_same", the_same_seed_loses_the_same),
+];
+
+const BYTES: usize = 8 << 20;
+
+fn conditions(text: &str) -> Conditions {
+    toml::from_str(text).unwrap()
+}
+
+fn long(text: &str) -> Lab {
+    let back = conditions("delay = '1ms'");
+    let link = Link { forward: conditions(&format!("delay = '1ms'\n{text}")), reverse: back, ..cable("a", "b") };
+    lab(&[("wan", link)])
+}
+
+/// Sends 8 MiB from `a` to `b` by TCP, and sees that they arrive as they were.
+fn send(a: &HostHandle, b: &HostHandle) {
+    let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
+    let there = listener.local_addr().unwrap();
+    let sent: Vec<u8> = (0..BYTES).map(|i| (i * 7 % 251) as u8).collect();
+    let arrived = std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| {
+            let mut arrived = Vec::new();
+            listener.accept().unwrap().0.read_to_end(&mut arrived).unwrap();
+            arrived
+        });
+        let mut connection = a.enter(|| TcpStream::connect(there)).unwrap().unwrap();
+        connection.write_all(&sent).unwrap();
+        drop(connection);
+        receiver.join().unwrap()
+    });
+    assert!(arrived == sent, "{} bytes arrived, not the {BYTES} that were sent", arrived.len());
+}
+
+/// What the link did with 8 MiB from `a` to `b`.
+fn carried(lab: &Lab) -> anyhow::Result<DirectionReport> {
+    let running = Running::start(lab)?;
+    let network = running.network();
+    send(network.host("a").unwrap(), network.host("b").unwrap());
+    assert_eq!(network.hidden_drops()?, [], "a wrong checksum, or a drop that nobody asked for");
+    let report = running.reports()?.into_iter().find(|report| report.from == "a");
+    let report = report.unwrap();
+    assert_eq!(report.hidden, 0);
+    Ok(report)
+}
+
+/// Belief: `PACKET_VNET_HDR` hands over superpackets, and takes back smaller ones that we cut from them.
+fn superpackets_pass_whole() -> Result<(), Skipped> {
+    let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
+    let report = carried(&Lab { mode: Mode::Fast, ..lab }).unwrap();
+    assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
+    assert!(report.frames_out * 2 < report.packets_out, "{} packets in {}", report.packets_out, report.frames_out);
+    let lost = report.dropped.get(&Cause::WireLoss).copied().unwrap_or(0);
+    assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
+    Ok(())
+}
+
+fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
+    let report = carried(&Lab { mode: Mode::Exact, ..long("") }).unwrap();
+    assert_eq!(report.frames_out, report.packets_out);
+    assert!(report.frames_in < report.packets_in, "the host still sends superpackets");
+    Ok(())
+}
+
+fn a_tun_carries_the_same() -> Result<(), Skipped> {
+    let lab = Lab {
+        backend: Backend::Tun,
+        mode: Mode::Fast,
+        ..long("loss = { model = 'pattern', every = 500, lost = [250] }")
+    };
+    match carried(&lab) {
+        Err(error) if format!("{error:#}").contains("/dev/net/tun must exist") => Err(Skipped(format!("{error:#}"))),
+        report => {
+            let report = report.unwrap();
+            assert!(report.frames_in * 4 < report.packets_in, "superpackets by TUN too");
+            assert!(report.dropped.contains_key(&Cause::WireLoss));
+            Ok(())
+        }
+    }
+}
+
+fn marks_arrive() -> Result<(), Skipped> {
+    let mut lab = long("rate = '100Mbit/s'\nqueue = { kind = 'codel', limit = '1000pkt', target = '1ms', ecn = true }");
+    for host in lab.hosts.values_mut() {
+        host.sysctl.insert("net.ipv4.tcp_ecn".to_owned(), "1".to_owned());
+    }
+    let report = carried(&lab).unwrap();
+    assert!(report.marked > 0, "{report:?}");
+    assert!(!report.dropped.contains_key(&Cause::Early), "capable packets are marked instead");
+    Ok(())
+}
+
+/// Waits until `socket` has received something.
+fn receives(socket: &UdpSocket) -> bool {
+    socket.recv(&mut [0; 16]).is_ok()
+}
+
+fn a_link_goes_down() -> Result<(), Skipped> {
+    let mut lab = long("");
+    let at = "300ms".parse().unwrap();
+    let (up, down) = (conditions("delay = '1ms'"), conditions("delay = '1ms'\ndown = true"));
+    lab.events = vec![Event { at, link: "wan".to_owned(), forward: down, reverse: up }];
+    let started = Instant::now();
+    let running = Running::start(&lab).unwrap();
+    let [a, b] = ["a", "b"].map(|name| running.network().host(name).unwrap());
+    let receiver = b.enter(|| UdpSocket::bind((b.address(), 0))).unwrap().unwrap();
+    receiver.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
+    let there = receiver.local_addr().unwrap();
+    let arrives = || {
+        sender.send_to(b"hello", there).unwrap();
+        receives(&receiver)
+    };
+    let before = arrives();
+    assert!(before || started.elapsed() > Duration::from_millis(250), "it is up at first");
+    let deadline = started + Duration::from_secs(10);
+    while arrives() {
+        assert!(Instant::now() < deadline, "it never went down");
+    }
+    assert!(started.elapsed() >= Duration::from_millis(300));
+    Ok(())
+}
+
+fn the_same_seed_loses_the_same() -> Result<(), Skipped> {
+    let lost = || {
+        let lab = long("loss = { model = 'bernoulli', p = 0.1 }");
+        let network = Network::build(&lab).unwrap();
+        let options = Options { seed: lab.seed, record: true, ..Options::default() };
+        let emulator = Emulator::start(&network.wires(), &options).unwrap();
+        let [a, b] = ["a", "b"].map(|name| network.host(name).unwrap());
+        let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
+        let arrived = || emulator.records("wan", "a").unwrap();
+        for _ in 0..1000 {
+            sender.send_to(b"hello", (b.address(), 9)).unwrap();
+        }
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let records = loop {
+            let records = arrived();
+            let is_done = records.len() == 1000 && records.iter().all(|record| record.fate != Fate::UnderWay);
+            if is_done || Instant::now() > deadline {
+                break records;
+            }
+        };
+        assert_eq!(records.len(), 1000);
+        let lost = records.iter().filter(|record| matches!(record.fate, Fate::Dropped(..)));
+        lost.map(|record| record.packet.number).collect::<Vec<_>>()
+    };
+    let once = lost();
+    assert!((50..200).contains(&once.len()), "{} of 1000", once.len());
+    assert_eq!(once, lost());
+    Ok(())
+}
