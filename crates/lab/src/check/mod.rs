@@ -24,6 +24,7 @@ mod expectation;
 mod hidden;
 mod jitter;
 mod loss;
+mod machine;
 mod ping;
 mod plan;
 mod probe;
@@ -78,6 +79,8 @@ pub fn run(lab: &Lab, size: Size, progress: &mut dyn FnMut(&CheckRow)) -> anyhow
     if let Some(highest) = highest {
         tell(about_all("headroom", headroom(lab, highest.bits_per_second(), size)?));
     }
+    let duration = Duration::from_secs(if size == Size::Full { 20 } else { 2 });
+    tell(about_all("this machine", machine::finding(duration)));
     rows.sort_by(|a, b| (a.link.is_empty(), &a.link).cmp(&(b.link.is_empty(), &b.link)));
     Ok(rows)
 }

@@ -38,6 +38,7 @@ mod port;
 mod records;
 mod store;
 
+pub use clock::keep_awake;
 pub use lateness::Lateness;
 
 /// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due

@@ -1,6 +1,6 @@
 //! Experiments: what varies, what is compared, how often, and what was published about it.
 //!
-//! [`read`] makes an experiment out of a [`file`], [`plan`] says in which order its runs are made, [`run`] makes one of
+//! [`read`] makes an experiment out of a [`mod@file`], [`plan`] says in which order its runs are made, [`run`] makes one of
 //! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] say what came of it.
 
 pub mod analyse;

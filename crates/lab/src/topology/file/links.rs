@@ -157,10 +157,11 @@ impl Links {
         let reverse = reverse_of(&at_set, &mut set, mistakes);
         directions.forward = merged(directions.forward.clone(), &set);
         directions.reverse = merged(merged(directions.reverse.clone(), &set), &reverse);
-        if set.contains_key("count") || reverse.contains_key("count") {
+        let (forward, reverse) = directions.read(&at_set, mistakes)?;
+        let counted = |link: &Link| (link.forward.count, link.reverse.count);
+        if self.links.get(&link).is_some_and(|link| counted(link) != (forward.count, reverse.count)) {
             mistakes.note_at(format!("{at_set}.count"), "cannot change; expected it in the link itself");
         }
-        let (forward, reverse) = directions.read(&at_set, mistakes)?;
         Some(Event { at, link, forward, reverse })
     }
 }
