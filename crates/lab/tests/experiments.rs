@@ -222,7 +222,7 @@ ready = "tcp:8000""#,
     }
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     let runs = scene.runs();
-    assert_eq!(runs.len(), 2, "it is tried twice: {}", said(&output));
+    assert_eq!(runs.len(), 3, "it is tried three times: {}", said(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
     assert!(reason.starts_with("timeout on relay "), "{reason}");
 }
