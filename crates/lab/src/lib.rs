@@ -25,3 +25,9 @@ pub mod warnings;
 
 /// Nanoseconds: of a span, or since the zero of whoever says so. Virtual time is nothing but this number.
 pub type Nanos = u64;
+
+/// A span of a lab file as that number.
+#[must_use]
+pub fn nanos(span: ekiden_proto::units::Span) -> Nanos {
+    Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)
+}

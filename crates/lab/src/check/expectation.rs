@@ -1,10 +1,8 @@
 //! When a probe should arrive, by textbook: lines of constant rate one behind the other, then a constant delay.
 
-use ekiden_proto::units::Span;
-
 use super::probe::Series;
-use crate::Nanos;
 use crate::conditions::{Conditions, Loss, LossAt};
+use crate::{Nanos, nanos};
 
 /// What of a direction decides about time, when nothing in it is random.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,11 +78,6 @@ impl Path {
 /// How long `bytes` are on a line of `rate` bits per second.
 pub fn transmission(bytes: u32, rate: u64) -> Nanos {
     u64::from(bytes) * 8 * 1_000_000_000 / rate
-}
-
-/// A span as the number it is.
-pub fn nanos(span: Span) -> Nanos {
-    u64::try_from(span.0.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

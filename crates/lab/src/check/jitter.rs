@@ -1,10 +1,11 @@
 //! Whether jitter follows its law, and nothing is overtaken unasked.
 
-use super::expectation::{Timed, nanos};
+use super::expectation::Timed;
 use super::probe::Series;
 use super::row::Finding;
 use crate::Nanos;
 use crate::conditions::{Distribution, Jitter};
+use crate::nanos;
 use crate::stats::{kolmogorov_smirnov, normal_cdf};
 
 /// How well a packet is timed, in microseconds: the median that the row of fixed delays allows.

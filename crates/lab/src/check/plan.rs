@@ -1,12 +1,13 @@
 //! Which rows of the table apply to which direction, and with how much traffic each is measured.
 
-use super::expectation::{nanos, transmission};
+use super::expectation::transmission;
 use super::jitter;
 use super::probe::{SMALLEST, Shot, bursts, regular};
 use super::row::Place;
 use super::transport::{Law, Periodic};
 use crate::Nanos;
 use crate::conditions::{Conditions, Limit, Loss, QueueKind};
+use crate::nanos;
 use crate::topology::Lab;
 
 const SECOND: Nanos = 1_000_000_000;

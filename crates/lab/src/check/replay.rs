@@ -4,7 +4,6 @@
 //! The records are the emulator's own. They are believed only as far as the receiver confirms them: what is missing
 //! there must be what they say was dropped, packet by packet.
 
-use super::expectation::nanos;
 use super::probe::{Series, Shot};
 use super::row::Finding;
 use crate::Nanos;
@@ -12,6 +11,7 @@ use crate::conditions::{Conditions, Limit, QueueKind};
 use crate::dice::Dice;
 use crate::emulator::{Fate, Record};
 use crate::ledger::Cause;
+use crate::nanos;
 use crate::packet::Packet;
 use crate::pipeline::Pipeline;
 use crate::reference::{self, Outcome};

@@ -24,9 +24,9 @@ use crate::emulator::driver::{Change, Command, Driver};
 use crate::emulator::port::OpenPort;
 use crate::emulator::store::Store;
 use crate::ledger::Cause;
+use crate::nanos;
 use crate::packet::Packet;
 use crate::pipeline::Pipeline;
-use crate::stage::nanos;
 use crate::topology::{Event, Link, Mode};
 
 mod clock;

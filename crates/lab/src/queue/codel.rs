@@ -37,9 +37,10 @@
 use crate::Nanos;
 use crate::conditions::{CodelSettings, Limit};
 use crate::ledger::{Cause, Ledger};
+use crate::nanos;
 use crate::packet::Packet;
 use crate::queue::fifo::Fifo;
-use crate::queue::{Held, Queue, mark, nanos};
+use crate::queue::{Held, Queue, mark};
 
 #[cfg(test)]
 mod tests;

@@ -44,10 +44,11 @@ use std::collections::VecDeque;
 use crate::Nanos;
 use crate::conditions::{FqCodelSettings, Limit};
 use crate::ledger::{Cause, Ledger};
+use crate::nanos;
 use crate::packet::Packet;
 use crate::queue::codel::{Control, Law};
 use crate::queue::fifo::Fifo;
-use crate::queue::{Held, Queue, nanos};
+use crate::queue::{Held, Queue};
 
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,6 @@
 //! * With `ecn`, a packet is *capable* if it is [`Ecn::Capable`], or [`Ecn::Marked`] already; then a mark changes nothing,
 //!   but counts for the law as any other (RFC 3168 section 5).
 
-use ekiden_proto::units::Span;
-
 use crate::Nanos;
 use crate::conditions::{Limit, QueueKind};
 use crate::dice::Dice;
@@ -73,11 +71,6 @@ const fn amount(limit: Limit) -> u64 {
     match limit {
         Limit::Packets(amount) | Limit::Bytes(amount) => amount,
     }
-}
-
-/// A span in nanoseconds.
-const fn nanos(span: Span) -> Nanos {
-    span.0.as_nanos() as Nanos
 }
 
 /// Marks a packet, if it is capable. Whether it was.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_proto::units::Bytes;
+use ekiden_proto::units::{Bytes, Span};
 
 use super::*;
 use crate::conditions::{CodelSettings, FqCodelSettings, RedSettings};

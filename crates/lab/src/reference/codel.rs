@@ -124,7 +124,7 @@ pub struct Codel {
 
 impl Codel {
     pub fn new(settings: CodelSettings) -> Self {
-        let law = Law::new(super::nanos(settings.target), super::nanos(settings.interval), settings.ecn);
+        let law = Law::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
         Self { limit: settings.limit, waiting: Vec::new(), law }
     }
 }

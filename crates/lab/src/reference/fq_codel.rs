@@ -27,7 +27,7 @@ pub struct FqCodel {
 
 impl FqCodel {
     pub fn new(settings: FqCodelSettings) -> Self {
-        let law = Law::new(super::nanos(settings.target), super::nanos(settings.interval), settings.ecn);
+        let law = Law::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
         Self {
             limit: settings.limit,
             quantum: i64::try_from(settings.quantum.0.max(1)).unwrap_or(i64::MAX),

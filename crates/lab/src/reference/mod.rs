@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_proto::units::{Rate, Span};
+use ekiden_proto::units::Rate;
 
 use crate::Nanos;
 use crate::conditions::{Limit, QueueKind};
@@ -105,10 +105,6 @@ pub fn transmission_time(bytes: u32, rate: Rate) -> Nanos {
     let bits_per_second = u128::from(rate.bits_per_second());
     let nanos = (u128::from(bytes) * 8 * 1_000_000_000 + bits_per_second / 2) / bits_per_second;
     Nanos::try_from(nanos).unwrap_or(Nanos::MAX)
-}
-
-fn nanos(span: Span) -> Nanos {
-    Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 /// How many bytes these are.

@@ -4,9 +4,10 @@ use crate::Nanos;
 use crate::conditions::{Conditions, Distribution, Jitter};
 use crate::dice::Dice;
 use crate::ledger::Ledger;
+use crate::nanos;
 use crate::packet::Packet;
+use crate::stage::Stage;
 use crate::stage::timeline::Timeline;
-use crate::stage::{Stage, nanos};
 
 /// Holds each packet for the delay and its jitter. Unless the jitter may reorder, packets leave in the order they came:
 /// one that would be too early waits for those before it, also after the delay has been shortened.

@@ -1,7 +1,5 @@
 //! What an emulated wire does to packets, one thing each, in virtual time. A stage never asks for the time: it is told.
 
-use ekiden_proto::units::Span;
-
 use crate::Nanos;
 use crate::conditions::Conditions;
 use crate::ledger::Ledger;
@@ -47,10 +45,4 @@ pub trait Stage: Send {
 pub fn transmission(bytes: u32, bits_per_second: Option<u64>) -> Nanos {
     // 8e9 times the largest superpacket is far below 2^64.
     bits_per_second.map_or(0, |rate| (u64::from(bytes) * 8_000_000_000 + rate / 2) / rate)
-}
-
-/// A span of the lab file in nanoseconds.
-#[must_use]
-pub fn nanos(span: Span) -> Nanos {
-    Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)
 }

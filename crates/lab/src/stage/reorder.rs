@@ -4,9 +4,10 @@ use crate::Nanos;
 use crate::conditions::{self, Conditions};
 use crate::dice::Dice;
 use crate::ledger::Ledger;
+use crate::nanos;
 use crate::packet::Packet;
+use crate::stage::Stage;
 use crate::stage::timeline::Timeline;
-use crate::stage::{Stage, nanos};
 
 /// Holds some packets back while the others pass.
 #[derive(Debug)]
