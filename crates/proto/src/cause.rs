@@ -30,6 +30,8 @@ pub enum Cause {
     BadAnswer,
     /// This relay is out of descriptors, ports or memory.
     Exhausted,
+    /// The path leads back to a relay that it has passed, or through too many.
+    Loop,
 }
 
 impl Cause {
@@ -49,6 +51,7 @@ impl Cause {
             Self::Reset => "reset",
             Self::BadAnswer => "bad_answer",
             Self::Exhausted => "exhausted",
+            Self::Loop => "loop",
         }
     }
 
@@ -66,6 +69,7 @@ impl Cause {
             Self::HopFailed => "destination_unavailable",
             Self::Reset => "connection_terminated",
             Self::Exhausted => "connection_limit_reached",
+            Self::Loop => "proxy_loop_detected",
         }
     }
 
@@ -76,7 +80,8 @@ impl Cause {
             Self::TimedOut => 504,
             Self::Denied | Self::DeniedByHop => 403,
             Self::Exhausted => 503,
-            Self::Refused
+            Self::Loop
+            | Self::Refused
             | Self::Unreachable
             | Self::NameNotFound
             | Self::NameServerFailed
@@ -103,6 +108,7 @@ impl Cause {
             Self::BadAnswer => "The server's answer is not HTTP, or could be read in two ways.",
             Self::Reset => "The server closed the connection before it answered.",
             Self::Exhausted => "This relay is out of resources; try again.",
+            Self::Loop => "The path leads back to a relay it has passed; this is a mistake in the relays' configuration.",
         }
     }
 }

@@ -11,6 +11,7 @@ mod text;
 pub mod addr;
 pub mod cause;
 pub mod event;
+pub mod key;
 pub mod limiting;
 pub mod profile;
 pub mod units;

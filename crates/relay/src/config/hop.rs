@@ -28,8 +28,8 @@ pub(super) fn read(place: &Place<'_>, text: &str, profiles: &Profiles) -> Option
     let Some(url) = Url::parse(text) else { return wrong(EXPECTED) };
     let kind = match url.scheme {
         // Names are always left to the hop, which is what the `h` asks for.
-        "socks5" | "socks5h" => HopKind::Socks5,
-        "http" => HopKind::Http,
+        "socks5" | "socks5h" => HopKind::Socks5(None),
+        "http" => HopKind::Http(None),
         "section" => return wrong("socks5:// or http://; section:// is not in this version yet"),
         _ => return wrong(EXPECTED),
     };
@@ -41,16 +41,22 @@ pub(super) fn read(place: &Place<'_>, text: &str, profiles: &Profiles) -> Option
     // The query is no file even where the URL stands in one: all its values are texts, on the line of the URL.
     let options = Reader::of_text(place.clone(), &query);
     let profile = profiles.choose(&options, "profile");
-    let credentials = credentials(place, &options, kind, url.user);
+    let credentials = credentials(place, &options, &kind, url.user);
     options.finish();
-    Some(Hop { kind, address, credentials, profile })
+    let kind = match kind {
+        HopKind::Socks5(_) => HopKind::Socks5(credentials),
+        HopKind::Http(_) => HopKind::Http(credentials),
+        HopKind::Section(_) => return None,
+    };
+    let name = format!("{}://{address}", kind.word()).into();
+    Some(Hop { name, kind, address, profile })
 }
 
 /// User and password; `None` when there are none, or a mistake about them.
 fn credentials(
     place: &Place<'_>,
     options: &Reader<'_>,
-    kind: HopKind,
+    kind: &HopKind,
     user: Option<(String, Option<String>)>,
 ) -> Option<Credentials> {
     let file = options.optional::<PathBuf>("password_file");
@@ -73,8 +79,9 @@ fn credentials(
     // RFC 1929, 2: one byte each for the lengths, and neither is empty. RFC 7617, 2: a colon ends the user name.
     let fits = |text: &str| (1..=255).contains(&text.len());
     let good = match kind {
-        HopKind::Socks5 => fits(&user) && fits(&password),
-        HopKind::Http => !user.contains(':'),
+        HopKind::Socks5(_) => fits(&user) && fits(&password),
+        HopKind::Http(_) => !user.contains(':'),
+        HopKind::Section(_) => false,
     };
     if !good {
         place.note(Found::Hidden, "a user name and a password of 1 to 255 bytes, for http a user name without a colon");

@@ -132,7 +132,8 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
-    Some(Listener { name: String::new(), bind: bind?, kind: kind?, target, users, access, profile })
+    let (early, section) = (reader.or("early", false), None);
+    Some(Listener { name: String::new(), bind: bind?, kind: kind?, target, users, access, early, section, profile })
 }
 
 /// The ways to make a listener safe that is open to others.
@@ -157,7 +158,7 @@ fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<SocketAddr>) -> 
             }
             Some(target)
         }
-        Kind::Auto | Kind::Socks | Kind::Http => {
+        Kind::Auto | Kind::Socks | Kind::Http | Kind::Section => {
             if reader.has("target") {
                 reader.mistake("target", "no target: only kind = \"tcp\" has one, here the client says it");
             }

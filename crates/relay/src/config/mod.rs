@@ -12,6 +12,7 @@ mod reader;
 mod url;
 mod value;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::{Network, Target};
+use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
 use crate::users::Users;
@@ -28,8 +30,10 @@ use crate::users::Users;
 pub struct Config {
     /// Where clients come in; at least one.
     pub listeners: Vec<Arc<Listener>>,
-    /// The hops between this relay and every target, in order; empty for `direct`.
-    pub forward: Vec<Arc<Hop>>,
+    /// Every next hop that is configured, in no path or in several.
+    pub relays: Vec<Arc<Hop>>,
+    /// Which ways to which targets, the first that matches; the last one matches all.
+    pub routes: Vec<Route>,
     /// TCP settings of sections dialled to targets.
     pub target_profile: Arc<Profile>,
     /// How many sessions, and how many of one client.
@@ -57,6 +61,8 @@ pub enum Kind {
     Http,
     /// Everything to one fixed target.
     Tcp,
+    /// Other relays, with keys.
+    Section,
 }
 
 /// One way in.
@@ -74,8 +80,23 @@ pub struct Listener {
     pub users: Option<Arc<Users>>,
     /// Which targets it forwards to.
     pub access: Access,
+    /// Whether clients are told "connected" at once, before the target has answered.
+    pub early: bool,
+    /// What it takes to be called by relays; with [`Kind::Section`] only.
+    pub section: Option<SectionListener>,
     /// TCP settings of the sections it accepts.
     pub profile: Arc<Profile>,
+}
+
+/// How other relays come in.
+#[derive(Debug)]
+pub struct SectionListener {
+    /// Our own key.
+    pub key: Arc<PrivateKey>,
+    /// Who may come in; `None` for everyone.
+    pub peers: Option<Arc<Peers>>,
+    /// Whether sessions that are not encrypted are refused.
+    pub encrypt: bool,
 }
 
 /// Which targets may be reached; deny beats allow, allow beats the private default.
@@ -111,26 +132,72 @@ pub enum Hosts {
     In(Network),
 }
 
-/// Somebody else's proxy on the way.
+/// Where sessions to some targets go.
 #[derive(Debug)]
+pub struct Route {
+    /// The targets it is for; none for all.
+    pub to: Vec<Pattern>,
+    /// The ways, the best first; at least one.
+    pub paths: Vec<Arc<Path>>,
+}
+
+/// The hops between this relay and a target.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Its name in logs: that of `[[path]]`, or its hops, or `direct`.
+    pub name: Box<str>,
+    /// The hops in order; none for `direct`.
+    pub hops: Vec<Arc<Hop>>,
+}
+
+/// The next thing a relay dials on the way to a target.
+#[derive(Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// The protocol it speaks.
+    /// Its name in logs and metrics: that of `[[relay]]`, or its URL without the credentials.
+    pub name: Box<str>,
+    /// The protocol it speaks, and what it wants from us.
     pub kind: HopKind,
     /// Where it listens.
     pub address: Target,
-    /// What it wants from us.
-    pub credentials: Option<Credentials>,
     /// TCP settings of the section to it.
     pub profile: Arc<Profile>,
 }
 
 /// The protocol of a [`Hop`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HopKind {
+    /// Another ekiden.
+    Section(Peering),
     /// SOCKS5.
-    Socks5,
+    Socks5(Option<Credentials>),
     /// HTTP proxy with CONNECT.
-    Http,
+    Http(Option<Credentials>),
+}
+
+/// What it takes to call another ekiden.
+#[derive(Debug, Clone)]
+pub struct Peering {
+    /// Its key.
+    pub key: PublicKey,
+    /// Ours.
+    pub own: Arc<PrivateKey>,
+    /// Whether sessions to it are encrypted.
+    pub encrypt: bool,
+}
+
+/// The relays that may come in by a section listener, by their keys.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
+
+/// One of them.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name in logs.
+    pub name: Box<str>,
+    /// The targets it may reach, within what the listener allows; none for all of these.
+    pub to: Vec<Pattern>,
+    /// The names of the relays it may go on to; `None` for every one that is configured.
+    pub relays: Option<Vec<Box<str>>>,
 }
 
 /// User name and password for a hop. Never printed: there is no `Display`, and `Debug` hides the password.
@@ -153,6 +220,8 @@ pub struct Limits {
     pub head: usize,
     /// Idle connections to servers and `http` hops kept for later requests, per thread.
     pub kept_connections: usize,
+    /// Most authenticated connections kept ready for each next relay.
+    pub ready_connections: usize,
 }
 
 /// Deadlines.
@@ -170,6 +239,8 @@ pub struct Timeouts {
     pub keep_alive: Duration,
     /// How long an idle connection to a server is kept for later requests.
     pub kept_idle: Duration,
+    /// How long a ready connection to a relay is kept, at most.
+    pub ready_age: Duration,
     /// How long sessions may go on after SIGTERM.
     pub drain: Duration,
 }
@@ -196,7 +267,7 @@ pub enum LogFormat {
 
 impl Kind {
     /// All kinds, in the order in which they are documented.
-    pub const ALL: [Self; 4] = [Self::Auto, Self::Socks, Self::Http, Self::Tcp];
+    pub const ALL: [Self; 5] = [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Section];
 
     /// Its word in the configuration, in logs and in metrics.
     #[must_use]
@@ -206,6 +277,7 @@ impl Kind {
             Self::Socks => "socks",
             Self::Http => "http",
             Self::Tcp => "tcp",
+            Self::Section => "section",
         }
     }
 }
@@ -213,18 +285,29 @@ impl Kind {
 impl HopKind {
     /// Its word in the configuration, in logs and in metrics.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn word(&self) -> &'static str {
         match self {
-            Self::Socks5 => "socks5",
-            Self::Http => "http",
+            Self::Section(_) => "section",
+            Self::Socks5(_) => "socks5",
+            Self::Http(_) => "http",
         }
     }
 }
 
-/// Its URL without the credentials, for logs and metrics.
+/// Two are the same when they call the same relay as the same one, in the same way.
+impl PartialEq for Peering {
+    fn eq(&self, other: &Self) -> bool {
+        let own = |peering: &Self| peering.own.public();
+        (self.key, self.encrypt, own(self)) == (other.key, other.encrypt, own(other))
+    }
+}
+
+impl Eq for Peering {}
+
+/// Its name, for logs and metrics.
 impl fmt::Display for Hop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.word(), self.address)
+        f.write_str(&self.name)
     }
 }
 

@@ -90,8 +90,12 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
     let _: Option<Version> = file.required("version");
     let shared = Shared::new(Profiles::read(file.named("profile")));
     let listeners = listeners(&file, &command, flags, &shared);
+    let hops = forward(&file, &command, flags, &shared.profiles, &listeners);
+    let name = if hops.is_empty() { "direct".to_owned() } else { hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") };
+    let path = super::Path { name: name.into(), hops };
     let config = Config {
-        forward: forward(&file, &command, flags, &shared.profiles, &listeners),
+        relays: Vec::new(),
+        routes: vec![super::Route { to: Vec::new(), paths: vec![Arc::new(path)] }],
         target_profile: shared.profiles.choose(&file, "target_profile"),
         limits: limits(file.table("limits")),
         timeouts: timeouts(file.table("timeouts")),
@@ -155,6 +159,7 @@ fn limits(table: Reader<'_>) -> Limits {
         sessions_per_client: table.optional("sessions_per_client").map(|Count(n)| n),
         head: table.or("head", HeadSize(64 << 10)).0,
         kept_connections: table.or("kept_connections", 256),
+        ready_connections: table.optional("ready_connections").map_or(256, |Count(n)| n),
     };
     table.finish();
     limits
@@ -169,6 +174,7 @@ fn timeouts(table: Reader<'_>) -> Timeouts {
         half_close_idle: read("half_close_idle", 5 * MINUTE),
         keep_alive: read("keep_alive", MINUTE),
         kept_idle: read("kept_idle", MINUTE),
+        ready_age: read("ready_age", MINUTE),
         drain: read("drain", 30 * SECOND),
     };
     table.finish();

@@ -1,0 +1,16 @@
+//! The section protocol, relay to relay: `docs/section-protocol.md` is its specification.
+//!
+//! A connection begins with a [`Hello`] each way, in which a Noise handshake proves who both sides are ([`noise`]). Then it
+//! waits, perhaps for minutes, until the dialling side sends an [`Open`]: the beginning of one session. The other side
+//! replies with an [`Answer`]. Both are records ([`record`]); what follows is the session's bytes, as they are or in
+//! records.
+
+pub mod hello;
+pub mod noise;
+pub mod open;
+pub mod record;
+
+pub use hello::{Hello, Refusal, Versions};
+pub use noise::{Initiator, Responder, Transport};
+pub use open::{Answer, Failure, Open, TraceId};
+pub use record::RecordKey;
