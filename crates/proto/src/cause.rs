@@ -108,7 +108,9 @@ impl Cause {
             Self::BadAnswer => "The server's answer is not HTTP, or could be read in two ways.",
             Self::Reset => "The server closed the connection before it answered.",
             Self::Exhausted => "This relay is out of resources; try again.",
-            Self::Loop => "The path leads back to a relay it has passed; this is a mistake in the relays' configuration.",
+            Self::Loop => {
+                "The path leads back to a relay it has passed; this is a mistake in the relays' configuration."
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::addr::{ClientAddr, ServerAddr, Target};
 use crate::cause::Cause;
 use crate::limiting::Limited;
 use crate::profile::Applied;
+use crate::wire::section::TraceId;
 
 /// Something that happened in a relay.
 #[derive(Debug, Clone, Serialize)]
@@ -208,6 +209,10 @@ pub struct Closed {
     pub client: ClientAddr,
     /// The user name, where the listener asks for one.
     pub user: Option<String>,
+    /// The relay that has sent it, by its name or its key.
+    pub peer: Option<String>,
+    /// Its name on all relays it went through.
+    pub trace: Option<TraceId>,
     /// Where the client wanted to go; the last one, for HTTP requests.
     pub target: Option<Target>,
     /// What was dialled for it: the target itself, or the next hop.
@@ -225,6 +230,9 @@ pub struct Closed {
     /// From the client's request to the server's section being ready.
     #[serde(rename = "connect_seconds", serialize_with = "optional_seconds")]
     pub connect: Option<Duration>,
+    /// From OPEN to answer at each relay behind this one, the nearest first.
+    #[serde(rename = "hops_seconds", serialize_with = "all_seconds")]
+    pub hops: Vec<Duration>,
     /// Bytes toward the server.
     pub bytes_up: u64,
     /// Bytes toward the client.
@@ -248,6 +256,10 @@ fn optional_seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Re
         Some(span) => seconds(span, serializer),
         None => serializer.serialize_none(),
     }
+}
+
+fn all_seconds<S: Serializer>(spans: &[Duration], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(spans.iter().map(Duration::as_secs_f64))
 }
 
 fn end_word<S: Serializer>(end: &End, serializer: S) -> Result<S::Ok, S::Error> {

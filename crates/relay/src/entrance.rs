@@ -10,9 +10,10 @@ use ekiden_proto::event::{End, Event};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use crate::config::{Config, Listener};
-use crate::dial::{Dialler, Names};
-use crate::path;
+use crate::config::{Config, Kind, Listener};
+use crate::dial::Names;
+use crate::ingress::Tunnel;
+use crate::ingress::section::{self, Arrival};
 use crate::pump::{PipePool, Totals, abort};
 use crate::session::{self, Session};
 use crate::shared::Shared;
@@ -29,8 +30,6 @@ pub struct Entrance {
     pub config: Arc<Config>,
     /// The listener.
     pub listener: Arc<Listener>,
-    /// The name of the path.
-    pub path: Box<str>,
     names: Rc<Names>,
     totals: Arc<Totals>,
     most_sessions: usize,
@@ -48,7 +47,6 @@ impl Entrance {
         Self {
             worker: Rc::clone(worker),
             config: Arc::clone(config),
-            path: path::select(config).into(),
             names: Rc::clone(names),
             totals: worker.shared.metrics.totals(&listener.name),
             most_sessions,
@@ -71,9 +69,9 @@ impl Entrance {
         Arc::clone(&self.totals)
     }
 
-    /// What it takes to dial on behalf of a session that came in here.
-    pub fn dialler(&self) -> Dialler<'_> {
-        Dialler { config: &self.config, names: &self.names, access: &self.listener.access }
+    /// The thread's resolver.
+    pub fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Tells the operator.
@@ -109,19 +107,34 @@ impl Entrance {
         }
     }
 
-    /// Begins a session.
+    /// Takes a connection: a client's is a session at once, a relay's when it opens one.
     pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
         // A dual-stack socket sees IPv4 clients as ::ffff:a.b.c.d.
         let address = ClientAddr(SocketAddr::new(address.ip().to_canonical(), address.port()));
         self.shared().enter();
+        if self.listener.kind == Kind::Section {
+            tokio::task::spawn_local(section::wait(Rc::clone(self), client, address));
+        } else {
+            self.begin(client, address, None);
+        }
+    }
+
+    /// Begins a session; what a relay wants is known already.
+    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, arrived: Option<(Rc<Arrival>, Tunnel)>) {
+        let (arrival, tunnel) = arrived.unzip();
         if let Some(most) = self.config.limits.sessions_per_client
             && !self.shared().enter_client(address.0.ip(), most)
         {
             abort(&client);
-            Session::open(Rc::clone(self), client, address).ends(End::ClientLimit);
+            Session::open(Rc::clone(self), client, address, arrival).ends(End::ClientLimit);
             return;
         }
-        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address)));
+        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, arrival), tunnel));
+    }
+
+    /// Ends a connection that has not become a session, with the closing event of one.
+    pub fn turn_away(self: &Rc<Self>, client: TcpStream, address: ClientAddr, end: End) {
+        Session::open(Rc::clone(self), client, address, None).ends(end);
     }
 
     /// Gives back the place of a session.

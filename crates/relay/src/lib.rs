@@ -13,6 +13,7 @@ mod ingress;
 mod log;
 mod metrics;
 mod path;
+mod pool;
 mod pump;
 pub mod server;
 mod session;

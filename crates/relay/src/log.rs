@@ -168,12 +168,16 @@ fn request_line(line: &mut String, r: &Request) -> std::fmt::Result {
 fn closed_line(line: &mut String, c: &Closed) -> std::fmt::Result {
     write!(line, " closed session={} listener={} client={}", c.session, c.listener, c.client)?;
     optional(line, "user", c.user.as_deref().map(quoted))?;
+    optional(line, "peer", c.peer.as_deref().map(quoted))?;
+    optional(line, "trace", c.trace)?;
     optional(line, "target", c.target.as_ref())?;
     optional(line, "server", c.server)?;
     write!(line, " path={} end={}", c.path, c.end.word())?;
     optional(line, "detail", c.detail.as_deref().map(quoted))?;
     write!(line, " seconds={:.3}", c.duration.as_secs_f64())?;
     optional(line, "connect", c.connect.map(milliseconds))?;
+    let hops: Vec<String> = c.hops.iter().copied().map(milliseconds).collect();
+    optional(line, "hops", (!hops.is_empty()).then(|| hops.join(",")))?;
     write!(line, " up={} down={} spliced={}", c.bytes_up, c.bytes_down, c.bytes_spliced)?;
     section(line, "down", c.down)?;
     section(line, "up", c.up)?;

@@ -50,6 +50,7 @@ pub struct Metrics {
     reloads: Family<ByResult, Counter>,
     requests: Family<ByClass, Counter>,
     kept: Family<ByResult, Counter>,
+    waiting: Family<ByListener, Gauge>,
     pipes_open: Gauge,
     pipes_idle: Gauge,
     pipe_fallbacks: Gauge,
@@ -79,6 +80,7 @@ impl Metrics {
             reloads: Family::default(),
             requests: Family::default(),
             kept: Family::default(),
+            waiting: Family::default(),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
             pipe_fallbacks: Gauge::default(),
@@ -102,6 +104,7 @@ impl Metrics {
         r.register("reloads", "Configuration reloads", self.reloads.clone());
         r.register("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
         r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
+        r.register("sections_waiting", "Relays' connections that no session uses yet", self.waiting.clone());
         r.register("pipes_open", "Pipes that exist", self.pipes_open.clone());
         r.register("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
         r.register("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
@@ -131,6 +134,11 @@ impl Metrics {
         let label = ByListener { listener: listener.to_owned() };
         self.accepted.get_or_create(&label).inc();
         self.open.get_or_create(&label).inc();
+    }
+
+    /// Counts connections of relays that wait for a session, or wait no longer.
+    pub fn waits(&self, listener: &str, change: i64) {
+        self.waiting.get_or_create(&ByListener { listener: listener.to_owned() }).inc_by(change);
     }
 
     /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.

@@ -1,13 +1,66 @@
-//! Which way to a target. For now one path for all: the hops given by `-F`, or direct.
+//! Which way to a target: the route that matches first, and of its paths the first that works.
 
-use crate::config::Config;
+use std::sync::Arc;
 
-/// The name of the path in logs: its hops, without their credentials, or `direct`.
+use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::key::PublicKey;
+
+use crate::config::{Config, Hop, HopKind, Path, Route};
+use crate::pool::Pools;
+
+/// A way to a target.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// The hops that this relay knows.
+    pub path: Arc<Path>,
+    /// The relays behind the last of them, by their keys: the relay before us has chosen them.
+    pub beyond: Vec<PublicKey>,
+}
+
+/// The ways to `target`, the best first: those whose first hop is down come last.
 #[must_use]
-pub fn select(config: &Config) -> String {
-    if config.forward.is_empty() {
-        return "direct".to_owned();
+pub fn select(config: &Config, pools: &Pools, target: &Target) -> Vec<Way> {
+    let route =
+        config.routes.iter().find(|route| route.matches(target)).expect("invariant: the last route matches all");
+    let (up, down): (Vec<_>, Vec<_>) =
+        route.paths.iter().partition(|path| path.hops.first().is_none_or(|hop| !pools.is_down(hop)));
+    up.into_iter().chain(down).map(|path| Way { path: Arc::clone(path), beyond: Vec::new() }).collect()
+}
+
+/// The way that the relay before us has chosen: to the first of `keys`, which has to be a relay of ours, and on from there.
+///
+/// # Errors
+/// [`Cause::Denied`] when it is none.
+pub fn chosen(config: &Config, keys: &[PublicKey]) -> Result<Option<Way>, Cause> {
+    let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
+    let is_first = |hop: &&Arc<Hop>| hop.peering().is_some_and(|peering| peering.key == *first);
+    let hop = config.relays.iter().find(is_first).ok_or(Cause::Denied)?;
+    let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
+    Ok(Some(Way { path: Arc::new(path), beyond: beyond.to_vec() }))
+}
+
+impl Route {
+    /// Whether it is for `target`. A name is not resolved for that, so networks match addresses only.
+    fn matches(&self, target: &Target) -> bool {
+        let address = match target.host {
+            Host::Ip(ip) => Some(ip),
+            Host::Name(_) => None,
+        };
+        self.to.is_empty() || self.to.iter().any(|pattern| pattern.matches(&target.host, address, target.port))
     }
-    let hops: Vec<String> = config.forward.iter().map(|hop| hop.to_string()).collect();
-    hops.join(",")
+}
+
+impl Path {
+    /// The last hop, when it is an HTTP proxy: it is asked in absolute form.
+    #[must_use]
+    pub fn http_hop(&self) -> Option<&Arc<Hop>> {
+        self.hops.last().filter(|hop| matches!(hop.kind, HopKind::Http(_)))
+    }
+
+    /// Whether there is nothing between this relay and the target.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.hops.is_empty()
+    }
 }

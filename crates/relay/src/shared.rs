@@ -1,14 +1,16 @@
 //! What all threads of the relay share: the log, the metrics, and the counts that limits speak of.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ekiden_proto::event::Event;
+use ekiden_proto::wire::section::TraceId;
 
 use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::pool::Pools;
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -20,6 +22,9 @@ pub struct Shared {
     next_session: AtomicU64,
     open: AtomicUsize,
     by_client: Mutex<HashMap<IpAddr, usize>>,
+    traces: Mutex<HashSet<TraceId>>,
+    /// Ready connections to next relays.
+    pub pools: Pools,
 }
 
 impl Shared {
@@ -32,6 +37,8 @@ impl Shared {
             next_session: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             by_client: Mutex::default(),
+            traces: Mutex::default(),
+            pools: Pools::default(),
         })
     }
 
@@ -59,6 +66,16 @@ impl Shared {
     /// Gives the place back.
     pub fn leave(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
+    pub fn begin_trace(&self, trace: TraceId) -> bool {
+        self.traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
+    }
+
+    /// Forgets it.
+    pub fn end_trace(&self, trace: &TraceId) {
+        self.traces.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
     }
 
     /// Takes a place among the sessions of one client, unless `most` are taken.

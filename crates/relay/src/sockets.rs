@@ -144,7 +144,7 @@ fn report_dialled(config: &Config, shared: &Shared) {
         shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
     report("targets".to_owned(), &config.target_profile);
-    config.forward.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
+    config.relays.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
 }
 
 fn new_socket(listener: &Listener, shared: bool) -> io::Result<Socket> {

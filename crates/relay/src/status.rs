@@ -2,6 +2,7 @@
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::SectionInfo;
+use ekiden_proto::wire::section::TraceId;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,6 +17,10 @@ pub struct SessionView {
     pub client: ClientAddr,
     /// The user name, where the listener asks for one.
     pub user: Option<String>,
+    /// The relay that has sent it, by its name or its key.
+    pub peer: Option<String>,
+    /// Its name on all relays it goes through.
+    pub trace: Option<TraceId>,
     /// Where the client wants to go.
     pub target: Option<Target>,
     /// What was dialled for it.

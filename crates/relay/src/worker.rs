@@ -67,6 +67,7 @@ pub struct Worker {
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
+    entrances: RefCell<Vec<Rc<Entrance>>>,
     draining: watch::Sender<bool>,
 }
 
@@ -81,6 +82,7 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
         shared,
         pipes: PipePool::new(most_pipes),
         sessions: RefCell::default(),
+        entrances: RefCell::default(),
         session_ended: Notify::new(),
         draining: watch::Sender::new(false),
     });
@@ -108,9 +110,11 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             Some(Command::Serve { config, most_sessions, sockets }) => {
                 stop_accepting = watch::Sender::new(());
                 let names = Rc::new(Names::new(&config.dns_servers));
+                worker.entrances.borrow_mut().clear();
                 for (listener, socket) in sockets {
-                    let entrance = Entrance::new(&worker, &config, listener, &names, most_sessions);
-                    tokio::task::spawn_local(accept(Rc::new(entrance), socket, stop_accepting.subscribe()));
+                    let entrance = Rc::new(Entrance::new(&worker, &config, listener, &names, most_sessions));
+                    worker.entrances.borrow_mut().push(Rc::clone(&entrance));
+                    tokio::task::spawn_local(accept(entrance, socket, stop_accepting.subscribe()));
                 }
             }
             Some(Command::Describe(answer)) => {
@@ -125,6 +129,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
         }
     }
     drop(stop_accepting);
+    worker.entrances.borrow_mut().clear();
 }
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
@@ -165,6 +170,11 @@ impl Worker {
     /// Takes it off the list.
     pub fn unlist(&self, place: usize) {
         self.sessions.borrow_mut().remove(place);
+    }
+
+    /// The same way in under the configuration that is in force now; none when it has been taken away.
+    pub fn successor(&self, entrance: &Entrance) -> Option<Rc<Entrance>> {
+        self.entrances.borrow().iter().find(|now| now.listener.is_at(&entrance.listener)).cloned()
     }
 
     /// Completes when the relay is about to end.

@@ -9,6 +9,7 @@ pub mod outq;
 pub mod packet;
 pub mod poll;
 pub mod process;
+pub mod recv;
 pub mod signal;
 pub mod sockopt;
 pub mod splice;

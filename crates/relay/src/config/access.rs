@@ -26,6 +26,32 @@ pub enum Denied {
     Private,
 }
 
+/// All the rules that a session is under: those of its listener, and those of the relay it came from.
+#[derive(Debug, Clone, Copy)]
+pub struct Rules<'a> {
+    /// The listener's.
+    pub listener: &'a Access,
+    /// The peer's, at a section listener.
+    pub peer: Option<&'a Access>,
+}
+
+impl Rules<'_> {
+    /// Whether all of them permit it; see [`Access::permits`].
+    #[must_use]
+    pub fn permits(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
+        self.judge(host, address, port).is_ok()
+    }
+
+    /// The same, with the reason.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn judge(&self, host: &Host, address: Option<IpAddr>, port: u16) -> Result<(), Denied> {
+        self.listener.judge(host, address, port)?;
+        self.peer.map_or(Ok(()), |peer| peer.judge(host, address, port))
+    }
+}
+
 impl Access {
     /// Whether a session may go on to `host` at `address` (`None` when a hop is to resolve the name) and `port`.
     ///

@@ -88,6 +88,14 @@ pub struct Listener {
     pub profile: Arc<Profile>,
 }
 
+impl Listener {
+    /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.
+    #[must_use]
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.bind == other.bind && (self.bind.port() != 0 || self.name == other.name)
+    }
+}
+
 /// How other relays come in.
 #[derive(Debug)]
 pub struct SectionListener {
@@ -100,7 +108,7 @@ pub struct SectionListener {
 }
 
 /// Which targets may be reached; deny beats allow, allow beats the private default.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Never these.
     pub deny: Vec<Pattern>,
@@ -194,8 +202,8 @@ pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
 pub struct Peer {
     /// Its name in logs.
     pub name: Box<str>,
-    /// The targets it may reach, within what the listener allows; none for all of these.
-    pub to: Vec<Pattern>,
+    /// The targets it may reach, within what the listener allows.
+    pub access: Access,
     /// The names of the relays it may go on to; `None` for every one that is configured.
     pub relays: Option<Vec<Box<str>>>,
 }
@@ -291,6 +299,23 @@ impl HopKind {
             Self::Socks5(_) => "socks5",
             Self::Http(_) => "http",
         }
+    }
+}
+
+impl Hop {
+    /// What it takes to call it, where it is another ekiden.
+    #[must_use]
+    pub fn peering(&self) -> Option<&Peering> {
+        match &self.kind {
+            HopKind::Section(peering) => Some(peering),
+            HopKind::Socks5(_) | HopKind::Http(_) => None,
+        }
+    }
+
+    /// Whether it is another ekiden.
+    #[must_use]
+    pub fn is_section(&self) -> bool {
+        self.peering().is_some()
     }
 }
 

@@ -91,7 +91,11 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
     let shared = Shared::new(Profiles::read(file.named("profile")));
     let listeners = listeners(&file, &command, flags, &shared);
     let hops = forward(&file, &command, flags, &shared.profiles, &listeners);
-    let name = if hops.is_empty() { "direct".to_owned() } else { hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") };
+    let name = if hops.is_empty() {
+        "direct".to_owned()
+    } else {
+        hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    };
     let path = super::Path { name: name.into(), hops };
     let config = Config {
         relays: Vec::new(),

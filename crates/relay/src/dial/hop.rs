@@ -20,9 +20,10 @@ const LONGEST_HEAD: usize = 16 * 1024;
 /// # Errors
 /// The cause the hop gave, or what is wrong with the hop itself.
 pub async fn ask(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), Cause> {
-    match hop.kind {
-        HopKind::Socks5 => ask_socks5(stream, hop.credentials.as_ref(), next).await,
-        HopKind::Http => ask_http(stream, hop.credentials.as_ref(), next).await,
+    match &hop.kind {
+        HopKind::Socks5(credentials) => ask_socks5(stream, credentials.as_ref(), next).await,
+        HopKind::Http(credentials) => ask_http(stream, credentials.as_ref(), next).await,
+        HopKind::Section(_) => unreachable!("invariant: relays are opened, not asked"),
     }
 }
 

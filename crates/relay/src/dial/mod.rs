@@ -1,188 +1,255 @@
 //! Dialling: from a target and a path to a connected section, or to the true cause why not.
 //!
 //! A dialled stream is clean: everything up to the end of the last hop's answer has been read and not a byte more, so
-//! whoever gets it needs no leftover buffer.
+//! whoever gets it needs no leftover buffer. Only the answer to OPEN may be outstanding: then the session's first bytes
+//! go before it comes.
 
+mod bridge;
+mod error;
 mod hop;
 mod names;
 mod race;
+pub mod section;
+mod tcp;
 
-use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ekiden_proto::addr::{Host, ServerAddr, Target};
+use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::cause::Cause;
-use ekiden_proto::profile::Profile;
-use ekiden_sys::sockopt::{self, Role};
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpSocket, TcpStream};
+use ekiden_proto::key::PublicKey;
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::access::Denied;
-use crate::config::{Access, Config, Hop, HopKind};
+use crate::config::access::{Denied, Rules};
+use crate::config::{Config, Hop, HopKind, Peering};
+use crate::path::Way;
+use crate::pool::Pools;
+use crate::pump::Seal;
 
+pub use bridge::{Answer, Plain, plain, settled};
+pub use error::DialError;
 pub use names::Names;
+pub use section::{Journey, Ready};
+pub use tcp::is_exhaustion;
 
-/// A connected section.
+use section::{Destination, Opening};
+
+/// A section that is ready for the session's bytes.
 #[derive(Debug)]
 pub struct Dialled {
     /// The connection.
     pub stream: TcpStream,
     /// What it is connected to: the target itself, or the first hop.
     pub server: ServerAddr,
+    /// The session that was opened on it, where the last hop is a relay: its answer is still to come.
+    pub opened: Option<Opened>,
 }
 
-/// A dial that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DialError {
-    /// Why.
-    pub cause: Cause,
-    /// The hop that failed or said so, where it was not the target itself.
-    pub hop: Option<String>,
-}
-
-impl DialError {
-    /// What the client is told: a hop that cannot be reached must not look like a target that cannot.
-    #[must_use]
-    pub fn told_to_client(&self) -> Cause {
-        match (&self.hop, self.cause) {
-            (Some(_), Cause::Refused | Cause::Unreachable | Cause::NameNotFound | Cause::Reset) => Cause::HopFailed,
-            (_, cause) => cause,
-        }
-    }
-}
-
-impl From<Cause> for DialError {
-    fn from(cause: Cause) -> Self {
-        Self { cause, hop: None }
-    }
+/// A session that a relay was asked for.
+#[derive(Debug)]
+pub struct Opened {
+    /// The answer to wait for.
+    pub opening: Opening,
+    /// The keys.
+    pub seal: Seal,
+    /// Whether the session's bytes are in records.
+    pub encrypt: bool,
+    /// Whether the connection was a ready one.
+    was_ready: bool,
 }
 
 /// What dialling needs from its surroundings.
 #[derive(Clone, Copy)]
 pub struct Dialler<'a> {
-    /// The hops, profiles and deadlines.
+    /// The profiles and deadlines.
     pub config: &'a Config,
     /// The resolver.
     pub names: &'a Names,
+    /// The connections that are ready.
+    pub pools: &'a Pools,
     /// Which targets the client may reach.
-    pub access: &'a Access,
+    pub rules: Rules<'a>,
+    /// How long the whole path may take to stand.
+    pub patience: Duration,
 }
 
-impl<'a> Dialler<'a> {
-    /// Connects to `target` through every hop of the path.
+impl Dialler<'_> {
+    /// Connects to `target` through every hop of a way.
     ///
     /// # Errors
     /// The true cause, and the hop that failed.
-    pub async fn connect(&self, target: &Target) -> Result<Dialled, DialError> {
-        let deadline = self.deadline();
-        match self.config.forward.split_first() {
-            None => self.open_target(target, deadline).await,
-            Some((first, rest)) => {
-                self.check(target)?;
-                self.tunnel(first, rest, target, deadline).await
-            }
+    pub async fn connect(&self, way: &Way, target: &Target, journey: &Journey) -> Result<Dialled, DialError> {
+        if way.path.is_direct() {
+            return self.open_target(target).await;
         }
+        self.check(target)?;
+        Line::new(self, journey).through(&way.path.hops, &way.beyond, target).await
     }
 
     /// Connects to the last hop only, for requests that an HTTP proxy is asked in absolute form.
     ///
     /// # Errors
     /// The true cause, and the hop that failed.
-    pub async fn connect_to_last_hop(&self, target: &Target) -> Result<Dialled, DialError> {
+    pub async fn connect_to_last_hop(
+        &self,
+        way: &Way,
+        target: &Target,
+        journey: &Journey,
+    ) -> Result<Dialled, DialError> {
         self.check(target)?;
-        let deadline = self.deadline();
-        let (last, before) = self.config.forward.split_last().expect("invariant: asked only where there is a hop");
-        match before.split_first() {
-            None => self.open_hop(last, deadline).await,
-            Some((first, rest)) => self.tunnel(first, rest, &last.address, deadline).await,
-        }
+        let (last, before) = way.path.hops.split_last().expect("invariant: asked only where there is a hop");
+        let line = Line::new(self, journey);
+        if before.is_empty() { line.open_hop(last).await } else { line.through(before, &[], &last.address).await }
     }
 
     /// When the whole path has to stand.
     fn deadline(&self) -> Instant {
-        Instant::now() + self.config.timeouts.connect
-    }
-
-    /// The last hop, when it is an HTTP proxy.
-    #[must_use]
-    pub fn http_hop(&self) -> Option<&'a Hop> {
-        self.config.forward.last().map(AsRef::as_ref).filter(|hop| hop.kind == HopKind::Http)
+        Instant::now() + self.patience
     }
 
     /// Whether the client may use a connection to `server` that was dialled for `target` before, perhaps by another
     /// listener's rules.
     #[must_use]
-    pub fn permits(&self, target: &Target, server: ServerAddr) -> bool {
-        let address = self.config.forward.is_empty().then(|| server.0.ip());
-        self.access.permits(&target.host, address, target.port)
+    pub fn permits(&self, way: &Way, target: &Target, server: ServerAddr) -> bool {
+        let address = way.path.is_direct().then(|| server.0.ip());
+        self.rules.permits(&target.host, address, target.port)
     }
 
     /// Refuses forbidden targets as far as that can be told when a hop is to resolve the name.
     fn check(&self, target: &Target) -> Result<(), DialError> {
-        if self.access.permits(&target.host, None, target.port) { Ok(()) } else { Err(Cause::Denied.into()) }
+        if self.rules.permits(&target.host, None, target.port) { Ok(()) } else { Err(Cause::Denied.into()) }
     }
 
-    /// Opens the first hop and asks it, and each one behind it, to connect to the next.
-    async fn tunnel(
-        &self,
-        first: &Arc<Hop>,
-        rest: &[Arc<Hop>],
-        end: &Target,
-        deadline: Instant,
-    ) -> Result<Dialled, DialError> {
-        let mut dialled = self.open_hop(first, deadline).await?;
-        let hops = [first].into_iter().chain(rest);
-        let next_stops = rest.iter().map(|hop| &hop.address).chain([end]);
-        for (hop, next) in hops.zip(next_stops) {
-            let answer = timeout_at(deadline, hop::ask(&mut dialled.stream, hop, next)).await;
-            answer
-                .map_err(|_| DialError { cause: Cause::TimedOut, hop: Some(hop.to_string()) })?
-                .map_err(|cause| DialError { cause, hop: hop_at_fault(hop, cause) })?;
-        }
-        Ok(dialled)
-    }
-
-    async fn open_target(&self, target: &Target, deadline: Instant) -> Result<Dialled, DialError> {
+    async fn open_target(&self, target: &Target) -> Result<Dialled, DialError> {
         // A name on the deny list is not even looked up; the rest is judged by the addresses it turns out to have.
-        if self.access.judge(&target.host, None, target.port) == Err(Denied::Listed) {
+        if self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
-        let permits = |ip| self.access.permits(&target.host, Some(ip), target.port);
-        Ok(self.open(target, &self.config.target_profile, &permits, deadline).await?)
+        let permits = |ip| self.rules.permits(&target.host, Some(ip), target.port);
+        let opened = tcp::open(target, &self.config.target_profile, self.names, &permits, self.deadline()).await;
+        let (stream, server) = opened?;
+        Ok(Dialled { stream, server, opened: None })
+    }
+}
+
+/// A line of hops that grows one by one.
+struct Line<'a> {
+    dialler: &'a Dialler<'a>,
+    journey: &'a Journey,
+    deadline: Instant,
+}
+
+impl<'a> Line<'a> {
+    fn new(dialler: &'a Dialler<'a>, journey: &'a Journey) -> Self {
+        Self { dialler, journey, deadline: dialler.deadline() }
     }
 
-    async fn open_hop(&self, hop: &Hop, deadline: Instant) -> Result<Dialled, DialError> {
-        let opened = self.open(&hop.address, &hop.profile, &|_| true, deadline).await;
-        opened.map_err(|cause| DialError { cause, hop: Some(hop.to_string()) })
+    /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
+    /// step: the first gets the keys of the others.
+    async fn through(&self, hops: &[Arc<Hop>], beyond: &[PublicKey], end: &Target) -> Result<Dialled, DialError> {
+        let mut reached = None;
+        let mut rest = hops;
+        while let Some((hop, behind)) = rest.split_first() {
+            let group = behind.iter().take_while(|next| next.is_section() && hop.is_section()).count();
+            let (group, behind) = behind.split_at(group);
+            let next = behind.first().map_or(end, |hop| &hop.address);
+            let dialled = match &hop.kind {
+                HopKind::Section(peering) => {
+                    let ready = self.ready(reached, hop, peering).await?;
+                    let beyond = if behind.is_empty() { beyond } else { &[] };
+                    self.open(ready, Relays { hop, peering, group, beyond }, next).await?
+                }
+                HopKind::Socks5(_) | HopKind::Http(_) => self.ask(reached, hop, next).await?,
+            };
+            (reached, rest) = (Some(dialled), behind);
+        }
+        Ok(reached.expect("invariant: there is a hop"))
     }
 
-    async fn open(
-        &self,
-        to: &Target,
-        profile: &Profile,
-        permits: &dyn Fn(IpAddr) -> bool,
-        deadline: Instant,
-    ) -> Result<Dialled, Cause> {
-        let attempt = async |address| open_one(address, profile).await;
-        let opened = async {
-            match &to.host {
-                Host::Ip(ip) if !permits(*ip) => Err(Cause::Denied),
-                Host::Ip(ip) => {
-                    let address = SocketAddr::new(*ip, to.port);
-                    attempt(address).await.map(|stream| (stream, address)).map_err(|error| cause_of(&error))
-                }
-                Host::Name(name) => {
-                    // Half of the time for the name, so that a silent name server is not taken for a silent target.
-                    let lookup = self.names.lookup(name, self.config.timeouts.connect / 2);
-                    race::race(lookup, to.port, permits, attempt).await
-                }
-            }
+    async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
+        let Dialler { names, pools, .. } = *self.dialler;
+        let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, self.deadline).await;
+        pools.tried(hop, opened.is_ok());
+        let down = |cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) };
+        let (stream, server) = opened.map_err(down)?;
+        Ok(Dialled { stream, server, opened: None })
+    }
+
+    async fn ask(&self, reached: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
+        let reached = match reached {
+            None => self.open_hop(hop).await?,
+            Some(reached) => reached,
         };
-        let (stream, address) = timeout_at(deadline, opened).await.map_err(|_| Cause::TimedOut)??;
-        Ok(Dialled { stream, server: ServerAddr(address) })
+        let (mut stream, server) = settled(reached).await?;
+        let answer = timeout_at(self.deadline, hop::ask(&mut stream, hop, next)).await;
+        answer
+            .map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?
+            .map_err(|cause| DialError { hop: hop_at_fault(hop, cause), ..cause.into() })?;
+        Ok(Dialled { stream, server, opened: None })
+    }
+
+    /// A connection on which a session can be opened: one that waits for it, or a new one.
+    async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
+        let Dialler { names, pools, .. } = *self.dialler;
+        if let Some(reached) = reached {
+            let (mut stream, server) = settled(reached).await?;
+            let transport = section::shake_hands(&mut stream, hop, peering, self.deadline).await?;
+            return Ok(Ready { stream, server, transport, waited: false });
+        }
+        if let Some(waiting) = pools.take(hop)
+            && let Ok(stream) = TcpStream::from_std(waiting.stream)
+        {
+            return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
+        }
+        let prepared = section::prepare(hop, peering, names, self.deadline).await;
+        pools.tried(hop, prepared.is_ok());
+        prepared
+    }
+
+    async fn open(&self, ready: Ready, relays: Relays<'_>, next: &Target) -> Result<Dialled, DialError> {
+        if self.journey.hops_left == 0 {
+            return Err(Cause::Loop.into());
+        }
+        let Ready { mut stream, server, transport, waited: was_ready } = ready;
+        let encrypt = self.journey.encrypt || relays.wants_encryption();
+        let seal = Seal::new(transport);
+        let destination = Destination { path: relays.keys(), target: next, encrypt };
+        let sent = section::open(&mut stream, &seal, self.journey, destination).await;
+        sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
+        if encrypt {
+            seal.only_records();
+        }
+        let opening = Opening::new(relays.hop, relays.names(), self.deadline);
+        Ok(Dialled { stream, server, opened: Some(Opened { opening, seal, encrypt, was_ready }) })
+    }
+}
+
+/// Relays that follow each other.
+struct Relays<'a> {
+    hop: &'a Hop,
+    peering: &'a Peering,
+    group: &'a [Arc<Hop>],
+    /// The ones behind, of which only the keys are known.
+    beyond: &'a [PublicKey],
+}
+
+impl Relays<'_> {
+    fn peerings(&self) -> impl Iterator<Item = &Peering> {
+        self.group.iter().filter_map(|hop| hop.peering())
+    }
+
+    fn keys(&self) -> Vec<PublicKey> {
+        self.peerings().map(|peering| peering.key).chain(self.beyond.iter().copied()).collect()
+    }
+
+    fn names(&self) -> Vec<Box<str>> {
+        self.group.iter().map(|hop| hop.name.clone()).collect()
+    }
+
+    /// Whoever wants encryption to a relay wants it on the whole way there.
+    fn wants_encryption(&self) -> bool {
+        self.peering.encrypt || self.peerings().any(|peering| peering.encrypt)
     }
 }
 
@@ -192,37 +259,21 @@ fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
     own.then(|| hop.to_string())
 }
 
-async fn open_one(address: SocketAddr, profile: &Profile) -> io::Result<TcpStream> {
-    let socket = new_socket(address, profile)?;
-    sockopt::apply(socket.as_fd(), profile, Role::Dials);
-    TcpSocket::from_std_stream(socket.into()).connect(address).await
-}
-
-fn new_socket(address: SocketAddr, profile: &Profile) -> io::Result<Socket> {
-    let make = |protocol| {
-        let kind = Type::STREAM.nonblocking().cloexec();
-        Socket::new(Domain::for_address(address), kind, Some(protocol))
-    };
-    // A kernel without Multipath TCP carries the section as plain TCP, as the report says.
-    if profile.mptcp() { make(Protocol::MPTCP).or_else(|_| make(Protocol::TCP)) } else { make(Protocol::TCP) }
-}
-
-/// The cause that an error of connect(2) stands for.
-fn cause_of(error: &io::Error) -> Cause {
-    use io::ErrorKind as Kind;
-    match error.kind() {
-        Kind::ConnectionRefused => Cause::Refused,
-        Kind::TimedOut => Cause::TimedOut,
-        Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::UnexpectedEof => Cause::Reset,
-        Kind::AddrNotAvailable | Kind::OutOfMemory | Kind::ResourceBusy => Cause::Exhausted,
-        _ if is_exhaustion(error) => Cause::Exhausted,
-        // ENETUNREACH, EHOSTUNREACH, a prohibiting route's EACCES, an address family this host does not have.
-        _ => Cause::Unreachable,
+impl Dialled {
+    /// Whether a ready connection was used.
+    #[must_use]
+    pub fn was_ready(&self) -> bool {
+        self.opened.as_ref().is_some_and(|opened| opened.was_ready)
     }
-}
 
-/// Whether this process or host has run out of something: EMFILE, ENFILE, ENOBUFS, ENOMEM, EAGAIN (no port left).
-#[must_use]
-pub fn is_exhaustion(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12 | 11))
+    /// Waits for the answer, where there is one to wait for, and says how long each relay took.
+    ///
+    /// # Errors
+    /// The true cause, and the relay that said so.
+    pub async fn answer(&self) -> Result<Vec<Duration>, DialError> {
+        match &self.opened {
+            Some(opened) => opened.opening.answer(&self.stream, &opened.seal).await,
+            None => Ok(Vec::new()),
+        }
+    }
 }

@@ -1,15 +1,19 @@
 //! How a client is told whether its target was reached.
 
 use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
-use ekiden_proto::cause::Cause;
+use ekiden_proto::event::End;
 use ekiden_proto::wire::{socks4, socks5};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::http;
+use super::section::Arrival;
+use crate::dial::DialError;
 use crate::pump;
 
 /// How long a client has to take our last words.
@@ -19,7 +23,7 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const DISCARDED: usize = 256 * 1024;
 
 /// The client's own words for success and failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Manner {
     /// It expects nothing: a failure is a reset.
     Silent,
@@ -29,32 +33,52 @@ pub enum Manner {
     Socks5,
     /// HTTP CONNECT, RFC 9110, 9.3.6.
     Connect,
+    /// A relay: it gets an answer, and may have sent what follows already.
+    Section(Rc<Arrival>),
 }
 
 impl Manner {
-    /// Tells the client that the path stands.
+    /// Whether the client sends nothing before it has been told.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        matches!(self, Self::Socks4 | Self::Socks5 | Self::Connect)
+    }
+
+    /// Tells the client that the path stands; `bound` is our end of it, `times` what the relays on it took.
     ///
     /// # Errors
     /// The client's section is broken.
-    pub async fn granted(self, client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+    pub async fn granted(&self, client: &TcpStream, bound: Option<SocketAddr>, times: &[Duration]) -> io::Result<()> {
         match self {
             Self::Silent => Ok(()),
             Self::Socks4 => write_all(client, &socks4::reply(true)).await,
-            Self::Socks5 => {
-                let bound = server.local_addr().ok();
-                write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await
-            }
+            Self::Socks5 => write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await,
             Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
+            Self::Section(arrival) => write_all(client, &arrival.granted(times)).await,
         }
     }
 
+    /// Tells a client that waits that the path stands, before that is known: from then on a failure is a reset.
+    ///
+    /// # Errors
+    /// The client's section is broken.
+    pub async fn granted_early(self, client: &TcpStream) -> Result<Self, End> {
+        if !self.waits() {
+            return Ok(self);
+        }
+        self.granted(client, None, &[]).await.map_err(|_| End::ResetByClient)?;
+        Ok(Self::Silent)
+    }
+
     /// Tells the client why not, and says goodbye.
-    pub async fn refused(self, client: &TcpStream, cause: Cause) {
+    pub async fn refused(&self, client: &TcpStream, error: &DialError) {
+        let cause = error.told_to_client();
         match self {
             Self::Silent => pump::abort(client),
             Self::Socks4 => last_words(client, &socks4::reply(false)).await,
             Self::Socks5 => last_words(client, &socks5::reply(cause.into(), None)).await,
             Self::Connect => http::tell_cause(client, cause).await,
+            Self::Section(arrival) => last_words(client, &arrival.refused(error.told_to_relay())).await,
         }
     }
 }

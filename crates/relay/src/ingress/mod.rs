@@ -6,6 +6,7 @@
 pub mod http;
 mod inbox;
 mod manner;
+pub mod section;
 mod socks;
 
 use std::rc::Rc;

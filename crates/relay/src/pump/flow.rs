@@ -16,6 +16,8 @@ use tokio::net::TcpStream;
 use super::meter::Meter;
 use super::pipes::{PipePool, Pooled};
 use super::scratch;
+use super::seal::{Opened, Seal};
+use ekiden_proto::wire::section::record::{HEADER, TAG};
 
 /// Bytes a direction has to move before a pipe is worth its system calls.
 const SPLICE_AFTER: u64 = 64 * 1024;
@@ -48,15 +50,34 @@ enum Until {
     Bytes(u64),
 }
 
+/// One end of a flow.
+#[derive(Clone, Copy)]
+pub struct Side<'a> {
+    /// The socket.
+    pub stream: &'a TcpStream,
+    /// The keys, where its bytes are in records.
+    pub seal: Option<&'a Seal>,
+}
+
+impl<'a> Side<'a> {
+    /// A side whose bytes are as they are.
+    #[must_use]
+    pub fn plain(stream: &'a TcpStream) -> Self {
+        Self { stream, seal: None }
+    }
+}
+
 /// One direction.
 pub struct Flow<'a> {
-    from: &'a TcpStream,
-    to: &'a TcpStream,
+    from: Side<'a>,
+    to: Side<'a>,
     direction: Direction,
     until: Until,
     held: Held<'a>,
     moved: u64,
     ended: bool,
+    /// Whether the record that ends a stream has been made.
+    said_end: bool,
     done: bool,
     blocked_since: Option<Instant>,
     meter: &'a Meter,
@@ -65,13 +86,7 @@ pub struct Flow<'a> {
 
 impl<'a> Flow<'a> {
     /// A flow from `from` to `to` until the end of the stream.
-    pub fn new(
-        from: &'a TcpStream,
-        to: &'a TcpStream,
-        direction: Direction,
-        meter: &'a Meter,
-        pipes: &'a PipePool,
-    ) -> Self {
+    pub fn new(from: Side<'a>, to: Side<'a>, direction: Direction, meter: &'a Meter, pipes: &'a PipePool) -> Self {
         let (until, held) = (Until::End, Held::Nothing);
         Self {
             from,
@@ -81,6 +96,7 @@ impl<'a> Flow<'a> {
             held,
             moved: 0,
             ended: false,
+            said_end: false,
             done: false,
             blocked_since: None,
             meter,
@@ -91,9 +107,17 @@ impl<'a> Flow<'a> {
     /// Sends `bytes`, which were read from `from` before, ahead of everything else.
     #[must_use]
     pub fn beginning_with(mut self, bytes: Vec<u8>) -> Self {
-        if !bytes.is_empty() {
-            self.held = Held::Bytes { buffer: bytes, written: 0 };
+        if bytes.is_empty() {
+            return self;
         }
+        let buffer = match self.to.seal {
+            None => bytes,
+            Some(seal) => {
+                self.meter.copied(self.direction, bytes.len());
+                seal.sealed(&bytes)
+            }
+        };
+        self.held = Held::Bytes { buffer, written: 0 };
         self
     }
 
@@ -124,6 +148,12 @@ impl<'a> Flow<'a> {
         for _ in 0..ROUNDS {
             ready!(self.poll_drain(cx)).map_err(Broken::Writing)?;
             if self.until == Until::Bytes(0) || self.ended {
+                if let Some(seal) = self.to.seal
+                    && !std::mem::replace(&mut self.said_end, true)
+                {
+                    self.held = Held::Bytes { buffer: seal.end(), written: 0 };
+                    continue;
+                }
                 self.done = true;
                 return Poll::Ready(Ok(()));
             }
@@ -135,23 +165,25 @@ impl<'a> Flow<'a> {
 
     /// Where the bytes come from, and where they go.
     pub fn sides(&self) -> (&'a TcpStream, &'a TcpStream) {
-        (self.from, self.to)
+        (self.from.stream, self.to.stream)
     }
 
     /// Passes the end of the stream on.
     pub fn pass_end(&self) {
         // The other side may have gone meanwhile, which its own direction will see.
-        let _ = SockRef::from(self.to).shutdown(std::net::Shutdown::Write);
+        let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
 
     /// Reads once, and writes at once what it read by copying.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         loop {
-            ready!(self.from.poll_read_ready(cx)).map_err(Broken::Reading)?;
-            let pipe = if self.moved >= SPLICE_AFTER { self.pipes.take() } else { None };
-            let filled = match pipe {
-                Some(pipe) => self.fill_pipe(pipe),
-                None => self.copy(),
+            if !self.from.seal.is_some_and(Seal::has_record) {
+                ready!(self.from.stream.poll_read_ready(cx)).map_err(Broken::Reading)?;
+            }
+            let filled = match (self.from.seal, self.pipe()) {
+                (Some(seal), _) => self.open_record(seal),
+                (None, Some(pipe)) => self.fill_pipe(pipe),
+                (None, None) => self.copy(),
             };
             match filled {
                 Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -160,9 +192,15 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// A pipe, where bytes may go through one and it is worth it.
+    fn pipe(&self) -> Option<Pooled<'a>> {
+        let plain = self.from.seal.is_none() && self.to.seal.is_none();
+        if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
+    }
+
     fn fill_pipe(&mut self, mut pipe: Pooled<'a>) -> Result<(), Broken> {
         let most = self.most(pipe.capacity());
-        let from = self.from;
+        let from = self.from.stream;
         // The pipe is empty here, so "would block" speaks of the socket alone.
         let read = from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most)).map_err(Broken::Reading)?;
         self.account(read);
@@ -173,26 +211,59 @@ impl<'a> Flow<'a> {
     }
 
     fn copy(&mut self) -> Result<(), Broken> {
-        let (from, to) = (self.from, self.to);
         scratch::with(|scratch| {
-            let most = self.most(scratch.len());
-            let read = read_some(from, &mut scratch[..most]).map_err(Broken::Reading)?;
+            let most = self.most(scratch.len() - HEADER - TAG);
+            let read = read_some(self.from.stream, &mut scratch[HEADER..][..most]).map_err(Broken::Reading)?;
             self.account(read);
-            let fresh = &scratch[..read];
-            if fresh.is_empty() {
+            if read == 0 {
                 return Ok(());
             }
-            let written = match to.try_write(fresh) {
+            let fresh = match self.to.seal {
+                None => &scratch[HEADER..][..read],
+                Some(seal) => {
+                    seal.seal(&mut scratch[..HEADER + read + TAG]);
+                    &scratch[..HEADER + read + TAG]
+                }
+            };
+            let written = match self.to.stream.try_write(fresh) {
                 Ok(written) => written,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
                 Err(error) => return Err(Broken::Writing(error)),
             };
-            self.meter.copied(self.direction, written);
-            if written < read {
+            self.wrote(written);
+            if written < fresh.len() {
                 self.held = Held::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
             }
             Ok(())
         })
+    }
+
+    /// Takes one record; it leaves from the buffer it came in.
+    fn open_record(&mut self, seal: &Seal) -> Result<(), Broken> {
+        let Some(Opened { mut record, plain }) = seal.read(self.from.stream).map_err(Broken::Reading)? else {
+            return Err(Broken::Reading(io::ErrorKind::WouldBlock.into()));
+        };
+        self.account(plain.len());
+        let written = match self.to.seal {
+            None => {
+                record.truncate(plain.end);
+                plain.start
+            }
+            Some(_) if plain.is_empty() => return Ok(()),
+            Some(seal) => {
+                seal.seal(&mut record);
+                0
+            }
+        };
+        self.held = Held::Bytes { buffer: record, written };
+        Ok(())
+    }
+
+    /// Counts bytes that were written from a buffer. Records are counted by what is in them, when that is read.
+    fn wrote(&self, bytes: usize) {
+        if self.to.seal.is_none() {
+            self.meter.copied(self.direction, bytes);
+        }
     }
 
     fn most(&self, room: usize) -> usize {
@@ -205,6 +276,9 @@ impl<'a> Flow<'a> {
     fn account(&mut self, read: usize) {
         self.ended = read == 0;
         self.moved += read as u64;
+        if self.to.seal.is_some() {
+            self.meter.copied(self.direction, read);
+        }
         if let Until::Bytes(left) = &mut self.until {
             *left -= read as u64;
         }
@@ -213,7 +287,7 @@ impl<'a> Flow<'a> {
     /// Writes what is held, until nothing is.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.held, Held::Nothing) {
-            if self.to.poll_write_ready(cx)?.is_pending() {
+            if self.to.stream.poll_write_ready(cx)?.is_pending() {
                 self.blocked_since.get_or_insert_with(Instant::now);
                 return Poll::Pending;
             }
@@ -229,14 +303,15 @@ impl<'a> Flow<'a> {
     }
 
     fn drain(&mut self) -> io::Result<()> {
-        let to = self.to;
+        let to = self.to.stream;
         let empty = match &mut self.held {
             Held::Nothing => true,
             Held::Bytes { buffer, written } => {
                 let fresh = to.try_write(&buffer[*written..])?;
-                self.meter.copied(self.direction, fresh);
                 *written += fresh;
-                *written == buffer.len()
+                let all = *written == buffer.len();
+                self.wrote(fresh);
+                all
             }
             Held::Piped(pipe) => {
                 let fresh = to.try_io(Interest::WRITABLE, || pipe.drain(to.as_fd()))?;

@@ -12,25 +12,28 @@ mod flow;
 mod meter;
 mod pipes;
 mod scratch;
+mod seal;
 
 use std::future::Future;
 use std::io;
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
 use ekiden_sys::outq::unacknowledged;
 use ekiden_sys::tcp_info::is_closed;
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-pub use flow::{Broken, Flow};
+pub use flow::{Broken, Flow, Side};
 pub use meter::{Meter, Totals};
 pub use pipes::{PipeCounts, PipePool};
+pub use seal::Seal;
 
 /// How often a send queue is looked at that has to run empty; the kernel has no event for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -44,23 +47,36 @@ pub struct Patience {
     pub half_closed: Duration,
 }
 
+/// What is read from the server before the session's own bytes: the answer to OPEN.
+pub type Opening<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>>;
+
 /// Carries bytes both ways between `client` and `server`, beginning with `early`, which the client sent together with
-/// its handshake. Both sockets are left open, except that a broken session is set to answer with a reset.
-pub async fn run(
-    client: &TcpStream,
-    server: &TcpStream,
+/// its handshake. Nothing is read from the server before `opening` is done; upward bytes do not wait for it. Both sockets
+/// are left open, except that a broken session is set to answer with a reset.
+///
+/// # Errors
+/// That of `opening`: the client has got nothing from us, and has not been told.
+pub async fn run<'a, E>(
+    client: Side<'a>,
+    server: Side<'a>,
     early: Vec<u8>,
-    meter: &Meter,
-    pipes: &PipePool,
+    opening: Option<Opening<'a, E>>,
+    meter: &'a Meter,
+    pipes: &'a PipePool,
     patience: Patience,
-) -> End {
+) -> Result<End, E> {
     let mut pump = Pump {
-        client,
-        server,
+        client: client.stream,
+        server: server.stream,
         up: Flow::new(client, server, Direction::Up, meter, pipes).beginning_with(early),
         down: Flow::new(server, client, Direction::Down, meter, pipes),
+        opening,
+        stuck: None,
         watch: None,
     };
+    // A relay that is killed closes its sockets, and half a stream must not look like a whole one.
+    abort(pump.client);
+    abort(pump.server);
     let mut silence = Silence { patience, last_move: Instant::now(), half_closed: false };
     let mut timer = pin!(sleep_until(silence.deadline()));
     let end = std::future::poll_fn(|cx| {
@@ -69,12 +85,16 @@ pub async fn run(
             return Poll::Ready(end);
         }
         let half_closed = pump.watch.is_some();
-        silence.poll(timer.as_mut(), cx, meter.moved() != before, half_closed)
+        silence.poll(timer.as_mut(), cx, meter.moved() != before, half_closed).map(Ok)
     })
     .await;
-    if !matches!(end, End::Finished) {
-        abort(client);
-        abort(server);
+    match end {
+        Ok(End::Finished) => {
+            settle(pump.client);
+            settle(pump.server);
+        }
+        Ok(_) => {}
+        Err(_) => settle(pump.client),
     }
     end
 }
@@ -85,19 +105,59 @@ pub fn abort(stream: &TcpStream) {
     let _ = stream.set_zero_linger();
 }
 
-struct Pump<'a> {
+/// Makes the socket's close an orderly one again.
+pub fn settle(stream: &TcpStream) {
+    // Fails only when the socket is already dead.
+    let _ = SockRef::from(stream).set_linger(None);
+}
+
+struct Pump<'a, E> {
     client: &'a TcpStream,
     server: &'a TcpStream,
     up: Flow<'a>,
     down: Flow<'a>,
+    opening: Option<Opening<'a, E>>,
+    /// Why nothing more goes up while the answer to OPEN is awaited, which may say more.
+    stuck: Option<End>,
     /// Once a side has closed its direction nobody reads from it any more, so a reset from it has to be watched for.
     watch: Option<Watch<'a>>,
 }
 
 type Watch<'a> = Pin<Box<dyn Future<Output = End> + 'a>>;
 
-impl Pump<'_> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+impl<E> Pump<'_, E> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, E>> {
+        if self.opening.is_some() {
+            ready!(self.poll_opening(cx))?;
+        }
+        self.poll_flows(cx).map(Ok)
+    }
+
+    /// Ready when the server's side has begun to carry the session's bytes.
+    fn poll_opening(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), E>> {
+        let Some(opening) = &mut self.opening else { return Poll::Ready(Ok(())) };
+        let opened = opening.as_mut().poll(cx);
+        if opened.is_ready() {
+            self.opening = None;
+            return opened;
+        }
+        if self.stuck.is_some() {
+            return Poll::Pending;
+        }
+        let Poll::Ready(Err(broken)) = self.up.poll(cx) else { return Poll::Pending };
+        self.stuck = Some(end_of(&broken, Direction::Up));
+        if matches!(broken, Broken::Writing(_)) {
+            return Poll::Pending;
+        }
+        // Nobody is there any more who could be told of an answer.
+        self.opening = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_flows(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+        if let Some(end) = self.stuck {
+            return Poll::Ready(end);
+        }
         let up = self.up.poll(cx);
         if let Poll::Ready(Err(broken)) = &up {
             return Poll::Ready(end_of(broken, Direction::Up));

@@ -3,9 +3,11 @@
 
 use std::cell::RefCell;
 
+use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
+
 /// Large enough that copying costs about as little as it can, small enough that what a slow reader leaves behind in a
-/// session is bounded by it.
-const SIZE: usize = 64 * 1024;
+/// session is bounded by it: one record (64 KiB) with all that belongs to it.
+const SIZE: usize = HEADER + MOST + TAG;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());

@@ -126,9 +126,12 @@ impl From<Cause> for Reply {
             Cause::TimedOut => Self::TtlExpired,
             Cause::Unreachable | Cause::NameNotFound | Cause::NameServerFailed => Self::HostUnreachable,
             Cause::Denied | Cause::DeniedByHop => Self::NotAllowed,
-            Cause::HopProtocol | Cause::HopFailed | Cause::Reset | Cause::BadAnswer | Cause::Exhausted | Cause::Loop => {
-                Self::GeneralFailure
-            }
+            Cause::HopProtocol
+            | Cause::HopFailed
+            | Cause::Reset
+            | Cause::BadAnswer
+            | Cause::Exhausted
+            | Cause::Loop => Self::GeneralFailure,
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::ingress::inbox::{Inbox, Trouble};
 use crate::ingress::manner::write_all;
-use crate::pump::{Broken, Flow, Meter, PipePool};
+use crate::pump::{Broken, Flow, Meter, PipePool, Side};
 
 /// Longest trailer section, in bytes.
 const LONGEST_TRAILERS: usize = 16 * 1024;
@@ -67,7 +67,7 @@ impl Lane<'_> {
     }
 
     async fn flow(&self, early: Vec<u8>, most: u64) -> Result<u64, Broken> {
-        let flow = Flow::new(self.from, self.to, self.direction, self.meter, self.pipes);
+        let flow = Flow::new(Side::plain(self.from), Side::plain(self.to), self.direction, self.meter, self.pipes);
         flow.beginning_with(early).limited_to(most).run().await
     }
 

@@ -27,6 +27,7 @@ use crate::dial::DialError;
 use crate::ingress::Inbox;
 use crate::ingress::inbox::Trouble;
 use crate::ingress::manner::last_words;
+use crate::path::Way;
 use crate::pump::{self, Broken};
 use crate::session::Session;
 
@@ -45,8 +46,8 @@ pub enum After {
 
 /// Why an exchange came to nothing.
 pub enum Failure {
-    /// The server's section ended before the first byte of an answer.
-    NoAnswer,
+    /// The section of the server, or of this `http` hop, ended before the first byte of an answer.
+    NoAnswer(Option<Box<str>>),
     /// The client is to be told this.
     Told(DialError),
     /// The session is over.
@@ -98,32 +99,60 @@ pub async fn forward(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let target = target.clone();
-    let outgoing = rewriting::request(session, head);
-    let mut log = RequestLog::new(session, &outgoing);
-    let result = try_both(session, inbox, &target, &outgoing, &mut log).await;
-    match result {
+    let mut log = RequestLog::new(session, &head);
+    match try_ways(session, inbox, &target, head, &mut log).await {
         Ok(after) => Ok(after),
         Err(Failure::Ended(end)) => {
             pump::abort(&session.client);
             Err(end)
         }
-        Err(Failure::NoAnswer) => {
-            let error = DialError { cause: Cause::Reset, hop: upstream::asked_hop(session) };
-            Err(give_up(session, error, &mut log).await)
+        Err(Failure::NoAnswer(hop)) => {
+            let error = DialError { hop: hop.map(String::from), ..Cause::Reset.into() };
+            Err(give_up(session, &error, &mut log).await)
         }
-        Err(Failure::Told(error)) => Err(give_up(session, error, &mut log).await),
+        Err(Failure::Told(error)) => Err(give_up(session, &error, &mut log).await),
     }
 }
 
+/// By the first way whose first hop is there.
+async fn try_ways(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    target: &Target,
+    head: RequestHead,
+    log: &mut RequestLog<'_>,
+) -> Result<After, Failure> {
+    let ways = session.ways(target)?;
+    let mut result = Err(Cause::HopFailed.into());
+    for way in &ways {
+        let outgoing = rewriting::request(session, way, head.clone());
+        let road = Road { target, way, ways: ways.len() };
+        result = try_both(session, inbox, road, &outgoing, log).await;
+        if !matches!(&result, Err(Failure::Told(error)) if error.first_hop_down) {
+            break;
+        }
+    }
+    result
+}
+
+/// Where a request goes, and which of how many ways is tried.
+#[derive(Clone, Copy)]
+struct Road<'a> {
+    target: &'a Target,
+    way: &'a Way,
+    ways: usize,
+}
+
 /// Whoever answered is to blame: the `http` hop, where one was asked, or the server.
-fn blame(session: &Session, hops: Cause, servers: Cause) -> Failure {
-    let hop = upstream::asked_hop(session);
-    let cause = if hop.is_some() { hops } else { servers };
-    Failure::Told(DialError { cause, hop })
+fn blame(outgoing: &Outgoing, hops: Cause, servers: Cause) -> Failure {
+    match &outgoing.hop {
+        Some(hop) => Failure::Told(DialError::of_hop(hops, hop)),
+        None => servers.into(),
+    }
 }
 
 /// Tells the client why, and hangs up.
-pub async fn give_up(session: &Session, error: DialError, log: &mut RequestLog<'_>) -> End {
+pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> End {
     let told = error.told_to_client();
     log.status = told.http_status();
     session.parted();
@@ -136,32 +165,33 @@ pub async fn give_up(session: &Session, error: DialError, log: &mut RequestLog<'
 async fn try_both(
     session: &Session,
     inbox: &mut Inbox<'_>,
-    target: &Target,
+    road: Road<'_>,
     outgoing: &Outgoing,
     log: &mut RequestLog<'_>,
 ) -> Result<After, Failure> {
-    if let Some(idle) = outgoing.repeatable.then(|| upstream::idle(session, target)).flatten() {
-        match attempt(session, inbox, target, outgoing, idle, log).await {
-            Err(Failure::NoAnswer) => session.entrance.shared().metrics.kept("stale"),
+    let Road { target, way, ways } = road;
+    if let Some(idle) = outgoing.repeatable.then(|| upstream::idle(session, way, target)).flatten() {
+        match attempt(session, inbox, road, outgoing, idle, log).await {
+            Err(Failure::NoAnswer(_)) => session.entrance.shared().metrics.kept("stale"),
             decided => return decided,
         }
     }
-    let fresh = Box::pin(upstream::fresh(session, target)).await.map_err(Failure::Told)?;
-    attempt(session, inbox, target, outgoing, fresh, log).await
+    let fresh = Box::pin(upstream::fresh(session, way, ways, target)).await.map_err(Failure::Told)?;
+    attempt(session, inbox, road, outgoing, fresh, log).await
 }
 
 async fn attempt(
     session: &Session,
     inbox: &mut Inbox<'_>,
-    target: &Target,
+    road: Road<'_>,
     outgoing: &Outgoing,
-    upstream: Upstream,
+    mut upstream: Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<After, Failure> {
     log.reused = upstream.reused;
     let idle = session.entrance.config.timeouts.idle;
     let finished = tokio::select! {
-        finished = converse(session, inbox, outgoing, &upstream.stream, log) => finished?,
+        finished = converse(session, inbox, outgoing, &mut upstream, log) => finished?,
         // Nobody reads from a client whose request is complete, so its end has to be watched for.
         end = departure(session) => return Err(end.into()),
         // Before the answer has begun there is a status for it; afterwards it can only be broken off.
@@ -174,7 +204,7 @@ async fn attempt(
         Finished { server_stays, client_stays, .. } => {
             session.parted();
             if server_stays {
-                upstream::keep(session, target, upstream);
+                upstream::keep(session, road.way, road.target, upstream);
             }
             Ok(if client_stays { After::Next } else { After::Close })
         }
@@ -210,9 +240,10 @@ async fn converse(
     session: &Session,
     inbox: &mut Inbox<'_>,
     outgoing: &Outgoing,
-    server: &TcpStream,
+    upstream: &mut Upstream,
     log: &mut RequestLog<'_>,
 ) -> Result<Finished, Failure> {
+    let (server, relays) = (&*upstream.stream, upstream.answer.take());
     let up = lane(session, &session.client, server, Direction::Up);
     let down = lane(session, server, &session.client, Direction::Down);
     let mut answers = Inbox::of(server);
@@ -222,7 +253,12 @@ async fn converse(
         up.carry(inbox, outgoing.body, Coding::Chunks).await
     });
     let answer = {
-        let mut heading = pin!(final_head(session, &mut answers, outgoing, &down));
+        let mut heading = pin!(async {
+            if let Some((answer, asked)) = relays {
+                session.answered(answer.await.map_err(Failure::Told)?, asked);
+            }
+            final_head(&mut answers, outgoing, &down).await
+        });
         loop {
             tokio::select! {
                 result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
@@ -231,13 +267,13 @@ async fn converse(
         }
     };
     if answer.status == 407 {
-        return Err(blame(session, Cause::DeniedByHop, Cause::BadAnswer));
+        return Err(blame(outgoing, Cause::DeniedByHop, Cause::BadAnswer));
     }
     log.status = answer.status;
     // "A client cannot begin using an upgraded protocol on the connection until it has completely sent the request
     // message" (RFC 9110, 7.8).
     if answer.status == 101 && sent != Some(Sent::Whole) {
-        return Err(blame(session, Cause::HopProtocol, Cause::BadAnswer));
+        return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
     }
     let answer = rewriting::answer(outgoing, answer, sent == Some(Sent::Whole));
     let delivered = {
@@ -292,25 +328,22 @@ fn check_sent(result: Result<(), Broken>) -> Result<Sent, Failure> {
 }
 
 /// The head that answers the request; interim ones (RFC 9110, 15.2) are passed on to clients that know them.
-async fn final_head(
-    session: &Session,
-    inbox: &mut Inbox<'_>,
-    outgoing: &Outgoing,
-    down: &Lane<'_>,
-) -> Result<ResponseHead, Failure> {
+async fn final_head(inbox: &mut Inbox<'_>, outgoing: &Outgoing, down: &Lane<'_>) -> Result<ResponseHead, Failure> {
     let mut nothing_yet = true;
     loop {
         let parse = |bytes: &[u8]| ResponseHead::parse(bytes, outgoing.head_limit, &outgoing.method);
         let head = match inbox.next(parse).await {
             Ok(head) => head,
-            Err(Trouble::Gone(_)) if nothing_yet && inbox.is_empty() => return Err(Failure::NoAnswer),
-            Err(Trouble::Gone(_) | Trouble::Late) => return Err(blame(session, Cause::Reset, Cause::Reset)),
-            Err(Trouble::Wire(_)) => return Err(blame(session, Cause::HopProtocol, Cause::BadAnswer)),
+            Err(Trouble::Gone(_)) if nothing_yet && inbox.is_empty() => {
+                return Err(Failure::NoAnswer(outgoing.hop.clone()));
+            }
+            Err(Trouble::Gone(_) | Trouble::Late) => return Err(blame(outgoing, Cause::Reset, Cause::Reset)),
+            Err(Trouble::Wire(_)) => return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer)),
         };
         nothing_yet = false;
         let switches = head.status == 101;
         if switches && outgoing.upgrade.is_none() {
-            return Err(blame(session, Cause::HopProtocol, Cause::BadAnswer));
+            return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
         }
         if switches || head.status >= 200 {
             return Ok(head);

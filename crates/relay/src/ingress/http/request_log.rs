@@ -4,8 +4,9 @@ use std::time::Instant;
 
 use ekiden_proto::event::{Event, Request};
 use ekiden_proto::limiting::Direction;
+use ekiden_proto::wire::http::RequestHead;
 
-use super::rewriting::Outgoing;
+use super::rewriting;
 use crate::session::Session;
 
 /// Writes the request's event when the exchange is over, however it ends.
@@ -24,8 +25,8 @@ pub struct RequestLog<'a> {
 
 impl<'a> RequestLog<'a> {
     /// A request begins.
-    pub fn new(session: &'a Session, outgoing: &Outgoing) -> Self {
-        Self::of(session, outgoing.method.clone(), outgoing.url.clone())
+    pub fn new(session: &'a Session, head: &RequestHead) -> Self {
+        Self::of(session, head.method.clone(), rewriting::url_for_the_log(head))
     }
 
     /// A request begins, described by its parts.

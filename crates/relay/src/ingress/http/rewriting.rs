@@ -4,6 +4,7 @@ use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, ResponseHead, S
 
 use super::body::Coding;
 use super::{client_stays, reply, upstream};
+use crate::path::Way;
 use crate::session::Session;
 
 /// Methods that a server may be asked twice without harm (RFC 9110, 9.2.1).
@@ -13,8 +14,6 @@ const SAFE: [&str; 4] = ["GET", "HEAD", "OPTIONS", "TRACE"];
 pub struct Outgoing {
     /// The method.
     pub method: String,
-    /// For the log: scheme, host and path, without query.
-    pub url: String,
     /// The head, ready to be written.
     pub head: Vec<u8>,
     /// The body behind it.
@@ -27,6 +26,8 @@ pub struct Outgoing {
     pub repeatable: bool,
     /// Longest head of an answer, in bytes.
     pub head_limit: usize,
+    /// The `http` hop that is asked, where that is not the server itself.
+    pub hop: Option<Box<str>>,
     stays: bool,
     /// Whether the client shows credentials that vouch for the server's whole connection.
     vouches: bool,
@@ -49,7 +50,7 @@ pub struct Answer {
 }
 
 /// Rewrites a request in absolute form for the next hop or the server.
-pub fn request(session: &Session, head: RequestHead) -> Outgoing {
+pub fn request(session: &Session, way: &Way, head: RequestHead) -> Outgoing {
     let stays = client_stays(session, &head);
     let RequestHead { method, form, version, mut headers, body } = head;
     let Form::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
@@ -65,15 +66,15 @@ pub fn request(session: &Session, head: RequestHead) -> Outgoing {
         headers.push("Connection", "upgrade");
         headers.push("Upgrade", protocols.as_str());
     }
-    let scheme = if scheme == Scheme::Ftp { "ftp" } else { "http" };
+    let scheme = scheme_word(scheme);
     let user = userinfo.map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
     let origin = format!("{scheme}://{user}{authority_text}");
-    let target = upstream::request_target(session, &origin, &path_and_query, &mut headers);
-    let path = path_and_query.split('?').next().unwrap_or_default();
+    let hop = way.path.http_hop();
+    let target = upstream::request_target(hop.map(AsRef::as_ref), &origin, &path_and_query, &mut headers);
     Outgoing {
         head: rewrite::write_request(&method, &target, &headers),
-        url: format!("{scheme}://{authority_text}{path}"),
         repeatable: SAFE.contains(&method.as_str()) && body == Body::Empty && upgrade.is_none(),
+        hop: hop.map(|hop| hop.name.clone()),
         method,
         body,
         version,
@@ -82,6 +83,22 @@ pub fn request(session: &Session, head: RequestHead) -> Outgoing {
         stays,
         vouches,
     }
+}
+
+const fn scheme_word(scheme: Scheme) -> &'static str {
+    match scheme {
+        Scheme::Ftp => "ftp",
+        Scheme::Http | Scheme::Https => "http",
+    }
+}
+
+/// The URL of a request in absolute form as the log shows it: scheme, host and path, without user and query.
+pub fn url_for_the_log(head: &RequestHead) -> String {
+    let Form::Absolute { scheme, authority_text, path_and_query, .. } = &head.form else {
+        unreachable!("invariant: only requests in absolute form are forwarded")
+    };
+    let path = path_and_query.split('?').next().unwrap_or_default();
+    format!("{}://{authority_text}{path}", scheme_word(*scheme))
 }
 
 /// Counts this relay in `Max-Forwards`; with none left, the request ends here (RFC 9110, 7.6.2).

@@ -7,7 +7,9 @@ use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
-use crate::dial::DialError;
+use crate::config::{Hop, HopKind};
+use crate::dial::{Answer, DialError, Plain, plain};
+use crate::path::Way;
 use crate::session::Session;
 
 /// A connection to a server, or to an `http` hop that is asked in absolute form.
@@ -18,27 +20,24 @@ pub struct Upstream {
     pub server: ServerAddr,
     /// Whether it carried a request before.
     pub reused: bool,
-}
-
-/// The `http` hop that is asked, where that is not the server itself.
-pub fn asked_hop(session: &Session) -> Option<String> {
-    session.entrance.dialler().http_hop().map(ToString::to_string)
+    /// What a relay on the way has still to say, and since when.
+    pub answer: Option<(Answer, Instant)>,
 }
 
 /// Connections with the same key are as good as each other.
-pub fn way(session: &Session, target: &Target) -> String {
-    let path = &session.entrance.path;
-    match session.entrance.dialler().http_hop() {
-        Some(_) => path.to_string(),
-        None => format!("{target} by {path}"),
+pub fn key(way: &Way, target: &Target) -> String {
+    let path = &way.path;
+    match path.http_hop() {
+        Some(_) => path.name.to_string(),
+        None => format!("{target} by {}", path.name),
     }
 }
 
 /// What stands in the request line: the path for a server; for an `http` hop everything, from `origin` with scheme and
 /// user on, and it also gets its credentials.
-pub fn request_target(session: &Session, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
-    let Some(hop) = session.entrance.dialler().http_hop() else { return path_and_query.to_owned() };
-    if let Some(credentials) = &hop.credentials {
+pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
+    let Some(hop) = hop else { return path_and_query.to_owned() };
+    if let HopKind::Http(Some(credentials)) = &hop.kind {
         let value = auth::basic_value(credentials.user.as_bytes(), credentials.password.as_bytes());
         headers.set("Proxy-Authorization", value);
     }
@@ -48,29 +47,29 @@ pub fn request_target(session: &Session, origin: &str, path_and_query: &str, hea
 }
 
 /// An idle connection that goes this way, where there is one.
-pub fn idle(session: &Session, target: &Target) -> Option<Upstream> {
-    let permits = |server| session.entrance.dialler().permits(target, server);
-    let (stream, server) = session.entrance.worker.kept.take(&way(session, target), permits)?;
-    session.reached(server, Rc::clone(&stream), Instant::now());
-    Some(Upstream { stream, server, reused: true })
+pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
+    let permits = |server| session.dialler_for(1).permits(way, target, server);
+    let (stream, server) = session.entrance.worker.kept.take(&key(way, target), permits)?;
+    session.reached(way, server, Rc::clone(&stream), Instant::now());
+    Some(Upstream { stream, server, reused: true, answer: None })
 }
 
-/// A new connection.
-pub async fn fresh(session: &Session, target: &Target) -> Result<Upstream, DialError> {
+/// A new connection, by one of so many `ways` that may have to be tried.
+pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -> Result<Upstream, DialError> {
     let asked = Instant::now();
-    let dialler = session.entrance.dialler();
-    let dialled = match dialler.http_hop() {
-        Some(_) => dialler.connect_to_last_hop(target).await?,
-        None => dialler.connect(target).await?,
+    let (dialler, journey) = (session.dialler_for(ways), session.journey());
+    let dialled = match way.path.http_hop() {
+        Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
+        None => dialler.connect(way, target, &journey).await?,
     };
-    let stream = Rc::new(dialled.stream);
-    session.reached(dialled.server, Rc::clone(&stream), asked);
-    Ok(Upstream { stream, server: dialled.server, reused: false })
+    let Plain { stream, section, server, answer } = plain(dialled).await?;
+    session.reached(way, server, section, asked);
+    Ok(Upstream { stream, server, reused: false, answer: answer.map(|answer| (answer, asked)) })
 }
 
 /// Keeps the connection for the next request.
-pub fn keep(session: &Session, target: &Target, upstream: Upstream) {
+pub fn keep(session: &Session, way: &Way, target: &Target, upstream: Upstream) {
     let config = &session.entrance.config;
     let (span, most) = (config.timeouts.kept_idle, config.limits.kept_connections);
-    session.entrance.worker.kept.give(way(session, target), upstream.stream, upstream.server, span, most);
+    session.entrance.worker.kept.give(key(way, target), upstream.stream, upstream.server, span, most);
 }

@@ -33,6 +33,7 @@ use super::request_log::RequestLog;
 use super::{client_stays, tell};
 use crate::dial::DialError;
 use crate::ingress::Inbox;
+use crate::path::Way;
 use crate::pump;
 use crate::session::Session;
 
@@ -104,7 +105,8 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) ->
         tell(&session.client, 400, "Bad Request").await;
         return Err(End::BadHandshake("an FTP command in a URL"));
     };
-    if session.entrance.dialler().http_hop().is_some() {
+    let by_proxy = |ways: &Vec<Way>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
+    if session.ways(&target).as_ref().is_ok_and(by_proxy) {
         return forward(session, inbox, head).await;
     }
     let log = RequestLog::of(session, head.method.clone(), location.for_the_log());
@@ -146,7 +148,7 @@ async fn conclude(asked: Asked<'_>, trouble: Trouble) -> Result<After, End> {
     let told = match trouble {
         Trouble::Ended(end) => Err(Trouble::Ended(end)),
         _ if answer_has_begun => Err(Trouble::Ended(End::ServerLost)),
-        Trouble::Dial(error) => return Err(give_up(session, error, &mut asked.log.into_inner()).await),
+        Trouble::Dial(error) => return Err(give_up(session, &error, &mut asked.log.into_inner()).await),
         Trouble::Said(response) => asked.explain(&response).await,
         Trouble::Refused(status, sentence) => asked.page(status, sentence, Headers::new()).await,
     };

@@ -22,8 +22,9 @@ use tokio::time::timeout;
 
 use super::Trouble;
 use super::location::{Bytes, Login, TransferForm};
-use crate::dial::Dialled;
-use crate::session::Session;
+use crate::dial::{Dialled, settled};
+use crate::path::Way;
+use crate::session::{Reached, Session, dial};
 
 /// A data connection; [`Server::complete`] ends it well.
 pub type Transfer = TransferStream<AsyncNoTlsStream>;
@@ -58,6 +59,8 @@ struct DialRequest {
 /// How to get to the server again.
 struct Road<'a> {
     session: &'a Session,
+    /// The way that worked: the server knows the client by where it comes from.
+    way: Way,
     host: Host,
     /// The address that answered, where we know it: a hop does not tell.
     address: Option<IpAddr>,
@@ -66,11 +69,12 @@ struct Road<'a> {
 impl<'a> Server<'a> {
     /// Connects and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, Trouble> {
-        let control = connect(session, target).await?;
-        let direct = session.entrance.config.forward.is_empty();
-        let address = direct.then_some(control.server.0.ip());
-        let road = Road { session, host: target.host.clone(), address };
-        let ftp = within(road.patience(), AsyncFtpStream::connect_with_stream(control.stream)).await?;
+        let asked = Instant::now();
+        let Reached { dialled, way } = dial(session, target).await.map_err(Trouble::Dial)?;
+        let address = way.path.is_direct().then_some(dialled.server.0.ip());
+        let road = Road { session, way, host: target.host.clone(), address };
+        let control = road.own(dialled, asked).await?;
+        let ftp = within(road.patience(), AsyncFtpStream::connect_with_stream(control)).await?;
         // There is one data connection at a time.
         let (requests, dials) = mpsc::channel(1);
         let mut ftp = ftp.passive_stream_builder(move |address| Box::pin(ask(requests.clone(), address.port())));
@@ -183,8 +187,8 @@ impl Road<'_> {
     /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
     /// dialled, where the access rules allow it both under its name and without.
     fn host(&self, port: u16) -> Host {
-        let access = self.session.entrance.dialler().access;
-        let permitted = |host, ip| access.permits(host, Some(ip), port);
+        let rules = self.session.dialler_for(1).rules;
+        let permitted = |host, ip| rules.permits(host, Some(ip), port);
         match self.address {
             Some(ip) if permitted(&self.host, ip) && permitted(&Host::from(ip), ip) => Host::from(ip),
             _ => self.host.clone(),
@@ -194,17 +198,18 @@ impl Road<'_> {
     async fn dial(&self, port: u16) -> Result<TcpStream, Trouble> {
         let target = Target::new(self.host(port), port);
         let target = target.map_err(|_| Trouble::Refused(502, "The server named no port for its data connection."))?;
-        connect(self.session, &target).await.map(|dialled| dialled.stream)
+        let (session, asked) = (self.session, Instant::now());
+        let dialled = session.dialler_for(1).connect(&self.way, &target, &session.journey()).await;
+        self.own(dialled.map_err(Trouble::Dial)?, asked).await
     }
-}
 
-async fn connect(session: &Session, target: &Target) -> Result<Dialled, Trouble> {
-    let asked = Instant::now();
-    let dialled = session.entrance.dialler().connect(target).await.map_err(Trouble::Dial)?;
-    // The client crate owns its sockets, so the session looks at them through descriptors of its own.
-    let twin = twin(&dialled.stream).map_err(|_| Trouble::from(Cause::Exhausted))?;
-    session.reached(dialled.server, Rc::new(twin), asked);
-    Ok(dialled)
+    /// The client crate owns its sockets, so the session looks at them through descriptors of its own.
+    async fn own(&self, dialled: Dialled, asked: Instant) -> Result<TcpStream, Trouble> {
+        let twin = twin(&dialled.stream).map_err(|_| Trouble::from(Cause::Exhausted))?;
+        let (stream, server) = settled(dialled).await.map_err(Trouble::Dial)?;
+        self.session.reached(&self.way, server, Rc::new(twin), asked);
+        Ok(stream)
+    }
 }
 
 fn twin(stream: &TcpStream) -> io::Result<TcpStream> {

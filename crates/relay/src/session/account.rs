@@ -1,80 +1,28 @@
-//! One client connection, from accept to its closing event.
-//!
-//! [`run`] is the life of a connection: what does the client want, which way, dial, answer, pump. Everything that is
-//! known of it gathers in [`Session`], whose drop writes the closing event, so there is always exactly one, even when
-//! the session was cut off or panicked.
+//! What is known of a session, from accept to its closing event.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::cause::Cause;
 use ekiden_proto::event::{Closed, End, Event, SectionInfo};
 use ekiden_proto::limiting::{Direction, limiting};
+use ekiden_proto::wire::section::TraceId;
+use ekiden_proto::wire::section::open::MOST_HOPS;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::dial::{DialError, Dialled};
+use crate::config::access::Rules;
+use crate::dial::{DialError, Dialler, Journey};
 use crate::entrance::Entrance;
-use crate::ingress::{self, Tunnel, Wish};
-use crate::pump::{self, Meter, Patience};
+use crate::ingress::section::Arrival;
+use crate::path::{self, Way};
+use crate::pump::{self, Meter, Patience, Side};
 use crate::status::SessionView;
 use crate::users::Users;
-
-/// Serves one client.
-pub async fn run(session: Rc<Session>) {
-    // Handshake and dial need much more room than what lasts longer, the pump or an exchange: each gets its own, and gives
-    // it back.
-    let connected = Box::pin(connect(&session)).await;
-    let end = match connected {
-        Ok(tunnel) => {
-            let patience = session.patience();
-            let Connected { server, early } = tunnel;
-            pump::run(&session.client, &server, early, &session.meter, session.entrance.pipes(), patience).await
-        }
-        Err(end) => end,
-    };
-    session.ends(end);
-}
-
-/// A session that has reached its target.
-struct Connected {
-    server: Rc<TcpStream>,
-    early: Vec<u8>,
-}
-
-async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
-    let mut inbox = ingress::Inbox::new(session);
-    let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
-    let tunnel = loop {
-        match wish {
-            Wish::Tunnel(tunnel) => break tunnel,
-            Wish::Upgraded { server, early } => return Ok(Connected { server, early }),
-            Wish::Http(request) => wish = ingress::http::serve(session, &mut inbox, *request).await?,
-        }
-    };
-    Box::pin(open_tunnel(session, tunnel)).await
-}
-
-async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End> {
-    let Tunnel { target, early, manner } = tunnel;
-    session.wants(&target);
-    let asked = Instant::now();
-    match session.entrance.dialler().connect(&target).await {
-        Ok(Dialled { stream, server }) => {
-            let stream = Rc::new(stream);
-            session.reached(server, Rc::clone(&stream), asked);
-            manner.granted(&session.client, &stream).await.map_err(|_| End::ResetByClient)?;
-            Ok(Connected { server: stream, early })
-        }
-        Err(error) => {
-            manner.refused(&session.client, error.told_to_client()).await;
-            Err(session.failed(error))
-        }
-    }
-}
 
 /// What is known of a session.
 pub struct Session {
@@ -86,9 +34,12 @@ pub struct Session {
     pub meter: Meter,
     /// Unique in this run of the relay.
     pub id: u64,
+    /// How it came in, where a relay has sent it.
+    pub arrival: Option<Rc<Arrival>>,
     address: ClientAddr,
     opened: Instant,
     story: RefCell<Story>,
+    trace: Cell<Option<TraceId>>,
     place: Cell<usize>,
 }
 
@@ -99,7 +50,9 @@ struct Story {
     target: Option<Target>,
     server: Option<ServerAddr>,
     stream: Option<Rc<TcpStream>>,
-    connect: Option<std::time::Duration>,
+    path: Option<Box<str>>,
+    connect: Option<Duration>,
+    hops: Vec<Duration>,
     up: Option<SectionInfo>,
     end: Option<End>,
     detail: Option<String>,
@@ -107,16 +60,24 @@ struct Story {
 
 impl Session {
     /// A session that has just been accepted; it is listed with its worker until it is dropped.
-    pub fn open(entrance: Rc<Entrance>, client: TcpStream, address: ClientAddr) -> Rc<Self> {
+    pub fn open(
+        entrance: Rc<Entrance>,
+        client: TcpStream,
+        address: ClientAddr,
+        arrival: Option<Rc<Arrival>>,
+    ) -> Rc<Self> {
         let shared = entrance.shared();
         shared.metrics.accepted(&entrance.listener.name);
+        let trace = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
         let session = Rc::new(Self {
             id: shared.next_session(),
             meter: Meter::new(entrance.totals()),
             client,
+            arrival,
             address,
             opened: Instant::now(),
             story: RefCell::default(),
+            trace: Cell::new(trace),
             place: Cell::new(0),
             entrance,
         });
@@ -136,12 +97,96 @@ impl Session {
         self.story.borrow_mut().target = Some(target.clone());
     }
 
-    /// Notes that the path stands.
-    pub fn reached(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
+    /// Notes which way it goes, and the section that was dialled for it.
+    pub fn reached(&self, way: &Way, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         let mut story = self.story.borrow_mut();
         story.connect = Some(asked.elapsed());
+        story.path = Some(way.path.name.clone());
         story.server = Some(server);
         story.stream = Some(stream);
+    }
+
+    /// How long each relay took.
+    pub fn hop_times(&self) -> Vec<Duration> {
+        self.story.borrow().hops.clone()
+    }
+
+    /// Notes that the relays have answered, and how long each of them took.
+    pub fn answered(&self, times: Vec<Duration>, asked: Instant) {
+        let mut story = self.story.borrow_mut();
+        story.connect = Some(asked.elapsed());
+        story.hops = times;
+    }
+
+    /// The ways to `target`, the best first; at least one.
+    ///
+    /// # Errors
+    /// Why there is none: this is the second time that the session comes by, or whoever sent it may not do that.
+    pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
+        let (config, pools) = (&self.entrance.config, &self.entrance.shared().pools);
+        let Some(arrival) = &self.arrival else { return Ok(path::select(config, pools, target)) };
+        if self.trace.get().is_none() {
+            return Err(Cause::Loop);
+        }
+        let section = self.entrance.listener.section.as_ref();
+        if section.is_some_and(|section| section.encrypt) && !arrival.open.encrypt {
+            return Err(Cause::Denied);
+        }
+        let ways = match path::chosen(config, &arrival.open.path)? {
+            Some(way) => vec![way],
+            None => path::select(config, pools, target),
+        };
+        let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
+        if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
+    }
+
+    /// What it takes along to the next relay.
+    pub fn journey(&self) -> Journey {
+        match &self.arrival {
+            Some(arrival) => Journey {
+                trace: arrival.open.trace,
+                client: arrival.open.client,
+                early: arrival.open.early,
+                encrypt: arrival.open.encrypt,
+                hops_left: arrival.open.hops_left,
+            },
+            None => Journey {
+                trace: self.trace(),
+                client: self.address,
+                early: self.entrance.listener.early,
+                encrypt: false,
+                hops_left: MOST_HOPS,
+            },
+        }
+    }
+
+    /// Its name on all relays.
+    fn trace(&self) -> TraceId {
+        self.trace.get().unwrap_or_else(|| {
+            let trace = TraceId::generate();
+            self.entrance.shared().begin_trace(trace);
+            self.trace.set(Some(trace));
+            trace
+        })
+    }
+
+    /// What it takes to dial on its behalf, when so many `ways` share the time.
+    pub fn dialler_for(&self, ways: usize) -> Dialler<'_> {
+        let patience = self.entrance.config.timeouts.connect / u32::try_from(ways).unwrap_or(u32::MAX);
+        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
+        Dialler {
+            config: &self.entrance.config,
+            names: self.entrance.names(),
+            pools: &self.entrance.shared().pools,
+            rules: Rules { listener: &self.entrance.listener.access, peer: peer.map(|peer| &peer.access) },
+            patience,
+        }
+    }
+
+    /// The client's side of the pump.
+    pub fn client_side(&self) -> Side<'_> {
+        let seal = self.arrival.as_ref().and_then(|arrival| arrival.data_seal());
+        Side { stream: &self.client, seal }
     }
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
@@ -153,10 +198,8 @@ impl Session {
     }
 
     /// Notes why the target was not reached.
-    pub fn failed(&self, error: DialError) -> End {
-        if let Some(hop) = error.hop {
-            self.story.borrow_mut().detail = Some(format!("hop {hop}"));
-        }
+    pub fn failed(&self, error: &DialError) -> End {
+        self.story.borrow_mut().detail = error.detail();
         End::ConnectFailed(error.cause)
     }
 
@@ -165,7 +208,8 @@ impl Session {
         self.story.borrow_mut().end = Some(end);
     }
 
-    fn patience(&self) -> Patience {
+    /// How long it may be silent.
+    pub fn patience(&self) -> Patience {
         let timeouts = &self.entrance.config.timeouts;
         Patience { idle: timeouts.idle, half_closed: timeouts.half_close_idle }
     }
@@ -178,15 +222,21 @@ impl Session {
             listener: self.entrance.listener.name.clone(),
             client: self.address,
             user: story.user.as_deref().map(str::to_owned),
+            peer: self.peer_name(),
+            trace: self.trace.get(),
             target: story.target.clone(),
             server: story.server,
-            path: self.entrance.path.to_string(),
+            path: story.path.as_deref().unwrap_or("-").to_owned(),
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
             down: tcp_info(self.client.as_fd()).ok(),
             up: story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()),
         }
+    }
+
+    fn peer_name(&self) -> Option<String> {
+        self.arrival.as_ref().map(|arrival| arrival.peer_name())
     }
 
     fn closed(&self) -> Closed {
@@ -205,13 +255,16 @@ impl Session {
             listener: self.entrance.listener.name.clone(),
             client: self.address,
             user: story.user.map(String::from),
+            peer: self.peer_name(),
+            trace: self.trace.get(),
             target: story.target,
             server: story.server,
-            path: self.entrance.path.to_string(),
+            path: story.path.map_or_else(|| "-".to_owned(), String::from),
             end,
             detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
             duration,
             connect: story.connect,
+            hops: story.hops,
             bytes_up,
             bytes_down,
             bytes_spliced: self.meter.moved_by_splice(),
@@ -227,6 +280,9 @@ impl Drop for Session {
         let closed = self.closed();
         if matches!(closed.end, End::Drained | End::Panicked) {
             pump::abort(&self.client);
+        }
+        if let Some(trace) = self.trace.get() {
+            self.entrance.shared().end_trace(&trace);
         }
         self.entrance.worker.unlist(self.place.get());
         self.entrance.left(self.address.0.ip(), closed.end != End::ClientLimit);

@@ -1,0 +1,73 @@
+//! A dial that failed: why, and whose fault it is.
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::wire::section::Failure;
+
+/// A dial that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DialError {
+    /// Why.
+    pub cause: Cause,
+    /// The hop that failed, where it was not the target itself.
+    pub hop: Option<String>,
+    /// The relay that found out, where that was not this one.
+    pub teller: Option<Teller>,
+    /// Whether the first hop of the path could not be used at all, so that nothing has gone that way.
+    pub first_hop_down: bool,
+    /// More, in words.
+    pub remark: Option<String>,
+}
+
+/// A relay further along that says why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Teller {
+    /// 0 for the next one, 1 for the one behind it, ...
+    pub place: u8,
+    /// Its name.
+    pub name: String,
+}
+
+impl DialError {
+    /// A hop is to blame.
+    #[must_use]
+    pub fn of_hop(cause: Cause, hop: impl ToString) -> Self {
+        Self { hop: Some(hop.to_string()), ..cause.into() }
+    }
+
+    /// Whether the next hop broke off, or said nothing at all.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        self.teller.is_none() && matches!(self.cause, Cause::Reset | Cause::TimedOut)
+    }
+
+    /// What the client is told: a hop that cannot be reached must not look like a target that cannot.
+    #[must_use]
+    pub fn told_to_client(&self) -> Cause {
+        match (&self.hop, self.cause) {
+            (Some(_), Cause::Refused | Cause::Unreachable | Cause::NameNotFound | Cause::Reset) => Cause::HopFailed,
+            (_, cause) => cause,
+        }
+    }
+
+    /// What the relay before us is told.
+    #[must_use]
+    pub fn told_to_relay(&self) -> Failure {
+        let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
+        Failure { cause: self.cause, relay, of_hop: self.hop.is_some() }
+    }
+
+    /// Who and more, for the log.
+    #[must_use]
+    pub fn detail(&self) -> Option<String> {
+        let hop = self.hop.as_ref().map(|hop| format!("hop {hop}"));
+        let teller = self.teller.as_ref().map(|teller| format!("said by {}", teller.name));
+        let parts: Vec<_> = [hop, teller, self.remark.clone()].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+impl From<Cause> for DialError {
+    fn from(cause: Cause) -> Self {
+        Self { cause, hop: None, teller: None, first_hop_down: false, remark: None }
+    }
+}

@@ -1,0 +1,201 @@
+//! Calling another relay: the handshake that makes a connection ready, OPEN, and the answer to it.
+
+use std::io;
+use std::time::Duration;
+
+use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::section::noise::HandshakeError;
+use ekiden_proto::wire::section::{Answer, Hello, Initiator, Open, Refusal, TraceId, Transport, Versions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::error::{DialError, Teller};
+use super::{Names, tcp};
+use crate::config::{Hop, Peering};
+use crate::pump::Seal;
+
+/// A connection to a relay on which both sides know each other, and no session has begun.
+#[derive(Debug)]
+pub struct Ready {
+    /// The connection.
+    pub stream: TcpStream,
+    /// Its address.
+    pub server: ServerAddr,
+    /// What the handshake has brought.
+    pub transport: Transport,
+    /// Whether it had been made before it was needed.
+    pub waited: bool,
+}
+
+/// What a session takes along from relay to relay.
+#[derive(Debug, Clone)]
+pub struct Journey {
+    /// Its name on all of them.
+    pub trace: TraceId,
+    /// Whose it is.
+    pub client: ClientAddr,
+    /// Whether the client was told "connected" already.
+    pub early: bool,
+    /// Whether it has been encrypted so far, and so has to stay.
+    pub encrypt: bool,
+    /// Through how many relays more it may go.
+    pub hops_left: u8,
+}
+
+/// Connects to a relay and shakes hands with it.
+///
+/// # Errors
+/// The cause, the hop, and that it is the first one that failed.
+pub async fn prepare(hop: &Hop, peering: &Peering, names: &Names, deadline: Instant) -> Result<Ready, DialError> {
+    let down = |error: DialError| DialError { first_hop_down: true, ..error };
+    let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, deadline).await;
+    let (mut stream, server) = opened.map_err(|cause| down(DialError::of_hop(cause, hop)))?;
+    let transport = shake_hands(&mut stream, hop, peering, deadline).await.map_err(down)?;
+    Ok(Ready { stream, server, transport, waited: false })
+}
+
+/// Finds out whether the other side is the relay it should be, and shows it who we are.
+///
+/// # Errors
+/// The cause and the hop.
+pub async fn shake_hands(
+    stream: &mut TcpStream,
+    hop: &Hop,
+    peering: &Peering,
+    deadline: Instant,
+) -> Result<Transport, DialError> {
+    let handshake = async {
+        let (initiator, hello) = Initiator::begin(&peering.own, &peering.key, Versions::OURS);
+        stream.write_all(&hello).await.map_err(Trouble::Io)?;
+        let answer = read_hello(stream).await?;
+        initiator.finish(&answer).map_err(Trouble::Handshake)
+    };
+    let done = timeout_at(deadline, handshake).await;
+    done.map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?.map_err(|trouble| trouble.blame(hop))
+}
+
+/// Why there was no handshake.
+#[derive(Debug)]
+pub enum Trouble {
+    /// The connection broke.
+    Io(io::Error),
+    /// What came was no hello.
+    Wire(WireError),
+    /// It came to nothing.
+    Handshake(HandshakeError),
+}
+
+impl Trouble {
+    fn blame(&self, hop: &Hop) -> DialError {
+        let (cause, remark) = match self {
+            Self::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => (Cause::HopProtocol, None),
+            Self::Io(_) => (Cause::Reset, None),
+            Self::Wire(error) => (Cause::HopProtocol, Some(error.to_string())),
+            Self::Handshake(error @ HandshakeError::Refused(Refusal::WrongKey | Refusal::UnknownPeer)) => {
+                (Cause::DeniedByHop, Some(error.to_string()))
+            }
+            Self::Handshake(error) => (Cause::HopProtocol, Some(error.to_string())),
+        };
+        DialError { remark, ..DialError::of_hop(cause, hop) }
+    }
+}
+
+/// Reads a hello and nothing behind it.
+///
+/// # Errors
+/// The connection broke, or what came was none.
+pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Trouble> {
+    let mut header = [0; Hello::HEADER];
+    stream.read_exact(&mut header).await.map_err(Trouble::Io)?;
+    let rest = Hello::rest(&header).map_err(Trouble::Wire)?;
+    let mut bytes = vec![0; Hello::HEADER + rest];
+    bytes[..Hello::HEADER].copy_from_slice(&header);
+    stream.read_exact(&mut bytes[Hello::HEADER..]).await.map_err(Trouble::Io)?;
+    Hello::parse(&bytes).map(|(hello, _)| hello).map_err(Trouble::Wire)
+}
+
+/// A session that has been opened and not been answered yet.
+#[derive(Debug)]
+pub struct Opening {
+    /// The relay that was asked.
+    pub hop: Box<str>,
+    /// The names of the relays behind it, as far as they are known.
+    pub beyond: Vec<Box<str>>,
+    deadline: Instant,
+}
+
+/// Where a session is to go, as OPEN says it.
+#[derive(Debug)]
+pub struct Destination<'a> {
+    /// The relays behind the one that is asked.
+    pub path: Vec<PublicKey>,
+    /// Where the last of them goes.
+    pub target: &'a Target,
+    /// Whether the session's bytes are in records.
+    pub encrypt: bool,
+}
+
+/// Sends OPEN. What is written next is the session's.
+///
+/// # Errors
+/// The connection is broken.
+pub async fn open(
+    stream: &mut TcpStream,
+    seal: &Seal,
+    journey: &Journey,
+    destination: Destination<'_>,
+) -> io::Result<()> {
+    let open = Open {
+        early: journey.early,
+        encrypt: destination.encrypt,
+        hops_left: journey.hops_left.saturating_sub(1),
+        trace: journey.trace,
+        client: journey.client,
+        path: destination.path,
+        target: destination.target.clone(),
+    };
+    stream.write_all(&seal.sealed(&open.write())).await
+}
+
+impl Opening {
+    /// OPEN has gone to `hop`; the answer has until `deadline`.
+    #[must_use]
+    pub fn new(hop: &Hop, beyond: Vec<Box<str>>, deadline: Instant) -> Self {
+        Self { hop: hop.name.clone(), beyond, deadline }
+    }
+
+    /// Waits for the answer, and says how long each relay took, the nearest first.
+    ///
+    /// # Errors
+    /// The true cause and who says so.
+    pub async fn answer(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
+        let record = timeout_at(self.deadline, seal.next(stream)).await;
+        let record = record.map_err(|_| DialError::of_hop(Cause::TimedOut, &self.hop))?.map_err(|error| {
+            let altered = error.kind() == io::ErrorKind::InvalidData;
+            DialError::of_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &self.hop)
+        })?;
+        let answer = Answer::read(&record.record[record.plain]);
+        let answer = answer.map_err(|_| DialError::of_hop(Cause::HopProtocol, &self.hop))?;
+        match answer.outcome {
+            Ok(()) => Ok(answer.times),
+            Err(failure) => {
+                let name = self.name_of(failure.relay);
+                let hop = failure.of_hop.then(|| format!("behind {name}"));
+                let teller = Some(Teller { place: failure.relay, name });
+                Err(DialError { hop, teller, ..failure.cause.into() })
+            }
+        }
+    }
+
+    fn name_of(&self, place: u8) -> String {
+        let behind = || self.beyond.get(usize::from(place) - 1).map(ToString::to_string);
+        match place {
+            0 => self.hop.to_string(),
+            _ => behind().unwrap_or_else(|| format!("relay {} behind {}", place, self.hop)),
+        }
+    }
+}

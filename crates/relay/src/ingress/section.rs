@@ -1,0 +1,183 @@
+//! Relays that come in: the handshake, the wait until a session is opened, and what is told to the relay before us.
+//!
+//! A connection is no session until OPEN comes. It may wait for that for long, and end without one.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::ClientAddr;
+use ekiden_proto::event::End;
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::wire::section::noise::refusal;
+use ekiden_proto::wire::section::{Answer, Failure, Open, Refusal, Responder, Versions};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{Manner, Tunnel};
+use crate::config::{Peer, SectionListener};
+use crate::dial::section::read_hello;
+use crate::entrance::Entrance;
+use crate::path::Way;
+use crate::pump::Seal;
+
+/// A session as the relay before us has opened it.
+#[derive(Debug)]
+pub struct Arrival {
+    /// What it wants.
+    pub open: Open,
+    /// Which relay has sent it, where the listener knows its peers.
+    pub peer: Option<Arc<Peer>>,
+    key: PublicKey,
+    seal: Seal,
+    at: Instant,
+}
+
+/// A connection whose two sides know each other.
+struct Waiting {
+    stream: TcpStream,
+    seal: Seal,
+    key: PublicKey,
+}
+
+/// Takes a connection from its first byte to the beginning of a session, or to its end.
+pub async fn wait(entrance: Rc<Entrance>, stream: TcpStream, address: ClientAddr) {
+    let handshake = entrance.config.timeouts.handshake;
+    let shaken = timeout(handshake, shake_hands(&entrance, stream)).await;
+    let waiting = match shaken {
+        Ok(Ok(waiting)) => waiting,
+        Ok(Err((stream, end))) => return entrance.turn_away(stream, address, end),
+        // The stream is gone with the handshake, and nobody has been told anything.
+        Err(_) => return entrance.left(address.0.ip(), false),
+    };
+    entrance.shared().metrics.waits(&entrance.listener.name, 1);
+    let opened = next_session(&entrance, &waiting).await;
+    entrance.shared().metrics.waits(&entrance.listener.name, -1);
+    match opened {
+        Opened::Begins(open) => begin(&entrance, waiting, *open),
+        Opened::Unused => entrance.left(address.0.ip(), false),
+        Opened::Wrong(why) => entrance.turn_away(waiting.stream, address, End::BadHandshake(why)),
+    }
+}
+
+async fn shake_hands(entrance: &Entrance, mut stream: TcpStream) -> Result<Waiting, (TcpStream, End)> {
+    let section = section_of(entrance);
+    let Ok(hello) = read_hello(&mut stream).await else {
+        return Err((stream, End::BadHandshake("not the section protocol")));
+    };
+    let known = Responder::read(&section.key, &hello, Versions::OURS).and_then(|(responder, key)| {
+        let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
+        if known { Ok((responder, key)) } else { Err(Refusal::UnknownPeer) }
+    });
+    let (responder, key) = match known {
+        Ok(known) => known,
+        Err(why) => {
+            // Whoever does not wait for it goes without.
+            let _ = stream.write_all(&refusal(Versions::OURS, why)).await;
+            return Err((stream, refused(why)));
+        }
+    };
+    let (transport, hello) = responder.accept();
+    if stream.write_all(&hello).await.is_err() {
+        return Err((stream, End::LeftEarly));
+    }
+    Ok(Waiting { stream, seal: Seal::new(transport), key })
+}
+
+fn section_of(entrance: &Entrance) -> &SectionListener {
+    entrance.listener.section.as_ref().expect("invariant: a section listener has keys")
+}
+
+fn refused(why: Refusal) -> End {
+    match why {
+        Refusal::UnknownPeer => End::Unauthenticated,
+        Refusal::WrongKey => End::BadHandshake("not made for our key"),
+        Refusal::Version(_) => End::BadHandshake("no version in common"),
+    }
+}
+
+/// How the wait for a session ended.
+enum Opened {
+    Begins(Box<Open>),
+    Unused,
+    Wrong(&'static str),
+}
+
+async fn next_session(entrance: &Entrance, waiting: &Waiting) -> Opened {
+    let timeouts = &entrance.config.timeouts;
+    tokio::select! {
+        readable = timeout(timeouts.idle, waiting.stream.readable()) => if !matches!(readable, Ok(Ok(()))) {
+            return Opened::Unused;
+        },
+        () = entrance.worker.drains() => return Opened::Unused,
+    }
+    match timeout(timeouts.handshake, waiting.seal.next(&waiting.stream)).await {
+        Ok(Ok(opened)) => match Open::read(&opened.record[opened.plain]) {
+            Ok(open) => Opened::Begins(Box::new(open)),
+            Err(_) => Opened::Wrong("not the beginning of a session"),
+        },
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Opened::Wrong("a record that was altered"),
+        // It was closed before anybody needed it.
+        Ok(Err(_)) => Opened::Unused,
+        Err(_) => Opened::Wrong("an unfinished record"),
+    }
+}
+
+/// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
+fn begin(entrance: &Rc<Entrance>, waiting: Waiting, open: Open) {
+    let Waiting { stream, seal, key } = waiting;
+    let client = open.client;
+    let place = client.0.ip();
+    let Some(entrance) = entrance.worker.successor(entrance) else { return entrance.left(place, false) };
+    let peer = match &section_of(&entrance).peers {
+        None => None,
+        Some(peers) => match peers.0.get(&key) {
+            Some(peer) => Some(Arc::clone(peer)),
+            None => return entrance.turn_away(stream, client, End::Unauthenticated),
+        },
+    };
+    if open.encrypt {
+        seal.only_records();
+    }
+    let target = open.target.clone();
+    let arrival = Rc::new(Arrival { open, peer, key, seal, at: Instant::now() });
+    let manner = Manner::Section(Rc::clone(&arrival));
+    entrance.begin(stream, client, Some((arrival, Tunnel { target, early: Vec::new(), manner })));
+}
+
+impl Arrival {
+    /// The keys of the session's bytes, where those are in records.
+    pub fn data_seal(&self) -> Option<&Seal> {
+        self.open.encrypt.then_some(&self.seal)
+    }
+
+    /// The name of the relay that has sent it, or its key.
+    pub fn peer_name(&self) -> String {
+        self.peer.as_ref().map_or_else(|| self.key.to_string(), |peer| peer.name.to_string())
+    }
+
+    /// Whether it may go this way.
+    pub fn permits(&self, way: &Way) -> bool {
+        let relays = self.peer.as_ref().and_then(|peer| peer.relays.as_ref());
+        match (relays, way.path.hops.first()) {
+            (Some(relays), Some(hop)) => relays.contains(&hop.name),
+            _ => true,
+        }
+    }
+
+    /// The answer when the path stands; `times` are those of the relays behind us.
+    pub fn granted(&self, times: &[Duration]) -> Vec<u8> {
+        self.answer(Ok(()), times)
+    }
+
+    /// The answer when it does not.
+    pub fn refused(&self, failure: Failure) -> Vec<u8> {
+        self.answer(Err(failure), &[])
+    }
+
+    fn answer(&self, outcome: Result<(), Failure>, times: &[Duration]) -> Vec<u8> {
+        let times = [self.at.elapsed()].into_iter().chain(times.iter().copied()).collect();
+        self.seal.sealed(&Answer { outcome, times }.write())
+    }
+}

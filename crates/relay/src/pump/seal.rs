@@ -1,0 +1,172 @@
+//! The encrypted side of a section: records in, records out, in place.
+//!
+//! A record is read into a buffer of its own, opened there, and written from there: as it is to a plain section, sealed
+//! again to another encrypted one. Nothing is copied but what a full socket leaves behind.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
+use ekiden_proto::wire::section::{RecordKey, Transport};
+use ekiden_sys::recv::append;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// How much is read when it is not known how long the next record is.
+const STEP: usize = 4096;
+
+/// The keys of a section, and what is half read of it.
+#[derive(Debug)]
+pub struct Seal {
+    sealer: RefCell<RecordKey>,
+    opener: RefCell<Opener>,
+}
+
+#[derive(Debug)]
+struct Opener {
+    key: RecordKey,
+    /// What has arrived of records that are not opened yet.
+    arrived: Vec<u8>,
+    /// Whether nothing is read behind the next record, because what follows it may be no record.
+    exactly: bool,
+}
+
+/// A record that was opened: a buffer, and where the plaintext is in it.
+#[derive(Debug)]
+pub struct Opened {
+    /// Header, plaintext, and room for a tag: it can be sealed again as it is.
+    pub record: Vec<u8>,
+    /// The plaintext.
+    pub plain: Range<usize>,
+}
+
+impl Seal {
+    /// The keys that a handshake has brought. At first only single records are read, nothing behind them.
+    #[must_use]
+    pub fn new(transport: Transport) -> Self {
+        let opener = Opener { key: transport.open, arrived: Vec::new(), exactly: true };
+        Self { sealer: RefCell::new(transport.seal), opener: RefCell::new(opener) }
+    }
+
+    /// From here on everything that arrives is records.
+    pub fn only_records(&self) {
+        self.opener.borrow_mut().exactly = false;
+    }
+
+    /// Makes a record of what lies between header and tag.
+    pub fn seal(&self, record: &mut [u8]) {
+        self.sealer.borrow_mut().seal(record);
+    }
+
+    /// Makes records of `plaintext`.
+    #[must_use]
+    pub fn sealed(&self, plaintext: &[u8]) -> Vec<u8> {
+        let pieces = plaintext.len().div_ceil(MOST);
+        let mut records = Vec::with_capacity(plaintext.len() + pieces * (HEADER + TAG));
+        for piece in plaintext.chunks(MOST) {
+            let start = records.len();
+            records.extend_from_slice(&[0; HEADER]);
+            records.extend_from_slice(piece);
+            records.extend_from_slice(&[0; TAG]);
+            self.seal(&mut records[start..]);
+        }
+        records
+    }
+
+    /// The record that ends a stream.
+    #[must_use]
+    pub fn end(&self) -> Vec<u8> {
+        let mut record = vec![0; HEADER + TAG];
+        self.seal(&mut record);
+        record
+    }
+
+    /// Whether a record has arrived that was not opened yet.
+    #[must_use]
+    pub fn has_record(&self) -> bool {
+        let opener = self.opener.borrow();
+        matches!(opener.length(), Ok(Some(length)) if length <= opener.arrived.len())
+    }
+
+    /// Reads once, unless a record is there already, and opens it. `None` when there is more to come.
+    ///
+    /// # Errors
+    /// The socket's; `ConnectionReset` when the stream ends before its last record; `InvalidData` for a record that was
+    /// changed, left out, repeated or moved.
+    pub fn read(&self, from: &TcpStream) -> io::Result<Option<Opened>> {
+        self.opener.borrow_mut().read(from)
+    }
+
+    /// Waits for a record.
+    ///
+    /// # Errors
+    /// As [`Seal::read`].
+    pub async fn next(&self, from: &TcpStream) -> io::Result<Opened> {
+        loop {
+            if !self.has_record() {
+                from.readable().await?;
+            }
+            match self.read(from) {
+                Ok(Some(opened)) => return Ok(opened),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Opener {
+    /// How long the record is that has begun to arrive.
+    fn length(&self) -> io::Result<Option<usize>> {
+        let Some(header) = self.arrived.first_chunk::<HEADER>() else { return Ok(None) };
+        RecordKey::rest(*header).map(|rest| Some(HEADER + rest)).map_err(invalid)
+    }
+
+    fn read(&mut self, from: &TcpStream) -> io::Result<Option<Opened>> {
+        let complete = |opener: &Self| -> io::Result<Option<usize>> {
+            Ok(opener.length()?.filter(|length| *length <= opener.arrived.len()))
+        };
+        if let Some(length) = complete(self)? {
+            return self.open(length).map(Some);
+        }
+        self.receive(from)?;
+        complete(self)?.map(|length| self.open(length)).transpose()
+    }
+
+    fn receive(&mut self, from: &TcpStream) -> io::Result<()> {
+        let have = self.arrived.len();
+        // The header of the next record comes along, so that a long row of records takes one read each.
+        let ahead = if self.exactly { 0 } else { HEADER };
+        let wanted = match self.length()? {
+            Some(length) => length + ahead - have,
+            None if self.exactly => HEADER - have,
+            None => STEP,
+        };
+        self.arrived.reserve_exact(wanted);
+        let arrived = &mut self.arrived;
+        let mut read = None;
+        let result = from.try_io(Interest::READABLE, || {
+            let count = append(from.as_fd(), arrived, wanted)?;
+            read = Some(count);
+            // A short read has emptied the socket: this is how a readiness is given back.
+            if count > 0 && count < wanted { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+        });
+        let read = read.map_or(result, Ok)?;
+        // Whoever ends a stream says so in a record first: this one was cut off.
+        if read == 0 { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
+    }
+
+    fn open(&mut self, length: usize) -> io::Result<Opened> {
+        let behind = self.arrived.split_off(length);
+        let mut record = std::mem::replace(&mut self.arrived, behind);
+        let plain = self.key.open(&mut record).map_err(invalid)?;
+        Ok(Opened { record, plain })
+    }
+}
+
+fn invalid(error: ekiden_proto::wire::WireError) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,114 @@
+//! One client connection, from accept to its closing event.
+//!
+//! [`run`] is the life of a connection: what does the client want, which way, dial, answer, pump. Everything that is
+//! known of it gathers in [`Session`], whose drop writes the closing event, so there is always exactly one, even when
+//! the session was cut off or panicked.
+
+mod account;
+mod reach;
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use ekiden_proto::event::End;
+use tokio::net::TcpStream;
+
+use crate::dial::{DialError, Dialled, Opened};
+use crate::ingress::{self, Manner, Tunnel, Wish};
+use crate::pump::{self, Opening, Side};
+
+pub use account::Session;
+pub use reach::{Reached, dial, reach};
+
+/// Serves one client. What a relay wants is known before its session begins.
+pub async fn run(session: Rc<Session>, wanted: Option<Tunnel>) {
+    // Handshake and dial need much more room than what lasts longer, the pump or an exchange: each gets its own, and gives
+    // it back.
+    let connected = Box::pin(connect(&session, wanted)).await;
+    let end = match connected {
+        Ok(connected) => carry(&session, connected).await,
+        Err(end) => end,
+    };
+    session.ends(end);
+}
+
+/// A session that has reached its target, or will when a relay has answered.
+struct Connected {
+    server: Rc<TcpStream>,
+    opened: Option<Opened>,
+    /// How to tell the client, where it has not been told.
+    to_tell: Option<(Manner, Instant)>,
+    early: Vec<u8>,
+}
+
+async fn connect(session: &Rc<Session>, wanted: Option<Tunnel>) -> Result<Connected, End> {
+    let mut inbox = ingress::Inbox::new(session);
+    let mut wish = match wanted {
+        Some(tunnel) => Wish::Tunnel(tunnel),
+        None => Box::pin(ingress::accept(session, &mut inbox)).await?,
+    };
+    let tunnel = loop {
+        match wish {
+            Wish::Tunnel(tunnel) => break tunnel,
+            Wish::Upgraded { server, early } => return Ok(Connected { server, opened: None, to_tell: None, early }),
+            Wish::Http(request) => wish = ingress::http::serve(session, &mut inbox, *request).await?,
+        }
+    };
+    Box::pin(open_tunnel(session, tunnel)).await
+}
+
+async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End> {
+    let Tunnel { target, early, manner } = tunnel;
+    session.wants(&target);
+    let manner = if session.entrance.listener.early { manner.granted_early(&session.client).await? } else { manner };
+    let asked = Instant::now();
+    let reached = if manner.waits() {
+        reach(session, &target).await.map(|(reached, times)| (reached, Some(times)))
+    } else {
+        dial(session, &target).await.map(|reached| (reached, None))
+    };
+    let (Reached { dialled: Dialled { stream, server, opened }, way }, times) = match reached {
+        Ok(reached) => reached,
+        Err(error) => return Err(refuse(session, &manner, &error).await),
+    };
+    let stream = Rc::new(stream);
+    session.reached(&way, server, Rc::clone(&stream), asked);
+    let to_tell = if times.is_none() && opened.is_some() {
+        Some((manner, asked))
+    } else {
+        session.answered(times.unwrap_or_default(), asked);
+        let bound = stream.local_addr().ok();
+        manner.granted(&session.client, bound, &session.hop_times()).await.map_err(|_| End::ResetByClient)?;
+        None
+    };
+    Ok(Connected { server: stream, opened, to_tell, early })
+}
+
+async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
+    manner.refused(&session.client, error).await;
+    session.failed(error)
+}
+
+/// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
+async fn carry(session: &Session, connected: Connected) -> End {
+    let Connected { server, opened, to_tell, early } = connected;
+    let seal = opened.as_ref().filter(|opened| opened.encrypt).map(|opened| &opened.seal);
+    let opening = opened.as_ref().zip(to_tell.as_ref()).map(|(opened, (manner, asked))| -> Opening<'_, DialError> {
+        Box::pin(async {
+            let times = opened.opening.answer(&server, &opened.seal).await?;
+            session.answered(times, *asked);
+            // A client that is gone is what the pump sees next.
+            let _ = manner.granted(&session.client, None, &session.hop_times()).await;
+            Ok(())
+        })
+    });
+    let (client, pipes) = (session.client_side(), session.entrance.pipes());
+    let server = Side { stream: &server, seal };
+    match pump::run(client, server, early, opening, &session.meter, pipes, session.patience()).await {
+        Ok(end) => end,
+        Err(error) => {
+            let manner = to_tell.map_or(Manner::Silent, |(manner, _)| manner);
+            refuse(session, &manner, &error).await
+        }
+    }
+}

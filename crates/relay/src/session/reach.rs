@@ -1,0 +1,68 @@
+//! From a target to a dialled section: the ways to it one after the other, until one works.
+
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+
+use super::Session;
+use crate::dial::{DialError, Dialled};
+use crate::path::Way;
+
+/// What was reached, and by which way.
+pub struct Reached {
+    /// The section: to the target itself, or to the first hop.
+    pub dialled: Dialled,
+    /// The way.
+    pub way: Way,
+}
+
+/// Dials `target` by the first way that works. What a relay answers is not awaited.
+///
+/// # Errors
+/// What the last way failed for.
+pub async fn dial(session: &Session, target: &Target) -> Result<Reached, DialError> {
+    first_of(session, target, async |way, ways| {
+        session.dialler_for(ways).connect(way, target, &session.journey()).await.map(|dialled| (dialled, ()))
+    })
+    .await
+    .map(|(reached, ())| reached)
+}
+
+/// Dials `target` by the first way that stands from end to end, and says how long each relay took.
+///
+/// # Errors
+/// What the last way failed for.
+pub async fn reach(session: &Session, target: &Target) -> Result<(Reached, Vec<Duration>), DialError> {
+    first_of(session, target, async |way, ways| {
+        let (dialler, journey) = (session.dialler_for(ways), session.journey());
+        let mut dialled = dialler.connect(way, target, &journey).await?;
+        let mut answer = dialled.answer().await;
+        // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
+        if dialled.was_ready() && answer.as_ref().is_err_and(DialError::is_silence) {
+            way.path.hops.first().inspect(|hop| dialler.pools.distrust(hop));
+            dialled = dialler.connect(way, target, &journey).await?;
+            answer = dialled.answer().await;
+        }
+        answer.map(|times| (dialled, times))
+    })
+    .await
+}
+
+async fn first_of<T>(
+    session: &Session,
+    target: &Target,
+    go: impl AsyncFn(&Way, usize) -> Result<(Dialled, T), DialError>,
+) -> Result<(Reached, T), DialError> {
+    let ways = session.ways(target)?;
+    let mut failure = Cause::HopFailed.into();
+    for way in &ways {
+        match go(way, ways.len()).await {
+            Ok((dialled, more)) => return Ok((Reached { dialled, way: way.clone() }, more)),
+            // Nothing has been delivered yet, so another way does no harm.
+            Err(error) if error.hop.is_some() => failure = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(failure)
+}
