@@ -4,6 +4,7 @@
 //! so a session reads, asks, and reads again, and a fuzzer can do the same. Nothing here keeps state or performs I/O.
 //! What a parser is not sure about it refuses: two readings of the same bytes are how requests get smuggled.
 
+mod address;
 mod cursor;
 #[cfg(test)]
 mod feeding;

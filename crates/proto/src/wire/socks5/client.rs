@@ -3,9 +3,9 @@
 //! The first byte behind a reply belongs to the session, so a client must never read too far: the answers before it
 //! are two bytes each, and [`reply_missing`] says how many bytes of the reply are still safe to read.
 
-use super::address::{self, Address};
 use super::{Method, Reply, VERSION};
 use crate::addr::Target;
+use crate::wire::address::{self, Address};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 

@@ -3,7 +3,6 @@
 //! `server` holds what a relay reads from its client, `client` what it reads from a hop; messages of fixed size are
 //! arrays. GSSAPI and UDP datagrams are left out.
 
-mod address;
 mod client;
 mod credentials;
 mod server;

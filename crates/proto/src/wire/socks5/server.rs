@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use super::address::{self, Address};
 use super::{Command, Method, Reply, VERSION};
 use crate::addr::{Host, Target};
+use crate::wire::address::{self, Address};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 

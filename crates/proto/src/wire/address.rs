@@ -1,6 +1,6 @@
-//! Address type, address and port, as requests and replies carry them (RFC 1928, 5).
+//! Address type, address and port: as SOCKS5 carries them (RFC 1928, 5), and the section protocol too.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::addr::{Host, Target};
 use crate::wire::WireError;
@@ -31,6 +31,14 @@ impl<'a> Address<'a> {
             _ => return Ok(None),
         };
         Ok(Some(Self { host, port: cursor.port()? }))
+    }
+
+    /// The address as that of a socket; nothing when it is a name.
+    pub(super) fn socket(&self) -> Option<SocketAddr> {
+        match self.host {
+            RawHost::Ip(ip) => Some(SocketAddr::new(ip.to_canonical(), self.port)),
+            RawHost::Name(_) => None,
+        }
     }
 
     /// The address as a target.
