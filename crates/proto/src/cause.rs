@@ -3,38 +3,74 @@
 
 use std::fmt;
 
-/// The true cause of a failed dial, as far as anyone on the path knows it.
+/// The true cause of a failed dial, as far as anyone on the path knows it. The numbers are those of the section protocol:
+/// they never change, and a number that was once given away is not given again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// The target answered with RST: nobody listens on that port.
-    Refused,
+    Refused = 1,
     /// No route, or an ICMP message said that the host or network cannot be reached.
-    Unreachable,
+    Unreachable = 2,
     /// No answer within the deadline.
-    TimedOut,
+    TimedOut = 3,
     /// The name does not exist, or has no address.
-    NameNotFound,
+    NameNotFound = 4,
     /// The name servers did not answer, or answered with a failure.
-    NameServerFailed,
+    NameServerFailed = 5,
     /// The relay's own rules forbid the target.
-    Denied,
+    Denied = 6,
     /// A next hop refused our credentials or forbade the target.
-    DeniedByHop,
+    DeniedByHop = 7,
     /// A next hop does not speak the protocol it was configured with.
-    HopProtocol,
+    HopProtocol = 8,
     /// A next hop could not do it and did not say why.
-    HopFailed,
+    HopFailed = 9,
     /// The connection was made and reset before it could be used.
-    Reset,
+    Reset = 10,
     /// The server answered, and not in the protocol it was asked in.
-    BadAnswer,
+    BadAnswer = 11,
     /// This relay is out of descriptors, ports or memory.
-    Exhausted,
+    Exhausted = 12,
     /// The path leads back to a relay that it has passed, or through too many.
-    Loop,
+    Loop = 13,
 }
 
 impl Cause {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 13] = [
+        Self::Refused,
+        Self::Unreachable,
+        Self::TimedOut,
+        Self::NameNotFound,
+        Self::NameServerFailed,
+        Self::Denied,
+        Self::DeniedByHop,
+        Self::HopProtocol,
+        Self::HopFailed,
+        Self::Reset,
+        Self::BadAnswer,
+        Self::Exhausted,
+        Self::Loop,
+    ];
+
+    /// The number that stands for it in an answer of the section protocol; never 0, which is success.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The cause behind a number; one of a later version says no more than that the hop failed.
+    ///
+    /// ```
+    /// use ekiden_proto::cause::Cause;
+    /// assert_eq!(Cause::from_code(1), Cause::Refused);
+    /// assert_eq!(Cause::from_code(200), Cause::HopFailed);
+    /// ```
+    #[must_use]
+    pub fn from_code(code: u8) -> Self {
+        Self::ALL.into_iter().find(|cause| cause.code() == code).unwrap_or(Self::HopFailed)
+    }
+
     /// The word used in logs, metric labels and JSON.
     #[must_use]
     pub const fn word(self) -> &'static str {
@@ -122,3 +158,19 @@ impl fmt::Display for Cause {
 }
 
 serialize_as_text!(Cause);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_cause_has_a_code_of_its_own() {
+        for (place, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(cause.code()), place + 1, "{cause}");
+            assert_eq!(Cause::from_code(cause.code()), cause);
+        }
+        for unknown in [0, 14, 255] {
+            assert_eq!(Cause::from_code(unknown), Cause::HopFailed, "{unknown}");
+        }
+    }
+}
