@@ -3,6 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use base64::Engine;
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use snow::params::DHChoice;
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::Dh;
 use zeroize::Zeroizing;
 
 /// Bytes of a key.
@@ -23,30 +29,54 @@ pub struct KeyError;
 
 impl PrivateKey {
     /// A new one, from the system's randomness.
+    ///
+    /// # Panics
+    /// The system has no randomness: nothing that needs a key could be trusted then.
     #[must_use]
     pub fn generate() -> Self {
-        unimplemented!()
+        let mut curve = curve();
+        let mut dice = DefaultResolver.resolve_rng().expect("invariant: snow was built with its dice");
+        curve.generate(&mut *dice).expect("the system has no randomness");
+        Self(Zeroizing::new(whole(curve.privkey())))
     }
 
     /// Reads the private key in the text of a key file: what `ekiden keygen` prints, or the key alone.
     ///
     /// # Errors
-    /// There is none in it, or more than one.
+    /// There is none in it, or more than one, or a public key that is not its other half.
     pub fn from_file(text: &str) -> Result<Self, KeyError> {
-        let _ = text;
-        unimplemented!()
+        let mut private = None;
+        let mut public = None;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            let earlier = match line.split_once(':') {
+                None => private.replace(line),
+                Some(("private-key", key)) => private.replace(key.trim()),
+                Some(("public-key", key)) => public.replace(key.trim()),
+                Some(_) => return Err(KeyError),
+            };
+            if earlier.is_some() {
+                return Err(KeyError);
+            }
+        }
+        let private = Self(decode(private.ok_or(KeyError)?)?);
+        match public {
+            Some(public) if public.parse() != Ok(private.public()) => Err(KeyError),
+            _ => Ok(private),
+        }
     }
 
     /// Its other half.
     #[must_use]
     pub fn public(&self) -> PublicKey {
-        unimplemented!()
+        let mut curve = curve();
+        curve.set(&*self.0);
+        PublicKey(whole(curve.pubkey()))
     }
 
     /// The key as a key file holds it.
     #[must_use]
     pub fn text(&self) -> Zeroizing<String> {
-        unimplemented!()
+        Zeroizing::new(STANDARD.encode(self.bytes()))
     }
 
     /// The bytes.
@@ -56,17 +86,33 @@ impl PrivateKey {
     }
 }
 
+/// X25519 (RFC 7748), as the handshake has it.
+fn curve() -> Box<dyn Dh> {
+    DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("invariant: snow was built with this curve")
+}
+
+fn whole(key: &[u8]) -> [u8; LENGTH] {
+    key.try_into().expect("invariant: keys of this curve are 32 bytes long")
+}
+
+/// Exactly one key, in the one way to write it.
+fn decode(text: &str) -> Result<Zeroizing<[u8; LENGTH]>, KeyError> {
+    // The decoder wants room for whole groups of three bytes.
+    let mut bytes = Zeroizing::new([0; LENGTH.next_multiple_of(3)]);
+    let length = STANDARD.decode_slice(text, &mut *bytes).map_err(|_| KeyError)?;
+    if length == LENGTH { Ok(Zeroizing::new(whole(&bytes[..LENGTH]))) } else { Err(KeyError) }
+}
+
 impl FromStr for PublicKey {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        let _ = text;
-        unimplemented!()
+        decode(text).map(|bytes| Self(*bytes))
     }
 }
 
 impl fmt::Display for PublicKey {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        unimplemented!()
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Base64Display::new(&self.0, &STANDARD).fmt(f)
     }
 }
 
@@ -83,3 +129,79 @@ impl fmt::Debug for PrivateKey {
 }
 
 serialize_as_text!(PublicKey);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Alice's keys in RFC 7748, 6.1.
+    const PRIVATE: &str = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=";
+    const PUBLIC: &str = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
+
+    #[test]
+    fn a_private_key_has_the_public_half_of_rfc_7748() {
+        let key = PrivateKey::from_file(PRIVATE).unwrap();
+        assert_eq!(key.public().to_string(), PUBLIC);
+        assert_eq!(PUBLIC.parse(), Ok(key.public()));
+        assert_eq!(key.text().as_str(), PRIVATE);
+        assert_eq!(key.bytes()[..2], [0x77, 0x07]);
+    }
+
+    #[test]
+    fn generated_keys_differ_and_read_back() {
+        let (one, other) = (PrivateKey::generate(), PrivateKey::generate());
+        assert_ne!(one.public(), other.public());
+        assert_eq!(PrivateKey::from_file(&one.text()).unwrap().public(), one.public());
+    }
+
+    #[test]
+    fn key_files_hold_one_private_key() {
+        for text in [
+            format!("private-key: {PRIVATE}\npublic-key: {PUBLIC}\n"),
+            format!("public-key: {PUBLIC}\r\nprivate-key: {PRIVATE}\r\n"),
+            format!("# of the relay in Osaka\n\n  private-key:{PRIVATE}"),
+            format!("{PRIVATE}\n"),
+            format!("{PRIVATE}\npublic-key: {PUBLIC}\n"),
+        ] {
+            assert_eq!(PrivateKey::from_file(&text).unwrap().public().to_string(), PUBLIC, "{text:?}");
+        }
+        for text in [
+            String::new(),
+            format!("public-key: {PUBLIC}\n"),
+            format!("{PRIVATE}\n{PRIVATE}\n"),
+            format!("private-key: {PRIVATE}\n{PRIVATE}\n"),
+            format!("private-key: {PRIVATE}\npublic-key: {PRIVATE}\n"),
+            format!("private-key: {PRIVATE}\npublic-key: {PUBLIC}\npublic-key: {PUBLIC}\n"),
+            format!("secret-key: {PRIVATE}\n"),
+            format!("private-key: {PRIVATE} of osaka\n"),
+        ] {
+            assert_eq!(PrivateKey::from_file(&text).err(), Some(KeyError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_32_bytes_in_base64_are_a_key() {
+        for text in [
+            "",
+            "=",
+            &PUBLIC[..43],
+            &PUBLIC[..40],
+            &format!("{PUBLIC}="),
+            &format!(" {PUBLIC}"),
+            &PUBLIC.replace('/', "_"),
+            // The last character carries two bits that mean nothing; one of four ways to write them is right.
+            &PUBLIC.replace("mo=", "mp="),
+            &STANDARD.encode([7; 31]),
+            &STANDARD.encode([7; 33]),
+            &STANDARD.encode([7; 64]),
+        ] {
+            assert_eq!(text.parse::<PublicKey>(), Err(KeyError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_private_key_is_never_shown() {
+        let shown = format!("{:?}", PrivateKey::from_file(PRIVATE).unwrap());
+        assert_eq!(shown, "PrivateKey(...)");
+    }
+}
