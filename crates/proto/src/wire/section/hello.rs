@@ -1,6 +1,21 @@
 //! The first frame each way: which versions its sender speaks, and a handshake message or a refusal.
+//!
+//! The header is the same in all versions, so that programs which have none in common can still tell each other so.
 
+use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
+
+/// How every hello begins. No text, no TLS record and no SOCKS message begins with such a byte; the end of a line makes
+/// a server that reads lines say at once that it is none of ours, instead of waiting for more. (It spells 駅.)
+const MAGIC: [u8; 5] = *b"\xe9\xa7\x85\r\n";
+
+/// Longest handshake message, in bytes, in any version.
+pub const MOST: usize = 1024;
+
+const HANDSHAKE: u8 = 0;
+const VERSION: u8 = 1;
+const WRONG_KEY: u8 = 2;
+const UNKNOWN_PEER: u8 = 3;
 
 /// The versions of the protocol that somebody speaks, all from the oldest to the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +33,20 @@ impl Versions {
     /// The newest that both speak.
     #[must_use]
     pub fn common(self, other: Self) -> Option<u8> {
-        let _ = other;
-        unimplemented!()
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+
+    fn read(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let oldest = cursor.byte()?;
+        if oldest == 0 {
+            return Err(WireError::Invalid("version 0 of the section protocol"));
+        }
+        let newest = cursor.byte()?;
+        if newest < oldest {
+            return Err(WireError::Invalid("versions of the section protocol in the wrong order"));
+        }
+        Ok(Self { oldest, newest })
     }
 }
 
@@ -48,15 +75,14 @@ pub struct Hello {
 
 impl Hello {
     /// Bytes of the part that has a fixed length.
-    pub const HEADER: usize = 10;
+    pub const HEADER: usize = MAGIC.len() + 5;
 
     /// How many bytes follow a header.
     ///
     /// # Errors
     /// It is none: the peer speaks another protocol.
     pub fn rest(header: &[u8; Self::HEADER]) -> Result<usize, WireError> {
-        let _ = header;
-        unimplemented!()
+        Self::read_header(&mut Cursor::new(header)).map(|(_, _, length)| length)
     }
 
     /// Reads a whole hello.
@@ -64,13 +90,124 @@ impl Hello {
     /// # Errors
     /// [`WireError::Invalid`] for anything else.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
-        let _ = bytes;
-        unimplemented!()
+        let mut cursor = Cursor::new(bytes);
+        let (versions, refusal, length) = Self::read_header(&mut cursor)?;
+        let message = cursor.take(length)?;
+        let message = refusal.map_or_else(|| Ok(message.to_vec()), Err);
+        Ok((Self { versions, message }, cursor.used()))
     }
 
-    /// The bytes of it.
+    /// The bytes of it. A refusal for its versions names those of this hello.
+    ///
+    /// # Panics
+    /// The message is longer than [`MOST`].
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        unimplemented!()
+        let (kind, message) = match &self.message {
+            Ok(message) => (HANDSHAKE, message.as_slice()),
+            Err(Refusal::Version(_)) => (VERSION, [].as_slice()),
+            Err(Refusal::WrongKey) => (WRONG_KEY, [].as_slice()),
+            Err(Refusal::UnknownPeer) => (UNKNOWN_PEER, [].as_slice()),
+        };
+        assert!(message.len() <= MOST, "a handshake message of {} bytes", message.len());
+        let length = message.len() as u16;
+        let mut bytes = Self::offer(self.versions).to_vec();
+        bytes.push(kind);
+        bytes.extend(length.to_be_bytes());
+        bytes.extend(message);
+        bytes
+    }
+
+    /// The beginning of a hello, up to its versions.
+    pub(super) fn offer(versions: Versions) -> [u8; MAGIC.len() + 2] {
+        let [a, b, c, d, e] = MAGIC;
+        [a, b, c, d, e, versions.oldest, versions.newest]
+    }
+
+    /// Versions, the refusal if it is one, and the bytes that follow. Refused at the first byte that cannot be right.
+    fn read_header(cursor: &mut Cursor) -> Result<(Versions, Option<Refusal>, usize), WireError> {
+        for byte in MAGIC {
+            cursor.expect(byte, "not the section protocol")?;
+        }
+        let versions = Versions::read(cursor)?;
+        let refusal = match cursor.byte()? {
+            HANDSHAKE => None,
+            VERSION => Some(Refusal::Version(versions)),
+            WRONG_KEY => Some(Refusal::WrongKey),
+            UNKNOWN_PEER => Some(Refusal::UnknownPeer),
+            _ => return Err(WireError::Invalid("a hello of an unknown kind")),
+        };
+        let length = usize::from(u16::from_be_bytes(cursor.array()?));
+        match refusal {
+            None if length > MOST => Err(WireError::TooLarge),
+            Some(_) if length > 0 => Err(WireError::Invalid("a refusal that goes on")),
+            _ => Ok((versions, refusal, length)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::feeding::feed;
+
+    const FUTURE: Versions = Versions { oldest: 2, newest: 9 };
+
+    #[test]
+    fn hellos_round_trip() {
+        for message in [
+            Ok(vec![]),
+            Ok(b"a message".to_vec()),
+            Ok(vec![7; MOST]),
+            Err(Refusal::Version(FUTURE)),
+            Err(Refusal::WrongKey),
+            Err(Refusal::UnknownPeer),
+        ] {
+            let hello = Hello { versions: FUTURE, message };
+            let bytes = hello.write();
+            assert_eq!(feed(&bytes, Hello::parse), hello);
+            assert_eq!(Hello::rest(bytes.first_chunk().unwrap()), Ok(bytes.len() - Hello::HEADER));
+        }
+        let hello = Hello { versions: Versions::OURS, message: Ok(b"hi".to_vec()) };
+        assert_eq!(hello.write(), b"\xe9\xa7\x85\r\n\x01\x01\x00\x00\x02hi");
+    }
+
+    #[test]
+    fn what_is_no_hello_is_refused_at_once() {
+        for (bytes, error) in [
+            (b"GET / HTTP/1.1\r\n\r\n".as_slice(), WireError::Invalid("not the section protocol")),
+            (b"HTTP/1.1 400 Bad Request\r\n", WireError::Invalid("not the section protocol")),
+            (b"SSH-2.0-OpenSSH_9.9\r\n", WireError::Invalid("not the section protocol")),
+            (b"\x16\x03\x01\x02\x00", WireError::Invalid("not the section protocol")),
+            (b"\x05", WireError::Invalid("not the section protocol")),
+            (b"\xe9\xa7\x85\n", WireError::Invalid("not the section protocol")),
+            (b"\xe9\xa7\x85\r\n\x00", WireError::Invalid("version 0 of the section protocol")),
+            (b"\xe9\xa7\x85\r\n\x02\x01", WireError::Invalid("versions of the section protocol in the wrong order")),
+            (b"\xe9\xa7\x85\r\n\x01\x01\x04", WireError::Invalid("a hello of an unknown kind")),
+            (b"\xe9\xa7\x85\r\n\x01\x01\x02\x00\x01", WireError::Invalid("a refusal that goes on")),
+            (b"\xe9\xa7\x85\r\n\x01\x01\x00\x04\x01", WireError::TooLarge),
+        ] {
+            assert_eq!(Hello::parse(bytes), Err(error), "{bytes:?}");
+            let mut header = [0; Hello::HEADER];
+            let shown = bytes.len().min(Hello::HEADER);
+            header[..shown].copy_from_slice(&bytes[..shown]);
+            assert_eq!(Hello::rest(&header), Err(error), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn versions_in_common() {
+        for (one, other, common) in [
+            ((1, 1), (1, 1), Some(1)),
+            ((1, 2), (1, 1), Some(1)),
+            ((1, 3), (2, 5), Some(3)),
+            ((1, 5), (2, 3), Some(3)),
+            ((2, 3), (1, 1), None),
+            ((1, 255), (255, 255), Some(255)),
+        ] {
+            let [one, other] = [one, other].map(|(oldest, newest)| Versions { oldest, newest });
+            assert_eq!(one.common(other), common, "{one:?} {other:?}");
+            assert_eq!(other.common(one), common, "{one:?} {other:?}");
+        }
     }
 }

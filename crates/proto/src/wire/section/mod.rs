@@ -9,6 +9,8 @@ pub mod hello;
 pub mod noise;
 pub mod open;
 pub mod record;
+#[cfg(test)]
+mod tests;
 
 pub use hello::{Hello, Refusal, Versions};
 pub use noise::{Initiator, Responder, Transport};

@@ -1,16 +1,37 @@
 //! The handshake: Noise_IK_25519_ChaChaPoly_BLAKE2s, by the crate `snow`. The initiator knows whom it calls, and says who
 //! it is under encryption; both have proved it when each has heard one message.
+//!
+//! Whatever the two agree on is part of what is authenticated: the initiator's versions are in the prologue, those of the
+//! responder and what both CPUs are good at in the payloads. Noise: <https://noiseprotocol.org/noise.html>.
 
-use super::hello::{Hello, Refusal, Versions};
-use super::record::RecordKey;
-use crate::key::{PrivateKey, PublicKey};
+use snow::{Builder, HandshakeState};
+use zeroize::Zeroizing;
+
+use super::hello::{self, Hello, Refusal, Versions};
+use super::record::{Cipher, RecordKey};
+use crate::key::{self, PrivateKey, PublicKey};
 use crate::wire::WireError;
 
+const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+
+/// In a payload: the sender's CPU has instructions for AES.
+const AES: u8 = 1;
+
 /// The side that dials.
-pub struct Initiator {}
+pub struct Initiator {
+    noise: HandshakeState,
+    versions: Versions,
+    aes: bool,
+}
 
 /// The side that was dialled.
-pub struct Responder {}
+pub struct Responder {
+    noise: HandshakeState,
+    versions: Versions,
+    version: u8,
+    aes: bool,
+    both_aes: bool,
+}
 
 /// What both sides have when the handshake is done: a key for each direction, as this side sees it.
 #[derive(Debug)]
@@ -38,17 +59,34 @@ impl Initiator {
     /// Begins a handshake with `peer`; the bytes are to be sent.
     #[must_use]
     pub fn begin(own: &PrivateKey, peer: &PublicKey, versions: Versions) -> (Self, Vec<u8>) {
-        let _ = (own, peer, versions);
-        unimplemented!()
+        Self::begin_with(own, peer, versions, aes_in_hardware())
+    }
+
+    pub(super) fn begin_with(own: &PrivateKey, peer: &PublicKey, versions: Versions, aes: bool) -> (Self, Vec<u8>) {
+        let prologue = Hello::offer(versions);
+        let noise = builder(own, &prologue).remote_public_key(&peer.0).and_then(Builder::build_initiator);
+        let mut noise = noise.expect("invariant: IK has all it needs");
+        let message = Ok(write(&mut noise, &[flags(aes)]));
+        (Self { noise, versions, aes }, Hello { versions, message }.write())
     }
 
     /// Ends it with what came back.
     ///
     /// # Errors
     /// The other side refused, or is not who it should be.
-    pub fn finish(self, answer: &Hello) -> Result<Transport, HandshakeError> {
-        let _ = answer;
-        unimplemented!()
+    pub fn finish(mut self, answer: &Hello) -> Result<Transport, HandshakeError> {
+        let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
+        let payload =
+            read(&mut self.noise, message).ok_or(WireError::Invalid("it does not have the key configured here"))?;
+        let [oldest, newest, flags, ..] = *payload else {
+            return Err(WireError::Invalid("a handshake without versions").into());
+        };
+        if answer.versions != (Versions { oldest, newest }) {
+            return Err(WireError::Invalid("its versions were changed on the way").into());
+        }
+        let version = self.versions.common(answer.versions).ok_or(Refusal::Version(answer.versions))?;
+        let [up, down] = split(self.noise, self.aes && flags & AES != 0);
+        Ok(Transport { seal: up, open: down, version })
     }
 }
 
@@ -58,14 +96,36 @@ impl Responder {
     /// # Errors
     /// What to answer it: [`refusal`] makes the bytes.
     pub fn read(own: &PrivateKey, hello: &Hello, versions: Versions) -> Result<(Self, PublicKey), Refusal> {
-        let _ = (own, hello, versions);
-        unimplemented!()
+        Self::read_with(own, hello, versions, aes_in_hardware())
+    }
+
+    pub(super) fn read_with(
+        own: &PrivateKey,
+        hello: &Hello,
+        versions: Versions,
+        aes: bool,
+    ) -> Result<(Self, PublicKey), Refusal> {
+        // Who dials has nothing to refuse; whatever it speaks, it is not this.
+        let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
+        let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
+        let prologue = Hello::offer(hello.versions);
+        let mut noise = builder(own, &prologue).build_responder().expect("invariant: IK has all it needs");
+        let payload = read(&mut noise, message).ok_or(Refusal::WrongKey)?;
+        let flags = payload.first().ok_or(Refusal::WrongKey)?;
+        let peer = noise.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
+        let peer = peer.expect("invariant: the first message of IK carries the initiator's key");
+        let both_aes = aes && flags & AES != 0;
+        Ok((Self { noise, versions, version, aes, both_aes }, peer))
     }
 
     /// Accepts it; the bytes are to be sent.
     #[must_use]
-    pub fn accept(self) -> (Transport, Vec<u8>) {
-        unimplemented!()
+    pub fn accept(mut self) -> (Transport, Vec<u8>) {
+        let Versions { oldest, newest } = self.versions;
+        let message = Ok(write(&mut self.noise, &[oldest, newest, flags(self.aes)]));
+        let [up, down] = split(self.noise, self.both_aes);
+        let transport = Transport { seal: down, open: up, version: self.version };
+        (transport, Hello { versions: self.versions, message }.write())
     }
 }
 
@@ -73,4 +133,59 @@ impl Responder {
 #[must_use]
 pub fn refusal(versions: Versions, why: Refusal) -> Vec<u8> {
     Hello { versions, message: Err(why) }.write()
+}
+
+fn builder<'a>(own: &'a PrivateKey, prologue: &'a [u8]) -> Builder<'a> {
+    let pattern = PATTERN.parse().expect("invariant: snow knows the pattern");
+    let builder = Builder::new(pattern).local_private_key(own.bytes()).and_then(|builder| builder.prologue(prologue));
+    builder.expect("invariant: each is set once")
+}
+
+fn write(noise: &mut HandshakeState, payload: &[u8]) -> Vec<u8> {
+    let mut message = vec![0; hello::MOST];
+    let length = noise.write_message(payload, &mut message).expect("invariant: it is our turn, and there is room");
+    message.truncate(length);
+    message
+}
+
+/// The payload of a message; nothing when it was not made with the keys it should have been.
+fn read(noise: &mut HandshakeState, message: &[u8]) -> Option<Vec<u8>> {
+    let mut payload = vec![0; message.len()];
+    let length = noise.read_message(message, &mut payload).ok()?;
+    payload.truncate(length);
+    Some(payload)
+}
+
+const fn flags(aes: bool) -> u8 {
+    if aes { AES } else { 0 }
+}
+
+/// The keys from initiator to responder and back.
+///
+/// They are the two keys that Noise itself would seal its transport messages with, and they are used as it would: one for
+/// each direction, by one cipher (both sides chose it under authentication), with a counter as nonce. `snow` is left
+/// behind only because it seals from one buffer into another and does not know `ring`'s ciphers.
+fn split(mut noise: HandshakeState, aes: bool) -> [RecordKey; 2] {
+    assert!(noise.is_handshake_finished(), "invariant: both messages have passed");
+    let cipher = if aes { Cipher::AesGcm } else { Cipher::ChaChaPoly };
+    let (up, down) = noise.dangerously_get_raw_split();
+    [up, down].map(Zeroizing::new).map(|key: Zeroizing<[u8; key::LENGTH]>| RecordKey::new(cipher, &key))
+}
+
+/// Whether this CPU has instructions for AES and for the multiplication of GCM; software would be slow.
+#[cfg(target_arch = "x86_64")]
+fn aes_in_hardware() -> bool {
+    std::is_x86_feature_detected!("aes") && std::is_x86_feature_detected!("pclmulqdq")
+}
+
+/// Whether this CPU has instructions for AES and for the multiplication of GCM (one feature here); software would be slow.
+#[cfg(target_arch = "aarch64")]
+fn aes_in_hardware() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes")
+}
+
+/// Nothing is known of other CPUs.
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn aes_in_hardware() -> bool {
+    false
 }

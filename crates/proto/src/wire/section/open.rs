@@ -1,15 +1,33 @@
 //! OPEN and its answer: the plaintext of the first record each way.
+//!
+//! Every value has one form, and any other is refused: what reads writes back to the same bytes. (A cause of a later
+//! version is the exception, since we do not know it.)
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::addr::{ClientAddr, Target};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::addr::{ClientAddr, Host, MAX_NAME, Target};
 use crate::cause::Cause;
-use crate::key::PublicKey;
+use crate::key::{self, PublicKey};
 use crate::wire::WireError;
+use crate::wire::address::{self, Address};
+use crate::wire::cursor::Cursor;
 
 /// Most relays that a path may still have.
 pub const MOST_HOPS: u8 = 16;
+
+/// Most times in an answer: of the relay that answers, and of those behind it.
+const MOST_TIMES: usize = MOST_HOPS as usize + 1;
+
+/// Longest time of one relay.
+const MOST_TIME: Duration = Duration::from_secs(60 * 60);
+
+const EARLY: u8 = 1;
+const ENCRYPT: u8 = 2;
+
+const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
 
 /// Names one session on all relays it goes through.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,10 +73,25 @@ pub struct Failure {
 }
 
 impl Open {
+    /// Most bytes it takes.
+    pub const MOST: usize = 1 + 1 + 16 + 19 + 1 + MOST_HOPS as usize * key::LENGTH + 4 + MAX_NAME;
+
     /// The plaintext.
+    ///
+    /// # Panics
+    /// The path has more than 255 relays; the other side refuses more than [`MOST_HOPS`].
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        unimplemented!()
+        let early = if self.early { EARLY } else { 0 };
+        let encrypt = if self.encrypt { ENCRYPT } else { 0 };
+        let relays = u8::try_from(self.path.len()).expect("invariant: a path has at most 16 relays");
+        let mut out = vec![early | encrypt, self.hops_left];
+        out.extend(self.trace.0);
+        address::write(&Host::from(self.client.0.ip()), self.client.0.port(), &mut out);
+        out.push(relays);
+        out.extend(self.path.iter().flat_map(|key| key.0));
+        address::write(&self.target.host, self.target.port, &mut out);
+        out
     }
 
     /// Reads the plaintext.
@@ -66,16 +99,50 @@ impl Open {
     /// # Errors
     /// It is none.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
-        let _ = plaintext;
-        unimplemented!()
+        let open = whole(plaintext, Self::fields)?;
+        // Nothing is left to judge of capital letters, IPv4 within IPv6 and the like.
+        if open.write() == plaintext {
+            Ok(open)
+        } else {
+            Err(WireError::Invalid("an OPEN in another form than its own"))
+        }
+    }
+
+    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let flags = cursor.byte()?;
+        if flags & !(EARLY | ENCRYPT) != 0 {
+            return Err(WireError::Invalid("unknown flags"));
+        }
+        Ok(Self {
+            early: flags & EARLY != 0,
+            encrypt: flags & ENCRYPT != 0,
+            hops_left: at_most(cursor.byte()?, MOST_HOPS)?,
+            trace: TraceId(cursor.array()?),
+            client: Address::read(cursor)?.and_then(|client| client.socket()).map(ClientAddr).ok_or(UNKNOWN_ADDRESS)?,
+            path: (0..at_most(cursor.byte()?, MOST_HOPS)?)
+                .map(|_| cursor.array().map(PublicKey))
+                .collect::<Result<_, _>>()?,
+            target: Address::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?.target()?,
+        })
     }
 }
 
 impl Answer {
-    /// The plaintext.
+    /// Most bytes it takes.
+    pub const MOST: usize = 4 + 4 * MOST_TIMES;
+
+    /// The plaintext. Times beyond the seventeenth are left out, and none is written as more than an hour.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        unimplemented!()
+        let times = &self.times[..self.times.len().min(MOST_TIMES)];
+        let mut out = match self.outcome {
+            Ok(()) => vec![0, 0, 0],
+            Err(failure) => vec![failure.cause.code(), failure.relay.min(MOST_HOPS), u8::from(failure.of_hop)],
+        };
+        out.push(times.len() as u8);
+        // An hour is fewer than 2^32 microseconds.
+        out.extend(times.iter().flat_map(|time| ((*time).min(MOST_TIME).as_micros() as u32).to_be_bytes()));
+        out
     }
 
     /// Reads the plaintext. A cause of a later version is [`Cause::HopFailed`].
@@ -83,16 +150,54 @@ impl Answer {
     /// # Errors
     /// It is none.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
-        let _ = plaintext;
-        unimplemented!()
+        whole(plaintext, Self::fields)
     }
+
+    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let outcome = match cursor.array()? {
+            [0, 0, 0] => Ok(()),
+            [0, ..] => return Err(WireError::Invalid("a success with a cause")),
+            [code, relay, of_hop] => Err(Failure {
+                cause: Cause::from_code(code),
+                relay: at_most(relay, MOST_HOPS)?,
+                of_hop: at_most(of_hop, 1)? == 1,
+            }),
+        };
+        let times = (0..at_most(cursor.byte()?, MOST_TIMES as u8)?)
+            .map(|_| {
+                let time = Duration::from_micros(u32::from_be_bytes(cursor.array()?).into());
+                if time <= MOST_TIME { Ok(time) } else { Err(WireError::Invalid("a time of more than an hour")) }
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self { outcome, times })
+    }
+}
+
+/// Reads a plaintext to its end. Nothing can follow it, so what is missing will never come.
+fn whole<T>(plaintext: &[u8], read: impl FnOnce(&mut Cursor) -> Result<T, WireError>) -> Result<T, WireError> {
+    let mut cursor = Cursor::new(plaintext);
+    match read(&mut cursor) {
+        Ok(value) if cursor.used() == plaintext.len() => Ok(value),
+        Ok(_) => Err(WireError::Invalid("bytes behind the last field")),
+        Err(WireError::Incomplete) => Err(WireError::Invalid("cut short")),
+        Err(error) => Err(error),
+    }
+}
+
+fn at_most(number: u8, most: u8) -> Result<u8, WireError> {
+    if number <= most { Ok(number) } else { Err(WireError::Invalid("a number above its bound")) }
 }
 
 impl TraceId {
     /// A new one, by chance.
+    ///
+    /// # Panics
+    /// The system has no randomness.
     #[must_use]
     pub fn generate() -> Self {
-        unimplemented!()
+        let mut id = [0; 16];
+        SystemRandom::new().fill(&mut id).expect("the system has no randomness");
+        Self(id)
     }
 }
 
@@ -109,3 +214,6 @@ impl fmt::Debug for TraceId {
 }
 
 serialize_as_text!(TraceId);
+
+#[cfg(test)]
+mod tests;

@@ -3,6 +3,8 @@
 
 use std::ops::Range;
 
+use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+
 use crate::wire::WireError;
 
 /// Bytes before the ciphertext: its length, tag included, in network order.
@@ -12,8 +14,21 @@ pub const TAG: usize = 16;
 /// Most bytes of plaintext in a record.
 pub const MOST: usize = 65_535 - TAG;
 
+/// What seals records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES-256-GCM: the faster one on a CPU that knows AES.
+    AesGcm,
+    /// ChaCha20-Poly1305 (RFC 8439): the faster one on any other.
+    ChaChaPoly,
+}
+
 /// The key of one direction, and how many records it was used for.
-pub struct RecordKey {}
+pub struct RecordKey {
+    key: LessSafeKey,
+    /// The number of the next record. Noise reserves the last number, and here it is never used either.
+    next: u64,
+}
 
 impl std::fmt::Debug for RecordKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -22,27 +37,172 @@ impl std::fmt::Debug for RecordKey {
 }
 
 impl RecordKey {
+    /// A key for records from number 0 on.
+    pub(super) fn new(cipher: Cipher, key: &[u8; 32]) -> Self {
+        let algorithm = match cipher {
+            Cipher::AesGcm => &AES_256_GCM,
+            Cipher::ChaChaPoly => &CHACHA20_POLY1305,
+        };
+        let key = UnboundKey::new(algorithm, key).expect("invariant: both ciphers have keys of 32 bytes");
+        Self { key: LessSafeKey::new(key), next: 0 }
+    }
+
+    /// Which cipher it is for.
+    #[must_use]
+    pub fn cipher(&self) -> Cipher {
+        if *self.key.algorithm() == AES_256_GCM { Cipher::AesGcm } else { Cipher::ChaChaPoly }
+    }
+
     /// Bytes that follow a header: ciphertext and tag.
     ///
     /// # Errors
     /// Fewer than a tag has.
     pub fn rest(header: [u8; HEADER]) -> Result<usize, WireError> {
-        let _ = header;
-        unimplemented!()
+        let length = usize::from(u16::from_be_bytes(header));
+        if length >= TAG { Ok(length) } else { Err(WireError::Invalid("a record shorter than its tag")) }
     }
 
     /// Makes a record in place: `record` has room for the header, the plaintext, and room for the tag.
+    ///
+    /// # Panics
+    /// There is no such room, or more than [`MOST`] bytes of plaintext, or the key was used 2^64 - 1 times.
     pub fn seal(&mut self, record: &mut [u8]) {
-        let _ = record;
-        unimplemented!()
+        let (header, rest) = record.split_first_chunk_mut::<HEADER>().expect("invariant: room for the header");
+        let length = u16::try_from(rest.len()).expect("invariant: no more plaintext than a record can have");
+        *header = length.to_be_bytes();
+        let (plaintext, tag) = rest.split_last_chunk_mut::<TAG>().expect("invariant: room for the tag");
+        let nonce = self.nonce().expect("invariant: nobody lives to send 2^64 records");
+        let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(*header), plaintext);
+        tag.copy_from_slice(sealed.expect("invariant: 64 KiB are not too much for these ciphers").as_ref());
+        self.next += 1;
     }
 
     /// Opens a whole record in place and says where its plaintext is. An empty one is the end of the stream.
     ///
     /// # Errors
-    /// It was changed, left out, repeated or moved, or is nobody's we know.
+    /// It was changed, left out, repeated or moved, or is nobody's we know. Nothing after it can be trusted.
     pub fn open(&mut self, record: &mut [u8]) -> Result<Range<usize>, WireError> {
-        let _ = record;
-        unimplemented!()
+        let forged = WireError::Invalid("a record that does not belong here");
+        let (header, rest) = record.split_first_chunk_mut::<HEADER>().ok_or(forged)?;
+        if Self::rest(*header)? != rest.len() {
+            return Err(forged);
+        }
+        let nonce = self.nonce().ok_or(forged)?;
+        let plaintext = self.key.open_in_place(nonce, Aad::from(*header), rest).map_err(|_| forged)?.len();
+        self.next += 1;
+        Ok(HEADER..HEADER + plaintext)
+    }
+
+    /// Four zero bytes and the record's number in network order, as Noise has it for AESGCM; for both ciphers here.
+    fn nonce(&self) -> Option<Nonce> {
+        let mut nonce = [0; 12];
+        nonce[4..].copy_from_slice(&self.next.to_be_bytes());
+        (self.next < u64::MAX).then(|| Nonce::assume_unique_for_key(nonce))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 32] = [7; 32];
+    const BOTH: [Cipher; 2] = [Cipher::AesGcm, Cipher::ChaChaPoly];
+
+    fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
+        let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+        key.seal(&mut record);
+        record
+    }
+
+    fn open(key: &mut RecordKey, record: &[u8]) -> Result<Vec<u8>, WireError> {
+        let mut record = record.to_vec();
+        let range = key.open(&mut record)?;
+        Ok(record[range].to_vec())
+    }
+
+    #[test]
+    fn records_round_trip() {
+        for cipher in BOTH {
+            let (mut sender, mut receiver) = (RecordKey::new(cipher, &KEY), RecordKey::new(cipher, &KEY));
+            assert_eq!(sender.cipher(), cipher);
+            for plaintext in [b"".as_slice(), b"a", &[b'x'; MOST], b"", b"the last"] {
+                let record = seal(&mut sender, plaintext);
+                assert_eq!(RecordKey::rest([record[0], record[1]]), Ok(record.len() - HEADER));
+                assert!(plaintext.is_empty() || record[HEADER..HEADER + plaintext.len()] != *plaintext);
+                assert_eq!(open(&mut receiver, &record).as_deref(), Ok(plaintext));
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_bit_anywhere_is_noticed() {
+        for cipher in BOTH {
+            let record = seal(&mut RecordKey::new(cipher, &KEY), b"plaintext");
+            for bit in 0..record.len() * 8 {
+                let mut changed = record.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(open(&mut RecordKey::new(cipher, &KEY), &changed).is_err(), "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn records_open_once_and_in_their_order() {
+        for cipher in BOTH {
+            let mut sender = RecordKey::new(cipher, &KEY);
+            let [first, second] = [b"first", b"other"].map(|text| seal(&mut sender, text));
+            let mut receiver = RecordKey::new(cipher, &KEY);
+            assert!(open(&mut receiver, &second).is_err(), "moved, or one left out");
+            assert!(open(&mut receiver, &first).is_ok());
+            assert!(open(&mut receiver, &first).is_err(), "repeated");
+            assert!(open(&mut receiver, &second).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_cut_short_or_too_long_does_not_open() {
+        for cipher in BOTH {
+            let record = seal(&mut RecordKey::new(cipher, &KEY), b"plaintext");
+            for end in 0..record.len() {
+                assert!(open(&mut RecordKey::new(cipher, &KEY), &record[..end]).is_err(), "{end} bytes");
+            }
+            let longer = [record.as_slice(), b"x"].concat();
+            assert!(open(&mut RecordKey::new(cipher, &KEY), &longer).is_err());
+            // The length says how long it is, and is part of what is authenticated.
+            let mut shorter = record[..record.len() - 1].to_vec();
+            shorter[1] -= 1;
+            assert!(open(&mut RecordKey::new(cipher, &KEY), &shorter).is_err());
+        }
+        assert!(RecordKey::rest([0, 15]).is_err());
+        assert_eq!(RecordKey::rest([0, 16]), Ok(TAG));
+        assert_eq!(RecordKey::rest([0xff, 0xff]), Ok(MOST + TAG));
+    }
+
+    #[test]
+    fn another_key_or_cipher_does_not_open_it() {
+        let record = seal(&mut RecordKey::new(Cipher::AesGcm, &KEY), b"plaintext");
+        assert!(open(&mut RecordKey::new(Cipher::AesGcm, &[8; 32]), &record).is_err());
+        assert!(open(&mut RecordKey::new(Cipher::ChaChaPoly, &KEY), &record).is_err());
+    }
+
+    #[test]
+    fn a_used_up_key_opens_nothing() {
+        let mut sender = RecordKey { next: u64::MAX - 1, ..RecordKey::new(Cipher::AesGcm, &KEY) };
+        let mut receiver = RecordKey { next: u64::MAX - 1, ..RecordKey::new(Cipher::AesGcm, &KEY) };
+        let record = seal(&mut sender, b"the last");
+        assert!(open(&mut receiver, &record).is_ok());
+        assert!(open(&mut receiver, &record).is_err());
+        assert_eq!(receiver.next, u64::MAX);
+    }
+
+    #[test]
+    #[should_panic(expected = "nobody lives to send")]
+    fn a_used_up_key_seals_nothing() {
+        seal(&mut RecordKey { next: u64::MAX, ..RecordKey::new(Cipher::AesGcm, &KEY) }, b"one too many");
+    }
+
+    #[test]
+    fn keys_are_never_shown() {
+        assert_eq!(format!("{:?}", RecordKey::new(Cipher::AesGcm, &KEY)), "RecordKey(...)");
     }
 }

@@ -1,0 +1,242 @@
+//! Handshakes in memory, between all that can meet: right and wrong keys, CPUs, versions, and somebody in the middle.
+
+use super::noise::{HandshakeError, refusal};
+use super::record::{Cipher, HEADER, TAG};
+use super::*;
+use crate::key::{PrivateKey, PublicKey};
+use crate::wire::WireError;
+use crate::wire::feeding::feed;
+
+const OURS: Versions = Versions::OURS;
+const FUTURE: Versions = Versions { oldest: 2, newest: 3 };
+
+fn versions(oldest: u8, newest: u8) -> Versions {
+    Versions { oldest, newest }
+}
+
+/// Two relays that know each other.
+struct Pair {
+    dialler: PrivateKey,
+    listener: PrivateKey,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self { dialler: PrivateKey::generate(), listener: PrivateKey::generate() }
+    }
+
+    fn begin(&self, versions: Versions) -> (Initiator, Hello) {
+        let (initiator, bytes) = Initiator::begin(&self.dialler, &self.listener.public(), versions);
+        (initiator, feed(&bytes, Hello::parse))
+    }
+
+    fn read(&self, hello: &Hello, versions: Versions) -> Result<Responder, Refusal> {
+        let (responder, peer) = Responder::read(&self.listener, hello, versions)?;
+        assert_eq!(peer, self.dialler.public());
+        Ok(responder)
+    }
+
+    /// The dialler's side first.
+    fn shake(&self, one: Versions, other: Versions) -> Result<(Transport, Transport), HandshakeError> {
+        let (initiator, hello) = self.begin(one);
+        let (transport, bytes) = self.read(&hello, other)?.accept();
+        Ok((initiator.finish(&feed(&bytes, Hello::parse))?, transport))
+    }
+}
+
+fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
+    let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+    key.seal(&mut record);
+    record
+}
+
+fn open(key: &mut RecordKey, mut record: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    let range = key.open(&mut record)?;
+    Ok(record[range].to_vec())
+}
+
+/// Says something each way.
+fn talk(one: &mut Transport, other: &mut Transport) {
+    assert_eq!(open(&mut other.open, seal(&mut one.seal, b"up")).as_deref(), Ok(b"up".as_slice()));
+    assert_eq!(open(&mut one.open, seal(&mut other.seal, b"down")).as_deref(), Ok(b"down".as_slice()));
+}
+
+#[test]
+fn both_sides_arrive_at_the_same_keys_and_cipher() {
+    let pair = Pair::new();
+    for (one, other, cipher) in [
+        (true, true, Cipher::AesGcm),
+        (true, false, Cipher::ChaChaPoly),
+        (false, true, Cipher::ChaChaPoly),
+        (false, false, Cipher::ChaChaPoly),
+    ] {
+        let (initiator, bytes) = Initiator::begin_with(&pair.dialler, &pair.listener.public(), OURS, one);
+        let hello = feed(&bytes, Hello::parse);
+        let (responder, peer) = Responder::read_with(&pair.listener, &hello, OURS, other).unwrap();
+        assert_eq!(peer, pair.dialler.public());
+        let (mut down, bytes) = responder.accept();
+        let mut up = initiator.finish(&feed(&bytes, Hello::parse)).unwrap();
+        assert_eq!((up.version, down.version), (1, 1));
+        for key in [&up.seal, &up.open, &down.seal, &down.open] {
+            assert_eq!(key.cipher(), cipher);
+        }
+        talk(&mut up, &mut down);
+    }
+}
+
+#[test]
+fn each_direction_has_a_key_of_its_own() {
+    let (mut up, mut down) = Pair::new().shake(OURS, OURS).unwrap();
+    let record = seal(&mut up.seal, b"to you");
+    assert!(open(&mut up.open, record.clone()).is_err(), "sent back to its sender");
+    assert!(open(&mut down.open, record).is_ok());
+}
+
+#[test]
+fn a_hello_for_another_key_is_refused() {
+    let (pair, other) = (Pair::new(), Pair::new());
+    let (initiator, hello) = pair.begin(OURS);
+    let why = Responder::read(&other.listener, &hello, OURS).err().unwrap();
+    assert_eq!(why, Refusal::WrongKey);
+    let answer = feed(&refusal(OURS, why), Hello::parse);
+    assert_eq!(initiator.finish(&answer).err(), Some(HandshakeError::Refused(Refusal::WrongKey)));
+}
+
+#[test]
+fn who_has_not_the_listeners_key_cannot_answer_for_it() {
+    let (pair, impostor) = (Pair::new(), Pair::new());
+    let (initiator, _) = pair.begin(OURS);
+    let (_, to_impostor) = Initiator::begin(&pair.dialler, &impostor.listener.public(), OURS);
+    let (responder, _) = Responder::read(&impostor.listener, &feed(&to_impostor, Hello::parse), OURS).unwrap();
+    let (_, bytes) = responder.accept();
+    let error = initiator.finish(&feed(&bytes, Hello::parse)).unwrap_err();
+    assert_eq!(error.to_string(), "the handshake failed: it does not have the key configured here");
+}
+
+#[test]
+fn a_changed_bit_of_a_hello_is_noticed() {
+    let pair = Pair::new();
+    let (_, hello) = pair.begin(OURS);
+    let length = hello.message.as_ref().unwrap().len();
+    // Every byte, and every bit of a byte somewhere: a handshake takes its time in a test.
+    for bit in (0..length * 8).step_by(7) {
+        let mut changed = hello.clone();
+        changed.message.as_mut().unwrap()[bit / 8] ^= 1 << (bit % 8);
+        assert_eq!(pair.read(&changed, OURS).err(), Some(Refusal::WrongKey), "bit {bit}");
+    }
+    for length in [0, 1, 31, 32, 33, 79, 80, 81, length - 1] {
+        let short = Hello { message: Ok(hello.message.as_ref().unwrap()[..length].to_vec()), ..hello };
+        assert_eq!(pair.read(&short, OURS).err(), Some(Refusal::WrongKey), "{length} bytes");
+    }
+}
+
+#[test]
+fn a_changed_bit_of_the_answer_is_noticed() {
+    let pair = Pair::new();
+    let shaken = |bit: usize| {
+        let (initiator, hello) = pair.begin(OURS);
+        let (_, bytes) = pair.read(&hello, OURS).unwrap().accept();
+        let mut answer = feed(&bytes, Hello::parse);
+        let message = answer.message.as_mut().unwrap();
+        let within = bit % (message.len() * 8);
+        message[within / 8] ^= 1 << (within % 8);
+        initiator.finish(&answer).err()
+    };
+    for bit in (0..51 * 8).step_by(7) {
+        assert!(matches!(shaken(bit), Some(HandshakeError::Wire(_))), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_replayed_hello_leads_nowhere() {
+    let pair = Pair::new();
+    let (initiator, hello) = pair.begin(OURS);
+    let (mut listener, bytes) = pair.read(&hello, OURS).unwrap().accept();
+    let mut dialler = initiator.finish(&feed(&bytes, Hello::parse)).unwrap();
+    let recorded = seal(&mut dialler.seal, b"OPEN");
+    assert!(open(&mut listener.open, recorded.clone()).is_ok());
+
+    // The same hello is answered again, but the listener's part of the keys is new.
+    let (mut again, _) = pair.read(&hello, OURS).unwrap().accept();
+    assert!(open(&mut again.open, recorded).is_err());
+}
+
+#[test]
+fn a_replayed_answer_is_refused() {
+    let pair = Pair::new();
+    let (_, hello) = pair.begin(OURS);
+    let (_, recorded) = pair.read(&hello, OURS).unwrap().accept();
+    let (later, _) = pair.begin(OURS);
+    assert!(later.finish(&feed(&recorded, Hello::parse)).is_err());
+}
+
+#[test]
+fn versions_are_negotiated_with_the_future() {
+    let pair = Pair::new();
+    for (one, other, common) in [
+        (versions(1, 2), OURS, 1),
+        (OURS, versions(1, 2), 1),
+        (versions(1, 3), versions(1, 2), 2),
+        (FUTURE, versions(1, 9), 3),
+    ] {
+        let (mut up, mut down) = pair.shake(one, other).unwrap();
+        assert_eq!((up.version, down.version), (common, common), "{one:?} {other:?}");
+        talk(&mut up, &mut down);
+    }
+}
+
+#[test]
+fn who_has_no_version_in_common_is_told_which_there_are() {
+    let pair = Pair::new();
+    assert_eq!(pair.shake(FUTURE, OURS).err(), Some(HandshakeError::Refused(Refusal::Version(OURS))));
+
+    let (initiator, hello) = pair.begin(OURS);
+    let why = pair.read(&hello, FUTURE).err().unwrap();
+    assert_eq!(why, Refusal::Version(FUTURE));
+    let error = initiator.finish(&feed(&refusal(FUTURE, why), Hello::parse)).unwrap_err();
+    assert_eq!(error.to_string(), "refused: it speaks versions 2 to 3 of the section protocol");
+}
+
+#[test]
+fn a_hello_of_a_later_format_is_not_looked_into() {
+    let hello = Hello { versions: FUTURE, message: Ok(b"nothing we could read".to_vec()) };
+    let why = Responder::read(&PrivateKey::generate(), &hello, OURS).err();
+    assert_eq!(why, Some(Refusal::Version(OURS)));
+}
+
+#[test]
+fn a_dialler_that_refuses_is_refused() {
+    for why in [Refusal::Version(OURS), Refusal::WrongKey, Refusal::UnknownPeer] {
+        let hello = feed(&refusal(OURS, why), Hello::parse);
+        assert_eq!(Responder::read(&PrivateKey::generate(), &hello, OURS).err(), Some(Refusal::Version(OURS)));
+    }
+}
+
+#[test]
+fn nobody_in_the_middle_can_talk_two_relays_down() {
+    let pair = Pair::new();
+    let both = versions(1, 2);
+
+    // The offer, changed on the way to the listener.
+    let (_, mut hello) = pair.begin(both);
+    hello.versions = OURS;
+    assert_eq!(pair.read(&hello, both).err(), Some(Refusal::WrongKey));
+
+    // The listener's versions, changed on the way back.
+    let (initiator, hello) = pair.begin(both);
+    let (_, bytes) = pair.read(&hello, both).unwrap().accept();
+    let mut answer = feed(&bytes, Hello::parse);
+    answer.versions = OURS;
+    let error = initiator.finish(&answer).unwrap_err();
+    assert_eq!(error.to_string(), "the handshake failed: its versions were changed on the way");
+}
+
+#[test]
+fn nothing_in_the_first_hello_tells_who_calls() {
+    let pair = Pair::new();
+    let (_, hello) = pair.begin(OURS);
+    let message = hello.message.unwrap();
+    for PublicKey(key) in [pair.dialler.public(), pair.listener.public()] {
+        assert!(!message.windows(key.len()).any(|window| window == key));
+    }
+}
