@@ -59,13 +59,13 @@ impl Initiator {
     /// Begins a handshake with `peer`; the bytes are to be sent.
     #[must_use]
     pub fn begin(own: &PrivateKey, peer: &PublicKey, versions: Versions) -> (Self, Vec<u8>) {
-        Self::begin_with(own, peer, versions, aes_in_hardware())
+        let prologue = Hello::offer(versions);
+        let noise = builder(own, &prologue).remote_public_key(&peer.0).expect("invariant: it is set once");
+        Self::start(noise, versions, aes_in_hardware())
     }
 
-    pub(super) fn begin_with(own: &PrivateKey, peer: &PublicKey, versions: Versions, aes: bool) -> (Self, Vec<u8>) {
-        let prologue = Hello::offer(versions);
-        let noise = builder(own, &prologue).remote_public_key(&peer.0).and_then(Builder::build_initiator);
-        let mut noise = noise.expect("invariant: IK has all it needs");
+    fn start(noise: Builder, versions: Versions, aes: bool) -> (Self, Vec<u8>) {
+        let mut noise = noise.build_initiator().expect("invariant: it has all it needs");
         let message = Ok(write(&mut noise, &[flags(aes)]));
         (Self { noise, versions, aes }, Hello { versions, message }.write())
     }
@@ -96,20 +96,15 @@ impl Responder {
     /// # Errors
     /// What to answer it: [`refusal`] makes the bytes.
     pub fn read(own: &PrivateKey, hello: &Hello, versions: Versions) -> Result<(Self, PublicKey), Refusal> {
-        Self::read_with(own, hello, versions, aes_in_hardware())
+        let prologue = Hello::offer(hello.versions);
+        Self::receive(builder(own, &prologue), hello, versions, aes_in_hardware())
     }
 
-    pub(super) fn read_with(
-        own: &PrivateKey,
-        hello: &Hello,
-        versions: Versions,
-        aes: bool,
-    ) -> Result<(Self, PublicKey), Refusal> {
+    fn receive(noise: Builder, hello: &Hello, versions: Versions, aes: bool) -> Result<(Self, PublicKey), Refusal> {
         // Who dials has nothing to refuse; whatever it speaks, it is not this.
         let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
         let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
-        let prologue = Hello::offer(hello.versions);
-        let mut noise = builder(own, &prologue).build_responder().expect("invariant: IK has all it needs");
+        let mut noise = noise.build_responder().expect("invariant: it has all it needs");
         let payload = read(&mut noise, message).ok_or(Refusal::WrongKey)?;
         let flags = payload.first().ok_or(Refusal::WrongKey)?;
         let peer = noise.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
@@ -189,3 +184,6 @@ fn aes_in_hardware() -> bool {
 fn aes_in_hardware() -> bool {
     false
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! What needs to look inside: CPUs that are not this one, and the transcript in `docs/section-protocol.md`, which was made
+//! by another program, in another language.
+
+use super::super::record::{HEADER, TAG};
+use super::*;
+use crate::wire::section::{Answer, Open};
+
+const OURS: Versions = Versions::OURS;
+
+fn key(byte: u8) -> PrivateKey {
+    PrivateKey::from_file(&base64::Engine::encode(&base64::prelude::BASE64_STANDARD, [byte; 32])).unwrap()
+}
+
+fn parse(bytes: &[u8]) -> Hello {
+    Hello::parse(bytes).unwrap().0
+}
+
+/// A handshake, the dialler's side first; `dice` are both ephemeral keys.
+fn shake(aes: [bool; 2], dice: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [Transport; 2]) {
+    let (dialler, listener) = (key(0x11), key(0x22));
+    let (prologue, to) = (Hello::offer(OURS), listener.public());
+    let noise = builder(&dialler, &prologue).remote_public_key(&to.0).unwrap();
+    let noise = noise.fixed_ephemeral_key_for_testing_only(&dice[0]);
+    let (initiator, hello) = Initiator::start(noise, OURS, aes[0]);
+    let noise = builder(&listener, &prologue).fixed_ephemeral_key_for_testing_only(&dice[1]);
+    let (responder, peer) = Responder::receive(noise, &parse(&hello), OURS, aes[1]).unwrap();
+    assert_eq!(peer, dialler.public());
+    let (down, answer) = responder.accept();
+    let up = initiator.finish(&parse(&answer)).unwrap();
+    ([hello, answer], [up, down])
+}
+
+fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
+    let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+    key.seal(&mut record);
+    record
+}
+
+fn open(key: &mut RecordKey, record: &[u8]) -> Vec<u8> {
+    let mut record = record.to_vec();
+    let range = key.open(&mut record).unwrap();
+    record[range].to_vec()
+}
+
+#[test]
+fn both_sides_choose_the_cipher_that_both_are_good_at() {
+    for (aes, cipher) in [
+        ([true, true], Cipher::AesGcm),
+        ([true, false], Cipher::ChaChaPoly),
+        ([false, true], Cipher::ChaChaPoly),
+        ([false, false], Cipher::ChaChaPoly),
+    ] {
+        let (_, [mut up, mut down]) = shake(aes, [[1; 32], [2; 32]]);
+        assert_eq!((up.version, down.version), (1, 1));
+        for key in [&up.seal, &up.open, &down.seal, &down.open] {
+            assert_eq!(key.cipher(), cipher);
+        }
+        assert_eq!(open(&mut down.open, &seal(&mut up.seal, b"up")), b"up");
+        assert_eq!(open(&mut up.open, &seal(&mut down.seal, b"down")), b"down");
+    }
+}
+
+#[test]
+fn the_transcript_in_the_specification_is_ours() {
+    let ([hello, hello_back], [mut up, mut down]) = shake([true, false], [[0x33; 32], [0x44; 32]]);
+    let session = Open::read(&documented("OPEN, plaintext")).unwrap();
+    let answer = Answer::read(&documented("ANSWER, plaintext")).unwrap();
+    for (what, bytes) in [
+        ("hello of the dialler", hello),
+        ("hello of the listener", hello_back),
+        ("OPEN, plaintext", session.write()),
+        ("OPEN, record 0 up", seal(&mut up.seal, &session.write())),
+        ("first payload, record 1 up", seal(&mut up.seal, b"GET")),
+        ("END, record 2 up", seal(&mut up.seal, b"")),
+        ("ANSWER, plaintext", answer.write()),
+        ("ANSWER, record 0 down", seal(&mut down.seal, &answer.write())),
+    ] {
+        assert_eq!(bytes, documented(what), "{what}");
+    }
+    assert!(session.encrypt && !session.early);
+    assert_eq!((session.hops_left, session.target.to_string().as_str()), (3, "example.com:443"));
+    assert_eq!(answer.times, [std::time::Duration::from_micros(1500)]);
+}
+
+/// The bytes in the specification under a line `NAME:`.
+fn documented(name: &str) -> Vec<u8> {
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/section-protocol.md"));
+    let lines = text.lines().skip_while(|line| line.strip_suffix(':') != Some(name)).skip(1);
+    let hex: String = lines.map_while(|line| line.strip_prefix("  ")).collect();
+    assert!(!hex.is_empty(), "no bytes for {name:?}");
+    let digits: Vec<char> = hex.chars().collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(&String::from_iter(pair), 16).unwrap()).collect()
+}
