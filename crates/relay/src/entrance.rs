@@ -12,7 +12,6 @@ use tokio::time::sleep;
 
 use crate::config::{Config, Kind, Listener};
 use crate::dial::Names;
-use crate::ingress::Tunnel;
 use crate::ingress::section::{self, Arrival};
 use crate::pump::{PipePool, Totals, abort};
 use crate::session::{self, Session};
@@ -119,9 +118,8 @@ impl Entrance {
         }
     }
 
-    /// Begins a session; what a relay wants is known already.
-    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, arrived: Option<(Rc<Arrival>, Tunnel)>) {
-        let (arrival, tunnel) = arrived.unzip();
+    /// Begins a session.
+    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, arrival: Option<Rc<Arrival>>) {
         if let Some(most) = self.config.limits.sessions_per_client
             && !self.shared().enter_client(address.0.ip(), most)
         {
@@ -129,7 +127,7 @@ impl Entrance {
             Session::open(Rc::clone(self), client, address, arrival).ends(End::ClientLimit);
             return;
         }
-        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, arrival), tunnel));
+        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, arrival)));
     }
 
     /// Ends a connection that has not become a session, with the closing event of one.

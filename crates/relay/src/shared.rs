@@ -24,7 +24,7 @@ pub struct Shared {
     by_client: Mutex<HashMap<IpAddr, usize>>,
     traces: Mutex<HashSet<TraceId>>,
     /// Ready connections to next relays.
-    pub pools: Pools,
+    pub pools: Arc<Pools>,
 }
 
 impl Shared {
@@ -38,7 +38,7 @@ impl Shared {
             open: AtomicUsize::new(0),
             by_client: Mutex::default(),
             traces: Mutex::default(),
-            pools: Pools::default(),
+            pools: Arc::default(),
         })
     }
 

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
+use ekiden_proto::wire::section::TraceId;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 use super::{DialError, Dialled, Opened};
-use crate::pump::{self, Meter, Opening, Patience, PipePool, Side, Totals};
+use crate::pump::{self, Between, Meter, Opening, Patience, PipePool, Side, Totals};
 
 /// The session that uses the stream has deadlines of its own; this one is for when it has forgotten it.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);
@@ -32,6 +33,8 @@ pub struct Plain {
     pub section: Rc<TcpStream>,
     /// What the section is connected to.
     pub server: ServerAddr,
+    /// The name of the session on the relays.
+    pub trace: Option<TraceId>,
     /// What has to be awaited before the first byte is read.
     pub answer: Option<Answer>,
 }
@@ -43,6 +46,7 @@ pub struct Plain {
 pub async fn plain(dialled: Dialled) -> Result<Plain, DialError> {
     let Dialled { stream, server, opened } = dialled;
     let section = Rc::new(stream);
+    let trace = opened.as_ref().map(|opened| opened.opening.trace);
     let (stream, answer) = match opened {
         None => (Rc::clone(&section), None),
         Some(opened) if opened.encrypt => {
@@ -55,7 +59,7 @@ pub async fn plain(dialled: Dialled) -> Result<Plain, DialError> {
             (Rc::clone(&section), Some(answer))
         }
     };
-    Ok(Plain { stream, section, server, answer })
+    Ok(Plain { stream, section, server, trace, answer })
 }
 
 /// The same for whoever wants to own the stream, and knows that the path stands when this is done.
@@ -63,7 +67,7 @@ pub async fn plain(dialled: Dialled) -> Result<Plain, DialError> {
 /// # Errors
 /// The answer's cause; or there are no descriptors left.
 pub async fn settled(dialled: Dialled) -> Result<(TcpStream, ServerAddr), DialError> {
-    let Plain { stream, section, server, answer } = plain(dialled).await?;
+    let Plain { stream, section, server, answer, .. } = plain(dialled).await?;
     drop(section);
     if let Some(answer) = answer {
         answer.await?;
@@ -83,10 +87,15 @@ async fn bridge(section: Rc<TcpStream>, opened: Opened) -> io::Result<(TcpStream
             let _ = told.send(answer);
             stands
         });
-        let (client, server) = (Side::plain(&far), Side { stream: &section, seal: Some(&opened.seal) });
-        let patience = Patience { idle: PATIENCE, half_closed: PATIENCE };
-        let meter = Meter::new(Arc::new(Totals::default()));
-        pump::run(client, server, Vec::new(), Some(opening), &meter, &PipePool::new(0), patience).await
+        let between = Between {
+            client: Side::plain(&far),
+            server: Side { stream: &section, seal: Some(&opened.seal) },
+            early: Vec::new(),
+            meter: &Meter::new(Arc::new(Totals::default())),
+            pipes: &PipePool::new(0),
+            patience: Patience { idle: PATIENCE, half_closed: PATIENCE },
+        };
+        pump::run(between, Some(opening)).await
     });
     let answer = async move { answer.await.unwrap_or_else(|_| Err(Cause::Reset.into())) };
     Ok((near, Box::pin(answer)))

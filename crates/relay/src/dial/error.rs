@@ -34,10 +34,16 @@ impl DialError {
         Self { hop: Some(hop.to_string()), ..cause.into() }
     }
 
-    /// Whether the next hop broke off, or said nothing at all.
+    /// Whether the next hop broke off.
+    #[must_use]
+    pub fn is_break(&self) -> bool {
+        self.teller.is_none() && self.cause == Cause::Reset
+    }
+
+    /// Whether it broke off, or said nothing at all.
     #[must_use]
     pub fn is_silence(&self) -> bool {
-        self.teller.is_none() && matches!(self.cause, Cause::Reset | Cause::TimedOut)
+        self.is_break() || self.teller.is_none() && self.cause == Cause::TimedOut
     }
 
     /// What the client is told: a hop that cannot be reached must not look like a target that cannot.

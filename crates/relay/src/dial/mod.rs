@@ -55,8 +55,6 @@ pub struct Opened {
     pub seal: Seal,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
-    /// Whether the connection was a ready one.
-    was_ready: bool,
 }
 
 /// What dialling needs from its surroundings.
@@ -67,7 +65,7 @@ pub struct Dialler<'a> {
     /// The resolver.
     pub names: &'a Names,
     /// The connections that are ready.
-    pub pools: &'a Pools,
+    pub pools: &'a Arc<Pools>,
     /// Which targets the client may reach.
     pub rules: Rules<'a>,
     /// How long the whole path may take to stand.
@@ -211,23 +209,25 @@ impl<'a> Line<'a> {
         if self.journey.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
-        let Ready { mut stream, server, transport, waited: was_ready } = ready;
+        let Ready { mut stream, server, transport, waited } = ready;
         let encrypt = self.journey.encrypt || relays.wants_encryption();
         let seal = Seal::new(transport);
         let destination = Destination { path: relays.keys(), target: next, encrypt };
         let sent = section::open(&mut stream, &seal, self.journey, destination).await;
-        sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
+        let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
         if encrypt {
             seal.only_records();
         }
-        let opening = Opening::new(relays.hop, relays.names(), self.deadline);
-        Ok(Dialled { stream, server, opened: Some(Opened { opening, seal, encrypt, was_ready }) })
+        let pool = waited.then(|| Arc::clone(self.dialler.pools));
+        let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
+        let opening = Opening { trace, hop, beyond, deadline, pool };
+        Ok(Dialled { stream, server, opened: Some(Opened { opening, seal, encrypt }) })
     }
 }
 
 /// Relays that follow each other.
 struct Relays<'a> {
-    hop: &'a Hop,
+    hop: &'a Arc<Hop>,
     peering: &'a Peering,
     group: &'a [Arc<Hop>],
     /// The ones behind, of which only the keys are known.
@@ -263,7 +263,7 @@ impl Dialled {
     /// Whether a ready connection was used.
     #[must_use]
     pub fn was_ready(&self) -> bool {
-        self.opened.as_ref().is_some_and(|opened| opened.was_ready)
+        self.opened.as_ref().is_some_and(|opened| opened.opening.pool.is_some())
     }
 
     /// Waits for the answer, where there is one to wait for, and says how long each relay took.

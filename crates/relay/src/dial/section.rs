@@ -1,6 +1,7 @@
 //! Calling another relay: the handshake that makes a connection ready, OPEN, and the answer to it.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
@@ -16,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use super::error::{DialError, Teller};
 use super::{Names, tcp};
 use crate::config::{Hop, Peering};
+use crate::pool::Pools;
 use crate::pump::Seal;
 
 /// A connection to a relay on which both sides know each other, and no session has begun.
@@ -34,8 +36,8 @@ pub struct Ready {
 /// What a session takes along from relay to relay.
 #[derive(Debug, Clone)]
 pub struct Journey {
-    /// Its name on all of them.
-    pub trace: TraceId,
+    /// Its name on all of them, where it has one already.
+    pub trace: Option<TraceId>,
     /// Whose it is.
     pub client: ClientAddr,
     /// Whether the client was told "connected" already.
@@ -121,11 +123,16 @@ pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Trouble> {
 /// A session that has been opened and not been answered yet.
 #[derive(Debug)]
 pub struct Opening {
+    /// The session's name on all relays.
+    pub trace: TraceId,
     /// The relay that was asked.
-    pub hop: Box<str>,
+    pub hop: Arc<Hop>,
     /// The names of the relays behind it, as far as they are known.
     pub beyond: Vec<Box<str>>,
-    deadline: Instant,
+    /// Until when it has to answer.
+    pub deadline: Instant,
+    /// Where the connection came from, if it had waited: the others there may be as dead as this one.
+    pub pool: Option<Arc<Pools>>,
 }
 
 /// Where a session is to go, as OPEN says it.
@@ -148,38 +155,43 @@ pub async fn open(
     seal: &Seal,
     journey: &Journey,
     destination: Destination<'_>,
-) -> io::Result<()> {
+) -> io::Result<TraceId> {
+    let trace = journey.trace.unwrap_or_else(TraceId::generate);
     let open = Open {
         early: journey.early,
         encrypt: destination.encrypt,
         hops_left: journey.hops_left.saturating_sub(1),
-        trace: journey.trace,
+        trace,
         client: journey.client,
         path: destination.path,
         target: destination.target.clone(),
     };
-    stream.write_all(&seal.sealed(&open.write())).await
+    stream.write_all(&seal.sealed(&open.write())).await.map(|()| trace)
 }
 
 impl Opening {
-    /// OPEN has gone to `hop`; the answer has until `deadline`.
-    #[must_use]
-    pub fn new(hop: &Hop, beyond: Vec<Box<str>>, deadline: Instant) -> Self {
-        Self { hop: hop.name.clone(), beyond, deadline }
-    }
-
     /// Waits for the answer, and says how long each relay took, the nearest first.
     ///
     /// # Errors
     /// The true cause and who says so.
     pub async fn answer(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
+        let answer = self.read(stream, seal).await;
+        if let Some(pool) = &self.pool
+            && answer.as_ref().is_err_and(DialError::is_silence)
+        {
+            pool.distrust(&self.hop);
+        }
+        answer
+    }
+
+    async fn read(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
         let record = timeout_at(self.deadline, seal.next(stream)).await;
-        let record = record.map_err(|_| DialError::of_hop(Cause::TimedOut, &self.hop))?.map_err(|error| {
+        let record = record.map_err(|_| DialError::of_hop(Cause::TimedOut, &*self.hop))?.map_err(|error| {
             let altered = error.kind() == io::ErrorKind::InvalidData;
-            DialError::of_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &self.hop)
+            DialError::of_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &*self.hop)
         })?;
         let answer = Answer::read(&record.record[record.plain]);
-        let answer = answer.map_err(|_| DialError::of_hop(Cause::HopProtocol, &self.hop))?;
+        let answer = answer.map_err(|_| DialError::of_hop(Cause::HopProtocol, &*self.hop))?;
         match answer.outcome {
             Ok(()) => Ok(answer.times),
             Err(failure) => {
@@ -195,7 +207,7 @@ impl Opening {
         let behind = || self.beyond.get(usize::from(place) - 1).map(ToString::to_string);
         match place {
             0 => self.hop.to_string(),
-            _ => behind().unwrap_or_else(|| format!("relay {} behind {}", place, self.hop)),
+            _ => behind().unwrap_or_else(|| format!("relay {place} behind {}", self.hop)),
         }
     }
 }

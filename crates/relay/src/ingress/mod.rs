@@ -61,6 +61,10 @@ pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, En
 
 async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
     let listener = &session.entrance.listener;
+    if let Some(arrival) = &session.arrival {
+        let (target, manner) = (arrival.open.target.clone(), Manner::Section(Rc::clone(arrival)));
+        return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner }));
+    }
     if listener.kind == Kind::Tcp {
         let target = listener.target.clone().expect("invariant: a tcp listener has a target");
         return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner: Manner::Silent }));

@@ -15,9 +15,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Manner, Tunnel};
 use crate::config::{Peer, SectionListener};
-use crate::dial::section::read_hello;
+use crate::dial::section::{Trouble, read_hello};
 use crate::entrance::Entrance;
 use crate::path::Way;
 use crate::pump::Seal;
@@ -34,38 +33,32 @@ pub struct Arrival {
     at: Instant,
 }
 
-/// A connection whose two sides know each other.
-struct Waiting {
-    stream: TcpStream,
-    seal: Seal,
-    key: PublicKey,
-}
-
 /// Takes a connection from its first byte to the beginning of a session, or to its end.
-pub async fn wait(entrance: Rc<Entrance>, stream: TcpStream, address: ClientAddr) {
+pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: ClientAddr) {
     let handshake = entrance.config.timeouts.handshake;
-    let shaken = timeout(handshake, shake_hands(&entrance, stream)).await;
-    let waiting = match shaken {
-        Ok(Ok(waiting)) => waiting,
-        Ok(Err((stream, end))) => return entrance.turn_away(stream, address, end),
-        // The stream is gone with the handshake, and nobody has been told anything.
-        Err(_) => return entrance.left(address.0.ip(), false),
+    let shaken = timeout(handshake, shake_hands(section_of(&entrance), &mut stream)).await;
+    let (seal, key) = match shaken.unwrap_or(Err(End::HandshakeTimeout)) {
+        Ok(shaken) => shaken,
+        Err(end) => return entrance.turn_away(stream, address, end),
     };
-    entrance.shared().metrics.waits(&entrance.listener.name, 1);
-    let opened = next_session(&entrance, &waiting).await;
-    entrance.shared().metrics.waits(&entrance.listener.name, -1);
+    let metrics = &entrance.shared().metrics;
+    metrics.waits(&entrance.listener.name, 1);
+    let opened = next_session(&entrance, &stream, &seal).await;
+    metrics.waits(&entrance.listener.name, -1);
     match opened {
-        Opened::Begins(open) => begin(&entrance, waiting, *open),
+        Opened::Begins(open) => {
+            begin(&entrance, Arrival { open: *open, peer: None, key, seal, at: Instant::now() }, stream)
+        }
         Opened::Unused => entrance.left(address.0.ip(), false),
-        Opened::Wrong(why) => entrance.turn_away(waiting.stream, address, End::BadHandshake(why)),
+        Opened::Wrong(why) => entrance.turn_away(stream, address, End::BadHandshake(why)),
     }
 }
 
-async fn shake_hands(entrance: &Entrance, mut stream: TcpStream) -> Result<Waiting, (TcpStream, End)> {
-    let section = section_of(entrance);
-    let Ok(hello) = read_hello(&mut stream).await else {
-        return Err((stream, End::BadHandshake("not the section protocol")));
-    };
+async fn shake_hands(section: &SectionListener, stream: &mut TcpStream) -> Result<(Seal, PublicKey), End> {
+    let hello = read_hello(stream).await.map_err(|trouble| match trouble {
+        Trouble::Io(_) => End::LeftEarly,
+        _ => End::BadHandshake("not the section protocol"),
+    })?;
     let known = Responder::read(&section.key, &hello, Versions::OURS).and_then(|(responder, key)| {
         let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
         if known { Ok((responder, key)) } else { Err(Refusal::UnknownPeer) }
@@ -75,14 +68,12 @@ async fn shake_hands(entrance: &Entrance, mut stream: TcpStream) -> Result<Waiti
         Err(why) => {
             // Whoever does not wait for it goes without.
             let _ = stream.write_all(&refusal(Versions::OURS, why)).await;
-            return Err((stream, refused(why)));
+            return Err(refused(why));
         }
     };
     let (transport, hello) = responder.accept();
-    if stream.write_all(&hello).await.is_err() {
-        return Err((stream, End::LeftEarly));
-    }
-    Ok(Waiting { stream, seal: Seal::new(transport), key })
+    stream.write_all(&hello).await.map_err(|_| End::LeftEarly)?;
+    Ok((Seal::new(transport), key))
 }
 
 fn section_of(entrance: &Entrance) -> &SectionListener {
@@ -104,15 +95,15 @@ enum Opened {
     Wrong(&'static str),
 }
 
-async fn next_session(entrance: &Entrance, waiting: &Waiting) -> Opened {
+async fn next_session(entrance: &Entrance, stream: &TcpStream, seal: &Seal) -> Opened {
     let timeouts = &entrance.config.timeouts;
     tokio::select! {
-        readable = timeout(timeouts.idle, waiting.stream.readable()) => if !matches!(readable, Ok(Ok(()))) {
+        readable = timeout(timeouts.idle, stream.readable()) => if !matches!(readable, Ok(Ok(()))) {
             return Opened::Unused;
         },
         () = entrance.worker.drains() => return Opened::Unused,
     }
-    match timeout(timeouts.handshake, waiting.seal.next(&waiting.stream)).await {
+    match timeout(timeouts.handshake, seal.next(stream)).await {
         Ok(Ok(opened)) => match Open::read(&opened.record[opened.plain]) {
             Ok(open) => Opened::Begins(Box::new(open)),
             Err(_) => Opened::Wrong("not the beginning of a session"),
@@ -125,25 +116,19 @@ async fn next_session(entrance: &Entrance, waiting: &Waiting) -> Opened {
 }
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
-fn begin(entrance: &Rc<Entrance>, waiting: Waiting, open: Open) {
-    let Waiting { stream, seal, key } = waiting;
-    let client = open.client;
-    let place = client.0.ip();
-    let Some(entrance) = entrance.worker.successor(entrance) else { return entrance.left(place, false) };
-    let peer = match &section_of(&entrance).peers {
-        None => None,
-        Some(peers) => match peers.0.get(&key) {
-            Some(peer) => Some(Arc::clone(peer)),
+fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, stream: TcpStream) {
+    let client = arrival.open.client;
+    let Some(entrance) = entrance.worker.successor(entrance) else { return entrance.left(client.0.ip(), false) };
+    if let Some(peers) = &section_of(&entrance).peers {
+        match peers.0.get(&arrival.key) {
+            Some(peer) => arrival.peer = Some(Arc::clone(peer)),
             None => return entrance.turn_away(stream, client, End::Unauthenticated),
-        },
-    };
-    if open.encrypt {
-        seal.only_records();
+        }
     }
-    let target = open.target.clone();
-    let arrival = Rc::new(Arrival { open, peer, key, seal, at: Instant::now() });
-    let manner = Manner::Section(Rc::clone(&arrival));
-    entrance.begin(stream, client, Some((arrival, Tunnel { target, early: Vec::new(), manner })));
+    if arrival.open.encrypt {
+        arrival.seal.only_records();
+    }
+    entrance.begin(stream, client, Some(Rc::new(arrival)));
 }
 
 impl Arrival {

@@ -50,21 +50,29 @@ pub struct Patience {
 /// What is read from the server before the session's own bytes: the answer to OPEN.
 pub type Opening<'a, E> = Pin<Box<dyn Future<Output = Result<(), E>> + 'a>>;
 
-/// Carries bytes both ways between `client` and `server`, beginning with `early`, which the client sent together with
-/// its handshake. Nothing is read from the server before `opening` is done; upward bytes do not wait for it. Both sockets
-/// are left open, except that a broken session is set to answer with a reset.
+/// Two sections, and what it takes to carry bytes between them.
+pub struct Between<'a> {
+    /// The client's.
+    pub client: Side<'a>,
+    /// The server's.
+    pub server: Side<'a>,
+    /// What the client sent together with its handshake.
+    pub early: Vec<u8>,
+    /// The session's counters.
+    pub meter: &'a Meter,
+    /// The thread's pipes.
+    pub pipes: &'a PipePool,
+    /// How long it may be silent.
+    pub patience: Patience,
+}
+
+/// Carries bytes both ways. Nothing is read from the server before `opening` is done; upward bytes do not wait for it.
+/// Both sockets are left open, except that a broken session is set to answer with a reset.
 ///
 /// # Errors
 /// That of `opening`: the client has got nothing from us, and has not been told.
-pub async fn run<'a, E>(
-    client: Side<'a>,
-    server: Side<'a>,
-    early: Vec<u8>,
-    opening: Option<Opening<'a, E>>,
-    meter: &'a Meter,
-    pipes: &'a PipePool,
-    patience: Patience,
-) -> Result<End, E> {
+pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -> Result<End, E> {
+    let Between { client, server, early, meter, pipes, patience } = between;
     let mut pump = Pump {
         client: client.stream,
         server: server.stream,

@@ -39,7 +39,8 @@ pub struct Session {
     address: ClientAddr,
     opened: Instant,
     story: RefCell<Story>,
-    trace: Cell<Option<TraceId>>,
+    /// Its name on all relays; none where this is the second time that it comes by.
+    arrived_as: Option<TraceId>,
     place: Cell<usize>,
 }
 
@@ -51,6 +52,8 @@ struct Story {
     server: Option<ServerAddr>,
     stream: Option<Rc<TcpStream>>,
     path: Option<Box<str>>,
+    /// The name under which it went on to relays, the last time.
+    trace: Option<TraceId>,
     connect: Option<Duration>,
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
@@ -68,7 +71,7 @@ impl Session {
     ) -> Rc<Self> {
         let shared = entrance.shared();
         shared.metrics.accepted(&entrance.listener.name);
-        let trace = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
+        let arrived_as = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
         let session = Rc::new(Self {
             id: shared.next_session(),
             meter: Meter::new(entrance.totals()),
@@ -77,7 +80,7 @@ impl Session {
             address,
             opened: Instant::now(),
             story: RefCell::default(),
-            trace: Cell::new(trace),
+            arrived_as,
             place: Cell::new(0),
             entrance,
         });
@@ -106,6 +109,11 @@ impl Session {
         story.stream = Some(stream);
     }
 
+    /// Notes the name under which it goes on to relays.
+    pub fn goes_on_as(&self, trace: Option<TraceId>) {
+        self.story.borrow_mut().trace = trace;
+    }
+
     /// How long each relay took.
     pub fn hop_times(&self) -> Vec<Duration> {
         self.story.borrow().hops.clone()
@@ -125,7 +133,7 @@ impl Session {
     pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
         let (config, pools) = (&self.entrance.config, &self.entrance.shared().pools);
         let Some(arrival) = &self.arrival else { return Ok(path::select(config, pools, target)) };
-        if self.trace.get().is_none() {
+        if self.arrived_as.is_none() {
             return Err(Cause::Loop);
         }
         let section = self.entrance.listener.section.as_ref();
@@ -144,30 +152,20 @@ impl Session {
     pub fn journey(&self) -> Journey {
         match &self.arrival {
             Some(arrival) => Journey {
-                trace: arrival.open.trace,
+                trace: Some(arrival.open.trace),
                 client: arrival.open.client,
                 early: arrival.open.early,
                 encrypt: arrival.open.encrypt,
                 hops_left: arrival.open.hops_left,
             },
             None => Journey {
-                trace: self.trace(),
+                trace: None,
                 client: self.address,
                 early: self.entrance.listener.early,
                 encrypt: false,
                 hops_left: MOST_HOPS,
             },
         }
-    }
-
-    /// Its name on all relays.
-    fn trace(&self) -> TraceId {
-        self.trace.get().unwrap_or_else(|| {
-            let trace = TraceId::generate();
-            self.entrance.shared().begin_trace(trace);
-            self.trace.set(Some(trace));
-            trace
-        })
     }
 
     /// What it takes to dial on its behalf, when so many `ways` share the time.
@@ -223,7 +221,7 @@ impl Session {
             client: self.address,
             user: story.user.as_deref().map(str::to_owned),
             peer: self.peer_name(),
-            trace: self.trace.get(),
+            trace: story.trace.or(self.arrived_as),
             target: story.target.clone(),
             server: story.server,
             path: story.path.as_deref().unwrap_or("-").to_owned(),
@@ -256,7 +254,7 @@ impl Session {
             client: self.address,
             user: story.user.map(String::from),
             peer: self.peer_name(),
-            trace: self.trace.get(),
+            trace: story.trace.or(self.arrived_as),
             target: story.target,
             server: story.server,
             path: story.path.map_or_else(|| "-".to_owned(), String::from),
@@ -281,7 +279,7 @@ impl Drop for Session {
         if matches!(closed.end, End::Drained | End::Panicked) {
             pump::abort(&self.client);
         }
-        if let Some(trace) = self.trace.get() {
+        if let Some(trace) = self.arrived_as {
             self.entrance.shared().end_trace(&trace);
         }
         self.entrance.worker.unlist(self.place.get());

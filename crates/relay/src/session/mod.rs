@@ -15,16 +15,16 @@ use tokio::net::TcpStream;
 
 use crate::dial::{DialError, Dialled, Opened};
 use crate::ingress::{self, Manner, Tunnel, Wish};
-use crate::pump::{self, Opening, Side};
+use crate::pump::{self, Between, Opening, Side};
 
 pub use account::Session;
 pub use reach::{Reached, dial, reach};
 
-/// Serves one client. What a relay wants is known before its session begins.
-pub async fn run(session: Rc<Session>, wanted: Option<Tunnel>) {
+/// Serves one client.
+pub async fn run(session: Rc<Session>) {
     // Handshake and dial need much more room than what lasts longer, the pump or an exchange: each gets its own, and gives
     // it back.
-    let connected = Box::pin(connect(&session, wanted)).await;
+    let connected = Box::pin(connect(&session)).await;
     let end = match connected {
         Ok(connected) => carry(&session, connected).await,
         Err(end) => end,
@@ -41,12 +41,9 @@ struct Connected {
     early: Vec<u8>,
 }
 
-async fn connect(session: &Rc<Session>, wanted: Option<Tunnel>) -> Result<Connected, End> {
+async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
     let mut inbox = ingress::Inbox::new(session);
-    let mut wish = match wanted {
-        Some(tunnel) => Wish::Tunnel(tunnel),
-        None => Box::pin(ingress::accept(session, &mut inbox)).await?,
-    };
+    let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
     let tunnel = loop {
         match wish {
             Wish::Tunnel(tunnel) => break tunnel,
@@ -73,6 +70,7 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
     };
     let stream = Rc::new(stream);
     session.reached(&way, server, Rc::clone(&stream), asked);
+    session.goes_on_as(opened.as_ref().map(|opened| opened.opening.trace));
     let to_tell = if times.is_none() && opened.is_some() {
         Some((manner, asked))
     } else {
@@ -102,9 +100,15 @@ async fn carry(session: &Session, connected: Connected) -> End {
             Ok(())
         })
     });
-    let (client, pipes) = (session.client_side(), session.entrance.pipes());
-    let server = Side { stream: &server, seal };
-    match pump::run(client, server, early, opening, &session.meter, pipes, session.patience()).await {
+    let between = Between {
+        client: session.client_side(),
+        server: Side { stream: &server, seal },
+        early,
+        meter: &session.meter,
+        pipes: session.entrance.pipes(),
+        patience: session.patience(),
+    };
+    match pump::run(between, opening).await {
         Ok(end) => end,
         Err(error) => {
             let manner = to_tell.map_or(Manner::Silent, |(manner, _)| manner);

@@ -39,8 +39,7 @@ pub async fn reach(session: &Session, target: &Target) -> Result<(Reached, Vec<D
         let mut dialled = dialler.connect(way, target, &journey).await?;
         let mut answer = dialled.answer().await;
         // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
-        if dialled.was_ready() && answer.as_ref().is_err_and(DialError::is_silence) {
-            way.path.hops.first().inspect(|hop| dialler.pools.distrust(hop));
+        if dialled.was_ready() && answer.as_ref().is_err_and(DialError::is_break) {
             dialled = dialler.connect(way, target, &journey).await?;
             answer = dialled.answer().await;
         }

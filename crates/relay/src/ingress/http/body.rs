@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::ingress::inbox::{Inbox, Trouble};
 use crate::ingress::manner::write_all;
-use crate::pump::{Broken, Flow, Meter, PipePool, Side};
+use crate::pump::{self, Broken, Flow, Meter, PipePool, Side};
 
 /// Longest trailer section, in bytes.
 const LONGEST_TRAILERS: usize = 16 * 1024;
@@ -62,7 +62,13 @@ impl Lane<'_> {
                 self.carry_exactly(early, rest).await
             }
             Body::Chunked => self.carry_chunks(inbox, coding).await,
-            Body::UntilClose => self.flow(inbox.take_all(), u64::MAX).await.map(|_| ()),
+            Body::UntilClose => {
+                // Nothing else tells a whole body from half of one, not even if this relay is killed.
+                pump::abort(self.to);
+                self.flow(inbox.take_all(), u64::MAX).await?;
+                pump::settle(self.to);
+                Ok(())
+            }
         }
     }
 

@@ -62,8 +62,9 @@ pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -
         Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
         None => dialler.connect(way, target, &journey).await?,
     };
-    let Plain { stream, section, server, answer } = plain(dialled).await?;
+    let Plain { stream, section, server, trace, answer } = plain(dialled).await?;
     session.reached(way, server, section, asked);
+    session.goes_on_as(trace);
     Ok(Upstream { stream, server, reused: false, answer: answer.map(|answer| (answer, asked)) })
 }
 
