@@ -8,7 +8,7 @@ earlier work would hide growth.
 import re
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable
 
 from bench import netns, origin, speak
@@ -61,10 +61,8 @@ class Stand:
     def start(self, treatment, port, target_port=origin.PORT):
         """Starts a treatment and waits until it listens; the caller leaves the returned stand's `relay`."""
         place = Place(self.folder, port, (netns.SERVER_IP, target_port), self.files)
-        argv = treatment.command(binary_of(treatment.program), place)
-        relay = Program(self.network, "relay", argv, f"{self.folder}/{treatment.slug}-{port}.log")
-        stand = Stand(self.network, self.server, self.client, self.sizes, self.folder, self.files,
-                      treatment, relay, port)
+        relay = self.launch(treatment, place)
+        stand = replace(self, treatment=treatment, relay=relay, port=port)
         try:
             stand.wait_until_ready()
         except Trouble as trouble:
@@ -75,6 +73,10 @@ class Stand:
             raise
         return stand
 
+    def launch(self, treatment, place):
+        argv = treatment.command(binary_of(treatment.program), place)
+        return Program(self.network, "relay", argv, f"{self.folder}/{treatment.slug}-{place.port}.log")
+
     def wait_until_ready(self):
         deadline = time.monotonic() + READY_SECONDS
         while True:
@@ -83,7 +85,7 @@ class Stand:
                 return
             except Trouble:
                 if not self.relay.is_alive():
-                    raise Trouble(f"ended with exit code {self.relay.process.returncode}") from None
+                    raise Trouble("ended instead of listening") from None
                 if time.monotonic() > deadline:
                     raise Trouble(f"does not listen after {READY_SECONDS} s") from None
 
@@ -178,7 +180,7 @@ def release(stand):
 
 def idle(stand):
     """Resident growth for each of 1,500 sessions that are open and silent, in a freshly started relay."""
-    fresh = stand.start(stand.treatment, stand.port + 100, origin.HOLD_PORT)
+    fresh = stand.start(stand.treatment, stand.port + 1, origin.HOLD_PORT)
     try:
         with fresh.relay:
             hold(fresh, IDLE_WARM_UP)

@@ -14,13 +14,18 @@ ROLES = ("client", "relay", "server")
 CLIENT_NET, SERVER_NET = "10.203.1", "10.203.2"
 RELAY_IP = CLIENT_NET + ".1"  # where clients find the relay
 RELAY_UP_INTERFACE = "to-server"
+RELAY_UP_IP = SERVER_NET + ".1"
 SERVER_IP = SERVER_NET + ".2"
+LOOPBACK_IP = "127.0.0.1"  # between the relays of a chain
+
+# On every route, so that accepted sockets get it too: a namespace's sysctl default may be refused.
+CONGESTION = ("congctl", "cubic")
 
 # role, interface, address: one line for each end of the two wires
 ENDS = (
     ("client", "eth0", CLIENT_NET + ".2"),
     ("relay", "to-client", RELAY_IP),
-    ("relay", RELAY_UP_INTERFACE, SERVER_NET + ".1"),
+    ("relay", RELAY_UP_INTERFACE, RELAY_UP_IP),
     ("server", "eth0", SERVER_IP),
 )
 
@@ -47,7 +52,8 @@ def is_running(pid):
     """Is `pid` a benchmark that still runs? A recycled id does not count."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
-            return b"relay.py" in f.read()
+            words = f.read()
+        return any(script in words for script in (b"relay.py", b"sections.py"))
     except OSError:
         return False
 
@@ -106,10 +112,18 @@ class Network:
         """`argv` as it must be typed to run inside the namespace of `role`."""
         return ["ip", "netns", "exec", self.names[role], *argv]
 
+    def route_through(self):
+        """Lets client and server reach each other without a relay, over the same two wires."""
+        run("ip", "netns", "exec", self.names["relay"], "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        for role, gateway in (("client", RELAY_IP), ("server", RELAY_UP_IP)):
+            run("ip", "-n", self.names[role], "route", "add", "default", "via", gateway, *CONGESTION)
+
     def _build(self):
         for name in self.names.values():
             run("ip", "netns", "add", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
+            run("ip", "-n", name, "route", "replace", "local", LOOPBACK_IP, "dev", "lo", "table", "local",
+                "proto", "kernel", "scope", "host", "src", LOOPBACK_IP, *CONGESTION)
             for key, value in SYSCTLS.items():
                 run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
         for one, other in (ENDS[0:2], ENDS[2:4]):
@@ -122,6 +136,5 @@ class Network:
         net = address.rsplit(".", 1)[0] + ".0/24"
         run("ip", "-n", name, "address", "add", address + "/24", "dev", interface)
         run("ip", "-n", name, "link", "set", interface, "up")
-        # On the route, so that accepted sockets get it too: a namespace's sysctl default may be refused.
         run("ip", "-n", name, "route", "replace", net, "dev", interface, "proto", "kernel", "scope", "link",
-            "src", address, "congctl", "cubic")
+            "src", address, *CONGESTION)

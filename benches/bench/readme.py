@@ -1,22 +1,23 @@
-"""Puts the two tables people want to see, figures and bars, into the README, between its markers."""
+"""Puts the two tables people want to see, figures and bars, into the README, between the markers of a benchmark."""
 
 import os
 
-BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+SHOWN = ("## Figures", "## Bars")
 
 
-def update(path, page):
-    """Replaces what stands between the markers of the file at `path`; says whether there were any."""
+def update(path, page, name):
+    """Replaces what stands between the markers `name` of the file at `path`; says whether there were any."""
     if not os.path.exists(path):
         return False
     with open(path, encoding="utf-8") as f:
         text = f.read()
-    before, found, rest = text.partition(BEGIN)
-    _, closed, after = rest.partition(END)
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
     if not found or not closed:
         return False
     with open(path, "w", encoding="utf-8") as f:
-        f.write(f"{before}{BEGIN}\n{excerpt(page)}\n{END}{after}")
+        f.write(f"{before}{begin}\n{excerpt(page)}\n{end}{after}")
     return True
 
 
@@ -24,5 +25,5 @@ def excerpt(page):
     """The list of what was measured on, and the tables up to the bars."""
     lines = page.split("\n")
     first = next(i for i, line in enumerate(lines) if line.startswith("- "))
-    last = next(i for i, line in enumerate(lines) if line.startswith("## Ratios"))
+    last = next((i for i, line in enumerate(lines) if line.startswith("## ") and line not in SHOWN), len(lines))
     return "\n".join(line for line in lines[first:last] if not line.startswith("## ")).strip()

@@ -16,16 +16,21 @@ def processor():
         return next((line.partition(":")[2].strip() for line in f if line.startswith("model name")), "unknown")
 
 
-def header(run):
-    programs = sorted({t.program for t in run.results.treatments} - {"splice_loop"}) + ["nginx", "curl", "wrk"]
+TITLE = "One relay hop, measured"
+ABOUT = ("Written by `make bench` (benches/relay.py). nginx serves, curl and wrk ask, one relay between them, each in "
+         "its own network namespace, joined by veth. CPU is that of the relay alone, user and system, with all its "
+         "children. Cells are medians [least – most] of the rounds.")
+
+
+def header(run, title, about, drivers):
+    """`drivers` are the programs around the treatments, which have versions too."""
+    programs = sorted({t.program for t in run.results.treatments} - {"splice_loop"}) + list(drivers)
     versions = ", ".join(version_of(p) for p in dict.fromkeys(programs))
     mode = "quick run: rough figures" if run.quick else "normal run"
     return [
-        "# One relay hop, measured",
+        f"# {title}",
         "",
-        "Written by `make bench` (benches/relay.py). nginx serves, curl and wrk ask, one relay between them, each in "
-        "its own network namespace, joined by veth. CPU is that of the relay alone, user and system, with all its "
-        "children. Cells are medians [least – most] of the rounds.",
+        about,
         "",
         f"- {time.strftime('%Y-%m-%d %H:%M %Z')}, Linux {platform.release()}, {processor()}, {os.cpu_count()} cores",
         f"- {versions}",
@@ -85,8 +90,8 @@ def all_ratios(results):
     return lines + ratios(results, f"the best peer ({best})", results.best_peer)
 
 
-def bar_table(run):
-    rows = [[b.what, b.figure, b.wanted, b.verdict] for b in bars(run.results, run.soak)]
+def bar_table(bars):
+    rows = [[b.what, b.figure, b.wanted, b.verdict] for b in bars]
     return markdown_table(["bar", "measured", "wanted", "verdict"], rows) if rows else []
 
 
@@ -98,7 +103,7 @@ def notes(run):
 
 
 def page(run):
-    lines = header(run) + ["", "## Figures", ""] + figures(run.results)
-    lines += ["", "## Bars", ""] + (bar_table(run) or ["No way into ekiden was measured."])
+    lines = header(run, TITLE, ABOUT, ("nginx", "curl", "wrk")) + ["", "## Figures", ""] + figures(run.results)
+    lines += ["", "## Bars", ""] + (bar_table(bars(run.results, run.soak)) or ["No way into ekiden was measured."])
     lines += ["", "## Ratios of medians"] + all_ratios(run.results)
     return "\n".join(lines + notes(run)) + "\n"

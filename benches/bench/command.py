@@ -1,0 +1,111 @@
+"""What every benchmark command does around its figures: options, demands, signals, folders, and cleaning up."""
+
+import argparse
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from bench import measure, netns, origin, treatments
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def say(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def options(doc, treatments_known, figures_known, page):
+    """The parsed command line; the first line of `doc` describes the command, `page` is where it writes."""
+    parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds of small sizes, about 4 minutes")
+    parser.add_argument("--rounds", type=int, help="how many rounds")
+    slugs = [t.slug for t in treatments_known]
+    parser.add_argument("--only", type=chosen(slugs), metavar="NAME,...", help="these treatments: " + " ".join(slugs))
+    parser.add_argument("--figures", type=chosen(figures_known), metavar="NAME,...", default=figures_known,
+                        help="these figures: " + " ".join(figures_known))
+    parser.add_argument("--out", default=os.path.join(HERE, page), help="where the page is written")
+    parser.add_argument("--seed", type=int, default=1, help="of the shuffled order")
+    found = parser.parse_args()
+    if found.rounds is not None and found.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    return found
+
+
+def chosen(known):
+    """An argument type: a comma-separated list of known names."""
+    def parse(text):
+        names = [treatments.slug(n) for n in text.split(",") if n.strip()]
+        wrong = [n for n in names if n not in known]
+        if wrong or not names:
+            raise argparse.ArgumentTypeError(f"no such name: {', '.join(wrong)}; known: {', '.join(known)}")
+        return names
+    return parse
+
+
+def demand_root_and_programs(needed):
+    if os.geteuid() != 0:
+        sys.exit(f"bench: needs root, for network namespaces: sudo python3 {sys.argv[0]}")
+    missing = [p for p in needed if shutil.which(p) is None]
+    if missing:
+        sys.exit(f"bench: missing: {' '.join(missing)}. Run scripts/setup bench")
+
+
+def raise_file_limit():
+    """Allows our programs as many descriptors as the hard limit does, and returns how many."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def build(name, folder):
+    """Compiles one of our own C programs; its path."""
+    binary = os.path.join(folder, name)
+    subprocess.run(["cc", "-O2", "-o", binary, os.path.join(HERE, f"{name}.c")], check=True)
+    treatments.BUILT[name] = binary
+    return binary
+
+
+def available(known, names):
+    """The wanted treatments whose program is there, and the others, said loudly."""
+    wanted = [t for t in known if names is None or t.slug in names]
+    present = [t for t in wanted if treatments.binary_of(t.program)]
+    for t in wanted:
+        if t not in present:
+            say(f"!!! LEFT OUT: {t.name}: no program at '{treatments.PROGRAMS[t.program][0]()}'")
+    if not present:
+        sys.exit("bench: nothing to measure")
+    return present, [t for t in wanted if t not in present]
+
+
+def stop_on_signals():
+    def stop(number, _):
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, signal.SIG_IGN)  # once is enough: let the cleaning up finish
+        sys.exit(128 + number)
+    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(each, stop)
+
+
+def sweep():
+    """Removes what runs that were killed have left."""
+    netns.sweep()
+    measure.sweep()
+    for parent in (tempfile.gettempdir(), origin.MEMORY):
+        for name in filter(netns.is_leftover, os.listdir(parent)):
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+
+
+def temporary(stack, parent=None):
+    prefix = f"{netns.PREFIX}{os.getpid()}-"
+    return stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix, dir=parent))
+
+
+def write(path, page):
+    with open(path, "w") as f:
+        f.write(page)
+    print(page, end="")
+    say(f"written to {path}")
