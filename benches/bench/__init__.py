@@ -1,1 +1,1 @@
-"""The parts of the relay benchmark; `benches/relay.py` is where it starts."""
+"""The parts of the benchmarks; `benches/relay.py` and `benches/sections.py` are where they start."""

@@ -21,7 +21,7 @@ def say(text):
 def options(doc, treatments_known, figures_known, page):
     """The parsed command line; the first line of `doc` describes the command, `page` is where it writes."""
     parser = argparse.ArgumentParser(description=doc.split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds of small sizes, about 4 minutes")
+    parser.add_argument("--quick", action="store_true", help="few rounds of small sizes, at most 4 minutes")
     parser.add_argument("--rounds", type=int, help="how many rounds")
     slugs = [t.slug for t in treatments_known]
     parser.add_argument("--only", type=chosen(slugs), metavar="NAME,...", help="these treatments: " + " ".join(slugs))

@@ -100,3 +100,103 @@ def dante(place):
 def squid(place):
     os.chmod(place.folder, 0o777)  # it drops root and must still write its log
     return fill(SQUID, place)
+
+EKIDEN_TCP = """
+[[listener]]
+bind = "0.0.0.0:{port}"
+kind = "tcp"
+target = "{target}"
+allow_open = true
+allow_private = true
+"""
+
+EKIDEN_SECTION = """
+[[listener]]
+bind = "{loopback}:{port}"
+kind = "section"
+encrypt = {encrypt}
+allow_private = true
+"""
+
+EKIDEN_RELAY = """
+[[relay]]
+name = "relay-{number}"
+address = "{loopback}:{port}"
+key = "{public}"
+encrypt = {encrypt}
+"""
+
+EKIDEN_ROUTE = """
+[[path]]
+name = "chain"
+relays = [{relays}]
+
+[[route]]
+path = ["chain"]
+"""
+
+SSHD = """
+ListenAddress {loopback}:{port}
+HostKey {host}
+AuthorizedKeysFile {user}
+StrictModes no
+PidFile none
+"""
+
+STUNNEL = """
+foreground = yes
+pid =
+syslog = no
+debug = info
+"""
+
+STUNNEL_SERVER = STUNNEL + """
+[relay]
+accept = {loopback}:{port}
+connect = {ip}:{target_port}
+key = {key}
+cert = {certificate}
+"""
+
+STUNNEL_CLIENT = STUNNEL + """
+[relay]
+client = yes
+accept = 0.0.0.0:{port}
+connect = {loopback}:{inner}
+CAfile = {certificate}
+verifyPeer = yes
+"""
+
+
+def ekiden(place, kinds, number, keys, encrypt, admin):
+    """Relay `number` of a chain. The one with the client has the path; every relay knows those that follow it."""
+    lines = ["version = 1"]
+    lines += [f'private_key = "{keys[number].path}"'] if keys[number] else []
+    lines += ["[admin]", f'bind = "unix:{admin}"']
+    shared = {"loopback": netns.LOOPBACK_IP, "encrypt": str(encrypt).lower()}
+    port, following = place.port + number, range(number + 1, len(kinds))
+    sections = [n for n in following if kinds[n] == "section"]
+    if kinds[number] == "section":
+        lines.append(EKIDEN_SECTION.format(port=port, **shared))
+    else:
+        forwards = following and not sections
+        target = f"{netns.LOOPBACK_IP}:{port + 1}" if forwards else f"{place.target[0]}:{place.target[1]}"
+        lines.append(EKIDEN_TCP.format(port=port, target=target))
+    for n in sections:
+        lines.append(EKIDEN_RELAY.format(number=n, port=place.port + n, public=keys[n].public, **shared))
+    if sections and kinds[number] == "tcp":
+        lines.append(EKIDEN_ROUTE.format(relays=", ".join(f'"relay-{n}"' for n in sections)))
+    return "\n".join(lines)
+
+
+def sshd(port, host, user):
+    return SSHD.format(loopback=netns.LOOPBACK_IP, port=port, host=host, user=user)
+
+
+def stunnel_server(port, target, key, certificate):
+    return STUNNEL_SERVER.format(loopback=netns.LOOPBACK_IP, port=port, ip=target[0], target_port=target[1], key=key,
+                                 certificate=certificate)
+
+
+def stunnel_client(port, inner, certificate):
+    return STUNNEL_CLIENT.format(loopback=netns.LOOPBACK_IP, port=port, inner=inner, certificate=certificate)

@@ -179,6 +179,24 @@ class Tree:
                 time.sleep(0.02)
 
 
+class Forest(Tree):
+    """Several started programs, counted as one."""
+
+    def __init__(self, trees):
+        super().__init__(0)
+        self.trees = trees
+
+    def pids(self):
+        return sorted(pid for tree in self.trees for pid in tree.pids())
+
+    def cpu(self):
+        return sum(tree.cpu() for tree in self.trees)
+
+    def end(self):
+        for tree in self.trees:
+            tree.end()
+
+
 def adopt_orphans():
     """Children whose parent was killed become ours to reap, not those of an init that may not care."""
     PR_SET_CHILD_SUBREAPER = 36

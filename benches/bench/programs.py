@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from bench.measure import Tree, new_cgroup
+from bench.measure import Forest, Tree, new_cgroup
 
 COUNTER = itertools.count(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -42,6 +42,35 @@ class Program:
     def stop(self):
         self.tree.end()
         self.process.wait(timeout=10)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+class Row:
+    """Programs that make one path together, used like one; it may have none."""
+
+    def __init__(self):
+        self.programs = []
+
+    @property
+    def tree(self):
+        return Forest([p.tree for p in self.programs])
+
+    def is_alive(self):
+        return all(p.is_alive() for p in self.programs)
+
+    def last_words(self):
+        """Of those that have ended, or of all."""
+        said = [p for p in self.programs if not p.is_alive()] or self.programs
+        return "; ".join(f"{p.name}: {p.last_words()}" for p in said)
+
+    def stop(self):
+        for program in self.programs:
+            program.stop()
 
     def __enter__(self):
         return self

@@ -24,6 +24,12 @@ COLUMNS = (
     Column("small", "small request, µs", "small", False, 0),
     Column("rate", "connections/s", "rate", True, 0),
     Column("idle", "idle session, KiB", "idle", False, 1),
+    Column("each_cpu", "CPU s/GiB of each relay", "one", False, 3),
+    Column("failed", "failed sessions", "sessions", False, 0),
+    Column("hits", "ready connections hit, %", "sessions", True, 2),
+    Column("typical", "first byte, median, µs", "sessions", False, 0),
+    Column("slow", "first byte, p99, µs", "sessions", False, 0),
+    Column("session_cpu", "CPU µs/session", "sessions", False, 0),
 )
 
 

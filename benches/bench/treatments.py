@@ -25,8 +25,9 @@ class Place:
     target: Tuple[str, int]
     files: int  # descriptors a process may have
 
-    def config(self, text):
-        path = os.path.join(self.folder, f"config-{self.port}")
+    def config(self, text, name=None):
+        """The path of a new file with `text`; a second one of the same start needs a name."""
+        path = os.path.join(self.folder, f"config-{name or self.port}")
         with open(path, "w") as f:
             f.write(text)
         return path
@@ -38,7 +39,7 @@ class Treatment:
     kind: str
     way: str
     program: str  # a key of PROGRAMS
-    command: Callable  # (binary, place) -> argv
+    command: Callable  # (binary, place) -> argv; in `chains.py` a list of `Step`
 
     @property
     def slug(self):
@@ -46,7 +47,7 @@ class Treatment:
 
 
 def slug(name):
-    return name.strip().lower().replace(" ", "-")
+    return re.sub(r"[\s-]+", "-", name.strip().lower())
 
 
 def ekiden_binary():
@@ -65,6 +66,9 @@ PROGRAMS = {
     "danted": (lambda: "danted", ["-v"]),
     "microsocks": (lambda: "microsocks", None),
     "squid": (lambda: "squid", ["-v"]),
+    "sshd": (lambda: "sshd", ["-V"]),
+    "ssh": (lambda: "ssh", ["-V"]),
+    "stunnel": (lambda: "stunnel", ["-version"]),
     "curl": (lambda: "curl", ["--version"]),
     "wrk": (lambda: "wrk", ["-v"]),
 }

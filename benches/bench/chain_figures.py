@@ -1,0 +1,155 @@
+"""The figures of the sections benchmark, each of a chain of relays.
+
+`one` is the download of `figures.one` through the whole chain. `sessions` opens new sessions at a fixed rate
+(`open_loop.c`), after a warm-up at the same rate, and asks the first relay how often a ready connection was there.
+"""
+
+import http.client
+import json
+import re
+import socket
+import time
+from dataclasses import dataclass
+
+from bench import chains, figures, netns, origin
+from bench.programs import Program, Row, Trouble, output_of
+from bench.treatments import BUILT, PEER, binary_of
+
+RATE = 1000  # new sessions each second
+LATE = 1000  # microseconds after which a load that opens sessions late is said to
+CIPHER = re.compile(r"(?:cipher|ciphersuite):? ([A-Z]\w+|\w+-\S+)")  # as ssh -v and stunnel say it
+CHECKOUTS = re.compile(r'^ekiden_ready_connections_total\{[^}]*result="(\w+)"[^}]*\} (\d+)', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is moved and how long, in a normal and in a quick run."""
+    rounds: int
+    large: int
+    repeats: int
+    repeat_seconds: int
+    session_rounds: int
+    warm_seconds: int
+    session_seconds: int
+    curl_seconds: int = 120
+    parallel: int = 0  # 64 downloads are not among the figures
+
+
+NORMAL = Sizes(rounds=10, large=2 * figures.GIB, repeats=4, repeat_seconds=4, session_rounds=5, warm_seconds=3,
+               session_seconds=10)
+QUICK = Sizes(rounds=5, large=figures.GIB, repeats=3, repeat_seconds=2, session_rounds=2, warm_seconds=2,
+              session_seconds=5)
+
+
+@dataclass
+class Stand(figures.Stand):
+    """The stand of one relay, with a row of them instead."""
+
+    @property
+    def address(self):
+        return [netns.RELAY_IP, self.port] if self.relay.programs else [netns.SERVER_IP, origin.PORT]
+
+    def launch(self, treatment, place):
+        row = Row()
+        try:
+            for step in treatment.command(binary_of(treatment.program), place):
+                log = f"{self.folder}/{treatment.slug}-{step.port}.log"
+                row.programs.append(Program(self.network, "relay", step.argv, log))
+                self.wait_for(step.port, row)
+        except BaseException:
+            row.stop()
+            raise
+        return row
+
+    def wait_for(self, port, row):
+        """Waits until somebody listens, without connecting: what is in a chain has clients of its own kind only."""
+        deadline = time.monotonic() + figures.READY_SECONDS
+        while not output_of(self.network, "relay", ["ss", "-Hltn", f"sport = :{port}"], 5):
+            if not row.is_alive() or time.monotonic() > deadline:
+                raise Trouble(f"nothing listens on port {port}; last words: {row.last_words()}")
+            time.sleep(0.02)
+
+
+def one(stand):
+    measured = figures.one(stand)
+    measured["each_cpu"] = measured["one_cpu"] / len(stand.relay.programs)
+    return {**measured, "note": f"cipher {cipher(stand)}"} if stand.treatment.kind == PEER else measured
+
+
+def cipher(stand):
+    """What the peers of a pair agreed on, by the log of the one at the entrance."""
+    with open(stand.relay.programs[-1].log, errors="replace") as f:
+        found = CIPHER.search(f.read())
+    return found.group(1) if found else "unknown"
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=5)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def checkouts(stand):
+    """How often a ready connection was wanted of the first relay so far: {"hit": N, "miss": N, "stale": N}."""
+    admin = UnixConnection(chains.admin_socket(stand.folder, stand.port))
+    try:
+        admin.request("GET", "/metrics")
+        text = admin.getresponse().read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise Trouble(f"/metrics of the first relay: {error}") from None
+    finally:
+        admin.close()
+    return {result: int(count) for result, count in CHECKOUTS.findall(text)}
+
+
+def hit_rate(before, after):
+    """Per cent of the checkouts between two moments."""
+    wanted = sum(after.values()) - sum(before.values())
+    if not wanted:
+        raise Trouble("the first relay wanted no ready connection, by its /metrics")
+    return 100 * (after.get("hit", 0) - before.get("hit", 0)) / wanted
+
+
+def load(stand, seconds):
+    ip, port = stand.address
+    argv = [BUILT["open_loop"], ip, str(port), str(RATE), str(seconds), origin.SMALL, str(origin.SMALL_BYTES)]
+    return json.loads(output_of(stand.network, "client", argv, seconds + 20))
+
+
+def remarks(said):
+    if said["failed"]:
+        yield f"{said['failed']} of {said['sessions']} sessions failed, the first by: {said['why']}"
+    if said["late"] > LATE:
+        yield f"the load was late: 1 % of the sessions opened {said['late'] / 1000:.1f} ms after their time or later"
+
+
+def sessions(stand):
+    has_pool = "section" in stand.treatment.name
+    load(stand, stand.sizes.warm_seconds)
+    before = checkouts(stand) if has_pool else {}
+    said, cpu = figures.with_cpu(stand, lambda: load(stand, stand.sizes.session_seconds))
+    measured = {"failed": said["failed"], "typical": said["p50"], "slow": said["p99"]}
+    if stand.relay.programs:
+        measured["session_cpu"] = cpu / said["sessions"] * 1e6
+    if has_pool:
+        measured["hits"] = hit_rate(before, checkouts(stand))
+    note = "; ".join(remarks(said))
+    return {**measured, "note": note} if note else measured
+
+
+FIGURES = (figures.Figure("one", one), figures.Figure("sessions", sessions))
+# The chains that new sessions are opened through; all but `direct` carry a download.
+SESSIONS_THROUGH = ("direct", "tcp-tcp", "tcp-section")
+
+
+def wanted(treatment, names, round_number, sizes):
+    """The figures of a chain in a round."""
+    for figure in FIGURES:
+        through = treatment.name in SESSIONS_THROUGH and round_number < sizes.session_rounds
+        if figure.name in names and (through if figure.name == "sessions" else treatment.name != "direct"):
+            yield figure
