@@ -2,7 +2,7 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-lab check-lab fuzz
+.PHONY: help demo run build test lint test-clients bench bench-sections bench-lab check-lab fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -47,6 +47,11 @@ bench: ## One relay hop beside haproxy, nginx, socat, dante, microsocks and squi
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/relay.py
+
+bench-sections: ## Chains of sections beside tcp forwarding, ssh -L and stunnel; as root, ten minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/sections.py
 
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab
