@@ -1,0 +1,17 @@
+//! Keys as text: a key has one text, a key file one private key, and nothing shows it.
+#![no_main]
+
+use ekiden_proto::key::{PrivateKey, PublicKey};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Ok(key) = text.parse::<PublicKey>() {
+        assert_eq!(key.to_string(), text);
+    }
+    if let Ok(key) = PrivateKey::from_file(text) {
+        assert!(text.contains(key.text().as_str()));
+        assert_eq!(format!("{key:?}"), "PrivateKey(...)");
+        let again = PrivateKey::from_file(&key.text()).expect("the key alone");
+        assert_eq!(again.bytes(), key.bytes());
+    }
+});
