@@ -3,7 +3,9 @@
 //! Order of things in [`Flow::poll`]: first write what is held, then read more. A flow holds bytes
 //! only while the receiving side has no room, so an idle session has neither buffer nor pipe.
 
-use std::io::{self, Read};
+mod fill;
+
+use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -15,9 +17,7 @@ use tokio::net::TcpStream;
 
 use super::meter::Meter;
 use super::pipes::{PipePool, Pooled};
-use super::scratch;
-use super::seal::{Opened, Seal};
-use ekiden_proto::wire::section::record::{HEADER, TAG};
+use super::seal::Seal;
 
 /// Bytes a direction has to move before a pipe is worth its system calls.
 const SPLICE_AFTER: u64 = 64 * 1024;
@@ -174,116 +174,6 @@ impl<'a> Flow<'a> {
         let _ = SockRef::from(self.to.stream).shutdown(std::net::Shutdown::Write);
     }
 
-    /// Reads once, and writes at once what it read by copying.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
-        loop {
-            if !self.from.seal.is_some_and(Seal::has_record) {
-                ready!(self.from.stream.poll_read_ready(cx)).map_err(Broken::Reading)?;
-            }
-            let filled = match (self.from.seal, self.pipe()) {
-                (Some(seal), _) => self.open_record(seal),
-                (None, Some(pipe)) => self.fill_pipe(pipe),
-                (None, None) => self.copy(),
-            };
-            match filled {
-                Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => return Poll::Ready(other),
-            }
-        }
-    }
-
-    /// A pipe, where bytes may go through one and it is worth it.
-    fn pipe(&self) -> Option<Pooled<'a>> {
-        let plain = self.from.seal.is_none() && self.to.seal.is_none();
-        if plain && self.moved >= SPLICE_AFTER { self.pipes.take() } else { None }
-    }
-
-    fn fill_pipe(&mut self, mut pipe: Pooled<'a>) -> Result<(), Broken> {
-        let most = self.most(pipe.capacity());
-        let from = self.from.stream;
-        // The pipe is empty here, so "would block" speaks of the socket alone.
-        let read = from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most)).map_err(Broken::Reading)?;
-        self.account(read);
-        if read > 0 {
-            self.held = Held::Piped(pipe);
-        }
-        Ok(())
-    }
-
-    fn copy(&mut self) -> Result<(), Broken> {
-        scratch::with(|scratch| {
-            let most = self.most(scratch.len() - HEADER - TAG);
-            let read = read_some(self.from.stream, &mut scratch[HEADER..][..most]).map_err(Broken::Reading)?;
-            self.account(read);
-            if read == 0 {
-                return Ok(());
-            }
-            let fresh = match self.to.seal {
-                None => &scratch[HEADER..][..read],
-                Some(seal) => {
-                    seal.seal(&mut scratch[..HEADER + read + TAG]);
-                    &scratch[..HEADER + read + TAG]
-                }
-            };
-            let written = match self.to.stream.try_write(fresh) {
-                Ok(written) => written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(error) => return Err(Broken::Writing(error)),
-            };
-            self.wrote(written);
-            if written < fresh.len() {
-                self.held = Held::Bytes { buffer: fresh[written..].to_vec(), written: 0 };
-            }
-            Ok(())
-        })
-    }
-
-    /// Takes one record; it leaves from the buffer it came in.
-    fn open_record(&mut self, seal: &Seal) -> Result<(), Broken> {
-        let Some(Opened { mut record, plain }) = seal.read(self.from.stream).map_err(Broken::Reading)? else {
-            return Err(Broken::Reading(io::ErrorKind::WouldBlock.into()));
-        };
-        self.account(plain.len());
-        let written = match self.to.seal {
-            None => {
-                record.truncate(plain.end);
-                plain.start
-            }
-            Some(_) if plain.is_empty() => return Ok(()),
-            Some(seal) => {
-                seal.seal(&mut record);
-                0
-            }
-        };
-        self.held = Held::Bytes { buffer: record, written };
-        Ok(())
-    }
-
-    /// Counts bytes that were written from a buffer. Records are counted by what is in them, when that is read.
-    fn wrote(&self, bytes: usize) {
-        if self.to.seal.is_none() {
-            self.meter.copied(self.direction, bytes);
-        }
-    }
-
-    fn most(&self, room: usize) -> usize {
-        match self.until {
-            Until::End => room,
-            Until::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
-        }
-    }
-
-    fn account(&mut self, read: usize) {
-        self.ended = read == 0;
-        self.moved += read as u64;
-        if self.to.seal.is_some() {
-            self.meter.copied(self.direction, read);
-        }
-        if let Until::Bytes(left) = &mut self.until {
-            *left -= read as u64;
-        }
-    }
-
     /// Writes what is held, until nothing is.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.held, Held::Nothing) {
@@ -324,20 +214,4 @@ impl<'a> Flow<'a> {
         }
         Ok(())
     }
-}
-
-/// Reads once. A read that fills less than the buffer has emptied the socket, and with edge-triggered epoll the next bytes
-/// make an event of their own, so the readiness is used up: it saves the read that would only say "would block".
-fn read_some(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut emptied = None;
-    let result = from.try_io(Interest::READABLE, || {
-        let read = (&*SockRef::from(from)).read(buffer)?;
-        if read > 0 && read < buffer.len() {
-            emptied = Some(read);
-            // Nothing went wrong: this is how a readiness is given back.
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(read)
-    });
-    emptied.map_or(result, Ok)
 }

@@ -32,12 +32,12 @@ pub async fn run(session: Rc<Session>) {
     session.ends(end);
 }
 
-/// A session that has reached its target, or will when a relay has answered.
+/// A session that has reached its target, or will have when a relay has answered.
 struct Connected {
     server: Rc<TcpStream>,
     opened: Option<Opened>,
-    /// How to tell the client, where it has not been told.
-    to_tell: Option<(Manner, Instant)>,
+    /// How the client is to hear of the answer, and since when it is awaited; none when there is nothing to wait for.
+    awaits: Option<(Manner, Instant)>,
     early: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
     let tunnel = loop {
         match wish {
             Wish::Tunnel(tunnel) => break tunnel,
-            Wish::Upgraded { server, early } => return Ok(Connected { server, opened: None, to_tell: None, early }),
+            Wish::Upgraded { server, early } => return Ok(Connected { server, opened: None, awaits: None, early }),
             Wish::Http(request) => wish = ingress::http::serve(session, &mut inbox, *request).await?,
         }
     };
@@ -59,27 +59,21 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
     session.wants(&target);
     let manner = if session.entrance.listener.early { manner.granted_early(&session.client).await? } else { manner };
     let asked = Instant::now();
-    let reached = if manner.waits() {
-        reach(session, &target).await.map(|(reached, times)| (reached, Some(times)))
-    } else {
-        dial(session, &target).await.map(|reached| (reached, None))
-    };
-    let (Reached { dialled: Dialled { stream, server, opened }, way }, times) = match reached {
+    let reached = if manner.waits() { reach(session, &target).await } else { dial(session, &target).await };
+    let Reached { dialled: Dialled { stream, server, opened }, way, times } = match reached {
         Ok(reached) => reached,
         Err(error) => return Err(refuse(session, &manner, &error).await),
     };
     let stream = Rc::new(stream);
     session.reached(&way, server, Rc::clone(&stream), asked);
     session.goes_on_as(opened.as_ref().map(|opened| opened.opening.trace));
-    let to_tell = if times.is_none() && opened.is_some() {
-        Some((manner, asked))
-    } else {
-        session.answered(times.unwrap_or_default(), asked);
-        let bound = stream.local_addr().ok();
-        manner.granted(&session.client, bound, &session.hop_times()).await.map_err(|_| End::ResetByClient)?;
-        None
+    let Some(times) = times else {
+        return Ok(Connected { server: stream, opened, awaits: Some((manner, asked)), early });
     };
-    Ok(Connected { server: stream, opened, to_tell, early })
+    session.answered(times, asked);
+    let granted = manner.granted(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
+    granted.map_err(|_| End::ResetByClient)?;
+    Ok(Connected { server: stream, opened, awaits: None, early })
 }
 
 async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
@@ -89,9 +83,9 @@ async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
 
 /// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
 async fn carry(session: &Session, connected: Connected) -> End {
-    let Connected { server, opened, to_tell, early } = connected;
+    let Connected { server, opened, awaits, early } = connected;
     let seal = opened.as_ref().filter(|opened| opened.encrypt).map(|opened| &opened.seal);
-    let opening = opened.as_ref().zip(to_tell.as_ref()).map(|(opened, (manner, asked))| -> Opening<'_, DialError> {
+    let opening = opened.as_ref().zip(awaits.as_ref()).map(|(opened, (manner, asked))| -> Opening<'_, DialError> {
         Box::pin(async {
             let times = opened.opening.answer(&server, &opened.seal).await?;
             session.answered(times, *asked);
@@ -111,7 +105,7 @@ async fn carry(session: &Session, connected: Connected) -> End {
     match pump::run(between, opening).await {
         Ok(end) => end,
         Err(error) => {
-            let manner = to_tell.map_or(Manner::Silent, |(manner, _)| manner);
+            let manner = awaits.map_or(Manner::Silent, |(manner, _)| manner);
             refuse(session, &manner, &error).await
         }
     }

@@ -15,6 +15,8 @@ pub struct Reached {
     pub dialled: Dialled,
     /// The way.
     pub way: Way,
+    /// How long each relay on it took; `None` while that is not known, because nobody has waited for the answer.
+    pub times: Option<Vec<Duration>>,
 }
 
 /// Dials `target` by the first way that works. What a relay answers is not awaited.
@@ -23,17 +25,18 @@ pub struct Reached {
 /// What the last way failed for.
 pub async fn dial(session: &Session, target: &Target) -> Result<Reached, DialError> {
     first_of(session, target, async |way, ways| {
-        session.dialler_for(ways).connect(way, target, &session.journey()).await.map(|dialled| (dialled, ()))
+        let dialled = session.dialler_for(ways).connect(way, target, &session.journey()).await?;
+        let times = dialled.opened.is_none().then(Vec::new);
+        Ok(Reached { dialled, way: way.clone(), times })
     })
     .await
-    .map(|(reached, ())| reached)
 }
 
-/// Dials `target` by the first way that stands from end to end, and says how long each relay took.
+/// Dials `target` by the first way that stands from end to end.
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn reach(session: &Session, target: &Target) -> Result<(Reached, Vec<Duration>), DialError> {
+pub async fn reach(session: &Session, target: &Target) -> Result<Reached, DialError> {
     first_of(session, target, async |way, ways| {
         let (dialler, journey) = (session.dialler_for(ways), session.journey());
         let mut dialled = dialler.connect(way, target, &journey).await?;
@@ -43,24 +46,23 @@ pub async fn reach(session: &Session, target: &Target) -> Result<(Reached, Vec<D
             dialled = dialler.connect(way, target, &journey).await?;
             answer = dialled.answer().await;
         }
-        answer.map(|times| (dialled, times))
+        Ok(Reached { times: Some(answer?), dialled, way: way.clone() })
     })
     .await
 }
 
-async fn first_of<T>(
+async fn first_of(
     session: &Session,
     target: &Target,
-    go: impl AsyncFn(&Way, usize) -> Result<(Dialled, T), DialError>,
-) -> Result<(Reached, T), DialError> {
+    go: impl AsyncFn(&Way, usize) -> Result<Reached, DialError>,
+) -> Result<Reached, DialError> {
     let ways = session.ways(target)?;
     let mut failure = Cause::HopFailed.into();
     for way in &ways {
         match go(way, ways.len()).await {
-            Ok((dialled, more)) => return Ok((Reached { dialled, way: way.clone() }, more)),
             // Nothing has been delivered yet, so another way does no harm.
             Err(error) if error.hop.is_some() => failure = error,
-            Err(error) => return Err(error),
+            decided => return decided,
         }
     }
     Err(failure)

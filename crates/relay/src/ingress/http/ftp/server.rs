@@ -70,7 +70,7 @@ impl<'a> Server<'a> {
     /// Connects and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, Trouble> {
         let asked = Instant::now();
-        let Reached { dialled, way } = dial(session, target).await.map_err(Trouble::Dial)?;
+        let Reached { dialled, way, .. } = dial(session, target).await.map_err(Trouble::Dial)?;
         let address = way.path.is_direct().then_some(dialled.server.0.ip());
         let road = Road { session, way, host: target.host.clone(), address };
         let control = road.own(dialled, asked).await?;
