@@ -44,9 +44,9 @@ pub struct Plain {
 /// # Errors
 /// There are no descriptors left.
 pub async fn plain(dialled: Dialled) -> Result<Plain, DialError> {
+    let trace = dialled.trace();
     let Dialled { stream, server, opened } = dialled;
     let section = Rc::new(stream);
-    let trace = opened.as_ref().map(|opened| opened.opening.trace);
     let (stream, answer) = match opened {
         None => (Rc::clone(&section), None),
         Some(opened) if opened.encrypt => {

@@ -18,6 +18,7 @@ use std::time::Duration;
 use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
+use ekiden_proto::wire::section::TraceId;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -260,6 +261,12 @@ fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
 }
 
 impl Dialled {
+    /// The session's name on the relays.
+    #[must_use]
+    pub fn trace(&self) -> Option<TraceId> {
+        self.opened.as_ref().map(|opened| opened.opening.trace)
+    }
+
     /// Whether a ready connection was used.
     #[must_use]
     pub fn was_ready(&self) -> bool {

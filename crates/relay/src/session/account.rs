@@ -100,17 +100,21 @@ impl Session {
         self.story.borrow_mut().target = Some(target.clone());
     }
 
-    /// Notes which way it goes, and the section that was dialled for it.
-    pub fn reached(&self, way: &Way, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
+    /// Notes which way it tries.
+    pub fn goes(&self, way: &Way) {
+        self.story.borrow_mut().path = Some(way.path.name.clone());
+    }
+
+    /// Notes the section that was dialled for it.
+    pub fn reached(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         let mut story = self.story.borrow_mut();
         story.connect = Some(asked.elapsed());
-        story.path = Some(way.path.name.clone());
         story.server = Some(server);
         story.stream = Some(stream);
     }
 
     /// Notes the name under which it goes on to relays.
-    pub fn goes_on_as(&self, trace: Option<TraceId>) {
+    pub fn is_known_as(&self, trace: Option<TraceId>) {
         self.story.borrow_mut().trace = trace;
     }
 

@@ -60,13 +60,12 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
     let manner = if session.entrance.listener.early { manner.granted_early(&session.client).await? } else { manner };
     let asked = Instant::now();
     let reached = if manner.waits() { reach(session, &target).await } else { dial(session, &target).await };
-    let Reached { dialled: Dialled { stream, server, opened }, way, times } = match reached {
+    let Reached { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
         Ok(reached) => reached,
         Err(error) => return Err(refuse(session, &manner, &error).await),
     };
     let stream = Rc::new(stream);
-    session.reached(&way, server, Rc::clone(&stream), asked);
-    session.goes_on_as(opened.as_ref().map(|opened| opened.opening.trace));
+    session.reached(server, Rc::clone(&stream), asked);
     let Some(times) = times else {
         return Ok(Connected { server: stream, opened, awaits: Some((manner, asked)), early });
     };

@@ -26,6 +26,7 @@ pub struct Reached {
 pub async fn dial(session: &Session, target: &Target) -> Result<Reached, DialError> {
     first_of(session, target, async |way, ways| {
         let dialled = session.dialler_for(ways).connect(way, target, &session.journey()).await?;
+        session.is_known_as(dialled.trace());
         let times = dialled.opened.is_none().then(Vec::new);
         Ok(Reached { dialled, way: way.clone(), times })
     })
@@ -40,6 +41,7 @@ pub async fn reach(session: &Session, target: &Target) -> Result<Reached, DialEr
     first_of(session, target, async |way, ways| {
         let (dialler, journey) = (session.dialler_for(ways), session.journey());
         let mut dialled = dialler.connect(way, target, &journey).await?;
+        session.is_known_as(dialled.trace());
         let mut answer = dialled.answer().await;
         // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
         if dialled.was_ready() && answer.as_ref().is_err_and(DialError::is_break) {
@@ -59,6 +61,7 @@ async fn first_of(
     let ways = session.ways(target)?;
     let mut failure = Cause::HopFailed.into();
     for way in &ways {
+        session.goes(way);
         match go(way, ways.len()).await {
             // Nothing has been delivered yet, so another way does no harm.
             Err(error) if error.hop.is_some() => failure = error,

@@ -121,6 +121,7 @@ async fn try_ways(
     let ways = session.ways(target)?;
     let mut result = Err(Cause::HopFailed.into());
     for way in &ways {
+        session.goes(way);
         let outgoing = rewriting::request(session, way, head.clone());
         let road = Road { target, way, ways: ways.len() };
         result = try_both(session, inbox, road, &outgoing, log).await;

@@ -50,7 +50,7 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
     let permits = |server| session.dialler_for(1).permits(way, target, server);
     let (stream, server) = session.entrance.worker.kept.take(&key(way, target), permits)?;
-    session.reached(way, server, Rc::clone(&stream), Instant::now());
+    session.reached(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true, answer: None })
 }
 
@@ -63,8 +63,8 @@ pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -
         None => dialler.connect(way, target, &journey).await?,
     };
     let Plain { stream, section, server, trace, answer } = plain(dialled).await?;
-    session.reached(way, server, section, asked);
-    session.goes_on_as(trace);
+    session.reached(server, section, asked);
+    session.is_known_as(trace);
     Ok(Upstream { stream, server, reused: false, answer: answer.map(|answer| (answer, asked)) })
 }
 

@@ -207,7 +207,7 @@ impl Road<'_> {
     async fn own(&self, dialled: Dialled, asked: Instant) -> Result<TcpStream, Trouble> {
         let twin = twin(&dialled.stream).map_err(|_| Trouble::from(Cause::Exhausted))?;
         let (stream, server) = settled(dialled).await.map_err(Trouble::Dial)?;
-        self.session.reached(&self.way, server, Rc::new(twin), asked);
+        self.session.reached(server, Rc::new(twin), asked);
         Ok(stream)
     }
 }
