@@ -40,10 +40,10 @@ impl DialError {
         self.teller.is_none() && self.cause == Cause::Reset
     }
 
-    /// Whether it broke off, or said nothing at all.
+    /// Whether it said nothing at all.
     #[must_use]
     pub fn is_silence(&self) -> bool {
-        self.is_break() || self.teller.is_none() && self.cause == Cause::TimedOut
+        self.teller.is_none() && self.cause == Cause::TimedOut
     }
 
     /// What the client is told: a hop that cannot be reached must not look like a target that cannot.

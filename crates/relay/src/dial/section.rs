@@ -1,6 +1,7 @@
 //! Calling another relay: the handshake that makes a connection ready, OPEN, and the answer to it.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::noise::HandshakeError;
 use ekiden_proto::wire::section::{Answer, Hello, Initiator, Open, Refusal, TraceId, Transport, Versions};
+use ekiden_sys::outq::unacknowledged;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -19,6 +21,10 @@ use super::{Names, tcp};
 use crate::config::{Hop, Peering};
 use crate::pool::Pools;
 use crate::pump::Seal;
+
+/// How much longer than our own deadline an answer may take: the relays on the path have deadlines too, began a little
+/// later, and know better why it took so long.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// A connection to a relay on which both sides know each other, and no session has begun.
 #[derive(Debug)]
@@ -176,8 +182,10 @@ impl Opening {
     /// The true cause and who says so.
     pub async fn answer(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
         let answer = self.read(stream, seal).await;
-        if let Some(pool) = &self.pool
-            && answer.as_ref().is_err_and(DialError::is_silence)
+        // A relay that has acknowledged OPEN is alive, and only waits for somebody else.
+        let heard = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
+        if let (Some(pool), Err(error)) = (&self.pool, &answer)
+            && (error.is_break() || error.is_silence() && !heard())
         {
             pool.distrust(&self.hop);
         }
@@ -185,7 +193,7 @@ impl Opening {
     }
 
     async fn read(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
-        let record = timeout_at(self.deadline, seal.next(stream)).await;
+        let record = timeout_at(self.deadline + GRACE, seal.next(stream)).await;
         let record = record.map_err(|_| DialError::of_hop(Cause::TimedOut, &*self.hop))?.map_err(|error| {
             let altered = error.kind() == io::ErrorKind::InvalidData;
             DialError::of_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &*self.hop)
