@@ -44,6 +44,14 @@ impl Folder {
         std::fs::write(&path, text).expect("a file for the test");
         path
     }
+
+    /// A file with these permissions, from before there is anything in it.
+    pub fn write_with_mode(&self, name: &str, text: impl AsRef<[u8]>, mode: u32) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.write(name, "");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our own file");
+        self.write(name, text)
+    }
 }
 
 impl Drop for Folder {
@@ -52,10 +60,34 @@ impl Drop for Folder {
     }
 }
 
+/// A relay's key pair, and the file with it.
+pub struct Key {
+    pub private: String,
+    pub public: String,
+    pub file: PathBuf,
+    _folder: Folder,
+}
+
+impl Key {
+    /// Makes one as an operator does.
+    pub fn new() -> Self {
+        let output = ekiden().arg("keygen").output().expect("ekiden runs");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let part = |name: &str| {
+            let found = text.lines().find_map(|line| line.strip_prefix(name));
+            found.unwrap_or_else(|| panic!("no {name} in {text:?}")).to_owned()
+        };
+        let (private, public) = (part("private-key: "), part("public-key: "));
+        let folder = Folder::new();
+        let file = folder.write_with_mode("key", &text, 0o600);
+        Self { private, public, file, _folder: folder }
+    }
+}
+
 /// The binary under test.
 pub fn ekiden() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
-    for name in ["EKIDEN_CONFIG", "EKIDEN_LISTEN", "EKIDEN_FORWARD", "EKIDEN_LOG", "EKIDEN_ADMIN"] {
+    for name in ["EKIDEN_CONFIG", "EKIDEN_LISTEN", "EKIDEN_FORWARD", "EKIDEN_LOG", "EKIDEN_ADMIN", "EKIDEN_KEY"] {
         command.env_remove(name);
     }
     command

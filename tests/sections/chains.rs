@@ -1,0 +1,193 @@
+//! Chains of all kinds: what clients ask for and how they ask, who knows the way, how many relays, and what else is on it.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// A home relay with this listener, one relay behind it.
+fn entered_by(entrance: &str, encrypt: bool) -> Chain {
+    Layout { entrance: entrance.to_owned(), encrypt, ..Layout::default() }.start()
+}
+
+#[test]
+fn clients_of_every_kind_go_through_a_section() {
+    for encrypt in [false, true] {
+        let target = parrot();
+        let socks = entered_by("kind = \"socks\"\n", encrypt);
+        echoes(&mut socks5(socks.home.address(), target).unwrap());
+
+        let fixed = entered_by(&format!("kind = \"tcp\"\ntarget = \"{target}\"\n"), encrypt);
+        echoes(&mut fixed.home.connect());
+
+        for kind in ["http", "auto"] {
+            let chain = entered_by(&format!("kind = \"{kind}\"\n"), encrypt);
+            let mut client = chain.home.connect();
+            write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+            assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+            echoes(&mut client);
+            asks_for_a_page(&chain);
+        }
+    }
+}
+
+/// Two requests in absolute form, over one connection of the client and one of the server.
+fn asks_for_a_page(chain: &Chain) {
+    let (listener, target) = server();
+    let mut client = chain.home.connect();
+    let mut accepted: Option<TcpStream> = None;
+    for path in ["/first", "/second"] {
+        write!(client, "GET http://{target}{path} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+        let server = accepted.get_or_insert_with(|| accept(&listener));
+        assert!(read_head(server).starts_with(&format!("GET {path} HTTP/1.1\r\n")));
+        server.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        assert!(read_head(&mut client).starts_with("HTTP/1.1 200 OK\r\n"));
+        assert_eq!(read_exactly(&mut client, 2), b"ok");
+    }
+}
+
+#[test]
+fn chains_of_one_to_four_relays_carry_both_ways_and_both_ends() {
+    for by in [By::Path, By::Forward] {
+        for encrypt in [false, true] {
+            for relays in 1..=4 {
+                let mut chain = Layout { relays, by, encrypt, ..Layout::default() }.start();
+                let (client, server) = chain.pair();
+                exchange(client, server, 100_000, 300_000);
+                for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
+                    let closed = relay.closed();
+                    let bytes = (&closed["bytes_up"], &closed["bytes_down"]);
+                    assert_eq!(bytes, (&100_000.into(), &300_000.into()), "{relays} relays by {by:?}: {closed}");
+                    assert_eq!(closed["end"], "finished", "{relays} relays by {by:?}: {closed}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_speaks_first_is_heard_at_once() {
+    for encrypt in [false, true] {
+        for mode in ["strict", "early"] {
+            let entrance = format!("kind = \"auto\"\nmode = \"{mode}\"\n");
+            let chain = Layout { relays: 3, encrypt, entrance, ..Layout::default() }.start();
+            let (mut client, mut server) = chain.pair();
+            server.write_all(b"220 hello\r\n").unwrap();
+            assert_eq!(read_exactly(&mut client, 11), b"220 hello\r\n", "{mode}, encrypt = {encrypt}");
+            talk(&mut client, &mut server);
+        }
+    }
+}
+
+/// Sections and other people's proxies, in one row: the ones that are no sections speak what they always spoke.
+#[test]
+fn proxies_of_others_may_stand_before_between_and_behind() {
+    let proxy = Relay::listen(&["auto://127.0.0.1:0"]);
+    let (socks, http) = (format!("socks5://{}", proxy.address()), format!("http://{}", proxy.address()));
+    let (near, far) = (Site::new(), Site::new());
+    let peers = |site: &Site, key: &Key| format!("peers = {:?}\n", site.admit(&[(&key.public, "home")]));
+    let home = Site::new();
+    let _far = far.relay("", &peers(&far, &home.key));
+    let _near = near.relay("", &peers(&near, &home.key));
+    for encrypt in [false, true] {
+        let section = |site: &Site| format!("{}&encrypt={encrypt}", site.url());
+        for hops in [
+            vec![socks.clone(), section(&near)],
+            vec![http.clone(), section(&near)],
+            vec![section(&near), socks.clone()],
+            vec![section(&near), http.clone()],
+            vec![section(&near), socks.clone(), section(&far)],
+            vec![socks.clone(), section(&near), http.clone(), section(&far), http.clone()],
+        ] {
+            let relay = home.home(&format!("forward = {hops:?}\n"), AUTO);
+            let (mut client, mut server) = pair(&relay);
+            server.write_all(b"hello").unwrap();
+            assert_eq!(read_exactly(&mut client, 5), b"hello", "{hops:?}");
+            exchange(client, server, 70_000, 200_000);
+        }
+    }
+}
+
+#[test]
+fn twenty_megabytes_each_way_arrive_as_they_were_sent() {
+    const SIZE: usize = 20_000_000;
+    for encrypt in [false, true] {
+        let mut chain = Chain::of_kind(2, encrypt);
+        let (client, server) = chain.pair();
+        exchange(client, server, SIZE, SIZE);
+        for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
+            let closed = relay.closed();
+            assert_eq!((&closed["bytes_up"], &closed["bytes_down"]), (&SIZE.into(), &SIZE.into()), "{closed}");
+            let spliced = closed["bytes_spliced"].as_u64().unwrap();
+            assert_eq!(spliced > SIZE as u64, !encrypt, "{spliced} bytes were spliced, encrypt = {encrypt}");
+        }
+    }
+}
+
+/// Sizes around what a record holds, and around the change from copy to splice.
+#[test]
+fn no_size_is_special() {
+    for encrypt in [false, true] {
+        let chain = Chain::of_kind(1, encrypt);
+        for size in [0, 1, 16_383, 16_384, 65_518, 65_519, 65_520, 65_535, 65_536, 131_038, 131_039, 300_001] {
+            let (client, server) = chain.pair();
+            exchange(client, server, size, size);
+        }
+    }
+}
+
+/// What a client says before it hears that the way stands reaches the server, once and in order.
+#[test]
+fn first_words_go_with_the_opening() {
+    for encrypt in [false, true] {
+        for size in [1, 1_000, 60_000, 200_000] {
+            let (listener, address) = server();
+            let entrance = format!("kind = \"tcp\"\ntarget = \"{address}\"\n");
+            let chain = Layout { relays: 2, encrypt, entrance, ..Layout::default() }.start();
+            let mut client = chain.home.connect();
+            let writer = send(&client, pattern(size));
+            let mut server = accept(&listener);
+            assert!(read_all(&mut server) == pattern(size), "{size} bytes, encrypt = {encrypt}");
+            server.write_all(b"thanks").unwrap();
+            server.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(read_all(&mut client), b"thanks");
+            join(writer);
+        }
+    }
+}
+
+/// A relay knows whose session it is, and all relays call it by one name.
+#[test]
+fn every_relay_knows_the_target_and_the_client() {
+    let mut chain = Chain::of(3);
+    let (client, server) = chain.pair();
+    let (own, target) = (client.local_addr().unwrap().to_string(), server.local_addr().unwrap().to_string());
+    drop((client, server));
+    for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
+        let closed = relay.closed();
+        assert_eq!(closed["target"], target, "{closed}");
+        assert!(closed.to_string().contains(&own), "no word of the client {own} in {closed}");
+    }
+}
+
+#[test]
+fn listeners_and_hops_may_be_on_the_command_line() {
+    let (relay, home) = (Site::new(), Site::new());
+    let peers = relay.admit(&[(&home.key.public, "home")]);
+    let listen = format!("section://{}?key={}&peers={}", relay.address, relay.key.file.display(), peers.display());
+    let _relay = Relay::listen(&[&listen]);
+    let key = home.key.file.to_str().unwrap();
+    for hop in [relay.url(), relay.url() + "&encrypt=true&profile=longhaul"] {
+        let by_flag = Relay::run(&["--key", key, "-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+        echoes(&mut socks5(by_flag.address(), parrot()).unwrap());
+        let mut command = ekiden();
+        let by_environment =
+            Relay::start(command.env("EKIDEN_KEY", key).args(["run", "-L", "auto://127.0.0.1:0", "-F", &hop]), 1);
+        echoes(&mut socks5(by_environment.address(), parrot()).unwrap());
+        // Without a key of its own it is somebody whom the relay does not know.
+        let by_nobody = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &hop], 1);
+        assert!(socks5(by_nobody.address(), parrot()).is_err());
+    }
+}

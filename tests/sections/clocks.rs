@@ -1,0 +1,57 @@
+//! Time that jumps: a process that did not run for a while, as on a machine that was asleep, finds all its timers late
+//! at once.
+
+use std::time::Duration;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// Time is what is tested here, not what is waited for.
+fn asleep(relay: &Relay, span: Duration) {
+    relay.signal("STOP");
+    std::thread::sleep(span);
+    relay.signal("CONT");
+}
+
+const SLEEP: Duration = Duration::from_millis(600);
+
+/// Everything that lasts is shorter than the sleep, but for what sessions need.
+const SHORT: &str = "[timeouts]\nready_age = \"200ms\"\nhandshake = \"300ms\"\nkept_idle = \"200ms\"\n";
+
+#[test]
+fn sessions_and_pools_survive_a_sleep() {
+    for encrypt in [false, true] {
+        let (home, far) = (SHORT.to_owned(), SHORT.to_owned());
+        let mut chain = Layout { encrypt, home, far, ..Layout::default() }.start();
+        let target = parrot();
+        let (mut client, mut server) = chain.pair();
+        echoes(&mut socks5(chain.home.address(), target).unwrap());
+        for at in [0, 1] {
+            asleep(if at == 0 { &chain.home } else { &chain.relays[0] }, SLEEP);
+            talk(&mut client, &mut server);
+            for number in 0..5 {
+                let outcome = socks5(chain.home.address(), target);
+                let mut fresh = outcome.unwrap_or_else(|code| panic!("session {number} failed with {code}"));
+                echoes(&mut fresh);
+            }
+        }
+        exchange(client, server, 200_000, 200_000);
+        assert_eq!(chain.home.next(|event| event["bytes_up"] == 200_016)["end"], "finished");
+    }
+}
+
+/// In the middle of a transfer, which stands still and goes on.
+#[test]
+fn a_transfer_survives_a_sleep() {
+    for encrypt in [false, true] {
+        let chain = Chain::of_kind(1, encrypt);
+        let (mut client, server) = chain.pair();
+        let writer = send(&server, pattern(8_000_000));
+        let mut heard = read_exactly(&mut client, 1_000_000);
+        asleep(&chain.relays[0], SLEEP);
+        heard.extend(read_all(&mut client));
+        assert!(heard == pattern(8_000_000), "bytes were changed");
+        join(writer);
+    }
+}

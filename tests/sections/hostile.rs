@@ -1,0 +1,204 @@
+//! Whatever else comes to a section listener, or stands where a relay should: told apart, ended in time, and no session.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc::channel;
+
+use crate::between::*;
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// A relay that strangers talk to, and a home relay that it knows, to see that nothing they say does it any harm.
+struct Scene {
+    relay: Relay,
+    home: Relay,
+    site: Site,
+    _home: Site,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (site, home) = (Site::new(), Site::new());
+        let peers = site.admit(&[(&home.key.public, "home")]);
+        let relay = site.relay("[timeouts]\nhandshake = \"300ms\"\n", &format!("peers = {peers:?}\n"));
+        let relay_at_home = home.home(&format!("forward = [\"{}\"]\n", site.url()), AUTO);
+        Self { relay, home: relay_at_home, site, _home: home }
+    }
+
+    /// Says this, and then nothing more or the end; the relay hangs up by itself and goes on with others.
+    fn survives(&mut self, words: &[u8], hang_up: bool) {
+        let mut stranger = connect(self.site.address);
+        let own = stranger.local_addr().unwrap().to_string();
+        // It may have heard enough before all is said.
+        let _ = stranger.write_all(words);
+        if hang_up {
+            let _ = stranger.shutdown(Shutdown::Write);
+        }
+        hear_out(&mut stranger);
+        let closed = self.relay.next(|event| event["event"] == "closed" && event["client"] == own);
+        let end = closed["end"].as_str().unwrap();
+        let expected = ["bad_handshake", "handshake_timeout", "left_early", "unauthenticated", "reset_by_client"];
+        assert!(expected.contains(&end), "{closed}");
+        echoes(&mut socks5(self.home.address(), parrot()).unwrap());
+    }
+}
+
+#[test]
+fn clients_of_other_protocols_are_turned_away() {
+    let mut scene = Scene::new();
+    let http: &[u8] = b"GET / HTTP/1.1\r\nHost: relay.example\r\nAccept: */*\r\n\r\n";
+    let tls: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    for words in [http, tls, b"SSH-2.0-OpenSSH_9.9\r\n", b"\x05\x01\x00", b"EHLO mail.example\r\n", b"\r\n"] {
+        scene.survives(words, false);
+        scene.survives(words, true);
+    }
+}
+
+#[test]
+fn noise_of_all_lengths_is_turned_away() {
+    let mut scene = Scene::new();
+    for length in [0, 1, 9, 10, 11, 100, 70_000] {
+        scene.survives(&pattern(length), length % 2 == 0);
+        scene.survives(&vec![0; length], true);
+        scene.survives(&vec![0xff; length], true);
+    }
+}
+
+/// What a real home relay says on the way up: its hello, and the records of one session.
+fn recorded() -> (Scene, Vec<Vec<u8>>, SocketAddr, std::net::TcpListener) {
+    let scene = Scene::new();
+    let (sender, frames) = channel();
+    let middle = between(scene.site.address, Framed::Encrypted, move |frame| {
+        let _ = sender.send(frame.clone());
+        untouched(frame)
+    });
+    let hop = scene.site.url().replace(&scene.site.address.to_string(), &middle.to_string());
+    let home = start(&scene._home.write_home(&format!("forward = [\"{hop}&encrypt=true\"]\n"), AUTO));
+    let (listener, target) = server();
+    let mut client = socks5(home.address(), target).unwrap();
+    let mut server = accept(&listener);
+    talk(&mut client, &mut server);
+    drop((client, server, home));
+    let all: Vec<Frame> = frames.try_iter().filter(|frame| frame.way == Way::Up).collect();
+    let session = all.iter().find(|frame| frame.number == 1).expect("an OPEN").connection;
+    let words = all.into_iter().filter(|frame| frame.connection == session).map(|frame| frame.bytes).collect();
+    (scene, words, target, listener)
+}
+
+#[test]
+fn hellos_cut_short_or_too_long_are_turned_away() {
+    let (mut scene, words, ..) = recorded();
+    let hello = &words[0];
+    for length in [1, 9, 10, 11, hello.len() / 2, hello.len() - 1] {
+        scene.survives(&hello[..length], false);
+        scene.survives(&hello[..length], true);
+    }
+    // The length says more than follows, and all that it can say.
+    let mut endless = hello.clone();
+    endless[8..10].copy_from_slice(&[0xff, 0xff]);
+    scene.survives(&endless, false);
+    endless.extend(pattern(65_535));
+    scene.survives(&endless, false);
+    // One bit anywhere.
+    for at in 0..hello.len() {
+        let mut changed = hello.clone();
+        changed[at] ^= 1;
+        scene.survives(&changed, true);
+    }
+}
+
+/// Everything a session said, said again: the hello is answered, but with other keys, and the rest means nothing.
+#[test]
+fn what_was_recorded_opens_no_session() {
+    let (mut scene, words, _, listener) = recorded();
+    assert!(words.len() >= 3, "a hello, an OPEN and a record");
+    scene.survives(&words.concat(), false);
+    // The same with good manners: only after the relay's own hello.
+    let mut stranger = connect(scene.site.address);
+    stranger.write_all(&words[0]).unwrap();
+    let header = read_exactly(&mut stranger, 10);
+    read_exactly(&mut stranger, u16::from_be_bytes([header[8], header[9]]).into());
+    stranger.write_all(&words[1..].concat()).unwrap();
+    hear_out(&mut stranger);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "the target was reached a second time");
+    echoes(&mut socks5(scene.home.address(), parrot()).unwrap());
+}
+
+/// A home relay whose every OPEN is changed on its way, for as long as `armed`.
+fn opening_is_changed(change: fn(Vec<u8>) -> Vec<u8>, encrypt: bool) {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let scene = Scene::new();
+    let armed = Arc::new(AtomicBool::new(true));
+    let touch = Arc::clone(&armed);
+    let framed = if encrypt { Framed::Encrypted } else { Framed::Plain };
+    let middle = between(scene.site.address, framed, move |frame| {
+        let opening = frame.way == Way::Up && frame.number == 1;
+        Fate::Said(if opening && touch.load(Ordering::Relaxed) { change(frame.bytes) } else { frame.bytes })
+    });
+    let hop = scene.site.url().replace(&scene.site.address.to_string(), &middle.to_string());
+    let home = start(&scene._home.write_home(&format!("forward = [\"{hop}&encrypt={encrypt}\"]\n"), AUTO));
+    let (listener, target) = server();
+    assert_eq!(socks5(home.address(), target).map(|_| ()), Err(1));
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "the target was reached");
+    armed.store(false, Ordering::Relaxed);
+    echoes(&mut socks5(home.address(), parrot()).unwrap());
+}
+
+#[test]
+fn an_opening_that_was_changed_opens_nothing() {
+    let changes: [fn(Vec<u8>) -> Vec<u8>; 6] = [
+        |_| b"GET / HTTP/1.1\r\nHost: relay.example\r\n\r\n".to_vec(),
+        |record| [&record[..2], &vec![7; record.len() - 2]].concat(),
+        |mut record| {
+            record[2] ^= 1;
+            record
+        },
+        |mut record| {
+            *record.last_mut().unwrap() ^= 0x80;
+            record
+        },
+        |_| vec![0, 0],
+        |_| vec![0, 15].into_iter().chain([9; 15]).collect(),
+    ];
+    for change in changes {
+        opening_is_changed(change, false);
+        opening_is_changed(change, true);
+    }
+}
+
+/// The SOCKS code and the end of a session by a section hop that is something else.
+fn mistaken_for_a_relay(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> (u8, String) {
+    let (meant, home) = (Site::new(), Site::new());
+    let settings = meant.table_at(serve(handle), "meant", "") + &everything_by("way", &["meant".to_owned()]);
+    let mut relay = home.home(&settings, AUTO);
+    let code = socks5(relay.address(), parrot()).map(|_| ()).unwrap_err();
+    let closed = relay.closed();
+    assert!(closed["detail"].as_str().unwrap().contains("meant"), "{closed}");
+    (code, closed["end"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_hop_that_is_no_relay_is_found_out() {
+    let web = mistaken_for_a_relay(|mut stream| {
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    });
+    assert_eq!(web, (1, "hop_protocol".into()));
+    let mail = mistaken_for_a_relay(|mut stream| {
+        let _ = stream.write_all(b"220 mail.example ESMTP\r\n");
+        let _ = stream.read(&mut [0; 1024]);
+    });
+    assert_eq!(mail, (1, "hop_protocol".into()));
+    let parrot = mistaken_for_a_relay(|mut stream| {
+        let mut bytes = [0; 1024];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            let _ = stream.write_all(&bytes[..count]);
+        }
+    });
+    assert_eq!(parrot, (1, "hop_protocol".into()));
+    assert_eq!(mistaken_for_a_relay(drop).0, 1);
+}

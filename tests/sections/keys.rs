@@ -1,0 +1,180 @@
+//! Keys: made, kept, known, unknown, wrong and revoked.
+
+use std::net::SocketAddr;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// The exit code and standard error of `ekiden check` for a relay with a section listener at `bind`.
+fn checked(bind: &str, key: &str, more: &str) -> (Option<i32>, String) {
+    let folder = Folder::new();
+    let listener = format!("[[listener]]\nbind = \"{bind}\"\nkind = \"section\"\nkey = \"{key}\"\n{more}");
+    let file = folder.write("ekiden.toml", format!("version = 1\n{listener}"));
+    let output = ekiden().arg("check").arg(&file).output().unwrap();
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn keygen_prints_two_keys_and_never_the_same() {
+    let (first, second) = (Key::new(), Key::new());
+    for key in [&first, &second] {
+        assert_eq!((key.private.len(), key.public.len()), (44, 44), "32 bytes in base64");
+        assert_ne!(key.private, key.public);
+        assert_eq!(checked("127.0.0.1:1", key.file.to_str().unwrap(), "").0, Some(0));
+    }
+    assert_ne!(first.private, second.private);
+    assert_ne!(first.public, second.public);
+}
+
+#[test]
+fn a_key_file_may_hold_the_private_key_alone() {
+    let (key, folder) = (Key::new(), Folder::new());
+    let alone = folder.write_with_mode("alone", format!("{}\n", key.private), 0o600);
+    assert_eq!(checked("127.0.0.1:1", alone.to_str().unwrap(), ""), (Some(0), String::new()));
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    let (key, folder) = (Key::new(), Folder::new());
+    for mode in [0o640, 0o604, 0o644, 0o660] {
+        let open = folder.write_with_mode("open", format!("private-key: {}\n", key.private), mode);
+        let (code, said) = checked("127.0.0.1:1", open.to_str().unwrap(), "");
+        assert_eq!(code, Some(2), "mode {mode:o}: {said}");
+        assert!(said.contains("listener[1].key") && said.contains("600"), "{said:?} does not help");
+        assert!(!said.contains(&key.private), "the key itself was shown");
+        let url = format!("section://127.0.0.1:0?key={}", open.display());
+        let output = ekiden().args(["run", "--admin", "off", "-L", &url]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "it starts with mode {mode:o}");
+    }
+}
+
+#[test]
+fn what_is_no_key_is_refused_and_not_shown() {
+    let folder = Folder::new();
+    for text in ["", "bm90IGEga2V5\n", "private-key: correct-horse-battery-staple\n"] {
+        let file = folder.write_with_mode("bad", text, 0o600);
+        let (code, said) = checked("127.0.0.1:1", file.to_str().unwrap(), "");
+        assert_eq!(code, Some(2), "{text:?}");
+        assert!(said.contains("listener[1].key"), "{said}");
+        assert!(!said.contains("correct-horse") && !said.contains("bm90"), "{said}");
+    }
+    assert_eq!(checked("127.0.0.1:1", "/nonexistent/key", "").0, Some(2));
+}
+
+#[test]
+fn a_listener_that_is_open_to_others_wants_peers() {
+    let key = Key::new();
+    let file = key.file.to_str().unwrap();
+    for bind in ["0.0.0.0:1", "[::]:1", "192.0.2.1:1"] {
+        let (code, said) = checked(bind, file, "");
+        assert_eq!(code, Some(2), "{bind}");
+        assert!(said.contains("peers") && said.contains("allow_open"), "{said:?} does not help");
+    }
+    let folder = Folder::new();
+    let peers = folder.write("peers", format!("{} somebody\n", Key::new().public));
+    assert_eq!(checked("0.0.0.0:1", file, &format!("peers = {peers:?}\n")), (Some(0), String::new()));
+    assert_eq!(checked("0.0.0.0:1", file, "allow_open = true\n"), (Some(0), String::new()));
+}
+
+#[test]
+fn mistakes_in_the_peers_file_are_shown_with_their_lines() {
+    let (key, folder) = (Key::new(), Folder::new());
+    let good = Key::new().public;
+    let text =
+        format!("# fine\n{good} somebody to=*.example.com\nnonsense name\n{good}\n{good} twice\n{good} x at=home\n");
+    let peers = folder.write("peers", text);
+    let (code, said) = checked("127.0.0.1:1", key.file.to_str().unwrap(), &format!("peers = {peers:?}\n"));
+    assert_eq!(code, Some(2), "{said}");
+    for line in [3, 4, 5, 6] {
+        assert!(said.contains(&format!("peers:{line}")), "no word of line {line} in:\n{said}");
+    }
+    assert!(!said.contains("peers:1:") && !said.contains("peers:2:"), "{said}");
+}
+
+#[test]
+fn without_a_list_a_loopback_listener_takes_every_key() {
+    let (relay, stranger) = (Site::new(), Site::new());
+    let _relay = relay.relay("", "");
+    let home = stranger.home(&format!("forward = [\"{}\"]\n", relay.url()), AUTO);
+    echoes(&mut socks5(home.address(), parrot()).unwrap());
+    // Even the one that a relay without a key makes at its start.
+    let nobody = Relay::run(&["-L", "auto://127.0.0.1:0", "-F", &relay.url()], 1);
+    echoes(&mut socks5(nobody.address(), parrot()).unwrap());
+}
+
+/// The SOCKS code and the home relay's event for a session that nobody should be able to have.
+fn refused(home: &mut Relay, target: SocketAddr) -> (u8, String, String) {
+    let code = socks5(home.address(), target).map(|_| ()).expect_err("a session");
+    let closed = home.closed();
+    (code, closed["end"].as_str().unwrap().to_owned(), closed["detail"].to_string())
+}
+
+#[test]
+fn a_stranger_does_not_get_in() {
+    let (relay, known, stranger) = (Site::new(), Key::new(), Site::new());
+    let peers = relay.admit(&[(&known.public, "known")]);
+    let mut far = relay.relay("", &format!("peers = {peers:?}\n"));
+    let (listener, target) = server();
+    let settings = relay.table("far", "") + &everything_by("way", &["far".to_owned()]);
+    let mut home = stranger.home(&settings, AUTO);
+    for _ in 0..3 {
+        let (code, end, detail) = refused(&mut home, target);
+        assert_eq!((code, end.as_str()), (2, "denied_by_hop"), "{detail}");
+        assert!(detail.contains("far") && detail.contains("key"), "{detail} does not help");
+    }
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "the target was reached");
+    let closed = far.closed();
+    assert_eq!(closed["end"], "unauthenticated", "{closed}");
+    assert!(closed.to_string().contains(&stranger.key.public), "whom to admit? {closed}");
+}
+
+#[test]
+fn a_relay_with_another_key_is_not_the_one_that_was_meant() {
+    let (relay, home) = (Site::new(), Site::new());
+    let peers = relay.admit(&[(&home.key.public, "home")]);
+    let _far = relay.relay("", &format!("peers = {peers:?}\n"));
+    let table = relay.table("far", "").replace(&relay.key.public, &Key::new().public);
+    let mut home = home.home(&(table + &everything_by("way", &["far".to_owned()])), AUTO);
+    let (listener, target) = server();
+    let (code, end, detail) = refused(&mut home, target);
+    assert_eq!((code, end.as_str()), (2, "denied_by_hop"), "{detail}");
+    assert!(detail.contains("far") && detail.contains("key"), "{detail} does not help");
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "the target was reached");
+}
+
+/// A key that is taken off the list opens nothing more, not even by connections that stood ready before; what runs goes
+/// on. Put back, it opens again.
+#[test]
+fn a_revoked_key_opens_nothing_more() {
+    for encrypt in [false, true] {
+        let mut chain = Chain::of_kind(1, encrypt);
+        let (mut client, mut server) = chain.pair();
+        let target = parrot();
+        for _ in 0..5 {
+            echoes(&mut socks5(chain.home.address(), target).unwrap());
+        }
+        eventually("connections that stand ready", || (connections_to(chain.sites[1].address) > 1).then_some(()));
+        let reload = |chain: &mut Chain, key: &str| {
+            chain.sites[1].admit(&[(key, "caller")]);
+            chain.relays[0].signal("HUP");
+            chain.relays[0].next(|event| event["event"] == "reloaded");
+        };
+
+        reload(&mut chain, &Key::new().public);
+        // The worker may still be on its way to the new list, but once it has it, there is no way back.
+        eventually("the door to close", || socks5(chain.home.address(), target).err());
+        for _ in 0..20 {
+            assert!(socks5(chain.home.address(), target).is_err(), "a ready connection was of use");
+        }
+        talk(&mut client, &mut server);
+
+        let known = chain.sites[0].key.public.clone();
+        reload(&mut chain, &known);
+        eventually("the door to open", || socks5(chain.home.address(), target).ok());
+        talk(&mut client, &mut server);
+        exchange(client, server, 100_000, 100_000);
+    }
+}

@@ -1,0 +1,215 @@
+//! A relay is killed, or hangs, in every state of its sessions. Clients see an error or a reset, never an end; and once
+//! it is back, nobody notices that it was away.
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr};
+
+use crate::between::*;
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+fn layout(relays: usize, encrypt: bool, mode: &str) -> Layout {
+    let entrance = format!("kind = \"auto\"\nmode = \"{mode}\"\n");
+    let home = "[timeouts]\nconnect = \"5s\"\n".to_owned();
+    Layout { relays, encrypt, entrance, home, ..Layout::default() }
+}
+
+fn chain(relays: usize, encrypt: bool, mode: &str) -> Chain {
+    layout(relays, encrypt, mode).start()
+}
+
+/// SIGKILL, and the relay starts again at the same place.
+fn kill_and_restart(chain: &mut Chain, at: usize, encrypt: bool) {
+    let count = chain.relays.len();
+    drop(chain.relays.remove(at - 1));
+    chain.relays.insert(at - 1, layout(count, encrypt, "strict").relay(&chain.sites, at));
+}
+
+/// Not one of them fails.
+fn sessions_work(home: SocketAddr, target: SocketAddr) {
+    for number in 0..10 {
+        let client = socks5(home, target);
+        let mut client = client.unwrap_or_else(|code| panic!("session {number} failed with {code}"));
+        echoes(&mut client);
+    }
+}
+
+#[test]
+fn killed_while_its_connections_wait() {
+    for encrypt in [false, true] {
+        let mut chain = chain(3, encrypt, "strict");
+        let target = parrot();
+        sessions_work(chain.home.address(), target);
+        for at in 1..=3 {
+            let address = chain.sites[at].address;
+            eventually("a ready connection", || (connections_to(address) > 0).then_some(()));
+            kill_and_restart(&mut chain, at, encrypt);
+            sessions_work(chain.home.address(), target);
+        }
+        eventually("all to be over", || chain.home.sessions().is_empty().then_some(()));
+    }
+}
+
+/// Whoever receives must not take what it got for all there was.
+#[test]
+fn killed_in_the_middle_of_a_transfer() {
+    for encrypt in [false, true] {
+        for at in 1..=3 {
+            let mut chain = chain(3, encrypt, "strict");
+            let (mut client, server) = chain.pair();
+            let writer = pour(&server);
+            read_exactly(&mut client, 1_000_000);
+            kill_and_restart(&mut chain, at, encrypt);
+            assert_eq!(hear_out(&mut client).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
+            join(writer);
+            sessions_work(chain.home.address(), parrot());
+
+            let (client, mut server) = chain.pair();
+            let writer = pour(&client);
+            read_exactly(&mut server, 1_000_000);
+            kill_and_restart(&mut chain, at, encrypt);
+            assert_eq!(hear_out(&mut server).1, Ending::Reset, "relay {at} of 3, encrypt = {encrypt}");
+            join(writer);
+        }
+    }
+}
+
+/// Nothing moves, and yet both ends are told.
+#[test]
+fn killed_while_a_session_is_silent() {
+    for encrypt in [false, true] {
+        for at in 1..=3 {
+            let mut chain = chain(3, encrypt, "strict");
+            let (mut client, mut server) = chain.pair();
+            talk(&mut client, &mut server);
+            kill_and_restart(&mut chain, at, encrypt);
+            assert!(is_reset(&mut client), "the client, relay {at} of 3, encrypt = {encrypt}");
+            assert!(is_reset(&mut server), "the server, relay {at} of 3, encrypt = {encrypt}");
+        }
+    }
+}
+
+/// One side has said its end, the other has not: the half that is left is no end either.
+#[test]
+fn killed_after_half_of_the_session_has_ended() {
+    for encrypt in [false, true] {
+        for at in 1..=3 {
+            let mut chain = chain(3, encrypt, "strict");
+            let (mut client, mut server) = chain.pair();
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(read_all(&mut server), b"");
+            server.write_all(b"only the beginning").unwrap();
+            assert_eq!(read_exactly(&mut client, 18), b"only the beginning");
+            kill_and_restart(&mut chain, at, encrypt);
+            assert!(is_reset(&mut client), "relay {at} of 3, encrypt = {encrypt}");
+        }
+    }
+}
+
+/// OPEN has been sent and nobody has answered: the far relay is stopped, then a relay is killed.
+fn killed_before_the_answer(at: usize, encrypt: bool, mode: &str) {
+    let mut chain = chain(2, encrypt, mode);
+    let target = parrot();
+    sessions_work(chain.home.address(), target);
+    eventually("all to be over", || chain.relays[0].sessions().is_empty().then_some(()));
+    chain.relays[1].signal("STOP");
+    let home = chain.home.address();
+    let asking = std::thread::spawn(move || socks5(home, target));
+    let opened = |relay: &Relay| relay.sessions().iter().any(|session| session["target"].is_string()).then_some(());
+    eventually("OPEN to arrive", || opened(&chain.relays[0]));
+    drop(chain.relays.remove(at - 1));
+    match join(asking) {
+        Ok(mut client) if mode == "early" => assert!(is_reset(&mut client)),
+        outcome => assert_eq!(outcome.map(|_| ()), Err(1), "relay {at} of 2, {mode}"),
+    }
+    if at == 1 {
+        chain.relays[0].signal("CONT");
+    }
+    chain.relays.insert(at - 1, layout(2, encrypt, mode).relay(&chain.sites, at));
+    sessions_work(home, target);
+}
+
+#[test]
+fn killed_before_it_has_answered() {
+    for at in [1, 2] {
+        for encrypt in [false, true] {
+            killed_before_the_answer(at, encrypt, "strict");
+        }
+        killed_before_the_answer(at, false, "early");
+    }
+}
+
+/// What a client has said goes to the far end once or not at all: when the connection it was sent on breaks, nobody knows
+/// how far it came, so it is not sent again.
+#[test]
+fn first_words_are_never_said_twice() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    for mode in ["early", "strict"] {
+        let (site, home) = (Site::new(), Site::new());
+        let peers = site.admit(&[(&home.key.public, "home")]);
+        let _relay = site.relay("", &format!("peers = {peers:?}\n"));
+        let openings = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&openings);
+        // It may all have arrived; the answer never does.
+        let middle = between(site.address, Framed::Plain, move |frame| match (frame.way, frame.number) {
+            (Way::Up, 1) => {
+                counted.fetch_add(1, Ordering::Relaxed);
+                untouched(frame)
+            }
+            (Way::Down, 1) => Fate::Reset,
+            _ => untouched(frame),
+        });
+        let (listener, target) = server();
+        let settings = site.table_at(middle, "far", "") + &everything_by("way", &["far".to_owned()]);
+        let entrance = format!("kind = \"tcp\"\ntarget = \"{target}\"\nmode = \"{mode}\"\n");
+        let home = home.home(&settings, &entrance);
+        let mut client = home.connect();
+        client.write_all(b"pay 100").unwrap();
+        let mut server = accept(&listener);
+        let (heard, _) = hear_out(&mut server);
+        assert!(b"pay 100".starts_with(&heard[..]), "{heard:?}");
+        assert!(is_reset(&mut client), "{mode}");
+        assert!(listener.accept().is_err(), "a second session came");
+        assert_eq!(openings.load(Ordering::Relaxed), 1, "it was said again");
+    }
+}
+
+/// A relay that hangs is not down: it takes connections and says nothing. The deadline of the dial is the end of it.
+#[test]
+fn a_relay_that_hangs_is_given_up_at_the_deadline() {
+    for ready in [false, true] {
+        let home = "[timeouts]\nconnect = \"300ms\"\n".to_owned();
+        let mut chain = Layout { home, ..Layout::default() }.start();
+        let target = parrot();
+        if ready {
+            echoes(&mut socks5(chain.home.address(), target).unwrap());
+            chain.home.closed();
+            eventually("a ready connection", || (connections_to(chain.sites[1].address) > 0).then_some(()));
+        }
+        chain.relays[0].signal("STOP");
+        assert_eq!(socks5(chain.home.address(), target).map(|_| ()), Err(6), "ready = {ready}");
+        assert_eq!(chain.home.closed()["end"], "timed_out");
+        chain.relays[0].signal("CONT");
+        eventually("a session", || socks5(chain.home.address(), target).ok());
+    }
+}
+
+/// The home relay itself: both ends see a reset, and nothing is left behind it.
+#[test]
+fn the_home_relay_is_killed() {
+    for encrypt in [false, true] {
+        let chain = chain(2, encrypt, "strict");
+        let (mut client, mut server) = chain.pair();
+        talk(&mut client, &mut server);
+        let Chain { home, mut relays, sites: _sites } = chain;
+        drop(home);
+        assert!(is_reset(&mut client) && is_reset(&mut server));
+        for relay in &mut relays {
+            let closed = relay.next(|event| event["event"] == "closed" && event["target"].is_string());
+            assert_eq!(closed["end"], "reset_by_client");
+            eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
+        }
+    }
+}

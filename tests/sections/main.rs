@@ -1,0 +1,29 @@
+//! The section protocol as an operator, a client and an enemy see it: chains of real relays, with the tests' own sockets
+//! before, behind and between them.
+//!
+//! `relays` starts them, `between` changes what they say to each other, `streams` has what tests do with sockets; every
+//! other module is one question.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod between;
+mod relays;
+mod streams;
+
+mod altered;
+mod chains;
+mod clocks;
+mod early;
+mod ends;
+mod errors;
+mod hostile;
+mod keys;
+mod killed;
+mod loops;
+mod peers;
+mod pools;
+mod recipe;
+mod routes;
+mod secrets;

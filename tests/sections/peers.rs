@@ -1,0 +1,124 @@
+//! What a peer may do: the targets and the relays that its line in the peers file, and the relay's own file, allow.
+
+use std::net::{SocketAddr, TcpListener};
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// A server of the test's own, and how it says that nobody came.
+struct Watched(TcpListener, SocketAddr);
+
+impl Watched {
+    fn new() -> Self {
+        let (listener, address) = server();
+        listener.set_nonblocking(true).unwrap();
+        Self(listener, address)
+    }
+
+    fn assert_untouched(&self) {
+        assert!(self.0.accept().is_err(), "the target was reached");
+    }
+}
+
+/// A home relay whose line in the far relay's peers file says this.
+fn limited(limits: &str, entrance: &str) -> (Relay, Relay, [Site; 2]) {
+    let (far, home) = (Site::new(), Site::new());
+    let peers = far.admit(&[(&Key::new().public, "other"), (&home.key.public, &format!("home {limits}"))]);
+    let far_relay = far.relay("", &format!("peers = {peers:?}\n{entrance}"));
+    let settings = far.table("far", "") + &everything_by("way", &["far".to_owned()]);
+    (home.home(&settings, AUTO), far_relay, [far, home])
+}
+
+#[test]
+fn a_peer_reaches_its_own_targets_only() {
+    let (mine, others) = (parrot(), Watched::new());
+    let (mut home, mut far, _sites) = limited(&format!("to=192.0.2.0/24,127.0.0.1:{}", mine.port()), "");
+    echoes(&mut socks5(home.address(), mine).unwrap());
+    assert_eq!(home.closed()["end"], "finished");
+    far.closed();
+    assert_eq!(socks5(home.address(), others.1).map(|_| ()), Err(2));
+    assert_eq!(home.closed()["end"], "denied_by_hop");
+    let closed = far.closed();
+    assert_eq!(closed["end"], "denied");
+    assert!(closed.to_string().contains("home"), "whose session? {closed}");
+    // A name for the same place is another target, and is judged by its address.
+    assert_eq!(socks5_by_name(home.address(), "localhost", others.1.port()).map(|_| ()), Err(2));
+    others.assert_untouched();
+}
+
+#[test]
+fn a_peer_s_targets_do_not_widen_what_the_listener_allows() {
+    let target = Watched::new();
+    let (mut home, _far, _sites) = limited("to=127.0.0.0/8", "deny = [\"127.0.0.0/8\"]\n");
+    assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
+    assert_eq!(home.closed()["end"], "denied_by_hop");
+    target.assert_untouched();
+}
+
+/// Home, a relay in the middle, and two behind it, of which the middle's peers file says this about the home relay.
+struct Fork {
+    homes: [Relay; 2],
+    _relays: [Relay; 3],
+    _sites: [Site; 4],
+}
+
+/// `known` are those of `west` and `east` that the middle relay has a `[[relay]]` for.
+fn fork(limits: &str, known: &[&str]) -> Fork {
+    let [home, middle, west, east] = [Site::new(), Site::new(), Site::new(), Site::new()];
+    let admit = |site: &Site, key: &Key, rest: &str| format!("peers = {:?}\n", site.admit(&[(&key.public, rest)]));
+    let tables = [("west", west.table("west", "")), ("east", east.table("east", ""))];
+    let all: String = tables.iter().map(|(_, table)| table.as_str()).collect();
+    let onward: String =
+        tables.iter().filter(|(name, _)| known.contains(name)).map(|(_, table)| table.as_str()).collect();
+    let relays = [
+        west.relay("", &admit(&west, &middle.key, "middle")),
+        east.relay("", &admit(&east, &middle.key, "middle")),
+        middle.relay(&onward, &admit(&middle, &home.key, &format!("home {limits}"))),
+    ];
+    let by = |way: &str| {
+        let settings = middle.table("middle", "") + &all;
+        home.home(&(settings + &everything_by("way", &["middle".to_owned(), way.to_owned()])), AUTO)
+    };
+    Fork { homes: [by("west"), by("east")], _relays: relays, _sites: [home, middle, west, east] }
+}
+
+#[test]
+fn a_peer_goes_on_through_its_own_relays_only() {
+    let target = Watched::new();
+    let mut fork = fork("through=west", &["west", "east"]);
+    echoes(&mut socks5(fork.homes[0].address(), parrot()).unwrap());
+    assert_eq!(socks5(fork.homes[1].address(), target.1).map(|_| ()), Err(2));
+    let closed = fork.homes[1].closed();
+    assert_eq!(closed["end"], "denied_by_hop");
+    assert!(closed["detail"].as_str().unwrap().contains("middle"), "{closed}");
+    target.assert_untouched();
+}
+
+#[test]
+fn a_peer_goes_on_through_every_relay_that_is_configured_and_no_other() {
+    let target = Watched::new();
+    let mut fork = fork("", &["east"]);
+    echoes(&mut socks5(fork.homes[1].address(), parrot()).unwrap());
+    assert_eq!(socks5(fork.homes[0].address(), target.1).map(|_| ()), Err(2));
+    let closed = fork.homes[0].closed();
+    assert_eq!(closed["end"], "denied_by_hop");
+    assert!(closed["detail"].as_str().unwrap().contains("middle"), "{closed}");
+    target.assert_untouched();
+}
+
+/// `encrypt = true` at a listener: whoever comes in plain is told no.
+#[test]
+fn a_listener_that_wants_encryption_refuses_plain_sessions() {
+    let target = Watched::new();
+    let (mut home, mut far, sites) = limited("", "encrypt = true\n");
+    assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
+    let closed = home.closed();
+    assert_eq!(closed["end"], "denied_by_hop");
+    assert_eq!(far.closed()["end"], "denied");
+    target.assert_untouched();
+    let [far, home] = &sites;
+    let encrypted = far.table("far", "encrypt = true\n") + &everything_by("way", &["far".to_owned()]);
+    let home = home.home(&encrypted, AUTO);
+    echoes(&mut socks5(home.address(), parrot()).unwrap());
+}

@@ -1,0 +1,121 @@
+//! Ready connections: made before they are needed, used once, bounded, aged, and never the reason of a failure.
+
+use std::sync::{Arc, Mutex};
+
+use crate::between::*;
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// A home relay and a relay, with somebody in between who counts connections; he also notes by which ones sessions came.
+struct Counted {
+    home: Relay,
+    _relay: Relay,
+    sites: [Site; 2],
+    hellos: Arc<Mutex<usize>>,
+    openings: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Counted {
+    fn new(settings: &str) -> Self {
+        let (site, home) = (Site::new(), Site::new());
+        let peers = site.admit(&[(&home.key.public, "home")]);
+        let relay = site.relay("", &format!("peers = {peers:?}\n"));
+        let (hellos, openings) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let (counted, noted) = (Arc::clone(&hellos), Arc::clone(&openings));
+        let middle = between(site.address, Framed::Plain, move |frame| {
+            match (frame.way, frame.number) {
+                // Ready is what has been answered.
+                (Way::Down, 0) => *counted.lock().unwrap() += 1,
+                (Way::Up, 1) => noted.lock().unwrap().push(frame.connection),
+                _ => {}
+            }
+            untouched(frame)
+        });
+        let settings =
+            format!("{settings}{}{}", site.table_at(middle, "far", ""), everything_by("way", &["far".to_owned()]));
+        Self { home: home.home(&settings, AUTO), _relay: relay, sites: [site, home], hellos, openings }
+    }
+
+    fn hellos(&self) -> usize {
+        *self.hellos.lock().unwrap()
+    }
+}
+
+/// The point of it all: a session finds its connection made.
+#[test]
+fn a_session_goes_by_a_connection_that_stood_ready() {
+    let counted = Counted::new("");
+    let target = parrot();
+    echoes(&mut socks5(counted.home.address(), target).unwrap());
+    for session in 1..=10 {
+        let used = counted.openings.lock().unwrap().len();
+        eventually("a ready connection", || (counted.hellos() > used).then_some(()));
+        let made = counted.hellos();
+        echoes(&mut socks5(counted.home.address(), target).unwrap());
+        let openings = counted.openings.lock().unwrap();
+        assert_eq!(openings.len(), session + 1, "one session, one OPEN");
+        assert!(openings[session] < made, "session {session} waited for a connection of its own: {openings:?}, {made}");
+    }
+}
+
+/// A connection carries one session, in its whole life.
+#[test]
+fn no_connection_is_used_twice() {
+    let counted = Counted::new("");
+    let target = parrot();
+    for _ in 0..30 {
+        echoes(&mut socks5(counted.home.address(), target).unwrap());
+    }
+    let mut openings = counted.openings.lock().unwrap().clone();
+    openings.sort_unstable();
+    openings.dedup();
+    assert_eq!(openings.len(), 30);
+}
+
+/// After a rush there are as many ready connections as allowed, and no more.
+#[test]
+fn ready_connections_are_bounded() {
+    let counted = Counted::new("[limits]\nready_connections = 2\n");
+    let target = parrot();
+    let mut clients: Vec<_> = (0..40).map(|_| socks5(counted.home.address(), target).unwrap()).collect();
+    clients.iter_mut().for_each(echoes);
+    drop(clients);
+    eventually("all to be over", || counted.home.sessions().is_empty().then_some(()));
+    let address = counted.sites[0].address;
+    eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
+    echoes(&mut socks5(counted.home.address(), target).unwrap());
+    eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
+}
+
+/// Connections that grew old are closed, and sessions that come afterwards do not notice.
+#[test]
+fn old_connections_are_replaced() {
+    let counted = Counted::new("[timeouts]\nready_age = \"100ms\"\n");
+    let target = parrot();
+    for _ in 0..5 {
+        echoes(&mut socks5(counted.home.address(), target).unwrap());
+        let made = counted.hellos();
+        // Either it is replaced by a new one, or nobody has needed one for so long that none is kept.
+        eventually("the old one to go", || {
+            (counted.hellos() > made || connections_to(counted.sites[0].address) == 0).then_some(())
+        });
+    }
+}
+
+/// What an operator can see of it.
+#[test]
+fn metrics_count_what_pools_do() {
+    let chain = Chain::of(1);
+    let target = parrot();
+    for _ in 0..10 {
+        echoes(&mut socks5(chain.home.address(), target).unwrap());
+    }
+    let metrics = chain.home.ask("/metrics");
+    let count = |name: &str| -> f64 {
+        let lines = metrics.lines().filter(|line| line.starts_with("ekiden_ready_") && line.contains(name));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    };
+    assert_eq!(count("hit") + count("miss"), 10.0, "{metrics}");
+    assert!(count("dial") >= 10.0, "{metrics}");
+}

@@ -1,0 +1,83 @@
+//! docs/recipes/home-relay.md, followed to the letter: its files are right, and what they describe works.
+
+use std::path::PathBuf;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+const RECIPE: &str = include_str!("../../docs/recipes/home-relay.md");
+
+/// The files of the recipe, each of which says in its first line what it is, with paths and keys of the test.
+struct Kitchen {
+    sites: [Site; 2],
+}
+
+impl Kitchen {
+    fn new() -> Self {
+        let sites = [Site::new(), Site::new()];
+        sites[1].folder.write("peers", sites[0].filled(&block("text", "/etc/ekiden/peers"), &sites));
+        Self { sites }
+    }
+
+    /// Writes the configuration of the home relay (0) or of the one in the middle (1).
+    fn write(&self, at: usize, change: impl Fn(String) -> String) -> PathBuf {
+        let whose = ["on the home relay", "on the relay in the middle"][at];
+        let text = self.sites[at].filled(&block("toml", whose), &self.sites);
+        self.sites[at].folder.write("ekiden.toml", change(text))
+    }
+}
+
+impl Site {
+    /// A file of the recipe as it is at this site.
+    fn filled(&self, text: &str, sites: &[Self; 2]) -> String {
+        text.replace("/etc/ekiden/key", &self.key.file.display().to_string())
+            .replace("/etc/ekiden/peers", &self.folder.0.join("peers").display().to_string())
+            .replace("PUBLIC-KEY-OF-THE-HOME-RELAY", &sites[0].key.public)
+            .replace("PUBLIC-KEY-OF-THE-RELAY-IN-THE-MIDDLE", &sites[1].key.public)
+    }
+}
+
+/// The block of this language whose first line says this.
+fn block(language: &str, first_line: &str) -> String {
+    let blocks = RECIPE.split("```").skip(1).step_by(2).filter_map(|block| block.strip_prefix(language));
+    let mut found =
+        blocks.filter(|block| block.trim_start().lines().next().is_some_and(|line| line.contains(first_line)));
+    let one = found.next().unwrap_or_else(|| panic!("no {language} of {first_line}"));
+    assert!(found.next().is_none(), "two are {first_line}");
+    one.trim_start().to_owned()
+}
+
+#[test]
+fn its_files_are_right() {
+    let kitchen = Kitchen::new();
+    for at in [0, 1] {
+        let file = kitchen.write(at, |text| text);
+        let output = ekiden().arg("check").arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert_eq!(RECIPE.matches("```toml").count(), 2, "a block that nobody checks");
+}
+
+#[test]
+fn what_it_describes_works() {
+    let kitchen = Kitchen::new();
+    let middle = kitchen.sites[1].address.to_string();
+    let door = "127.0.0.1:0";
+    let _relay = start(&kitchen.write(1, |text| text.replace("0.0.0.0:7000", &middle)));
+    let home = |text: String| text.replace("relay.example:7000", &middle).replace("192.168.1.2:1080", door);
+    let mut home = start(&kitchen.write(0, home));
+    echoes(&mut socks5(home.address(), parrot()).unwrap());
+    let closed = home.closed();
+    assert_eq!(closed["path"], "by-middle");
+    let (mut client, mut server) = pair(&home);
+    talk(&mut client, &mut server);
+    let admin = format!("unix:{}", home.admin.display());
+    let table = ekiden().args(["status", "--admin", &admin]).output().unwrap();
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("by-middle"), "{table}");
+    for line in RECIPE.lines().filter_map(|line| line.strip_prefix("ekiden_")) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        assert!(home.ask("/metrics").contains(&format!("ekiden_{name}")), "no metric ekiden_{name}");
+    }
+}

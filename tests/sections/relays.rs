@@ -1,0 +1,212 @@
+//! Relays that call each other: where they stand, what is in their files, and chains of them.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use crate::harness::*;
+
+/// A home relay's listener.
+pub const AUTO: &str = "kind = \"auto\"\n";
+
+/// Where a relay stands: its key, its address and its files, which outlive the process.
+pub struct Site {
+    pub key: Key,
+    pub address: SocketAddr,
+    pub folder: Folder,
+}
+
+/// An address that is nobody else's: a port of a loopback address of its own, so that a relay can come back to it.
+pub fn own_address() -> SocketAddr {
+    static NEXT: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let process = 1 + u8::try_from(std::process::id() % 250).expect("less than 250");
+    let listener = TcpListener::bind((Ipv4Addr::new(127, process, high, low), 0)).expect("all of 127/8 is ours");
+    listener.local_addr().unwrap()
+}
+
+impl Site {
+    pub fn new() -> Self {
+        Self { key: Key::new(), address: own_address(), folder: Folder::new() }
+    }
+
+    /// The `[[relay]]` of those that call it.
+    pub fn table(&self, name: &str, more: &str) -> String {
+        self.table_at(self.address, name, more)
+    }
+
+    /// The same, for a caller that is to find it at another address.
+    pub fn table_at(&self, address: SocketAddr, name: &str, more: &str) -> String {
+        let key = &self.key.public;
+        format!("[[relay]]\nname = \"{name}\"\naddress = \"{address}\"\nkey = \"{key}\"\n{more}")
+    }
+
+    /// What a caller's `-F` says.
+    pub fn url(&self) -> String {
+        format!("section://{}?key={}", self.address, self.key.public)
+    }
+
+    /// Writes the file of those who may come in, with what else each line says.
+    pub fn admit(&self, peers: &[(&str, &str)]) -> PathBuf {
+        let line = |(key, rest): &(&str, &str)| format!("{key} {rest}\n");
+        self.folder.write("peers", "# who may come in\n\n".to_owned() + &peers.iter().map(line).collect::<String>())
+    }
+
+    /// Writes the configuration of a relay with a section listener. `settings` are keys of the top first, then tables;
+    /// `entrance` are further lines of its listener.
+    pub fn write(&self, settings: &str, entrance: &str) -> PathBuf {
+        let (key, address) = (self.key.file.display(), self.address);
+        let listener =
+            format!("[[listener]]\nname = \"section\"\nbind = \"{address}\"\nkind = \"section\"\n{entrance}");
+        let text = format!("version = 1\nthreads = 1\nprivate_key = \"{key}\"\n{settings}\n{listener}");
+        self.folder.write("ekiden.toml", text)
+    }
+
+    /// Starts a relay with a section listener.
+    pub fn relay(&self, settings: &str, entrance: &str) -> Relay {
+        start(&self.write(settings, entrance))
+    }
+
+    /// Writes the configuration of a relay that clients come to.
+    pub fn write_home(&self, settings: &str, entrance: &str) -> PathBuf {
+        let key = self.key.file.display();
+        let listener = format!("[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{entrance}");
+        let text = format!("version = 1\nthreads = 1\nprivate_key = \"{key}\"\n{settings}\n{listener}");
+        self.folder.write("ekiden.toml", text)
+    }
+
+    /// Starts a relay that clients come to.
+    pub fn home(&self, settings: &str, entrance: &str) -> Relay {
+        start(&self.write_home(settings, entrance))
+    }
+}
+
+/// Starts what a file says, and waits until all of it listens.
+pub fn start(file: &std::path::Path) -> Relay {
+    let listeners = std::fs::read_to_string(file).unwrap().matches("[[listener]]").count();
+    Relay::run(&["-c", file.to_str().unwrap()], listeners)
+}
+
+/// A `[[path]]` and the `[[route]]` that sends everything its way.
+pub fn everything_by(name: &str, relays: &[String]) -> String {
+    format!("[[path]]\nname = \"{name}\"\nrelays = {relays:?}\n[[route]]\npath = [\"{name}\"]\n")
+}
+
+/// Who knows the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// The home relay, by a `[[path]]`.
+    Path,
+    /// Each relay the next one, by `forward`.
+    Forward,
+}
+
+/// A chain that is to be.
+pub struct Layout {
+    pub relays: usize,
+    pub by: By,
+    pub encrypt: bool,
+    /// Lines of the home relay's listener.
+    pub entrance: String,
+    /// Further keys of the home relay's file, keys of the top first.
+    pub home: String,
+    /// The same of the last relay's file.
+    pub far: String,
+    /// Further lines of the last relay's listener.
+    pub far_entrance: String,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        let none = String::new;
+        let entrance = AUTO.to_owned();
+        Self { relays: 1, by: By::Path, encrypt: false, entrance, home: none(), far: none(), far_entrance: none() }
+    }
+}
+
+/// A home relay and the relays behind it, each of which admits the one before it and nobody else.
+pub struct Chain {
+    pub home: Relay,
+    /// The nearest first.
+    pub relays: Vec<Relay>,
+    /// The home relay's, then those of the relays.
+    pub sites: Vec<Site>,
+}
+
+/// The name of relay number `at` of a chain; the nearest is 1.
+pub fn name(at: usize) -> String {
+    format!("relay-{at}")
+}
+
+impl Layout {
+    pub fn start(self) -> Chain {
+        let sites: Vec<Site> = (0..=self.relays).map(|_| Site::new()).collect();
+        let mut relays: Vec<Relay> = (1..=self.relays).rev().map(|at| self.relay(&sites, at)).collect();
+        relays.reverse();
+        let home = sites[0].home(&self.home_settings(&sites), &self.entrance);
+        Chain { home, relays, sites }
+    }
+
+    /// Starts relay number `at`, for the first time or again.
+    pub fn relay(&self, sites: &[Site], at: usize) -> Relay {
+        let last = at == self.relays;
+        let far = |text: &str| if last { text.to_owned() } else { String::new() };
+        let onward = if last { String::new() } else { self.onward(sites, at + 1, at + 1) };
+        let peers = sites[at].admit(&[(&sites[at - 1].key.public, "caller")]);
+        let entrance = format!("peers = {peers:?}\nencrypt = {}\n{}", self.encrypt, far(&self.far_entrance));
+        sites[at].relay(&format!("{}{onward}", far(&self.far)), &entrance)
+    }
+
+    fn home_settings(&self, sites: &[Site]) -> String {
+        let onward = self.onward(sites, 1, self.relays);
+        let names: Vec<String> = (1..=self.relays).map(name).collect();
+        let route = if self.by == By::Path { everything_by("way", &names) } else { String::new() };
+        match self.by {
+            By::Path => format!("{}{onward}{route}", self.home),
+            By::Forward => format!("{onward}{}", self.home),
+        }
+    }
+
+    /// What a relay's file says of the relays `first` to `last`; the first is the next one.
+    fn onward(&self, sites: &[Site], first: usize, last: usize) -> String {
+        let encrypt = self.encrypt;
+        match self.by {
+            By::Path => {
+                (first..=last).map(|at| sites[at].table(&name(at), &format!("encrypt = {encrypt}\n"))).collect()
+            }
+            By::Forward => format!("forward = [\"{}&encrypt={encrypt}\"]\n", sites[first].url()),
+        }
+    }
+}
+
+impl Chain {
+    /// A chain of plain sections that the home relay knows.
+    pub fn of(relays: usize) -> Self {
+        Layout { relays, ..Layout::default() }.start()
+    }
+
+    /// The same, encrypted or not.
+    pub fn of_kind(relays: usize, encrypt: bool) -> Self {
+        Layout { relays, encrypt, ..Layout::default() }.start()
+    }
+
+    /// A connection through the chain to a server of the test's own, both ends in hand.
+    pub fn pair(&self) -> (TcpStream, TcpStream) {
+        pair(&self.home)
+    }
+}
+
+/// A connection through a relay, and whatever is behind it, to a server of the test's own.
+pub fn pair(home: &Relay) -> (TcpStream, TcpStream) {
+    let (listener, address) = server();
+    let client = socks5(home.address(), address).expect("a tunnel");
+    (client, accept(&listener))
+}
+
+/// How many connections to `address` stand; of all processes here.
+pub fn connections_to(address: SocketAddr) -> usize {
+    let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
+    // proc_pid_net(5): the address as the kernel stores it, the port in the order of the host; 01 is ESTABLISHED.
+    let remote = format!("{:08X}:{:04X} 01", u32::from_ne_bytes(address.ip().octets()), address.port());
+    std::fs::read_to_string("/proc/net/tcp").unwrap().lines().filter(|line| line.contains(&remote)).count()
+}

@@ -1,0 +1,111 @@
+//! Private keys and what sessions carry are nobody's business: not the log's, nor the metrics', nor the status page's.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+const PAYLOAD: &[u8] = b"the-payload-of-the-session";
+
+/// Sessions of all kinds: that work, that fail with bytes on their way, that are no sessions.
+fn try_all(home: SocketAddr, relay: SocketAddr) {
+    let target = parrot();
+    let mut client = socks5(home, target).unwrap();
+    for _ in 0..3 {
+        client.write_all(PAYLOAD).unwrap();
+        assert_eq!(read_exactly(&mut client, PAYLOAD.len()), PAYLOAD);
+    }
+    reset(client);
+    let refused = nobody();
+    let mut client = connect(home);
+    client.write_all(format!("CONNECT {refused} HTTP/1.1\r\nHost: {refused}\r\n\r\n").as_bytes()).unwrap();
+    client.write_all(PAYLOAD).unwrap();
+    assert!(read_head(&mut client).starts_with("HTTP/1.1 502 "));
+    for address in [home, relay] {
+        let mut stranger = connect(address);
+        let _ = stranger.write_all(PAYLOAD);
+        let _ = stranger.shutdown(std::net::Shutdown::Write);
+        hear_out(&mut stranger);
+    }
+}
+
+fn has_no_secret(said: &str, sites: &[Site]) {
+    assert!(said.contains("closed"), "nothing was said at all");
+    assert!(!said.contains(std::str::from_utf8(PAYLOAD).unwrap()), "the payload is in:\n{said}");
+    for site in sites {
+        assert!(!said.contains(&site.key.private), "a private key is in:\n{said}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_keys_and_payloads() {
+    for encrypt in [false, true] {
+        let mut chain = Chain::of_kind(1, encrypt);
+        try_all(chain.home.address(), chain.sites[1].address);
+        let (mut client, mut server) = chain.pair();
+        talk(&mut client, &mut server);
+        client.write_all(PAYLOAD).unwrap();
+        assert_eq!(read_exactly(&mut server, PAYLOAD.len()), PAYLOAD);
+        for relay in [&chain.home, &chain.relays[0]] {
+            has_no_secret(&format!("closed {}{}", relay.ask("/metrics"), relay.ask("/api/sessions")), &chain.sites);
+        }
+        drop((client, server));
+        for relay in [&mut chain.home, &mut chain.relays[0]] {
+            relay.signal("TERM");
+            let events: String = relay.rest().iter().map(ToString::to_string).collect();
+            has_no_secret(&(events + &relay.said_on_stderr()), &chain.sites);
+        }
+    }
+}
+
+/// A relay whose log is for people, and goes to a file.
+struct Spoken(Child);
+
+impl Spoken {
+    fn start(folder: &Path, config: &Path) -> Self {
+        let (out, err) = (File::create(folder.join("out")).unwrap(), File::create(folder.join("err")).unwrap());
+        let mut command = ekiden();
+        command.args(["run", "--log", "text", "--admin", "off", "-c"]).arg(config);
+        Self(command.stdin(Stdio::null()).stdout(out).stderr(err).spawn().unwrap())
+    }
+
+    /// Ends it in good manners, so that all is written.
+    fn end(mut self) {
+        let id = self.0.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Spoken {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn nothing_is_said_to_people_either() {
+    let sites = [Site::new(), Site::new()];
+    let peers = sites[1].admit(&[(&sites[0].key.public, "home")]);
+    let door = own_address();
+    let far = sites[1].write("", &format!("peers = {peers:?}\n"));
+    let home = sites[0].write_home(&format!("forward = [\"{}\"]\n", sites[1].url()), AUTO);
+    let text = std::fs::read_to_string(&home).unwrap().replace("127.0.0.1:0", &door.to_string());
+    std::fs::write(&home, text).unwrap();
+    let relays = [Spoken::start(&sites[1].folder.0, &far), Spoken::start(&sites[0].folder.0, &home)];
+    for address in [sites[1].address, door] {
+        eventually("it to listen", || std::net::TcpStream::connect(address).ok());
+    }
+    try_all(door, sites[1].address);
+    relays.into_iter().for_each(Spoken::end);
+    for site in &sites {
+        let said = |name: &str| std::fs::read_to_string(site.folder.0.join(name)).unwrap();
+        has_no_secret(&(said("out") + &said("err")), &sites);
+    }
+}

@@ -1,0 +1,100 @@
+//! What tests do with sockets, and what they see there.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread::JoinHandle;
+
+use crate::harness::*;
+
+/// A server that says everything back.
+pub fn parrot() -> SocketAddr {
+    serve(|mut stream| {
+        let mut bytes = [0; 65_536];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            if stream.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+pub fn echoes(stream: &mut TcpStream) {
+    stream.write_all(b"echo").unwrap();
+    assert_eq!(read_exactly(stream, 4), b"echo");
+}
+
+/// Says something at either end, and hears it at the other.
+pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
+    client.write_all(b"question").unwrap();
+    assert_eq!(read_exactly(server, 8), b"question");
+    server.write_all(b"answer").unwrap();
+    assert_eq!(read_exactly(client, 6), b"answer");
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Clean,
+    Reset,
+}
+
+/// Everything that still comes, and how it ends.
+pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
+    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return (heard, Ending::Clean),
+            Ok(count) => heard.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
+            Err(error) => panic!("{error} after {} bytes", heard.len()),
+        }
+    }
+}
+
+pub fn is_reset(stream: &mut TcpStream) -> bool {
+    hear_out(stream) == (Vec::new(), Ending::Reset)
+}
+
+/// Sends `bytes` and the end of the stream, in a thread of its own.
+pub fn send(stream: &TcpStream, bytes: Vec<u8>) -> JoinHandle<()> {
+    let mut stream = stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+    })
+}
+
+/// Sends for as long as it can, in a thread of its own, and says why not longer.
+pub fn pour(stream: &TcpStream) -> JoinHandle<ErrorKind> {
+    let mut stream = stream.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let block = pattern(65_536);
+        loop {
+            if let Err(error) = stream.write_all(&block) {
+                return error.kind();
+            }
+        }
+    })
+}
+
+/// Whether one who pours was reset. The kernel says so once, to whoever asks first: here the reader or the writer.
+pub fn is_reset_pouring(stream: &mut TcpStream, writer: JoinHandle<ErrorKind>) -> bool {
+    let heard = hear_out(stream).1;
+    join(writer) == ErrorKind::ConnectionReset || heard == Ending::Reset
+}
+
+/// Moves this many bytes up and down at once, and both ends.
+pub fn exchange(mut client: TcpStream, mut server: TcpStream, up: usize, down: usize) {
+    let (up, down) = (pattern(up), pattern(down));
+    let writers = [send(&client, up.clone()), send(&server, down.clone())];
+    let reader = std::thread::spawn(move || read_all(&mut server));
+    assert!(read_all(&mut client) == down, "what came down was changed");
+    assert!(join(reader) == up, "what went up was changed");
+    writers.into_iter().for_each(join);
+}
+
+/// A SOCKS5 tunnel to a name, or the reply code that refused it.
+pub fn socks5_by_name(relay: SocketAddr, name: &str, port: u16) -> Result<TcpStream, u8> {
+    let length = u8::try_from(name.len()).expect("a short name");
+    socks5_request(relay, &[&[5, 1, 0, 3, length], name.as_bytes(), &port.to_be_bytes()].concat())
+}
