@@ -100,7 +100,7 @@ impl Open {
     /// It is none.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
         let open = whole(plaintext, Self::fields)?;
-        // Nothing is left to judge of capital letters, IPv4 within IPv6 and the like.
+        // So nothing is left to judge of unknown flags, capital letters, IPv4 within IPv6 and the like.
         if open.write() == plaintext {
             Ok(open)
         } else {
@@ -110,9 +110,6 @@ impl Open {
 
     fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let flags = cursor.byte()?;
-        if flags & !(EARLY | ENCRYPT) != 0 {
-            return Err(WireError::Invalid("unknown flags"));
-        }
         Ok(Self {
             early: flags & EARLY != 0,
             encrypt: flags & ENCRYPT != 0,

@@ -61,6 +61,16 @@ fn both_sides_choose_the_cipher_that_both_are_good_at() {
 }
 
 #[test]
+fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
+    let (dialler, listener) = (key(0x11), key(0x22));
+    let (initiator, hello) = Initiator::begin(&dialler, &listener.public(), OURS);
+    let (responder, _) = Responder::read(&listener, &parse(&hello), OURS).unwrap();
+    let future = Versions { oldest: 2, newest: 3 };
+    let (_, answer) = Responder { versions: future, ..responder }.accept();
+    assert_eq!(initiator.finish(&parse(&answer)).err(), Some(Refusal::Version(future).into()));
+}
+
+#[test]
 fn the_transcript_in_the_specification_is_ours() {
     let ([hello, hello_back], [mut up, mut down]) = shake([true, false], [[0x33; 32], [0x44; 32]]);
     let session = Open::read(&documented("OPEN, plaintext")).unwrap();
