@@ -106,7 +106,19 @@ fn decode(text: &str) -> Result<Zeroizing<[u8; LENGTH]>, KeyError> {
 impl FromStr for PublicKey {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        decode(text).map(|bytes| Self(*bytes))
+        let key = Self(*decode(text)?);
+        if key.proves_something() { Ok(key) } else { Err(KeyError) }
+    }
+}
+
+impl PublicKey {
+    /// Whether it takes a private key to be this one. With a point of small order, 32 zeros among them, every exchange
+    /// gives zeros (RFC 7748, 6.1): a placeholder in a list of peers would let everybody in.
+    fn proves_something(&self) -> bool {
+        let mut curve = curve();
+        curve.set(&[1; LENGTH]);
+        let mut shared = [0; LENGTH];
+        curve.dh(&self.0, &mut shared).is_ok() && shared != [0; LENGTH]
     }
 }
 
@@ -196,6 +208,18 @@ mod tests {
             &STANDARD.encode([7; 64]),
         ] {
             assert_eq!(text.parse::<PublicKey>(), Err(KeyError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_needs_no_private_half_is_refused() {
+        // Zero, one, and p - 1 for the prime p = 2^255 - 19.
+        let mut last = [0xff; LENGTH];
+        (last[0], last[31]) = (0xec, 0x7f);
+        let mut one = [0; LENGTH];
+        one[0] = 1;
+        for key in [[0; LENGTH], one, last] {
+            assert_eq!(PublicKey(key).to_string().parse::<PublicKey>(), Err(KeyError), "{key:?}");
         }
     }
 
