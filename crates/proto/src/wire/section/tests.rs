@@ -95,13 +95,12 @@ fn a_changed_bit_of_a_hello_is_noticed() {
     let pair = Pair::new();
     let (_, hello) = pair.begin(OURS);
     let length = hello.message.as_ref().unwrap().len();
-    // Every byte, and every bit of a byte somewhere: a handshake takes its time in a test.
-    for bit in (0..length * 8).step_by(7) {
+    for bit in 0..length * 8 {
         let mut changed = hello.clone();
         changed.message.as_mut().unwrap()[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(pair.read(&changed, OURS).err(), Some(Refusal::WrongKey), "bit {bit}");
     }
-    for length in [0, 1, 31, 32, 33, 79, 80, 81, length - 1] {
+    for length in 0..length {
         let short = Hello { message: Ok(hello.message.as_ref().unwrap()[..length].to_vec()), ..hello };
         assert_eq!(pair.read(&short, OURS).err(), Some(Refusal::WrongKey), "{length} bytes");
     }
@@ -114,12 +113,10 @@ fn a_changed_bit_of_the_answer_is_noticed() {
         let (initiator, hello) = pair.begin(OURS);
         let (_, bytes) = pair.read(&hello, OURS).unwrap().accept();
         let mut answer = feed(&bytes, Hello::parse);
-        let message = answer.message.as_mut().unwrap();
-        let within = bit % (message.len() * 8);
-        message[within / 8] ^= 1 << (within % 8);
+        answer.message.as_mut().unwrap()[bit / 8] ^= 1 << (bit % 8);
         initiator.finish(&answer).err()
     };
-    for bit in (0..51 * 8).step_by(7) {
+    for bit in 0..51 * 8 {
         assert!(matches!(shaken(bit), Some(HandshakeError::Wire(_))), "bit {bit}");
     }
 }
