@@ -73,7 +73,7 @@ async fn shake_hands(section: &SectionListener, stream: &mut TcpStream) -> Resul
     };
     let (transport, hello) = responder.accept();
     stream.write_all(&hello).await.map_err(|_| End::LeftEarly)?;
-    Ok((Seal::new(transport), key))
+    Ok((Seal::new(transport, Open::MOST), key))
 }
 
 fn section_of(entrance: &Entrance) -> &SectionListener {

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
+use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
 use ekiden_proto::wire::section::{RecordKey, Transport};
 use ekiden_sys::recv::append;
@@ -29,8 +30,9 @@ struct Opener {
     key: RecordKey,
     /// What has arrived of records that are not opened yet.
     arrived: Vec<u8>,
-    /// Whether nothing is read behind the next record, because what follows it may be no record.
-    exactly: bool,
+    /// Longest plaintext of the first record, behind which nothing is read, because what follows may be no record. `None`
+    /// when there are only records.
+    first: Option<usize>,
 }
 
 /// A record that was opened: a buffer, and where the plaintext is in it.
@@ -43,16 +45,17 @@ pub struct Opened {
 }
 
 impl Seal {
-    /// The keys that a handshake has brought. At first only single records are read, nothing behind them.
+    /// The keys that a handshake has brought. The first record has at most `first` bytes of plaintext, and nothing is read
+    /// behind it.
     #[must_use]
-    pub fn new(transport: Transport) -> Self {
-        let opener = Opener { key: transport.open, arrived: Vec::new(), exactly: true };
+    pub fn new(transport: Transport, first: usize) -> Self {
+        let opener = Opener { key: transport.open, arrived: Vec::new(), first: Some(first) };
         Self { sealer: RefCell::new(transport.seal), opener: RefCell::new(opener) }
     }
 
     /// From here on everything that arrives is records.
     pub fn only_records(&self) {
-        self.opener.borrow_mut().exactly = false;
+        self.opener.borrow_mut().first = None;
     }
 
     /// Makes a record of what lies between header and tag.
@@ -122,7 +125,12 @@ impl Opener {
     /// How long the record is that has begun to arrive.
     fn length(&self) -> io::Result<Option<usize>> {
         let Some(header) = self.arrived.first_chunk::<HEADER>() else { return Ok(None) };
-        RecordKey::rest(*header).map(|rest| Some(HEADER + rest)).map_err(invalid)
+        let rest = RecordKey::rest(*header).map_err(invalid)?;
+        if self.first.is_some_and(|most| rest > most + TAG) {
+            Err(invalid(WireError::TooLarge))
+        } else {
+            Ok(Some(HEADER + rest))
+        }
     }
 
     fn read(&mut self, from: &TcpStream) -> io::Result<Option<Opened>> {
@@ -139,10 +147,10 @@ impl Opener {
     fn receive(&mut self, from: &TcpStream) -> io::Result<()> {
         let have = self.arrived.len();
         // The header of the next record comes along, so that a long row of records takes one read each.
-        let ahead = if self.exactly { 0 } else { HEADER };
+        let ahead = if self.first.is_some() { 0 } else { HEADER };
         let wanted = match self.length()? {
             Some(length) => length + ahead - have,
-            None if self.exactly => HEADER - have,
+            None if self.first.is_some() => HEADER - have,
             None => STEP,
         };
         self.arrived.reserve_exact(wanted);
@@ -167,7 +175,7 @@ impl Opener {
     }
 }
 
-fn invalid(error: ekiden_proto::wire::WireError) -> io::Error {
+fn invalid(error: WireError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
@@ -179,13 +187,17 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
 
+    /// Longest first record.
+    const FIRST: usize = 100;
+
     /// Two sides that have shaken hands.
     fn seals() -> (Seal, Seal) {
         let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
         let (initiator, hello) = Initiator::begin(&near, &far.public(), Versions::OURS);
         let (responder, _) = Responder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
         let (transport, hello) = responder.accept();
-        (Seal::new(initiator.finish(&Hello::parse(&hello).unwrap().0).unwrap()), Seal::new(transport))
+        let near = initiator.finish(&Hello::parse(&hello).unwrap().0).unwrap();
+        (Seal::new(near, FIRST), Seal::new(transport, FIRST))
     }
 
     async fn sockets() -> (TcpStream, TcpStream) {
@@ -236,6 +248,12 @@ mod tests {
         record[HEADER] ^= 1;
         writer.write_all(&record).await.unwrap();
         assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+        let (near, far) = seals();
+        let (mut writer, reader) = sockets().await;
+        writer.write_all(&near.sealed(&[0; FIRST + 1])[..HEADER]).await.unwrap();
+        let error = far.next(&reader).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a first record that is too long");
 
         let (near, far) = seals();
         let (mut writer, reader) = sockets().await;
