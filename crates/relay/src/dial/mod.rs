@@ -18,7 +18,7 @@ use std::time::Duration;
 use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::wire::section::{Answer, TraceId};
+use ekiden_proto::wire::section::{TraceId, open};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -212,7 +212,7 @@ impl<'a> Line<'a> {
         }
         let Ready { mut stream, server, transport, waited } = ready;
         let encrypt = self.journey.encrypt || relays.wants_encryption();
-        let seal = Seal::new(transport, Answer::MOST);
+        let seal = Seal::new(transport, open::Answer::MOST);
         let destination = Destination { path: relays.keys(), target: next, encrypt };
         let sent = section::open(&mut stream, &seal, self.journey, destination).await;
         let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
