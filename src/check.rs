@@ -17,7 +17,9 @@ impl Check {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match read::load(Some(&self.file), &Flags::default()) {
             Ok(config) => {
-                println!("{}: ok, {} listener(s)", self.file.display(), config.listeners.len());
+                let (listeners, relays) = (config.listeners.len(), config.relays.len());
+                let paths = config.paths().len();
+                println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());
                 Ok(ExitCode::SUCCESS)
             }
             Err(mistakes) => {

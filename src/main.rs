@@ -3,6 +3,7 @@
 
 mod check;
 mod doctor;
+mod keygen;
 mod run;
 mod status;
 
@@ -24,6 +25,8 @@ enum Command {
     Run(run::Run),
     /// Validates a configuration file; every mistake at once; exit 0 or 2
     Check(check::Check),
+    /// Prints a new private key and its public key: what a key file holds
+    Keygen(keygen::Keygen),
     /// Sessions and pipes of a running relay
     Status(status::Status),
     /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run.execute(),
         Command::Check(check) => check.execute(),
+        Command::Keygen(keygen) => keygen.execute(),
         Command::Status(status) => status.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     };

@@ -13,12 +13,17 @@ pub struct Run {
     /// Configuration file; read again on SIGHUP
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
-    /// Listens: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener keys
+    /// Listens: auto://ADDR socks://ADDR http://ADDR tcp://ADDR/HOST:PORT, with ?profile=NAME and other listener keys;
+    /// section://ADDR?key=FILE&peers=FILE for other relays
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
-    /// Goes on through these, in order: `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`
+    /// Goes on through these, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
+    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a [[relay]]
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
+    /// File with our own private key, made by `ekiden keygen`
+    #[arg(long, value_name = "FILE", env = "EKIDEN_KEY")]
+    key: Option<String>,
     /// How log lines look: text or json
     #[arg(long, value_name = "FORMAT", env = "EKIDEN_LOG")]
     log: Option<String>,
@@ -29,8 +34,9 @@ pub struct Run {
 
 impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let flags = Flags { listen: self.listen, forward: self.forward, log: self.log, admin: self.admin };
-        match server::run(&|| read::load(self.config.as_deref(), &flags)) {
+        let Self { config, listen, forward, key, log, admin } = self;
+        let flags = Flags { listen, forward, key, log, admin };
+        match server::run(&|| read::load(config.as_deref(), &flags)) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(RunError::Config(mistakes)) => {
                 eprintln!("{mistakes}");

@@ -1,9 +1,6 @@
 //! `[[listener]]` and `-L`: the ways in, and the rules that keep one from being open by accident.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
@@ -11,47 +8,16 @@ use ekiden_proto::addr::{Host, Target};
 use super::access::Denied;
 use super::mistake::Found;
 use super::place::Place;
-use super::profiles::Profiles;
 use super::reader::Reader;
+use super::shared::Shared;
 use super::url::{Url, table};
-use super::value::{Bind, Name};
-use super::{Access, Kind, Listener};
+use super::value::{Bind, Mode, Name};
+use super::{Access, Kind, Listener, SectionListener};
 use crate::users::Users;
 
 /// What a mistake in a `-L` says is expected.
-const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR or tcp://ADDR/HOST:PORT, \
-    with the keys of [[listener]] as ?key=value&key=value";
-
-/// What listeners share.
-pub(super) struct Shared {
-    /// All profiles.
-    pub profiles: Profiles,
-    /// Each file of users once, so that listeners also share what was verified; `None` for a file with mistakes.
-    users: RefCell<BTreeMap<PathBuf, Option<Arc<Users>>>>,
-}
-
-impl Shared {
-    /// Nothing but profiles so far.
-    pub fn new(profiles: Profiles) -> Self {
-        Self { profiles, users: RefCell::default() }
-    }
-
-    fn users(&self, reader: &Reader<'_>, path: PathBuf) -> Option<Arc<Users>> {
-        let load = |path: &PathBuf| match Users::load(path) {
-            Ok(users) => Some(Arc::new(users)),
-            Err(mistakes) => {
-                for (line, expected) in mistakes {
-                    match line {
-                        0 => reader.mistake("users", expected),
-                        _ => reader.note_in(path, line, expected),
-                    }
-                }
-                None
-            }
-        };
-        self.users.borrow_mut().entry(path).or_insert_with_key(load).clone()
-    }
-}
+const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
+    section://ADDR?key=FILE&peers=FILE, with the keys of [[listener]] as ?key=value&key=value";
 
 /// The listeners of one source.
 #[derive(Default)]
@@ -113,14 +79,14 @@ fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
 fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> Option<Listener> {
     let kind = if reader.has("kind") { reader.optional("kind") } else { Some(Kind::Auto) };
     let target = target(reader, kind, bind);
-    let users = reader.optional::<PathBuf>("users").and_then(|path| shared.users(reader, path));
-    if kind == Some(Kind::Tcp) && reader.has("users") {
-        reader.mistake("users", "no users: a tcp listener has no way to ask who somebody is");
-    }
+    let users = users(reader, kind, shared);
+    let section = section(reader, kind, shared);
+    let early = early(reader, kind);
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
-    if bind.is_some() && !local && !allow_open && !reader.has("users") {
+    let guarded = reader.has(if kind == Some(Kind::Section) { "peers" } else { "users" });
+    if bind.is_some() && !local && !allow_open && !guarded {
         reader.mistake("bind", closed(kind));
     }
     let access = Access {
@@ -132,8 +98,49 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
-    let (early, section) = (reader.or("early", false), None);
+    if kind == Some(Kind::Section) && section.is_none() {
+        return None;
+    }
     Some(Listener { name: String::new(), bind: bind?, kind: kind?, target, users, access, early, section, profile })
+}
+
+/// Reads who may use a listener for clients.
+fn users(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<Arc<Users>> {
+    let nobody = match kind {
+        Some(Kind::Tcp) => "no users: a tcp listener has no way to ask who somebody is",
+        Some(Kind::Section) => "no users: relays have keys, and peers = FILE says which may come in",
+        Some(Kind::Auto | Kind::Socks | Kind::Http) | None => return shared.users(reader),
+    };
+    if reader.has("users") {
+        reader.mistake("users", nobody);
+    }
+    None
+}
+
+/// Reads whether clients are told "connected" at once.
+fn early(reader: &Reader<'_>, kind: Option<Kind>) -> bool {
+    if kind == Some(Kind::Section) && reader.has("mode") {
+        reader.mistake("mode", "no mode: the relay that the client came to has decided");
+        return false;
+    }
+    reader.optional("mode").is_some_and(|mode: Mode| mode.early)
+}
+
+/// Reads what it takes to be called by relays, which is the business of section listeners only.
+fn section(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<SectionListener> {
+    reader.hide("key");
+    if kind != Some(Kind::Section) {
+        let keys = ["key", "peers", "encrypt"].into_iter().filter(|key| reader.has(key) && kind.is_some());
+        keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"section\" has it, for other relays"));
+        return None;
+    }
+    let key = if reader.has("key") { shared.key(reader) } else { shared.private_key.clone() };
+    if key.is_none() && !reader.has("key") {
+        reader
+            .mistake("key", "a file with our private key, made by `ekiden keygen`; or private_key, for all listeners");
+    }
+    let (peers, encrypt) = (shared.peers(reader), reader.or("encrypt", false));
+    Some(SectionListener { key: key?, peers, encrypt })
 }
 
 /// The ways to make a listener safe that is open to others.
@@ -142,7 +149,10 @@ fn closed(kind: Option<Kind>) -> &'static str {
         Some(Kind::Tcp) => {
             "a loopback address, because everybody could use this one: bind to 127.0.0.1, or set allow_open = true"
         }
-        _ => {
+        Some(Kind::Section) => {
+            "a loopback address, because every relay could use this one: set peers = FILE, or allow_open = true"
+        }
+        Some(Kind::Auto | Kind::Socks | Kind::Http) | None => {
             "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \
              or allow_open = true"
         }

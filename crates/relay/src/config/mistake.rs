@@ -97,7 +97,19 @@ impl Notes {
         // A stable sort: what has no line keeps its order, the command line comes as it was read.
         let places: Vec<String> = mistakes.iter().map(|m| m.place.clone()).collect();
         mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.place), m.line));
+        // A file that several options name is read for each of them.
+        mistakes.dedup();
         if mistakes.is_empty() { Ok(()) } else { Err(Mistakes(mistakes)) }
+    }
+}
+
+/// What a mistake says where `name` is none of `names`; `what` is what they are names of.
+pub(super) fn one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
+    let names: Vec<_> = names.collect();
+    match closest(name, names.iter().copied()) {
+        Some(meant) => format!("{what}: {meant:?}, perhaps"),
+        None if names.is_empty() => format!("{what}, and there is none"),
+        None => format!("{what}, one of {}", names.join(", ")),
     }
 }
 

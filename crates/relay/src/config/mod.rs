@@ -3,12 +3,18 @@
 
 pub mod access;
 mod hop;
+mod key;
 mod listener;
 mod mistake;
+mod named;
+mod peers;
 mod place;
 mod profiles;
 pub mod read;
 mod reader;
+mod relays;
+mod routes;
+mod shared;
 mod url;
 mod value;
 
@@ -48,6 +54,20 @@ pub struct Config {
     pub log: LogFormat,
     /// Worker threads.
     pub threads: usize,
+}
+
+impl Config {
+    /// Every path that some route takes, once.
+    #[must_use]
+    pub fn paths(&self) -> Vec<&Path> {
+        let mut paths: Vec<&Path> = Vec::new();
+        for path in self.routes.iter().flat_map(|route| &route.paths) {
+            if !paths.contains(&&**path) {
+                paths.push(path);
+            }
+        }
+        paths
+    }
 }
 
 /// How clients reach a relay.

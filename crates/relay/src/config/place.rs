@@ -79,7 +79,8 @@ impl<'a> Place<'a> {
             _ => false,
         };
         let read = scalar(value).filter(|_| fits || T::SHAPE == Shape::Any).map_or(Err(T::EXPECTED), |t| T::read(&t));
-        read.map_err(|expected| self.note(Found::Value(shown(value)), expected)).ok()
+        let found = || if T::SECRET { Found::Hidden } else { Found::Value(shown(value)) };
+        read.map_err(|expected| self.note(found(), expected)).ok()
     }
 }
 

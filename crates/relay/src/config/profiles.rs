@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ekiden_proto::profile::{BUILT_IN, Profile, Setting};
 
-use super::mistake::closest;
+use super::mistake::one_of;
 use super::reader::Reader;
 use super::value::Scalar;
 
@@ -43,7 +43,7 @@ impl Profiles {
         if let Some(profile) = self.0.get(&name) {
             return Arc::clone(profile);
         }
-        reader.mistake(key, expected(&name, self.0.keys().map(String::as_str)));
+        reader.mistake(key, one_of("a profile", &name, self.0.keys().map(String::as_str)));
         Arc::default()
     }
 }
@@ -75,7 +75,7 @@ impl<'a> Draft<'a> {
             let Some(next) = drafts.iter().find(|draft| draft.name == base) else {
                 if chain.len() == 1 {
                     let names = BUILT_IN.iter().copied().chain(drafts.iter().map(|draft| draft.name));
-                    reader.mistake("base", expected(base, names));
+                    reader.mistake("base", one_of("a profile", base, names));
                 }
                 break;
             };
@@ -93,13 +93,5 @@ impl<'a> Draft<'a> {
             profile.set(setting.clone());
         }
         profile
-    }
-}
-
-fn expected<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> String {
-    let names: Vec<_> = names.collect();
-    match closest(name, names.iter().copied()) {
-        Some(meant) => format!("a profile: {meant:?}, perhaps"),
-        None => format!("a profile, one of {}", names.join(", ")),
     }
 }

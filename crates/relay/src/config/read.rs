@@ -1,21 +1,23 @@
 //! What is written: reading a configuration from its file and from the command line.
 //!
-//! Each option of ekiden is declared once, by the line here (or in `listener`, `hop` and `profiles`) that reads it.
+//! Each option of ekiden is declared once, by the line here (or in `listener`, `relays`, `hop`, `routes` and `profiles`) that reads it.
 //! The command line beats the file. Nothing is returned unless everything is right; otherwise every mistake is.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use ekiden_proto::key::PrivateKey;
 use toml::de::DeTable;
 
-use super::listener::{Listeners, Shared, leads_to};
+use super::listener::Listeners;
 use super::mistake::Notes;
 use super::place::{Place, Source};
 use super::profiles::Profiles;
 use super::reader::Reader;
+use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
-use super::{Admin, Config, Hop, Limits, LogFormat, Timeouts, hop, listener};
+use super::{Admin, Config, Limits, LogFormat, Timeouts, key, listener, named, relays, routes, url};
 
 pub use super::mistake::{Found, Mistake, Mistakes};
 pub use super::value::default_admin;
@@ -27,6 +29,8 @@ pub struct Flags {
     pub listen: Vec<String>,
     /// `-F`: the hops in order, instead of the file's.
     pub forward: Vec<String>,
+    /// `--key`: instead of `private_key`.
+    pub key: Option<String>,
     /// `--log`: instead of `log.format`.
     pub log: Option<String>,
     /// `--admin`: instead of `admin.bind`.
@@ -88,18 +92,17 @@ fn assemble(name: &str, text: &str, flags: &Flags) -> Result<Config, Mistakes> {
 fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
     let command = Place::whole(Source { name: COMMAND_LINE, text: None, notes });
     let _: Option<Version> = file.required("version");
-    let shared = Shared::new(Profiles::read(file.named("profile")));
+    let tables = file.tables("relay");
+    let names = named::names(&tables);
+    let profiles = Profiles::read(file.named("profile"));
+    let shared = Shared::new(profiles, private_key(&file, &command, flags), names.iter().flatten().cloned().collect());
     let listeners = listeners(&file, &command, flags, &shared);
-    let hops = forward(&file, &command, flags, &shared.profiles, &listeners);
-    let name = if hops.is_empty() {
-        "direct".to_owned()
-    } else {
-        hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-    };
-    let path = super::Path { name: name.into(), hops };
+    let relays = relays::read(tables, &names, &shared, &listeners);
+    let forward = relays::forward(&file, &command, flags, &shared, &listeners, &relays);
+    let others = forward.iter().filter(|hop| !relays.good().any(|relay| Arc::ptr_eq(relay, hop)));
     let config = Config {
-        relays: Vec::new(),
-        routes: vec![super::Route { to: Vec::new(), paths: vec![Arc::new(path)] }],
+        relays: relays.good().chain(others).cloned().collect(),
+        routes: routes::read(&file, &relays, forward),
         target_profile: shared.profiles.choose(&file, "target_profile"),
         limits: limits(file.table("limits")),
         timeouts: timeouts(file.table("timeouts")),
@@ -109,7 +112,6 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         threads: file.or("threads", Threads::default()).0,
         listeners: listeners.good,
     };
-    file.later(&["relay", "path", "route"]);
     file.finish();
     config
 }
@@ -130,31 +132,13 @@ fn listeners(file: &Reader<'_>, command: &Place<'_>, flags: &Flags, shared: &Sha
 
 const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0.1:1080\", or -L auto://127.0.0.1:1080";
 
-/// The hops: those of the command line if there are any.
-fn forward(
-    file: &Reader<'_>,
-    command: &Place<'_>,
-    flags: &Flags,
-    profiles: &Profiles,
-    listeners: &Listeners,
-) -> Vec<Arc<Hop>> {
-    let read = |(place, text): (Place<'_>, &str)| {
-        let hop = hop::read(&place, text, profiles)?;
-        if listeners.binds.iter().any(|bind| leads_to(&hop.address, *bind)) {
-            place.note(Found::Hidden, format!("another relay: {} is our own listener, this is a loop", hop.address));
-        }
-        Some(Arc::new(hop))
-    };
-    let written = file.secrets("forward", hop::EXPECTED);
-    if flags.forward.is_empty() {
-        return written.into_iter().filter_map(read).collect();
-    }
-    // Replaced, but still to be right in itself.
-    for (place, text) in written {
-        hop::read(&place, text, profiles);
-    }
-    let place = command.below("-F", None);
-    flags.forward.iter().enumerate().filter_map(|(at, text)| read((place.item(at, None), text))).collect()
+/// Our own key: that of the command line if there is one.
+fn private_key(file: &Reader<'_>, command: &Place<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
+    // Replaced, perhaps, but still to be right in itself.
+    let written = key::read(file, "private_key");
+    let Some(path) = &flags.key else { return written };
+    let flag = url::table([("--key".to_owned(), path.clone())]);
+    key::read(&Reader::of_text(command.clone(), &flag), "--key")
 }
 
 fn limits(table: Reader<'_>) -> Limits {

@@ -8,7 +8,6 @@
 use std::cell::RefCell;
 use std::path::Path;
 
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Found, Mistake, closest};
@@ -21,12 +20,14 @@ pub(super) struct Reader<'a> {
     /// `None` for a table that is not written: everything has its default.
     table: Option<&'a DeTable<'a>>,
     known: RefCell<Vec<&'static str>>,
+    /// Keys whose values no mistake shows.
+    secret: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `table`, which stands at `place`.
     pub fn new(place: Place<'a>, table: Option<&'a DeTable<'a>>) -> Self {
-        Self { place, table, known: RefCell::default() }
+        Self { place, table, known: RefCell::default(), secret: RefCell::default() }
     }
 
     /// Reads a table that was part of a text at `place`: every value is a string, and on the line of that text.
@@ -52,7 +53,12 @@ impl<'a> Reader<'a> {
     /// Notes a mistake about `key` that only shows in the light of other keys.
     pub fn mistake(&self, key: &'static str, expected: impl Into<String>) {
         let (place, value) = self.find(key);
-        place.note(value.map_or(Found::Missing, |value| Found::Value(shown(value))), expected);
+        let found = match value {
+            None => Found::Missing,
+            Some(_) if self.secret.borrow().contains(&key) => Found::Hidden,
+            Some(value) => Found::Value(shown(value)),
+        };
+        place.note(found, expected);
     }
 
     /// Notes a mistake about the name of the table itself.
@@ -60,14 +66,29 @@ impl<'a> Reader<'a> {
         self.place.note(Found::Value("{...}".to_owned()), expected);
     }
 
-    /// Notes a mistake on a line of a file that an option names.
-    pub fn note_in(&self, file: &Path, line: usize, expected: String) {
-        let (place, key) = (file.display().to_string(), String::new());
-        self.place.source.notes.add(Mistake { place, line: Some(line), key, found: Found::Whole, expected });
+    /// Makes sure that no mistake shows the value of `key`.
+    pub fn hide(&self, key: &'static str) {
+        self.secret.borrow_mut().push(key);
+    }
+
+    /// Takes what was read from the file that `key` names, or notes the mistakes in it by their lines; those of line 0
+    /// are about the whole file.
+    pub fn file<T>(&self, key: &'static str, file: &Path, read: Result<T, Vec<(usize, String)>>) -> Option<T> {
+        let note = |(line, expected)| {
+            if line == 0 {
+                return self.mistake(key, expected);
+            }
+            let (place, key) = (file.display().to_string(), String::new());
+            self.place.source.notes.add(Mistake { place, line: Some(line), key, found: Found::Whole, expected });
+        };
+        read.map_err(|mistakes| mistakes.into_iter().for_each(note)).ok()
     }
 
     /// An option that may be left out.
     pub fn optional<T: Value>(&self, key: &'static str) -> Option<T> {
+        if T::SECRET {
+            self.hide(key);
+        }
         let (place, value) = self.find(key);
         place.read(value?)
     }
@@ -87,17 +108,44 @@ impl<'a> Reader<'a> {
 
     /// A list, empty when left out. On the command line a single value is a list of one.
     pub fn list<T: Value>(&self, key: &'static str) -> Vec<T> {
+        let single = self.place.source.text.is_none();
+        self.items(key, single).into_iter().map(|(_, item)| item).collect()
+    }
+
+    /// A list that has something in it, each item with its place. A single value is a list of one.
+    pub fn some<T: Value>(&self, key: &'static str) -> Vec<(Place<'a>, T)> {
+        let empty = |value: &DeValue<'_>| value.as_array().is_some_and(|items| items.is_empty());
+        if self.find(key).1.is_none_or(empty) {
+            self.mistake(key, format!("at least one in [ ], each {}", T::EXPECTED));
+        }
+        self.items(key, true)
+    }
+
+    fn items<T: Value>(&self, key: &'static str, single: bool) -> Vec<(Place<'a>, T)> {
         let (place, value) = self.find(key);
         match value {
             None => Vec::new(),
             Some(DeValue::Array(items)) => {
-                let item = |(at, v): (usize, &Spanned<DeValue<'_>>)| place.item(at, Some(&v.span())).read(v.get_ref());
-                items.iter().enumerate().filter_map(item).collect()
+                let places = items.iter().enumerate().map(|(at, item)| (place.item(at, Some(&item.span())), item));
+                places.filter_map(|(here, item)| Some((here.clone(), here.read(item.get_ref())?))).collect()
             }
-            Some(single) if self.place.source.text.is_none() => place.read(single).into_iter().collect(),
+            Some(value) if single => place.read(value).map(|item| (place, item)).into_iter().collect(),
             Some(other) => {
                 place.note(Found::Value(shown(other)), format!("a list in [ ], each {}", T::EXPECTED));
                 Vec::new()
+            }
+        }
+    }
+
+    /// A text that may hold a secret, with its place. No mistake shows it.
+    pub fn secret(&self, key: &'static str, expected: &str) -> Option<(Place<'a>, &'a str)> {
+        self.hide(key);
+        let (place, value) = self.find(key);
+        match value? {
+            DeValue::String(text) => Some((place, &**text)),
+            _ => {
+                place.note(Found::Hidden, expected);
+                None
             }
         }
     }
@@ -164,15 +212,6 @@ impl<'a> Reader<'a> {
             }
         }
         named
-    }
-
-    /// Keys of later versions: known, but not there yet.
-    pub fn later(&self, keys: &[&'static str]) {
-        for key in keys {
-            if let (place, Some(_)) = self.find(key) {
-                place.note(Found::Unknown, format!("nothing: {key:?} is not in this version yet"));
-            }
-        }
     }
 
     /// Notes every key that was not asked for. Its value is not shown: it may be a misplaced password.

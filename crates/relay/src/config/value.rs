@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
+use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
 use super::{Admin, Kind, LogFormat, Pattern};
@@ -29,6 +30,8 @@ pub(super) trait Value: Sized {
     const EXPECTED: &'static str;
     /// How TOML writes it.
     const SHAPE: Shape = Shape::Text;
+    /// Whether it may be a secret, or be mistaken for one; then no mistake shows it.
+    const SECRET: bool = false;
     /// Reads the text of the value; the error says what was expected.
     fn read(text: &str) -> Result<Self, &'static str>;
 }
@@ -180,7 +183,44 @@ impl Value for PathBuf {
     }
 }
 
-/// The name of a listener in logs and metrics.
+/// The file of a private key. Somebody may have written the key itself.
+pub(super) struct KeyFile(pub PathBuf);
+
+impl Value for KeyFile {
+    const EXPECTED: &'static str = "the path of a file with a private key";
+    const SECRET: bool = true;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
+    }
+}
+
+/// Somebody may have written the private key.
+impl Value for PublicKey {
+    const EXPECTED: &'static str = "a public key of 44 characters, as `ekiden keygen` prints it";
+    const SECRET: bool = true;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+/// When a client is told "connected": whether before the target has answered.
+pub(super) struct Mode {
+    /// At once.
+    pub early: bool,
+}
+
+impl Value for Mode {
+    const EXPECTED: &'static str = r#""strict" or "early""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "strict" => Ok(Self { early: false }),
+            "early" => Ok(Self { early: true }),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+/// The name of a listener, a relay or a path, in logs and metrics.
 pub(super) struct Name(pub String);
 
 impl Value for Name {
@@ -193,11 +233,11 @@ impl Value for Name {
 }
 
 impl Value for Kind {
-    const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp""#;
+    const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "section""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
-            "tproxy" | "redirect" | "section" => {
-                Err(r#"one of "auto", "socks", "http", "tcp"; this kind is not in this version yet"#)
+            "tproxy" | "redirect" => {
+                Err(r#"one of "auto", "socks", "http", "tcp", "section"; this kind is not in this version yet"#)
             }
             _ => Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or(Self::EXPECTED),
         }
@@ -249,60 +289,4 @@ pub fn default_admin() -> Admin {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn takes<T: Value>(good: &[&str], bad: &[&str]) {
-        for text in good {
-            assert!(T::read(text).is_ok(), "{text:?} was refused");
-        }
-        for text in bad {
-            assert!(T::read(text).is_err(), "{text:?} was taken");
-        }
-    }
-
-    #[test]
-    fn each_type_takes_what_it_should() {
-        takes::<bool>(&["true", "false"], &["yes", "1", ""]);
-        takes::<usize>(&["0", "7"], &["-1", "1.5", "x"]);
-        takes::<Count>(&["1"], &["0", "-1"]);
-        takes::<Threads>(&["1", "1024"], &["0", "1025"]);
-        takes::<Deadline>(&["1us", "1h", "1.5s"], &["0s", "0ms", "30", "-1s", ""]);
-        takes::<HeadSize>(&["4KiB", "1MiB", "65536B"], &["4095B", "2MiB", "64"]);
-        takes::<NameServer>(&["192.0.2.1", "192.0.2.1:5353", "::1", "[::1]:53"], &["dns.example", "192.0.2.1:0"]);
-        takes::<Name>(&["a", "auto-1080"], &["", "a b", "a\"b", "ä", &"a".repeat(65)]);
-        takes::<LogFormat>(&["text", "json"], &["xml", "JSON"]);
-        takes::<Admin>(
-            &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "[::ffff:127.0.0.1]:1"],
-            &["0.0.0.0:9090", "[::]:1", "192.0.2.1:1", "unix:x", "unix:", "on", "127.0.0.1"],
-        );
-        takes::<Kind>(&["auto", "socks", "http", "tcp"], &["tproxy", "redirect", "section", "SOCKS", ""]);
-        takes::<PathBuf>(&["x"], &[""]);
-    }
-
-    #[test]
-    fn a_listener_without_a_host_is_local() {
-        for (text, address) in [
-            (":1080", "127.0.0.1:1080"),
-            ("localhost:1080", "127.0.0.1:1080"),
-            ("0.0.0.0:1", "0.0.0.0:1"),
-            ("[::]:0", "[::]:0"),
-        ] {
-            assert_eq!(Bind::read(text).ok().map(|b| b.0.to_string()).as_deref(), Some(address), "{text}");
-        }
-        takes::<Bind>(&[], &["", "1080", "localhost", "example.com:1080", "127.0.0.1", ":", ":65536", "::1:80"]);
-    }
-
-    #[test]
-    fn later_kinds_are_told_apart_from_wrong_ones() {
-        assert!(Kind::read("tproxy").unwrap_err().contains("not in this version yet"));
-        assert!(!Kind::read("sock").unwrap_err().contains("version"));
-    }
-
-    #[test]
-    fn the_default_admin_socket_is_absolute() {
-        assert!(
-            matches!(default_admin(), Admin::Unix(path) if path.is_absolute() && path.to_string_lossy().contains("ekiden"))
-        );
-    }
-}
+mod tests;

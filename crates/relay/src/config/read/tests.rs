@@ -6,7 +6,7 @@ use std::time::Duration;
 use ekiden_proto::profile::Setting;
 
 use super::*;
-use crate::config::{HopKind, Kind, Listener};
+use crate::config::{Hop, HopKind, Kind, Listener};
 
 const EXAMPLE: &str = include_str!("../../../../../ekiden.example.toml");
 
@@ -61,27 +61,38 @@ fn the_example_has_every_key() {
     let all: String = EXAMPLE
         .lines()
         .map(|line| {
-            let commented = line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+            let commented =
+                line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase()));
             format!("{}\n", commented.unwrap_or(line))
         })
         .collect();
     let example = DeTable::parse(&all).unwrap_or_else(|e| panic!("{e}"));
     let probe = "zzzzzzzz = 1\n";
     let mut text = format!("version = 1\n{probe}");
-    for table in ["[[listener]]", "[limits]", "[timeouts]", "[profile.example]", "[dns]", "[admin]", "[log]"] {
+    for table in [
+        "[[listener]]",
+        "[[relay]]",
+        "[[path]]",
+        "[[route]]",
+        "[limits]",
+        "[timeouts]",
+        "[profile.example]",
+        "[dns]",
+        "[admin]",
+        "[log]",
+    ] {
         text += &format!("{table}\n{probe}");
     }
     let unknown: Vec<_> = mistakes(&text).into_iter().filter(|m| m.found == Found::Unknown).collect();
-    assert_eq!(unknown.len(), 8, "{unknown:?}");
+    assert_eq!(unknown.len(), 11, "{unknown:?}");
     for mistake in unknown {
         let path = mistake.key.trim_end_matches("zzzzzzzz").replace("[1]", "");
         for key in mistake.expected.strip_prefix("one of ").unwrap().split(", ") {
-            let later = ["relay", "path", "route"].contains(&key);
             let steps: Vec<_> = path.split_terminator('.').chain([key]).collect();
-            assert!(later || has(example.get_ref(), &steps), "{path}{key} is not in ekiden.example.toml");
+            assert!(has(example.get_ref(), &steps), "{path}{key} is not in ekiden.example.toml");
         }
     }
-    for key in ["profile", "password_file", "password_env"] {
+    for key in ["key", "profile", "password_file", "password_env"] {
         assert!(EXAMPLE.contains(&format!("?{key}=")), "?{key}= of a hop is not in ekiden.example.toml");
     }
 }
@@ -114,8 +125,10 @@ sessions = 10
 sessions_per_client = 2
 head = "4KiB"
 kept_connections = 0
+ready_connections = 5
 [timeouts]
 idle = "90s"
+ready_age = "5s"
 [profile.mine]
 base = "longhaul"
 mss = 1200
@@ -132,9 +145,9 @@ format = "json"
 #[test]
 fn everything_written_is_meant() {
     let config = from_text(FULL).unwrap_or_else(|e| panic!("{e}"));
-    let [first, second] = &config.forward[..] else { panic!("{:?}", config.forward) };
-    assert_eq!((first.kind, first.to_string().as_str()), (HopKind::Socks5, "socks5://hop.example:1080"));
-    assert_eq!(first.credentials.as_ref().map(|c| (c.user.as_str(), c.password.as_str())), Some(("u", "p@ss")));
+    let [first, second] = forward(&config) else { panic!("{:?}", config.routes) };
+    assert_eq!(first.to_string(), "socks5://hop.example:1080");
+    assert_eq!(credentials(first), ("u", "p@ss"));
     assert_eq!((second.to_string().as_str(), second.profile.name.as_str()), ("http://[2001:db8::1]:3128", "longhaul"));
     let [front, fixed] = &config.listeners[..] else { panic!("{:?}", config.listeners) };
     assert_eq!((front.name.as_str(), front.kind, front.access.allow_private), ("front", Kind::Socks, false));
@@ -150,8 +163,15 @@ fn everything_written_is_meant() {
     let mine = config.target_profile.settings();
     assert!(mine.contains(&Setting::Mss(1200)) && mine.contains(&Setting::Nodelay(false)), "{mine:?}");
     assert!(mine.iter().any(|s| s.to_string() == "rto_max = 10s"), "the base is lost: {mine:?}");
-    let limits = Limits { sessions: Some(10), sessions_per_client: Some(2), head: 4096, kept_connections: 0 };
+    let limits = Limits {
+        sessions: Some(10),
+        sessions_per_client: Some(2),
+        head: 4096,
+        kept_connections: 0,
+        ready_connections: 5,
+    };
     assert_eq!((&config.limits, config.timeouts.idle, config.threads), (&limits, Duration::from_secs(90), 3));
+    assert_eq!(config.timeouts.ready_age, Duration::from_secs(5));
     let servers: Vec<_> = config.dns_servers.iter().map(SocketAddr::to_string).collect();
     assert_eq!(servers, ["127.0.0.1:5353", "192.0.2.1:53", "[2001:db8::53]:53"]);
     assert_eq!((config.admin, config.log), (Admin::Tcp("127.0.0.1:9090".parse().unwrap()), LogFormat::Json));
@@ -198,7 +218,7 @@ bind = "0.0.0.0:9090"
         (15, "timeouts.idle", value("\"30\"")),
         (16, "timeouts.drain", value("\"0s\"")),
         (18, "profile.mine.mss", value("\"big\"")),
-        (19, "relay", Found::Unknown),
+        (19, "relay", value("{...}")),
         (21, "admin.bind", value("\"0.0.0.0:9090\"")),
     ];
     let mut expected: Vec<_> = expected.map(|(line, key, found)| (line, key.to_owned(), found)).into();
@@ -212,7 +232,7 @@ bind = "0.0.0.0:9090"
     for part in [
         "configuration:3: target_profile = \"longhall\": expected a profile: \"longhaul\", perhaps",
         "configuration:8: listener[1].allow_privat is not a key: expected \"allow_private\", perhaps; known are ",
-        "configuration:19: relay is not a key: expected nothing: \"relay\" is not in this version yet",
+        "configuration:19: relay = {...}: expected tables that begin with [[relay]]",
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
@@ -329,6 +349,18 @@ fn loops_are_found() {
     }
 }
 
+/// The hops of all targets that no route is for.
+fn forward(config: &Config) -> &[Arc<Hop>] {
+    &config.routes.last().unwrap().paths[0].hops
+}
+
+fn credentials(hop: &Hop) -> (&str, &str) {
+    match &hop.kind {
+        HopKind::Socks5(Some(said)) | HopKind::Http(Some(said)) => (&said.user, &said.password),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn only(config: &Config) -> &Listener {
     assert_eq!(config.listeners.len(), 1);
     &config.listeners[0]
@@ -366,7 +398,7 @@ fn wrong_flags_are_told() {
         ("127.0.0.1:1080", "command line: -L[1] = \"127.0.0.1:1080\": expected a listener like auto://"),
         ("auto://0.0.0.0:1080", "command line: -L[1].bind = \"0.0.0.0:1080\": expected a loopback address"),
         ("ftp://:21", "command line: -L[1].kind = \"ftp\": expected one of \"auto\""),
-        ("section://:21", "not in this version yet"),
+        ("tproxy://:21", "not in this version yet"),
         ("auto://:1080?profil=lan", "-L[1].profil is not a key: expected \"profile\", perhaps"),
         ("auto://:1080?allow_open=yes", "-L[1].allow_open = \"yes\": expected true or false"),
         ("auto://:1080?bind=:1081", "-L[1].bind = [...]: expected an address"),
@@ -391,7 +423,7 @@ fn flags_beat_the_file() {
     };
     let config = load(Some(&file.0), &flags).unwrap();
     assert_eq!(only(&config).bind.port(), 3128);
-    assert_eq!(config.forward.iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
+    assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
     assert_eq!((config.log, config.admin), (LogFormat::Text, Admin::Off));
     let config = load(Some(&file.0), &Flags::default()).unwrap();
     assert_eq!((only(&config).bind.port(), config.log), (1080, LogFormat::Json));
@@ -414,7 +446,6 @@ fn wrong_hops_are_told_without_their_secret() {
         ("socks5://u:hunter2@h:1/path", "a hop like"),
         ("socks5://u:a?hunter2@h:1", "a hop like"),
         ("socks5://u:%ffhunter2@h:1", "a hop like"),
-        ("section://u:hunter2@h:1", "not in this version yet"),
         ("http://u%3aa:hunter2@h:1", "without a colon"),
         ("socks5://:hunter2@h:1", "1 to 255 bytes"),
         ("socks5://u:@h:1", "1 to 255 bytes"),
@@ -459,9 +490,8 @@ fn hop_passwords_come_from_files_and_variables() {
         ("http://u@h:1?password_env=CARGO_PKG_NAME".to_owned(), inherited.as_str()),
     ] {
         let config = load(None, &forwarding(&[&url])).unwrap_or_else(|e| panic!("{e}"));
-        let credentials = config.forward[0].credentials.clone().unwrap();
-        assert_eq!((credentials.user.as_str(), credentials.password.as_str()), ("u", password));
-        let shown = format!("{config:?} {}", config.forward[0]);
+        assert_eq!(credentials(&forward(&config)[0]), ("u", password));
+        let shown = format!("{config:?} {}", forward(&config)[0]);
         assert!(shown.contains("Credentials") && !shown.contains("hunter2") && !shown.contains("from file"), "{shown}");
     }
 }

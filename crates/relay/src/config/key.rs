@@ -1,0 +1,51 @@
+//! Key files: who this relay is.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use ekiden_proto::key::PrivateKey;
+
+use super::reader::Reader;
+use super::value::KeyFile;
+
+/// Reads the key file that an option names; `None` when it is left out, or after noting what is wrong with it.
+pub(super) fn read(reader: &Reader<'_>, option: &'static str) -> Option<Arc<PrivateKey>> {
+    let KeyFile(path) = reader.optional(option)?;
+    let (open_to_others, text) = match content(&path) {
+        Ok(content) => content,
+        Err(error) => {
+            reader.mistake(option, format!("a readable file with a private key, made by `ekiden keygen` ({error})"));
+            return None;
+        }
+    };
+    let path = path.display();
+    if open_to_others {
+        reader.mistake(option, format!("a file that nobody else can read: chmod 600 {path}"));
+    }
+    match PrivateKey::from_file(&text) {
+        Ok(key) => Some(Arc::new(key)),
+        Err(error) => {
+            reader.mistake(option, format!("{error}, in {path}"));
+            None
+        }
+    }
+}
+
+/// Whether others may read it, and what is in it.
+fn content(path: &Path) -> io::Result<(bool, String)> {
+    let mut file = File::open(path)?;
+    let mode = file.metadata()?.permissions().mode();
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok((mode & 0o077 != 0, text))
+}
+
+/// The key of a relay that was given none. Only listeners that are open to every key know what to make of it. It stays
+/// the same until the process ends, so that a reload keeps the connections that are ready.
+pub(super) fn made_at_start() -> Arc<PrivateKey> {
+    static MADE: OnceLock<Arc<PrivateKey>> = OnceLock::new();
+    Arc::clone(MADE.get_or_init(|| Arc::new(PrivateKey::generate())))
+}

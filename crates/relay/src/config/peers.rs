@@ -1,0 +1,97 @@
+//! The file of peers: which relays may come in by a section listener, and how far each may go.
+//!
+//! ```text
+//! # public key                                 name     targets                  next relays
+//! hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo= laptop
+//! 3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08= office   to=*.example.jp:443      through=osaka
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use ekiden_proto::key::PublicKey;
+
+use super::mistake::one_of;
+use super::value::{Name, Value};
+use super::{Access, Pattern, Peer, Peers};
+
+const LINE: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...]";
+
+impl Peers {
+    /// Reads a file of peers. `own` are our own keys, `relays` the names of those that we can go on to. A file without
+    /// peers is right, and lets nobody in.
+    ///
+    /// # Errors
+    /// Every mistake with its line, from 1, and what was expected; line 0 stands for the whole file.
+    pub fn load(path: &Path, own: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
+        let text =
+            fs::read_to_string(path).map_err(|error| vec![(0, format!("a readable file of peers ({error})"))])?;
+        Self::from_text(&text, own, relays)
+    }
+
+    /// Reads the text of a file of peers.
+    ///
+    /// # Errors
+    /// Line numbers, and what was expected there. What stands there is not shown: it may be a private key.
+    pub fn from_text(text: &str, own: &[PublicKey], relays: &[String]) -> Result<Self, Vec<(usize, String)>> {
+        let mut peers = BTreeMap::new();
+        let mut mistakes = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let words: Vec<_> = line.split_whitespace().take_while(|word| !word.starts_with('#')).collect();
+            if words.is_empty() {
+                continue;
+            }
+            let mut wrong = |expected| mistakes.push((number, expected));
+            let Some((key, peer)) = entry(&words, relays, &mut wrong) else { continue };
+            if own.contains(&key) {
+                wrong("the key of another relay: this is our own".to_owned());
+            }
+            if peers.values().any(|other: &Arc<Peer>| other.name == peer.name) {
+                wrong(format!("each name once; {:?} stands above", peer.name));
+            }
+            if peers.insert(key, Arc::new(peer)).is_some() {
+                wrong("each key once; this one stands above".to_owned());
+            }
+        }
+        if mistakes.is_empty() { Ok(Self(peers)) } else { Err(mistakes) }
+    }
+}
+
+/// Reads the words of a line; `None` after telling why it is nobody's.
+fn entry(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
+    let [key, name, options @ ..] = words else {
+        wrong(LINE.to_owned());
+        return None;
+    };
+    let mut peer = Peer { name: (*name).into(), access: Access::default(), relays: None };
+    // What the relay may reach is bounded by `allow` here; private targets are the listener's business.
+    peer.access.allow_private = true;
+    for option in options {
+        match option.split_once('=') {
+            Some(("to", list)) if peer.access.allow.is_empty() => peer.access.allow = patterns(list, wrong),
+            Some(("through", list)) if peer.relays.is_none() => peer.relays = Some(names(list, relays, wrong)),
+            _ => wrong(LINE.to_owned()),
+        }
+    }
+    let name = Name::read(name).map_err(|expected| wrong(expected.to_owned()));
+    let key = key.parse().map_err(|_| wrong(format!("{} at the beginning", PublicKey::EXPECTED)));
+    name.ok().and(key.ok()).map(|key| (key, peer))
+}
+
+fn patterns(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Pattern> {
+    let read = |text: &str| Pattern::read(text).map_err(|expected| wrong(format!("after to= {expected}"))).ok();
+    list.split(',').filter_map(read).collect()
+}
+
+fn names(list: &str, relays: &[String], wrong: &mut impl FnMut(String)) -> Vec<Box<str>> {
+    let known = |name: &&str| {
+        let known = relays.iter().any(|relay| relay == name);
+        if !known {
+            wrong(one_of("after through= the name of a [[relay]]", name, relays.iter().map(String::as_str)));
+        }
+        known
+    };
+    list.split(',').filter(known).map(Into::into).collect()
+}

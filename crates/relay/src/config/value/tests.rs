@@ -1,0 +1,63 @@
+//! What each type of option takes.
+
+use super::*;
+
+fn takes<T: Value>(good: &[&str], bad: &[&str]) {
+    for text in good {
+        assert!(T::read(text).is_ok(), "{text:?} was refused");
+    }
+    for text in bad {
+        assert!(T::read(text).is_err(), "{text:?} was taken");
+    }
+}
+
+#[test]
+fn each_type_takes_what_it_should() {
+    takes::<bool>(&["true", "false"], &["yes", "1", ""]);
+    takes::<usize>(&["0", "7"], &["-1", "1.5", "x"]);
+    takes::<Count>(&["1"], &["0", "-1"]);
+    takes::<Threads>(&["1", "1024"], &["0", "1025"]);
+    takes::<Deadline>(&["1us", "1h", "1.5s"], &["0s", "0ms", "30", "-1s", ""]);
+    takes::<HeadSize>(&["4KiB", "1MiB", "65536B"], &["4095B", "2MiB", "64"]);
+    takes::<NameServer>(&["192.0.2.1", "192.0.2.1:5353", "::1", "[::1]:53"], &["dns.example", "192.0.2.1:0"]);
+    takes::<Name>(&["a", "auto-1080"], &["", "a b", "a\"b", "ä", &"a".repeat(65)]);
+    takes::<LogFormat>(&["text", "json"], &["xml", "JSON"]);
+    takes::<Admin>(
+        &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "[::ffff:127.0.0.1]:1"],
+        &["0.0.0.0:9090", "[::]:1", "192.0.2.1:1", "unix:x", "unix:", "on", "127.0.0.1"],
+    );
+    takes::<Kind>(&["auto", "socks", "http", "tcp", "section"], &["tproxy", "redirect", "SOCKS", ""]);
+    takes::<PathBuf>(&["x"], &[""]);
+    takes::<KeyFile>(&["x"], &[""]);
+    takes::<Mode>(&["strict", "early"], &["Early", "true", ""]);
+    takes::<PublicKey>(
+        &["hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="],
+        &["", "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo"],
+    );
+}
+
+#[test]
+fn a_listener_without_a_host_is_local() {
+    for (text, address) in [
+        (":1080", "127.0.0.1:1080"),
+        ("localhost:1080", "127.0.0.1:1080"),
+        ("0.0.0.0:1", "0.0.0.0:1"),
+        ("[::]:0", "[::]:0"),
+    ] {
+        assert_eq!(Bind::read(text).ok().map(|b| b.0.to_string()).as_deref(), Some(address), "{text}");
+    }
+    takes::<Bind>(&[], &["", "1080", "localhost", "example.com:1080", "127.0.0.1", ":", ":65536", "::1:80"]);
+}
+
+#[test]
+fn later_kinds_are_told_apart_from_wrong_ones() {
+    assert!(Kind::read("tproxy").unwrap_err().contains("not in this version yet"));
+    assert!(!Kind::read("sock").unwrap_err().contains("version"));
+}
+
+#[test]
+fn the_default_admin_socket_is_absolute() {
+    assert!(
+        matches!(default_admin(), Admin::Unix(path) if path.is_absolute() && path.to_string_lossy().contains("ekiden"))
+    );
+}
