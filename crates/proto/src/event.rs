@@ -50,6 +50,23 @@ pub enum Event {
         /// The listener's name.
         listener: String,
     },
+    /// A next hop cannot be used; it is tried again in growing pauses.
+    RelayDown {
+        /// Its name.
+        relay: String,
+        /// Why.
+        cause: Cause,
+        /// More, in words.
+        detail: Option<String>,
+    },
+    /// It can be used again.
+    RelayUp {
+        /// Its name.
+        relay: String,
+        /// For how long it could not.
+        #[serde(rename = "seconds", serialize_with = "seconds")]
+        duration: Duration,
+    },
     /// A new configuration is in force for new sessions.
     Reloaded {
         /// How many listeners there are now.

@@ -146,6 +146,11 @@ fn text_line(line: &mut String, event: &Event) {
         Event::Closed(closed) => closed_line(line, closed),
         Event::AcceptPaused { listener, reason } => write!(line, " accept paused listener={listener} reason={reason}"),
         Event::AcceptResumed { listener } => write!(line, " accept resumed listener={listener}"),
+        Event::RelayDown { relay, cause, detail } => write!(line, " relay down relay={relay} cause={cause}")
+            .and_then(|()| optional(line, "detail", detail.as_deref().map(quoted))),
+        Event::RelayUp { relay, duration } => {
+            write!(line, " relay up relay={relay} seconds={:.3}", duration.as_secs_f64())
+        }
         Event::Reloaded { listeners } => write!(line, " reloaded listeners={listeners}"),
         Event::ReloadRejected { mistakes } => {
             write!(line, " reload rejected, the old configuration stays: {}", mistakes.join("; "))

@@ -166,6 +166,8 @@ impl Metrics {
             Event::Listening { .. }
             | Event::ProfileApplied { .. }
             | Event::AcceptResumed { .. }
+            | Event::RelayDown { .. }
+            | Event::RelayUp { .. }
             | Event::Draining { .. }
             | Event::Stopped { .. }
             | Event::Warning { .. } => {}
