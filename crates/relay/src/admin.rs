@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use crate::config::Admin;
 use crate::pump::PipeCounts;
 use crate::shared::Shared;
-use crate::status::SessionView;
+use crate::status::{PoolView, SessionView};
 use crate::worker::{Command, Description};
 
 /// A running admin listener; it ends, and its socket file goes, when this is dropped.
@@ -117,6 +117,7 @@ struct Sessions {
     pipes_idle: usize,
     pipe_fallbacks: u64,
     sessions: Vec<SessionView>,
+    pools: Vec<PoolView>,
 }
 
 impl Answering {
@@ -141,7 +142,9 @@ impl Answering {
         let (mut sessions, pipes) = self.describe().await;
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
-        let answer = Sessions { version: env!("CARGO_PKG_VERSION"), pipes_open, pipes_idle, pipe_fallbacks, sessions };
+        let pools = self.shared.pools.views();
+        let version = env!("CARGO_PKG_VERSION");
+        let answer = Sessions { version, pipes_open, pipes_idle, pipe_fallbacks, sessions, pools };
         match serde_json::to_string(&answer) {
             Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
             Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),

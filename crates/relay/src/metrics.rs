@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::pool;
 use crate::pump::{PipeCounts, Totals};
 
 macro_rules! label_sets {
@@ -51,6 +52,8 @@ pub struct Metrics {
     requests: Family<ByClass, Counter>,
     kept: Family<ByResult, Counter>,
     waiting: Family<ByListener, Gauge>,
+    /// Ready connections to relays; the pools count by themselves.
+    pub pools: pool::Counts,
     pipes_open: Gauge,
     pipes_idle: Gauge,
     pipe_fallbacks: Gauge,
@@ -81,6 +84,7 @@ impl Metrics {
             requests: Family::default(),
             kept: Family::default(),
             waiting: Family::default(),
+            pools: pool::Counts::new(span_histogram),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
             pipe_fallbacks: Gauge::default(),
@@ -105,6 +109,7 @@ impl Metrics {
         r.register("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
         r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
         r.register("sections_waiting", "Relays' connections that no session uses yet", self.waiting.clone());
+        self.pools.register(r);
         r.register("pipes_open", "Pipes that exist", self.pipes_open.clone());
         r.register("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
         r.register("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());

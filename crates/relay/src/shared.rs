@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ekiden_proto::event::Event;
 use ekiden_proto::wire::section::TraceId;
@@ -31,14 +31,15 @@ impl Shared {
     /// Nothing has happened yet.
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
-        Arc::new(Self {
+        let metrics = Metrics::new();
+        Arc::new_cyclic(|shared: &Weak<Self>| Self {
+            pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
             log,
-            metrics: Metrics::new(),
+            metrics,
             next_session: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             by_client: Mutex::default(),
             traces: Mutex::default(),
-            pools: Arc::default(),
         })
     }
 
@@ -97,6 +98,15 @@ impl Shared {
             if *taken == 0 {
                 clients.remove(&client);
             }
+        }
+    }
+}
+
+/// For parts of what is shared: to hold it whole would keep it for ever.
+fn emitter(shared: Weak<Shared>) -> impl Fn(&Event) {
+    move |event| {
+        if let Some(shared) = shared.upgrade() {
+            shared.emit(event);
         }
     }
 }

@@ -39,6 +39,25 @@ pub struct SessionView {
     pub up: Option<SectionInfo>,
 }
 
+/// The pool of one next relay.
+#[derive(Debug, Clone, Serialize)]
+pub struct PoolView {
+    /// The relay's name.
+    pub relay: String,
+    /// Whether it could be reached the last time somebody tried.
+    pub up: bool,
+    /// Connections that are ready.
+    pub ready: usize,
+    /// How many there should be.
+    pub wanted: usize,
+    /// Sessions that got one.
+    pub hits: u64,
+    /// Sessions that had to dial.
+    pub misses: u64,
+    /// Connections that had died when a session came.
+    pub stale: u64,
+}
+
 /// The answer of `/api/sessions` as a table for people.
 ///
 /// # Errors
@@ -59,12 +78,11 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
             section(&session["up"]),
         ]);
     }
-    let widths: Vec<usize> =
-        (0..HEADINGS.len()).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        out.push_str(cells.join("  ").trim_end());
+    let mut out = aligned(&rows);
+    let pools = pools(&answer["pools"]);
+    if pools.len() > 1 {
+        out.push('\n');
+        out.push_str(&aligned(&pools));
         out.push('\n');
     }
     let (open, idle) = (&answer["pipes_open"], &answer["pipes_idle"]);
@@ -78,6 +96,35 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
 
 const HEADINGS: [&str; 9] =
     ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN", "CLIENT RTT/RETRANS", "SERVER RTT/RETRANS"];
+
+const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "MISSES", "STALE"];
+
+fn pools(pools: &Value) -> Vec<[String; 7]> {
+    let mut rows = vec![POOL_HEADINGS.map(str::to_owned)];
+    for pool in pools.as_array().into_iter().flatten() {
+        rows.push([
+            text(&pool["relay"]),
+            if pool["up"] == true { "up" } else { "down" }.to_owned(),
+            text(&pool["ready"]),
+            text(&pool["wanted"]),
+            text(&pool["hits"]),
+            text(&pool["misses"]),
+            text(&pool["stale"]),
+        ]);
+    }
+    rows
+}
+
+fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+    let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        out.push_str(cells.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
 
 fn text(value: &Value) -> String {
     match value {

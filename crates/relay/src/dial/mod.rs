@@ -169,9 +169,9 @@ impl<'a> Line<'a> {
     async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
         let Dialler { names, pools, .. } = *self.dialler;
         let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, self.deadline).await;
-        pools.tried(hop, opened.is_ok());
-        let down = |cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) };
-        let (stream, server) = opened.map_err(down)?;
+        let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
+        pools.tried(hop, opened.as_ref().err());
+        let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
     }
 
@@ -202,7 +202,7 @@ impl<'a> Line<'a> {
             return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
         let prepared = section::prepare(hop, peering, names, self.deadline).await;
-        pools.tried(hop, prepared.is_ok());
+        pools.tried(hop, prepared.as_ref().err());
         prepared
     }
 

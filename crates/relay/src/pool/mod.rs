@@ -1,14 +1,36 @@
 //! Ready connections to next relays: dialled and authenticated ahead of need, so that a session costs no handshake.
 //!
-//! Shared by all threads: a thread takes one under a short lock, and another thread, the keeper, makes up for it.
+//! Shared by all threads: a thread takes one under a short lock, and another thread, the [`keeper`], makes up for it. How
+//! many are ready follows what was taken ([`sizing`]); a relay that cannot be reached is tried again by the keeper, in
+//! growing pauses, so that sessions need not ([`health`]). Other next hops have no pool, but their health is known too.
 
+mod counts;
+mod health;
+mod keeper;
+mod queue;
+mod sizing;
+
+use std::fmt;
+use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use ekiden_proto::addr::ServerAddr;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::Event;
 use ekiden_proto::wire::section::Transport;
+use tokio::sync::Notify;
 
 use crate::config::{Config, Hop};
+use crate::dial::DialError;
+use crate::status::PoolView;
+
+pub use counts::Counts;
+
+use queue::{Bounds, Queue};
 
 /// A connection that nobody has used yet.
 #[derive(Debug)]
@@ -22,34 +44,193 @@ pub struct Waiting {
 }
 
 /// The pools of all next relays.
+#[derive(Debug)]
+pub struct Pools {
+    inner: Arc<Inner>,
+    keeper: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the keeper shares with the other threads.
+struct Inner {
+    served: RwLock<Arc<Served>>,
+    wake: Notify,
+    ended: AtomicBool,
+    counts: Counts,
+    tell: Box<dyn Fn(&Event) + Send + Sync>,
+}
+
+/// The next hops of one configuration.
 #[derive(Debug, Default)]
-pub struct Pools {}
+struct Served {
+    config: Option<Arc<Config>>,
+    /// The hops as this configuration has them, and what equal ones before had.
+    hops: Vec<(Arc<Hop>, Arc<Queue>)>,
+}
 
 impl Pools {
-    /// Keeps connections ready to the relays of `config` from now on, and to no others.
-    pub fn serve(&self, config: &Arc<Config>) {
-        let _ = config;
+    /// No relay is known yet. `tell` hears of relays that go down and come back.
+    #[must_use]
+    pub fn new(counts: Counts, tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        let inner = Inner {
+            served: RwLock::default(),
+            wake: Notify::new(),
+            ended: AtomicBool::new(false),
+            counts,
+            tell: Box::new(tell),
+        };
+        Self { inner: Arc::new(inner), keeper: Mutex::default() }
+    }
+
+    /// Keeps connections ready to the relays of `config` from now on, and to no others: at most `most` to each.
+    ///
+    /// # Errors
+    /// The kernel's, when the keeper cannot be started.
+    pub fn serve(&self, config: &Arc<Config>, most: usize) -> io::Result<()> {
+        let before = self.inner.served();
+        let mut hops: Vec<(Arc<Hop>, Arc<Queue>)> = Vec::new();
+        for hop in &config.relays {
+            let known = hops.iter().chain(&before.hops).find(|(known, _)| known == hop);
+            let queue = known.map(|(_, queue)| Arc::clone(queue));
+            hops.push((Arc::clone(hop), queue.unwrap_or_else(|| Arc::new(Queue::new(hop, &self.inner.counts)))));
+        }
+        let gone = before.queues().filter(|queue| !hops.iter().any(|(_, kept)| Arc::ptr_eq(queue, kept)));
+        gone.for_each(|queue| queue.bound(Bounds::default()));
+        for (hop, queue) in &hops {
+            let most = if hop.is_section() { config.limits.ready_connections.min(most) } else { 0 };
+            queue.bound(Bounds { most, age: config.timeouts.ready_age });
+        }
+        let has_relays = config.relays.iter().any(|hop| hop.is_section());
+        self.inner.serve(Served { config: Some(Arc::clone(config)), hops });
+        if has_relays { self.start_keeper() } else { Ok(()) }
+    }
+
+    fn start_keeper(&self) -> io::Result<()> {
+        let mut keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+        if keeper.is_none() {
+            *keeper = Some(keeper::start(Arc::clone(&self.inner))?);
+        }
+        Ok(())
     }
 
     /// A connection to `hop` that is alive, if one is ready.
     pub fn take(&self, hop: &Hop) -> Option<Waiting> {
-        let _ = hop;
-        None
+        let (waiting, short) = self.inner.queue(hop)?.take(Instant::now());
+        if short {
+            self.inner.wake();
+        }
+        waiting
     }
 
-    /// Whether `hop` could not be reached the last time somebody tried.
+    /// Whether `hop` could not be reached the last time somebody tried. Where it has no pool, one session may try again
+    /// after each pause, and is told that it is not.
     pub fn is_down(&self, hop: &Hop) -> bool {
-        let _ = hop;
-        false
+        self.inner.queue(hop).is_some_and(|queue| queue.is_down(Instant::now()))
     }
 
     /// Notes whether `hop` could be used when a session tried by itself.
-    pub fn tried(&self, hop: &Hop, good: bool) {
-        let _ = (hop, good);
+    pub fn tried(&self, hop: &Hop, failure: Option<&DialError>) {
+        let Some(queue) = self.inner.queue(hop) else { return };
+        match failure {
+            None => self.inner.succeeded(&queue, Instant::now()),
+            // That is not the hop's fault.
+            Some(error) if error.cause == Cause::Exhausted => {}
+            Some(error) => self.inner.failed(&queue, error, Instant::now()),
+        }
     }
 
     /// Closes what is ready for `hop`: a session has found it dead.
     pub fn distrust(&self, hop: &Hop) {
-        let _ = hop;
+        if let Some(queue) = self.inner.queue(hop) {
+            queue.clear();
+            self.inner.wake();
+        }
+    }
+
+    /// What `ekiden status` shows.
+    #[must_use]
+    pub fn views(&self) -> Vec<PoolView> {
+        let served = self.inner.served();
+        served.hops.iter().filter(|(hop, _)| hop.is_section()).map(|(_, queue)| queue.view()).collect()
+    }
+
+    /// Closes all that are ready, and ends the keeper.
+    pub fn close(&self) {
+        self.inner.end();
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(keeper) = keeper {
+            // One that panicked has ended as well.
+            let _ = keeper.join();
+        }
+        let served = self.inner.served();
+        served.queues().for_each(|queue| queue.bound(Bounds::default()));
+    }
+}
+
+impl Drop for Pools {
+    fn drop(&mut self) {
+        // The keeper itself may be the one who drops this, so it is not waited for.
+        self.inner.end();
+    }
+}
+
+impl Served {
+    fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.hops.iter().map(|(_, queue)| queue)
+    }
+}
+
+impl Inner {
+    fn served(&self) -> Arc<Served> {
+        Arc::clone(&self.served.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn serve(&self, served: Served) {
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(served);
+        self.wake();
+    }
+
+    fn queue(&self, hop: &Hop) -> Option<Arc<Queue>> {
+        let served = self.served();
+        // Comparing own keys takes arithmetic, and nearly every session has the hop of the configuration in force.
+        let same = served.hops.iter().find(|(known, _)| std::ptr::eq(&raw const **known, hop));
+        same.or_else(|| served.hops.iter().find(|(known, _)| **known == *hop)).map(|(_, queue)| Arc::clone(queue))
+    }
+
+    fn failed(&self, queue: &Queue, error: &DialError, now: Instant) {
+        if queue.failed(now) {
+            let relay = queue.hop.name.to_string();
+            (self.tell)(&Event::RelayDown { relay, cause: error.cause, detail: error.remark.clone() });
+            self.wake();
+        }
+    }
+
+    fn succeeded(&self, queue: &Queue, now: Instant) {
+        if let Some(duration) = queue.succeeded(now) {
+            (self.tell)(&Event::RelayUp { relay: queue.hop.name.to_string(), duration });
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("served", &self.served).finish_non_exhaustive()
     }
 }

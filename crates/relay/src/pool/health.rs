@@ -1,0 +1,156 @@
+//! Whether a next hop can be used, and when to try again: the pauses double, and are never the same length twice, so that
+//! the relays before one that was away do not all come back at once.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::time::{Duration, Instant};
+
+/// How the pauses between attempts grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    first: Duration,
+    longest: Duration,
+}
+
+impl Pace {
+    /// Where the keeper tries: it costs no session anything.
+    pub const KEEPER: Self = Self { first: Duration::from_millis(100), longest: Duration::from_secs(10) };
+    /// Where only sessions try, and one of them waits in vain.
+    pub const SESSIONS: Self = Self { first: Duration::from_secs(5), longest: Duration::from_secs(60) };
+
+    /// The pause after so many failures in a row.
+    fn pause(self, failures: u32) -> Duration {
+        let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        less_up_to_a_quarter(doubled.min(self.longest))
+    }
+}
+
+/// What is known of a hop.
+#[derive(Debug)]
+pub struct Health {
+    pace: Pace,
+    down: Option<Down>,
+}
+
+#[derive(Debug)]
+struct Down {
+    since: Instant,
+    failures: u32,
+    retry: Instant,
+    /// Whether somebody tries again at the moment.
+    claimed: bool,
+}
+
+impl Health {
+    /// Nothing bad is known yet.
+    #[must_use]
+    pub fn new(pace: Pace) -> Self {
+        Self { pace, down: None }
+    }
+
+    /// Whether the last attempt failed.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.down.is_some()
+    }
+
+    /// When it may be tried again; nothing when it may be tried at any time.
+    #[must_use]
+    pub fn retry(&self) -> Option<Instant> {
+        self.down.as_ref().map(|down| down.retry)
+    }
+
+    /// Whether the caller may try now. While it is down, one in each pause may.
+    pub fn claim(&mut self, now: Instant) -> bool {
+        let Some(down) = &mut self.down else { return true };
+        let free = now >= down.retry;
+        if free {
+            down.claimed = true;
+            down.retry = now + self.pace.pause(down.failures);
+        }
+        free
+    }
+
+    /// An attempt failed; whether that is news. Only one that was claimed makes the pauses longer: the others had begun
+    /// before, or had no choice.
+    pub fn failed(&mut self, now: Instant) -> bool {
+        let news = self.down.is_none();
+        let down = self.down.get_or_insert(Down { since: now, failures: 0, retry: now, claimed: true });
+        if std::mem::take(&mut down.claimed) {
+            down.failures = down.failures.saturating_add(1);
+            down.retry = now + self.pace.pause(down.failures);
+        }
+        news
+    }
+
+    /// An attempt succeeded; for how long it was down, where that is news.
+    pub fn succeeded(&mut self, now: Instant) -> Option<Duration> {
+        self.down.take().map(|down| now.saturating_duration_since(down.since))
+    }
+}
+
+/// `span` less a random part of it, up to a quarter.
+#[must_use]
+pub fn less_up_to_a_quarter(span: Duration) -> Duration {
+    // The keys of a new hash table differ from those of all others, which is all the chance that is needed here.
+    let dice = (RandomState::new().hash_one(()) >> 32) as u32;
+    span - span.mul_f64(f64::from(dice) / f64::from(u32::MAX) / 4.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_differ() {
+        for (failures, whole) in [(1, 100), (2, 200), (3, 400), (7, 6400), (8, 10_000), (u32::MAX, 10_000)] {
+            let whole = Duration::from_millis(whole);
+            let pause = Pace::KEEPER.pause(failures);
+            assert!(pause <= whole && pause >= whole * 3 / 4, "{failures} failures: {pause:?}");
+        }
+        let pauses: std::collections::HashSet<_> = (0..20).map(|_| less_up_to_a_quarter(SECOND)).collect();
+        assert!(pauses.len() > 10, "{pauses:?}");
+    }
+
+    #[test]
+    fn it_is_down_from_the_first_failure_to_the_next_success() {
+        let now = Instant::now();
+        let mut health = Health::new(Pace::KEEPER);
+        assert!(!health.is_down() && health.claim(now) && health.retry().is_none());
+        assert_eq!(health.succeeded(now), None);
+        assert!(health.failed(now) && health.is_down());
+        assert!(!health.failed(now), "told once");
+        assert_eq!(health.succeeded(now + SECOND), Some(SECOND));
+        assert!(!health.is_down());
+    }
+
+    #[test]
+    fn one_in_each_pause_may_try_and_only_that_makes_pauses_longer() {
+        let now = Instant::now();
+        let mut health = Health::new(Pace::SESSIONS);
+        health.failed(now);
+        let first = health.retry().unwrap();
+        (0..50).for_each(|_| assert!(!health.failed(now)));
+        assert_eq!(health.retry(), Some(first), "sessions that fail together are one failure");
+        assert!(!health.claim(first - Duration::from_nanos(1)));
+        assert!(health.claim(first) && !health.claim(first), "one, and no other");
+        health.failed(first);
+        assert!(health.retry().unwrap() - first > 5 * SECOND, "the second pause is longer");
+    }
+
+    #[test]
+    fn after_a_success_the_pauses_begin_anew() {
+        let mut now = Instant::now();
+        let mut health = Health::new(Pace::KEEPER);
+        for _ in 0..10 {
+            health.failed(now);
+            now = health.retry().unwrap();
+            assert!(health.claim(now));
+        }
+        health.succeeded(now);
+        health.failed(now);
+        assert!(health.retry().unwrap() - now <= Pace::KEEPER.first);
+    }
+}
