@@ -61,6 +61,7 @@ pub fn run(load: &dyn Fn() -> Result<Config, Mistakes>) -> Result<(), RunError> 
         let admin = start_admin(&config, &shared, &workers);
         sockets.bind(&config, &shared)?;
         sockets.settle(&config, &shared);
+        shared.pools.serve(&config, budget.ready)?;
         workers.serve(&config, &sockets, budget.sessions).await?;
         let config = govern(load, config, &mut sockets, &workers, &mut signals).await?;
         drain(&config, &mut sockets, &mut workers, &mut signals).await;
@@ -73,16 +74,20 @@ pub fn run(load: &dyn Fn() -> Result<Config, Mistakes>) -> Result<(), RunError> 
 struct Budget {
     sessions: usize,
     pipes: usize,
+    /// Ready connections to each next relay.
+    ready: usize,
 }
 
 impl Budget {
     fn new(open_files: u64, config: &Config) -> Self {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
-        let reserved = (files / 4).min(64) + 2 * pipes * config.threads;
+        let relays = config.relays.iter().filter(|hop| hop.is_section()).count();
+        let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
+        let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays;
         // Two sockets for each session.
         let affordable = (files.saturating_sub(reserved) / 2).max(1);
-        Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes }
+        Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready }
     }
 }
 
@@ -225,6 +230,7 @@ async fn reload(
         shared.emit(&Event::Warning { message });
     }
     let budget = Budget::new(process::raise_open_files()?, &new);
+    shared.pools.serve(&new, budget.ready)?;
     workers.serve(&new, sockets, budget.sessions).await?;
     sockets.settle(&new, shared);
     shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
@@ -237,6 +243,7 @@ async fn drain(config: &Config, sockets: &mut Sockets, workers: &mut Workers, si
     let deadline = config.timeouts.drain;
     shared.emit(&Event::Draining { open: shared.open_sessions(), deadline });
     workers.tell_all(|| Command::Drain).await;
+    shared.pools.close();
     sockets.close();
     let empty = async {
         let until = Instant::now() + deadline;
