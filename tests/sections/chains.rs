@@ -165,10 +165,13 @@ fn every_relay_knows_the_target_and_the_client() {
     let (client, server) = chain.pair();
     let (own, target) = (client.local_addr().unwrap().to_string(), server.local_addr().unwrap().to_string());
     drop((client, server));
-    for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
+    let at_home = chain.home.closed();
+    assert_eq!(at_home["trace"].as_str().map(str::len), Some(32), "{at_home}");
+    assert_eq!(at_home["hops_seconds"].as_array().map(Vec::len), Some(3), "{at_home}");
+    for relay in &mut chain.relays {
         let closed = relay.closed();
-        assert_eq!(closed["target"], target, "{closed}");
-        assert!(closed.to_string().contains(&own), "no word of the client {own} in {closed}");
+        assert_eq!((&closed["target"], &closed["client"]), (&target.as_str().into(), &own.as_str().into()), "{closed}");
+        assert_eq!((&closed["trace"], &closed["peer"]), (&at_home["trace"], &"caller".into()), "{closed}");
     }
 }
 

@@ -125,9 +125,7 @@ fn a_stranger_does_not_get_in() {
     }
     listener.set_nonblocking(true).unwrap();
     assert!(listener.accept().is_err(), "the target was reached");
-    let closed = far.closed();
-    assert_eq!(closed["end"], "unauthenticated", "{closed}");
-    assert!(closed.to_string().contains(&stranger.key.public), "whom to admit? {closed}");
+    assert_eq!(far.closed()["end"], "unauthenticated");
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn a_peer_reaches_its_own_targets_only() {
     assert_eq!(home.closed()["end"], "finished");
     far.closed();
     assert_eq!(socks5(home.address(), others.1).map(|_| ()), Err(2));
-    assert_eq!(home.closed()["end"], "denied_by_hop");
+    assert_eq!(home.closed()["end"], "denied");
     let closed = far.closed();
     assert_eq!(closed["end"], "denied");
     assert!(closed.to_string().contains("home"), "whose session? {closed}");
@@ -52,7 +52,7 @@ fn a_peer_s_targets_do_not_widen_what_the_listener_allows() {
     let target = Watched::new();
     let (mut home, _far, _sites) = limited("to=127.0.0.0/8", "deny = [\"127.0.0.0/8\"]\n");
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
-    assert_eq!(home.closed()["end"], "denied_by_hop");
+    assert_eq!(home.closed()["end"], "denied");
     target.assert_untouched();
 }
 
@@ -90,7 +90,7 @@ fn a_peer_goes_on_through_its_own_relays_only() {
     echoes(&mut socks5(fork.homes[0].address(), parrot()).unwrap());
     assert_eq!(socks5(fork.homes[1].address(), target.1).map(|_| ()), Err(2));
     let closed = fork.homes[1].closed();
-    assert_eq!(closed["end"], "denied_by_hop");
+    assert_eq!(closed["end"], "denied");
     assert!(closed["detail"].as_str().unwrap().contains("middle"), "{closed}");
     target.assert_untouched();
 }
@@ -102,7 +102,7 @@ fn a_peer_goes_on_through_every_relay_that_is_configured_and_no_other() {
     echoes(&mut socks5(fork.homes[1].address(), parrot()).unwrap());
     assert_eq!(socks5(fork.homes[0].address(), target.1).map(|_| ()), Err(2));
     let closed = fork.homes[0].closed();
-    assert_eq!(closed["end"], "denied_by_hop");
+    assert_eq!(closed["end"], "denied");
     assert!(closed["detail"].as_str().unwrap().contains("middle"), "{closed}");
     target.assert_untouched();
 }
@@ -114,7 +114,7 @@ fn a_listener_that_wants_encryption_refuses_plain_sessions() {
     let (mut home, mut far, sites) = limited("", "encrypt = true\n");
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
     let closed = home.closed();
-    assert_eq!(closed["end"], "denied_by_hop");
+    assert_eq!(closed["end"], "denied");
     assert_eq!(far.closed()["end"], "denied");
     target.assert_untouched();
     let [far, home] = &sites;

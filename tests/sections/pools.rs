@@ -111,11 +111,13 @@ fn metrics_count_what_pools_do() {
     for _ in 0..10 {
         echoes(&mut socks5(chain.home.address(), target).unwrap());
     }
-    let metrics = chain.home.ask("/metrics");
-    let count = |name: &str| -> f64 {
-        let lines = metrics.lines().filter(|line| line.starts_with("ekiden_ready_") && line.contains(name));
-        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    let count = |metric: &str, result: &str| -> u64 {
+        let metrics = chain.home.ask("/metrics");
+        let label = format!("result=\"{result}\"");
+        let lines = metrics.lines().filter(|line| line.starts_with(metric) && line.contains(&label));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     };
-    assert_eq!(count("hit") + count("miss"), 10.0, "{metrics}");
-    assert!(count("dial") >= 10.0, "{metrics}");
+    let taken = "ekiden_ready_connections_total";
+    assert_eq!(count(taken, "hit") + count(taken, "miss") + count(taken, "stale"), 10);
+    eventually("a dial ahead of need", || (count("ekiden_ready_dials_total", "ok") > 0).then_some(()));
 }
