@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::channel;
 
+use serde_json::Value;
+
 use crate::between::*;
 use crate::harness::*;
 use crate::relays::*;
@@ -36,7 +38,10 @@ impl Scene {
             let _ = stranger.shutdown(Shutdown::Write);
         }
         hear_out(&mut stranger);
-        let closed = self.relay.next(|event| event["event"] == "closed" && event["client"] == own);
+        // The home relay's clients may have had the same port.
+        let of_stranger =
+            |event: &Value| event["event"] == "closed" && event["client"] == own && event["peer"].is_null();
+        let closed = self.relay.next(of_stranger);
         let end = closed["end"].as_str().unwrap();
         let expected = ["bad_handshake", "handshake_timeout", "left_early", "unauthenticated", "reset_by_client"];
         assert!(expected.contains(&end), "{closed}");
@@ -100,8 +105,8 @@ fn hellos_cut_short_or_too_long_are_turned_away() {
     scene.survives(&endless, false);
     endless.extend(pattern(65_535));
     scene.survives(&endless, false);
-    // One bit anywhere.
-    for at in 0..hello.len() {
+    // One bit of every field.
+    for at in (0..10).chain((10..hello.len()).step_by(7)) {
         let mut changed = hello.clone();
         changed[at] ^= 1;
         scene.survives(&changed, true);
