@@ -227,6 +227,43 @@ ready = "tcp:8000""#,
     assert!(reason.starts_with("timeout on relay "), "{reason}");
 }
 
+/// The same experiment with a second relay at the server's end, and a treatment for every way of asking a chain of sections.
+fn chained(text: &str) -> String {
+    let treatment = |name: &str, more: &str| {
+        format!("[treatment.{name}]\nprogram = \"ekiden\"\nsections = true\nmode = \"http\"\n{more}\n")
+    };
+    let treatments = [
+        treatment("http", ""),
+        treatment("strict", "tunnel = true"),
+        treatment("early", "tunnel = true\nearly = true"),
+        treatment("encrypted", "tunnel = true\nencrypt = true"),
+    ];
+    text.replace("chain = [\"relay\"]", "chain = [\"relay\", \"server\"]\ntransfers = 3\nwarm_up_transfers = 2")
+        .replace("[treatment.relay]\nprogram = \"RELAY\"\n", &treatments.concat())
+        .replace("\"direct\", \"relay\"", "\"direct\", \"http\", \"strict\", \"early\", \"encrypted\"")
+}
+
+#[test]
+fn relays_that_know_each_other_carry_a_file_in_every_way() {
+    let makes_keys = |ekiden: &PathBuf| {
+        let keygen = Command::new(ekiden).arg("keygen").output();
+        keygen.is_ok_and(|output| output.status.success())
+    };
+    if !ekiden().is_some_and(|ekiden| makes_keys(&ekiden)) {
+        eprintln!("skipped: there is no ekiden beside the laboratory that makes keys (cargo build)");
+        return;
+    }
+    let scene = Scene::new();
+    scene.write(&chained(SMALL));
+    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert_eq!(runs.iter().filter(|run| run["invalid"].is_null()).count(), 5, "{}", said(&output));
+    assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 3e6), "warm-up does not count: {runs:?}");
+}
+
 #[test]
 fn an_interrupt_ends_it_and_says_how_to_go_on() {
     let scene = Scene::new();

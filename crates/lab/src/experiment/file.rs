@@ -29,6 +29,9 @@ pub struct Workload {
     /// How many transfers a run is, one after the other, each on a connection of its own.
     #[serde(default = "one")]
     pub transfers: u32,
+    /// How many small transfers come before them and do not count: programs that keep connections have some by then.
+    #[serde(default)]
+    pub warm_up_transfers: u32,
     /// The hosts at which relays stand, from the client's end.
     #[serde(default)]
     pub chain: Vec<String>,
@@ -101,6 +104,18 @@ pub struct Treatment {
     /// What ekiden speaks.
     #[serde(default = "socks")]
     pub mode: Mode,
+    /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
+    #[serde(default)]
+    pub tunnel: bool,
+    /// Whether ekiden's relays know each other by keys and speak the section protocol, rather than the client's.
+    #[serde(default)]
+    pub sections: bool,
+    /// Whether the first relay of such a chain says "connected" before the server has answered.
+    #[serde(default)]
+    pub early: bool,
+    /// Whether the sections between relays of such a chain are encrypted.
+    #[serde(default)]
+    pub encrypt: bool,
     /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
     pub profile: Option<String>,
     /// For which protocols it runs. Default: all that the program can.
@@ -144,6 +159,9 @@ pub struct Settings {
     /// The figure that runs are compared by.
     #[serde(default = "mb_s")]
     pub metric: String,
+    /// Further figures that have tables and charts of their own.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// A run is invalid if the emulator handed over more than one packet in a hundred later than this.
     #[serde(default = "one_millisecond")]
     pub lateness_limit: Span,
@@ -175,38 +193,6 @@ const fn ten_seconds() -> Span {
     Span(Duration::from_secs(10))
 }
 
-/// `[[factor]]`: something that varies.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Factor {
-    /// What it is called.
-    pub name: String,
-    /// What it can be.
-    pub levels: Vec<Level>,
-}
-
-impl Factor {
-    /// Whether a level takes part in the quick size: those that say so, or all if none does.
-    #[must_use]
-    pub fn is_quick(&self, level: &Level) -> bool {
-        level.quick || !self.levels.iter().any(|level| level.quick)
-    }
-}
-
-/// One value of a factor.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Level {
-    /// What it is called.
-    pub name: String,
-    /// What is different in the rest of the file: dotted keys and their values.
-    #[serde(default)]
-    pub set: toml::Table,
-    /// Whether it takes part in the quick size.
-    #[serde(default)]
-    pub quick: bool,
-}
-
 /// `[[expect]]`: what should come of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -229,6 +215,8 @@ pub struct Expect {
     pub at_least: Option<f64>,
     /// It is at most this.
     pub at_most: Option<f64>,
+    /// It is at most so many times the arithmetic [floor](crate::experiment::floor) of the first byte.
+    pub over_floor: Option<f64>,
     /// It is largest, over the levels of this factor, ...
     pub maximum_over: Option<String>,
     /// ... at this one.

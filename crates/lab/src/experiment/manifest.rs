@@ -89,7 +89,7 @@ fn needed(cells: &[&Cell]) -> Vec<&'static About> {
 /// It cannot be put into words, which no experiment file should bring about.
 pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::Result<Manifest> {
     let cells: Vec<&Cell> = experiment.cells_of(request.full).collect();
-    let levels = |factor: &crate::experiment::file::Factor| {
+    let levels = |factor: &crate::experiment::factor::Factor| {
         let meant = factor.levels.iter().filter(|level| request.full || factor.is_quick(level));
         (factor.name.clone(), meant.map(|level| level.name.clone()).collect())
     };

@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 
 use crate::experiment::results::Metric;
 use crate::experiment::transfer::Transfer;
+use crate::stats;
 
-const KNOWN: [(&str, &str, bool); 5] = [
+const KNOWN: [(&str, &str, bool); 6] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
     ("seconds", "s", false),
-    ("first_byte_ms", "ms", false),
+    (FIRST_BYTE, "ms", false),
+    ("completion_ms", "ms", false),
 ];
+
+/// The key of the metric that has a [floor](crate::experiment::floor).
+pub const FIRST_BYTE: &str = "first_byte_ms";
 
 /// A figure that runs can be compared by.
 ///
@@ -26,13 +31,14 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
 
-/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes.
+/// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes. What is
+/// told of one transfer is the median over all: one that met a moment of the machine's own does not count for more.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let count = transfers.len().max(1) as f64;
     let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
-    let first_byte: f64 = transfers.iter().map(|transfer| transfer.first_byte).sum::<f64>() / count;
+    let median = |of: fn(&Transfer) -> f64| stats::summary(&transfers.iter().map(of).collect::<Vec<_>>()).median;
     let steady: f64 = transfers.iter().map(|transfer| steady(&transfer.timeline)).sum::<f64>() / count;
     let bytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64;
     let rate = if seconds > 0.0 { bytes / seconds } else { 0.0 };
@@ -41,7 +47,8 @@ pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
         ("mbit_s", rate * 8.0 / 1e6),
         ("steady_mb_s", steady / 1e6),
         ("seconds", seconds),
-        ("first_byte_ms", first_byte * 1e3),
+        (FIRST_BYTE, median(|transfer| transfer.first_byte) * 1e3),
+        ("completion_ms", median(|transfer| transfer.seconds) * 1e3),
         ("bytes", bytes),
     ]
     .map(|(key, value)| (key.to_owned(), value))
@@ -67,6 +74,14 @@ mod tests {
         let figures = of(&[transfer]);
         assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
         assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn one_slow_transfer_of_many_moves_no_median() {
+        let took = |first_byte: f64| Transfer { seconds: 2.0 * first_byte, first_byte, ..Transfer::default() };
+        let figures = of(&[took(0.1), took(0.9), took(0.11)]);
+        assert!((figures["first_byte_ms"] - 110.0).abs() < 1e-9 && (figures["completion_ms"] - 220.0).abs() < 1e-9);
+        assert!((figures["seconds"] - 2.22).abs() < 1e-9);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod campaign;
 pub mod cpu;
 pub mod demo;
 pub mod expect;
+pub mod factor;
 pub mod file;
 pub mod manifest;
 pub mod metric;

@@ -6,16 +6,13 @@ use std::fmt;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::experiment::file::{Background, Expect, Factor, Level, Relay, Settings, Treatment, Workload};
+use crate::experiment::factor::Factor;
+use crate::experiment::file::{Background, Expect, Settings, Treatment, Workload};
 use crate::experiment::results::Metric;
 use crate::experiment::{expect, metric, overrides};
-use crate::program::chain;
-use crate::program::command::{self, Way};
-use crate::program::server::Protocol;
 use crate::topology::{self, Lab};
 
-/// The keys at the top of an experiment file that are not the lab's.
-const KEYS: [&str; 8] = ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
+mod mistakes;
 
 /// An experiment, read and found right.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,6 +31,8 @@ pub struct Experiment {
     pub settings: Settings,
     /// The figure that runs are compared by.
     pub metric: Metric,
+    /// Further figures that have tables and charts of their own.
+    pub also: Vec<Metric>,
     /// What varies.
     pub factors: Vec<Factor>,
     /// What should come of it.
@@ -93,15 +92,18 @@ impl Experiment {
         let document: Table =
             text.parse().map_err(|error: toml::de::Error| vec![error.to_string().trim().to_owned()])?;
         let mut mistakes = Vec::new();
-        unknown_keys(&document, &mut mistakes);
+        mistakes::unknown_keys(&document, &mut mistakes);
         let settings: Option<Settings> = part(&document, "experiment", &mut mistakes);
         let title: Option<String> = part(&document, "title", &mut mistakes);
         let factors: Vec<Factor> = parts(&document, "factor", &mut mistakes);
         let expects: Vec<Expect> = parts(&document, "expect", &mut mistakes);
         let source = document.contains_key("source").then(|| part(&document, "source", &mut mistakes)).flatten();
         let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };
-        check_settings(&settings, &document, &mut mistakes);
-        let metric = metric::by_name(&settings.metric).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
+        mistakes::of_settings(&settings, &document, &mut mistakes);
+        mistakes::of_quick(&factors, &mut mistakes);
+        let mut metric =
+            |name: &String| metric::by_name(name).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
+        let (own, also) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
         let mut read = Self {
             name: name.into(),
             text: text.into(),
@@ -109,7 +111,8 @@ impl Experiment {
             title,
             source,
             settings,
-            metric,
+            metric: own,
+            also,
             factors,
             expects,
             cells: Vec::new(),
@@ -125,7 +128,8 @@ impl Experiment {
     /// Reads every combination. A mistake that all of them share is told once.
     fn fill(&mut self, document: &Table, mistakes: &mut Vec<String>) {
         let mut told: BTreeSet<String> = mistakes.iter().cloned().collect();
-        for (levels, sets, quick) in combinations(&self.factors) {
+        for (levels, sets) in combinations(&self.factors) {
+            let quick = self.is_quick(&levels);
             for treatment in self.settings.treatments.clone() {
                 if document.get("treatment").is_none_or(|all| all.get(&treatment).is_none()) {
                     continue;
@@ -134,7 +138,7 @@ impl Experiment {
                 match spec(document, &sets, &place.treatment) {
                     Ok(spec) => {
                         self.seed = spec.lab.seed;
-                        match senseless(&spec) {
+                        match mistakes::senseless(&spec) {
                             Some(reason) => self.skipped.push((place, reason)),
                             None => self.cells.push(Cell { place, quick, spec }),
                         }
@@ -148,9 +152,7 @@ impl Experiment {
     /// Whether a combination of levels takes part in the quick size.
     #[must_use]
     pub fn is_quick(&self, levels: &BTreeMap<String, String>) -> bool {
-        let quick =
-            |factor: &Factor, level: &Level| levels.get(&factor.name) != Some(&level.name) || factor.is_quick(level);
-        self.factors.iter().all(|factor| factor.levels.iter().all(|level| quick(factor, level)))
+        self.factors.iter().all(|factor| factor.is_quick_at(levels))
     }
 
     /// The cells of a size.
@@ -159,17 +161,17 @@ impl Experiment {
     }
 }
 
-/// Every combination of levels: their names, what they set, and whether all of them are quick.
-fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>, bool)> {
-    let mut all = vec![(BTreeMap::new(), Vec::new(), true)];
+/// Every combination of levels: their names, and what they set.
+fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>)> {
+    let mut all = vec![(BTreeMap::new(), Vec::new())];
     for factor in factors {
         let mut longer = Vec::new();
-        for (names, sets, quick) in &all {
+        for (names, sets) in &all {
             for level in &factor.levels {
                 let (mut names, mut sets) = (names.clone(), sets.clone());
                 names.insert(factor.name.clone(), level.name.clone());
                 sets.push(level.set.clone());
-                longer.push((names, sets, *quick && factor.is_quick(level)));
+                longer.push((names, sets));
             }
         }
         all = longer;
@@ -201,81 +203,8 @@ fn spec(document: &Table, sets: &[Table], treatment: &str) -> Result<Spec, Vec<S
         treatment.chain.clone_from(&workload.chain);
     }
     let spec = Spec { lab, workload, background, treatment };
-    check_spec(&spec, &mut mistakes);
+    mistakes::of_spec(&spec, &mut mistakes);
     if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
-}
-
-/// Why a combination makes no sense, if it makes none.
-fn senseless(spec: &Spec) -> Option<String> {
-    let (treatment, protocol) = (&spec.treatment, spec.workload.protocol);
-    if treatment.program == Relay::Direct {
-        return None;
-    }
-    if treatment.chain.is_empty() {
-        return Some("no relay in the chain: it would be the direct path".into());
-    }
-    if !treatment.protocols.is_empty() && !treatment.protocols.contains(&protocol) {
-        return Some(format!("not for {}, the file says", protocol.name()));
-    }
-    (protocol == Protocol::Ftp && chain::way(treatment) == Way::Forward)
-        .then(|| "FTP's data connections cannot pass a forwarder of one port".into())
-}
-
-fn check_spec(spec: &Spec, mistakes: &mut Vec<String>) {
-    let mut host = |key: &str, name: &String| {
-        if !spec.lab.hosts.contains_key(name) {
-            mistakes.push(format!("{key}: there is no host {name:?}"));
-        }
-    };
-    host("workload.client", &spec.workload.client);
-    host("workload.server", &spec.workload.server);
-    spec.treatment.chain.iter().for_each(|name| host("chain", name));
-    for traffic in &spec.background {
-        host("background.from", &traffic.from);
-        host("background.to", &traffic.to);
-    }
-    let workload = &spec.workload;
-    if workload.server_program().protocol() != workload.protocol {
-        let (program, protocol) = (workload.server_program().about().name, workload.protocol.name());
-        mistakes.push(format!("workload: {program} does not speak {protocol}"));
-    }
-    if workload.file.0 == 0 || workload.transfers == 0 {
-        mistakes.push("workload: nothing to transfer".into());
-    }
-    for traffic in &spec.background {
-        if (traffic.flows > 0) == traffic.rate.is_some() {
-            mistakes.push("background: either flows (1 or more) or rate".into());
-        }
-    }
-    if spec.treatment.program == Relay::Command {
-        mistakes.extend(command::ready(&spec.treatment.ready).err().map(|mistake| format!("ready: {mistake}")));
-        if spec.treatment.command.is_empty() {
-            mistakes.push("command: a program and its arguments".into());
-        }
-    }
-}
-
-fn check_settings(settings: &Settings, document: &Table, mistakes: &mut Vec<String>) {
-    let written = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
-    if settings.treatments.is_empty() {
-        mistakes.push("experiment.treatments: at least one".into());
-    }
-    for name in &settings.treatments {
-        if !written.contains_key(name) {
-            mistakes.push(format!("experiment.treatments: there is no [treatment.{name}]"));
-        }
-    }
-    for name in written.keys().filter(|name| !settings.treatments.contains(name)) {
-        mistakes.push(format!("treatment.{name}: not in experiment.treatments"));
-    }
-    if settings.blocks.quick == 0 || settings.blocks.full == 0 {
-        mistakes.push("experiment.blocks: at least 1".into());
-    }
-}
-
-fn unknown_keys(document: &Table, mistakes: &mut Vec<String>) {
-    let known = |key: &str| KEYS.contains(&key) || topology::file::LAB_KEYS.contains(&key);
-    mistakes.extend(document.keys().filter(|key| !known(key)).map(|key| format!("{key}: unknown key")));
 }
 
 /// Reads one part of a document, and writes a mistake down with the key it is at.

@@ -106,6 +106,9 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let url = |content: &Content| server::url(protocol, host.address(), content);
     let request = Request { client, url: &url(&trial), via, content: &trial, timeout: WORKS };
     until_it_works(request, &mut services)?;
+    for _ in 0..spec.workload.warm_up_transfers {
+        transfer::fetch(request).context("warm-up")?;
+    }
     start_background(&spec.background, network, &folder.0, &mut services)?;
 
     let before = Reading::now();

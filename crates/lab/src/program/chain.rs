@@ -9,7 +9,7 @@ use crate::experiment::file::{Relay, Treatment};
 use crate::program::command::{self, Way};
 use crate::program::curl::Via;
 use crate::program::service::{Launch, Service};
-use crate::program::{About, dante, ekiden, haproxy, squid};
+use crate::program::{About, dante, ekiden, haproxy, section, squid};
 use crate::topology::network::{HostHandle, Network};
 
 /// What relays have to know of where they are.
@@ -28,8 +28,10 @@ pub struct Surroundings<'a> {
 /// One place in the chain.
 struct Post<'a> {
     host: &'a HostHandle,
-    first: bool,
+    place: usize,
     next: Option<Ipv4Addr>,
+    port: u16,
+    sections: Option<&'a section::Chain>,
 }
 
 /// Starts the relays of `treatment`, from the server's end, and says how the client reaches the first of them.
@@ -43,9 +45,14 @@ pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<
         return Ok((Vec::new(), Via::Direct));
     };
     let entrance = SocketAddrV4::new(first.address(), port(treatment)?);
+    let ekiden = || around.ekiden.context("no ekiden was looked for");
+    let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
+    let sections = treatment.sections.then(|| section::Chain::create(&known, ekiden()?, around.folder)).transpose()?;
     let mut services = Vec::new();
     for (place, host) in hosts.iter().enumerate().rev() {
-        let post = Post { host, first: place == 0, next: hosts.get(place + 1).map(|next| next.address()) };
+        let port = if place > 0 && treatment.sections { section::PORT } else { entrance.port() };
+        let next = hosts.get(place + 1).map(|next| next.address());
+        let post = Post { host, place, next, port, sections: sections.as_ref() };
         services.push(Service::start(host, launch(treatment, &post, around)?, around.folder)?);
     }
     Ok((services, via(treatment, entrance)))
@@ -54,6 +61,7 @@ pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<
 fn via(treatment: &Treatment, entrance: SocketAddrV4) -> Via {
     match way(treatment) {
         Way::Socks => Via::Socks(entrance),
+        Way::Http if treatment.tunnel => Via::Tunnel(entrance),
         Way::Http => Via::Http(entrance),
         Way::Forward => Via::Forwarder(entrance),
     }
@@ -110,13 +118,16 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
             named(&haproxy::ABOUT, &["-db", "-f"], text)?
         }
         Relay::Ekiden => {
-            let text = ekiden::configuration(treatment.mode, next, post.first, treatment.profile.as_deref());
+            let text = match post.sections {
+                Some(chain) => chain.configuration(post.place, treatment),
+                None => ekiden::configuration(treatment.mode, next, post.place == 0, treatment.profile.as_deref()),
+            };
             let binary = around.ekiden.context("no ekiden was looked for")?.to_owned();
             ("ekiden".to_owned(), binary, vec!["run".into(), "-c".into(), write("ekiden", text)?])
         }
         Relay::Command => command_line(treatment, post, around)?,
     };
-    Ok(Launch { name, executable, arguments, port: Some(port(treatment)?) })
+    Ok(Launch { name, executable, arguments, port: Some(post.port) })
 }
 
 fn command_line(
@@ -125,8 +136,7 @@ fn command_line(
     around: Surroundings<'_>,
 ) -> anyhow::Result<(String, PathBuf, Vec<String>)> {
     let server = around.server.to_string();
-    let port = port(treatment)?;
-    let next = post.next.map_or_else(|| server.clone(), |next| format!("{next}:{port}"));
+    let next = post.next.map_or_else(|| server.clone(), |next| format!("{next}:{}", post.port));
     let fill = |argument: &String| command::fill(argument, post.host.address(), &next, &server);
     let (program, rest) = treatment.command.split_first().context("the command is empty")?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -19,6 +19,8 @@ pub enum Via {
     Socks(SocketAddrV4),
     /// Through an HTTP proxy; that fetches `ftp://` URLs too.
     Http(SocketAddrV4),
+    /// Through an HTTP proxy that is asked for a tunnel (`CONNECT`, RFC 9110 section 9.3.6).
+    Tunnel(SocketAddrV4),
     /// Through a forwarder that knows the server; the client connects to it instead.
     Forwarder(SocketAddrV4),
 }
@@ -35,6 +37,7 @@ pub fn arguments(url: &str, via: Via, timeout: Duration) -> Vec<String> {
         Via::Direct => {}
         Via::Socks(proxy) => all.extend(["--socks5-hostname".into(), proxy.to_string()]),
         Via::Http(proxy) => all.extend(["--proxy".into(), format!("http://{proxy}")]),
+        Via::Tunnel(proxy) => all.extend(["--proxytunnel".into(), "--proxy".into(), format!("http://{proxy}")]),
         Via::Forwarder(relay) => all.extend(["--connect-to".into(), format!("::{relay}")]),
     }
     all.push(url.to_owned());
@@ -122,6 +125,7 @@ mod tests {
         };
         assert!(has(Via::Socks(proxy), ["--socks5-hostname", "10.0.0.1:1080"]));
         assert!(has(Via::Http(proxy), ["--proxy", "http://10.0.0.1:1080"]));
+        assert!(has(Via::Tunnel(proxy), ["--proxytunnel", "--proxy"]));
         assert!(has(Via::Forwarder(proxy), ["--connect-to", "::10.0.0.1:1080"]));
         assert!(has(Via::Direct, ["--max-time", "5.000"]));
     }

@@ -19,6 +19,7 @@ pub mod ekiden;
 pub mod haproxy;
 pub mod iperf3;
 pub mod nginx;
+pub mod section;
 pub mod server;
 pub mod service;
 pub mod squid;

@@ -64,3 +64,38 @@ fn hosts_treatments_and_programs_have_to_be_there() {
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
+
+#[test]
+fn a_level_may_be_quick_at_some_levels_of_others_only() {
+    let quick = |where_: &str| TEXT.replace("{ name = \"http\" }", &format!("{{ name = \"http\", quick = {where_} }}"));
+    let text = quick(r#"{ delay = ["short"] }"#)
+        .replace(r#"{ "link.near.delay" = "9ms" } }"#, r#"{ "link.near.delay" = "9ms" }, quick = true }"#);
+    let experiment = Experiment::read("x", &text).unwrap();
+    let cells: Vec<String> = experiment.cells_of(false).map(|cell| cell.place.to_string()).collect();
+    assert_eq!(cells, ["direct, short, http", "dante, short, http", "haproxy, short, http"]);
+    let mistakes = mistakes(&quick(r#"{ delay = ["none"] }"#));
+    assert_eq!(mistakes, ["level http: quick: there is no level \"none\" of a factor \"delay\""]);
+}
+
+#[test]
+fn what_no_relay_can_do_is_a_mistake() {
+    let wrong = [
+        ("program = \"dante\"\ntunnel = true", "tunnel: only an HTTP proxy is asked for one"),
+        ("program = \"squid\"\nsections = true", "sections: only ekiden has them"),
+        ("program = \"ekiden\"\nearly = true", "early, encrypt: with sections = true only"),
+        ("program = \"ekiden\"\nencrypt = true", "early, encrypt: with sections = true only"),
+    ];
+    for (program, wanted) in wrong {
+        let mistakes = mistakes(&TEXT.replace("program = \"dante\"", program));
+        assert_eq!(mistakes, [wanted], "{program}");
+    }
+}
+
+#[test]
+fn one_relay_has_no_section_to_encrypt() {
+    let encrypted = "program = \"ekiden\"\nsections = true\nencrypt = true";
+    let experiment = Experiment::read("x", &TEXT.replace("program = \"dante\"", encrypted)).unwrap();
+    let reason =
+        experiment.skipped.iter().find(|(place, _)| place.treatment == "dante").map(|(_, reason)| reason.as_str());
+    assert_eq!(reason, Some("no section between relays: there is nothing to encrypt"));
+}

@@ -1,0 +1,124 @@
+//! What can be wrong with an experiment file although every part of it can be read, and combinations that make no sense.
+
+use toml::{Table, Value};
+
+use crate::experiment::factor::{Factor, Quick};
+use crate::experiment::file::{Relay, Settings, Treatment};
+use crate::experiment::read::Spec;
+use crate::program::chain;
+use crate::program::command::{self, Way};
+use crate::program::server::Protocol;
+use crate::topology;
+
+/// The keys at the top of an experiment file that are not the lab's.
+const KEYS: [&str; 8] = ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
+
+/// Why a combination makes no sense, if it makes none.
+pub fn senseless(spec: &Spec) -> Option<String> {
+    let (treatment, protocol) = (&spec.treatment, spec.workload.protocol);
+    if treatment.program == Relay::Direct {
+        return None;
+    }
+    if treatment.chain.is_empty() {
+        return Some("no relay in the chain: it would be the direct path".into());
+    }
+    if !treatment.protocols.is_empty() && !treatment.protocols.contains(&protocol) {
+        return Some(format!("not for {}, the file says", protocol.name()));
+    }
+    if treatment.encrypt && treatment.chain.len() == 1 {
+        return Some("no section between relays: there is nothing to encrypt".into());
+    }
+    (protocol == Protocol::Ftp && chain::way(treatment) == Way::Forward)
+        .then(|| "FTP's data connections cannot pass a forwarder of one port".into())
+}
+
+/// Finds what is wrong with a combination of levels and a treatment.
+pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
+    let mut host = |key: &str, name: &String| {
+        if !spec.lab.hosts.contains_key(name) {
+            mistakes.push(format!("{key}: there is no host {name:?}"));
+        }
+    };
+    host("workload.client", &spec.workload.client);
+    host("workload.server", &spec.workload.server);
+    spec.treatment.chain.iter().for_each(|name| host("chain", name));
+    for traffic in &spec.background {
+        host("background.from", &traffic.from);
+        host("background.to", &traffic.to);
+    }
+    let workload = &spec.workload;
+    if workload.server_program().protocol() != workload.protocol {
+        let (program, protocol) = (workload.server_program().about().name, workload.protocol.name());
+        mistakes.push(format!("workload: {program} does not speak {protocol}"));
+    }
+    if workload.file.0 == 0 || workload.transfers == 0 {
+        mistakes.push("workload: nothing to transfer".into());
+    }
+    for traffic in &spec.background {
+        if (traffic.flows > 0) == traffic.rate.is_some() {
+            mistakes.push("background: either flows (1 or more) or rate".into());
+        }
+    }
+    of_treatment(&spec.treatment, mistakes);
+}
+
+fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
+    if treatment.program == Relay::Command {
+        mistakes.extend(command::ready(&treatment.ready).err().map(|mistake| format!("ready: {mistake}")));
+        if treatment.command.is_empty() {
+            mistakes.push("command: a program and its arguments".into());
+        }
+    }
+    if treatment.tunnel && chain::way(treatment) != Way::Http {
+        mistakes.push("tunnel: only an HTTP proxy is asked for one".into());
+    }
+    if treatment.sections && treatment.program != Relay::Ekiden {
+        mistakes.push("sections: only ekiden has them".into());
+    }
+    if (treatment.early || treatment.encrypt) && !treatment.sections {
+        mistakes.push("early, encrypt: with sections = true only".into());
+    }
+}
+
+/// Finds what is wrong with how the experiment is carried out.
+pub fn of_settings(settings: &Settings, document: &Table, mistakes: &mut Vec<String>) {
+    let written = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
+    if settings.treatments.is_empty() {
+        mistakes.push("experiment.treatments: at least one".into());
+    }
+    for name in &settings.treatments {
+        if !written.contains_key(name) {
+            mistakes.push(format!("experiment.treatments: there is no [treatment.{name}]"));
+        }
+    }
+    for name in written.keys().filter(|name| !settings.treatments.contains(name)) {
+        mistakes.push(format!("treatment.{name}: not in experiment.treatments"));
+    }
+    if settings.blocks.quick == 0 || settings.blocks.full == 0 {
+        mistakes.push("experiment.blocks: at least 1".into());
+    }
+}
+
+/// Finds factors and levels that `quick` names and nobody knows.
+pub fn of_quick(factors: &[Factor], mistakes: &mut Vec<String>) {
+    let is_known = |factor: &String, level: &String| {
+        factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
+    };
+    for level in factors.iter().flat_map(|factor| &factor.levels) {
+        let Quick::At(others) = &level.quick else { continue };
+        for (factor, names) in others {
+            let unknown = names.iter().filter(|name| !is_known(factor, name));
+            mistakes.extend(
+                unknown.map(|name| {
+                    format!("level {}: quick: there is no level {name:?} of a factor {factor:?}", level.name)
+                }),
+            );
+        }
+    }
+}
+
+/// Finds keys at the top of a file that nobody knows.
+pub fn unknown_keys(document: &Table, mistakes: &mut Vec<String>) {
+    let known = |key: &str| KEYS.contains(&key) || topology::file::LAB_KEYS.contains(&key);
+    mistakes.extend(document.keys().filter(|key| !known(key)).map(|key| format!("{key}: unknown key")));
+}

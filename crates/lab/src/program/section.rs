@@ -1,0 +1,233 @@
+//! Chains of ekiden that know each other: a key for every relay, who may come in, and the path through them.
+//!
+//! The first relay listens for clients and says the whole path; each of the others admits the one before it by its key, and
+//! knows the next. Keys are made by the binary that is measured, anew for each run.
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context;
+
+use crate::experiment::file::Treatment;
+use crate::program::ekiden::Mode;
+
+/// The port of relays behind the first.
+pub const PORT: u16 = 7000;
+
+/// What a relay is, and proves with its private key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Keys {
+    /// What `ekiden keygen` printed: this is what a key file is.
+    file: String,
+    /// The public half.
+    public: String,
+}
+
+impl Keys {
+    fn make(ekiden: &Path) -> anyhow::Result<Self> {
+        let made = Command::new(ekiden).arg("keygen").output().context("ekiden keygen")?;
+        let said = String::from_utf8_lossy(&made.stderr);
+        anyhow::ensure!(made.status.success(), "ekiden keygen, {}: {}", made.status, said.trim());
+        Self::read(&String::from_utf8_lossy(&made.stdout))
+    }
+
+    fn read(printed: &str) -> anyhow::Result<Self> {
+        // Not quoted: there may be a private key in it.
+        let public = printed.lines().find_map(|line| line.strip_prefix("public-key:")).map(str::trim);
+        let public = public.context("ekiden keygen printed no public-key")?.to_owned();
+        Ok(Self { file: printed.to_owned(), public })
+    }
+}
+
+/// One relay of a chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Relay {
+    name: String,
+    address: Ipv4Addr,
+    public: String,
+    key: PathBuf,
+    peers: PathBuf,
+}
+
+/// The relays of a run, from the client's end, with their files written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain(Vec<Relay>);
+
+impl Chain {
+    /// Makes keys for relays on `hosts`, of which it takes names and addresses, and writes what each has to know into `folder`: its own key, which nobody else
+    /// may read, and the one of its peer.
+    ///
+    /// # Errors
+    /// The binary makes no keys, or the file system's.
+    pub fn create(hosts: &[(&str, Ipv4Addr)], ekiden: &Path, folder: &Path) -> anyhow::Result<Self> {
+        Self::with(hosts, || Keys::make(ekiden), folder)
+    }
+
+    fn with(
+        hosts: &[(&str, Ipv4Addr)],
+        mut keys: impl FnMut() -> anyhow::Result<Keys>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut relays: Vec<Relay> = Vec::new();
+        for (name, address) in hosts {
+            let file = |what: &str| folder.join(format!("{name}.{what}"));
+            let Keys { file: text, public } = keys()?;
+            let (key, peers) = (file("key"), file("peers"));
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key)?.write_all(text.as_bytes())?;
+            let admitted = relays.last().map(|before| format!("{} {}\n", before.public, before.name));
+            std::fs::write(&peers, admitted.unwrap_or_default())?;
+            relays.push(Relay { name: (*name).to_owned(), address: *address, public, key, peers });
+        }
+        Ok(Self(relays))
+    }
+
+    /// The configuration of the relay at `place`, from 0.
+    #[must_use]
+    pub fn configuration(&self, place: usize, treatment: &Treatment) -> String {
+        let (own, others) = (&self.0[place], &self.0[place + 1..]);
+        // Only the first relay decides about the path: the others know their neighbour.
+        let known = if place == 0 { others } else { &others[..others.len().min(1)] };
+        let mut text = format!("version = 1\nprivate_key = {:?}\n", own.key.display().to_string());
+        text.push_str(&if place == 0 { entrance(treatment) } else { inside(own, treatment) });
+        for relay in known {
+            let Relay { name, address, public, .. } = relay;
+            let _ = writeln!(text, "[[relay]]\nname = \"{name}\"\naddress = \"{address}:{PORT}\"\nkey = \"{public}\"");
+            let _ = writeln!(text, "encrypt = {}", treatment.encrypt);
+            text.push_str(&profile(treatment));
+        }
+        if place == 0 && !others.is_empty() {
+            let names: Vec<&str> = others.iter().map(|relay| relay.name.as_str()).collect();
+            let _ = writeln!(text, "[[path]]\nname = \"chain\"\nrelays = {names:?}\n[[route]]\npath = [\"chain\"]");
+        }
+        text.push_str("[admin]\nbind = \"off\"\n");
+        text
+    }
+}
+
+/// Where clients come in. It alone says how soon they are told "connected": that travels with every session.
+fn entrance(treatment: &Treatment) -> String {
+    let (port, kind) = (
+        treatment.mode.port(),
+        match treatment.mode {
+            Mode::Socks => "socks",
+            Mode::Http => "http",
+        },
+    );
+    let mode = if treatment.early { "early" } else { "strict" };
+    format!(
+        "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"\nmode = \"{mode}\"\nallow_open = true\n\
+         allow_private = true\n"
+    )
+}
+
+/// Where the relay before comes in.
+fn inside(own: &Relay, treatment: &Treatment) -> String {
+    let (peers, encrypt) = (own.peers.display().to_string(), treatment.encrypt);
+    format!(
+        "[[listener]]\nbind = \"0.0.0.0:{PORT}\"\nkind = \"section\"\npeers = {peers:?}\nencrypt = {encrypt}\n\
+         allow_private = true\n{}",
+        profile(treatment)
+    )
+}
+
+fn profile(treatment: &Treatment) -> String {
+    treatment.profile.as_ref().map_or_else(String::new, |profile| format!("profile = \"{profile}\"\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn treatment(more: &str) -> Treatment {
+        toml::from_str(&format!("program = \"ekiden\"\nsections = true\n{more}")).unwrap()
+    }
+
+    fn chain(relays: u8) -> Chain {
+        let relay = |number: u8| Relay {
+            name: format!("r{number}"),
+            address: Ipv4Addr::new(10, 100, number, 1),
+            public: format!("public-{number}"),
+            key: format!("/run/r{number}.key").into(),
+            peers: format!("/run/r{number}.peers").into(),
+        };
+        Chain((1..=relays).map(relay).collect())
+    }
+
+    fn read(text: &str) -> toml::Table {
+        text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    fn names(table: &toml::Table) -> Vec<&str> {
+        let relays = table.get("relay").and_then(toml::Value::as_array);
+        relays.into_iter().flatten().filter_map(|relay| relay["name"].as_str()).collect()
+    }
+
+    #[test]
+    fn the_first_relay_says_the_path_and_the_others_know_the_next() {
+        let settings = treatment("mode = \"http\"\nearly = true\nencrypt = true\nprofile = \"longhaul\"");
+        let configurations = [0, 1, 2].map(|place| read(&chain(3).configuration(place, &settings)));
+        assert_eq!(configurations.each_ref().map(|table| names(table)), [vec!["r2", "r3"], vec!["r3"], vec![]]);
+        let [first, middle, last] = &configurations;
+        assert_eq!(first["path"][0]["relays"], toml::Value::from(vec!["r2", "r3"]));
+        assert_eq!(first["route"][0]["path"][0].as_str(), Some("chain"));
+        assert!(!middle.contains_key("path") && !last.contains_key("route"));
+        assert_eq!(first["relay"][1]["address"].as_str(), Some("10.100.3.1:7000"));
+        assert_eq!(first["relay"][1]["key"].as_str(), Some("public-3"));
+        assert!([&first["relay"][0], &middle["relay"][0]].iter().all(|relay| relay["encrypt"].as_bool() == Some(true)));
+        assert_eq!(first["listener"][0]["mode"].as_str(), Some("early"));
+        assert!(first["listener"][0].get("profile").is_none(), "the client's section has none");
+        assert_eq!(last["listener"][0]["peers"].as_str(), Some("/run/r3.peers"));
+        assert_eq!(last["listener"][0]["profile"].as_str(), Some("longhaul"));
+        assert_eq!(last["private_key"].as_str(), Some("/run/r3.key"));
+    }
+
+    #[test]
+    fn a_single_relay_has_no_path() {
+        let only = read(&chain(1).configuration(0, &treatment("")));
+        assert!(["relay", "path", "route"].iter().all(|key| !only.contains_key(*key)));
+        assert_eq!(only["listener"][0]["kind"].as_str(), Some("socks"));
+        assert_eq!(only["listener"][0]["mode"].as_str(), Some("strict"));
+    }
+
+    #[test]
+    fn keys_are_what_keygen_prints() {
+        let printed = "private-key: AAAA\npublic-key: BBBB\n";
+        assert_eq!(Keys::read(printed).unwrap(), Keys { file: printed.into(), public: "BBBB".into() });
+        let error = Keys::read("private-key: AAAA\n").unwrap_err().to_string();
+        assert_eq!(error, "ekiden keygen printed no public-key");
+    }
+
+    #[test]
+    fn nobody_else_reads_a_key_and_everybody_admits_the_relay_before() {
+        let name = format!("ekiden-lab-section-{}", std::process::id());
+        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let mut made = 0..;
+        let keys = || {
+            let number = made.next().unwrap_or(0);
+            Keys::read(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
+        };
+        let hosts = [("r1", Ipv4Addr::new(10, 100, 0, 2)), ("r2", Ipv4Addr::new(10, 100, 1, 2))];
+        let Chain(relays) = Chain::with(&hosts, keys, folder.path()).unwrap();
+        for relay in &relays {
+            let mode = std::fs::metadata(&relay.key).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{}", relay.name);
+            let secret = relay.public.replace("public", "secret");
+            assert!(std::fs::read_to_string(&relay.key).unwrap().contains(&secret));
+        }
+        assert_eq!(std::fs::read_to_string(&relays[0].peers).unwrap(), "");
+        assert_eq!(std::fs::read_to_string(&relays[1].peers).unwrap(), "public-0 r1\n");
+    }
+
+    #[test]
+    fn a_binary_that_makes_no_keys_is_quoted() {
+        let error = Keys::make(Path::new("/bin/false")).unwrap_err().to_string();
+        assert!(error.starts_with("ekiden keygen, exit status: 1"), "{error}");
+    }
+}
