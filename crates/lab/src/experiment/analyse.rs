@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::experiment::expect;
-use crate::experiment::read::{Experiment, Place};
-use crate::experiment::results::{Cell, CheckRow, Manifest, Results, Run, Summary};
+use crate::experiment::floor::{self, Floor};
+use crate::experiment::metric::FIRST_BYTE;
+use crate::experiment::read::{self, Experiment, Place};
+use crate::experiment::results::{Also, Cell, CheckRow, FloorRow, Manifest, Metric, Results, Run, Summary};
 use crate::stats;
 use crate::warnings::{SPREAD, Warning};
 
@@ -37,8 +39,14 @@ pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<
 #[must_use]
 pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], checks: &[CheckRow]) -> Results {
     let full = manifest.size == "full";
-    let cells: Vec<Cell> = experiment.cells_of(full).map(|cell| figures(experiment, &cell.place, runs)).collect();
+    let cells = |metric: &Metric| -> Vec<Cell> {
+        experiment.cells_of(full).map(|cell| figures(experiment, &cell.place, runs, &metric.key)).collect()
+    };
+    let also = experiment.also.iter().map(|metric| Also { metric: metric.clone(), cells: cells(metric) }).collect();
+    let cells = cells(&experiment.metric);
     Results {
+        also,
+        floors: floors(experiment, full, runs),
         outcomes: expect::outcomes(experiment, full, runs),
         warnings: warnings(experiment, full, &cells, runs, checks),
         manifest: manifest.clone(),
@@ -57,8 +65,7 @@ pub fn lost(runs: &[Run]) -> usize {
     invalid.difference(&valid).count()
 }
 
-fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {
-    let key = &experiment.metric.key;
+fn figures(experiment: &Experiment, place: &Place, runs: &[Run], key: &str) -> Cell {
     let values: Vec<f64> = values(runs, place, key).into_iter().map(|(_, value)| value).collect();
     let base = experiment.settings.treatments.first().filter(|base| **base != place.treatment);
     let invalid = |run: &&Run| run.invalid.is_some() && run.treatment == place.treatment && run.levels == place.levels;
@@ -69,6 +76,23 @@ fn figures(experiment: &Experiment, place: &Place, runs: &[Run]) -> Cell {
         ratio: base.map(|base| ratio(runs, place, base, key)),
         invalid: u32::try_from(runs.iter().filter(invalid).count()).unwrap_or(u32::MAX),
     }
+}
+
+/// What can be said about the first byte before anything is run, beside what came.
+fn floors(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<FloorRow> {
+    let row = |cell: &read::Cell| {
+        let Floor { formula, milliseconds } = floor::of(&cell.spec)?;
+        let values: Vec<f64> = values(runs, &cell.place, FIRST_BYTE).into_iter().map(|(_, value)| value).collect();
+        Some(FloorRow {
+            levels: cell.place.levels.clone(),
+            treatment: cell.place.treatment.clone(),
+            formula: formula.to_owned(),
+            floor: milliseconds,
+            measured: stats::summary(&values),
+        })
+    };
+    let about_it = experiment.metric.key == FIRST_BYTE;
+    experiment.cells_of(full).filter(|_| about_it).filter_map(row).collect()
 }
 
 fn off(row: &CheckRow) -> Warning {
@@ -104,7 +128,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::experiment::examples_for_tests::small;
+    use crate::experiment::examples_for_tests::{TEXT, small};
 
     fn place(treatment: &str) -> Place {
         let levels = [("delay", "short"), ("protocol", "http")].map(|(f, l)| (f.to_owned(), l.to_owned()));
@@ -148,6 +172,28 @@ mod tests {
         assert!(warned("blocks are too few") && warned("because: it died") && warned("haproxy, short, ftp is not run"));
         assert!(!warned("long"), "what the size leaves out is nothing to warn of: {:?}", results.warnings);
         assert_eq!(lost(&runs), 1);
+    }
+
+    #[test]
+    fn further_figures_have_cells_and_the_first_byte_has_floors() {
+        let text = TEXT.replace("blocks =", "metric = \"first_byte_ms\"\nalso = [\"completion_ms\"]\nblocks =");
+        let experiment = Experiment::read("small", &text).unwrap();
+        let measured = |block, treatment, first_byte| Run {
+            metrics: [("first_byte_ms".to_owned(), first_byte), ("completion_ms".to_owned(), 2.0 * first_byte)].into(),
+            ..run(block, treatment, Some(0.0))
+        };
+        let runs = [measured(0, "direct", 5.0), measured(0, "dante", 6.0)];
+        let manifest = Manifest { size: "quick".into(), ..Manifest::default() };
+        let results = results(&experiment, &manifest, &runs, &[]);
+        let dante = results.also[0].cells.iter().find(|cell| cell.treatment == "dante" && cell.summary.n > 0).unwrap();
+        assert_eq!(
+            (results.also[0].metric.unit.as_str(), dante.summary.median, dante.ratio.unwrap().median),
+            ("ms", 12.0, 1.2)
+        );
+        // FTP has none.
+        let floors: Vec<_> =
+            results.floors.iter().map(|row| (row.treatment.as_str(), row.floor, row.measured.n)).collect();
+        assert_eq!(floors, [("direct", 4.0, 1), ("dante", 8.0, 1), ("haproxy", 4.0, 0)]);
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn moral(cells: &[Cell]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::results::{Manifest, Summary};
+    use crate::experiment::results::Summary;
 
     fn cell(treatment: &str, median: f64, ratio: Option<f64>) -> Cell {
         let summary = |median| Summary { n: 1, median, ..Summary::default() };
@@ -70,12 +70,8 @@ mod tests {
 
     fn told(ratio: f64) -> String {
         story(&Results {
-            manifest: Manifest::default(),
-            runs: Vec::new(),
-            checks: Vec::new(),
             cells: vec![cell("direct", 10.0, None), cell("one-relay", 10.0 * ratio, Some(ratio))],
-            outcomes: Vec::new(),
-            warnings: Vec::new(),
+            ..Results::default()
         })
     }
 

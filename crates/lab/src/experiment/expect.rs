@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::experiment::analyse;
 use crate::experiment::file::Expect;
-use crate::experiment::metric;
+use crate::experiment::floor::{self, Floor};
+use crate::experiment::metric::{self, FIRST_BYTE};
 use crate::experiment::read::{Experiment, Place};
 use crate::experiment::results::{Outcome, Run, Summary, Verdict};
 use crate::stats;
@@ -32,8 +33,11 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
         if expect.maximum_over.is_some() != expect.is.is_some() {
             wrong("maximum_over and is belong together".into());
         }
-        if expect.at_least.or(expect.at_most).is_none() && expect.is.is_none() {
-            wrong("at_least, at_most, or maximum_over and is".into());
+        if expect.at_least.or(expect.at_most).or(expect.over_floor).is_none() && expect.is.is_none() {
+            wrong("at_least, at_most, over_floor, or maximum_over and is".into());
+        }
+        if expect.over_floor.is_some() && !has_floors(experiment, expect) {
+            wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
         }
         if expect.ratio_to.is_some() && !expect.ratio_to_best_of.is_empty() {
             wrong("either ratio_to or ratio_to_best_of".into());
@@ -45,6 +49,18 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
             wrong("nothing that is run matches it".into());
         }
     }
+}
+
+/// Whether arithmetic says something about every figure that an expectation is about.
+fn has_floors(experiment: &Experiment, expect: &Expect) -> bool {
+    let key = expect.metric.as_ref().unwrap_or(&experiment.metric.key);
+    let is_a_ratio = expect.ratio_to.is_some() || !expect.ratio_to_best_of.is_empty();
+    let known = |place: &&Place| floor_at(experiment, place).is_some();
+    key == FIRST_BYTE && !is_a_ratio && places(experiment, true, expect).iter().all(known)
+}
+
+fn floor_at(experiment: &Experiment, place: &Place) -> Option<Floor> {
+    experiment.cells.iter().find(|cell| cell.place == *place).and_then(|cell| floor::of(&cell.spec))
 }
 
 /// What came of every expectation about what is run in a size.
@@ -142,16 +158,22 @@ impl Judge<'_> {
     fn bound(&self, place: &Place) -> Outcome {
         let figure = self.figure(place);
         let summary = figure.summary;
-        let expect = self.expect;
-        let holds = expect.at_least.is_none_or(|least| summary.median >= least)
-            && expect.at_most.is_none_or(|most| summary.median <= most);
+        let (least, floor) = (self.expect.at_least, self.floor(place));
+        let most = [self.expect.at_most, floor.map(|(bar, _)| bar)].into_iter().flatten().reduce(f64::min);
+        let holds = least.is_none_or(|least| summary.median >= least) && most.is_none_or(|most| summary.median <= most);
         let inside = |bound: Option<f64>| bound.is_some_and(|bound| summary.low < bound && bound < summary.high);
-        let close = (inside(expect.at_least) || inside(expect.at_most)).then_some("the interval contains the bound");
-        let words = self.words(place, &figure);
+        let close = (inside(least) || inside(most)).then_some("the interval contains the bound");
+        let words = self.words(place, &figure, floor);
         self.outcome(words, &figure, verdict(summary.n > 0, holds), close.map(str::to_owned))
     }
 
-    fn words(&self, place: &Place, figure: &Figure) -> String {
+    /// The bar above the floor, and the floor.
+    fn floor(&self, place: &Place) -> Option<(f64, Floor)> {
+        let (times, floor) = self.expect.over_floor.zip(floor_at(self.experiment, place))?;
+        Some((times * floor.milliseconds, floor))
+    }
+
+    fn words(&self, place: &Place, figure: &Figure, floor: Option<(f64, Floor)>) -> String {
         let expect = self.expect;
         if let Some(what) = &expect.what {
             let named = place.levels.iter().filter(|(factor, _)| !expect.levels.contains_key(*factor));
@@ -160,7 +182,11 @@ impl Judge<'_> {
         }
         let bounds = [("at least", expect.at_least), ("at most", expect.at_most)];
         let bounds = bounds.into_iter().filter_map(|(word, bound)| Some(format!("{word} {}", number(bound?))));
-        let bounds: Vec<String> = bounds.collect();
+        let mut bounds: Vec<String> = bounds.collect();
+        if let (Some((bar, floor)), Some(times)) = (floor, expect.over_floor) {
+            let Floor { formula, milliseconds } = floor;
+            bounds.push(format!("at most {bar:.1} ms, {} x the floor {formula} = {milliseconds:.1}", number(times)));
+        }
         let to = figure.to.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
         format!("{place}: {}{}{to}", bounds.join(", "), figure.unit)
     }

@@ -11,6 +11,7 @@ pub mod demo;
 pub mod expect;
 pub mod factor;
 pub mod file;
+pub mod floor;
 pub mod manifest;
 pub mod metric;
 pub mod overrides;

@@ -113,6 +113,30 @@ pub struct Cell {
     pub invalid: u32,
 }
 
+/// Cells by a further figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Also {
+    /// The figure.
+    pub metric: Metric,
+    /// What came of every treatment at every combination of levels, by it.
+    pub cells: Vec<Cell>,
+}
+
+/// The arithmetic floor of the first byte of one treatment at one combination of levels, and what came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloorRow {
+    /// Factor and level.
+    pub levels: BTreeMap<String, String>,
+    /// The treatment.
+    pub treatment: String,
+    /// What the floor is made of.
+    pub formula: String,
+    /// The floor, in milliseconds.
+    pub floor: f64,
+    /// The time to the first byte over valid runs, in milliseconds.
+    pub measured: Summary,
+}
+
 /// A sample in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
@@ -164,7 +188,7 @@ pub enum Verdict {
 }
 
 /// Everything a report is made of: `report.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Results {
     /// Under what circumstances.
     pub manifest: Manifest,
@@ -174,8 +198,24 @@ pub struct Results {
     pub checks: Vec<CheckRow>,
     /// Every treatment at every combination of levels.
     pub cells: Vec<Cell>,
+    /// The same by further figures.
+    pub also: Vec<Also>,
+    /// Arithmetic floors; empty if the first byte is not what the experiment is about.
+    pub floors: Vec<FloorRow>,
     /// Every expectation.
     pub outcomes: Vec<Outcome>,
     /// What a reader should know: each names a cause and a remedy.
     pub warnings: Vec<String>,
+}
+
+impl Results {
+    /// The same results as they are by each further figure. Expectations name their own figure: they stay behind.
+    pub fn by_further_figures(&self) -> impl Iterator<Item = Self> {
+        self.also.iter().map(|also| Self {
+            manifest: Manifest { metric: also.metric.clone(), ..self.manifest.clone() },
+            runs: self.runs.clone(),
+            cells: also.cells.clone(),
+            ..Self::default()
+        })
+    }
 }

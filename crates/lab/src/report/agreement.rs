@@ -34,7 +34,6 @@ fn shown(summary: &Summary) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::results::Manifest;
 
     fn results(values: &[(&str, f64, f64)]) -> Results {
         let cell = |(treatment, low, high): &(&str, f64, f64)| Cell {
@@ -44,14 +43,7 @@ mod tests {
             ratio: None,
             invalid: 0,
         };
-        Results {
-            manifest: Manifest::default(),
-            runs: Vec::new(),
-            checks: Vec::new(),
-            cells: values.iter().map(cell).collect(),
-            outcomes: Vec::new(),
-            warnings: Vec::new(),
-        }
+        Results { cells: values.iter().map(cell).collect(), ..Results::default() }
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use crate::experiment::results::Results;
 use crate::report::table::{Table, Tone};
-use crate::report::tables;
 use crate::report::view::View;
+use crate::report::{floors, tables};
 
 /// Everything but the plots, as GitHub-flavoured Markdown.
 #[must_use]
@@ -25,6 +25,14 @@ pub fn markdown(results: &Results) -> String {
         text.push('\n');
     }
     section(&mut text, "Results", &tables::cells(&view));
+    for further in results.by_further_figures() {
+        let view = View::new(&further);
+        section(&mut text, &format!("Results: {}", view.metric()), &tables::cells(&view));
+    }
+    if !results.floors.is_empty() {
+        text += &format!("## Arithmetic floors\n\n{}\n\n", floors::LETTERS);
+        rows(&mut text, &floors::table(&view));
+    }
     section(&mut text, "Link validation", &tables::checks(results));
     section(&mut text, "Invalid runs", &tables::invalid_runs(&view));
     section(&mut text, "Emulator: lateness and drops, all runs", &tables::directions(&results.runs));
@@ -45,6 +53,10 @@ fn section(text: &mut String, title: &str, table: &Table) {
         return;
     }
     *text += &format!("## {title}\n\n");
+    rows(text, table);
+}
+
+fn rows(text: &mut String, table: &Table) {
     let titles = table.columns.iter().map(|column| escape(&column.title));
     *text += &line(titles);
     *text += &line(table.columns.iter().map(|column| if column.numeric { "--:" } else { "---" }.to_owned()));

@@ -12,6 +12,7 @@ use crate::experiment::results::Results;
 
 mod agreement;
 mod chart;
+mod floors;
 mod markdown;
 mod markup;
 mod number;

@@ -6,8 +6,8 @@ use crate::report::markup::Markup;
 use crate::report::number::{count, counted};
 use crate::report::plots::{self, Figure};
 use crate::report::table::{Cell, Column, Table, Tone};
-use crate::report::tables;
 use crate::report::view::View;
+use crate::report::{floors, tables};
 
 /// The page.
 #[must_use]
@@ -42,6 +42,14 @@ fn sections(main: &mut Markup, view: &View) {
         view.baseline()
     );
     section(main, "Results", &tables::cells(view), &ratios);
+    for further in results.by_further_figures() {
+        let view = View::new(&further);
+        if let Some(figure) = plots::metric(&view) {
+            draw(main, &figure);
+        }
+        section(main, &format!("Results: {}", view.metric()), &tables::cells(&view), &ratios);
+    }
+    section(main, "Arithmetic floors", &floors::table(view), floors::LETTERS);
     section(
         main,
         "Link validation",

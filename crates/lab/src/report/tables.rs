@@ -88,7 +88,12 @@ fn median_and_interval(summary: Option<&Summary>) -> [Cell; 2] {
 /// The interval, with its confidence where that is not the 95 % of the heading.
 #[must_use]
 pub fn confidence_interval(summary: &Summary) -> String {
-    let text = interval(summary.low, summary.high);
+    with_confidence(interval(summary.low, summary.high), summary)
+}
+
+/// The text of an interval, with its confidence where that is not the 95 % of the heading.
+#[must_use]
+pub fn with_confidence(text: String, summary: &Summary) -> String {
     if summary.confidence >= 0.95 { text } else { format!("{text} ({:.0} %)", (summary.confidence * 100.0).floor()) }
 }
 

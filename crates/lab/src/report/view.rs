@@ -75,6 +75,7 @@ impl<'a> View<'a> {
         match self.results.manifest.metric.key.as_str() {
             "mb_s" => "goodput".to_owned(),
             "seconds" => "time".to_owned(),
+            "completion_ms" => "time to completion".to_owned(),
             "first_byte_ms" => "time to the first byte".to_owned(),
             key => key.replace('_', " "),
         }

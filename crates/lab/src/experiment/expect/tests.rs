@@ -72,13 +72,41 @@ fn without_runs_nothing_is_known() {
     assert_eq!(outcomes[0].expected, "all well, short, http");
 }
 
+/// Runs of three blocks with a first byte at each of these, over 1 ms there and back.
+fn floors(expectation: &str, values: [f64; 3]) -> Vec<Outcome> {
+    let text = format!("[[expect]]\nwhere = {{ delay = \"short\", protocol = \"http\" }}\n{expectation}");
+    let experiment = small(&text).unwrap();
+    let mut runs = runs(&[("direct", "short", 0.0)]);
+    for (run, value) in runs.iter_mut().zip(values) {
+        run.metrics.insert("first_byte_ms".to_owned(), value);
+    }
+    outcomes(&experiment, true, &runs)
+}
+
+#[test]
+fn a_floor_is_made_of_the_delays_and_a_bar_is_above_it() {
+    let text = "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nover_floor = 1.05";
+    let outcome = floors(text, [4.1, 4.1, 9.0]).remove(0);
+    assert_eq!(outcome.expected, "direct, short, http: at most 4.2 ms, 1.05 x the floor 2T = 4.0 ms");
+    assert_eq!((outcome.verdict, outcome.ours.as_deref()), (Verdict::Met, Some("4.10 ms")));
+    assert_eq!(outcome.remark.as_deref(), Some("the interval contains the bound"));
+    assert_eq!(floors(text, [4.3, 4.3, 4.3])[0].verdict, Verdict::Missed);
+    let stricter = format!("{text}\nat_most = 4.05");
+    assert_eq!(floors(&stricter, [4.1, 4.1, 4.1])[0].verdict, Verdict::Missed);
+}
+
 #[test]
 fn expectations_of_nothing_are_mistakes() {
     let wrong = [
         ("treatment = \"best\"\nat_least = 1", "there is no treatment \"best\""),
-        ("treatment = \"dante\"", "at_least, at_most, or maximum_over and is"),
+        ("treatment = \"dante\"", "at_least, at_most, over_floor, or maximum_over and is"),
         ("treatment = \"dante\"\nwhere = { delay = \"none\" }\nat_least = 1", "there is no level \"none\""),
         ("treatment = \"haproxy\"\nwhere = { protocol = \"ftp\" }\nat_least = 1", "nothing that is run matches it"),
+        ("treatment = \"direct\"\nover_floor = 1.05", "over_floor: of first_byte_ms only"),
+        (
+            "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nwhere = { protocol = \"ftp\" }\nover_floor = 1.05",
+            "where a floor is known",
+        ),
         ("treatment = \"dante\"\nmaximum_over = \"delay\"\nat_least = 1", "belong together"),
     ];
     for (text, wanted) in wrong {

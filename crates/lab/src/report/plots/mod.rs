@@ -34,6 +34,12 @@ pub fn results(view: &View) -> Vec<Figure> {
     all.into_iter().flatten().filter(|figure| !figure.charts.is_empty()).collect()
 }
 
+/// Charts of the metric alone.
+#[must_use]
+pub fn metric(view: &View) -> Option<Figure> {
+    metric::figure(view).filter(|figure| !figure.charts.is_empty())
+}
+
 /// Charts of how well the emulator did its work.
 #[must_use]
 pub fn emulator(view: &View) -> Option<Figure> {

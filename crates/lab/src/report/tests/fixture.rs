@@ -47,7 +47,15 @@ fn results(factors: &[(&str, Vec<&str>)], blocks: u32) -> Results {
          measure it."
             .to_owned(),
     ];
-    Results { manifest: manifest(factors, blocks), runs, checks, cells, outcomes: outcomes(), warnings }
+    Results {
+        manifest: manifest(factors, blocks),
+        runs,
+        checks,
+        cells,
+        outcomes: outcomes(),
+        warnings,
+        ..Results::default()
+    }
 }
 
 fn combinations(factors: &[(&str, Vec<&str>)]) -> Vec<Levels> {

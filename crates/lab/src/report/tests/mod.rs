@@ -1,6 +1,6 @@
 //! Whole reports of results that were never measured.
 
-use crate::experiment::results::{Results, Summary, Verdict};
+use crate::experiment::results::{Also, FloorRow, Metric, Results, Summary, Verdict};
 use crate::report::view::View;
 use crate::report::{html, markdown, plots, terminal, write};
 
@@ -57,7 +57,7 @@ fn broken() -> Results {
 }
 
 fn all() -> Vec<Results> {
-    vec![fixture::full(), fixture::single(), fixture::without_runs(), hostile(), broken()]
+    vec![fixture::full(), fixture::single(), fixture::without_runs(), hostile(), broken(), with_floors()]
 }
 
 #[test]
@@ -94,6 +94,47 @@ fn names_are_text() {
         let columns = |line: &str| line.replace("\\|", "").matches('|').count();
         assert!(table.iter().all(|line| columns(line) == columns(table[0])), "{table:#?}");
     }
+}
+
+/// Results whose metric is the first byte, with a further figure and a floor.
+fn with_floors() -> Results {
+    let mut results = fixture::single();
+    let metric = |key: &str| Metric { key: key.to_owned(), unit: "ms".to_owned(), higher_is_better: false };
+    results.manifest.metric = metric("first_byte_ms");
+    results.also = vec![Also { metric: metric("completion_ms"), cells: results.cells.clone() }];
+    let measured = Summary { n: 7, median: 146.0, low: 145.0, high: 147.0, confidence: 0.98, ..Summary::default() };
+    results.floors = vec![FloorRow {
+        levels: results.cells[0].levels.clone(),
+        treatment: "ekiden".to_owned(),
+        formula: "c + T + max(c, s)".to_owned(),
+        floor: 140.0,
+        measured,
+    }];
+    results
+}
+
+#[test]
+fn floors_stand_beside_what_was_measured() {
+    let results = with_floors();
+    let row = "| 25-25 | ekiden | c + T + max(c, s) | 140.0 | 146.0 | 145.0 – 147.0 | 4.29 % |";
+    assert!(markdown(&results).contains(row), "{}", markdown(&results));
+    assert!(html(&results).contains("c from the client to the first relay"));
+    assert!(
+        !markdown(&fixture::single()).contains("Arithmetic floors"),
+        "not where the first byte is not the question"
+    );
+}
+
+#[test]
+fn a_further_figure_has_a_table_and_a_chart_of_its_own() {
+    let results = with_floors();
+    assert!(markdown(&results).contains("## Results: time to completion\n"));
+    let page = html(&results);
+    assert!(
+        page.contains("25-25: time to completion by treatment")
+            && page.contains("<h2>Results: time to completion</h2>")
+    );
+    assert_eq!(page.matches("<h2>Expectations</h2>").count(), 1);
 }
 
 #[test]

@@ -1,0 +1,120 @@
+//! The arithmetic floor of the time to the first byte: what the delays of the links alone make of a way of asking.
+//!
+//! Round trips: `c` from the client to the first relay, `S` over all sections between relays together, `s` from the last
+//! relay to the server, `T = c + S + s`. Times are at the client, from the start of its first handshake; a way of half a
+//! round trip is written as such. Relays, programs and queues take no time.
+//!
+//! | asked | what happens | first byte |
+//! |---|---|---|
+//! | direct, forwarders | handshakes end to end or one behind the other: `T`; request and answer: `T` | `2T` |
+//! | a resource of an HTTP proxy | handshake `c`; request and answer over connections that were kept: `T` | `c + T` |
+//! | SOCKS, each relay of the next | handshake and greeting in every section up to the last relay: `2(c + S)`; the request goes up in `(c + S)/2`, the server's handshake takes `s`, the reply comes down in `(c + S)/2`: `T`; then the file: `T` | `2(c + S) + 2T` |
+//! | a tunnel, strict | handshake `c`; `CONNECT` goes up in `c/2`, OPEN in `S/2`, the server's handshake takes `s`, the answer comes down in `(S + c)/2`: `T`; then the file: `T` | `c + 2T` |
+//! | a tunnel, early | handshake `c`; `CONNECT` goes up in `c/2`, and "connected" is back at `2c`. Meanwhile the server is connected to the last relay at `3c/2 + S/2 + s`; the request is there at `2c + c/2 + S/2`. The later of the two is `3c/2 + S/2 + max(c, s)`; to the server, and down to the client: `s/2 + s/2 + S/2 + c/2` | `c + T + max(c, s)` |
+//! | SOCKS, then sections | a greeting more than a tunnel | `c` more |
+//!
+//! Encryption between relays is agreed on before a session is there: it adds nothing.
+
+use crate::experiment::file::{Relay, Treatment};
+use crate::experiment::read::Spec;
+use crate::program::chain;
+use crate::program::command::Way;
+use crate::program::server::Protocol;
+use crate::topology::Lab;
+use crate::topology::routes::first_steps;
+
+/// The floor of a way of asking on a path.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Floor {
+    /// What it is made of.
+    pub formula: &'static str,
+    /// The first byte is never earlier, in milliseconds.
+    pub milliseconds: f64,
+}
+
+/// The round trips of a path, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct RoundTrips {
+    /// From the client to the first relay; to the server without one.
+    client: f64,
+    /// Between relays.
+    between: f64,
+    /// From the last relay to the server.
+    server: f64,
+}
+
+impl RoundTrips {
+    fn of(spec: &Spec) -> Option<Self> {
+        let (client, server) = (&spec.workload.client, &spec.workload.server);
+        let relays = if spec.treatment.program == Relay::Direct { &[] } else { spec.treatment.chain.as_slice() };
+        let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
+            return Some(Self { client: round_trip(&spec.lab, client, server)?, between: 0.0, server: 0.0 });
+        };
+        let between = relays.windows(2).map(|two| round_trip(&spec.lab, &two[0], &two[1])).sum::<Option<f64>>()?;
+        let (client, server) = (round_trip(&spec.lab, client, first)?, round_trip(&spec.lab, last, server)?);
+        Some(Self { client, between, server })
+    }
+}
+
+/// The floor of what is run, where arithmetic knows one: HTTP, by a program whose way of asking it knows, over links that
+/// stay as they are.
+#[must_use]
+pub fn of(spec: &Spec) -> Option<Floor> {
+    if spec.workload.protocol != Protocol::Http || !spec.lab.events.is_empty() {
+        return None;
+    }
+    let RoundTrips { client: c, between, server: s } = RoundTrips::of(spec)?;
+    let all = c + between + s;
+    let (formula, milliseconds) = match asking(&spec.treatment)? {
+        Asking::EndToEnd => ("2T", 2.0 * all),
+        Asking::Resource => ("c + T", c + all),
+        Asking::SocksOfEach => ("2(c + S) + 2T", 2.0 * (c + between) + 2.0 * all),
+        Asking::Tunnel { early: false } => ("c + 2T", c + 2.0 * all),
+        Asking::Tunnel { early: true } => ("c + T + max(c, s)", c + all + c.max(s)),
+        Asking::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * all),
+        Asking::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + all + c.max(s)),
+    };
+    Some(Floor { formula, milliseconds })
+}
+
+/// How a client asks, and how what it asks goes on between relays.
+enum Asking {
+    EndToEnd,
+    Resource,
+    SocksOfEach,
+    Tunnel { early: bool },
+    Socks { early: bool },
+}
+
+fn asking(treatment: &Treatment) -> Option<Asking> {
+    let one_open = treatment.program == Relay::Ekiden && (treatment.sections || treatment.chain.len() == 1);
+    let early = treatment.early;
+    match (treatment.program, chain::way(treatment)) {
+        (Relay::Direct | Relay::Haproxy, _) => Some(Asking::EndToEnd),
+        (Relay::Dante, _) => Some(Asking::SocksOfEach),
+        (Relay::Squid | Relay::Ekiden, Way::Http) if !treatment.tunnel => Some(Asking::Resource),
+        (Relay::Ekiden, Way::Http) if one_open => Some(Asking::Tunnel { early }),
+        (Relay::Ekiden, Way::Socks) if one_open => Some(Asking::Socks { early }),
+        _ => None,
+    }
+}
+
+fn round_trip(lab: &Lab, a: &str, b: &str) -> Option<f64> {
+    Some(one_way(lab, a, b)? + one_way(lab, b, a)?)
+}
+
+/// The delays of the links on the way, in milliseconds; `None` if there is no way.
+fn one_way(lab: &Lab, from: &str, to: &str) -> Option<f64> {
+    let (mut host, mut sum) = (from, 0.0);
+    while host != to {
+        let step = *first_steps(lab, host).get(to)?;
+        let link = lab.links.get(step.link)?;
+        let conditions = if link.ends[0] == host { &link.forward } else { &link.reverse };
+        sum += conditions.delay.map_or(0.0, |delay| delay.0.as_secs_f64() * 1e3);
+        host = step.neighbour;
+    }
+    Some(sum)
+}
+
+#[cfg(test)]
+mod tests;
