@@ -1,12 +1,13 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 5] = [
+pub const ALL: [(&str, &str); 6] = [
     ("demo", include_str!("../../experiments/demo.toml")),
     ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
     ("masuya2014-internet", include_str!("../../experiments/masuya2014-internet.toml")),
     ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),
     ("masuya2014-sections", include_str!("../../experiments/masuya2014-sections.toml")),
+    ("section-chains", include_str!("../../experiments/section-chains.toml")),
 ];
 
 /// Name and text of an experiment: one of these, or a file.
