@@ -7,6 +7,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,8 +52,11 @@ impl Peers {
             if peers.values().any(|other: &Arc<Peer>| other.name == peer.name) {
                 wrong(format!("each name once; {:?} stands above", peer.name));
             }
-            if peers.insert(key, Arc::new(peer)).is_some() {
-                wrong("each key once; this one stands above".to_owned());
+            match peers.entry(key) {
+                Entry::Vacant(free) => {
+                    free.insert(Arc::new(peer));
+                }
+                Entry::Occupied(_) => wrong("each key once; this one stands above".to_owned()),
             }
         }
         if mistakes.is_empty() { Ok(Self(peers)) } else { Err(mistakes) }

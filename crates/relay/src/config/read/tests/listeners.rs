@@ -1,0 +1,74 @@
+//! `[[listener]]` and `-L`.
+
+use super::*;
+
+#[test]
+fn listener_urls_are_read_as_tables() {
+    for (url, kind, bind, name, private) in [
+        ("auto://127.0.0.1:1080", Kind::Auto, "127.0.0.1:1080", "auto-1080", true),
+        ("socks://:1080", Kind::Socks, "127.0.0.1:1080", "socks-1080", true),
+        ("http://localhost:3128/?name=web", Kind::Http, "127.0.0.1:3128", "web", true),
+        ("http://[::]:3128?allow_open=true", Kind::Http, "[::]:3128", "http-3128", false),
+        ("auto://0.0.0.0:0?allow_open=true&allow_private=true", Kind::Auto, "0.0.0.0:0", "auto-0", true),
+        ("tcp://:2222/server.example:22", Kind::Tcp, "127.0.0.1:2222", "tcp-2222", true),
+    ] {
+        let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{e}"));
+        let listener = only(&config);
+        assert_eq!(
+            (listener.kind, listener.bind.to_string().as_str(), listener.name.as_str(), listener.access.allow_private),
+            (kind, bind, name, private),
+            "{url}"
+        );
+        assert_eq!(listener.target.is_some(), kind == Kind::Tcp);
+    }
+    let config = load(None, &listen(&["auto://:1?deny=*:25&deny=10.0.0.0%2F8&allow=*&profile=lossy"])).unwrap();
+    assert_eq!((only(&config).access.deny.len(), only(&config).access.allow.len()), (2, 1));
+    assert_eq!(only(&config).profile.name, "lossy");
+    let config = load(None, &listen(&["auto://127.0.0.1:0", "auto://127.0.0.1:0"])).unwrap();
+    assert_eq!(config.listeners[1].name, "auto-0-2");
+}
+
+#[test]
+fn wrong_flags_are_told() {
+    for (url, says) in [
+        ("127.0.0.1:1080", "command line: -L[1] = \"127.0.0.1:1080\": expected a listener like auto://"),
+        ("auto://0.0.0.0:1080", "command line: -L[1].bind = \"0.0.0.0:1080\": expected a loopback address"),
+        ("ftp://:21", "command line: -L[1].kind = \"ftp\": expected one of \"auto\""),
+        ("tproxy://:21", "not in this version yet"),
+        ("auto://:1080?profil=lan", "-L[1].profil is not a key: expected \"profile\", perhaps"),
+        ("auto://:1080?allow_open=yes", "-L[1].allow_open = \"yes\": expected true or false"),
+        ("auto://:1080?bind=:1081", "-L[1].bind = [...]: expected an address"),
+        ("auto://:1080/host:1", "-L[1].target = \"host:1\": expected no target"),
+        ("tcp://:1080", "-L[1].target is missing: expected a host and port"),
+    ] {
+        let shown = flag_mistake(&listen(&[url]));
+        assert!(shown.contains(says), "{url}: {shown}");
+    }
+    let shown = flag_mistake(&Flags { log: Some("xml".into()), admin: Some("on".into()), ..listen(&["auto://:1"]) });
+    assert!(shown.contains("--log = \"xml\"") && shown.contains("--admin = \"on\""), "{shown}");
+}
+
+#[test]
+fn users_are_loaded_once_and_their_mistakes_told_by_line() {
+    let hash = bcrypt::hash("hunter2", 4).unwrap();
+    let file = Scratch::new("users", &format!("alice:{hash}\n"));
+    let urls = [9001, 9002].map(|port| format!("auto://0.0.0.0:{port}?users={}", file.0.display()));
+    let config = load(None, &listen(&[&urls[0], &urls[1]])).unwrap_or_else(|e| panic!("{e}"));
+    let [Some(first), Some(second)] = [0, 1].map(|n| config.listeners[n].users.clone()) else { panic!("no users") };
+    assert!(Arc::ptr_eq(&first, &second), "what is verified is not shared");
+    assert!(!format!("{config:?}").contains(&hash));
+
+    let file = Scratch::new("bad-users", "\nalice:plain-hunter2\nbob:$apr1$x$y\n");
+    let text = format!("version = 1\n[[listener]]\nbind = \"0.0.0.0:1\"\nusers = {:?}\n", file.0.display().to_string());
+    let shown = from_text(&text).unwrap_err().to_string();
+    let name = file.0.display();
+    assert!(shown.contains(&format!("{name}:2: expected a bcrypt hash")), "{shown}");
+    assert!(shown.contains(&format!("{name}:3: expected a bcrypt hash")), "{shown}");
+    assert!(shown.contains("htpasswd -B") && !shown.contains("hunter2") && shown.lines().count() == 2, "{shown}");
+}
+
+#[test]
+fn a_tcp_listener_cannot_have_users() {
+    let seen = flag_mistake(&listen(&["tcp://:1/h:1?users=/nonexistent"]));
+    assert!(seen.contains("no way to ask who somebody is"), "{seen}");
+}

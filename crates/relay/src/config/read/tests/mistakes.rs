@@ -1,0 +1,158 @@
+//! What is said about what is wrong: all of it, at its place.
+
+use super::*;
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = r#"version = 2
+threads = 0
+target_profile = "longhall"
+forward = ["socks4://h:1", 5]
+[[listener]]
+bind = "127.0.0.1"
+kind = "sock"
+allow_privat = true
+allow = ["ok.example", "a b"]
+[[listener]]
+bind = "0.0.0.0:1080"
+[limits]
+head = 65536
+[timeouts]
+idle = "30"
+drain = "0s"
+[profile.mine]
+mss = "big"
+[relay]
+[admin]
+bind = "0.0.0.0:9090"
+"#;
+    let seen: Vec<_> = mistakes(text).into_iter().map(|m| (m.line.unwrap_or(0), m.key, m.found)).collect();
+    let value = |text: &str| Found::Value(text.to_owned());
+    let expected = [
+        (1, "version", value("2")),
+        (2, "threads", value("0")),
+        (3, "target_profile", value("\"longhall\"")),
+        (4, "forward[1]", Found::Hidden),
+        (4, "forward[2]", Found::Hidden),
+        (6, "listener[1].bind", value("\"127.0.0.1\"")),
+        (7, "listener[1].kind", value("\"sock\"")),
+        (8, "listener[1].allow_privat", Found::Unknown),
+        (9, "listener[1].allow[2]", value("\"a b\"")),
+        (11, "listener[2].bind", value("\"0.0.0.0:1080\"")),
+        (13, "limits.head", value("65536")),
+        (15, "timeouts.idle", value("\"30\"")),
+        (16, "timeouts.drain", value("\"0s\"")),
+        (18, "profile.mine.mss", value("\"big\"")),
+        (19, "relay", value("{...}")),
+        (21, "admin.bind", value("\"0.0.0.0:9090\"")),
+    ];
+    let mut expected: Vec<_> = expected.map(|(line, key, found)| (line, key.to_owned(), found)).into();
+    let mut seen = seen;
+    // Within a line the order is that of the checks.
+    seen.sort_by_key(|m| (m.0, m.1.clone()));
+    expected.sort_by_key(|m| (m.0, m.1.clone()));
+    assert_eq!(seen, expected);
+    let shown = from_text(text).unwrap_err().to_string();
+    assert_eq!(shown.lines().count(), expected.len());
+    for part in [
+        "configuration:3: target_profile = \"longhall\": expected a profile: \"longhaul\", perhaps",
+        "configuration:8: listener[1].allow_privat is not a key: expected \"allow_private\", perhaps; known are ",
+        "configuration:19: relay = {...}: expected tables that begin with [[relay]]",
+    ] {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+}
+
+#[test]
+fn one_mistake_each() {
+    let second = "[[listener]]\nbind = \"127.0.0.1:1081\"\n";
+    for (text, key, says) in [
+        ("", "version", "version = 1"),
+        ("version = \"1\"", "version", "version = 1"),
+        ("listener = 5", "listener", "[[listener]]"),
+        ("forward = \"http://h:1\"", "forward", "a list in [ ]"),
+        ("limits = 5", "limits", "a table [limits]"),
+        ("[dns]\nservers = \"192.0.2.1\"", "dns.servers", "a list in [ ]"),
+        ("[dns]\nservers = [\"dns.example\"]", "dns.servers[1]", "the address of a name server"),
+        ("[profile.a]\nbase = \"b\"", "profile.a.base", "one of lan, longhaul, lossy, satellite, a"),
+        ("[profile.a]\nbase = \"a\"", "profile.a.base", "not built on this one again"),
+        ("[profile.lan]\nmss = 1", "profile.lan", "a built-in profile"),
+        ("[profile]\nx = 1", "profile.x", "a table [profile.NAME]"),
+        ("[profile.a]\nnagle = true", "profile.a.nagle", "one of base, bind"),
+        ("[profile.a]\nmss = 1.5", "profile.a.mss", "a whole number"),
+        ("[profile.a]\nrto_min = 40", "profile.a.rto_min", "a time like"),
+        ("[admin]\nbind = \"127.0.0.1:1081\"\n[[listener]]\nbind = \":1081\"", "admin.bind", "that no listener has"),
+        ("[[listener]]\nbind = \":1080\"\n[[listener]]\nbind = \":1080\"", "listener[2].bind", "no other listener"),
+        ("[[listener]]\nkind = \"http\"", "listener[1].bind", "an address and port"),
+        ("[[listener]]\nbind = \":1\"\nkind = \"tproxy\"", "listener[1].kind", "not in this version yet"),
+        ("[[listener]]\nbind = \":1\"\nkind = \"tcp\"", "listener[1].target", "a host and port"),
+        ("[[listener]]\nbind = \":1\"\ntarget = \"h:1\"", "listener[1].target", "only kind = \"tcp\""),
+        ("[[listener]]\nbind = \":1\"\nusers = \"/nonexistent\"", "listener[1].users", "a readable htpasswd file"),
+        ("[[listener]]\nbind = \":1\"\nallow_open = \"yes\"", "listener[1].allow_open", "true or false"),
+        ("[[listener]]\nbind = \"0.0.0.0:1\"\nallow_open = 1", "listener[1].allow_open", "true or false"),
+        ("[[listener]]\nbind = \"0.0.0.0:1\"\nallow_open = false", "listener[1].bind", "users = FILE"),
+        (
+            "[[listener]]\nbind = \"[::]:1\"\nkind = \"tcp\"\ntarget = \"192.0.2.1:1\"",
+            "listener[1].bind",
+            "bind to 127.0.0.1, or set allow_open = true",
+        ),
+        (
+            "[[listener]]\nbind = \"[::]:1\"\nkind = \"tcp\"\nallow_open = true\ntarget = \"10.0.0.1:1\"",
+            "listener[1].target",
+            "allow_private = true",
+        ),
+        (
+            "[[listener]]\nbind = \":1\"\nkind = \"tcp\"\ntarget = \"localhost:1\"",
+            "listener[1].target",
+            "this is a loop",
+        ),
+        (
+            "[[listener]]\nname = \"a\"\nbind = \":1\"\n[[listener]]\nname = \"a\"\nbind = \":2\"",
+            "listener[2].name",
+            "no other listener",
+        ),
+    ] {
+        let version = if key == "version" { "" } else { "version = 1\n" };
+        let listener = if text.contains("listener") { "" } else { second };
+        let seen = mistakes(&format!("{version}{text}\n{listener}"));
+        let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
+        assert_eq!(mistake.key, key, "{text}");
+        assert!(mistake.expected.contains(says), "{text}: {mistake}");
+    }
+}
+
+#[test]
+fn profiles_that_are_built_on_each_other_are_each_told() {
+    let seen = mistakes(&with_listener(
+        "[profile.a]\nbase = \"b\"\n[profile.b]\nbase = \"a\"\n[profile.c]\nbase = \"b\"\n[profile.d]\nbase = \"none\"\n[profile.e]\nbase = \"d\"",
+    ));
+    let keys: Vec<_> = seen.iter().map(|m| m.key.as_str()).collect();
+    assert_eq!(keys, ["profile.a.base", "profile.b.base", "profile.d.base"]);
+}
+
+#[test]
+fn no_listener_is_a_mistake_with_an_example() {
+    for shown in [from_text("version = 1").unwrap_err().to_string(), flag_mistake(&Flags::default())] {
+        assert!(shown.contains("[[listener]]") && shown.contains("-L auto://127.0.0.1:1080"), "{shown}");
+    }
+}
+
+#[test]
+fn broken_toml_is_told_by_line_without_echoes() {
+    let text =
+        "version = 1\nthreads = \n[[listener]]\nbind = \"127.0.0.1:1080\nkind = \"auto\"\n[limits]\nhead = \"1B\"\n";
+    let seen = mistakes(text);
+    let lines: Vec<_> = seen.iter().map(|m| (m.line, m.found == Found::Syntax)).collect();
+    assert_eq!(lines.first(), Some(&(Some(2), true)), "{seen:#?}");
+    assert!(lines.contains(&(Some(4), true)), "{seen:#?}");
+    assert!(seen.iter().any(|m| m.key == "limits.head" && m.line == Some(7)), "{seen:#?}");
+    assert!(!seen.iter().any(|m| m.found == Found::Missing), "{seen:#?}");
+    let twice = mistakes("version = 1\nversion = 1\n[[listener]]\nbind = \":1\"\n");
+    assert_eq!((twice.len(), twice[0].line), (1, Some(2)), "{twice:#?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_a_mistake() {
+    let shown = load(Some(Path::new("/nonexistent.toml")), &Flags::default()).unwrap_err().to_string();
+    assert!(shown.starts_with("/nonexistent.toml: expected a readable file"), "{shown}");
+}

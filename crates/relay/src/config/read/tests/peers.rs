@@ -1,0 +1,106 @@
+//! The file of peers.
+
+use ekiden_proto::addr::Target;
+
+use super::*;
+use crate::config::Peers;
+
+/// A section listener with these peers, and the relays `osaka` and `kyoto` behind it.
+fn with_peers(peers: &Scratch) -> Result<Config, Mistakes> {
+    let (file, _) = Scratch::key("of-listener");
+    let mut text = format!(
+        "version = 1\n[[listener]]\nkind = \"section\"\nbind = \"0.0.0.0:7000\"\nkey = {:?}\npeers = {:?}\n",
+        file.path(),
+        peers.path()
+    );
+    for name in ["osaka", "kyoto"] {
+        text += &format!("[[relay]]\nname = {name:?}\naddress = \"{name}.example:7000\"\nkey = \"{}\"\n", somebody());
+    }
+    from_text(&text)
+}
+
+#[test]
+fn peers_come_with_bounds() {
+    let [alice, bob, carol] = [somebody(), somebody(), somebody()];
+    let file = Scratch::new(
+        "peers",
+        &format!(
+            "# who may come in\r\n\r\n{alice} alice\r\n  {bob}\tbob through=osaka,kyoto to=*.example.jp:443,10.0.0.0/8 # of Bob\n{carol} carol to=*"
+        ),
+    );
+    let config = with_peers(&file).unwrap_or_else(|e| panic!("{e}"));
+    let peers = only(&config).section.as_ref().unwrap().peers.clone().unwrap();
+    assert_eq!(peers.0.len(), 3);
+    let of = |key| &peers.0[key];
+    assert_eq!((&*of(&alice).name, &of(&alice).relays), ("alice", &None));
+    assert_eq!(of(&bob).relays, Some(vec!["osaka".into(), "kyoto".into()]));
+    for (who, target, may) in [
+        (&alice, "127.0.0.1:22", true),
+        (&alice, "example.com:443", true),
+        (&bob, "www.example.jp:443", true),
+        (&bob, "www.example.jp:80", false),
+        (&bob, "10.1.2.3:22", true),
+        (&bob, "192.0.2.1:443", false),
+        (&carol, "192.168.0.1:22", true),
+    ] {
+        let target: Target = target.parse().unwrap();
+        assert_eq!(of(who).access.permits(&target.host, None, target.port), may, "{who} {target}");
+    }
+}
+
+#[test]
+fn an_empty_file_lets_nobody_in() {
+    let config = with_peers(&Scratch::new("no-peers", "# nobody yet\n")).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(only(&config).section.as_ref().unwrap().peers.as_deref(), Some(&Peers::default()));
+}
+
+#[test]
+fn every_mistake_is_told_by_line_without_what_stands_there() {
+    let [good, other] = [somebody(), somebody()];
+    let secret = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LC";
+    let lines = [
+        (format!("{good} alice"), ""),
+        (secret.to_owned(), "a line PUBLIC-KEY NAME"),
+        (format!("{secret} bob"), "44 characters"),
+        (format!("private-key: {secret}="), "44 characters"),
+        (format!("{good} bob"), "each key once"),
+        (format!("{other} alice"), "each name once; \"alice\" stands above"),
+        (format!("{} c:d", somebody()), "a name of 1 to 64"),
+        (format!("{} e {secret}", somebody()), "a line PUBLIC-KEY NAME"),
+        (format!("{} f form=*", somebody()), "a line PUBLIC-KEY NAME"),
+        (format!("{} g to=ex*mple.com", somebody()), "after to= targets like"),
+        (format!("{} h to=", somebody()), "after to= targets like"),
+        (format!("{} i to=a.example to=b.example", somebody()), "a line PUBLIC-KEY NAME"),
+        (format!("{} j through=osako", somebody()), "after through= the name of a [[relay]]: \"osaka\", perhaps"),
+        (format!("{} k through=nagoya,", somebody()), "one of osaka, kyoto"),
+    ];
+    let text: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
+    let file = Scratch::new("bad-peers", &text);
+    let mistakes = with_peers(&file).unwrap_err().0;
+    let told: std::collections::BTreeSet<_> = mistakes.iter().filter_map(|mistake| mistake.line).collect();
+    assert_eq!(told.into_iter().collect::<Vec<_>>(), (2..=lines.len()).collect::<Vec<_>>(), "{mistakes:#?}");
+    for (number, (_, says)) in (1..).zip(&lines).skip(1) {
+        let of_line = |mistake: &&Mistake| mistake.line == Some(number) && mistake.place == file.path();
+        assert!(mistakes.iter().filter(of_line).any(|m| m.expected.contains(says)), "{number} {says}: {mistakes:#?}");
+    }
+    assert!(mistakes.iter().all(|mistake| !mistake.to_string().contains(&secret[..8])), "{mistakes:#?}");
+}
+
+#[test]
+fn our_own_key_is_no_peer() {
+    let (key, own) = Scratch::key("own-peer");
+    let peers = Scratch::new("own-peers", &format!("{own} me\n"));
+    let told = flag_mistake(&listen(&[&format!("section://:1?key={}&peers={}", key.path(), peers.path())]));
+    assert_eq!(told, format!("{}:1: expected the key of another relay: this is our own", peers.path()));
+    let flags = Flags { key: Some(key.path()), ..listen(&[&format!("section://:1?peers={}", peers.path())]) };
+    assert!(flag_mistake(&flags).contains("this is our own"));
+}
+
+#[test]
+fn a_file_of_two_listeners_is_told_once() {
+    let (key, _) = Scratch::key("two");
+    let peers = Scratch::new("peers-of-two", "x\n");
+    let urls = [1, 2].map(|port| format!("section://:{port}?key={}&peers={}", key.path(), peers.path()));
+    let told = flag_mistake(&listen(&[&urls[0], &urls[1]]));
+    assert_eq!(told.lines().count(), 1, "{told}");
+}

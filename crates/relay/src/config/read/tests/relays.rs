@@ -1,0 +1,138 @@
+//! `[[relay]]`, and `section://` as a hop.
+
+use super::*;
+
+#[test]
+fn relays_are_called_by_key_or_by_url() {
+    let [osaka, nara] = [somebody(), somebody()];
+    let config = good(&with_listener(&format!(
+        "forward = [\"nara\", \"http://web.example:3128\", \"corp\"]
+         [[relay]]
+         name = \"osaka\"
+         address = \"osaka.example:7000\"
+         key = \"{osaka}\"
+         encrypt = true
+         profile = \"longhaul\"
+         [[relay]]
+         name = \"nara\"
+         url = \"section://nara.example:7000?key={nara}&profile=lossy\"
+         [[relay]]
+         name = \"corp\"
+         url = \"socks5://u:hunter2@corp.example:1080\""
+    )));
+    let shown: Vec<_> = config
+        .relays
+        .iter()
+        .map(|hop| (&*hop.name, hop.kind.word(), hop.address.to_string(), hop.profile.name.as_str()))
+        .collect();
+    let expected = [
+        ("osaka", "section", "osaka.example:7000", "longhaul"),
+        ("nara", "section", "nara.example:7000", "lossy"),
+        ("corp", "socks5", "corp.example:1080", "lan"),
+        ("http://web.example:3128", "http", "web.example:3128", "lan"),
+    ];
+    assert_eq!(shown, expected.map(|(name, word, address, profile)| (name, word, address.to_owned(), profile)));
+    let called: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
+    assert_eq!(called, [(osaka, true), (nara, false)]);
+    assert_eq!(credentials(&config.relays[2]), ("u", "hunter2"));
+    let names: Vec<_> = forward(&config).iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["nara", "http://web.example:3128", "corp"]);
+    assert_eq!(&*config.routes[0].paths[0].name, "nara,http://web.example:3128,corp");
+    assert!(Arc::ptr_eq(&forward(&config)[0], &config.relays[1]), "a relay is there twice");
+}
+
+#[test]
+fn relays_of_the_command_line_are_relays_too() {
+    let [one, two] = [somebody(), somebody()];
+    let urls = [format!("section://[2001:db8::1]:7000?key={one}"), format!("section://b:7000?key={two}&encrypt=true")];
+    let config = load(None, &forwarding(&[&urls[0], &urls[1]])).unwrap_or_else(|e| panic!("{e}"));
+    let shown: Vec<_> = config.relays.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["section://[2001:db8::1]:7000", "section://b:7000"]);
+    let called: Vec<_> = config.relays.iter().filter_map(|hop| hop.peering()).map(|p| (p.key, p.encrypt)).collect();
+    assert_eq!(called, [(one, false), (two, true)]);
+    assert_eq!(forward(&config), config.relays);
+}
+
+#[test]
+fn wrong_relays_are_told() {
+    let key = somebody();
+    let relay = |keys: &str| format!("[[relay]]\nname = \"a\"\n{keys}");
+    let called = |address: &str| relay(&format!("address = {address:?}\nkey = \"{key}\""));
+    for (text, wrong, says) in [
+        (format!("[[relay]]\naddress = \"h:1\"\nkey = \"{key}\""), "relay[1].name", "a name of 1 to 64"),
+        (relay("url = \"http://h:1\"\naddress = \"h:1\""), "relay[1].address", "nothing beside url"),
+        (relay(&format!("url = \"http://h:1\"\nkey = \"{key}\"")), "relay[1].key", "nothing beside url"),
+        (relay("url = \"http://h:1\"\nprofile = \"lan\""), "relay[1].profile", "nothing beside url"),
+        (relay(&format!("key = \"{key}\"")), "relay[1].address", "or url = as in forward"),
+        (relay("address = \"h:1\""), "relay[1].key", "a public key of 44 characters"),
+        (called("h"), "relay[1].address", "a host and port"),
+        (called("127.0.0.1:1080"), "relay[1].address", "this is a loop"),
+        (relay("url = \"socks5://u:p@localhost:1080\""), "relay[1].url", "this is a loop"),
+        (called("h:1") + "\nprofile = \"lon\"", "relay[1].profile", "\"lan\", perhaps"),
+        (called("h:1") + "\nencrypt = 1", "relay[1].encrypt", "true or false"),
+        (called("h:1") + "\ncrypt = true", "relay[1].crypt", "\"encrypt\", perhaps; known are address, encrypt, key"),
+        (called("h:1") + "\n[[relay]]\nname = \"a\"\nurl = \"http://h:2\"", "relay[2].name", "no other one"),
+        (
+            called("h:1") + &format!("\n[[relay]]\nname = \"b\"\nurl = \"section://h:2?key={key}\""),
+            "relay[2].url",
+            "a key that no other relay has",
+        ),
+        ("[[relay]]\nname = \"a\"\nurl = 5".to_owned(), "relay[1].url", "a hop like"),
+    ] {
+        let seen = mistakes(&with_listener(&text));
+        let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
+        assert!(mistake.key == wrong && mistake.expected.contains(says), "{text}: {mistake}");
+    }
+}
+
+#[test]
+fn wrong_section_hops_are_told_without_their_key() {
+    let key = somebody();
+    let cut = &key.to_string()[..43];
+    for (url, says) in [
+        ("section://h:1".to_owned(), "-F[1].key is missing: expected a public key"),
+        (format!("section://h:1?key={cut}"), "-F[1].key (value not shown): expected a public key"),
+        (format!("section://h?key={key}"), "a hop like section://"),
+        (format!("section://h:1/x?key={key}"), "a hop like section://"),
+        (format!("section://u:hunter2@h:1?key={key}"), "no user and password here, but ?key=PUBLIC"),
+        (format!("section://h:1?key={key}&encrypt=yes"), "-F[1].encrypt = \"yes\": expected true or false"),
+        (format!("section://h:1?key={key}&key={key}"), "-F[1].key (value not shown): expected a public key"),
+        (format!("section://h:1?key={key}&password_file=x"), "-F[1].password_file is not a key"),
+        (format!("section://localhost:1080?key={key}"), "this is a loop"),
+    ] {
+        let shown = flag_mistake(&forwarding(&[&url]));
+        assert!(shown.contains(says) && shown.lines().count() == 1, "{url}: {shown}");
+        assert!(!shown.contains(cut) && !shown.contains("hunter2"), "{url}: {shown}");
+    }
+    let again = format!("section://other:1?key={key}");
+    let shown = flag_mistake(&forwarding(&[&format!("section://h:1?key={key}"), &again]));
+    assert!(shown.contains("-F[2] (value not shown): expected each relay once: this is a loop"), "{shown}");
+}
+
+#[test]
+fn our_own_key_is_no_next_relay() {
+    let ((mine, own), (other, listens)) = (Scratch::key("mine"), Scratch::key("of-my-listener"));
+    let url = format!("section://:7000?key={}", other.path());
+    let flags = Flags { key: Some(mine.path()), ..listen(&[&url]) };
+    for key in [own, listens] {
+        let forward = vec![format!("section://far.example:1?key={key}")];
+        let shown = flag_mistake(&Flags { forward, ..flags.clone() });
+        assert!(shown.contains("this is our own key"), "{shown}");
+        let relay = format!("version = 1\n[[relay]]\nname = \"a\"\naddress = \"far.example:1\"\nkey = \"{key}\"");
+        let file = Scratch::new("own-relay.toml", &relay);
+        let shown = load(Some(&file.0), &flags).unwrap_err().to_string();
+        assert!(shown.contains(":5: relay[1].key (value not shown): expected the key of another relay"), "{shown}");
+    }
+}
+
+#[test]
+fn forward_takes_names_of_relays_only() {
+    let relay = "[[relay]]\nname = \"osaka\"\nurl = \"http://h:1\"";
+    for (name, says) in [("osako", "or a relay: \"osaka\", perhaps"), ("u:hunter2", "or a relay, one of osaka")] {
+        let shown = from_text(&with_listener(&format!("forward = [{name:?}]\n{relay}"))).unwrap_err().to_string();
+        assert!(shown.contains(says) && !shown.contains(name), "{shown}");
+    }
+    // The relay is there; what is wrong with it is told once.
+    let seen = mistakes(&with_listener("forward = [\"osaka\"]\n[[relay]]\nname = \"osaka\"\nurl = \"x\""));
+    assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
+}

@@ -1,0 +1,130 @@
+//! `[[path]]` and `[[route]]`.
+
+use super::*;
+
+const RELAYS: &str = r#"
+[[relay]]
+name = "osaka"
+url = "http://osaka.example:1"
+[[relay]]
+name = "kyoto"
+url = "http://kyoto.example:1"
+"#;
+
+fn with_relays(text: &str) -> String {
+    with_listener(&format!("{RELAYS}{text}"))
+}
+
+/// Each route as `PATTERNS -> PATHS`, and each path as its name and its hops.
+fn shown(config: &Config) -> Vec<String> {
+    let path = |path: &Arc<crate::config::Path>| {
+        let hops: Vec<_> = path.hops.iter().map(ToString::to_string).collect();
+        format!("{}({})", path.name, hops.join(" "))
+    };
+    let route = |route: &crate::config::Route| {
+        let to: Vec<_> = route.to.iter().map(ToString::to_string).collect();
+        format!("{} -> {}", to.join(" "), route.paths.iter().map(path).collect::<Vec<_>>().join(" "))
+    };
+    config.routes.iter().map(route).collect()
+}
+
+#[test]
+fn the_last_route_is_that_of_all_other_targets() {
+    assert_eq!(shown(&good(&with_listener(""))), [" -> direct()"]);
+    let forward = "forward = [\"http://a:1\", \"socks5://b:2\"]";
+    let name = "http://a:1,socks5://b:2";
+    assert_eq!(shown(&good(&with_listener(forward))), [format!(" -> {name}(http://a:1 socks5://b:2)")]);
+}
+
+#[test]
+fn routes_take_paths_by_name() {
+    let text = r#"
+[[path]]
+name = "long"
+relays = ["osaka", "kyoto"]
+[[path]]
+name = "short"
+relays = "kyoto"
+[[path]]
+name = "unused"
+relays = ["osaka"]
+[[route]]
+to = ["*.example.jp", "203.0.113.0/24", "*:25"]
+path = ["long", "short", "direct"]
+[[route]]
+to = ["example.com"]
+path = "direct"
+[[route]]
+path = ["short"]
+"#;
+    let config = good(&with_relays(text));
+    let expected = [
+        "*.example.jp 203.0.113.0/24 *:25 -> long(osaka kyoto) short(kyoto) direct()",
+        "example.com -> direct()",
+        " -> short(kyoto)",
+        " -> direct()",
+    ];
+    assert_eq!(shown(&config), expected);
+    let paths: Vec<_> = config.paths().into_iter().map(|path| &*path.name).collect();
+    assert_eq!(paths, ["long", "short", "direct"]);
+    assert_eq!(config.relays.len(), 2);
+}
+
+#[test]
+fn wrong_paths_and_routes_are_told() {
+    let path = "[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\n";
+    for (text, key, says) in [
+        ("[[path]]\nrelays = [\"osaka\"]", "path[1].name", "a name of 1 to 64"),
+        ("[[path]]\nname = \"direct\"\nrelays = [\"osaka\"]", "path[1].name", "another name"),
+        ("PATH[[path]]\nname = \"p\"\nrelays = [\"kyoto\"]", "path[2].name", "no other one"),
+        ("[[path]]\nname = \"p\"", "path[1].relays", "at least one"),
+        ("[[path]]\nname = \"p\"\nrelays = []", "path[1].relays", "at least one"),
+        ("[[path]]\nname = \"p\"\nrelays = [\"osaka\", \"kioto\"]", "path[1].relays[2]", "\"kyoto\", perhaps"),
+        ("[[path]]\nname = \"p\"\nrelays = [\"nagoya\"]", "path[1].relays[1]", "a relay, one of osaka, kyoto"),
+        ("[[path]]\nname = \"p\"\nrelays = [\"direct\"]", "path[1].relays[1]", "a relay, one of osaka, kyoto"),
+        ("[[path]]\nname = \"p\"\nrelays = [\"osaka\", \"osaka\"]", "path[1].relays[2]", "each relay once"),
+        ("[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\nto = []", "path[1].to", "one of name, relays"),
+        ("PATH[[route]]\nto = [\"*\"]", "route[1].path", "at least one"),
+        ("PATH[[route]]\npath = []", "route[1].path", "at least one"),
+        ("PATH[[route]]\npath = [\"q\"]", "route[1].path[1]", "a path, one of direct, p"),
+        ("PATH[[route]]\npath = [\"osaka\"]", "route[1].path[1]", "a path, one of direct, p"),
+        ("PATH[[route]]\npath = \"dirct\"", "route[1].path", "\"direct\", perhaps"),
+        ("PATH[[route]]\npath = [\"p\", \"p\"]", "route[1].path[2]", "each path once"),
+        ("PATH[[route]]\nto = []\npath = [\"p\"]", "route[1].to", "at least one"),
+        ("PATH[[route]]\nto = [\"a b\"]\npath = [\"p\"]", "route[1].to[1]", "targets like"),
+        ("PATH[[route]]\npath = [\"p\"]\n[[route]]\npath = [\"direct\"]", "route[2]", "route[1] takes all"),
+        (
+            "PATH[[route]]\nto = [\"a\", \"*\"]\npath = [\"p\"]\n[[route]]\nto = [\"b\"]\npath = [\"direct\"]",
+            "route[2]",
+            "route[1] takes all",
+        ),
+    ] {
+        let text = with_relays(&text.replace("PATH", path));
+        let seen = mistakes(&text);
+        let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
+        assert!(mistake.key == key && mistake.expected.contains(says), "{text}: {mistake}");
+    }
+}
+
+#[test]
+fn a_pattern_with_a_port_does_not_take_all() {
+    let route = "[[route]]\nto = [\"*:25\", \"0.0.0.0/0\"]\npath = \"direct\"\n";
+    assert_eq!(good(&with_relays(&route.repeat(2))).routes.len(), 3);
+}
+
+/// One that is wrong still has its name: nobody is told that it does not exist.
+#[test]
+fn a_mistake_has_no_echo() {
+    let text = r#"
+[[relay]]
+name = "a"
+url = "nonsense"
+[[path]]
+name = "p"
+relays = ["a"]
+[[route]]
+path = "p"
+"#;
+    let seen = mistakes(&with_listener(text));
+    assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
+}

@@ -1,0 +1,145 @@
+//! Our own keys, section listeners, and when clients are told "connected".
+
+use super::*;
+
+fn section(keys: &str) -> String {
+    format!("version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:7000\"\n{keys}\n")
+}
+
+/// The key with which it calls others.
+fn calls_with(config: &Config) -> PublicKey {
+    forward(config)[0].peering().unwrap().own.public()
+}
+
+#[test]
+fn the_key_of_the_flag_beats_that_of_the_file() {
+    let ((first, one), (second, two), (third, three)) =
+        (Scratch::key("key-1"), Scratch::key("key-2"), Scratch::key("key-3"));
+    let hop = format!("section://osaka.example:7000?key={}", somebody());
+    let text = |keys| format!("private_key = {:?}\nforward = [{hop:?}]\n{}", first.path(), section(keys));
+    let file = Scratch::new(
+        "keys.toml",
+        &text("").replacen("version = 1", "", 1).replacen("private", "version = 1\nprivate", 1),
+    );
+    let listens_with = |config: &Config| only(config).section.as_ref().unwrap().key.public();
+    let config = load(Some(&file.0), &Flags::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((calls_with(&config), listens_with(&config)), (one, one));
+    let flags = Flags { key: Some(second.path()), ..Flags::default() };
+    let config = load(Some(&file.0), &flags).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((calls_with(&config), listens_with(&config)), (two, two));
+    let flags = Flags { listen: vec![format!("section://:1?key={}", third.path())], ..flags };
+    let config = load(Some(&file.0), &flags).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((calls_with(&config), listens_with(&config)), (two, three));
+}
+
+/// A reload would close every ready connection otherwise.
+#[test]
+fn a_relay_without_a_key_makes_one_up_and_keeps_it() {
+    let flags = forwarding(&[&format!("section://osaka.example:7000?key={}", somebody())]);
+    let [one, two] = [load(None, &flags).unwrap(), load(None, &flags).unwrap()];
+    assert_eq!(calls_with(&one), calls_with(&two));
+    assert_eq!(forward(&one), forward(&two));
+}
+
+#[test]
+fn wrong_key_files_are_told_without_the_key() {
+    let private = PrivateKey::generate().text();
+    let secret = private.as_str();
+    let of = |name, content: String, mode| {
+        let file = Scratch::new(name, &content);
+        file.allow(mode);
+        file
+    };
+    let open = of("open-key", secret.to_owned(), 0o640);
+    let everyone = of("everyones-key", secret.to_owned(), 0o604);
+    let twice = of("two-keys", format!("{secret}\n{secret}"), 0o600);
+    let longer = of("long-key", format!("{secret}{secret}"), 0o600);
+    let chmod = |file: &Scratch| format!("nobody else can read: chmod 600 {}", file.path());
+    for (path, says) in [
+        (open.path(), chmod(&open)),
+        (everyone.path(), chmod(&everyone)),
+        (twice.path(), format!("44 characters, as `ekiden keygen` prints it, in {}", twice.path())),
+        (longer.path(), format!("in {}", longer.path())),
+        (secret.to_owned(), "a readable file with a private key".to_owned()),
+        ("/nonexistent".to_owned(), "a readable file with a private key".to_owned()),
+    ] {
+        for told in [
+            from_text(&format!("private_key = {path:?}\n{}", with_listener(""))).unwrap_err().to_string(),
+            from_text(&section(&format!("key = {path:?}"))).unwrap_err().to_string(),
+            flag_mistake(&Flags { key: Some(path.clone()), ..listen(&["auto://:1"]) }),
+            flag_mistake(&listen(&[&format!("section://:1?key={path}")])),
+        ] {
+            assert!(told.contains(&says) && !told.contains(secret), "{told}");
+            assert_eq!(told.lines().count(), 1, "{told}");
+        }
+    }
+    // A key in a place that knows none.
+    for told in [
+        from_text(&with_listener("").replace("bind", &format!("key = {secret:?}\nbind"))).unwrap_err().to_string(),
+        from_text(&format!("{}key = [{secret:?}]", with_listener(""))).unwrap_err().to_string(),
+        from_text(&format!("privat_key = {secret:?}\n{}", with_listener(""))).unwrap_err().to_string(),
+        flag_mistake(&listen(&[&format!("auto://:1?key={secret}")])),
+    ] {
+        assert!(told.contains("key") && !told.contains(secret), "{told}");
+    }
+}
+
+#[test]
+fn section_listeners_have_keys_and_peers() {
+    let (file, key) = Scratch::key("listens");
+    let peers = Scratch::new("listens-peers", &format!("{} alice\n", somebody()));
+    let (path, peers) = (file.path(), peers.path());
+    for (url, name, encrypt, closed) in [
+        (format!("section://:7000?key={path}"), "section-7000", false, false),
+        (format!("section://0.0.0.0:7000?key={path}&allow_open=true&encrypt=true"), "section-7000", true, false),
+        (format!("section://[::]:7000?key={path}&name=in"), "in", false, true),
+    ] {
+        let url = if closed { format!("{url}&peers={peers}") } else { url };
+        let config = load(None, &listen(&[&url])).unwrap_or_else(|e| panic!("{url}: {e}"));
+        let listener = only(&config);
+        assert_eq!((listener.kind, listener.name.as_str(), listener.early), (Kind::Section, name, false));
+        let section = listener.section.as_ref().unwrap();
+        assert_eq!((section.key.public(), section.encrypt, section.peers.is_some()), (key, encrypt, closed), "{url}");
+    }
+}
+
+#[test]
+fn what_is_only_for_some_kinds_is_told() {
+    let (file, _) = Scratch::key("kinds");
+    let path = file.path();
+    for (url, says) in [
+        ("section://:1".to_owned(), "-L[1].key is missing: expected a file with our private key"),
+        (format!("section://0.0.0.0:1?key={path}"), "-L[1].bind = \"0.0.0.0:1\": expected a loopback address"),
+        (format!("section://0.0.0.0:1?key={path}&users=x"), "set peers = FILE, or allow_open = true"),
+        (format!("section://:1?key={path}&users=x"), "-L[1].users = \"x\": expected no users: relays have keys"),
+        (format!("section://:1?key={path}&mode=early"), "-L[1].mode = \"early\": expected no mode"),
+        (format!("section://:1/host:1?key={path}"), "-L[1].target = \"host:1\": expected no target"),
+        (format!("section://:1?key={path}&encrypt=1"), "-L[1].encrypt = \"1\": expected true or false"),
+        (
+            format!("section://:1?key={path}&peers=/nonexistent"),
+            "-L[1].peers = \"/nonexistent\": expected a readable file",
+        ),
+        (format!("socks://:1?key={path}"), "-L[1].key (value not shown): expected nothing: only kind = \"section\""),
+        ("http://:1?peers=x".to_owned(), "-L[1].peers = \"x\": expected nothing: only kind = \"section\""),
+        ("tcp://:1/h:1?encrypt=true".to_owned(), "-L[1].encrypt = \"true\": expected nothing: only kind = \"section\""),
+        ("auto://:1?mode=eager".to_owned(), "-L[1].mode = \"eager\": expected \"strict\" or \"early\""),
+    ] {
+        let told = flag_mistake(&listen(&[&url]));
+        assert!(told.contains(says), "{url}: {told}");
+    }
+}
+
+#[test]
+fn clients_are_told_at_once_only_where_that_is_wanted() {
+    for (url, early) in [
+        ("auto://:1", false),
+        ("auto://:1?mode=strict", false),
+        ("auto://:1?mode=early", true),
+        ("socks://:1?mode=early", true),
+        ("http://:1?mode=early", true),
+        ("tcp://:1/h:2?mode=early", true),
+    ] {
+        let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
+        assert_eq!(only(&config).early, early, "{url}");
+    }
+}
