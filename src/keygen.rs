@@ -5,11 +5,8 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_proto::key::PrivateKey;
 
-/// Prints a new private key and its public key. The output is a key file, which nobody else may read:
-///
-///   (umask 077; ekiden keygen > /etc/ekiden/key)
+/// Makes a key; its output is a key file.
 #[derive(Args)]
-#[command(verbatim_doc_comment)]
 pub struct Keygen {}
 
 impl Keygen {

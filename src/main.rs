@@ -25,7 +25,7 @@ enum Command {
     Run(run::Run),
     /// Validates a configuration file; every mistake at once; exit 0 or 2
     Check(check::Check),
-    /// Prints a new private key and its public key: what a key file holds
+    /// Prints a private and a public key; to keep them: (umask 077; ekiden keygen > FILE)
     Keygen(keygen::Keygen),
     /// Sessions and pipes of a running relay
     Status(status::Status),

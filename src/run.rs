@@ -18,7 +18,7 @@ pub struct Run {
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
     /// Goes on through these, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
-    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a [[relay]]
+    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a relay in the file
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
     /// File with our own private key, made by `ekiden keygen`

@@ -17,9 +17,9 @@ mod routes;
 mod shared;
 mod url;
 mod value;
+mod way;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
 use crate::users::Users;
+
+pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
 #[derive(Debug)]
@@ -160,59 +162,6 @@ pub enum Hosts {
     In(Network),
 }
 
-/// Where sessions to some targets go.
-#[derive(Debug)]
-pub struct Route {
-    /// The targets it is for; none for all.
-    pub to: Vec<Pattern>,
-    /// The ways, the best first; at least one.
-    pub paths: Vec<Arc<Path>>,
-}
-
-/// The hops between this relay and a target.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Path {
-    /// Its name in logs: that of `[[path]]`, or its hops, or `direct`.
-    pub name: Box<str>,
-    /// The hops in order; none for `direct`.
-    pub hops: Vec<Arc<Hop>>,
-}
-
-/// The next thing a relay dials on the way to a target.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Hop {
-    /// Its name in logs and metrics: that of `[[relay]]`, or its URL without the credentials.
-    pub name: Box<str>,
-    /// The protocol it speaks, and what it wants from us.
-    pub kind: HopKind,
-    /// Where it listens.
-    pub address: Target,
-    /// TCP settings of the section to it.
-    pub profile: Arc<Profile>,
-}
-
-/// The protocol of a [`Hop`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HopKind {
-    /// Another ekiden.
-    Section(Peering),
-    /// SOCKS5.
-    Socks5(Option<Credentials>),
-    /// HTTP proxy with CONNECT.
-    Http(Option<Credentials>),
-}
-
-/// What it takes to call another ekiden.
-#[derive(Debug, Clone)]
-pub struct Peering {
-    /// Its key.
-    pub key: PublicKey,
-    /// Ours.
-    pub own: Arc<PrivateKey>,
-    /// Whether sessions to it are encrypted.
-    pub encrypt: bool,
-}
-
 /// The relays that may come in by a section listener, by their keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
@@ -226,15 +175,6 @@ pub struct Peer {
     pub access: Access,
     /// The names of the relays it may go on to; `None` for every one that is configured.
     pub relays: Option<Vec<Box<str>>>,
-}
-
-/// User name and password for a hop. Never printed: there is no `Display`, and `Debug` hides the password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
-    /// User name.
-    pub user: String,
-    /// Password.
-    pub password: String,
 }
 
 /// Bounds on what clients can take.
@@ -307,57 +247,5 @@ impl Kind {
             Self::Tcp => "tcp",
             Self::Section => "section",
         }
-    }
-}
-
-impl HopKind {
-    /// Its word in the configuration, in logs and in metrics.
-    #[must_use]
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Section(_) => "section",
-            Self::Socks5(_) => "socks5",
-            Self::Http(_) => "http",
-        }
-    }
-}
-
-impl Hop {
-    /// What it takes to call it, where it is another ekiden.
-    #[must_use]
-    pub fn peering(&self) -> Option<&Peering> {
-        match &self.kind {
-            HopKind::Section(peering) => Some(peering),
-            HopKind::Socks5(_) | HopKind::Http(_) => None,
-        }
-    }
-
-    /// Whether it is another ekiden.
-    #[must_use]
-    pub fn is_section(&self) -> bool {
-        self.peering().is_some()
-    }
-}
-
-/// Two are the same when they call the same relay as the same one, in the same way.
-impl PartialEq for Peering {
-    fn eq(&self, other: &Self) -> bool {
-        let own = |peering: &Self| peering.own.public();
-        (self.key, self.encrypt, own(self)) == (other.key, other.encrypt, own(other))
-    }
-}
-
-impl Eq for Peering {}
-
-/// Its name, for logs and metrics.
-impl fmt::Display for Hop {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
