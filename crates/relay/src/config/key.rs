@@ -34,12 +34,13 @@ pub(super) fn read(reader: &Reader<'_>, option: &'static str) -> Option<Arc<Priv
     }
 }
 
-/// Whether others may read it, and what is in it.
+/// Whether others may read it, and what is in it, as far as a key file goes.
 fn content(path: &Path) -> io::Result<(bool, String)> {
-    let mut file = File::open(path)?;
+    const LONGEST: u64 = 4 << 10;
+    let file = File::open(path)?;
     let mode = file.metadata()?.permissions().mode();
     let mut text = String::new();
-    file.read_to_string(&mut text)?;
+    file.take(LONGEST).read_to_string(&mut text)?;
     Ok((mode & 0o077 != 0, text))
 }
 
