@@ -1,0 +1,29 @@
+//! Files of peers: no panic, and no key in what is said about them.
+#![no_main]
+
+use ekiden_relay::config::Peers;
+
+/// No honest text holds it by chance.
+const SECRET: &str = "kB3qX9vT";
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // A name is no secret, wherever it comes from.
+    let named = |line: &str| line.split_whitespace().skip(1).any(|word| word.contains("+IK08"));
+    if text.lines().any(named) {
+        return;
+    }
+    let relays = ["osaka".to_owned(), "kyoto".to_owned()];
+    match Peers::from_text(&text.replace("+IK08", SECRET), &[], &relays) {
+        Ok(peers) => {
+            for peer in peers.0.values() {
+                assert!(peer.relays.iter().flatten().all(|name| relays.iter().any(|relay| **relay == **name)));
+            }
+        }
+        Err(mistakes) => {
+            for (line, said) in mistakes {
+                assert!(line >= 1 && line <= text.lines().count() && !said.contains(SECRET), "{line}: {said}");
+            }
+        }
+    }
+});
