@@ -136,9 +136,16 @@ const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0
 fn private_key(file: &Reader<'_>, command: &Place<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
     // Replaced, perhaps, but still to be right in itself.
     let written = key::read(file, "private_key");
-    let Some(path) = &flags.key else { return written };
-    let flag = url::table([("--key".to_owned(), path.clone())]);
-    key::read(&Reader::of_text(command.clone(), &flag), "--key")
+    let given = flags.key.is_some() || file.has("private_key");
+    let key = match &flags.key {
+        None => written,
+        Some(path) => {
+            let flag = url::table([("--key".to_owned(), path.clone())]);
+            key::read(&Reader::of_text(command.clone(), &flag), "--key")
+        }
+    };
+    // A stand-in: nobody is to miss one that is wrong, which is one mistake already.
+    key.or_else(|| given.then(key::made_at_start))
 }
 
 fn limits(table: Reader<'_>) -> Limits {

@@ -65,6 +65,7 @@ fn wrong_key_files_are_told_without_the_key() {
     ] {
         for told in [
             from_text(&format!("private_key = {path:?}\n{}", with_listener(""))).unwrap_err().to_string(),
+            from_text(&format!("private_key = {path:?}\n{}", section(""))).unwrap_err().to_string(),
             from_text(&section(&format!("key = {path:?}"))).unwrap_err().to_string(),
             flag_mistake(&Flags { key: Some(path.clone()), ..listen(&["auto://:1"]) }),
             flag_mistake(&listen(&[&format!("section://:1?key={path}")])),
