@@ -83,9 +83,11 @@ impl Health {
         news
     }
 
-    /// An attempt succeeded; for how long it was down, where that is news.
-    pub fn succeeded(&mut self, now: Instant) -> Option<Duration> {
-        self.down.take().map(|down| now.saturating_duration_since(down.since))
+    /// An attempt that had begun at `begun` succeeded; for how long it was down, where that is news. One that had begun
+    /// before it went down says nothing of now: whoever restarts may well finish what has begun.
+    pub fn succeeded(&mut self, begun: Instant, now: Instant) -> Option<Duration> {
+        let down = self.down.take_if(|down| begun >= down.since)?;
+        Some(now.saturating_duration_since(down.since))
     }
 }
 
@@ -119,10 +121,12 @@ mod tests {
         let now = Instant::now();
         let mut health = Health::new(Pace::KEEPER);
         assert!(!health.is_down() && health.claim(now) && health.retry().is_none());
-        assert_eq!(health.succeeded(now), None);
-        assert!(health.failed(now) && health.is_down());
-        assert!(!health.failed(now), "told once");
-        assert_eq!(health.succeeded(now + SECOND), Some(SECOND));
+        assert_eq!(health.succeeded(now, now), None);
+        assert!(health.failed(now + SECOND) && health.is_down());
+        assert!(!health.failed(now + SECOND), "told once");
+        assert_eq!(health.succeeded(now, now + SECOND), None, "it had begun before");
+        assert!(health.is_down());
+        assert_eq!(health.succeeded(now + SECOND, now + SECOND * 3), Some(SECOND * 2));
         assert!(!health.is_down());
     }
 
@@ -149,7 +153,7 @@ mod tests {
             now = health.retry().unwrap();
             assert!(health.claim(now));
         }
-        health.succeeded(now);
+        health.succeeded(now, now);
         health.failed(now);
         assert!(health.retry().unwrap() - now <= Pace::KEEPER.first);
     }

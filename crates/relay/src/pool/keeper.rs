@@ -92,7 +92,7 @@ async fn make(place: Place, config: Arc<Config>, names: Rc<Names>, inner: Arc<In
     match made {
         Ok(waiting) => {
             place.fill(waiting, now.saturating_duration_since(begun), now);
-            inner.succeeded(&queue, now);
+            inner.succeeded(&queue, begun, now);
         }
         Err(error) => {
             place.give_up();

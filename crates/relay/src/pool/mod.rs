@@ -9,6 +9,8 @@ mod health;
 mod keeper;
 mod queue;
 mod sizing;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::io;
@@ -130,11 +132,12 @@ impl Pools {
     /// Notes whether `hop` could be used when a session tried by itself.
     pub fn tried(&self, hop: &Hop, failure: Option<&DialError>) {
         let Some(queue) = self.inner.queue(hop) else { return };
+        let now = Instant::now();
         match failure {
-            None => self.inner.succeeded(&queue, Instant::now()),
+            None => self.inner.succeeded(&queue, now, now),
             // That is not the hop's fault.
             Some(error) if error.cause == Cause::Exhausted => {}
-            Some(error) => self.inner.failed(&queue, error, Instant::now()),
+            Some(error) => self.inner.failed(&queue, error, now),
         }
     }
 
@@ -198,14 +201,16 @@ impl Inner {
 
     fn failed(&self, queue: &Queue, error: &DialError, now: Instant) {
         if queue.failed(now) {
+            // What has waited so far may have ended with it.
+            queue.weed(now);
             let relay = queue.hop.name.to_string();
             (self.tell)(&Event::RelayDown { relay, cause: error.cause, detail: error.remark.clone() });
             self.wake();
         }
     }
 
-    fn succeeded(&self, queue: &Queue, now: Instant) {
-        if let Some(duration) = queue.succeeded(now) {
+    fn succeeded(&self, queue: &Queue, begun: Instant, now: Instant) {
+        if let Some(duration) = queue.succeeded(begun, now) {
             (self.tell)(&Event::RelayUp { relay: queue.hop.name.to_string(), duration });
             self.wake();
         }

@@ -117,9 +117,9 @@ impl Queue {
         self.lock().health.failed(now)
     }
 
-    /// It could be used; for how long not before, where that is news.
-    pub fn succeeded(&self, now: Instant) -> Option<Duration> {
-        self.lock().health.succeeded(now)
+    /// It could be used, as an attempt since `begun` has found out; for how long not before, where that is news.
+    pub fn succeeded(&self, begun: Instant, now: Instant) -> Option<Duration> {
+        self.lock().health.succeeded(begun, now)
     }
 
     /// Closes all that are ready.

@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// What is wanted however quiet it is: one to take, and one for whoever comes while that is made up for.
 const LEAST: usize = 2;
 
+/// Takes a second below which a pool is idle: an exponential never gets to zero.
+const IDLE: f64 = 1.0 / 60.0;
+
 /// How long making one takes, until that has been seen.
 const GUESS: Duration = Duration::from_millis(100);
 
@@ -84,7 +87,8 @@ impl Demand {
     }
 
     fn rate(&self, now: Instant) -> f64 {
-        self.fast.rate(now).max(self.slow.rate(now))
+        let rate = self.fast.rate(now).max(self.slow.rate(now));
+        if rate < IDLE { 0.0 } else { rate }
     }
 
     fn making(&self) -> Duration {

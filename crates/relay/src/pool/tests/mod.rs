@@ -1,0 +1,269 @@
+//! Pools over the loopback, with relays that shake hands.
+
+mod queue;
+mod relay;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::Event;
+use ekiden_proto::key::{PrivateKey, PublicKey};
+use ekiden_proto::profile::Profile;
+use ekiden_proto::wire::section::record::{HEADER, TAG};
+use prometheus_client::metrics::histogram::Histogram;
+
+use super::*;
+use crate::config::read::{Flags, load};
+use crate::config::{HopKind, Peering};
+use relay::{TestRelay, until};
+
+const MOST: usize = 1000;
+
+/// Pools, and what they tell.
+struct Kept {
+    pools: Pools,
+    events: Arc<Mutex<Vec<String>>>,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&events);
+        let pools = Pools::new(counts(), move |event| {
+            told.lock().unwrap().push(match event {
+                Event::RelayDown { relay, cause, detail } => format!("{relay} down {cause} {detail:?}"),
+                Event::RelayUp { relay, .. } => format!("{relay} up"),
+                other => format!("{other:?}"),
+            });
+        });
+        Self { pools, events }
+    }
+
+    fn serving(config: &Arc<Config>) -> Self {
+        let kept = Self::new();
+        kept.pools.serve(config, MOST).unwrap();
+        kept
+    }
+
+    fn events(&self) -> Vec<String> {
+        self.events.lock().unwrap().clone()
+    }
+
+    fn view(&self) -> PoolView {
+        self.pools.views().remove(0)
+    }
+
+    fn wait_for_ready(&self, count: usize) {
+        until(&format!("{count} ready connections"), || self.view().ready == count);
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.pools.close();
+    }
+}
+
+fn counts() -> Counts {
+    Counts::new(|| Histogram::new([1.0]))
+}
+
+fn own_key() -> Arc<PrivateKey> {
+    Arc::new(PrivateKey::generate())
+}
+
+fn hop(name: &str, address: SocketAddr, kind: HopKind) -> Arc<Hop> {
+    let address = Target::new(Host::Ip(address.ip()), address.port()).unwrap();
+    Arc::new(Hop { name: name.into(), kind, address, profile: Arc::new(Profile::named("test")) })
+}
+
+fn section(name: &str, address: SocketAddr, key: PublicKey, own: &Arc<PrivateKey>) -> Arc<Hop> {
+    hop(name, address, HopKind::Section(Peering { key, own: Arc::clone(own), encrypt: false }))
+}
+
+fn hop_to(relay: &TestRelay) -> Arc<Hop> {
+    section("osaka", relay.address, relay.key.public(), &own_key())
+}
+
+fn config_with(relays: &[&Arc<Hop>], change: impl FnOnce(&mut Config)) -> Arc<Config> {
+    let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
+    let mut config = load(None, &flags).unwrap();
+    config.relays = relays.iter().map(|hop| Arc::clone(hop)).collect();
+    change(&mut config);
+    Arc::new(config)
+}
+
+fn config(relays: &[&Arc<Hop>]) -> Arc<Config> {
+    config_with(relays, |_| {})
+}
+
+/// Sends a record on a ready connection, and has the relay open it.
+fn assert_works(waiting: &mut Waiting, relay: &TestRelay) {
+    let mut record = [&[0; HEADER][..], b"OPEN", &[0; TAG]].concat();
+    waiting.transport.seal.seal(&mut record);
+    std::io::Write::write_all(&mut waiting.stream, &record).unwrap();
+    let client = waiting.stream.local_addr().unwrap();
+    assert_eq!(relay.receive(client, record.len()), b"OPEN");
+}
+
+#[test]
+fn a_pool_fills_and_what_is_taken_works_and_is_made_up_for() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let kept = Kept::serving(&config(&[&hop]));
+    kept.wait_for_ready(2);
+    for round in 1..=5 {
+        let mut waiting = kept.pools.take(&hop).expect("a ready connection");
+        assert_eq!(waiting.server.0, relay.address);
+        assert_works(&mut waiting, &relay);
+        until("a full pool", || kept.view().ready >= kept.view().wanted);
+        assert_eq!((kept.view().hits, kept.view().misses), (round, 0));
+    }
+    assert!(kept.events().is_empty() && !kept.pools.is_down(&hop), "{:?}", kept.events());
+}
+
+#[test]
+fn more_than_the_limit_is_never_ready() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let kept = Kept::serving(&config_with(&[&hop], |config| config.limits.ready_connections = 5));
+    until("the first", || kept.view().ready > 0);
+    let taken: Vec<_> = (0..200).filter_map(|_| kept.pools.take(&hop)).collect();
+    assert!(kept.view().wanted == 5 && kept.view().misses > 0, "{:?}", kept.view());
+    kept.wait_for_ready(5);
+    until("no more handshakes", || relay.open() == 5 + taken.len());
+    assert_eq!(relay.made(), 5 + taken.len());
+    // A new configuration bounds what is there already, and so does what is left of the descriptors.
+    kept.pools.serve(&config_with(&[&hop], |config| config.limits.ready_connections = 3), MOST).unwrap();
+    assert_eq!(kept.view().ready, 3);
+    kept.pools.serve(&config(&[&hop]), 1).unwrap();
+    assert_eq!((kept.view().ready, kept.view().wanted), (1, 1));
+    until("closed ones", || relay.open() == 1 + taken.len());
+}
+
+#[test]
+fn what_the_relay_has_closed_is_replaced_before_anybody_needs_it() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let kept = Kept::serving(&config(&[&hop]));
+    kept.wait_for_ready(2);
+    until("both handshakes", || relay.made() == 2);
+    relay.hang_up();
+    until("new ones", || relay.made() == 2 && kept.view().ready == 2);
+    assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
+    assert_eq!(kept.view().stale, 0);
+}
+
+#[test]
+fn old_ones_are_replaced_without_anybody_asking() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let kept = Kept::serving(&config_with(&[&hop], |config| config.timeouts.ready_age = Duration::from_millis(50)));
+    until("a second generation", || relay.made() >= 4);
+    until("the end of the first", || relay.open() <= 2);
+    assert_eq!((kept.view().hits, kept.view().wanted), (0, 2));
+}
+
+#[test]
+fn distrust_closes_all_and_makes_new_ones() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let kept = Kept::serving(&config(&[&hop]));
+    kept.wait_for_ready(2);
+    kept.pools.distrust(&hop);
+    until("others", || relay.made() == 4 && relay.open() == 2 && kept.view().ready == 2);
+    assert!(!kept.pools.is_down(&hop));
+}
+
+#[test]
+fn a_relay_that_is_away_is_told_of_once_and_filled_when_it_is_back() {
+    let relay = TestRelay::start();
+    let (address, key) = (relay.address, Arc::clone(&relay.key));
+    let hop = hop_to(&relay);
+    drop(relay);
+    let kept = Kept::serving(&config(&[&hop]));
+    until("the first failures", || kept.pools.is_down(&hop));
+    assert!(kept.pools.take(&hop).is_none());
+    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Refused, &hop)));
+    let relay = TestRelay::at(address, key);
+    until("it is back", || !kept.pools.is_down(&hop));
+    until("a full pool", || kept.view().ready >= kept.view().wanted);
+    assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
+    drop(relay);
+    until("it is away again", || kept.pools.is_down(&hop));
+    let events = kept.events();
+    assert_eq!(events[..2], ["osaka down refused None", "osaka up"]);
+    // What it was cut off in differs: the connect, or the handshake.
+    assert!(events.len() == 3 && events[2].starts_with("osaka down"), "{events:?}");
+    until("the end of what was ready", || kept.view().ready == 0);
+    assert!(!kept.view().up, "{:?}", kept.view());
+}
+
+#[test]
+fn a_session_that_reaches_it_ends_the_pause() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let stranger = section("osaka", relay.address, own_key().public(), &own_key());
+    let kept = Kept::serving(&config(&[&stranger]));
+    until("the refusal", || kept.pools.is_down(&stranger));
+    let said = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
+    assert_eq!(kept.events(), [said]);
+    kept.pools.serve(&config(&[&hop]), MOST).unwrap();
+    kept.wait_for_ready(2);
+    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::TimedOut, &hop)));
+    assert!(kept.pools.is_down(&hop));
+    kept.pools.tried(&hop, None);
+    assert!(!kept.pools.is_down(&hop));
+    assert_eq!(kept.events()[1..], ["osaka down timed_out None", "osaka up"]);
+}
+
+#[test]
+fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
+    let (stays, goes) = (TestRelay::start(), TestRelay::start());
+    let own = own_key();
+    let hop = |relay: &TestRelay| section("osaka", relay.address, relay.key.public(), &own);
+    let (before, gone) = (hop(&stays), hop(&goes));
+    let kept = Kept::serving(&config(&[&before, &gone, &before]));
+    until("both pools", || kept.pools.views().iter().all(|view| view.ready == 2));
+    let after = hop(&stays);
+    kept.pools.serve(&config(&[&after]), MOST).unwrap();
+    until("the end of the other pool", || goes.open() == 0);
+    assert!(kept.pools.take(&gone).is_none());
+    assert_eq!((stays.open(), kept.view().ready), (2, 2));
+    // A session that began under the old configuration finds them too.
+    assert_works(&mut kept.pools.take(&before).unwrap(), &stays);
+    assert_works(&mut kept.pools.take(&after).unwrap(), &stays);
+    assert_eq!(kept.view().hits, 2);
+}
+
+#[test]
+fn when_they_are_closed_nothing_stays_open() {
+    let relay = TestRelay::start();
+    let hop = hop_to(&relay);
+    let kept = Kept::serving(&config(&[&hop]));
+    kept.wait_for_ready(2);
+    kept.pools.close();
+    until("the end of all connections", || relay.open() == 0);
+    assert!(kept.pools.take(&hop).is_none() && kept.pools.keeper.lock().unwrap().is_none());
+    // The keeper held its own reference.
+    assert_eq!(Arc::strong_count(&kept.pools.inner), 1);
+}
+
+#[test]
+fn other_hops_have_no_pool_but_are_known_to_be_down() {
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let hop = hop("corp", nobody, HopKind::Socks5(None));
+    let kept = Kept::serving(&config(&[&hop]));
+    assert!(kept.pools.keeper.lock().unwrap().is_none() && kept.pools.views().is_empty());
+    assert!(!kept.pools.is_down(&hop));
+    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Exhausted, &hop)));
+    assert!(!kept.pools.is_down(&hop), "that we are out of descriptors is not its fault");
+    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Refused, &hop)));
+    assert!(kept.pools.is_down(&hop));
+    kept.pools.tried(&hop, None);
+    assert!(!kept.pools.is_down(&hop));
+    assert_eq!(kept.events(), ["corp down refused None", "corp up"]);
+}

@@ -1,0 +1,114 @@
+//! One queue, without a keeper.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::Instant;
+
+use ekiden_proto::wire::section::{Hello, Initiator, Responder, Versions};
+
+use super::*;
+
+const AGE: Duration = Duration::from_secs(60);
+
+fn queue_of(kind: HopKind, most: usize) -> Arc<Queue> {
+    let queue = Queue::new(&hop("osaka", SocketAddr::from(([127, 0, 0, 1], 1)), kind), &counts());
+    queue.bound(Bounds { most, age: AGE });
+    Arc::new(queue)
+}
+
+fn queue(most: usize) -> Arc<Queue> {
+    queue_of(HopKind::Section(Peering { key: own_key().public(), own: own_key(), encrypt: false }), most)
+}
+
+/// A connection that could have been made, and its far end.
+fn made(listener: &TcpListener) -> (Waiting, TcpStream) {
+    let relay = own_key();
+    let (initiator, hello) = Initiator::begin(&own_key(), &relay.public(), Versions::OURS);
+    let (responder, _) = Responder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
+    let (_, answer) = responder.accept();
+    let transport = initiator.finish(&Hello::parse(&answer).unwrap().0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    (Waiting { stream, server: ServerAddr(address), transport }, listener.accept().unwrap().0)
+}
+
+fn fill(queue: &Arc<Queue>, waiting: Waiting, now: Instant) {
+    queue.places(now).pop().expect("a place").fill(waiting, Duration::from_millis(10), now);
+}
+
+#[test]
+fn the_oldest_that_is_alive_and_silent_is_taken() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (queue, now) = (queue(8), Instant::now());
+    // So that there are places enough.
+    (0..8).for_each(|_| drop(queue.take(now)));
+    let (closed, far_end) = made(&listener);
+    let (talks, mut far_too_soon) = made(&listener);
+    let (good, _far_good) = made(&listener);
+    let (later, _far_later) = made(&listener);
+    let wanted = [&good, &later].map(|waiting| waiting.stream.local_addr().unwrap());
+    let signs = [&closed, &talks].map(|waiting| waiting.stream.try_clone().unwrap());
+    for waiting in [closed, talks, good, later] {
+        fill(&queue, waiting, now);
+    }
+    drop(far_end);
+    far_too_soon.write_all(b"!").unwrap();
+    signs.each_ref().iter().for_each(|sign| relay::until("bad news", || sign.peek(&mut [0]).is_ok()));
+    let taken = [0, 1].map(|_| queue.take(now).0.unwrap().stream.local_addr().unwrap());
+    assert_eq!(taken, wanted);
+    let view = queue.view();
+    assert_eq!((view.hits, view.misses, view.stale, view.ready), (2, 8, 2, 0));
+}
+
+#[test]
+fn after_a_long_stop_everything_is_thrown_away() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let (queue, now) = (queue(8), Instant::now());
+    let far_ends = [0, 1].map(|_| {
+        let (waiting, far) = made(&listener);
+        fill(&queue, waiting, now);
+        far
+    });
+    assert_eq!(queue.view().ready, 2);
+    queue.weed(now + AGE * 3 / 4 - Duration::from_millis(1));
+    assert_eq!(queue.view().ready, 2, "they are young");
+    let (waiting, short) = queue.take(now + AGE * 100_000);
+    assert!(waiting.is_none() && short);
+    assert_eq!((queue.view().stale, queue.view().misses), (2, 1));
+    for far in far_ends {
+        assert_eq!(far.peek(&mut [0]).unwrap(), 0);
+    }
+}
+
+#[test]
+fn not_too_many_are_made_at_once_and_one_at_a_time_while_it_is_down() {
+    let (queue, now) = (queue(256), Instant::now());
+    assert_eq!(queue.places(now).len(), 2);
+    let first = queue.places(now);
+    assert!(queue.places(now).is_empty(), "what is being made counts");
+    drop(first);
+    (0..200).for_each(|_| drop(queue.take(now)));
+    assert_eq!(queue.places(now).len(), 64);
+    assert!(queue.failed(now) && queue.is_down(now));
+    assert!(queue.places(now).is_empty(), "it has just failed");
+    let retry = queue.retry().expect("a time to try again");
+    let attempt = queue.places(retry);
+    assert_eq!((attempt.len(), queue.retry()), (1, None), "nobody else is to wait for that");
+    let later = retry + Duration::from_secs(100);
+    assert!(queue.places(later).is_empty());
+    drop(attempt);
+    assert_eq!(queue.places(later).len(), 1);
+}
+
+#[test]
+fn where_only_sessions_try_one_of_them_may_again_after_a_pause() {
+    let (queue, now) = (queue_of(HopKind::Http(None), 0), Instant::now());
+    assert!(!queue.is_down(now) && queue.places(now).is_empty());
+    queue.failed(now);
+    assert!(queue.is_down(now + Duration::from_secs(3)));
+    let later = now + Duration::from_secs(6);
+    assert!(!queue.is_down(later) && queue.is_down(later), "one session, and no other");
+    assert!(queue.succeeded(later, later).is_some() && !queue.is_down(later));
+    assert_eq!(queue.retry(), None);
+}

@@ -1,0 +1,116 @@
+//! A relay that does nothing but shake hands, on threads of its own.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::key::PrivateKey;
+use ekiden_proto::wire::section::{Hello, Responder, Transport, Versions};
+
+/// How long a test waits for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until it is so.
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited in vain for {what}");
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+type Connections = Arc<Mutex<Vec<(TcpStream, Transport)>>>;
+
+/// It ends, with all its connections, when it is dropped.
+pub struct TestRelay {
+    pub address: SocketAddr,
+    pub key: Arc<PrivateKey>,
+    connections: Connections,
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TestRelay {
+    pub fn start() -> Self {
+        Self::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Arc::new(PrivateKey::generate()))
+    }
+
+    /// At an address that an earlier one had.
+    pub fn at(address: SocketAddr, key: Arc<PrivateKey>) -> Self {
+        let listener = TcpListener::bind(address).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (connections, ended) = (Connections::default(), Arc::new(AtomicBool::new(false)));
+        let (list, end, own) = (Arc::clone(&connections), Arc::clone(&ended), Arc::clone(&key));
+        let thread = std::thread::spawn(move || {
+            while let Ok((stream, _)) = listener.accept() {
+                if end.load(Ordering::Acquire) {
+                    break;
+                }
+                list.lock().unwrap().extend(shake_hands(stream, &own));
+            }
+        });
+        Self { address, key, connections, ended, thread: Some(thread) }
+    }
+
+    /// How many have shaken hands, open or not.
+    pub fn made(&self) -> usize {
+        self.connections.lock().unwrap().len()
+    }
+
+    /// How many the other side has not closed.
+    pub fn open(&self) -> usize {
+        let list = self.connections.lock().unwrap();
+        list.iter().filter(|(stream, _)| !matches!(stream.peek(&mut [0]), Ok(0))).count()
+    }
+
+    /// Closes all, without notice to anybody.
+    pub fn hang_up(&self) {
+        self.connections.lock().unwrap().clear();
+    }
+
+    /// The plaintext of the first record on the connection from `client`.
+    pub fn receive(&self, client: SocketAddr, length: usize) -> Vec<u8> {
+        let mut list = self.connections.lock().unwrap();
+        let (stream, transport) =
+            list.iter_mut().find(|(stream, _)| stream.peer_addr().unwrap() == client).expect("a connection from there");
+        stream.set_nonblocking(false).unwrap();
+        let mut record = vec![0; length];
+        stream.read_exact(&mut record).unwrap();
+        let plain = transport.open.open(&mut record).unwrap();
+        record[plain].to_vec()
+    }
+}
+
+impl Drop for TestRelay {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+        // Wakes it up.
+        drop(TcpStream::connect(self.address));
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, Transport)> {
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut hello = vec![0; Hello::HEADER];
+    stream.read_exact(&mut hello).ok()?;
+    let rest = Hello::rest(hello.first_chunk().unwrap()).ok()?;
+    hello.resize(Hello::HEADER + rest, 0);
+    stream.read_exact(&mut hello[Hello::HEADER..]).ok()?;
+    let (hello, _) = Hello::parse(&hello).ok()?;
+    match Responder::read(own, &hello, Versions::OURS) {
+        Ok((responder, _)) => {
+            let (transport, answer) = responder.accept();
+            stream.write_all(&answer).ok()?;
+            stream.set_nonblocking(true).unwrap();
+            Some((stream, transport))
+        }
+        Err(why) => {
+            stream.write_all(&ekiden_proto::wire::section::noise::refusal(Versions::OURS, why)).ok()?;
+            None
+        }
+    }
+}
