@@ -260,3 +260,40 @@ async fn drain(config: &Config, sockets: &mut Sockets, workers: &mut Workers, si
     workers.join();
     shared.emit(&Event::Stopped { aborted });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::read::{Flags, load};
+    use crate::config::{Hop, HopKind, Peering};
+    use ekiden_proto::{addr::Target, key::PrivateKey, profile::Profile};
+
+    /// A configuration with so many next relays.
+    fn config(relays: u16) -> Config {
+        let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
+        let mut config = load(None, &flags).unwrap();
+        let own = Arc::new(PrivateKey::generate());
+        let kind = HopKind::Section(Peering { key: own.public(), own, encrypt: false });
+        let hop = |port: u16| Hop {
+            name: port.to_string().into(),
+            kind: kind.clone(),
+            address: Target::parse("127.0.0.1", Some(port)).unwrap(),
+            profile: Arc::new(Profile::named("test")),
+        };
+        config.relays = (1..=relays).map(|port| Arc::new(hop(port))).collect();
+        config.threads = 2;
+        config
+    }
+
+    #[test]
+    fn ready_connections_have_their_share_of_the_descriptors() {
+        for (files, relays, ready) in [(1 << 20, 3, 256), (1024, 1, 256), (1024, 4, 64), (8, 100, 1)] {
+            let config = config(relays);
+            let budget = Budget::new(files, &config);
+            assert_eq!(budget.ready, ready, "{files} files, {relays} relays");
+            let (relays, files) = (usize::from(relays), files as usize);
+            let all = 2 * budget.sessions + 2 * budget.pipes * config.threads + relays * budget.ready;
+            assert!(all <= files || files == 8, "{all} of {files} descriptors");
+        }
+    }
+}
