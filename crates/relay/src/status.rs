@@ -151,3 +151,22 @@ fn section(value: &Value) -> String {
         None => "-".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pools_stand_under_the_sessions_where_there_are_any() {
+        let without = table(r#"{"version":"1","pipes_open":0,"pipes_idle":0,"sessions":[],"pools":[]}"#).unwrap();
+        assert_eq!(without.lines().count(), 2, "{without}");
+        let pool =
+            PoolView { relay: "osaka".to_owned(), up: false, ready: 3, wanted: 12, hits: 100, misses: 7, stale: 1 };
+        let answer = serde_json::json!({ "version": "1", "pipes_open": 0, "pipes_idle": 0, "pools": [pool] });
+        let with = table(&answer.to_string()).unwrap();
+        let rows: Vec<Vec<&str>> = with.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[2], POOL_HEADINGS, "{with}");
+        assert_eq!(rows[3], ["osaka", "down", "3", "12", "100", "7", "1"], "{with}");
+        assert!(with.ends_with("0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
+    }
+}
