@@ -57,7 +57,7 @@ fn chains_of_one_to_four_relays_carry_both_ways_and_both_ends() {
                 let (client, server) = chain.pair();
                 exchange(client, server, 100_000, 300_000);
                 for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
-                    let closed = relay.closed();
+                    let closed = session_closed(relay);
                     let bytes = (&closed["bytes_up"], &closed["bytes_down"]);
                     assert_eq!(bytes, (&100_000.into(), &300_000.into()), "{relays} relays by {by:?}: {closed}");
                     assert_eq!(closed["end"], "finished", "{relays} relays by {by:?}: {closed}");
@@ -118,7 +118,7 @@ fn twenty_megabytes_each_way_arrive_as_they_were_sent() {
         let (client, server) = chain.pair();
         exchange(client, server, SIZE, SIZE);
         for relay in [&mut chain.home].into_iter().chain(&mut chain.relays) {
-            let closed = relay.closed();
+            let closed = session_closed(relay);
             assert_eq!((&closed["bytes_up"], &closed["bytes_down"]), (&SIZE.into(), &SIZE.into()), "{closed}");
             let spliced = closed["bytes_spliced"].as_u64().unwrap();
             assert_eq!(spliced > SIZE as u64, !encrypt, "{spliced} bytes were spliced, encrypt = {encrypt}");
@@ -169,7 +169,7 @@ fn every_relay_knows_the_target_and_the_client() {
     assert_eq!(at_home["trace"].as_str().map(str::len), Some(32), "{at_home}");
     assert_eq!(at_home["hops_seconds"].as_array().map(Vec::len), Some(3), "{at_home}");
     for relay in &mut chain.relays {
-        let closed = relay.closed();
+        let closed = session_closed(relay);
         assert_eq!((&closed["target"], &closed["client"]), (&target.as_str().into(), &own.as_str().into()), "{closed}");
         assert_eq!((&closed["trace"], &closed["peer"]), (&at_home["trace"], &"caller".into()), "{closed}");
     }

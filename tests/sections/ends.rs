@@ -19,7 +19,7 @@ fn each(check: impl Fn(&mut Chain, TcpStream, TcpStream)) {
 fn all_end_by(chain: &mut Chain, home: &str, others: &str) {
     assert_eq!(chain.home.closed()["end"], home);
     for relay in &mut chain.relays {
-        assert_eq!(relay.closed()["end"], others);
+        assert_eq!(session_closed(relay)["end"], others);
     }
 }
 

@@ -61,7 +61,7 @@ fn a_refused_target_is_refused() {
         let last = chain.relays.len();
         fails(chain, &nobody().to_string(), &told, last);
         for relay in &mut chain.relays {
-            assert_eq!(relay.closed()["end"], "refused");
+            assert_eq!(session_closed(relay)["end"], "refused");
         }
     });
 }
@@ -82,7 +82,7 @@ fn a_target_that_the_far_relay_denies_is_denied() {
         let told = Told { socks: 2, status: 403, proxy_status: "destination_ip_prohibited", end: "denied" };
         let last = chain.relays.len();
         fails(chain, "198.51.100.1:80", &told, last);
-        assert_eq!(chain.relays[last - 1].closed()["end"], "denied");
+        assert_eq!(session_closed(&mut chain.relays[last - 1])["end"], "denied");
     });
 }
 

@@ -207,7 +207,7 @@ fn the_home_relay_is_killed() {
         drop(home);
         assert!(is_reset(&mut client) && is_reset(&mut server));
         for relay in &mut relays {
-            let closed = relay.next(|event| event["event"] == "closed" && event["target"].is_string());
+            let closed = session_closed(relay);
             assert_eq!(closed["end"], "reset_by_client");
             eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
         }

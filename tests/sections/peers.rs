@@ -36,10 +36,10 @@ fn a_peer_reaches_its_own_targets_only() {
     let (mut home, mut far, _sites) = limited(&format!("to=192.0.2.0/24,127.0.0.1:{}", mine.port()), "");
     echoes(&mut socks5(home.address(), mine).unwrap());
     assert_eq!(home.closed()["end"], "finished");
-    far.closed();
+    session_closed(&mut far);
     assert_eq!(socks5(home.address(), others.1).map(|_| ()), Err(2));
     assert_eq!(home.closed()["end"], "denied");
-    let closed = far.closed();
+    let closed = session_closed(&mut far);
     assert_eq!(closed["end"], "denied");
     assert!(closed.to_string().contains("home"), "whose session? {closed}");
     // A name for the same place is another target, and is judged by its address.
@@ -115,7 +115,7 @@ fn a_listener_that_wants_encryption_refuses_plain_sessions() {
     assert_eq!(socks5(home.address(), target.1).map(|_| ()), Err(2));
     let closed = home.closed();
     assert_eq!(closed["end"], "denied");
-    assert_eq!(far.closed()["end"], "denied");
+    assert_eq!(session_closed(&mut far)["end"], "denied");
     target.assert_untouched();
     let [far, home] = &sites;
     let encrypted = far.table("far", "encrypt = true\n") + &everything_by("way", &["far".to_owned()]);

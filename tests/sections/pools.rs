@@ -103,6 +103,19 @@ fn old_connections_are_replaced() {
     }
 }
 
+/// The relays behind the next one are the next one's to call: they do not even know us.
+#[test]
+fn nobody_is_called_but_next_relays() {
+    let mut chain = Chain::of(2);
+    let target = parrot();
+    for _ in 0..5 {
+        echoes(&mut socks5(chain.home.address(), target).unwrap());
+    }
+    chain.relays[1].signal("TERM");
+    let strangers = |event: &&serde_json::Value| event["end"] == "unauthenticated";
+    assert_eq!(chain.relays[1].rest().iter().filter(strangers).count(), 0, "somebody called who was not asked to");
+}
+
 /// What an operator can see of it.
 #[test]
 fn metrics_count_what_pools_do() {

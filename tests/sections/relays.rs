@@ -4,6 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use serde_json::Value;
+
 use crate::harness::*;
 
 /// A home relay's listener.
@@ -203,6 +205,11 @@ pub fn pair(home: &Relay) -> (TcpStream, TcpStream) {
     (client, accept(&listener))
 }
 
+/// Waits for the end of a session that got as far as to say where it wanted to go.
+pub fn session_closed(relay: &mut Relay) -> Value {
+    relay.next(|event| event["event"] == "closed" && event["target"].is_string())
+}
+
 /// Stops a relay, and waits until none of its threads runs.
 pub fn stop(relay: &Relay) {
     relay.signal("STOP");
@@ -220,7 +227,9 @@ pub fn stop(relay: &Relay) {
 /// How many connections to `address` stand; of all processes here.
 pub fn connections_to(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
-    // proc_pid_net(5): the address as the kernel stores it, the port in the order of the host; 01 is ESTABLISHED.
-    let remote = format!("{:08X}:{:04X} 01", u32::from_ne_bytes(address.ip().octets()), address.port());
-    std::fs::read_to_string("/proc/net/tcp").unwrap().lines().filter(|line| line.contains(&remote)).count()
+    // proc_pid_net(5): the third column is the address as the kernel stores it, and the port; in the next, 01 is ESTABLISHED.
+    let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let stands = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
+    table.lines().filter(stands).count()
 }
