@@ -1,6 +1,7 @@
 //! Ready connections: made before they are needed, used once, bounded, aged, and never the reason of a failure.
 
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use crate::between::*;
 use crate::harness::*;
@@ -10,7 +11,7 @@ use crate::streams::*;
 /// A home relay and a relay, with somebody in between who counts connections; he also notes by which ones sessions came.
 struct Counted {
     home: Relay,
-    _relay: Relay,
+    relay: Relay,
     sites: [Site; 2],
     hellos: Arc<Mutex<usize>>,
     openings: Arc<Mutex<Vec<usize>>>,
@@ -18,9 +19,14 @@ struct Counted {
 
 impl Counted {
     fn new(settings: &str) -> Self {
+        Self::with(settings, "")
+    }
+
+    /// `at_far` are settings of the relay.
+    fn with(settings: &str, at_far: &str) -> Self {
         let (site, home) = (Site::new(), Site::new());
         let peers = site.admit(&[(&home.key.public, "home")]);
-        let relay = site.relay("", &format!("peers = {peers:?}\n"));
+        let relay = site.relay(at_far, &format!("peers = {peers:?}\n"));
         let (hellos, openings) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
         let (counted, noted) = (Arc::clone(&hellos), Arc::clone(&openings));
         let middle = between(site.address, Framed::Plain, move |frame| {
@@ -34,7 +40,7 @@ impl Counted {
         });
         let settings =
             format!("{settings}{}{}", site.table_at(middle, "far", ""), everything_by("way", &["far".to_owned()]));
-        Self { home: home.home(&settings, AUTO), _relay: relay, sites: [site, home], hellos, openings }
+        Self { home: home.home(&settings, AUTO), relay, sites: [site, home], hellos, openings }
     }
 
     fn hellos(&self) -> usize {
@@ -88,12 +94,35 @@ fn ready_connections_are_bounded() {
     eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
 }
 
+/// Found by these tests: a connection that was ready was given no more time for its OPEN than for its hello, because what
+/// had been read of the hello still counted as something to read.
+#[test]
+fn a_connection_may_wait_longer_than_a_handshake_takes() {
+    let mut counted = Counted::with("", "[timeouts]\nhandshake = \"200ms\"\n");
+    let made = eventually("ready connections", || Some(counted.hellos()).filter(|made| *made >= 2));
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(counted.hellos(), made, "they were made again");
+    echoes(&mut socks5(counted.home.address(), parrot()).unwrap());
+    assert_eq!(counted.relay.closed()["end"], "finished", "an unused connection is no session");
+}
+
+/// The same bug: they were waited for.
+#[test]
+fn connections_that_wait_do_not_hold_up_the_end() {
+    let mut counted = Counted::new("");
+    eventually("ready connections", || (counted.hellos() >= 2).then_some(()));
+    let asked = Instant::now();
+    counted.relay.signal("TERM");
+    assert_eq!(counted.relay.exit_code(), Some(0));
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+}
+
 /// Connections that grew old are closed, and sessions that come afterwards do not notice.
 #[test]
 fn old_connections_are_replaced() {
     let counted = Counted::new("[timeouts]\nready_age = \"100ms\"\n");
     let target = parrot();
-    for _ in 0..5 {
+    for _ in 0..2 {
         echoes(&mut socks5(counted.home.address(), target).unwrap());
         let made = counted.hellos();
         // Either it is replaced by a new one, or nobody has needed one for so long that none is kept.
