@@ -38,6 +38,13 @@ fn paths(readers: Vec<Reader<'_>>, relays: &Named<Arc<Hop>>) -> Named<Arc<Path>>
             reader.mistake("name", "another name: direct is the path without relays");
         }
         let hops = relays.choose(&reader, "relays");
+        // In logs, `forward` through that relay alone has its name.
+        let misleading = |relay: &Arc<Hop>| !matches!(&hops[..], [hop] if Arc::ptr_eq(hop, relay));
+        if let Some(Some(relay)) = name.as_deref().and_then(|name| relays.get(name))
+            && misleading(relay)
+        {
+            reader.mistake("name", "another name: this is that of a relay, and the path is not that relay alone");
+        }
         reader.finish();
         if let Some(name) = name {
             paths.add(&name, Some(Arc::new(Path { name: name.as_str().into(), hops })));

@@ -77,6 +77,8 @@ fn wrong_paths_and_routes_are_told() {
         ("[[path]]\nrelays = [\"osaka\"]", "path[1].name", "a name of 1 to 64"),
         ("[[path]]\nname = \"direct\"\nrelays = [\"osaka\"]", "path[1].name", "another name"),
         ("PATH[[path]]\nname = \"p\"\nrelays = [\"kyoto\"]", "path[2].name", "no other one"),
+        ("[[path]]\nname = \"osaka\"\nrelays = [\"kyoto\"]", "path[1].name", "that of a relay"),
+        ("[[path]]\nname = \"osaka\"\nrelays = [\"osaka\", \"kyoto\"]", "path[1].name", "that of a relay"),
         ("[[path]]\nname = \"p\"", "path[1].relays", "at least one"),
         ("[[path]]\nname = \"p\"\nrelays = []", "path[1].relays", "at least one"),
         ("[[path]]\nname = \"p\"\nrelays = [\"osaka\", \"kioto\"]", "path[1].relays[2]", "\"kyoto\", perhaps"),
@@ -110,6 +112,12 @@ fn wrong_paths_and_routes_are_told() {
 fn a_pattern_with_a_port_does_not_take_all() {
     let route = "[[route]]\nto = [\"*:25\", \"0.0.0.0/0\"]\npath = \"direct\"\n";
     assert_eq!(good(&with_relays(&route.repeat(2))).routes.len(), 3);
+}
+
+#[test]
+fn a_path_may_have_the_name_of_its_only_relay() {
+    let text = "[[path]]\nname = \"osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = \"osaka\"\n";
+    assert_eq!(shown(&good(&with_relays(text))), [" -> osaka(osaka)", " -> direct()"]);
 }
 
 /// One that is wrong still has its name: nobody is told that it does not exist.
