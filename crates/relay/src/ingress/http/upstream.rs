@@ -26,11 +26,10 @@ pub struct Upstream {
 
 /// Connections with the same key are as good as each other.
 pub fn key(way: &Way, target: &Target) -> String {
-    let path = &way.path;
-    match path.http_hop() {
-        Some(_) => path.name.to_string(),
-        None => format!("{target} by {}", path.name),
-    }
+    // Not by the path's name, which may mean other hops after a reload.
+    let hops: Vec<String> = way.path.hops.iter().map(|hop| format!("{}://{}", hop.kind.word(), hop.address)).collect();
+    let by = hops.join(",");
+    if way.path.http_hop().is_some() { by } else { format!("{target} by {by}") }
 }
 
 /// What stands in the request line: the path for a server; for an `http` hop everything, from `origin` with scheme and
