@@ -1,5 +1,5 @@
-//! Encrypted sessions with somebody on the wire who changes what is said: both ends see a reset, and what arrived before
-//! is a beginning of what was sent. Never an end that is none, never a byte that was not said.
+//! Encrypted sessions with somebody on the wire who changes what is said: both ends see a reset, and what arrived
+//! before is a beginning of what was sent. Never an end that is none, never a byte that was not said.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};

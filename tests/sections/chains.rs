@@ -1,4 +1,5 @@
-//! Chains of all kinds: what clients ask for and how they ask, who knows the way, how many relays, and what else is on it.
+//! Chains of all kinds: what clients ask for and how they ask, who knows the way, how many relays, and what else is
+//! on it.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,5 @@
-//! Whatever else comes to a section listener, or stands where a relay should: told apart, ended in time, and no session.
+//! Whatever else comes to a section listener, or stands where a relay should: told apart, ended in time, and no
+//! session.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -140,8 +140,8 @@ fn killed_before_it_has_answered() {
     }
 }
 
-/// What a client has said goes to the far end once or not at all: when the connection it was sent on breaks, nobody knows
-/// how far it came, so it is not sent again.
+/// What a client has said goes to the far end once or not at all: when the connection it was sent on breaks, nobody
+/// knows how far it came, so it is not sent again.
 #[test]
 fn first_words_are_never_said_twice() {
     use std::sync::Arc;

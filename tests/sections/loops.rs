@@ -31,6 +31,10 @@ fn two_relays_that_forward_to_each_other_notice() {
         let ends = [session_closed(&mut first), session_closed(&mut first)]
             .map(|closed| closed["end"].as_str().unwrap().to_owned());
         assert!(ends.iter().all(|end| end == "loop"), "{ends:?}");
+        // It knew the session when it came back, and did not wait until its hops were used up.
+        first.signal("TERM");
+        let more = first.rest().iter().filter(|event| event["target"].is_string()).count();
+        assert_eq!(more, 0, "it went round and round");
     }
 }
 

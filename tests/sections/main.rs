@@ -1,5 +1,5 @@
-//! The section protocol as an operator, a client and an enemy see it: chains of real relays, with the tests' own sockets
-//! before, behind and between them.
+//! The section protocol as an operator, a client and an enemy see it: chains of real relays, with the tests' own
+//! sockets before, behind and between them.
 //!
 //! `relays` starts them, `between` changes what they say to each other, `streams` has what tests do with sockets; every
 //! other module is one question.

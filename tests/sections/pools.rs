@@ -8,7 +8,8 @@ use crate::harness::*;
 use crate::relays::*;
 use crate::streams::*;
 
-/// A home relay and a relay, with somebody in between who counts connections; he also notes by which ones sessions came.
+/// A home relay and a relay, with somebody in between who counts connections; he also notes by which ones sessions
+/// came.
 struct Counted {
     home: Relay,
     relay: Relay,
@@ -94,8 +95,8 @@ fn ready_connections_are_bounded() {
     eventually("the rest to be closed", || (connections_to(address) <= 2).then_some(()));
 }
 
-/// Found by these tests: a connection that was ready was given no more time for its OPEN than for its hello, because what
-/// had been read of the hello still counted as something to read.
+/// Found by these tests: a connection that was ready was given no more time for its OPEN than for its hello, because
+/// what had been read of the hello still counted as something to read.
 #[test]
 fn a_connection_may_wait_longer_than_a_handshake_takes() {
     let mut counted = Counted::with("", "[timeouts]\nhandshake = \"200ms\"\n");

@@ -227,7 +227,8 @@ pub fn stop(relay: &Relay) {
 /// How many connections to `address` stand; of all processes here.
 pub fn connections_to(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
-    // proc_pid_net(5): the third column is the address as the kernel stores it, and the port; in the next, 01 is ESTABLISHED.
+    // proc_pid_net(5): the third column is the address as the kernel stores it, and the port; in the next, 01 is
+    // ESTABLISHED.
     let remote = format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port());
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let stands = |line: &&str| line.split_whitespace().skip(2).take(2).eq([remote.as_str(), "01"]);
