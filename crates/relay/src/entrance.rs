@@ -131,8 +131,10 @@ impl Entrance {
     }
 
     /// Ends a connection that has not become a session, with the closing event of one.
-    pub fn turn_away(self: &Rc<Self>, client: TcpStream, address: ClientAddr, end: End) {
-        Session::open(Rc::clone(self), client, address, None).ends(end);
+    pub fn turn_away(self: &Rc<Self>, client: TcpStream, address: ClientAddr, end: End, detail: Option<String>) {
+        let session = Session::open(Rc::clone(self), client, address, None);
+        session.remarks(detail);
+        session.ends(end);
     }
 
     /// Gives back the place of a session.

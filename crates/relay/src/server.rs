@@ -82,7 +82,7 @@ impl Budget {
     fn new(open_files: u64, config: &Config) -> Self {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
-        let relays = config.relays.iter().filter(|hop| hop.is_section()).count();
+        let relays = config.relays.iter().filter(|hop| config.calls(hop)).count();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
         let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays;
         // Two sockets for each session.
@@ -280,7 +280,7 @@ mod tests {
             address: Target::parse("127.0.0.1", Some(port)).unwrap(),
             profile: Arc::new(Profile::named("test")),
         };
-        config.relays = (1..=relays).map(|port| Arc::new(hop(port))).collect();
+        config.go_by((1..=relays).map(|port| Arc::new(hop(port))).collect());
         config.threads = 2;
         config
     }

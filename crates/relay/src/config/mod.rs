@@ -70,6 +70,21 @@ impl Config {
         }
         paths
     }
+
+    /// For tests: goes to every target by these hops, one after the other the only one of a path.
+    #[cfg(test)]
+    pub fn go_by(&mut self, hops: Vec<Arc<Hop>>) {
+        let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
+        self.routes = vec![Route { to: Vec::new(), paths: hops.iter().map(path).collect() }];
+        self.relays = hops;
+    }
+
+    /// Whether this relay calls `hop` itself: it is the first one of a path, or the relay before us may choose it.
+    #[must_use]
+    pub fn calls(&self, hop: &Arc<Hop>) -> bool {
+        let may_be_chosen = self.listeners.iter().any(|listener| listener.kind == Kind::Section);
+        hop.is_section() && (may_be_chosen || self.paths().iter().any(|path| path.hops.first() == Some(hop)))
+    }
 }
 
 /// How clients reach a relay.

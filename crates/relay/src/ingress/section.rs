@@ -37,9 +37,9 @@ pub struct Arrival {
 pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: ClientAddr) {
     let handshake = entrance.config.timeouts.handshake;
     let shaken = timeout(handshake, shake_hands(section_of(&entrance), &mut stream)).await;
-    let (seal, key) = match shaken.unwrap_or(Err(End::HandshakeTimeout)) {
+    let (seal, key) = match shaken.unwrap_or(Err((End::HandshakeTimeout, None))) {
         Ok(shaken) => shaken,
-        Err(end) => return entrance.turn_away(stream, address, end),
+        Err((end, detail)) => return entrance.turn_away(stream, address, end, detail),
     };
     let metrics = &entrance.shared().metrics;
     metrics.waits(&entrance.listener.name, 1);
@@ -50,30 +50,40 @@ pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: Client
             begin(&entrance, Arrival { open: *open, peer: None, key, seal, at: Instant::now() }, stream)
         }
         Opened::Unused => entrance.left(address.0.ip(), false),
-        Opened::Wrong(why) => entrance.turn_away(stream, address, End::BadHandshake(why)),
+        Opened::Wrong(why) => entrance.turn_away(stream, address, End::BadHandshake(why), None),
     }
 }
 
-async fn shake_hands(section: &SectionListener, stream: &mut TcpStream) -> Result<(Seal, PublicKey), End> {
+async fn shake_hands(section: &SectionListener, stream: &mut TcpStream) -> Result<(Seal, PublicKey), Stopped> {
     let hello = read_hello(stream).await.map_err(|trouble| match trouble {
-        Trouble::Io(_) => End::LeftEarly,
-        _ => End::BadHandshake("not the section protocol"),
+        Trouble::Io(_) => (End::LeftEarly, None),
+        _ => (End::BadHandshake("not the section protocol"), None),
     })?;
-    let known = Responder::read(&section.key, &hello, Versions::OURS).and_then(|(responder, key)| {
-        let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-        if known { Ok((responder, key)) } else { Err(Refusal::UnknownPeer) }
-    });
+    let known = Responder::read(&section.key, &hello, Versions::OURS).map_err(|why| (why, None)).and_then(
+        |(responder, key)| {
+            let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
+            if known { Ok((responder, key)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
+        },
+    );
     let (responder, key) = match known {
         Ok(known) => known,
-        Err(why) => {
+        Err((why, detail)) => {
             // Whoever does not wait for it goes without.
             let _ = stream.write_all(&refusal(Versions::OURS, why)).await;
-            return Err(refused(why));
+            return Err((refused(why), detail));
         }
     };
     let (transport, hello) = responder.accept();
-    stream.write_all(&hello).await.map_err(|_| End::LeftEarly)?;
+    stream.write_all(&hello).await.map_err(|_| (End::LeftEarly, None))?;
     Ok((Seal::new(transport, Open::MOST), key))
+}
+
+/// How a handshake ended that came to nothing, and more for the log.
+type Stopped = (End, Option<String>);
+
+/// What it takes to let a stranger in.
+fn stranger(key: &PublicKey) -> Option<String> {
+    Some(format!("key {key} is not among the peers"))
 }
 
 fn section_of(entrance: &Entrance) -> &SectionListener {
@@ -97,8 +107,10 @@ enum Opened {
 
 async fn next_session(entrance: &Entrance, stream: &TcpStream, seal: &Seal) -> Opened {
     let timeouts = &entrance.config.timeouts;
+    let mut byte = [0];
     tokio::select! {
-        readable = timeout(timeouts.idle, stream.readable()) => if !matches!(readable, Ok(Ok(()))) {
+        // The handshake has left the socket marked as readable, so only a look tells.
+        first = timeout(timeouts.idle, stream.peek(&mut byte)) => if !matches!(first, Ok(Ok(1))) {
             return Opened::Unused;
         },
         () = entrance.worker.drains() => return Opened::Unused,
@@ -122,7 +134,7 @@ fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, stream: TcpStream) {
     if let Some(peers) = &section_of(&entrance).peers {
         match peers.0.get(&arrival.key) {
             Some(peer) => arrival.peer = Some(Arc::clone(peer)),
-            None => return entrance.turn_away(stream, client, End::Unauthenticated),
+            None => return entrance.turn_away(stream, client, End::Unauthenticated, stranger(&arrival.key)),
         }
     }
     if arrival.open.encrypt {

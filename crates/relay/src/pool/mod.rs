@@ -98,10 +98,10 @@ impl Pools {
         let gone = before.queues().filter(|queue| !hops.iter().any(|(_, kept)| Arc::ptr_eq(queue, kept)));
         gone.for_each(|queue| queue.bound(Bounds::default()));
         for (hop, queue) in &hops {
-            let most = if hop.is_section() { config.limits.ready_connections.min(most) } else { 0 };
+            let most = if config.calls(hop) { config.limits.ready_connections.min(most) } else { 0 };
             queue.bound(Bounds { most, age: config.timeouts.ready_age });
         }
-        let has_relays = config.relays.iter().any(|hop| hop.is_section());
+        let has_relays = config.relays.iter().any(|hop| config.calls(hop));
         self.inner.serve(Served { config: Some(Arc::clone(config)), hops });
         if has_relays { self.start_keeper() } else { Ok(()) }
     }

@@ -201,8 +201,13 @@ impl Session {
 
     /// Notes why the target was not reached.
     pub fn failed(&self, error: &DialError) -> End {
-        self.story.borrow_mut().detail = error.detail();
+        self.remarks(error.detail());
         End::ConnectFailed(error.cause)
+    }
+
+    /// Notes more on how it ends.
+    pub fn remarks(&self, detail: Option<String>) {
+        self.story.borrow_mut().detail = detail;
     }
 
     /// Notes how it ended.

@@ -92,7 +92,7 @@ fn hop_to(relay: &TestRelay) -> Arc<Hop> {
 fn config_with(relays: &[&Arc<Hop>], change: impl FnOnce(&mut Config)) -> Arc<Config> {
     let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
     let mut config = load(None, &flags).unwrap();
-    config.relays = relays.iter().map(|hop| Arc::clone(hop)).collect();
+    config.go_by(relays.iter().map(|hop| Arc::clone(hop)).collect());
     change(&mut config);
     Arc::new(config)
 }
