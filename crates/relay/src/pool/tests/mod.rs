@@ -223,14 +223,15 @@ fn a_session_that_reaches_it_ends_the_pause() {
 fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let (stays, goes) = (TestRelay::start(), TestRelay::start());
     let own = own_key();
-    let hop = |relay: &TestRelay| section("osaka", relay.address, relay.key.public(), &own);
-    let (before, gone) = (hop(&stays), hop(&goes));
+    let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public(), &own);
+    let (before, gone) = (hop("stays", &stays), hop("goes", &goes));
     let kept = Kept::serving(&config(&[&before, &gone, &before]));
     until("both pools", || kept.pools.views().iter().all(|view| view.ready == 2));
-    let after = hop(&stays);
+    let after = hop("stays", &stays);
     kept.pools.serve(&config(&[&after]), MOST).unwrap();
     until("the end of the other pool", || goes.open() == 0);
     assert!(kept.pools.take(&gone).is_none());
+    assert_eq!(kept.pools.inner.counts.of("goes").ready.get(), 0, "in the metrics");
     assert_eq!((stays.open(), kept.view().ready), (2, 2));
     // A session that began under the old configuration finds them too.
     assert_works(&mut kept.pools.take(&before).unwrap(), &stays);
