@@ -16,6 +16,9 @@ struct Counted {
     sites: [Site; 2],
     hellos: Arc<Mutex<usize>>,
     openings: Arc<Mutex<Vec<usize>>>,
+    /// The kinds of the hellos up: 0 for a first handshake, 4 between acquaintances.
+    kinds: Arc<Mutex<Vec<u8>>>,
+    peers: std::path::PathBuf,
 }
 
 impl Counted {
@@ -29,11 +32,13 @@ impl Counted {
         let peers = site.admit(&[(&home.key.public, "home")]);
         let relay = site.relay(at_far, &format!("peers = {peers:?}\n"));
         let (hellos, openings) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
-        let (counted, noted) = (Arc::clone(&hellos), Arc::clone(&openings));
+        let kinds = Arc::new(Mutex::new(Vec::new()));
+        let (counted, noted, heard) = (Arc::clone(&hellos), Arc::clone(&openings), Arc::clone(&kinds));
         let middle = between(site.address, Framed::Plain, move |frame| {
             match (frame.way, frame.number) {
                 // Ready is what has been answered.
                 (Way::Down, 0) => *counted.lock().unwrap() += 1,
+                (Way::Up, 0) => heard.lock().unwrap().push(frame.bytes[7]),
                 (Way::Up, 1) => noted.lock().unwrap().push(frame.connection),
                 _ => {}
             }
@@ -41,7 +46,7 @@ impl Counted {
         });
         let settings =
             format!("{settings}{}{}", site.table_at(middle, "far", ""), everything_by("way", &["far".to_owned()]));
-        Self { home: home.home(&settings, AUTO), relay, sites: [site, home], hellos, openings }
+        Self { home: home.home(&settings, AUTO), relay, sites: [site, home], hellos, openings, kinds, peers }
     }
 
     fn hellos(&self) -> usize {
@@ -64,6 +69,27 @@ fn a_session_goes_by_a_connection_that_stood_ready() {
         assert_eq!(openings.len(), session + 1, "one session, one OPEN");
         assert!(openings[session] < made, "session {session} waited for a connection of its own: {openings:?}, {made}");
     }
+}
+
+/// One handshake makes the next ones short, until the relay restarts and has forgotten: that costs nobody a session.
+#[test]
+fn relays_that_have_met_greet_each_other_the_short_way() {
+    let mut counted = Counted::new("");
+    let target = parrot();
+    let greeted_again = |counted: &Counted| {
+        eventually("a short handshake", || {
+            echoes(&mut socks5(counted.home.address(), target).unwrap());
+            (counted.kinds.lock().unwrap().last() == Some(&4)).then_some(())
+        });
+    };
+    greeted_again(&counted);
+    assert_eq!(counted.kinds.lock().unwrap()[0], 0, "the first handshake is the long one");
+    counted.relay.signal("KILL");
+    counted.relay.exit_code();
+    let before = counted.kinds.lock().unwrap().len();
+    counted.relay = counted.sites[0].relay("", &format!("peers = {:?}\n", counted.peers));
+    greeted_again(&counted);
+    assert!(counted.kinds.lock().unwrap()[before..].contains(&0), "a relay that has restarted remembers nobody");
 }
 
 /// A connection carries one session, in its whole life.

@@ -4,9 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 
 use ekiden_proto::event::Event;
-use ekiden_proto::wire::section::TraceId;
+use ekiden_proto::wire::section::{Tickets, TraceId};
 
 use crate::log::Log;
 use crate::metrics::Metrics;
@@ -23,6 +24,10 @@ pub struct Shared {
     open: AtomicUsize,
     by_client: Mutex<HashMap<IpAddr, usize>>,
     traces: Mutex<HashSet<TraceId>>,
+    /// What makes the next handshake of a relay shorter.
+    pub tickets: Tickets,
+    /// When this process began; tickets count their time from here, so that no change of the clock touches them.
+    pub began: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
 }
@@ -40,6 +45,8 @@ impl Shared {
             open: AtomicUsize::new(0),
             by_client: Mutex::default(),
             traces: Mutex::default(),
+            tickets: Tickets::generate(),
+            began: Instant::now(),
         })
     }
 

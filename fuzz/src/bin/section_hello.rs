@@ -2,10 +2,11 @@
 #![no_main]
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use ekiden_fuzz::settled;
 use ekiden_proto::key::{PrivateKey, PublicKey};
-use ekiden_proto::wire::section::{Hello, Initiator, Refusal, Responder, Versions};
+use ekiden_proto::wire::section::{Hello, Initiator, Refusal, Responder, Tickets, Versions};
 
 /// The keys of the example in docs/section-protocol.md, whose first hello is among the seeds.
 static LISTENER: LazyLock<PrivateKey> =
@@ -13,12 +14,15 @@ static LISTENER: LazyLock<PrivateKey> =
 static DIALLER: LazyLock<PublicKey> =
     LazyLock::new(|| "e06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM=".parse().expect("a key"));
 
+static TICKETS: LazyLock<Tickets> = LazyLock::new(Tickets::generate);
+
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let rest = bytes.first_chunk().map(Hello::rest);
     let Some((hello, used)) = settled(bytes, Hello::parse) else { return };
     assert_eq!(rest, Some(Ok(used - Hello::HEADER)));
     assert_eq!(hello.write(), bytes[..used]);
     as_listener(&hello);
+    as_listener_again(&hello);
     as_dialler(&hello);
 });
 
@@ -27,7 +31,7 @@ fn as_listener(hello: &Hello) {
         // Only who has the private key can have made it: it is the seed itself.
         Ok((responder, peer)) => {
             assert_eq!(peer, *DIALLER);
-            let (transport, answer) = responder.accept();
+            let (transport, answer) = responder.accept(None);
             assert_eq!(transport.version, 1);
             assert!(Hello::parse(&answer).is_ok());
         }
@@ -37,6 +41,12 @@ fn as_listener(hello: &Hello) {
         }
         Err(refusal) => assert_eq!(refusal, Refusal::WrongKey),
     }
+}
+
+/// Nobody has a ticket of this process.
+fn as_listener_again(hello: &Hello) {
+    let read = Responder::read_again(&TICKETS, hello, Versions::OURS, Duration::ZERO).map(drop);
+    assert!(matches!(read, Err(Refusal::Stale | Refusal::Version(_))));
 }
 
 /// No recording answers a new hello.

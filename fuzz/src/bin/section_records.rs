@@ -29,7 +29,7 @@ fn connect() -> (Transport, Transport) {
     let (initiator, hello) = Initiator::begin(&dialler, &listener.public(), Versions::OURS);
     let (hello, _) = Hello::parse(&hello).expect("our own hello");
     let (responder, _) = Responder::read(&listener, &hello, Versions::OURS).expect("for this key");
-    let (down, answer) = responder.accept();
+    let (down, answer) = responder.accept(None);
     let (answer, _) = Hello::parse(&answer).expect("our own hello");
     (initiator.finish(&answer).expect("from this key"), down)
 }

@@ -193,7 +193,7 @@ impl<'a> Line<'a> {
         let Dialler { names, pools, .. } = *self.dialler;
         if let Some(reached) = reached {
             let (mut stream, server) = settled(reached).await?;
-            let transport = section::shake_hands(&mut stream, hop, peering, self.deadline).await?;
+            let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
             return Ok(Ready { stream, server, transport, waited: false });
         }
         if let Some(waiting) = pools.take(hop)
@@ -201,7 +201,7 @@ impl<'a> Line<'a> {
         {
             return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
-        let prepared = section::prepare(hop, peering, names, self.deadline).await;
+        let prepared = section::prepare(hop, peering, None, names, self.deadline).await;
         pools.tried(hop, prepared.as_ref().err());
         prepared
     }

@@ -10,7 +10,9 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::noise::HandshakeError;
-use ekiden_proto::wire::section::{Answer, Hello, Initiator, Open, Refusal, TraceId, Transport, Versions};
+use ekiden_proto::wire::section::{
+    Acquaintance, Answer, Hello, Initiator, Open, Refusal, TraceId, Transport, Versions,
+};
 use ekiden_sys::outq::unacknowledged;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -54,15 +56,32 @@ pub struct Journey {
     pub hops_left: u8,
 }
 
-/// Connects to a relay and shakes hands with it.
+/// Connects to a relay and shakes hands with it, the short way if it is `known` from before.
 ///
 /// # Errors
 /// The cause, the hop, and that it is the first one that failed.
-pub async fn prepare(hop: &Hop, peering: &Peering, names: &Names, deadline: Instant) -> Result<Ready, DialError> {
+pub async fn prepare(
+    hop: &Hop,
+    peering: &Peering,
+    known: Option<&Acquaintance>,
+    names: &Names,
+    deadline: Instant,
+) -> Result<Ready, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
-    let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, deadline).await;
-    let (mut stream, server) = opened.map_err(|cause| down(DialError::of_hop(cause, hop)))?;
-    let transport = shake_hands(&mut stream, hop, peering, deadline).await.map_err(down)?;
+    let connect = || async {
+        let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, deadline).await;
+        opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
+    };
+    let (mut stream, server) = connect().await?;
+    if let Some(known) = known {
+        let begun = Initiator::begin_again(known, Versions::OURS);
+        if let Ok(transport) = shake_hands(&mut stream, hop, begun, deadline).await {
+            return Ok(Ready { stream, server, transport, waited: false });
+        }
+        // It may have restarted, and forgotten us.
+        (stream, _) = connect().await?;
+    }
+    let transport = introduce(&mut stream, hop, peering, deadline).await.map_err(down)?;
     Ok(Ready { stream, server, transport, waited: false })
 }
 
@@ -70,14 +89,22 @@ pub async fn prepare(hop: &Hop, peering: &Peering, names: &Names, deadline: Inst
 ///
 /// # Errors
 /// The cause and the hop.
-pub async fn shake_hands(
+pub async fn introduce(
     stream: &mut TcpStream,
     hop: &Hop,
     peering: &Peering,
     deadline: Instant,
 ) -> Result<Transport, DialError> {
+    shake_hands(stream, hop, Initiator::begin(&peering.own, &peering.key, Versions::OURS), deadline).await
+}
+
+async fn shake_hands(
+    stream: &mut TcpStream,
+    hop: &Hop,
+    (initiator, hello): (Initiator, Vec<u8>),
+    deadline: Instant,
+) -> Result<Transport, DialError> {
     let handshake = async {
-        let (initiator, hello) = Initiator::begin(&peering.own, &peering.key, Versions::OURS);
         stream.write_all(&hello).await.map_err(Trouble::Io)?;
         let answer = read_hello(stream).await?;
         initiator.finish(&answer).map_err(Trouble::Handshake)

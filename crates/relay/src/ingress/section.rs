@@ -10,7 +10,7 @@ use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::event::End;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::noise::refusal;
-use ekiden_proto::wire::section::{Answer, Failure, Open, Refusal, Responder, Versions};
+use ekiden_proto::wire::section::{Answer, Failure, Hello, Open, Refusal, Responder, Versions};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -36,7 +36,7 @@ pub struct Arrival {
 /// Takes a connection from its first byte to the beginning of a session, or to its end.
 pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: ClientAddr) {
     let handshake = entrance.config.timeouts.handshake;
-    let shaken = timeout(handshake, shake_hands(section_of(&entrance), &mut stream)).await;
+    let shaken = timeout(handshake, shake_hands(&entrance, &mut stream)).await;
     let (seal, key) = match shaken.unwrap_or(Err((End::HandshakeTimeout, None))) {
         Ok(shaken) => shaken,
         Err((end, detail)) => return entrance.turn_away(stream, address, end, detail),
@@ -54,18 +54,16 @@ pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: Client
     }
 }
 
-async fn shake_hands(section: &SectionListener, stream: &mut TcpStream) -> Result<(Seal, PublicKey), Stopped> {
+/// How a handshake ended that came to nothing, and more for the log.
+type Stopped = (End, Option<String>);
+
+async fn shake_hands(entrance: &Entrance, stream: &mut TcpStream) -> Result<(Seal, PublicKey), Stopped> {
     let hello = read_hello(stream).await.map_err(|trouble| match trouble {
         Trouble::Io(_) => (End::LeftEarly, None),
         _ => (End::BadHandshake("not the section protocol"), None),
     })?;
-    let known = Responder::read(&section.key, &hello, Versions::OURS).map_err(|why| (why, None)).and_then(
-        |(responder, key)| {
-            let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-            if known { Ok((responder, key)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
-        },
-    );
-    let (responder, key) = match known {
+    let now = entrance.shared().began.elapsed();
+    let (responder, key) = match recognise(entrance, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
             // Whoever does not wait for it goes without.
@@ -73,13 +71,28 @@ async fn shake_hands(section: &SectionListener, stream: &mut TcpStream) -> Resul
             return Err((refused(why), detail));
         }
     };
-    let (transport, hello) = responder.accept();
-    stream.write_all(&hello).await.map_err(|_| (End::LeftEarly, None))?;
+    let gift = (!hello.again).then(|| entrance.shared().tickets.issue(&key, now));
+    let (transport, answer) = responder.accept(gift.as_ref());
+    stream.write_all(&answer).await.map_err(|_| (End::LeftEarly, None))?;
     Ok((Seal::new(transport, Open::MOST), key))
 }
 
-/// How a handshake ended that came to nothing, and more for the log.
-type Stopped = (End, Option<String>);
+/// Who it is, if it may come in.
+fn recognise(
+    entrance: &Entrance,
+    hello: &Hello,
+    now: Duration,
+) -> Result<(Responder, PublicKey), (Refusal, Option<String>)> {
+    let section = section_of(entrance);
+    let read = if hello.again {
+        Responder::read_again(&entrance.shared().tickets, hello, Versions::OURS, now)
+    } else {
+        Responder::read(&section.key, hello, Versions::OURS)
+    };
+    let (responder, key) = read.map_err(|why| (why, None))?;
+    let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
+    if known { Ok((responder, key)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
+}
 
 /// What it takes to let a stranger in.
 fn stranger(key: &PublicKey) -> Option<String> {
@@ -95,6 +108,7 @@ fn refused(why: Refusal) -> End {
         Refusal::UnknownPeer => End::Unauthenticated,
         Refusal::WrongKey => End::BadHandshake("not made for our key"),
         Refusal::Version(_) => End::BadHandshake("no version in common"),
+        Refusal::Stale => End::BadHandshake("a ticket from before"),
     }
 }
 

@@ -107,7 +107,11 @@ async fn prepare(queue: &Queue, config: &Config, names: &Names) -> Result<Waitin
     let hop = &queue.hop;
     let peering = hop.peering().expect("invariant: only relays have places");
     let deadline = tokio::time::Instant::now() + config.timeouts.connect;
-    let ready = section::prepare(hop, peering, names, deadline).await?;
+    let known = queue.known();
+    let mut ready = section::prepare(hop, peering, known.as_ref(), names, deadline).await?;
+    if let Some(gift) = ready.transport.again.take() {
+        queue.met(gift);
+    }
     let stream = ready.stream.into_std().map_err(|_| DialError::of_hop(Cause::Exhausted, hop))?;
     Ok(Waiting { stream, server: ready.server, transport: ready.transport })
 }

@@ -10,6 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ekiden_proto::wire::section::Acquaintance;
 use ekiden_sys::poll::Poll;
 
 use super::Waiting;
@@ -35,6 +36,7 @@ struct State {
     bounds: Bounds,
     demand: Demand,
     health: Health,
+    known: Option<Acquaintance>,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,7 @@ impl Queue {
             bounds: Bounds::default(),
             demand: Demand::new(Instant::now()),
             health: Health::new(pace),
+            known: None,
         };
         Self { hop: Arc::clone(hop), tally: counts.of(&hop.name), state: Mutex::new(state) }
     }
@@ -110,6 +113,16 @@ impl Queue {
     pub fn is_down(&self, now: Instant) -> bool {
         let mut state = self.lock();
         if self.hop.is_section() { state.health.is_down() } else { !state.health.claim(now) }
+    }
+
+    /// What makes the next handshake shorter, where there has been one.
+    pub fn known(&self) -> Option<Acquaintance> {
+        self.lock().known.clone()
+    }
+
+    /// There has been one.
+    pub fn met(&self, gift: Acquaintance) {
+        self.lock().known = Some(gift);
     }
 
     /// It could not be used; whether that is news.

@@ -195,7 +195,7 @@ mod tests {
         let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
         let (initiator, hello) = Initiator::begin(&near, &far.public(), Versions::OURS);
         let (responder, _) = Responder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
-        let (transport, hello) = responder.accept();
+        let (transport, hello) = responder.accept(None);
         let near = initiator.finish(&Hello::parse(&hello).unwrap().0).unwrap();
         (Seal::new(near, FIRST), Seal::new(transport, FIRST))
     }

@@ -16,6 +16,8 @@ const HANDSHAKE: u8 = 0;
 const VERSION: u8 = 1;
 const WRONG_KEY: u8 = 2;
 const UNKNOWN_PEER: u8 = 3;
+const AGAIN: u8 = 4;
+const STALE: u8 = 5;
 
 /// The versions of the protocol that somebody speaks, all from the oldest to the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +64,9 @@ pub enum Refusal {
     /// Our own key is not among its peers.
     #[error("it does not know our key")]
     UnknownPeer,
+    /// The ticket says nothing to it: it has restarted, or the ticket is too old.
+    #[error("it does not remember us")]
+    Stale,
 }
 
 /// The first frame.
@@ -69,6 +74,8 @@ pub enum Refusal {
 pub struct Hello {
     /// What its sender speaks.
     pub versions: Versions,
+    /// Whether the message begins with a ticket, because both have met before.
+    pub again: bool,
     /// A handshake message, or why there is none.
     pub message: Result<Vec<u8>, Refusal>,
 }
@@ -82,7 +89,7 @@ impl Hello {
     /// # Errors
     /// It is none: the peer speaks another protocol.
     pub fn rest(header: &[u8; Self::HEADER]) -> Result<usize, WireError> {
-        Self::read_header(&mut Cursor::new(header)).map(|(_, _, length)| length)
+        Self::read_header(&mut Cursor::new(header)).map(|(_, length)| length)
     }
 
     /// Reads a whole hello.
@@ -91,10 +98,11 @@ impl Hello {
     /// [`WireError::Invalid`] for anything else.
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
-        let (versions, refusal, length) = Self::read_header(&mut cursor)?;
-        let message = cursor.take(length)?;
-        let message = refusal.map_or_else(|| Ok(message.to_vec()), Err);
-        Ok((Self { versions, message }, cursor.used()))
+        let (mut hello, length) = Self::read_header(&mut cursor)?;
+        if let Ok(message) = &mut hello.message {
+            message.extend_from_slice(cursor.take(length)?);
+        }
+        Ok((hello, cursor.used()))
     }
 
     /// The bytes of it. A refusal for its versions names those of this hello.
@@ -104,10 +112,11 @@ impl Hello {
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let (kind, message) = match &self.message {
-            Ok(message) => (HANDSHAKE, message.as_slice()),
+            Ok(message) => (if self.again { AGAIN } else { HANDSHAKE }, message.as_slice()),
             Err(Refusal::Version(_)) => (VERSION, [].as_slice()),
             Err(Refusal::WrongKey) => (WRONG_KEY, [].as_slice()),
             Err(Refusal::UnknownPeer) => (UNKNOWN_PEER, [].as_slice()),
+            Err(Refusal::Stale) => (STALE, [].as_slice()),
         };
         assert!(message.len() <= MOST, "a handshake message of {} bytes", message.len());
         let length = message.len() as u16;
@@ -124,24 +133,26 @@ impl Hello {
         [a, b, c, d, e, versions.oldest, versions.newest]
     }
 
-    /// Versions, the refusal if it is one, and the bytes that follow. Refused at the first byte that cannot be right.
-    fn read_header(cursor: &mut Cursor) -> Result<(Versions, Option<Refusal>, usize), WireError> {
+    /// A hello without its message, and how long that is. Refused at the first byte that cannot be right.
+    fn read_header(cursor: &mut Cursor) -> Result<(Self, usize), WireError> {
         for byte in MAGIC {
             cursor.expect(byte, "not the section protocol")?;
         }
         let versions = Versions::read(cursor)?;
-        let refusal = match cursor.byte()? {
-            HANDSHAKE => None,
-            VERSION => Some(Refusal::Version(versions)),
-            WRONG_KEY => Some(Refusal::WrongKey),
-            UNKNOWN_PEER => Some(Refusal::UnknownPeer),
+        let kind = cursor.byte()?;
+        let message = match kind {
+            HANDSHAKE | AGAIN => Ok(Vec::new()),
+            VERSION => Err(Refusal::Version(versions)),
+            WRONG_KEY => Err(Refusal::WrongKey),
+            UNKNOWN_PEER => Err(Refusal::UnknownPeer),
+            STALE => Err(Refusal::Stale),
             _ => return Err(WireError::Invalid("a hello of an unknown kind")),
         };
         let length = usize::from(u16::from_be_bytes(cursor.array()?));
-        match refusal {
-            None if length > MOST => Err(WireError::TooLarge),
-            Some(_) if length > 0 => Err(WireError::Invalid("a refusal that goes on")),
-            _ => Ok((versions, refusal, length)),
+        match message {
+            Ok(_) if length > MOST => Err(WireError::TooLarge),
+            Err(_) if length > 0 => Err(WireError::Invalid("a refusal that goes on")),
+            message => Ok((Self { versions, again: kind == AGAIN, message }, length)),
         }
     }
 }
@@ -162,13 +173,15 @@ mod tests {
             Err(Refusal::Version(FUTURE)),
             Err(Refusal::WrongKey),
             Err(Refusal::UnknownPeer),
+            Err(Refusal::Stale),
         ] {
-            let hello = Hello { versions: FUTURE, message };
+            let again = message.as_ref().is_ok_and(|message| message.len() == MOST);
+            let hello = Hello { versions: FUTURE, again, message };
             let bytes = hello.write();
             assert_eq!(feed(&bytes, Hello::parse), hello);
             assert_eq!(Hello::rest(bytes.first_chunk().unwrap()), Ok(bytes.len() - Hello::HEADER));
         }
-        let hello = Hello { versions: Versions::OURS, message: Ok(b"hi".to_vec()) };
+        let hello = Hello { versions: Versions::OURS, again: false, message: Ok(b"hi".to_vec()) };
         assert_eq!(hello.write(), b"\xe9\xa7\x85\r\n\x01\x01\x00\x00\x02hi");
     }
 
@@ -183,7 +196,7 @@ mod tests {
             (b"\xe9\xa7\x85\n", WireError::Invalid("not the section protocol")),
             (b"\xe9\xa7\x85\r\n\x00", WireError::Invalid("version 0 of the section protocol")),
             (b"\xe9\xa7\x85\r\n\x02\x01", WireError::Invalid("versions of the section protocol in the wrong order")),
-            (b"\xe9\xa7\x85\r\n\x01\x01\x04", WireError::Invalid("a hello of an unknown kind")),
+            (b"\xe9\xa7\x85\r\n\x01\x01\x06", WireError::Invalid("a hello of an unknown kind")),
             (b"\xe9\xa7\x85\r\n\x01\x01\x02\x00\x01", WireError::Invalid("a refusal that goes on")),
             (b"\xe9\xa7\x85\r\n\x01\x01\x00\x04\x01", WireError::TooLarge),
         ] {

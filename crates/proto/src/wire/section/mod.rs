@@ -5,6 +5,7 @@
 //! replies with an [`Answer`]. Both are records ([`record`]); what follows is the session's bytes, as they are or in
 //! records.
 
+pub mod again;
 pub mod hello;
 pub mod noise;
 pub mod open;
@@ -12,6 +13,7 @@ pub mod record;
 #[cfg(test)]
 mod tests;
 
+pub use again::{Acquaintance, Tickets};
 pub use hello::{Hello, Refusal, Versions};
 pub use noise::{Initiator, Responder, Transport};
 pub use open::{Answer, Failure, Open, TraceId};

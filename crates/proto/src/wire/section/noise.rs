@@ -4,15 +4,20 @@
 //! Whatever the two agree on is part of what is authenticated: the initiator's versions are in the prologue, those of the
 //! responder and what both CPUs are good at in the payloads. Noise: <https://noiseprotocol.org/noise.html>.
 
+use std::time::Duration;
+
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
+use super::again::{self, Acquaintance, Tickets};
 use super::hello::{self, Hello, Refusal, Versions};
 use super::record::{Cipher, RecordKey};
 use crate::key::{self, PrivateKey, PublicKey};
 use crate::wire::WireError;
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+/// Between acquaintances.
+const AGAIN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// In a payload: the sender's CPU has instructions for AES.
 const AES: u8 = 1;
@@ -42,6 +47,8 @@ pub struct Transport {
     pub open: RecordKey,
     /// The version both speak.
     pub version: u8,
+    /// What makes the next handshake shorter, where the other side has given something.
+    pub again: Option<Acquaintance>,
 }
 
 /// Why a handshake came to nothing.
@@ -64,10 +71,22 @@ impl Initiator {
         Self::start(noise, versions, aes_in_hardware())
     }
 
+    /// Begins a handshake with whom we have met before.
+    #[must_use]
+    pub fn begin_again(known: &Acquaintance, versions: Versions) -> (Self, Vec<u8>) {
+        let presented = known.presented();
+        let prologue = [&Hello::offer(versions), &presented[..]].concat();
+        let noise = builder_again(&known.secret, &prologue).build_initiator().expect("invariant: it has all it needs");
+        let mut noise = noise;
+        let message = write(&mut noise, &[flags(aes_in_hardware())]);
+        let hello = Hello { versions, again: true, message: Ok([presented, message].concat()) };
+        (Self { noise, versions, aes: aes_in_hardware() }, hello.write())
+    }
+
     fn start(noise: Builder, versions: Versions, aes: bool) -> (Self, Vec<u8>) {
         let mut noise = noise.build_initiator().expect("invariant: it has all it needs");
         let message = Ok(write(&mut noise, &[flags(aes)]));
-        (Self { noise, versions, aes }, Hello { versions, message }.write())
+        (Self { noise, versions, aes }, Hello { versions, again: false, message }.write())
     }
 
     /// Ends it with what came back.
@@ -78,15 +97,16 @@ impl Initiator {
         let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
         let payload =
             read(&mut self.noise, message).ok_or(WireError::Invalid("it does not have the key configured here"))?;
-        let [oldest, newest, flags, ..] = *payload else {
+        let [oldest, newest, flags, ref gift @ ..] = payload[..] else {
             return Err(WireError::Invalid("a handshake without versions").into());
         };
         if answer.versions != (Versions { oldest, newest }) {
             return Err(WireError::Invalid("its versions were changed on the way").into());
         }
         let version = self.versions.common(answer.versions).ok_or(Refusal::Version(answer.versions))?;
+        let again = Acquaintance::read(gift);
         let [up, down] = split(self.noise, self.aes && flags & AES != 0);
-        Ok(Transport { seal: up, open: down, version })
+        Ok(Transport { seal: up, open: down, version, again })
     }
 }
 
@@ -98,6 +118,29 @@ impl Responder {
     pub fn read(own: &PrivateKey, hello: &Hello, versions: Versions) -> Result<(Self, PublicKey), Refusal> {
         let prologue = Hello::offer(hello.versions);
         Self::receive(builder(own, &prologue), hello, versions, aes_in_hardware())
+    }
+
+    /// Reads the hello of whom we may have met before, by its ticket; `now` as it was for [`Tickets::issue`].
+    ///
+    /// # Errors
+    /// What to answer it.
+    pub fn read_again(
+        tickets: &Tickets,
+        hello: &Hello,
+        versions: Versions,
+        now: Duration,
+    ) -> Result<(Self, PublicKey), Refusal> {
+        let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
+        let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
+        let (ticket, used) = again::ticket(message).map_err(|_| Refusal::Stale)?;
+        let (secret, peer) = tickets.redeem(ticket, now).ok_or(Refusal::Stale)?;
+        let (presented, message) = message.split_at(used);
+        let prologue = [&Hello::offer(hello.versions), presented].concat();
+        let mut noise = builder_again(&secret, &prologue).build_responder().expect("invariant: it has all it needs");
+        let payload = read(&mut noise, message).ok_or(Refusal::Stale)?;
+        let flags = payload.first().ok_or(Refusal::Stale)?;
+        let aes = aes_in_hardware();
+        Ok((Self { noise, versions, version, aes, both_aes: aes && flags & AES != 0 }, peer))
     }
 
     fn receive(noise: Builder, hello: &Hello, versions: Versions, aes: bool) -> Result<(Self, PublicKey), Refusal> {
@@ -113,26 +156,36 @@ impl Responder {
         Ok((Self { noise, versions, version, aes, both_aes }, peer))
     }
 
-    /// Accepts it; the bytes are to be sent.
+    /// Accepts it, and may give it something for the next time; the bytes are to be sent.
     #[must_use]
-    pub fn accept(mut self) -> (Transport, Vec<u8>) {
+    pub fn accept(mut self, gift: Option<&Acquaintance>) -> (Transport, Vec<u8>) {
         let Versions { oldest, newest } = self.versions;
-        let message = Ok(write(&mut self.noise, &[oldest, newest, flags(self.aes)]));
+        let mut payload = Zeroizing::new(vec![oldest, newest, flags(self.aes)]);
+        if let Some(gift) = gift {
+            payload.extend_from_slice(&gift.write());
+        }
+        let message = Ok(write(&mut self.noise, &payload));
         let [up, down] = split(self.noise, self.both_aes);
-        let transport = Transport { seal: down, open: up, version: self.version };
-        (transport, Hello { versions: self.versions, message }.write())
+        let transport = Transport { seal: down, open: up, version: self.version, again: None };
+        (transport, Hello { versions: self.versions, again: false, message }.write())
     }
 }
 
 /// The bytes of a refusal.
 #[must_use]
 pub fn refusal(versions: Versions, why: Refusal) -> Vec<u8> {
-    Hello { versions, message: Err(why) }.write()
+    Hello { versions, again: false, message: Err(why) }.write()
 }
 
 fn builder<'a>(own: &'a PrivateKey, prologue: &'a [u8]) -> Builder<'a> {
     let pattern = PATTERN.parse().expect("invariant: snow knows the pattern");
     let builder = Builder::new(pattern).local_private_key(own.bytes()).and_then(|builder| builder.prologue(prologue));
+    builder.expect("invariant: each is set once")
+}
+
+fn builder_again<'a>(secret: &'a [u8; key::LENGTH], prologue: &'a [u8]) -> Builder<'a> {
+    let pattern = AGAIN.parse().expect("invariant: snow knows the pattern");
+    let builder = Builder::new(pattern).psk(0, secret).and_then(|builder| builder.prologue(prologue));
     builder.expect("invariant: each is set once")
 }
 

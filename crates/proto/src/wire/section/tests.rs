@@ -39,7 +39,7 @@ impl Pair {
     /// The dialler's side first.
     fn shake(&self, one: Versions, other: Versions) -> Result<(Transport, Transport), HandshakeError> {
         let (initiator, hello) = self.begin(one);
-        let (transport, bytes) = self.read(&hello, other)?.accept();
+        let (transport, bytes) = self.read(&hello, other)?.accept(None);
         Ok((initiator.finish(&feed(&bytes, Hello::parse))?, transport))
     }
 }
@@ -85,7 +85,7 @@ fn who_has_not_the_listeners_key_cannot_answer_for_it() {
     let (initiator, _) = pair.begin(OURS);
     let (_, to_impostor) = Initiator::begin(&pair.dialler, &impostor.listener.public(), OURS);
     let (responder, _) = Responder::read(&impostor.listener, &feed(&to_impostor, Hello::parse), OURS).unwrap();
-    let (_, bytes) = responder.accept();
+    let (_, bytes) = responder.accept(None);
     let error = initiator.finish(&feed(&bytes, Hello::parse)).unwrap_err();
     assert_eq!(error.to_string(), "the handshake failed: it does not have the key configured here");
 }
@@ -111,7 +111,7 @@ fn a_changed_bit_of_the_answer_is_noticed() {
     let pair = Pair::new();
     let shaken = |bit: usize| {
         let (initiator, hello) = pair.begin(OURS);
-        let (_, bytes) = pair.read(&hello, OURS).unwrap().accept();
+        let (_, bytes) = pair.read(&hello, OURS).unwrap().accept(None);
         let mut answer = feed(&bytes, Hello::parse);
         answer.message.as_mut().unwrap()[bit / 8] ^= 1 << (bit % 8);
         initiator.finish(&answer).err()
@@ -125,13 +125,13 @@ fn a_changed_bit_of_the_answer_is_noticed() {
 fn a_replayed_hello_leads_nowhere() {
     let pair = Pair::new();
     let (initiator, hello) = pair.begin(OURS);
-    let (mut listener, bytes) = pair.read(&hello, OURS).unwrap().accept();
+    let (mut listener, bytes) = pair.read(&hello, OURS).unwrap().accept(None);
     let mut dialler = initiator.finish(&feed(&bytes, Hello::parse)).unwrap();
     let recorded = seal(&mut dialler.seal, b"OPEN");
     assert!(open(&mut listener.open, recorded.clone()).is_ok());
 
     // The same hello is answered again, but the listener's part of the keys is new.
-    let (mut again, _) = pair.read(&hello, OURS).unwrap().accept();
+    let (mut again, _) = pair.read(&hello, OURS).unwrap().accept(None);
     assert!(open(&mut again.open, recorded).is_err());
 }
 
@@ -139,7 +139,7 @@ fn a_replayed_hello_leads_nowhere() {
 fn a_replayed_answer_is_refused() {
     let pair = Pair::new();
     let (_, hello) = pair.begin(OURS);
-    let (_, recorded) = pair.read(&hello, OURS).unwrap().accept();
+    let (_, recorded) = pair.read(&hello, OURS).unwrap().accept(None);
     let (later, _) = pair.begin(OURS);
     assert!(later.finish(&feed(&recorded, Hello::parse)).is_err());
 }
@@ -173,7 +173,7 @@ fn who_has_no_version_in_common_is_told_which_there_are() {
 
 #[test]
 fn a_hello_of_a_later_format_is_not_looked_into() {
-    let hello = Hello { versions: FUTURE, message: Ok(b"nothing we could read".to_vec()) };
+    let hello = Hello { versions: FUTURE, again: false, message: Ok(b"nothing we could read".to_vec()) };
     let why = Responder::read(&PrivateKey::generate(), &hello, OURS).err();
     assert_eq!(why, Some(Refusal::Version(OURS)));
 }
@@ -198,7 +198,7 @@ fn nobody_in_the_middle_can_talk_two_relays_down() {
 
     // The listener's versions, changed on the way back.
     let (initiator, hello) = pair.begin(both);
-    let (_, bytes) = pair.read(&hello, both).unwrap().accept();
+    let (_, bytes) = pair.read(&hello, both).unwrap().accept(None);
     let mut answer = feed(&bytes, Hello::parse);
     answer.versions = OURS;
     let error = initiator.finish(&answer).unwrap_err();

@@ -25,7 +25,7 @@ fn made(listener: &TcpListener) -> (Waiting, TcpStream) {
     let relay = own_key();
     let (initiator, hello) = Initiator::begin(&own_key(), &relay.public(), Versions::OURS);
     let (responder, _) = Responder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
-    let (_, answer) = responder.accept();
+    let (_, answer) = responder.accept(None);
     let transport = initiator.finish(&Hello::parse(&answer).unwrap().0).unwrap();
     let address = listener.local_addr().unwrap();
     let stream = TcpStream::connect(address).unwrap();

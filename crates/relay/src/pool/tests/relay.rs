@@ -103,7 +103,7 @@ fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, Tr
     let (hello, _) = Hello::parse(&hello).ok()?;
     match Responder::read(own, &hello, Versions::OURS) {
         Ok((responder, _)) => {
-            let (transport, answer) = responder.accept();
+            let (transport, answer) = responder.accept(None);
             stream.write_all(&answer).ok()?;
             stream.set_nonblocking(true).unwrap();
             Some((stream, transport))

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
-use ekiden_proto::wire::section::record::{HEADER, TAG};
+use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -13,6 +13,12 @@ use super::{Broken, Flow, Held, SPLICE_AFTER, Until};
 use crate::pump::pipes::Pooled;
 use crate::pump::scratch;
 use crate::pump::seal::{Opened, Seal};
+
+/// Plaintext of the first records of a stream, in bytes.
+const SMALLEST: usize = 4096;
+
+/// For so many bytes of the stream a record may be one byte longer.
+const GROWTH: u64 = 16;
 
 impl<'a> Flow<'a> {
     /// Reads once, and writes at once what it read by copying.
@@ -53,7 +59,7 @@ impl<'a> Flow<'a> {
 
     fn copy(&mut self) -> Result<(), Broken> {
         scratch::with(|scratch| {
-            let most = self.most(scratch.len() - HEADER - TAG);
+            let most = self.most(self.room());
             let read = read_some(self.from.stream, &mut scratch[HEADER..][..most]).map_err(Broken::Reading)?;
             self.account(read);
             if read == 0 {
@@ -77,6 +83,15 @@ impl<'a> Flow<'a> {
             }
             Ok(())
         })
+    }
+
+    /// How much is read at once. Records grow with the stream: each relay has to wait for the whole of one, which costs
+    /// most while windows are small, and many small ones cost most when they are large.
+    fn room(&self) -> usize {
+        match self.to.seal {
+            None => MOST,
+            Some(_) => usize::try_from(self.moved / GROWTH).map_or(MOST, |grown| (SMALLEST + grown).min(MOST)),
+        }
     }
 
     /// Takes one record; it leaves from the buffer it came in.

@@ -25,7 +25,7 @@ fn shake(aes: [bool; 2], dice: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [Transport; 2]) 
     let noise = builder(&listener, &prologue).fixed_ephemeral_key_for_testing_only(&dice[1]);
     let (responder, peer) = Responder::receive(noise, &parse(&hello), OURS, aes[1]).unwrap();
     assert_eq!(peer, dialler.public());
-    let (down, answer) = responder.accept();
+    let (down, answer) = responder.accept(None);
     let up = initiator.finish(&parse(&answer)).unwrap();
     ([hello, answer], [up, down])
 }
@@ -66,7 +66,7 @@ fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
     let (initiator, hello) = Initiator::begin(&dialler, &listener.public(), OURS);
     let (responder, _) = Responder::read(&listener, &parse(&hello), OURS).unwrap();
     let future = Versions { oldest: 2, newest: 3 };
-    let (_, answer) = Responder { versions: future, ..responder }.accept();
+    let (_, answer) = Responder { versions: future, ..responder }.accept(None);
     assert_eq!(initiator.finish(&parse(&answer)).err(), Some(Refusal::Version(future).into()));
 }
 

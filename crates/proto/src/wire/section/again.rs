@@ -1,0 +1,131 @@
+//! Handshakes between relays that know each other from an earlier one: Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s, which needs
+//! one multiplication on the curve where the first handshake needs four.
+//!
+//! In the first handshake the listener gives away a secret and a *ticket*: the same secret and the dialler's key, sealed
+//! with a key that only the listener has. So the listener keeps nothing, and a ticket is worth nothing without its secret.
+//! Both sides still add keys of the moment: who steals secrets later cannot read what was recorded before.
+
+use std::time::Duration;
+
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::rand::{SecureRandom, SystemRandom};
+use zeroize::Zeroizing;
+
+use crate::key::{LENGTH, PublicKey};
+use crate::wire::cursor::Cursor;
+use crate::wire::{Parsed, WireError};
+
+/// How long a ticket is good.
+pub const GOOD_FOR: Duration = Duration::from_secs(3600);
+
+/// Longest ticket, in bytes.
+const MOST: usize = 512;
+
+const NONCE: usize = 12;
+
+/// A secret between two relays.
+pub type Secret = Zeroizing<[u8; LENGTH]>;
+
+/// What the dialler keeps of a handshake.
+#[derive(Clone)]
+pub struct Acquaintance {
+    /// What only both of them know.
+    pub(super) secret: Secret,
+    /// What reminds the listener of it.
+    pub(super) ticket: Vec<u8>,
+}
+
+/// Never printed.
+impl std::fmt::Debug for Acquaintance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Acquaintance(...)")
+    }
+}
+
+/// What the listener makes tickets with. A restart makes all of them worthless.
+pub struct Tickets {
+    key: LessSafeKey,
+    dice: SystemRandom,
+}
+
+impl std::fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tickets(...)")
+    }
+}
+
+impl Acquaintance {
+    /// Reads what the listener's payload ends with; nothing where it gives no ticket.
+    pub(super) fn read(gift: &[u8]) -> Option<Self> {
+        let (secret, ticket) = gift.split_first_chunk()?;
+        let fits = (1..=MOST).contains(&ticket.len());
+        fits.then(|| Self { secret: Zeroizing::new(*secret), ticket: ticket.to_vec() })
+    }
+
+    /// The same as the listener writes it.
+    pub(super) fn write(&self) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new([&self.secret[..], &self.ticket].concat())
+    }
+
+    /// The ticket in front of a handshake message: two bytes of length, and the ticket.
+    pub(super) fn presented(&self) -> Vec<u8> {
+        let length = u16::try_from(self.ticket.len()).expect("invariant: no longer ticket was taken");
+        [&length.to_be_bytes(), &self.ticket[..]].concat()
+    }
+}
+
+/// The ticket in front of a handshake message.
+pub(super) fn ticket(message: &[u8]) -> Parsed<&[u8]> {
+    let mut cursor = Cursor::new(message);
+    let length = usize::from(u16::from_be_bytes(cursor.array()?));
+    if length > MOST {
+        return Err(WireError::TooLarge);
+    }
+    Ok((cursor.take(length)?, cursor.used()))
+}
+
+impl Tickets {
+    /// With a new key.
+    ///
+    /// # Panics
+    /// The system has no randomness.
+    #[must_use]
+    pub fn generate() -> Self {
+        let dice = SystemRandom::new();
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &*random(&dice)).expect("invariant: keys have 32 bytes");
+        Self { key: LessSafeKey::new(key), dice }
+    }
+
+    /// A secret and a ticket for `peer`, at `now`, counted from whenever its maker likes.
+    #[must_use]
+    pub fn issue(&self, peer: &PublicKey, now: Duration) -> Acquaintance {
+        let secret = random(&self.dice);
+        let until = now.saturating_add(GOOD_FOR).as_secs().to_be_bytes();
+        let mut sealed = Zeroizing::new([&secret[..], &peer.0, &until].concat());
+        // By chance, not by count: of so few tickets no two have the same.
+        let nonce: [u8; NONCE] = *random(&self.dice).first_chunk().expect("invariant: it is longer");
+        let tag = self.key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed);
+        let tag = tag.expect("invariant: so few bytes fit");
+        Acquaintance { ticket: [&nonce[..], &sealed, tag.as_ref()].concat(), secret }
+    }
+
+    /// The secret of a ticket, and whose it is; nothing when it is not ours, or too old.
+    pub(super) fn redeem(&self, ticket: &[u8], now: Duration) -> Option<(Secret, PublicKey)> {
+        let (nonce, sealed) = ticket.split_first_chunk::<NONCE>()?;
+        let mut sealed = Zeroizing::new(sealed.to_vec());
+        let opened = self.key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::empty(), &mut sealed).ok()?;
+        let (secret, rest) = opened.split_first_chunk()?;
+        let (peer, until) = rest.split_first_chunk()?;
+        let until = Duration::from_secs(u64::from_be_bytes(*until.first_chunk()?));
+        (now < until).then(|| (Zeroizing::new(*secret), PublicKey(*peer)))
+    }
+}
+
+fn random(dice: &SystemRandom) -> Secret {
+    let mut bytes = Zeroizing::new([0; LENGTH]);
+    dice.fill(&mut *bytes).expect("the system has no randomness");
+    bytes
+}
+
+#[cfg(test)]
+mod tests;
