@@ -9,6 +9,7 @@ use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::section::hello::MOST;
 use ekiden_proto::wire::section::noise::HandshakeError;
 use ekiden_proto::wire::section::{
     Acquaintance, Answer, Hello, Initiator, Open, Refusal, TraceId, Transport, Versions,
@@ -139,18 +140,23 @@ impl Trouble {
     }
 }
 
-/// Reads a hello and nothing behind it.
+/// Reads a hello. Nothing can follow it before it has been answered.
 ///
 /// # Errors
 /// The connection broke, or what came was none.
 pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Trouble> {
-    let mut header = [0; Hello::HEADER];
-    stream.read_exact(&mut header).await.map_err(Trouble::Io)?;
-    let rest = Hello::rest(&header).map_err(Trouble::Wire)?;
-    let mut bytes = vec![0; Hello::HEADER + rest];
-    bytes[..Hello::HEADER].copy_from_slice(&header);
-    stream.read_exact(&mut bytes[Hello::HEADER..]).await.map_err(Trouble::Io)?;
-    Hello::parse(&bytes).map(|(hello, _)| hello).map_err(Trouble::Wire)
+    let mut bytes = Vec::with_capacity(Hello::HEADER + MOST);
+    loop {
+        if stream.read_buf(&mut bytes).await.map_err(Trouble::Io)? == 0 {
+            return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
+        }
+        match Hello::parse(&bytes) {
+            Ok((hello, used)) if used == bytes.len() => return Ok(hello),
+            Ok(_) => return Err(Trouble::Wire(WireError::Invalid("more than a hello"))),
+            Err(WireError::Incomplete) => {}
+            Err(error) => return Err(Trouble::Wire(error)),
+        }
+    }
 }
 
 /// A session that has been opened and not been answered yet.

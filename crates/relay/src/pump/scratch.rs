@@ -3,11 +3,14 @@
 
 use std::cell::RefCell;
 
-use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
+use ekiden_proto::wire::section::record::{HEADER, TAG};
 
 /// Large enough that copying costs about as little as it can, small enough that what a slow reader leaves behind in a
-/// session is bounded by it: one record (64 KiB) with all that belongs to it.
-const SIZE: usize = HEADER + MOST + TAG;
+/// session is bounded by it: 64 KiB, or a record of about as much with all that belongs to it.
+const SIZE: usize = HEADER + PLAIN + TAG;
+
+/// Most that is read at once where it leaves as it is, in bytes.
+pub const PLAIN: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; SIZE].into_boxed_slice());

@@ -89,7 +89,7 @@ impl<'a> Flow<'a> {
     /// most while windows are small, and many small ones cost most when they are large.
     fn room(&self) -> usize {
         match self.to.seal {
-            None => MOST,
+            None => scratch::PLAIN,
             Some(_) => usize::try_from(self.moved / GROWTH).map_or(MOST, |grown| (SMALLEST + grown).min(MOST)),
         }
     }
