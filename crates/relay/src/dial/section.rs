@@ -73,14 +73,14 @@ pub async fn prepare(
         let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, deadline).await;
         opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
     };
-    let (mut stream, server) = connect().await?;
+    let (mut stream, mut server) = connect().await?;
     if let Some(known) = known {
         let begun = Initiator::begin_again(known, Versions::OURS);
         if let Ok(transport) = shake_hands(&mut stream, hop, begun, deadline).await {
             return Ok(Ready { stream, server, transport, waited: false });
         }
         // It may have restarted, and forgotten us.
-        (stream, _) = connect().await?;
+        (stream, server) = connect().await?;
     }
     let transport = introduce(&mut stream, hop, peering, deadline).await.map_err(down)?;
     Ok(Ready { stream, server, transport, waited: false })
