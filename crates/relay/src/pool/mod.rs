@@ -149,11 +149,12 @@ impl Pools {
         }
     }
 
-    /// What `ekiden status` shows.
+    /// What `ekiden status` shows: the relays that are called from here.
     #[must_use]
     pub fn views(&self) -> Vec<PoolView> {
         let served = self.inner.served();
-        served.hops.iter().filter(|(hop, _)| hop.is_section()).map(|(_, queue)| queue.view()).collect()
+        let Some(config) = &served.config else { return Vec::new() };
+        served.hops.iter().filter(|(hop, _)| config.calls(hop)).map(|(_, queue)| queue.view()).collect()
     }
 
     /// Closes all that are ready, and ends the keeper.
