@@ -12,6 +12,7 @@ mod race;
 pub mod section;
 mod tcp;
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,10 +53,18 @@ pub struct Dialled {
 pub struct Opened {
     /// The answer to wait for.
     pub opening: Opening,
-    /// The keys.
-    pub seal: Seal,
+    /// The keys; they are large, and who needs them only for the answer gives them away after it.
+    pub seal: Rc<Seal>,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
+}
+
+impl Opened {
+    /// The keys of the session's bytes, where those are in records.
+    #[must_use]
+    pub fn data_seal(&self) -> Option<Rc<Seal>> {
+        self.encrypt.then(|| Rc::clone(&self.seal))
+    }
 }
 
 /// What dialling needs from its surroundings.
@@ -212,7 +221,7 @@ impl<'a> Line<'a> {
         }
         let Ready { mut stream, server, transport, waited } = ready;
         let encrypt = self.journey.encrypt || relays.wants_encryption();
-        let seal = Seal::new(transport, open::Answer::MOST);
+        let seal = Rc::new(Seal::new(transport, open::Answer::MOST));
         let destination = Destination { path: relays.keys(), target: next, encrypt };
         let sent = section::open(&mut stream, &seal, self.journey, destination).await;
         let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;

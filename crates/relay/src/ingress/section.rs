@@ -2,6 +2,7 @@
 //!
 //! A connection is no session until OPEN comes. It may wait for that for long, and end without one.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,7 +30,8 @@ pub struct Arrival {
     /// Which relay has sent it, where the listener knows its peers.
     pub peer: Option<Arc<Peer>>,
     key: PublicKey,
-    seal: Seal,
+    /// Until the answer has been made; the pump holds on to it where it goes on with records.
+    seal: RefCell<Option<Rc<Seal>>>,
     at: Instant,
 }
 
@@ -47,7 +49,8 @@ pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: Client
     metrics.waits(&entrance.listener.name, -1);
     match opened {
         Opened::Begins(open) => {
-            begin(&entrance, Arrival { open: *open, peer: None, key, seal, at: Instant::now() }, stream)
+            let seal = RefCell::new(Some(Rc::new(seal)));
+            begin(&entrance, Arrival { open: *open, peer: None, key, seal, at: Instant::now() }, stream);
         }
         Opened::Unused => entrance.left(address.0.ip(), false),
         Opened::Wrong(why) => entrance.turn_away(stream, address, End::BadHandshake(why), None),
@@ -151,16 +154,16 @@ fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, stream: TcpStream) {
             None => return entrance.turn_away(stream, client, End::Unauthenticated, stranger(&arrival.key)),
         }
     }
-    if arrival.open.encrypt {
-        arrival.seal.only_records();
+    if let Some(seal) = arrival.data_seal() {
+        seal.only_records();
     }
     entrance.begin(stream, client, Some(Rc::new(arrival)));
 }
 
 impl Arrival {
     /// The keys of the session's bytes, where those are in records.
-    pub fn data_seal(&self) -> Option<&Seal> {
-        self.open.encrypt.then_some(&self.seal)
+    pub fn data_seal(&self) -> Option<Rc<Seal>> {
+        self.seal.borrow().clone().filter(|_| self.open.encrypt)
     }
 
     /// The name of the relay that has sent it, or its key.
@@ -189,6 +192,7 @@ impl Arrival {
 
     fn answer(&self, outcome: Result<(), Failure>, times: &[Duration]) -> Vec<u8> {
         let times = [self.at.elapsed()].into_iter().chain(times.iter().copied()).collect();
-        self.seal.sealed(&Answer { outcome, times }.write())
+        let seal = self.data_seal().or_else(|| self.seal.take()).expect("invariant: there is one answer");
+        seal.sealed(&Answer { outcome, times }.write())
     }
 }

@@ -20,7 +20,7 @@ use crate::dial::{DialError, Dialler, Journey};
 use crate::entrance::Entrance;
 use crate::ingress::section::Arrival;
 use crate::path::{self, Way};
-use crate::pump::{self, Meter, Patience, Side};
+use crate::pump::{self, Meter, Patience, Seal};
 use crate::status::SessionView;
 use crate::users::Users;
 
@@ -185,10 +185,9 @@ impl Session {
         }
     }
 
-    /// The client's side of the pump.
-    pub fn client_side(&self) -> Side<'_> {
-        let seal = self.arrival.as_ref().and_then(|arrival| arrival.data_seal());
-        Side { stream: &self.client, seal }
+    /// The keys of the client's bytes, where those are in records.
+    pub fn data_seal(&self) -> Option<Rc<Seal>> {
+        self.arrival.as_ref().and_then(|arrival| arrival.data_seal())
     }
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.

@@ -48,7 +48,9 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
         match wish {
             Wish::Tunnel(tunnel) => break tunnel,
             Wish::Upgraded { server, early } => return Ok(Connected { server, opened: None, awaits: None, early }),
-            Wish::Http(request) => wish = ingress::http::serve(session, &mut inbox, *request).await?,
+            Wish::Http(request) => {
+                wish = Box::pin(ingress::http::serve(session, &mut inbox, *request)).await?;
+            }
         }
     };
     Box::pin(open_tunnel(session, tunnel)).await
@@ -83,19 +85,21 @@ async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
 /// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
 async fn carry(session: &Session, connected: Connected) -> End {
     let Connected { server, opened, awaits, early } = connected;
-    let seal = opened.as_ref().filter(|opened| opened.encrypt).map(|opened| &opened.seal);
-    let opening = opened.as_ref().zip(awaits.as_ref()).map(|(opened, (manner, asked))| -> Opening<'_, DialError> {
-        Box::pin(async {
-            let times = opened.opening.answer(&server, &opened.seal).await?;
-            session.answered(times, *asked);
+    let manner = awaits.as_ref().map_or(Manner::Silent, |(manner, _)| manner.clone());
+    let (up, down) = (opened.as_ref().and_then(Opened::data_seal), session.data_seal());
+    let opening = opened.zip(awaits).map(|(opened, (manner, asked))| -> Opening<'_, DialError> {
+        let server = &server;
+        Box::pin(async move {
+            let times = opened.opening.answer(server, &opened.seal).await?;
+            session.answered(times, asked);
             // A client that is gone is what the pump sees next.
             let _ = manner.granted(&session.client, None, &session.hop_times()).await;
             Ok(())
         })
     });
     let between = Between {
-        client: session.client_side(),
-        server: Side { stream: &server, seal },
+        client: Side { stream: &session.client, seal: down.as_deref() },
+        server: Side { stream: &server, seal: up.as_deref() },
         early,
         meter: &session.meter,
         pipes: session.entrance.pipes(),
@@ -103,9 +107,6 @@ async fn carry(session: &Session, connected: Connected) -> End {
     };
     match pump::run(between, opening).await {
         Ok(end) => end,
-        Err(error) => {
-            let manner = awaits.map_or(Manner::Silent, |(manner, _)| manner);
-            refuse(session, &manner, &error).await
-        }
+        Err(error) => Box::pin(refuse(session, &manner, &error)).await,
     }
 }

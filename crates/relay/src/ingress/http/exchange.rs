@@ -120,9 +120,13 @@ async fn try_ways(
 ) -> Result<After, Failure> {
     let ways = session.ways(target)?;
     let mut result = Err(Cause::HopFailed.into());
-    for way in &ways {
+    let mut head = Some(head);
+    for (at, way) in ways.iter().enumerate() {
         session.goes(way);
-        let outgoing = rewriting::request(session, way, head.clone());
+        // Kept as long as there is another way.
+        let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
+        let Some(this) = this else { break };
+        let outgoing = rewriting::request(session, way, this);
         let road = Road { target, way, ways: ways.len() };
         result = try_both(session, inbox, road, &outgoing, log).await;
         if !matches!(&result, Err(Failure::Told(error)) if error.first_hop_down) {
