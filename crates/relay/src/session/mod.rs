@@ -22,10 +22,7 @@ pub use reach::{Reached, dial, reach};
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
-    // Handshake and dial need much more room than what lasts longer, the pump or an exchange: each gets its own, and gives
-    // it back.
-    let connected = Box::pin(connect(&session)).await;
-    let end = match connected {
+    let end = match connect(&session).await {
         Ok(connected) => carry(&session, connected).await,
         Err(end) => end,
     };
@@ -41,6 +38,7 @@ struct Connected {
     early: Vec<u8>,
 }
 
+/// Handshake, exchange and dial need much more room than the pump, which lasts longer: each gets its own, and gives it back.
 async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
     let mut inbox = ingress::Inbox::new(session);
     let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
