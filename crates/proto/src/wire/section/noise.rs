@@ -68,7 +68,7 @@ impl Initiator {
     pub fn begin(own: &PrivateKey, peer: &PublicKey, versions: Versions) -> (Self, Vec<u8>) {
         let prologue = Hello::offer(versions);
         let noise = builder(own, &prologue).remote_public_key(&peer.0).expect("invariant: it is set once");
-        Self::start(noise, versions, aes_in_hardware())
+        Self::start(noise, versions, aes_in_hardware(), None)
     }
 
     /// Begins a handshake with whom we have met before.
@@ -76,17 +76,15 @@ impl Initiator {
     pub fn begin_again(known: &Acquaintance, versions: Versions) -> (Self, Vec<u8>) {
         let presented = known.presented();
         let prologue = [&Hello::offer(versions), &presented[..]].concat();
-        let noise = builder_again(&known.secret, &prologue).build_initiator().expect("invariant: it has all it needs");
-        let mut noise = noise;
-        let message = write(&mut noise, &[flags(aes_in_hardware())]);
-        let hello = Hello { versions, again: true, message: Ok([presented, message].concat()) };
-        (Self { noise, versions, aes: aes_in_hardware() }, hello.write())
+        Self::start(builder_again(&known.secret, &prologue), versions, aes_in_hardware(), Some(&presented))
     }
 
-    fn start(noise: Builder, versions: Versions, aes: bool) -> (Self, Vec<u8>) {
+    /// With the ticket that goes in front of the message, between acquaintances.
+    fn start(noise: Builder, versions: Versions, aes: bool, presented: Option<&[u8]>) -> (Self, Vec<u8>) {
         let mut noise = noise.build_initiator().expect("invariant: it has all it needs");
-        let message = Ok(write(&mut noise, &[flags(aes)]));
-        (Self { noise, versions, aes }, Hello { versions, again: false, message }.write())
+        let message = [presented.unwrap_or_default(), &write(&mut noise, &[flags(aes)])].concat();
+        let hello = Hello { versions, again: presented.is_some(), message: Ok(message) };
+        (Self { noise, versions, aes }, hello.write())
     }
 
     /// Ends it with what came back.
@@ -120,6 +118,13 @@ impl Responder {
         Self::receive(builder(own, &prologue), hello, versions, aes_in_hardware())
     }
 
+    fn receive(noise: Builder, hello: &Hello, versions: Versions, aes: bool) -> Result<(Self, PublicKey), Refusal> {
+        let (message, version) = Self::understand(hello, versions)?;
+        let responder = Self::hear(noise, message, versions, version, aes).ok_or(Refusal::WrongKey)?;
+        let peer = responder.noise.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
+        Ok((responder, peer.expect("invariant: the first message of IK carries the initiator's key")))
+    }
+
     /// Reads the hello of whom we may have met before, by its ticket; `now` as it was for [`Tickets::issue`].
     ///
     /// # Errors
@@ -130,30 +135,29 @@ impl Responder {
         versions: Versions,
         now: Duration,
     ) -> Result<(Self, PublicKey), Refusal> {
-        let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
-        let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
+        let (message, version) = Self::understand(hello, versions)?;
         let (ticket, used) = again::ticket(message).map_err(|_| Refusal::Stale)?;
         let (secret, peer) = tickets.redeem(ticket, now).ok_or(Refusal::Stale)?;
         let (presented, message) = message.split_at(used);
         let prologue = [&Hello::offer(hello.versions), presented].concat();
-        let mut noise = builder_again(&secret, &prologue).build_responder().expect("invariant: it has all it needs");
-        let payload = read(&mut noise, message).ok_or(Refusal::Stale)?;
-        let flags = payload.first().ok_or(Refusal::Stale)?;
-        let aes = aes_in_hardware();
-        Ok((Self { noise, versions, version, aes, both_aes: aes && flags & AES != 0 }, peer))
+        let noise = builder_again(&secret, &prologue);
+        let responder = Self::hear(noise, message, versions, version, aes_in_hardware()).ok_or(Refusal::Stale)?;
+        Ok((responder, peer))
     }
 
-    fn receive(noise: Builder, hello: &Hello, versions: Versions, aes: bool) -> Result<(Self, PublicKey), Refusal> {
+    /// The message of a hello, and the version that both speak.
+    fn understand(hello: &Hello, versions: Versions) -> Result<(&[u8], u8), Refusal> {
         // Who dials has nothing to refuse; whatever it speaks, it is not this.
         let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
         let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
+        Ok((message, version))
+    }
+
+    /// The first message, if it was made with the keys it should have been.
+    fn hear(noise: Builder, message: &[u8], versions: Versions, version: u8, aes: bool) -> Option<Self> {
         let mut noise = noise.build_responder().expect("invariant: it has all it needs");
-        let payload = read(&mut noise, message).ok_or(Refusal::WrongKey)?;
-        let flags = payload.first().ok_or(Refusal::WrongKey)?;
-        let peer = noise.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
-        let peer = peer.expect("invariant: the first message of IK carries the initiator's key");
-        let both_aes = aes && flags & AES != 0;
-        Ok((Self { noise, versions, version, aes, both_aes }, peer))
+        let flags = *read(&mut noise, message)?.first()?;
+        Some(Self { noise, versions, version, aes, both_aes: aes && flags & AES != 0 })
     }
 
     /// Accepts it, and may give it something for the next time; the bytes are to be sent.

@@ -21,7 +21,7 @@ fn shake(aes: [bool; 2], dice: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [Transport; 2]) 
     let (prologue, to) = (Hello::offer(OURS), listener.public());
     let noise = builder(&dialler, &prologue).remote_public_key(&to.0).unwrap();
     let noise = noise.fixed_ephemeral_key_for_testing_only(&dice[0]);
-    let (initiator, hello) = Initiator::start(noise, OURS, aes[0]);
+    let (initiator, hello) = Initiator::start(noise, OURS, aes[0], None);
     let noise = builder(&listener, &prologue).fixed_ephemeral_key_for_testing_only(&dice[1]);
     let (responder, peer) = Responder::receive(noise, &parse(&hello), OURS, aes[1]).unwrap();
     assert_eq!(peer, dialler.public());
