@@ -84,14 +84,6 @@ impl Hello {
     /// Bytes of the part that has a fixed length.
     pub const HEADER: usize = MAGIC.len() + 5;
 
-    /// How many bytes follow a header.
-    ///
-    /// # Errors
-    /// It is none: the peer speaks another protocol.
-    pub fn rest(header: &[u8; Self::HEADER]) -> Result<usize, WireError> {
-        Self::read_header(&mut Cursor::new(header)).map(|(_, length)| length)
-    }
-
     /// Reads a whole hello.
     ///
     /// # Errors
@@ -179,7 +171,6 @@ mod tests {
             let hello = Hello { versions: FUTURE, again, message };
             let bytes = hello.write();
             assert_eq!(feed(&bytes, Hello::parse), hello);
-            assert_eq!(Hello::rest(bytes.first_chunk().unwrap()), Ok(bytes.len() - Hello::HEADER));
         }
         let hello = Hello { versions: Versions::OURS, again: false, message: Ok(b"hi".to_vec()) };
         assert_eq!(hello.write(), b"\xe9\xa7\x85\r\n\x01\x01\x00\x00\x02hi");
@@ -201,10 +192,6 @@ mod tests {
             (b"\xe9\xa7\x85\r\n\x01\x01\x00\x04\x01", WireError::TooLarge),
         ] {
             assert_eq!(Hello::parse(bytes), Err(error), "{bytes:?}");
-            let mut header = [0; Hello::HEADER];
-            let shown = bytes.len().min(Hello::HEADER);
-            header[..shown].copy_from_slice(&bytes[..shown]);
-            assert_eq!(Hello::rest(&header), Err(error), "{bytes:?}");
         }
     }
 

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PrivateKey;
+use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::{Hello, Responder, Transport, Versions};
 
 /// How long a test waits for anything.
@@ -95,12 +96,17 @@ impl Drop for TestRelay {
 
 fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, Transport)> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let mut hello = vec![0; Hello::HEADER];
-    stream.read_exact(&mut hello).ok()?;
-    let rest = Hello::rest(hello.first_chunk().unwrap()).ok()?;
-    hello.resize(Hello::HEADER + rest, 0);
-    stream.read_exact(&mut hello[Hello::HEADER..]).ok()?;
-    let (hello, _) = Hello::parse(&hello).ok()?;
+    let mut bytes = Vec::new();
+    let hello = loop {
+        let mut more = [0; 256];
+        let count = stream.read(&mut more).ok().filter(|count| *count > 0)?;
+        bytes.extend(&more[..count]);
+        match Hello::parse(&bytes) {
+            Ok((hello, _)) => break hello,
+            Err(WireError::Incomplete) => {}
+            Err(_) => return None,
+        }
+    };
     match Responder::read(own, &hello, Versions::OURS) {
         Ok((responder, _)) => {
             let (transport, answer) = responder.accept(None);
