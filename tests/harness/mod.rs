@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "every test file uses its own part of the harness")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -304,6 +304,26 @@ pub fn read_exactly(stream: &mut TcpStream, count: usize) -> Vec<u8> {
     let mut bytes = vec![0; count];
     stream.read_exact(&mut bytes).expect("as many bytes as expected");
     bytes
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Clean,
+    Reset,
+}
+
+/// Everything that still comes, and how it ends.
+pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
+    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return (heard, Ending::Clean),
+            Ok(count) => heard.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
+            Err(error) => panic!("{error} after {} bytes: {:?}", heard.len(), String::from_utf8_lossy(&heard)),
+        }
+    }
 }
 
 pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! A relay with a server of the test's own behind it, and what both ends say and hear.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::Value;
@@ -181,26 +181,6 @@ fn read_line(stream: &mut TcpStream) -> String {
     }
     line.truncate(line.len() - 2);
     String::from_utf8(line).unwrap()
-}
-
-/// How a stream ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    Clean,
-    Reset,
-}
-
-/// Everything that still comes, and how it ends.
-pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
-    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return (heard, Ending::Clean),
-            Ok(count) => heard.extend(&bytes[..count]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
-            Err(error) => panic!("{error}; heard {:?}", String::from_utf8_lossy(&heard)),
-        }
-    }
 }
 
 /// Waits until the other side has closed, in whatever way, without another byte.

@@ -31,26 +31,6 @@ pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
     assert_eq!(read_exactly(client, 6), b"answer");
 }
 
-/// How a stream ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
-    Clean,
-    Reset,
-}
-
-/// Everything that still comes, and how it ends.
-pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
-    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return (heard, Ending::Clean),
-            Ok(count) => heard.extend(&bytes[..count]),
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
-            Err(error) => panic!("{error} after {} bytes", heard.len()),
-        }
-    }
-}
-
 pub fn is_reset(stream: &mut TcpStream) -> bool {
     hear_out(stream) == (Vec::new(), Ending::Reset)
 }
