@@ -59,10 +59,10 @@ pub fn run(load: &dyn Fn() -> Result<Config, Mistakes>) -> Result<(), RunError> 
         let mut workers = Workers::start(&shared, config.threads, budget.pipes)?;
         // Before the listeners, so that whoever sees "listening" can ask for the status as well.
         let admin = start_admin(&config, &shared, &workers);
-        sockets.bind(&config, &shared)?;
-        sockets.settle(&config, &shared);
+        sockets.bind(&config)?;
         shared.pools.serve(&config, budget.ready)?;
         workers.serve(&config, &sockets, budget.sessions).await?;
+        sockets.settle(&config, &shared);
         let config = govern(load, config, &mut sockets, &workers, &mut signals).await?;
         drain(&config, &mut sockets, &mut workers, &mut signals).await;
         drop(admin);
@@ -221,7 +221,7 @@ async fn reload(
             return Ok(None);
         }
     };
-    if let Err(error) = sockets.bind(&new, shared) {
+    if let Err(error) = sockets.bind(&new) {
         reject(vec![error.to_string()]);
         return Ok(None);
     }

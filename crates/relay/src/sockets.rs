@@ -48,6 +48,8 @@ struct Bound {
     /// Tells listeners apart that leave the port to the kernel.
     name: String,
     for_workers: Vec<TcpListener>,
+    /// Whether it was said that it listens.
+    announced: bool,
 }
 
 impl Sockets {
@@ -55,13 +57,13 @@ impl Sockets {
     ///
     /// # Errors
     /// The first listener that cannot be bound.
-    pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), BindError> {
+    pub fn bind(&mut self, config: &Config) -> Result<(), BindError> {
         let before = self.bound.len();
         for listener in &config.listeners {
             if self.bound.iter().any(|bound| bound.is_for(listener)) {
                 continue;
             }
-            match Bound::new(listener, config.threads, shared) {
+            match Bound::new(listener, config.threads) {
                 Ok(bound) => self.bound.push(bound),
                 Err(source) => {
                     self.bound.truncate(before);
@@ -89,7 +91,10 @@ impl Sockets {
     pub fn settle(&mut self, config: &Config, shared: &Shared) {
         self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
         for listener in &config.listeners {
-            self.bound.iter().filter(|bound| bound.is_for(listener)).for_each(|bound| bound.tune(listener, shared));
+            for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
+                bound.announce(listener, shared);
+                bound.tune(listener, shared);
+            }
         }
         report_dialled(config, shared);
     }
@@ -101,7 +106,7 @@ impl Sockets {
 }
 
 impl Bound {
-    fn new(listener: &Listener, workers: usize, shared: &Shared) -> io::Result<Self> {
+    fn new(listener: &Listener, workers: usize) -> io::Result<Self> {
         let mut address = listener.bind;
         if address.port() != 0 {
             // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
@@ -117,12 +122,20 @@ impl Bound {
             address = socket.local_addr()?;
             for_workers.push(socket);
         }
-        shared.emit(&Event::Listening { listener: listener.name.clone(), kind: listener.kind.word(), address });
-        Ok(Self { asked: listener.bind, name: listener.name.clone(), for_workers })
+        Ok(Self { asked: listener.bind, name: listener.name.clone(), for_workers, announced: false })
     }
 
     fn is_for(&self, listener: &Listener) -> bool {
         self.asked == listener.bind && (self.asked.port() != 0 || self.name == listener.name)
+    }
+
+    /// Says once that it listens: not before the workers have it, or whoever reads that would come too early.
+    fn announce(&mut self, listener: &Listener, shared: &Shared) {
+        let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
+        if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
+            let (listener, kind) = (listener.name.clone(), listener.kind.word());
+            shared.emit(&Event::Listening { listener, kind, address });
+        }
     }
 
     /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
