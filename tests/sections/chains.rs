@@ -72,7 +72,7 @@ fn chains_of_one_to_four_relays_carry_both_ways_and_both_ends() {
 fn a_server_that_speaks_first_is_heard_at_once() {
     for encrypt in [false, true] {
         for mode in ["strict", "early"] {
-            let entrance = format!("kind = \"auto\"\nmode = \"{mode}\"\n");
+            let entrance = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
             let chain = Layout { relays: 3, encrypt, entrance, ..Layout::default() }.start();
             let (mut client, mut server) = chain.pair();
             server.write_all(b"220 hello\r\n").unwrap();

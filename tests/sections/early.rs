@@ -7,7 +7,7 @@ use crate::relays::*;
 use crate::streams::*;
 
 fn early(relays: usize, encrypt: bool) -> Chain {
-    let entrance = "kind = \"auto\"\nmode = \"early\"\n".to_owned();
+    let entrance = "kind = \"auto\"\nconnect = \"early\"\n".to_owned();
     Layout { relays, encrypt, entrance, ..Layout::default() }.start()
 }
 
@@ -31,7 +31,7 @@ fn success_comes_before_the_failure_and_the_failure_is_a_reset() {
 /// Also without any relay behind the one the client talks to.
 #[test]
 fn a_listener_is_early_also_where_the_way_is_direct() {
-    let mut relay = Relay::listen(&["auto://127.0.0.1:0?mode=early"]);
+    let mut relay = Relay::listen(&["auto://127.0.0.1:0?connect=early"]);
     let mut client = socks5(relay.address(), nobody()).expect("success at once");
     assert!(is_reset(&mut client));
     assert_eq!(relay.closed()["end"], "refused");
@@ -70,7 +70,7 @@ fn first_words_arrive_once() {
 /// A strict listener beside it stays strict.
 #[test]
 fn the_mode_is_the_listeners() {
-    let settings = "[[listener]]\nbind = \"127.0.0.1:0\"\nmode = \"early\"\n".to_owned();
+    let settings = "[[listener]]\nbind = \"127.0.0.1:0\"\nconnect = \"early\"\n".to_owned();
     let chain = Layout { home: settings, ..Layout::default() }.start();
     let doors = [chain.home.address_of(0), chain.home.address_of(1)];
     let outcomes = doors.map(|door| socks5(door, nobody()).map(|mut client| is_reset(&mut client)));

@@ -10,7 +10,7 @@ use crate::relays::*;
 use crate::streams::*;
 
 fn layout(relays: usize, encrypt: bool, mode: &str) -> Layout {
-    let entrance = format!("kind = \"auto\"\nmode = \"{mode}\"\n");
+    let entrance = format!("kind = \"auto\"\nconnect = \"{mode}\"\n");
     let home = "[timeouts]\nconnect = \"5s\"\n".to_owned();
     Layout { relays, encrypt, entrance, home, ..Layout::default() }
 }
@@ -163,7 +163,7 @@ fn first_words_are_never_said_twice() {
         });
         let (listener, target) = server();
         let settings = site.table_at(middle, "far", "") + &everything_by("way", &["far".to_owned()]);
-        let entrance = format!("kind = \"tcp\"\ntarget = \"{target}\"\nmode = \"{mode}\"\n");
+        let entrance = format!("kind = \"tcp\"\ntarget = \"{target}\"\nconnect = \"{mode}\"\n");
         let home = home.home(&settings, &entrance);
         let mut client = home.connect();
         client.write_all(b"pay 100").unwrap();

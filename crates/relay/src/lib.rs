@@ -15,6 +15,7 @@ mod metrics;
 mod path;
 mod pool;
 mod pump;
+pub mod rules;
 pub mod server;
 mod session;
 mod shared;

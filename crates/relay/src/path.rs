@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ekiden_proto::addr::{Host, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
+use ekiden_proto::profile::Profile;
 
 use crate::config::{Config, Hop, HopKind, Path, Route};
 use crate::pool::Pools;
@@ -16,6 +17,8 @@ pub struct Way {
     pub path: Arc<Path>,
     /// The relays behind the last of them, by their keys: the relay before us has chosen them.
     pub beyond: Vec<PublicKey>,
+    /// TCP settings of the section to the target itself, where there is no hop.
+    pub profile: Arc<Profile>,
 }
 
 /// The ways to `target`, the best first: those whose first hop is down come last.
@@ -25,7 +28,8 @@ pub fn select(config: &Config, pools: &Pools, target: &Target) -> Vec<Way> {
         config.routes.iter().find(|route| route.matches(target)).expect("invariant: the last route matches all");
     let (up, down): (Vec<_>, Vec<_>) =
         route.paths.iter().partition(|path| path.hops.first().is_none_or(|hop| !pools.is_down(hop)));
-    up.into_iter().chain(down).map(|path| Way { path: Arc::clone(path), beyond: Vec::new() }).collect()
+    let way = |path| Way { path: Arc::clone(path), beyond: Vec::new(), profile: Arc::clone(&route.profile) };
+    up.into_iter().chain(down).map(way).collect()
 }
 
 /// The way that the relay before us has chosen: to the first of `keys`, which has to be a relay of ours, and on from there.
@@ -37,7 +41,7 @@ pub fn chosen(config: &Config, keys: &[PublicKey]) -> Result<Option<Way>, Cause>
     let is_first = |hop: &&Arc<Hop>| hop.peering().is_some_and(|peering| peering.key == *first);
     let hop = config.relays.iter().find(is_first).ok_or(Cause::Denied)?;
     let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
-    Ok(Some(Way { path: Arc::new(path), beyond: beyond.to_vec() }))
+    Ok(Some(Way { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default() }))
 }
 
 impl Route {

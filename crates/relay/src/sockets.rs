@@ -156,7 +156,12 @@ fn report_dialled(config: &Config, shared: &Shared) {
         let settings = sockopt::apply_and_report(socket.as_fd(), profile, Role::Dials);
         shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
-    report("targets".to_owned(), &config.target_profile);
+    for (number, route) in config.routes.iter().enumerate() {
+        let told = config.routes[..number].iter().any(|earlier| earlier.profile.name == route.profile.name);
+        if !told {
+            report("targets".to_owned(), &route.profile);
+        }
+    }
     config.relays.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
 }
 

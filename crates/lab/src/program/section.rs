@@ -120,7 +120,7 @@ fn entrance(treatment: &Treatment) -> String {
     );
     let mode = if treatment.early { "early" } else { "strict" };
     format!(
-        "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"\nmode = \"{mode}\"\nallow_open = true\n\
+        "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"\nconnect = \"{mode}\"\nallow_open = true\n\
          allow_private = true\n"
     )
 }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(first["relay"][1]["address"].as_str(), Some("10.100.3.1:7000"));
         assert_eq!(first["relay"][1]["key"].as_str(), Some("public-3"));
         assert!([&first["relay"][0], &middle["relay"][0]].iter().all(|relay| relay["encrypt"].as_bool() == Some(true)));
-        assert_eq!(first["listener"][0]["mode"].as_str(), Some("early"));
+        assert_eq!(first["listener"][0]["connect"].as_str(), Some("early"));
         assert!(first["listener"][0].get("profile").is_none(), "the client's section has none");
         assert_eq!(last["listener"][0]["peers"].as_str(), Some("/run/r3.peers"));
         assert_eq!(last["listener"][0]["profile"].as_str(), Some("longhaul"));
@@ -193,7 +193,7 @@ mod tests {
         let only = read(&chain(1).configuration(0, &treatment("")));
         assert!(["relay", "path", "route"].iter().all(|key| !only.contains_key(*key)));
         assert_eq!(only["listener"][0]["kind"].as_str(), Some("socks"));
-        assert_eq!(only["listener"][0]["mode"].as_str(), Some("strict"));
+        assert_eq!(only["listener"][0]["connect"].as_str(), Some("strict"));
     }
 
     #[test]

@@ -11,13 +11,13 @@ use super::place::Place;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::url::{Url, table};
-use super::value::{Bind, Mode, Name};
-use super::{Access, Kind, Listener, SectionListener};
+use super::value::{Bind, Name};
+use super::{Access, Connect, Kind, Listener, SectionListener, capture};
 use crate::users::Users;
 
 /// What a mistake in a `-L` says is expected.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
-    section://ADDR?key=FILE&peers=FILE, with the keys of [[listener]] as ?key=value&key=value";
+    section://ADDR?key=FILE&peers=FILE or tproxy://ADDR?interfaces=NAME, with the keys of [[listener]] as ?key=value&key=value";
 
 /// The listeners of one source.
 #[derive(Default)]
@@ -81,33 +81,50 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
     let target = target(reader, kind, bind);
     let users = users(reader, kind, shared);
     let section = section(reader, kind, shared);
-    let early = early(reader, kind);
+    let connect = connect(reader, kind);
+    let transparent = kind.is_some_and(Kind::is_transparent);
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
     let guarded = reader.has(if kind == Some(Kind::Section) { "peers" } else { "users" });
-    if bind.is_some() && !local && !allow_open && !guarded {
+    // Who connects to a transparent one itself gets nothing; it only carries what goes through this host anyway.
+    if bind.is_some() && !local && !allow_open && !guarded && !transparent {
         reader.mistake("bind", closed(kind));
     }
     let access = Access {
         deny: reader.list("deny"),
         allow: reader.list("allow"),
-        allow_private: reader.or("allow_private", local),
+        allow_private: reader.or("allow_private", local || transparent),
     };
+    let capture = capture::read(reader, kind, bind, &access);
+    let keep_client_address = reader.or("keep_client_address", kind == Some(Kind::Tproxy));
     let profile = shared.profiles.choose(reader, "profile");
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
-    if kind == Some(Kind::Section) && section.is_none() {
+    if kind == Some(Kind::Section) && section.is_none() || transparent && capture.is_none() {
         return None;
     }
-    Some(Listener { name: String::new(), bind: bind?, kind: kind?, target, users, access, early, section, profile })
+    Some(Listener {
+        name: String::new(),
+        bind: bind?,
+        kind: kind?,
+        target,
+        users,
+        access,
+        connect,
+        capture,
+        keep_client_address,
+        section,
+        profile,
+    })
 }
 
 /// Reads who may use a listener for clients.
 fn users(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<Arc<Users>> {
     let nobody = match kind {
         Some(Kind::Tcp) => "no users: a tcp listener has no way to ask who somebody is",
+        Some(Kind::Tproxy | Kind::Redirect) => "no users: clients do not know of this listener, and cannot be asked",
         Some(Kind::Section) => "no users: relays have keys, and peers = FILE says which may come in",
         Some(Kind::Auto | Kind::Socks | Kind::Http) | None => return shared.users(reader),
     };
@@ -117,13 +134,19 @@ fn users(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<Arc
     None
 }
 
-/// Reads whether clients are told "connected" at once.
-fn early(reader: &Reader<'_>, kind: Option<Kind>) -> bool {
-    if kind == Some(Kind::Section) && reader.has("mode") {
-        reader.mistake("mode", "no mode: the relay that the client came to has decided");
-        return false;
+/// Reads when clients are told "connected".
+fn connect(reader: &Reader<'_>, kind: Option<Kind>) -> Connect {
+    let transparent = kind.is_some_and(Kind::is_transparent);
+    let usual = if transparent { Connect::Hold } else { Connect::Strict };
+    if kind == Some(Kind::Section) && reader.has("connect") {
+        reader.mistake("connect", "nothing: the relay that the client came to has decided");
+        return usual;
     }
-    reader.optional("mode").is_some_and(|mode: Mode| mode.early)
+    let connect = reader.or("connect", usual);
+    if connect == Connect::Hold && !transparent {
+        reader.mistake("connect", r#""strict" or "early": only tproxy and redirect see a client's first packet"#);
+    }
+    connect
 }
 
 /// Reads what it takes to be called by relays, which is the business of section listeners only.
@@ -152,7 +175,7 @@ fn closed(kind: Option<Kind>) -> &'static str {
         Some(Kind::Section) => {
             "a loopback address, because every relay could use this one: set peers = FILE, or allow_open = true"
         }
-        Some(Kind::Auto | Kind::Socks | Kind::Http) | None => {
+        Some(Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect) | None => {
             "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \
              or allow_open = true"
         }
@@ -168,7 +191,7 @@ fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<SocketAddr>) -> 
             }
             Some(target)
         }
-        Kind::Auto | Kind::Socks | Kind::Http | Kind::Section => {
+        Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Section => {
             if reader.has("target") {
                 reader.mistake("target", "no target: only kind = \"tcp\" has one, here the client says it");
             }

@@ -2,6 +2,7 @@
 //! more; what was written, and every mistake in it, is the business of [`read`].
 
 pub mod access;
+mod capture;
 mod hop;
 mod key;
 mod listener;
@@ -42,8 +43,8 @@ pub struct Config {
     pub relays: Vec<Arc<Hop>>,
     /// Which ways to which targets, the first that matches; the last one matches all.
     pub routes: Vec<Route>,
-    /// TCP settings of sections dialled to targets.
-    pub target_profile: Arc<Profile>,
+    /// How traffic is caught that does not know of us.
+    pub transparent: Transparent,
     /// How many sessions, and how many of one client.
     pub limits: Limits,
     /// Every wait has a deadline.
@@ -75,7 +76,7 @@ impl Config {
     #[cfg(test)]
     pub fn go_by(&mut self, hops: Vec<Arc<Hop>>) {
         let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
-        self.routes = vec![Route { to: Vec::new(), paths: hops.iter().map(path).collect() }];
+        self.routes = vec![Route { to: Vec::new(), paths: hops.iter().map(path).collect(), profile: Arc::default() }];
         self.relays = hops;
     }
 
@@ -98,6 +99,10 @@ pub enum Kind {
     Http,
     /// Everything to one fixed target.
     Tcp,
+    /// Connections that are routed through this host, caught by TPROXY.
+    Tproxy,
+    /// Connections that are routed through this host or made by its programs, caught by address translation.
+    Redirect,
     /// Other relays, with keys.
     Section,
 }
@@ -117,8 +122,12 @@ pub struct Listener {
     pub users: Option<Arc<Users>>,
     /// Which targets it forwards to.
     pub access: Access,
-    /// Whether clients are told "connected" at once, before the target has answered.
-    pub early: bool,
+    /// When clients are told "connected".
+    pub connect: Connect,
+    /// What is caught; with [`Kind::Tproxy`] and [`Kind::Redirect`] only.
+    pub capture: Option<Capture>,
+    /// Whether targets see the client's own address.
+    pub keep_client_address: bool,
     /// What it takes to be called by relays; with [`Kind::Section`] only.
     pub section: Option<SectionListener>,
     /// TCP settings of the sections it accepts.
@@ -131,6 +140,44 @@ impl Listener {
     pub fn is_at(&self, other: &Self) -> bool {
         self.bind == other.bind && (self.bind.port() != 0 || self.name == other.name)
     }
+}
+
+/// When a client is told "connected".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connect {
+    /// By the target itself, as it were: its first packet waits until the target has answered.
+    Hold,
+    /// After the target has answered, where the client's protocol has words for it. Nothing of the client goes on before.
+    Strict,
+    /// At once.
+    Early,
+}
+
+/// Which connections a listener catches that know nothing of it; its access rules say which targets.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The interfaces where they come in; at least one.
+    pub interfaces: Vec<String>,
+    /// Whose; none for everyone's.
+    pub clients: Vec<Network>,
+}
+
+/// How traffic is caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transparent {
+    /// Who puts the rules into the kernel.
+    pub rules: RulesBy,
+    /// Which of several daemons on this host, 1 to 15.
+    pub instance: u8,
+}
+
+/// Who puts the rules into the kernel, and takes them out again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RulesBy {
+    /// The daemon.
+    Managed,
+    /// `ekiden rules`.
+    Manual,
 }
 
 /// How other relays come in.
@@ -212,6 +259,8 @@ pub struct Limits {
 pub struct Timeouts {
     /// From accept to the end of the client's handshake, all reads together.
     pub handshake: Duration,
+    /// How long the first packet of a connection waits for the target's answer before it is let pass without us.
+    pub hold: Duration,
     /// From the client's request until the whole path stands.
     pub connect: Duration,
     /// Without a byte in either direction.
@@ -249,8 +298,15 @@ pub enum LogFormat {
 }
 
 impl Kind {
+    /// Whether clients do not know of the listener.
+    #[must_use]
+    pub const fn is_transparent(self) -> bool {
+        matches!(self, Self::Tproxy | Self::Redirect)
+    }
+
     /// All kinds, in the order in which they are documented.
-    pub const ALL: [Self; 5] = [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Section];
+    pub const ALL: [Self; 7] =
+        [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Tproxy, Self::Redirect, Self::Section];
 
     /// Its word in the configuration, in logs and in metrics.
     #[must_use]
@@ -260,6 +316,8 @@ impl Kind {
             Self::Socks => "socks",
             Self::Http => "http",
             Self::Tcp => "tcp",
+            Self::Tproxy => "tproxy",
+            Self::Redirect => "redirect",
             Self::Section => "section",
         }
     }

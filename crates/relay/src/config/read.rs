@@ -17,7 +17,7 @@ use super::profiles::Profiles;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
-use super::{Admin, Config, Limits, LogFormat, Timeouts, key, listener, named, relays, routes, url};
+use super::{Admin, Config, Limits, LogFormat, Timeouts, capture, key, listener, named, relays, routes, url};
 
 pub use super::mistake::{Found, Mistake, Mistakes};
 pub use super::value::default_admin;
@@ -102,8 +102,8 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
     let others = forward.iter().filter(|hop| !relays.good().any(|relay| Arc::ptr_eq(relay, hop)));
     let config = Config {
         relays: relays.good().chain(others).cloned().collect(),
-        routes: routes::read(&file, &relays, forward),
-        target_profile: shared.profiles.choose(&file, "target_profile"),
+        routes: routes::read(&file, &relays, forward, &shared.profiles),
+        transparent: capture::transparent(file.table("transparent")),
         limits: limits(file.table("limits")),
         timeouts: timeouts(file.table("timeouts")),
         dns_servers: dns_servers(file.table("dns")),
@@ -164,6 +164,7 @@ fn timeouts(table: Reader<'_>) -> Timeouts {
     let read = |key, default| table.or(key, Deadline::seconds(default)).0;
     let timeouts = Timeouts {
         handshake: read("handshake", 10 * SECOND),
+        hold: read("hold", 3 * SECOND),
         connect: read("connect", 15 * SECOND),
         idle: read("idle", HOUR),
         half_close_idle: read("half_close_idle", 5 * MINUTE),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::named::{Named, names};
+use super::profiles::Profiles;
 use super::reader::Reader;
 use super::{Hop, Hosts, Path, Pattern, Route};
 
@@ -10,7 +11,13 @@ use super::{Hop, Hosts, Path, Pattern, Route};
 const DIRECT: &str = "direct";
 
 /// Reads all routes. The last one is that of all other targets: by `forward`, or direct.
-pub(super) fn read(file: &Reader<'_>, relays: &Named<Arc<Hop>>, forward: Vec<Arc<Hop>>) -> Vec<Route> {
+pub(super) fn read(
+    file: &Reader<'_>,
+    relays: &Named<Arc<Hop>>,
+    forward: Vec<Arc<Hop>>,
+    profiles: &Profiles,
+) -> Vec<Route> {
+    let usual = profiles.choose(file, "target_profile");
     let paths = paths(file.tables("path"), relays);
     let mut routes = Vec::new();
     let mut takes_all = None;
@@ -22,10 +29,16 @@ pub(super) fn read(file: &Reader<'_>, relays: &Named<Arc<Hop>>, forward: Vec<Arc
         if !reader.has("to") || to.iter().any(is_all) {
             takes_all.get_or_insert(number);
         }
-        routes.push(Route { to, paths: paths.choose(&reader, "path") });
+        let paths = paths.choose(&reader, "path");
+        let own = reader.has("profile");
+        if own && !paths.iter().any(|path| path.is_direct()) {
+            reader.mistake("profile", "no profile: no path of this route is direct, and relays have their own");
+        }
+        let profile = if own { profiles.choose(&reader, "profile") } else { Arc::clone(&usual) };
+        routes.push(Route { to, paths, profile });
         reader.finish();
     }
-    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(default(forward))] });
+    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(default(forward))], profile: usual });
     routes
 }
 

@@ -16,6 +16,8 @@ pub struct Route {
     pub to: Vec<Pattern>,
     /// The ways, the best first; at least one.
     pub paths: Vec<Arc<Path>>,
+    /// TCP settings of sections dialled to the targets themselves.
+    pub profile: Arc<Profile>,
 }
 
 /// The hops between this relay and a target.

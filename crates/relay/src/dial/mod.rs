@@ -19,6 +19,7 @@ use std::time::Duration;
 use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
+use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::{TraceId, open};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -70,8 +71,6 @@ impl Opened {
 /// What dialling needs from its surroundings.
 #[derive(Clone, Copy)]
 pub struct Dialler<'a> {
-    /// The profiles and deadlines.
-    pub config: &'a Config,
     /// The resolver.
     pub names: &'a Names,
     /// The connections that are ready.
@@ -89,7 +88,7 @@ impl Dialler<'_> {
     /// The true cause, and the hop that failed.
     pub async fn connect(&self, way: &Way, target: &Target, journey: &Journey) -> Result<Dialled, DialError> {
         if way.path.is_direct() {
-            return self.open_target(target).await;
+            return self.open_target(target, &way.profile).await;
         }
         self.check(target)?;
         Line::new(self, journey).through(&way.path.hops, &way.beyond, target).await
@@ -129,13 +128,13 @@ impl Dialler<'_> {
         if self.rules.permits(&target.host, None, target.port) { Ok(()) } else { Err(Cause::Denied.into()) }
     }
 
-    async fn open_target(&self, target: &Target) -> Result<Dialled, DialError> {
+    async fn open_target(&self, target: &Target, profile: &Profile) -> Result<Dialled, DialError> {
         // A name on the deny list is not even looked up; the rest is judged by the addresses it turns out to have.
         if self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
         let permits = |ip| self.rules.permits(&target.host, Some(ip), target.port);
-        let opened = tcp::open(target, &self.config.target_profile, self.names, &permits, self.deadline()).await;
+        let opened = tcp::open(target, profile, self.names, &permits, self.deadline()).await;
         let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
     }

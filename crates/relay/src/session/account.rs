@@ -15,6 +15,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::config::Connect;
 use crate::config::access::Rules;
 use crate::dial::{DialError, Dialler, Journey};
 use crate::entrance::Entrance;
@@ -165,7 +166,7 @@ impl Session {
             None => Journey {
                 trace: None,
                 client: self.address,
-                early: self.entrance.listener.early,
+                early: self.entrance.listener.connect == Connect::Early,
                 encrypt: false,
                 hops_left: MOST_HOPS,
             },
@@ -177,7 +178,6 @@ impl Session {
         let patience = self.entrance.config.timeouts.connect / u32::try_from(ways).unwrap_or(u32::MAX);
         let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
         Dialler {
-            config: &self.entrance.config,
             names: self.entrance.names(),
             pools: &self.entrance.shared().pools,
             rules: Rules { listener: &self.entrance.listener.access, peer: peer.map(|peer| &peer.access) },

@@ -13,6 +13,7 @@ use std::time::Instant;
 use ekiden_proto::event::End;
 use tokio::net::TcpStream;
 
+use crate::config::Connect;
 use crate::dial::{DialError, Dialled, Opened};
 use crate::ingress::{self, Manner, Tunnel, Wish};
 use crate::pump::{self, Between, Opening, Side};
@@ -57,7 +58,11 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
 async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End> {
     let Tunnel { target, early, manner } = tunnel;
     session.wants(&target);
-    let manner = if session.entrance.listener.early { manner.granted_early(&session.client).await? } else { manner };
+    let manner = if session.entrance.listener.connect == Connect::Early {
+        manner.granted_early(&session.client).await?
+    } else {
+        manner
+    };
     let asked = Instant::now();
     let reached = if manner.waits() { reach(session, &target).await } else { dial(session, &target).await };
     let Reached { dialled: Dialled { stream, server, opened }, times, .. } = match reached {

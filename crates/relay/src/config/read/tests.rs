@@ -141,7 +141,7 @@ fn everything_written_is_meant() {
         ("tcp-2222", true, "satellite")
     );
     assert_eq!(fixed.target.as_ref().map(ToString::to_string).as_deref(), Some("server.example:22"));
-    let mine = config.target_profile.settings();
+    let mine = config.routes.last().unwrap().profile.settings();
     assert!(mine.contains(&Setting::Mss(1200)) && mine.contains(&Setting::Nodelay(false)), "{mine:?}");
     assert!(mine.iter().any(|s| s.to_string() == "rto_max = 10s"), "the base is lost: {mine:?}");
     let limits = Limits {

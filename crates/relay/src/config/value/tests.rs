@@ -29,7 +29,7 @@ fn each_type_takes_what_it_should() {
     takes::<Kind>(&["auto", "socks", "http", "tcp", "section"], &["tproxy", "redirect", "SOCKS", ""]);
     takes::<PathBuf>(&["x"], &[""]);
     takes::<KeyFile>(&["x"], &[""]);
-    takes::<Mode>(&["strict", "early"], &["Early", "true", ""]);
+    takes::<Connect>(&["hold", "strict", "early"], &["Early", "true", ""]);
     takes::<PublicKey>(
         &["hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="],
         &["", "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo"],

@@ -1,6 +1,7 @@
 //! Our own keys, section listeners, and when clients are told "connected".
 
 use super::*;
+use crate::config::Connect;
 
 fn section(keys: &str) -> String {
     format!("version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:7000\"\n{keys}\n")
@@ -98,7 +99,7 @@ fn section_listeners_have_keys_and_peers() {
         let url = if closed { format!("{url}&peers={peers}") } else { url };
         let config = load(None, &listen(&[&url])).unwrap_or_else(|e| panic!("{url}: {e}"));
         let listener = only(&config);
-        assert_eq!((listener.kind, listener.name.as_str(), listener.early), (Kind::Section, name, false));
+        assert_eq!((listener.kind, listener.name.as_str(), listener.connect), (Kind::Section, name, Connect::Strict));
         let section = listener.section.as_ref().unwrap();
         assert_eq!((section.key.public(), section.encrypt, section.peers.is_some()), (key, encrypt, closed), "{url}");
     }
@@ -113,7 +114,7 @@ fn what_is_only_for_some_kinds_is_told() {
         (format!("section://0.0.0.0:1?key={path}"), "-L[1].bind = \"0.0.0.0:1\": expected a loopback address"),
         (format!("section://0.0.0.0:1?key={path}&users=x"), "set peers = FILE, or allow_open = true"),
         (format!("section://:1?key={path}&users=x"), "-L[1].users = \"x\": expected no users: relays have keys"),
-        (format!("section://:1?key={path}&mode=early"), "-L[1].mode = \"early\": expected no mode"),
+        (format!("section://:1?key={path}&connect=early"), "-L[1].connect = \"early\": expected nothing"),
         (format!("section://:1/host:1?key={path}"), "-L[1].target = \"host:1\": expected no target"),
         (format!("section://:1?key={path}&encrypt=1"), "-L[1].encrypt = \"1\": expected true or false"),
         (
@@ -123,7 +124,7 @@ fn what_is_only_for_some_kinds_is_told() {
         (format!("socks://:1?key={path}"), "-L[1].key (value not shown): expected nothing: only kind = \"section\""),
         ("http://:1?peers=x".to_owned(), "-L[1].peers = \"x\": expected nothing: only kind = \"section\""),
         ("tcp://:1/h:1?encrypt=true".to_owned(), "-L[1].encrypt = \"true\": expected nothing: only kind = \"section\""),
-        ("auto://:1?mode=eager".to_owned(), "-L[1].mode = \"eager\": expected \"strict\" or \"early\""),
+        ("auto://:1?connect=eager".to_owned(), "-L[1].connect = \"eager\": expected \"strict\" or \"early\""),
     ] {
         let told = flag_mistake(&listen(&[&url]));
         assert!(told.contains(says), "{url}: {told}");
@@ -132,15 +133,17 @@ fn what_is_only_for_some_kinds_is_told() {
 
 #[test]
 fn clients_are_told_at_once_only_where_that_is_wanted() {
-    for (url, early) in [
-        ("auto://:1", false),
-        ("auto://:1?mode=strict", false),
-        ("auto://:1?mode=early", true),
-        ("socks://:1?mode=early", true),
-        ("http://:1?mode=early", true),
-        ("tcp://:1/h:2?mode=early", true),
+    for (url, connect) in [
+        ("auto://:1", Connect::Strict),
+        ("auto://:1?connect=strict", Connect::Strict),
+        ("auto://:1?connect=early", Connect::Early),
+        ("socks://:1?connect=early", Connect::Early),
+        ("http://:1?connect=early", Connect::Early),
+        ("tcp://:1/h:2?connect=early", Connect::Early),
+        ("tproxy://:1?interfaces=eth0", Connect::Hold),
+        ("redirect://0.0.0.0:1?interfaces=eth0&connect=strict", Connect::Strict),
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
-        assert_eq!(only(&config).early, early, "{url}");
+        assert_eq!(only(&config).connect, connect, "{url}");
     }
 }
