@@ -4,7 +4,11 @@
 pub mod congestion;
 pub mod ethtool;
 pub mod init;
+#[cfg(test)]
+mod namespace;
+mod netlink;
 pub mod netns;
+pub mod nfqueue;
 pub mod outq;
 pub mod packet;
 pub mod poll;

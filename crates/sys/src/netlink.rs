@@ -1,0 +1,182 @@
+//! Messages made of attributes, to the kernel and back (netlink(7)).
+//!
+//! The kernel works on a request within send(2): when that returns, the answer is there to be received.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::c_int;
+
+/// Length of `struct nlmsghdr` and of `struct nlattr`, in bytes.
+const MESSAGE_HEADER: usize = 16;
+const ATTRIBUTE_HEADER: usize = 4;
+
+/// The bits of an attribute's type that say what it is; the others say how it is coded.
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
+
+/// A request: a header, the family's own header, and attributes.
+pub(crate) struct Request(Vec<u8>);
+
+impl Request {
+    /// `header` is a multiple of four bytes long.
+    pub(crate) fn new(kind: u16, header: &[u8]) -> Self {
+        let mut bytes = vec![0; MESSAGE_HEADER];
+        bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
+        bytes.extend(header);
+        Self(bytes).flagged(libc::NLM_F_REQUEST)
+    }
+
+    /// With one attribute more.
+    pub(crate) fn with(mut self, kind: c_int, value: &[u8]) -> Self {
+        let length = (ATTRIBUTE_HEADER + value.len()) as u16;
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend((kind as u16).to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(aligned(self.0.len()), 0);
+        self
+    }
+
+    fn flagged(mut self, flag: c_int) -> Self {
+        let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flag as u16;
+        self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
+        self
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let length = self.0.len() as u32;
+        self.0[..4].copy_from_slice(&length.to_ne_bytes());
+        self.0
+    }
+}
+
+/// What the kernel says.
+pub(crate) enum Message<'a> {
+    /// `NLMSG_ERROR`: a request was done, or why not.
+    Done(io::Result<()>),
+    /// Any other: all that follows its header.
+    Other(&'a [u8]),
+}
+
+/// A socket to one part of the kernel; it never blocks.
+#[derive(Debug)]
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    /// Opens a socket to `protocol`, one of `NETLINK_*`.
+    ///
+    /// # Errors
+    /// The kernel's: `EPROTONOSUPPORT` for a part that it does not have.
+    pub(crate) fn open(protocol: c_int) -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: socket(2) takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Sends a request that is only answered if it fails, or if an answer is its purpose.
+    ///
+    /// # Errors
+    /// The kernel's, about the sending.
+    pub(crate) fn send(&self, request: Request) -> io::Result<()> {
+        let bytes = request.finish();
+        // SAFETY: the kernel reads as many bytes as there are. A socket without a peer sends to the kernel.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Sends a request and receives whether it was done.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn ask(&self, request: Request) -> io::Result<()> {
+        self.send(request.flagged(libc::NLM_F_ACK))?;
+        let mut buffer = [0; 1024];
+        let mut done = Err(io::ErrorKind::InvalidData.into());
+        self.receive(&mut buffer, |message| {
+            if let Message::Done(result) = message {
+                done = result;
+            }
+        })?;
+        done
+    }
+
+    /// Receives one datagram and hands out the messages in it.
+    ///
+    /// # Errors
+    /// The kernel's: `WouldBlock` when nothing is there.
+    pub(crate) fn receive(&self, buffer: &mut [u8], each: impl FnMut(Message<'_>)) -> io::Result<()> {
+        // SAFETY: the kernel writes at most `buffer.len()` bytes into it.
+        let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+        let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+        messages(&buffer[..length]).for_each(each);
+        Ok(())
+    }
+}
+
+impl AsFd for Netlink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The messages of a datagram, up to one that does not fit.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
+        let message = bytes.get(..length)?;
+        let kind = u16::from_ne_bytes([*message.get(4)?, *message.get(5)?]);
+        let body = message.get(MESSAGE_HEADER..)?;
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        if c_int::from(kind) != libc::NLMSG_ERROR {
+            return Some(Message::Other(body));
+        }
+        let error = c_int::from_ne_bytes(*body.first_chunk()?);
+        Some(Message::Done(if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }))
+    })
+}
+
+/// The attributes of a message, each with its type, up to one that does not fit.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, &[u8])> {
+    std::iter::from_fn(move || {
+        let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
+        let attribute = bytes.get(..length)?;
+        let kind = u16::from_ne_bytes([*attribute.get(2)?, *attribute.get(3)?]);
+        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        Some((c_int::from(kind & ATTRIBUTE_TYPE), &attribute[ATTRIBUTE_HEADER..]))
+    })
+}
+
+/// Messages and attributes begin at multiples of four bytes.
+const fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_read_as_they_were_written() {
+        let request = Request::new(7, &[1, 2, 3, 4]).with(5, b"odd").with(6, b"").with(0x4007, b"even").finish();
+        assert_eq!(request.len() % 4, 0);
+        let mut got = Vec::new();
+        for message in messages(&[request.clone(), request].concat()) {
+            let Message::Other(body) = message else { panic!("an error") };
+            got.extend(attributes(&body[4..]).map(|(kind, value)| (kind, value.to_vec())));
+        }
+        let one = [(5, b"odd".to_vec()), (6, vec![]), (7, b"even".to_vec())];
+        assert_eq!(got, [one.clone(), one].concat());
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_end_the_list() {
+        for bytes in [&[0_u8; 40][..], &[3; 40], &[0xff; 40], &[16], &[]] {
+            assert_eq!(messages(bytes).count(), 0, "{bytes:?}");
+            assert_eq!(attributes(bytes).count(), 0, "{bytes:?}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Real SYNs on the loopback interface of a network namespace, queued by iptables.
+
+use super::*;
+use crate::namespace::inside;
+use crate::poll::Poll;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+const NUMBER: u16 = 7;
+
+const MARK_SYNS: &str = "iptables -t raw -A PREROUTING -p tcp --syn -j MARK --set-mark 5";
+const QUEUE_SYNS: &str = "iptables -t raw -A PREROUTING -p tcp --syn -j NFQUEUE --queue-num 7 --queue-bypass";
+const QUEUE_SYNS_OF_IPV6: &str = "ip6tables -t raw -A PREROUTING -p tcp --syn -j NFQUEUE --queue-num 7";
+/// Behind the queue, only the mark of the verdict passes.
+const DROP_OTHER_MARKS: &str = "iptables -t mangle -A PREROUTING -p tcp --syn -m mark ! --mark 0xe1100001 -j DROP";
+
+/// The next packet: id, mark, interface and payload.
+fn next(queue: &Queue) -> (u32, u32, u32, Vec<u8>) {
+    let mut got = None;
+    while got.is_none() {
+        let mut poll = Poll::new(vec![queue.as_fd()]);
+        poll.wait(Some(Duration::from_secs(10))).unwrap();
+        assert!(poll.any_ready(), "no packet came");
+        queue
+            .receive(|packet| got = Some((packet.id, packet.mark, packet.interface, packet.payload.to_vec())))
+            .unwrap();
+    }
+    got.unwrap()
+}
+
+fn connect<'s>(scope: &'s Scope<'s, '_>, to: SocketAddr) -> ScopedJoinHandle<'s, io::Result<TcpStream>> {
+    scope.spawn(move || TcpStream::connect_timeout(&to, Duration::from_secs(10)))
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+#[test]
+fn a_packet_waits_for_its_verdict_and_goes_on_with_another_mark() {
+    inside(&[MARK_SYNS, QUEUE_SYNS, DROP_OTHER_MARKS], || {
+        let queue = Queue::bind(NUMBER, 16).unwrap();
+        let (_listener, address) = listener();
+        std::thread::scope(|scope| {
+            let client = connect(scope, address);
+            let (id, mark, interface, payload) = next(&queue);
+            assert_eq!((mark, interface), (5, 1));
+            assert_eq!((payload[0], payload[9]), (0x45, 6), "not TCP over IPv4");
+            assert_eq!(payload[22..24], address.port().to_be_bytes());
+            assert!(!client.is_finished());
+            queue.verdict(id, Verdict::Accept { mark: 0xe110_0001 }).unwrap();
+            client.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_dropped_syn_comes_again() {
+    inside(&[QUEUE_SYNS], || {
+        let queue = Queue::bind(NUMBER, 16).unwrap();
+        let (_listener, address) = listener();
+        std::thread::scope(|scope| {
+            let client = connect(scope, address);
+            let (first, _, _, payload) = next(&queue);
+            queue.verdict(first, Verdict::Drop).unwrap();
+            let (second, _, _, again) = next(&queue);
+            assert!(!client.is_finished() && second != first);
+            assert_eq!(payload[20..28], again[20..28], "ports and sequence number");
+            queue.verdict(second, Verdict::Accept { mark: 0 }).unwrap();
+            client.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn ipv6_comes_to_the_same_queue() {
+    inside(&[QUEUE_SYNS_OF_IPV6], || {
+        let queue = Queue::bind(NUMBER, 16).unwrap();
+        let listener = TcpListener::bind("[::1]:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let client = connect(scope, address);
+            let (id, _, _, payload) = next(&queue);
+            assert_eq!((payload[0] >> 4, payload[6]), (6, 6), "not TCP over IPv6");
+            queue.verdict(id, Verdict::Accept { mark: 0 }).unwrap();
+            client.join().unwrap().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_full_queue_lets_packets_pass() {
+    inside(&[QUEUE_SYNS], || {
+        let queue = Queue::bind(NUMBER, 1).unwrap();
+        let (_listener, address) = listener();
+        std::thread::scope(|scope| {
+            let held = connect(scope, address);
+            let (id, ..) = next(&queue);
+            connect(scope, address).join().unwrap().unwrap();
+            assert!(!held.is_finished());
+            queue.verdict(id, Verdict::Accept { mark: 0 }).unwrap();
+            held.join().unwrap().unwrap();
+        });
+    });
+}
+
+/// What a relay that dies does to the SYNs it held: they come again, and `bypass` lets them through.
+#[test]
+fn a_closed_queue_is_passed_by_and_its_number_is_free() {
+    inside(&[QUEUE_SYNS], || {
+        let queue = Queue::bind(NUMBER, 16).unwrap();
+        let (_listener, address) = listener();
+        std::thread::scope(|scope| {
+            let client = connect(scope, address);
+            next(&queue);
+            drop(queue);
+            client.join().unwrap().unwrap();
+        });
+        Queue::bind(NUMBER, 16).unwrap();
+    });
+}
+
+#[test]
+fn a_number_is_bound_once() {
+    inside(&[], || {
+        probe().unwrap();
+        let _queue = Queue::bind(NUMBER, 16).unwrap();
+        assert_eq!(Queue::bind(NUMBER, 16).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        Queue::bind(NUMBER + 1, 16).unwrap();
+    });
+}
+
+#[test]
+fn a_verdict_on_nothing_is_no_error() {
+    inside(&[], || {
+        let queue = Queue::bind(NUMBER, 16).unwrap();
+        let nothing = queue.receive(|packet| panic!("{packet:?}")).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        queue.verdict(99, Verdict::Drop).unwrap();
+        queue.receive(|packet| panic!("{packet:?}")).unwrap();
+    });
+}
+
+#[test]
+fn without_the_right_the_kernel_says_so() {
+    inside(&[], || {
+        // SAFETY: setresuid(2) takes numbers; the bare system call changes this thread alone, and it ends here.
+        let done = unsafe { libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534) };
+        assert_eq!(done, 0);
+        assert_eq!(probe().unwrap_err().raw_os_error(), Some(libc::EPERM));
+        assert_eq!(Queue::bind(NUMBER, 16).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    });
+}
