@@ -12,6 +12,7 @@ pub mod http;
 pub mod section;
 pub mod socks4;
 pub mod socks5;
+pub mod syn;
 
 /// Why there is no value yet, or never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
