@@ -3,6 +3,7 @@
 use super::*;
 use crate::namespace::inside;
 use crate::poll::Poll;
+use ekiden_proto::wire::syn::Syn;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -48,8 +49,7 @@ fn a_packet_waits_for_its_verdict_and_goes_on_with_another_mark() {
             let client = connect(scope, address);
             let (id, mark, interface, payload) = next(&queue);
             assert_eq!((mark, interface), (5, 1));
-            assert_eq!((payload[0], payload[9]), (0x45, 6), "not TCP over IPv4");
-            assert_eq!(payload[22..24], address.port().to_be_bytes());
+            assert_eq!(Syn::parse(&payload).unwrap().server.0, address);
             assert!(!client.is_finished());
             queue.verdict(id, Verdict::Accept { mark: 0xe110_0001 }).unwrap();
             client.join().unwrap().unwrap();
@@ -68,7 +68,7 @@ fn a_dropped_syn_comes_again() {
             queue.verdict(first, Verdict::Drop).unwrap();
             let (second, _, _, again) = next(&queue);
             assert!(!client.is_finished() && second != first);
-            assert_eq!(payload[20..28], again[20..28], "ports and sequence number");
+            assert_eq!(Syn::parse(&payload), Syn::parse(&again));
             queue.verdict(second, Verdict::Accept { mark: 0 }).unwrap();
             client.join().unwrap().unwrap();
         });
@@ -84,7 +84,7 @@ fn ipv6_comes_to_the_same_queue() {
         std::thread::scope(|scope| {
             let client = connect(scope, address);
             let (id, _, _, payload) = next(&queue);
-            assert_eq!((payload[0] >> 4, payload[6]), (6, 6), "not TCP over IPv6");
+            assert_eq!(Syn::parse(&payload).unwrap().server.0, address);
             queue.verdict(id, Verdict::Accept { mark: 0 }).unwrap();
             client.join().unwrap().unwrap();
         });
