@@ -1,0 +1,71 @@
+//! Where a connection was going before a firewall turned it to this host (`SO_ORIGINAL_DST`,
+//! linux/netfilter_ipv4.h and linux/netfilter_ipv6/ip6_tables.h).
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use socket2::SockRef;
+
+/// The address a client has dialled, of the socket that accepted it after `REDIRECT` or `DNAT`. For a connection that was
+/// not turned it is the socket's own.
+///
+/// # Errors
+/// The kernel's: `ENOENT` for a connection that is not tracked, `ENOPROTOOPT` without connection tracking.
+pub fn original_destination(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
+    let socket = SockRef::from(&socket);
+    let own = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::InvalidInput)?;
+    // A socket of IPv6 may carry IPv4, which is tracked as such.
+    let address = if own.ip().to_canonical().is_ipv4() { socket.original_dst_v4() } else { socket.original_dst_v6() };
+    address?.as_socket().ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::inside;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    const REDIRECT: [&str; 5] = [
+        "ip route add 192.0.2.0/24 dev lo",
+        "ip -6 route add 2001:db8::/64 dev lo",
+        "iptables -t nat -A OUTPUT -p tcp -d 192.0.2.1 --dport 80 -j REDIRECT --to-ports 7001",
+        "iptables -t nat -A OUTPUT -p tcp -d 192.0.2.6 --dport 80 -j REDIRECT --to-ports 7002",
+        "ip6tables -t nat -A OUTPUT -p tcp -d 2001:db8::1 --dport 80 -j REDIRECT --to-ports 7002",
+    ];
+
+    /// What `listener` is told of a client that dialled `to`.
+    fn told(listener: &TcpListener, to: &str) -> io::Result<SocketAddr> {
+        let _client = TcpStream::connect(to).unwrap();
+        original_destination(listener.accept().unwrap().0.as_fd())
+    }
+
+    #[test]
+    fn a_redirected_connection_knows_where_it_was_going() {
+        inside(&REDIRECT, || {
+            let v4 = TcpListener::bind("0.0.0.0:7001").unwrap();
+            let both = TcpListener::bind("[::]:7002").unwrap();
+            for (listener, to) in [
+                (&v4, "192.0.2.1:80"),
+                (&both, "192.0.2.6:80"),
+                (&both, "[2001:db8::1]:80"),
+                (&v4, "127.0.0.1:7001"),
+                (&both, "[::1]:7002"),
+            ] {
+                assert_eq!(told(listener, to).unwrap(), to.parse().unwrap());
+            }
+        });
+    }
+
+    #[test]
+    fn an_untracked_connection_does_not() {
+        let untracked = ["iptables -t raw -A OUTPUT -j NOTRACK", "ip6tables -t raw -A OUTPUT -j NOTRACK"];
+        inside(&[&REDIRECT[..], &untracked].concat(), || {
+            let listener = TcpListener::bind("[::]:7002").unwrap();
+            for to in ["127.0.0.1:7002", "[::1]:7002"] {
+                assert_eq!(told(&listener, to).unwrap_err().raw_os_error(), Some(libc::ENOENT), "{to}");
+            }
+        });
+    }
+}

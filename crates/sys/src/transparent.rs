@@ -1,0 +1,136 @@
+//! Sockets with addresses that are not this host's (`IP_TRANSPARENT` of ip(7), `SO_MARK` of socket(7)), and which
+//! addresses are (rtnetlink(7)).
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use libc::c_int;
+use socket2::{Domain, SockRef};
+
+use crate::netlink::{Message, Netlink, Request};
+use crate::sockopt::set;
+
+/// Where `rtm_dst_len` and `rtm_type` are in a `struct rtmsg`, and how long it is, in bytes.
+const PREFIX: usize = 1;
+const TYPE: usize = 7;
+const ROUTE_HEADER: usize = 12;
+
+/// Lets a socket have any address: bind to one that is not here, or accept what `tproxy` hands it. A socket of IPv6 may
+/// do so for IPv4 too.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: c_int = 1;
+    if SockRef::from(&socket).domain()? == Domain::IPV6 {
+        set(socket, libc::SOL_IPV6, libc::IPV6_TRANSPARENT, &on)?;
+    }
+    set(socket, libc::SOL_IP, libc::IP_TRANSPARENT, &on)
+}
+
+/// Puts a firewall mark on all that a socket sends, before it is routed.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_NET_ADMIN` or `CAP_NET_RAW`.
+pub fn set_mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
+    SockRef::from(&socket).set_mark(mark)
+}
+
+/// Whether an address is this host's, in the network namespace of the calling thread: what a routing table for packets
+/// without a mark gives to the host itself, as `fib daddr type local` of nft(8).
+///
+/// # Errors
+/// The kernel's, about the asking; having no route is an answer.
+pub fn is_local(ip: IpAddr) -> io::Result<bool> {
+    let socket = Netlink::open(libc::NETLINK_ROUTE)?;
+    let (family, address) = match ip.to_canonical() {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
+    let mut header = [0; ROUTE_HEADER];
+    header[0] = family as u8;
+    header[PREFIX] = address.len() as u8 * 8;
+    socket.send(Request::new(libc::RTM_GETROUTE, &header).with(c_int::from(libc::RTA_DST), &address))?;
+    let mut buffer = [0; 1024];
+    let mut local = false;
+    socket.receive(&mut buffer, |message| {
+        local = matches!(message, Message::Other(route) if route.get(TYPE) == Some(&libc::RTN_LOCAL));
+    })?;
+    Ok(local)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::inside;
+    use socket2::{Socket, Type};
+    use std::net::{SocketAddr, TcpListener};
+    use std::os::fd::AsFd;
+
+    fn local(text: &str) -> bool {
+        is_local(text.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn addresses_of_this_host_are_told_from_others() {
+        let commands = [
+            "ip link add there type veth peer name far",
+            "ip address add 10.1.0.1/24 dev there",
+            "ip -6 address add fd00:1::1/64 dev there nodad",
+            "ip link set there up",
+            "ip route add default via 10.1.0.2",
+            "ip route add local 10.9.0.0/16 dev lo",
+            "ip route add blackhole 10.8.0.0/16",
+            "ip route add unreachable 10.7.0.0/16",
+            // What a transparent relay adds for the packets it has marked.
+            "ip rule add fwmark 0xe1010000/0xffff0000 lookup 57345",
+            "ip route add local default dev lo table 57345",
+            "sysctl -q -w net.ipv4.ip_nonlocal_bind=1",
+        ];
+        inside(&commands, || {
+            for here in ["127.0.0.1", "127.1.2.3", "10.1.0.1", "10.9.1.2", "::1", "fd00:1::1", "::ffff:10.1.0.1"] {
+                assert!(local(here), "{here}");
+            }
+            let broadcast = "10.1.0.255";
+            for there in [broadcast, "10.1.0.2", "10.8.0.1", "10.7.0.1", "192.0.2.1", "fd00:1::2", "2001:db8::1"] {
+                assert!(!local(there), "{there}");
+            }
+        });
+    }
+
+    /// A client and a server that are not here meet over `lo`, as in a relay that hides behind its client.
+    #[test]
+    fn a_transparent_socket_dials_from_any_address() {
+        let commands = [
+            "ip rule add fwmark 0xe1010000/0xffff0000 lookup 57345",
+            "ip -6 rule add fwmark 0xe1010000/0xffff0000 lookup 57345",
+            "ip route add local default dev lo table 57345",
+            "ip -6 route add local default dev lo table 57345",
+            "ip route add default dev lo",
+            "ip -6 route add default dev lo",
+        ];
+        inside(&commands, || {
+            for (client, server) in [
+                ("192.0.2.7:40000", "127.0.0.1:80"),
+                ("[2001:db8::7]:40000", "[::1]:80"),
+                ("[::ffff:192.0.2.8]:40001", "[::ffff:127.0.0.1]:81"),
+            ] {
+                let (client, server): (SocketAddr, SocketAddr) = (client.parse().unwrap(), server.parse().unwrap());
+                let listener = Socket::new(Domain::for_address(server), Type::STREAM, None).unwrap();
+                // The answers to the client find back to it.
+                set_mark(listener.as_fd(), 0xe101_0000).unwrap();
+                listener.bind(&server.into()).unwrap();
+                listener.listen(1).unwrap();
+                let socket = Socket::new(Domain::for_address(client), Type::STREAM, None).unwrap();
+                assert!(socket.bind(&client.into()).is_err(), "{client} is here");
+                set_transparent(socket.as_fd()).unwrap();
+                set_mark(socket.as_fd(), 0xe101_0000).unwrap();
+                socket.bind(&client.into()).unwrap();
+                socket.connect(&server.into()).unwrap();
+                let (_, peer) = TcpListener::from(listener).accept().unwrap();
+                assert_eq!(peer, client);
+            }
+        });
+    }
+}
