@@ -4,6 +4,7 @@
 mod check;
 mod doctor;
 mod keygen;
+mod rules;
 mod run;
 mod status;
 
@@ -27,6 +28,8 @@ enum Command {
     Check(check::Check),
     /// Prints a private and a public key; to keep them: (umask 077; ekiden keygen > FILE)
     Keygen(keygen::Keygen),
+    /// What the kernel is told for transparent listeners: print, apply, remove
+    Rules(rules::Rules),
     /// Sessions and pipes of a running relay
     Status(status::Status),
     /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.execute(),
         Command::Check(check) => check.execute(),
         Command::Keygen(keygen) => keygen.execute(),
+        Command::Rules(rules) => rules.execute(),
         Command::Status(status) => status.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     };

@@ -62,10 +62,22 @@ impl Marks {
         self.base() + (listener % Self::MOST_LISTENERS) as u16
     }
 
-    /// The routing table that leads to us, and the preference of the rule that leads there.
+    /// The routing table that leads to us.
     #[must_use]
     pub const fn table(self) -> u16 {
         57344 + self.instance as u16
+    }
+
+    /// The preference of the rule that leads to that table: before `main` (32766), which has a way for everything.
+    #[must_use]
+    pub const fn preference(self) -> u16 {
+        224 + self.instance as u16
+    }
+
+    /// Which of the daemons it is.
+    #[must_use]
+    pub const fn instance(self) -> u8 {
+        self.instance
     }
 
     const fn base(self) -> u16 {

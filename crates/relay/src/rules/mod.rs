@@ -1,5 +1,168 @@
-//! What the kernel has to be told so that packets of other hosts come to us: nftables and policy routing.
+//! What the kernel has to be told so that packets of other hosts come to us: nftables, policy routing, and a queue in
+//! which first packets wait for the gate.
+//!
+//! The way of a first packet (a SYN) through prerouting, all of it before conntrack:
+//!
+//! `catch` marks it CAUGHT → the queue, where the gate gives a verdict → `steer`: to the listener (TPROXY), on as if
+//! there were no relay, or back to the client as a reset or an ICMP error.
+//!
+//! Every other packet comes to us only if a transparent socket of ours is at its other end; whatever began without us
+//! goes on without us. When the daemon is gone the queue lets go, TPROXY finds no listener, and packets are forwarded.
 
+mod apply;
+mod counters;
+mod error;
 pub mod marks;
+mod nft;
+mod owner;
+mod queue;
+mod routing;
+mod tool;
 
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::config::{Config, Kind, Listener};
+
+pub use apply::{Applied, remove};
+pub use counters::{Counter, counters};
+pub use error::RulesError;
 pub use marks::Marks;
+pub use owner::{Holder, Owner, holder};
+pub use queue::Queue;
+
+/// Everything that one daemon needs in the kernel.
+#[derive(Debug, Clone)]
+pub struct Ruleset {
+    marks: Marks,
+    families: Vec<Family>,
+    catches: Vec<Arc<Listener>>,
+}
+
+/// An address family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Family {
+    Ipv4,
+    Ipv6,
+}
+
+/// The listeners that catch connections, in the order in which marks and queues count them.
+pub fn listeners(config: &Config) -> impl Iterator<Item = &Arc<Listener>> {
+    config.listeners.iter().filter(|listener| listener.kind.is_transparent())
+}
+
+impl Ruleset {
+    /// What `config` needs; `None` when that is nothing.
+    #[must_use]
+    pub fn of(config: &Config) -> Option<Self> {
+        let needing = config.listeners.iter().filter(|listener| {
+            let keeps = listener.keep_client_address;
+            keeps || listener.kind.is_transparent()
+        });
+        let mut families: Vec<_> = needing.flat_map(|listener| Family::of(listener.bind)).copied().collect();
+        families.sort_unstable();
+        families.dedup();
+        let (marks, catches) = (Marks::new(config.transparent.instance), listeners(config).cloned().collect());
+        (!families.is_empty()).then_some(Self { marks, families, catches })
+    }
+
+    /// The same without catching: running sessions keep their packets, and new connections go on without us.
+    #[must_use]
+    pub fn released(&self) -> Self {
+        Self { catches: Vec::new(), ..self.clone() }
+    }
+
+    /// All of it as a shell script, which does what [`Ruleset::apply`] does when nothing of ours is there yet.
+    #[must_use]
+    pub fn script(&self, queue: &Queue) -> String {
+        let mut script = format!(
+            "#!/bin/sh\n# The rules of ekiden, instance {}. This script adds them where there are none; `ekiden rules apply`\n\
+             # replaces older ones, and `ekiden rules remove --instance {0}` takes them out again.\nset -e\n",
+            self.marks.instance()
+        );
+        let mut part = |command: &str, text: &str| script += &format!("\n{command} <<'END'\n{text}END\n");
+        for family in &self.families {
+            let (ip, text) = (family.flag(), routing::add(self.marks));
+            part(&format!("ip {ip} -batch -"), &text);
+        }
+        if *queue == Queue::Iptables && self.holds() {
+            for family in &self.families {
+                part(&format!("{} --noflush", family.restore()), &queue::add(self, true));
+            }
+        }
+        part("nft -f -", &nft::text(self, *queue == Queue::Nft, &Owner::Operator.comment(self.marks)));
+        script
+    }
+
+    /// The listeners that catch what comes in from other hosts, with their numbers.
+    fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
+        let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
+        listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name != OWN_PROGRAMS))
+    }
+
+    /// The listeners that catch what this host's own programs send, with their numbers.
+    fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
+        let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
+        listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
+    }
+
+    /// Whether there are first packets for the gate. Those of this host's own programs do not wait for it.
+    fn holds(&self) -> bool {
+        self.catching_others().next().is_some()
+    }
+}
+
+/// The interface that stands for this host's own programs.
+const OWN_PROGRAMS: &str = "lo";
+
+fn interfaces(listener: &Listener) -> impl Iterator<Item = &str> {
+    listener.capture.iter().flat_map(|capture| &capture.interfaces).map(String::as_str)
+}
+
+/// Whether it is caught by TPROXY rather than by address translation.
+fn by_tproxy(listener: &Listener) -> bool {
+    listener.kind == Kind::Tproxy
+}
+
+impl Family {
+    /// Those of the connections that come to a listener at `bind`.
+    fn of(bind: SocketAddr) -> &'static [Self] {
+        match bind {
+            SocketAddr::V6(v6) if v6.ip().is_unspecified() => &[Self::Ipv4, Self::Ipv6],
+            bind if bind.ip().to_canonical().is_ipv4() => &[Self::Ipv4],
+            _ => &[Self::Ipv6],
+        }
+    }
+
+    /// What ip(8) is told.
+    const fn flag(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "-4",
+            Self::Ipv6 => "-6",
+        }
+    }
+
+    /// What `iptables-restore` is called.
+    const fn restore(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "iptables-restore",
+            Self::Ipv6 => "ip6tables-restore",
+        }
+    }
+
+    /// What `iptables-save` is called.
+    const fn save(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "iptables-save",
+            Self::Ipv6 => "ip6tables-save",
+        }
+    }
+
+    /// What nft(8) calls it in a match of addresses.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ip",
+            Self::Ipv6 => "ip6",
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Into the kernel and out again. Routing comes first and goes last, so that no packet is ever marked for a way that is
+//! not there. nftables takes all of the new rules and drops all of the old ones at one moment.
+
+use super::error::RulesError;
+use super::owner::{Holder, Owner, holder, table};
+use super::queue::{self, Queue};
+use super::tool::run;
+use super::{Family, Marks, Ruleset, nft, routing};
+
+/// What came of applying.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// How first packets get to the gate. Where they do not, `connect = "hold"` is as good as `"strict"`.
+    pub queue: Queue,
+}
+
+impl Ruleset {
+    /// Puts the rules into the kernel, in the place of whatever this instance had there before. On failure everything is
+    /// as it was.
+    ///
+    /// # Errors
+    /// What a program complained about, or that another daemon that runs has this instance.
+    pub fn apply(&self, owner: Owner) -> Result<Applied, RulesError> {
+        let before = holder(self.marks.instance())?;
+        if let Some(Holder::Running(pid)) = before
+            && pid != std::process::id()
+        {
+            return Err(owned(self.marks.instance(), pid));
+        }
+        self.put(owner).inspect_err(|_| {
+            if before.is_none() {
+                // What failed is told; the rest of an undoing that fails is found by `ekiden doctor`.
+                let _ = remove(self.marks.instance());
+            }
+        })
+    }
+
+    fn put(&self, owner: Owner) -> Result<Applied, RulesError> {
+        let mut queue = if self.holds() { Queue::probe() } else { Queue::Nft };
+        let text =
+            format!("{}{}", nft::replace(self.marks), nft::text(self, queue == Queue::Nft, &owner.comment(self.marks)));
+        run("nft", &["-c", "-f", "-"], &text)?;
+        for family in &self.families {
+            routing::apply(*family, self.marks)?;
+        }
+        if queue == Queue::Iptables
+            && let Err(error) = queue::apply(self)
+        {
+            queue = Queue::Missing(error.to_string());
+        }
+        run("nft", &["-f", "-"], &text)?;
+        self.tidy(&queue)?;
+        Ok(Applied { queue })
+    }
+
+    /// Removes what an older configuration needed and this one does not.
+    fn tidy(&self, queue: &Queue) -> Result<(), RulesError> {
+        for family in [Family::Ipv4, Family::Ipv6] {
+            let needed = self.families.contains(&family);
+            if !needed || *queue != Queue::Iptables {
+                queue::remove(family, self.marks)?;
+            }
+            if !needed {
+                // Where there is no IPv6 there is no rule of ours either.
+                let _ = routing::remove(family, self.marks);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes everything of `instance` out of the kernel, also what only partly exists; says whether something was there.
+///
+/// # Errors
+/// What a program complained about. What came after that is still there.
+pub fn remove(instance: u8) -> Result<bool, RulesError> {
+    let marks = Marks::new(instance);
+    let mut found = match holder(instance) {
+        Err(RulesError::NotInstalled { .. }) => false,
+        there => there?.is_some(),
+    };
+    if found {
+        run("nft", &["delete", "table", "inet", &table(marks)], "")?;
+    }
+    for family in [Family::Ipv4, Family::Ipv6] {
+        found |= queue::remove(family, marks)?;
+        found |= match routing::remove(family, marks) {
+            // The kernel may have no IPv6.
+            Err(RulesError::Failed { .. }) if family == Family::Ipv6 => false,
+            removed => removed?,
+        };
+    }
+    Ok(found)
+}
+
+/// Tells which instance is free instead.
+fn owned(instance: u8, pid: u32) -> RulesError {
+    let free = (1..=15).find(|other| matches!(holder(*other), Ok(None))).unwrap_or(instance);
+    RulesError::Owned { instance, pid, free }
+}

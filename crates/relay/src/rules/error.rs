@@ -1,0 +1,101 @@
+//! Why the rules could not be changed, and what to do about it.
+
+/// Why the rules could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RulesError {
+    /// A program is missing.
+    #[error("{program} is not installed: apt-get install {package}")]
+    NotInstalled {
+        /// Which.
+        program: &'static str,
+        /// Where Debian has it.
+        package: &'static str,
+    },
+    /// We may not.
+    #[error(
+        "{program}: {said}: needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit"
+    )]
+    NotPermitted {
+        /// Which program says so.
+        program: &'static str,
+        /// In its words.
+        said: String,
+    },
+    /// The kernel was built without something.
+    #[error("{program}: {said}: this kernel lacks it: modprobe {module}, or a kernel with {option}")]
+    Kernel {
+        /// Which program says so.
+        program: &'static str,
+        /// In its words.
+        said: String,
+        /// The module.
+        module: &'static str,
+        /// What the kernel has to be configured with.
+        option: &'static str,
+    },
+    /// Somebody else's.
+    #[error("instance {instance} belongs to ekiden with pid {pid}: set [transparent] instance = {free} here")]
+    Owned {
+        /// Which instance.
+        instance: u8,
+        /// Whose it is.
+        pid: u32,
+        /// One that is free.
+        free: u8,
+    },
+    /// Anything else that a program complains about.
+    #[error("{program}: {said}")]
+    Failed {
+        /// Which program.
+        program: &'static str,
+        /// Its words.
+        said: String,
+    },
+}
+
+/// A word in a rule, and what the kernel needs for it.
+const NEEDS: [(&str, &str, &str); 8] = [
+    ("tproxy", "nft_tproxy", "CONFIG_NFT_TPROXY"),
+    ("socket", "nft_socket", "CONFIG_NFT_SOCKET"),
+    ("fib", "nft_fib_inet", "CONFIG_NFT_FIB_INET"),
+    ("reject", "nft_reject_inet", "CONFIG_NFT_REJECT_INET"),
+    ("redirect", "nft_redir", "CONFIG_NFT_REDIR"),
+    ("dnat", "nft_nat", "CONFIG_NFT_NAT"),
+    ("notrack", "nft_ct", "CONFIG_NFT_CT"),
+    ("type nat", "nft_chain_nat", "CONFIG_NFT_NAT"),
+];
+
+impl RulesError {
+    pub(super) fn not_installed(program: &'static str) -> Self {
+        let package = match program {
+            "nft" => "nftables",
+            "ip" => "iproute2",
+            _ => "iptables",
+        };
+        Self::NotInstalled { program, package }
+    }
+
+    /// Understands what a program complained about.
+    pub(super) fn failed(program: &'static str, said: &str) -> Self {
+        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        // nft(8) quotes the rule and underlines what it means.
+        let short = lines.iter().take(2).copied().collect::<Vec<_>>().join(": ");
+        if ["Operation not permitted", "Permission denied", "must be root"].iter().any(|text| said.contains(text)) {
+            return Self::NotPermitted { program, said: lines.first().copied().unwrap_or_default().to_owned() };
+        }
+        let lacking = program == "nft" && ["No such file", "not supported"].iter().any(|text| said.contains(text));
+        let quoted = lines.get(1).copied().unwrap_or_default();
+        match NEEDS.iter().find(|(word, ..)| lacking && underlined(said, quoted).contains(word)) {
+            Some((_, module, option)) => Self::Kernel { program, said: short, module, option },
+            None => Self::Failed { program, said: short },
+        }
+    }
+}
+
+/// What the `^^^^` below a quoted line mean.
+fn underlined<'a>(said: &'a str, quoted: &'a str) -> &'a str {
+    let mut lines = said.lines().skip_while(|line| line.trim() != quoted);
+    let (Some(line), Some(marks)) = (lines.next(), lines.next()) else { return quoted };
+    let (first, last) = (marks.find('^').unwrap_or(0), marks.rfind('^').map_or(line.len(), |last| last + 1));
+    line.get(first..last.min(line.len())).unwrap_or(quoted)
+}

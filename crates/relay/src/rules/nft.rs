@@ -1,0 +1,300 @@
+//! The table of nftables (nft(8)): catching, holding, steering, and counting what passes by.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use super::owner::table;
+use super::{Family, Marks, OWN_PROGRAMS, Ruleset, by_tproxy, interfaces, marks};
+use crate::config::{Hosts, Listener, Pattern};
+
+/// A first packet.
+const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+
+/// The answer to one.
+const SYN_ACK: &str = "tcp flags & (fin|syn|rst|ack) == (syn|ack)";
+
+/// Lets go of a mark.
+const UNMARK: &str = "meta mark set meta mark & 0x0000ffff";
+
+/// Drops the table that is there, if there is one.
+pub(super) fn replace(marks: Marks) -> String {
+    let table = table(marks);
+    format!("table inet {table}\ndelete table inet {table}\n")
+}
+
+/// The whole table.
+pub(super) fn text(rules: &Ruleset, with_queue: bool, comment: &str) -> String {
+    let mut table = Table { rules, text: format!("table inet {} {{\n  comment \"{comment}\"\n", table(rules.marks)) };
+    if !rules.catches.is_empty() {
+        table.counters();
+    }
+    table.catch();
+    if with_queue && rules.holds() {
+        table.hold();
+    }
+    if rules.holds() {
+        table.steer();
+        table.translate();
+        table.watch();
+    }
+    table.output();
+    table.own_programs();
+    table.text + "}\n"
+}
+
+struct Table<'a> {
+    rules: &'a Ruleset,
+    text: String,
+}
+
+impl Table<'_> {
+    fn line(&mut self, text: &str) {
+        let _ = writeln!(self.text, "    {text}");
+    }
+
+    fn chain(&mut self, name: &str, hook: &str, lines: impl FnOnce(&mut Self)) {
+        let _ = writeln!(self.text, "  chain {name} {{");
+        if !hook.is_empty() {
+            self.line(&format!("type {hook}; policy accept;"));
+        }
+        lines(self);
+        self.text += "  }\n";
+    }
+
+    fn counters(&mut self) {
+        let mut counter = |name: &str, comment: Option<&str>| {
+            let comment = comment.map_or(String::new(), |comment| format!("comment \"{comment}\"; "));
+            let _ = writeln!(self.text, "  counter {name} {{ {comment}}}");
+        };
+        for (number, listener) in self.rules.catches.iter().enumerate() {
+            counter(&format!("caught_{number}"), Some(&listener.name));
+            if by_tproxy(listener) {
+                counter(&format!("unanswered_{number}"), Some(&listener.name));
+            }
+        }
+        if self.rules.holds() {
+            ["passed", "refused", "unreachable", "asymmetric"].into_iter().for_each(|name| counter(name, None));
+        }
+    }
+
+    /// First packets get CAUGHT; all else that has a transparent socket of ours gets LOCAL.
+    fn catch(&mut self) {
+        let rules = self.rules;
+        self.chain("catch", "filter hook prerouting priority raw - 10", |table| {
+            table.line("meta mark & 0xf0000000 == 0xe0000000 accept # marked by this or another ekiden");
+            // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
+            let listeners = if rules.holds() { "goto listeners" } else { "accept" };
+            table.line(&format!("{SYN} {listeners}"));
+            // Not to one that listens: it would take every packet to its port, whatever the address.
+            table.line(&format!(
+                "meta l4proto {{ tcp, icmp, ipv6-icmp }} socket wildcard 0 socket transparent 1 {} notrack accept",
+                mark(rules.marks.local())
+            ));
+        });
+        if !rules.holds() {
+            return;
+        }
+        self.chain("listeners", "", |table| {
+            table.line("fib daddr type local return # this host's own");
+            for (number, listener) in rules.catching_others() {
+                for source in sources(listener) {
+                    table.line(&format!("iifname {} {source}jump targets_{number}", others(listener)));
+                }
+            }
+        });
+        for (number, listener) in rules.catching_others() {
+            let take = format!("{} counter name caught_{number} accept", mark(rules.marks.caught(number)));
+            self.targets(&format!("targets_{number}"), &format!("take_{number}"), listener, &[take]);
+        }
+    }
+
+    /// A chain that takes what goes to a listener's targets, and another one that says how.
+    fn targets(&mut self, name: &str, take: &str, listener: &Listener, how: &[String]) {
+        self.chain(take, "", |table| how.iter().for_each(|line| table.line(line)));
+        self.chain(name, "", |table| {
+            for target in &listener.access.deny {
+                table.line(&format!("{}return", matching(target)));
+            }
+            for target in &listener.access.allow {
+                table.line(&format!("{}goto {take}", matching(target)));
+            }
+            if listener.access.allow.is_empty() {
+                table.line(&format!("goto {take}"));
+            }
+        });
+    }
+
+    /// The gate gives a verdict. Without one, nobody waits.
+    fn hold(&mut self) {
+        let rules = self.rules;
+        self.chain("hold", "filter hook prerouting priority raw", |table| {
+            for (number, _) in rules.catching_others() {
+                let (caught, queue) = (is(rules.marks.caught(number)), rules.marks.queue(number));
+                table.line(&format!("{caught} meta l4proto tcp queue flags bypass to {queue}"));
+            }
+        });
+    }
+
+    fn steer(&mut self) {
+        let (rules, marks) = (self.rules, self.rules.marks);
+        self.chain("steer", "filter hook prerouting priority raw + 10", |table| {
+            for (number, listener) in rules.catching_others().filter(|(_, listener)| by_tproxy(listener)) {
+                let (caught, to) = (is(marks.caught(number)), place(listener));
+                let local = mark(marks.local());
+                table.line(&format!("{caught} meta l4proto tcp tproxy {to} {local} notrack accept"));
+                // TPROXY has found no listener.
+                table.line(&format!("{caught} counter name unanswered_{number} {UNMARK}"));
+            }
+            table.line(&format!("{} counter name passed {UNMARK}", is(marks.pass())));
+            table.line(&format!("{} meta l4proto tcp counter name refused reject with tcp reset", is(marks.refused())));
+            table.line(&format!(
+                "{} counter name unreachable reject with icmpx type host-unreachable",
+                is(marks.unreachable())
+            ));
+        });
+    }
+
+    /// Redirected connections have to be tracked, or nobody would translate the answers.
+    fn translate(&mut self) {
+        let (rules, marks) = (self.rules, self.rules.marks);
+        let redirects: Vec<_> = rules.catching_others().filter(|(_, listener)| !by_tproxy(listener)).collect();
+        if redirects.is_empty() {
+            return;
+        }
+        self.chain("translate", "nat hook prerouting priority dstnat", |table| {
+            for (number, listener) in redirects {
+                table.line(&format!("{} meta l4proto tcp {}", is(marks.caught(number)), translation(listener)));
+            }
+        });
+    }
+
+    /// Counts answers that go back by our interfaces to connections whose first packet did not come this way.
+    fn watch(&mut self) {
+        let rules = self.rules;
+        let names: BTreeSet<_> = rules.catching_others().flat_map(|(_, listener)| interfaces(listener)).collect();
+        let names = set(names.into_iter().filter(|name| *name != OWN_PROGRAMS));
+        let addresses = |family: &Family| if *family == Family::Ipv4 { "ipv4_addr" } else { "ipv6_addr" };
+        for family in &rules.families {
+            let (word, address) = (family.word(), addresses(family));
+            let _ = writeln!(
+                self.text,
+                "  set begun_{word} {{ type {address} . inet_service . {address} . inet_service; \
+                 flags dynamic, timeout; timeout 1m; size 65535; }}"
+            );
+        }
+        self.chain("watch", "filter hook forward priority filter - 10", |table| {
+            for family in &rules.families {
+                let ip = family.word();
+                table.line(&format!(
+                    "iifname {names} {SYN} add @begun_{ip} {{ {ip} saddr . tcp sport . {ip} daddr . tcp dport }}"
+                ));
+                table.line(&format!(
+                    "oifname {names} {SYN_ACK} {ip} daddr . tcp dport . {ip} saddr . tcp sport != @begun_{ip} \
+                     counter name asymmetric"
+                ));
+            }
+        });
+    }
+
+    /// What we send with somebody else's address is no business of conntrack.
+    fn output(&mut self) {
+        let own = is(self.rules.marks.own());
+        self.chain("output", "filter hook output priority raw", |table| {
+            table.line(&format!("{own} fib saddr type != local notrack"));
+        });
+    }
+
+    fn own_programs(&mut self) {
+        let rules = self.rules;
+        if rules.catching_own_programs().next().is_none() {
+            return;
+        }
+        for (number, listener) in rules.catching_own_programs() {
+            let how = [format!("counter name caught_{number}"), format!("meta l4proto tcp {}", translation(listener))];
+            self.targets(&format!("own_targets_{number}"), &format!("own_take_{number}"), listener, &how);
+        }
+        self.chain("own_programs", "nat hook output priority -100", |table| {
+            table.line("meta mark & 0xf0000000 == 0xe0000000 accept # sent by this or another ekiden");
+            table.line("fib daddr type local accept # this host's own");
+            for (number, listener) in rules.catching_own_programs() {
+                for source in sources(listener) {
+                    table.line(&format!("{SYN} {source}jump own_targets_{number}"));
+                }
+            }
+        });
+    }
+}
+
+fn is(mark: u32) -> String {
+    format!("meta mark & {:#010x} == {mark:#010x}", marks::MASK)
+}
+
+fn mark(mark: u32) -> String {
+    format!("meta mark set meta mark & {:#010x} | {mark:#010x}", !marks::MASK)
+}
+
+/// The interfaces of a listener where other hosts' packets come in.
+fn others(listener: &Listener) -> String {
+    let names: BTreeSet<_> = interfaces(listener).filter(|name| *name != OWN_PROGRAMS).collect();
+    set(names.into_iter())
+}
+
+fn set<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let quoted: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
+    format!("{{ {} }}", quoted.join(", "))
+}
+
+/// Matches of a listener's clients, one for each rule: sets must not overlap, and networks may.
+fn sources(listener: &Listener) -> Vec<String> {
+    let clients = listener.capture.iter().flat_map(|capture| &capture.clients);
+    let networks: Vec<_> = clients.map(ToString::to_string).collect();
+    let families = Family::of(listener.bind);
+    let of = |family: Family| {
+        let wanted = networks.iter().filter(move |network| network.contains(':') == (family == Family::Ipv6));
+        wanted.map(move |network| format!("{} saddr {network} ", family.word()))
+    };
+    match families {
+        _ if !networks.is_empty() => families.iter().flat_map(|family| of(*family)).collect(),
+        [Family::Ipv4] => vec!["meta nfproto ipv4 ".to_owned()],
+        [Family::Ipv6] => vec!["meta nfproto ipv6 ".to_owned()],
+        _ => vec![String::new()],
+    }
+}
+
+/// A match of targets. Packets have no names, and the configuration takes none here.
+fn matching(target: &Pattern) -> String {
+    let mut text = String::new();
+    if let Hosts::In(network) = &target.hosts {
+        let network = network.to_string();
+        let family = if network.contains(':') { Family::Ipv6 } else { Family::Ipv4 };
+        text += &format!("{} daddr {network} ", family.word());
+    }
+    if let Some(port) = target.port {
+        text += &format!("tcp dport {port} ");
+    }
+    text
+}
+
+/// Where a listener is, for TPROXY.
+fn place(listener: &Listener) -> String {
+    let port = listener.bind.port();
+    match listener.bind.ip().to_canonical() {
+        ip if ip.is_unspecified() => format!("to :{port}"),
+        IpAddr::V4(ip) => format!("ip to {ip}:{port}"),
+        IpAddr::V6(ip) => format!("ip6 to [{ip}]:{port}"),
+    }
+}
+
+/// How a packet gets to a listener by address translation.
+fn translation(listener: &Listener) -> String {
+    let port = listener.bind.port();
+    match listener.bind.ip().to_canonical() {
+        ip if ip.is_unspecified() => format!("redirect to :{port}"),
+        IpAddr::V4(ip) => format!("dnat ip to {ip}:{port}"),
+        IpAddr::V6(ip) => format!("dnat ip6 to [{ip}]:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! Whose rules they are: the comment of our nftables table says it, so that no daemon takes the rules of another one
+//! that runs, and those of one that died are known as left over.
+
+use std::fs;
+
+use super::Marks;
+use super::error::RulesError;
+use super::tool::run;
+
+/// On whose behalf rules are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// This process, a daemon that will remove them.
+    Daemon,
+    /// Somebody with `ekiden rules`.
+    Operator,
+}
+
+/// Whose the rules are that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// A daemon that runs.
+    Running(u32),
+    /// A daemon that is gone.
+    Gone(u32),
+    /// Nobody: they are there until `ekiden rules remove`.
+    Operator,
+}
+
+impl Owner {
+    /// What the table says.
+    pub(super) fn comment(self, marks: Marks) -> String {
+        let instance = marks.instance();
+        match self {
+            Self::Operator => format!("ekiden instance {instance}, by ekiden rules"),
+            Self::Daemon => {
+                let pid = std::process::id();
+                format!("ekiden instance {instance}, pid {pid}, started {}", started(pid).unwrap_or(0))
+            }
+        }
+    }
+}
+
+/// Whose rules of `instance` are in the kernel; `None` when there are none.
+///
+/// # Errors
+/// nft's, above all that we may not.
+pub fn holder(instance: u8) -> Result<Option<Holder>, RulesError> {
+    let table = table(Marks::new(instance));
+    let tables = run("nft", &["list", "tables"], "")?;
+    if !tables.lines().any(|line| line == format!("table inet {table}")) {
+        return Ok(None);
+    }
+    let text = run("nft", &["list", "table", "inet", &table], "")?;
+    Ok(Some(read(&text)))
+}
+
+/// The name of our table.
+pub(super) fn table(marks: Marks) -> String {
+    match marks.instance() {
+        1 => "ekiden".to_owned(),
+        instance => format!("ekiden-{instance}"),
+    }
+}
+
+fn read(text: &str) -> Holder {
+    let number = |word: &str| {
+        let comment = text.lines().find_map(|line| line.trim().strip_prefix("comment \"ekiden instance "))?;
+        let (_, after) = comment.split_once(word)?;
+        after.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+    };
+    match (number(", pid ").and_then(|pid| u32::try_from(pid).ok()), number(", started ")) {
+        (Some(pid), Some(then)) if started(pid) == Some(then) => Holder::Running(pid),
+        (Some(pid), Some(_)) => Holder::Gone(pid),
+        _ => Holder::Operator,
+    }
+}
+
+/// When a process was started, in clock ticks after boot (proc_pid_stat(5)): with it a pid means one process only.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may have spaces in it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use super::*;
+
+    #[test]
+    fn the_comment_tells_whose_rules_they_are() {
+        let text = |comment: &str| format!("table inet ekiden {{\n\tcomment \"{comment}\"\n}}\n");
+        let (marks, pid) = (Marks::new(1), std::process::id());
+        assert_eq!(read(&text(&Owner::Daemon.comment(marks))), Holder::Running(pid));
+        assert_eq!(read(&text(&Owner::Operator.comment(marks))), Holder::Operator);
+        assert_eq!(read(&text(&format!("ekiden instance 1, pid {pid}, started 1"))), Holder::Gone(pid));
+        assert_eq!(read(&text("something else")), Holder::Operator);
+    }
+}

@@ -1,0 +1,82 @@
+//! The queue in which first packets wait for the gate: of nftables where the kernel has it, else of iptables.
+
+use super::error::RulesError;
+use super::tool::run;
+use super::{Family, Marks, Ruleset, marks};
+
+/// How first packets get to the gate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Queue {
+    /// By nftables, inside our table.
+    Nft,
+    /// By a chain of iptables.
+    Iptables,
+    /// Not at all, and why: they go to their listener at once.
+    Missing(String),
+}
+
+/// A chain with nothing but a queue.
+const PROBE: &str = "table inet ekiden-probe { chain probe { type filter hook prerouting priority raw; \
+    meta l4proto tcp queue flags bypass to 57344; } }";
+
+impl Queue {
+    /// Finds out whether the kernel has a queue for nftables. Changes nothing.
+    #[must_use]
+    pub fn probe() -> Self {
+        if run("nft", &["-c", "-f", "-"], PROBE).is_ok() { Self::Nft } else { Self::Iptables }
+    }
+}
+
+/// Our chain, as `iptables-restore --noflush` takes it: made, or emptied and filled again.
+pub(super) fn add(rules: &Ruleset, jump: bool) -> String {
+    let name = chain(rules.marks);
+    let mut text = format!("*raw\n:{name} - [0:0]\n");
+    if jump {
+        // At the end: what others drop before stays dropped.
+        text += &format!("-A PREROUTING -j {name}\n");
+    }
+    for (number, _) in rules.catching_others() {
+        let (caught, queue) = (rules.marks.caught(number), rules.marks.queue(number));
+        text += &format!(
+            "-A {name} -p tcp -m mark --mark {caught:#x}/{:#x} -j NFQUEUE --queue-num {queue} --queue-bypass\n",
+            marks::MASK
+        );
+    }
+    text + "COMMIT\n"
+}
+
+/// Puts it there by iptables.
+pub(super) fn apply(rules: &Ruleset) -> Result<(), RulesError> {
+    for family in &rules.families {
+        let saved = run(family.save(), &["-t", "raw"], "")?;
+        let jump = jumps(&saved, rules.marks) == 0;
+        run(family.restore(), &["-w", "5", "--noflush"], &add(rules, jump))?;
+    }
+    Ok(())
+}
+
+/// Takes our chain out of iptables; says whether it was there. Without iptables there is none.
+pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
+    let saved = match run(family.save(), &["-t", "raw"], "") {
+        Err(RulesError::NotInstalled { .. }) => return Ok(false),
+        // A kernel without iptables, or without this family.
+        Err(RulesError::Failed { .. }) => return Ok(false),
+        saved => saved?,
+    };
+    let name = chain(marks);
+    if !saved.lines().any(|line| line.starts_with(&format!(":{name} "))) {
+        return Ok(false);
+    }
+    let jumps = format!("-D PREROUTING -j {name}\n").repeat(jumps(&saved, marks));
+    let text = format!("*raw\n{jumps}-F {name}\n-X {name}\nCOMMIT\n");
+    run(family.restore(), &["-w", "5", "--noflush"], &text).map(|_| true)
+}
+
+fn jumps(saved: &str, marks: Marks) -> usize {
+    let jump = format!("-A PREROUTING -j {}", chain(marks));
+    saved.lines().filter(|line| **line == *jump).count()
+}
+
+fn chain(marks: Marks) -> String {
+    format!("EKIDEN-{}", marks.instance())
+}
