@@ -9,6 +9,7 @@ mod namespace;
 mod netlink;
 pub mod netns;
 pub mod nfqueue;
+pub mod notify;
 pub mod origdst;
 pub mod outq;
 pub mod packet;

@@ -1,0 +1,188 @@
+//! What a service tells its manager (sd_notify(3), sd_watchdog_enabled(3)): one datagram of `NAME=VALUE` lines each.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How long a manager may keep us waiting that does not read what it is told.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The way to the manager, if there is one that wants to hear.
+#[derive(Debug)]
+pub struct Notifier {
+    manager: Option<(UnixDatagram, SocketAddr)>,
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// Takes what the manager has put into the environment: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`. Without
+    /// the first nobody is told anything.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a `NOTIFY_SOCKET` that is neither a path from the root nor an abstract name with `@`; else the
+    /// kernel's.
+    pub fn from_environment() -> io::Result<Self> {
+        Self::read(|name| env::var_os(name))
+    }
+
+    fn read(variable: impl Fn(&str) -> Option<OsString>) -> io::Result<Self> {
+        let manager = match variable("NOTIFY_SOCKET") {
+            Some(name) => Some((UnixDatagram::unbound()?, address(&name)?)),
+            None => None,
+        };
+        if let Some((socket, _)) = &manager {
+            socket.set_write_timeout(Some(PATIENCE))?;
+        }
+        let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
+        // A watchdog of another process has come here by inheritance.
+        let ours = variable("WATCHDOG_PID").is_none() || number("WATCHDOG_PID") == Some(std::process::id().into());
+        let watchdog = number("WATCHDOG_USEC").filter(|micros| ours && *micros > 0).map(Duration::from_micros);
+        Ok(Self { manager, watchdog })
+    }
+
+    /// How long the manager waits for a sign of life, since the last, before it ends this process.
+    #[must_use]
+    pub const fn watchdog(&self) -> Option<Duration> {
+        self.watchdog
+    }
+
+    /// The service is up, for the first time or after `reloading`.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is sent then.
+    pub fn ready(&self) -> io::Result<()> {
+        self.tell("READY=1")
+    }
+
+    /// The service reads its configuration again; `ready` says when it is done.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is sent then.
+    pub fn reloading(&self) -> io::Result<()> {
+        // The time tells the manager whether this is about the reload that it has asked for.
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()))
+    }
+
+    /// The service is about to end.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is sent then.
+    pub fn stopping(&self) -> io::Result<()> {
+        self.tell("STOPPING=1")
+    }
+
+    /// A sign of life for the watchdog.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is sent then.
+    pub fn alive(&self) -> io::Result<()> {
+        self.tell("WATCHDOG=1")
+    }
+
+    fn tell(&self, state: &str) -> io::Result<()> {
+        match &self.manager {
+            Some((socket, address)) => socket.send_to_addr(state.as_bytes(), address).map(drop),
+            None => Ok(()),
+        }
+    }
+}
+
+fn address(name: &OsStr) -> io::Result<SocketAddr> {
+    match name.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
+        [b'/', ..] => SocketAddr::from_pathname(name),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET has to begin with / or @")),
+    }
+}
+
+/// The time since some moment before this process (`CLOCK_MONOTONIC`).
+fn monotonic() -> Duration {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a timespec for the kernel to fill; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notifier(variables: &[(&str, &str)]) -> io::Result<Notifier> {
+        Notifier::read(|name| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+    }
+
+    fn heard(manager: &UnixDatagram) -> String {
+        let mut buffer = [0; 256];
+        manager.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8(buffer[..length].to_vec()).unwrap()
+    }
+
+    fn says_it_all(manager: &UnixDatagram, name: &str) {
+        let notifier = notifier(&[("NOTIFY_SOCKET", name)]).unwrap();
+        notifier.ready().unwrap();
+        assert_eq!(heard(manager), "READY=1");
+        notifier.alive().unwrap();
+        assert_eq!(heard(manager), "WATCHDOG=1");
+        let before = monotonic();
+        notifier.reloading().unwrap();
+        let reloading = heard(manager);
+        let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().parse().unwrap();
+        assert!((before.as_micros()..=monotonic().as_micros()).contains(&at), "{reloading}");
+        notifier.stopping().unwrap();
+        assert_eq!(heard(manager), "STOPPING=1");
+    }
+
+    #[test]
+    fn a_manager_at_a_path_hears() {
+        let path = env::temp_dir().join(format!("ekiden-notify-{}", std::process::id()));
+        let manager = UnixDatagram::bind(&path).unwrap();
+        // The file goes also when an assertion fails.
+        let result = std::panic::catch_unwind(|| says_it_all(&manager, path.to_str().unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        result.unwrap();
+    }
+
+    #[test]
+    fn a_manager_with_an_abstract_name_hears() {
+        let name = format!("ekiden-notify-{}", std::process::id());
+        let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        says_it_all(&manager, &format!("@{name}"));
+    }
+
+    #[test]
+    fn nobody_is_told_where_nobody_listens() {
+        notifier(&[]).unwrap().ready().unwrap();
+        let gone = notifier(&[("NOTIFY_SOCKET", "@ekiden-nobody-is-here")]).unwrap();
+        assert_eq!(gone.ready().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        for name in ["", "relative", "vsock:2:1234"] {
+            assert_eq!(notifier(&[("NOTIFY_SOCKET", name)]).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_manager_that_does_not_read_keeps_nobody() {
+        let name = format!("ekiden-deaf-{}", std::process::id());
+        let _manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let notifier = notifier(&[("NOTIFY_SOCKET", &format!("@{name}"))]).unwrap();
+        let error = std::iter::repeat_with(|| notifier.alive()).find_map(Result::err).unwrap();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_watchdog_is_for_the_process_it_names() {
+        let own = std::process::id().to_string();
+        let watchdog = |variables: &[(&str, &str)]| notifier(variables).unwrap().watchdog();
+        assert_eq!(watchdog(&[]), None);
+        assert_eq!(watchdog(&[("WATCHDOG_USEC", "30000000")]), Some(Duration::from_secs(30)));
+        assert_eq!(watchdog(&[("WATCHDOG_USEC", "500"), ("WATCHDOG_PID", &own)]), Some(Duration::from_micros(500)));
+        assert_eq!(watchdog(&[("WATCHDOG_USEC", "500"), ("WATCHDOG_PID", "1")]), None);
+        assert_eq!(watchdog(&[("WATCHDOG_USEC", "500"), ("WATCHDOG_PID", "no number")]), None);
+        assert_eq!(watchdog(&[("WATCHDOG_USEC", "0")]), None);
+        assert_eq!(watchdog(&[("WATCHDOG_USEC", "soon")]), None);
+    }
+}
