@@ -36,7 +36,9 @@ fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["bytes_down"]), (&"finished".into(), &size.into()));
         let spliced = closed["bytes_spliced"].as_u64().unwrap();
-        assert_eq!(spliced > 0, size > 65_536, "{spliced} of {size} bytes were spliced");
+        // Where the change comes depends on how the bytes arrive: after 64 KiB at the earliest, after twice that at the latest.
+        assert!(size > 65_536 || spliced == 0, "{spliced} of {size} bytes were spliced");
+        assert!(size < 131_072 || spliced > 0, "none of {size} bytes was spliced");
     }
 }
 

@@ -50,6 +50,20 @@ pub enum Event {
         /// The listener's name.
         listener: String,
     },
+    /// Connections that could be ours go on without us.
+    BypassBegan {
+        /// The listener's name.
+        listener: String,
+        /// Why: `session_limit`, `client_limit`, `draining` or `failed`.
+        reason: &'static str,
+    },
+    /// They are ours again.
+    BypassEnded {
+        /// The listener's name.
+        listener: String,
+        /// Why they were not.
+        reason: &'static str,
+    },
     /// A next hop cannot be used; it is tried again in growing pauses.
     RelayDown {
         /// Its name.
@@ -262,6 +276,35 @@ pub struct Closed {
     pub up: Option<SectionInfo>,
     /// What kept it from going faster.
     pub limited: Option<Limited>,
+}
+
+impl Closed {
+    /// A session of which nothing is known but who came and where.
+    #[must_use]
+    pub fn new(session: u64, listener: String, client: ClientAddr) -> Self {
+        Self {
+            session,
+            listener,
+            client,
+            user: None,
+            peer: None,
+            trace: None,
+            target: None,
+            server: None,
+            path: "-".to_owned(),
+            end: End::LeftEarly,
+            detail: None,
+            duration: Duration::ZERO,
+            connect: None,
+            hops: Vec::new(),
+            bytes_up: 0,
+            bytes_down: 0,
+            bytes_spliced: 0,
+            down: None,
+            up: None,
+            limited: None,
+        }
+    }
 }
 
 fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

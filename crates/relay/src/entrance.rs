@@ -12,11 +12,16 @@ use tokio::time::sleep;
 
 use crate::config::{Config, Kind, Listener};
 use crate::dial::Names;
-use crate::ingress::section::{self, Arrival};
+use crate::ingress::{section, transparent};
 use crate::pump::{PipePool, Totals, abort};
-use crate::session::{self, Session};
+use crate::session::{self, Came, Session};
 use crate::shared::Shared;
 use crate::worker::Worker;
+
+/// A dual-stack socket sees IPv4 addresses as ::ffff:a.b.c.d.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
 
 /// How long accepting pauses when it cannot go on, unless a session ends first.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -32,6 +37,8 @@ pub struct Entrance {
     names: Rc<Names>,
     totals: Arc<Totals>,
     most_sessions: usize,
+    /// Whether a gate bounds how many come in.
+    gated: bool,
 }
 
 impl Entrance {
@@ -42,6 +49,7 @@ impl Entrance {
         listener: Arc<Listener>,
         names: &Rc<Names>,
         most_sessions: usize,
+        gated: bool,
     ) -> Self {
         Self {
             worker: Rc::clone(worker),
@@ -49,6 +57,7 @@ impl Entrance {
             names: Rc::clone(names),
             totals: worker.shared.metrics.totals(&listener.name),
             most_sessions,
+            gated: gated && listener.kind.is_transparent(),
             listener,
         }
     }
@@ -80,7 +89,7 @@ impl Entrance {
 
     /// Waits until there is a place for one more session.
     pub async fn wait_for_place(&self) {
-        if self.shared().open_sessions() >= self.most_sessions {
+        if !self.gated && self.shared().open_sessions() >= self.most_sessions {
             let listener = self.listener.name.clone();
             self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason: "session_limit" });
             while self.shared().open_sessions() >= self.most_sessions {
@@ -108,31 +117,62 @@ impl Entrance {
 
     /// Takes a connection: a client's is a session at once, a relay's when it opens one.
     pub fn admit(self: &Rc<Self>, client: TcpStream, address: SocketAddr) {
-        // A dual-stack socket sees IPv4 clients as ::ffff:a.b.c.d.
-        let address = ClientAddr(SocketAddr::new(address.ip().to_canonical(), address.port()));
+        let address = ClientAddr(canonical(address));
+        if self.listener.kind.is_transparent() {
+            return self.admit_caught(client, address);
+        }
         self.shared().enter();
         if self.listener.kind == Kind::Section {
             tokio::task::spawn_local(section::wait(Rc::clone(self), client, address));
         } else {
-            self.begin(client, address, None);
+            self.begin(client, address, Came::Itself);
         }
     }
 
+    /// Takes a connection that the rules have caught; if the gate has let it in, it has a place already.
+    fn admit_caught(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
+        let ends = transparent::ends(self, &client, address);
+        let let_in = ends.and_then(|ends| self.shared().held.accept(ends));
+        let has_place = let_in.is_some();
+        let caught = Came::Caught { ends, ahead: let_in.flatten().map(Box::new) };
+        if has_place {
+            tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, caught)));
+        } else {
+            self.shared().enter();
+            self.begin(client, address, caught);
+        }
+    }
+
+    /// Takes a place for a session that has no connection yet.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn enter(&self, client: IpAddr) -> Result<(), &'static str> {
+        if self.shared().open_sessions() >= self.most_sessions {
+            return Err("session_limit");
+        }
+        if self.config.limits.sessions_per_client.is_some_and(|most| !self.shared().enter_client(client, most)) {
+            return Err("client_limit");
+        }
+        self.shared().enter();
+        Ok(())
+    }
+
     /// Begins a session.
-    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, arrival: Option<Rc<Arrival>>) {
+    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Came) {
         if let Some(most) = self.config.limits.sessions_per_client
             && !self.shared().enter_client(address.0.ip(), most)
         {
             abort(&client);
-            Session::open(Rc::clone(self), client, address, arrival).ends(End::ClientLimit);
+            Session::open(Rc::clone(self), client, address, came).ends(End::ClientLimit);
             return;
         }
-        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, arrival)));
+        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, came)));
     }
 
     /// Ends a connection that has not become a session, with the closing event of one.
     pub fn turn_away(self: &Rc<Self>, client: TcpStream, address: ClientAddr, end: End, detail: Option<String>) {
-        let session = Session::open(Rc::clone(self), client, address, None);
+        let session = Session::open(Rc::clone(self), client, address, Came::Itself);
         session.remarks(detail);
         session.ends(end);
     }

@@ -5,10 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod budget;
 pub mod config;
 mod dial;
 pub mod doctor;
 mod entrance;
+mod gate;
 mod ingress;
 mod log;
 mod metrics;
@@ -19,7 +21,10 @@ pub mod rules;
 pub mod server;
 mod session;
 mod shared;
+mod signals;
 mod sockets;
 pub mod status;
+mod steering;
 pub mod users;
 mod worker;
+mod workers;

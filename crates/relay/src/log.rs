@@ -146,6 +146,8 @@ fn text_line(line: &mut String, event: &Event) {
         Event::Closed(closed) => closed_line(line, closed),
         Event::AcceptPaused { listener, reason } => write!(line, " accept paused listener={listener} reason={reason}"),
         Event::AcceptResumed { listener } => write!(line, " accept resumed listener={listener}"),
+        Event::BypassBegan { listener, reason } => write!(line, " passing by listener={listener} reason={reason}"),
+        Event::BypassEnded { listener, reason } => write!(line, " catching again listener={listener} reason={reason}"),
         Event::RelayDown { relay, cause, detail } => write!(line, " relay down relay={relay} cause={cause}")
             .and_then(|()| optional(line, "detail", detail.as_deref().map(quoted))),
         Event::RelayUp { relay, duration } => {

@@ -29,6 +29,7 @@ label_sets! {
     BySection { section: &'static str }
     ByLimit { limited: String }
     ByReason { reason: &'static str }
+    ByBypass { listener: String, reason: &'static str }
     ByResult { result: &'static str }
     ByClass { class: String }
     ByWay { listener: String, direction: &'static str, way: &'static str }
@@ -48,6 +49,7 @@ pub struct Metrics {
     retransmitted: Family<BySection, Counter>,
     limited: Family<ByLimit, Counter>,
     pauses: Family<ByReason, Counter>,
+    passed: Family<ByBypass, Counter>,
     reloads: Family<ByResult, Counter>,
     requests: Family<ByClass, Counter>,
     kept: Family<ByResult, Counter>,
@@ -80,6 +82,7 @@ impl Metrics {
             retransmitted: Family::default(),
             limited: Family::default(),
             pauses: Family::default(),
+            passed: Family::default(),
             reloads: Family::default(),
             requests: Family::default(),
             kept: Family::default(),
@@ -105,6 +108,7 @@ impl Metrics {
         r.register("section_retransmitted_segments", "Segments sent again", self.retransmitted.clone());
         r.register("sessions_limited", "What held sessions back", self.limited.clone());
         r.register("accept_pauses", "How often accepting paused", self.pauses.clone());
+        r.register("connections_passed", "Caught connections that went on without us, by why", self.passed.clone());
         r.register("reloads", "Configuration reloads", self.reloads.clone());
         r.register("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
         r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
@@ -146,6 +150,11 @@ impl Metrics {
         self.waiting.get_or_create(&ByListener { listener: listener.to_owned() }).inc_by(change);
     }
 
+    /// Counts a caught connection that goes on without us.
+    pub fn passed(&self, listener: &str, reason: &'static str) {
+        self.passed.get_or_create(&ByBypass { listener: listener.to_owned(), reason }).inc();
+    }
+
     /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.
     pub fn kept(&self, result: &'static str) {
         self.kept.get_or_create(&ByResult { result }).inc();
@@ -171,6 +180,8 @@ impl Metrics {
             Event::Listening { .. }
             | Event::ProfileApplied { .. }
             | Event::AcceptResumed { .. }
+            | Event::BypassBegan { .. }
+            | Event::BypassEnded { .. }
             | Event::RelayDown { .. }
             | Event::RelayUp { .. }
             | Event::Draining { .. }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ekiden_proto::event::Event;
 use ekiden_proto::wire::section::{Tickets, TraceId};
 
+use crate::gate::Held;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub began: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
+    /// Connections that the rules have caught.
+    pub held: Held,
 }
 
 impl Shared {
@@ -47,6 +50,7 @@ impl Shared {
             traces: Mutex::default(),
             tickets: Tickets::generate(),
             began: Instant::now(),
+            held: Held::default(),
         })
     }
 

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use ekiden_proto::event::Event;
 use ekiden_proto::profile::Profile;
 use ekiden_sys::sockopt::{self, Role};
+use ekiden_sys::transparent::{set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::{Config, Listener};
+use crate::config::{Config, Kind, Listener};
 use crate::shared::Shared;
 
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
@@ -19,15 +20,19 @@ const BACKLOG: i32 = 4096;
 
 /// A listener that cannot be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {name} cannot listen on {address}: {source}{}", hint(source))]
+#[error("listener {name} cannot listen on {address}: {source}{}", hint(source, *kind))]
 pub struct BindError {
     name: String,
     address: SocketAddr,
+    kind: Kind,
     source: io::Error,
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn hint(error: &io::Error, kind: Kind) -> &'static str {
     match error.kind() {
+        io::ErrorKind::PermissionDenied if kind.is_transparent() => {
+            " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)"
+        }
         io::ErrorKind::AddrInUse => " (another program, or another ekiden, has it)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
         io::ErrorKind::AddrNotAvailable => " (this host has no such address)",
@@ -63,11 +68,12 @@ impl Sockets {
             if self.bound.iter().any(|bound| bound.is_for(listener)) {
                 continue;
             }
-            match Bound::new(listener, config.threads) {
+            match Bound::new(listener, config) {
                 Ok(bound) => self.bound.push(bound),
                 Err(source) => {
                     self.bound.truncate(before);
-                    return Err(BindError { name: listener.name.clone(), address: listener.bind, source });
+                    let (name, address, kind) = (listener.name.clone(), listener.bind, listener.kind);
+                    return Err(BindError { name, address, kind, source });
                 }
             }
         }
@@ -89,7 +95,7 @@ impl Sockets {
     /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
     /// everything is bound, so that a configuration that is turned down leaves no trace.
     pub fn settle(&mut self, config: &Config, shared: &Shared) {
-        self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
+        self.forget_all_but(config);
         for listener in &config.listeners {
             for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
                 bound.announce(listener, shared);
@@ -99,6 +105,11 @@ impl Sockets {
         report_dialled(config, shared);
     }
 
+    /// Closes what `config` does not have.
+    pub fn forget_all_but(&mut self, config: &Config) {
+        self.bound.retain(|bound| config.listeners.iter().any(|listener| bound.is_for(listener)));
+    }
+
     /// Closes all.
     pub fn close(&mut self) {
         self.bound.clear();
@@ -106,15 +117,21 @@ impl Sockets {
 }
 
 impl Bound {
-    fn new(listener: &Listener, workers: usize) -> io::Result<Self> {
+    fn new(listener: &Listener, config: &Config) -> io::Result<Self> {
         let mut address = listener.bind;
         if address.port() != 0 {
             // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
             new_socket(listener, false)?.bind(&address.into())?;
         }
         let mut for_workers = Vec::new();
-        for _ in 0..workers {
+        for _ in 0..config.threads {
             let socket = new_socket(listener, true)?;
+            if let Some(mark) = config.own_mark() {
+                set_mark(socket.as_fd(), mark)?;
+            }
+            if listener.kind == Kind::Tproxy {
+                set_transparent(socket.as_fd())?;
+            }
             socket.bind(&address.into())?;
             sockopt::apply(socket.as_fd(), &listener.profile, Role::Listens);
             socket.listen(BACKLOG)?;

@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ekiden_sys::nfqueue::Queue;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -16,6 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::config::{Config, Listener};
 use crate::dial::{Names, is_exhaustion};
 use crate::entrance::Entrance;
+use crate::gate;
 use crate::ingress::http::Kept;
 use crate::pump::{PipeCounts, PipePool};
 use crate::session::Session;
@@ -30,21 +32,33 @@ const TIDY: Duration = Duration::from_secs(1);
 
 /// What the main thread tells a worker.
 pub enum Command {
-    /// Serve these listeners from now on, and no others.
-    Serve {
-        /// The configuration for new sessions.
-        config: Arc<Config>,
-        /// Most sessions on all threads together.
-        most_sessions: usize,
-        /// The sockets to accept from, with what they are for.
-        sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
-    },
+    /// Serve this from now on, and nothing else.
+    Serve(Service),
+    /// Say that you do not hang.
+    Answer(oneshot::Sender<()>),
     /// Describe yourself.
     Describe(oneshot::Sender<Description>),
     /// Accept nothing more; end idle HTTP connections.
     Drain,
     /// End now, whatever is open.
     End,
+}
+
+/// A transparent listener, its number, and the queue of its first packets.
+pub type Gated = (Arc<Listener>, usize, Queue);
+
+/// What a worker has to serve.
+pub struct Service {
+    /// The configuration for new sessions.
+    pub config: Arc<Config>,
+    /// Most sessions on all threads together.
+    pub most_sessions: usize,
+    /// The sockets to accept from, with what they are for.
+    pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
+    /// The queues of first packets, with the listeners they are for and the numbers of those.
+    pub gates: Vec<Gated>,
+    /// Whether some worker has a queue for every transparent listener.
+    pub gated: bool,
 }
 
 /// A worker's answer to [`Command::Describe`].
@@ -107,15 +121,13 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             }
         };
         match command {
-            Some(Command::Serve { config, most_sessions, sockets }) => {
+            Some(Command::Serve(service)) => {
                 stop_accepting = watch::Sender::new(());
-                let names = Rc::new(Names::new(&config.dns_servers));
-                worker.entrances.borrow_mut().clear();
-                for (listener, socket) in sockets {
-                    let entrance = Rc::new(Entrance::new(&worker, &config, listener, &names, most_sessions));
-                    worker.entrances.borrow_mut().push(Rc::clone(&entrance));
-                    tokio::task::spawn_local(accept(entrance, socket, stop_accepting.subscribe()));
-                }
+                worker.serve(service, &stop_accepting);
+            }
+            Some(Command::Answer(answer)) => {
+                // Whoever asked may have given up.
+                let _ = answer.send(());
             }
             Some(Command::Describe(answer)) => {
                 // Whoever asked may have given up.
@@ -161,7 +173,29 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
     }
 }
 
+/// Judges first packets until told to stop.
+async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: watch::Receiver<()>) {
+    if let Err(error) = gate::run(Rc::clone(&entrance), queue, number, stop).await {
+        entrance.warn(format!("no gate for listener {}: {error}", entrance.listener.name));
+    }
+}
+
 impl Worker {
+    fn serve(self: &Rc<Self>, service: Service, stop: &watch::Sender<()>) {
+        let Service { config, most_sessions, sockets, gates, gated } = service;
+        let names = Rc::new(Names::new(&config.dns_servers));
+        let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, most_sessions, gated));
+        self.entrances.borrow_mut().clear();
+        for (listener, socket) in sockets {
+            let entrance = entrance(listener);
+            self.entrances.borrow_mut().push(Rc::clone(&entrance));
+            tokio::task::spawn_local(accept(entrance, socket, stop.subscribe()));
+        }
+        for (listener, number, queue) in gates {
+            tokio::task::spawn_local(guard(entrance(listener), queue, number, stop.subscribe()));
+        }
+    }
+
     /// Lists a session for `ekiden status` and returns its place.
     pub fn list(&self, session: &Rc<Session>) -> usize {
         self.sessions.borrow_mut().insert(Rc::downgrade(session))

@@ -62,6 +62,14 @@ pub(crate) enum Message<'a> {
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
+    /// The same socket once more.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
     /// Opens a socket to `protocol`, one of `NETLINK_*`.
     ///
     /// # Errors

@@ -86,6 +86,20 @@ impl Queue {
         Ok(queue)
     }
 
+    /// The same queue once more: a packet goes to whichever reads first.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { socket: self.socket.try_clone()?, number: self.number })
+    }
+
+    /// Whether `error`, from [`Self::bind`], says that the kernel has no queues at all.
+    #[must_use]
+    pub fn is_lacking(error: &io::Error) -> bool {
+        matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPROTONOSUPPORT | libc::EOPNOTSUPP))
+    }
+
     /// From now on packets come. That is why nothing is awaited here: a packet could be before the answer. Should the
     /// kernel refuse, `receive` tells.
     fn begin(&self) -> io::Result<()> {

@@ -190,10 +190,18 @@ fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: Role) -> io::Result<Reque
     if role == Role::Listens {
         return Err(io::Error::other("a listener has its own address"));
     }
-    // The port is chosen at connect(2), per target, so that many targets share the same ports (ip(7)).
-    set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1_i32)?;
+    bind_address_no_port(socket)?;
     SockRef::from(&socket).bind(&SockAddr::from(std::net::SocketAddr::new(address, 0)))?;
     Ok(Request::Done)
+}
+
+/// From now on, bind(2) to port 0 leaves the port to connect(2), which chooses it per target, so that many targets share
+/// the same ports (ip(7)).
+///
+/// # Errors
+/// The kernel's.
+pub fn bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1_i32)
 }
 
 fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {

@@ -30,6 +30,7 @@ use ekiden_proto::addr::{Network, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
+use crate::rules::Marks;
 use crate::users::Users;
 
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
@@ -70,6 +71,25 @@ impl Config {
             }
         }
         paths
+    }
+
+    /// The transparent listeners; their places in this order are their numbers in marks and queues.
+    pub fn transparent_listeners(&self) -> impl Iterator<Item = &Arc<Listener>> {
+        self.listeners.iter().filter(|listener| listener.kind.is_transparent())
+    }
+
+    /// The mark of our own packets, where there are rules that have to know them.
+    #[must_use]
+    pub fn own_mark(&self) -> Option<u32> {
+        let needed =
+            self.listeners.iter().any(|listener| listener.kind.is_transparent() || listener.keep_client_address);
+        needed.then(|| self.marks().own())
+    }
+
+    /// The marks of this daemon.
+    #[must_use]
+    pub const fn marks(&self) -> Marks {
+        Marks::new(self.transparent.instance)
     }
 
     /// For tests: goes to every target by these hops, one after the other the only one of a path.

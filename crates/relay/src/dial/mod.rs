@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_proto::addr::{ServerAddr, Target};
+use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Profile;
@@ -25,7 +25,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::access::{Denied, Rules};
-use crate::config::{Config, Hop, HopKind, Peering};
+use crate::config::{Hop, HopKind, Peering};
 use crate::path::Way;
 use crate::pool::Pools;
 use crate::pump::Seal;
@@ -37,6 +37,7 @@ pub use section::{Journey, Ready};
 pub use tcp::is_exhaustion;
 
 use section::{Destination, Opening};
+use tcp::Outgoing;
 
 /// A section that is ready for the session's bytes.
 #[derive(Debug)]
@@ -71,6 +72,10 @@ impl Opened {
 /// What dialling needs from its surroundings.
 #[derive(Clone, Copy)]
 pub struct Dialler<'a> {
+    /// The mark of our own packets, where rules look for it.
+    pub mark: Option<u32>,
+    /// The client whose address targets are to see, instead of ours.
+    pub source: Option<ClientAddr>,
     /// The resolver.
     pub names: &'a Names,
     /// The connections that are ready.
@@ -134,7 +139,8 @@ impl Dialler<'_> {
             return Err(Cause::Denied.into());
         }
         let permits = |ip| self.rules.permits(&target.host, Some(ip), target.port);
-        let opened = tcp::open(target, profile, self.names, &permits, self.deadline()).await;
+        let outgoing = Outgoing { profile, mark: self.mark, source: self.source };
+        let opened = tcp::open(target, outgoing, self.names, &permits, self.deadline()).await;
         let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
     }
@@ -175,8 +181,9 @@ impl<'a> Line<'a> {
     }
 
     async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
-        let Dialler { names, pools, .. } = *self.dialler;
-        let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, self.deadline).await;
+        let Dialler { names, pools, mark, .. } = *self.dialler;
+        let outgoing = Outgoing { profile: &hop.profile, mark, source: None };
+        let opened = tcp::open(&hop.address, outgoing, names, &|_| true, self.deadline).await;
         let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
         pools.tried(hop, opened.as_ref().err());
         let (stream, server) = opened?;
@@ -198,7 +205,7 @@ impl<'a> Line<'a> {
 
     /// A connection on which a session can be opened: one that waits for it, or a new one.
     async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
-        let Dialler { names, pools, .. } = *self.dialler;
+        let Dialler { names, pools, mark, .. } = *self.dialler;
         if let Some(reached) = reached {
             let (mut stream, server) = settled(reached).await?;
             let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
@@ -209,7 +216,7 @@ impl<'a> Line<'a> {
         {
             return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
-        let prepared = section::prepare(hop, peering, None, names, self.deadline).await;
+        let prepared = section::prepare(hop, peering, None, (names, mark), self.deadline).await;
         pools.tried(hop, prepared.as_ref().err());
         prepared
     }

@@ -19,8 +19,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
+use super::Names;
 use super::error::{DialError, Teller};
-use super::{Names, tcp};
+use super::tcp::{self, Outgoing};
 use crate::config::{Hop, Peering};
 use crate::pool::Pools;
 use crate::pump::Seal;
@@ -57,7 +58,8 @@ pub struct Journey {
     pub hops_left: u8,
 }
 
-/// Connects to a relay and shakes hands with it, the short way if it is `known` from before.
+/// Connects to a relay and shakes hands with it, the short way if it is `known` from before; `mark` is that of our own
+/// packets, where rules look for it.
 ///
 /// # Errors
 /// The cause, the hop, and that it is the first one that failed.
@@ -65,12 +67,13 @@ pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
     known: Option<&Acquaintance>,
-    names: &Names,
+    (names, mark): (&Names, Option<u32>),
     deadline: Instant,
 ) -> Result<Ready, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
-        let opened = tcp::open(&hop.address, &hop.profile, names, &|_| true, deadline).await;
+        let outgoing = Outgoing { profile: &hop.profile, mark, source: None };
+        let opened = tcp::open(&hop.address, outgoing, names, &|_| true, deadline).await;
         opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
     };
     let (mut stream, mut server) = connect().await?;

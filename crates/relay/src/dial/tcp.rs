@@ -5,15 +5,27 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use ekiden_proto::addr::{Host, ServerAddr, Target};
+use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_sys::sockopt::{self, Role};
+use ekiden_sys::transparent::{set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Names, race};
+
+/// What a socket is that is about to connect.
+#[derive(Debug, Clone, Copy)]
+pub struct Outgoing<'a> {
+    /// Its TCP settings.
+    pub profile: &'a Profile,
+    /// The mark of our own packets, where rules look for it.
+    pub mark: Option<u32>,
+    /// The client whose address it has, instead of ours.
+    pub source: Option<ClientAddr>,
+}
 
 /// Connects to `to` before `deadline`, at an address that `permits` likes.
 ///
@@ -21,12 +33,12 @@ use super::{Names, race};
 /// The true cause.
 pub async fn open(
     to: &Target,
-    profile: &Profile,
+    outgoing: Outgoing<'_>,
     names: &Names,
     permits: &dyn Fn(IpAddr) -> bool,
     deadline: Instant,
 ) -> Result<(TcpStream, ServerAddr), Cause> {
-    let attempt = async |address| open_one(address, profile).await;
+    let attempt = async |address| open_one(address, outgoing).await;
     let opened = async {
         match &to.host {
             Host::Ip(ip) if !permits(*ip) => Err(Cause::Denied),
@@ -49,9 +61,32 @@ fn half_of(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()) / 2
 }
 
-async fn open_one(address: SocketAddr, profile: &Profile) -> io::Result<TcpStream> {
-    let socket = new_socket(address, profile)?;
-    sockopt::apply(socket.as_fd(), profile, Role::Dials);
+async fn open_one(address: SocketAddr, outgoing: Outgoing<'_>) -> io::Result<TcpStream> {
+    let source = outgoing.source.map(|client| client.0).filter(|client| client.is_ipv4() == address.is_ipv4());
+    let Some(source) = source else { return connect(address, outgoing, None).await };
+    match connect(address, outgoing, Some(source)).await {
+        // The client has used that port for this server a moment ago, and it is not free yet.
+        Err(error) if matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse) => {
+            connect(address, outgoing, Some(SocketAddr::new(source.ip(), 0))).await
+        }
+        other => other,
+    }
+}
+
+async fn connect(address: SocketAddr, outgoing: Outgoing<'_>, source: Option<SocketAddr>) -> io::Result<TcpStream> {
+    let socket = new_socket(address, outgoing.profile)?;
+    if let Some(mark) = outgoing.mark {
+        // Before the profile, which may have a mark of the operator's.
+        set_mark(socket.as_fd(), mark)?;
+    }
+    sockopt::apply(socket.as_fd(), outgoing.profile, Role::Dials);
+    if let Some(source) = source {
+        set_transparent(socket.as_fd())?;
+        // One client may have the same port for several servers.
+        socket.set_reuse_address(true)?;
+        sockopt::bind_address_no_port(socket.as_fd())?;
+        socket.bind(&source.into())?;
+    }
     TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
@@ -71,7 +106,7 @@ pub fn cause_of(error: &io::Error) -> Cause {
         Kind::ConnectionRefused => Cause::Refused,
         Kind::TimedOut => Cause::TimedOut,
         Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::UnexpectedEof => Cause::Reset,
-        Kind::AddrNotAvailable | Kind::OutOfMemory | Kind::ResourceBusy => Cause::Exhausted,
+        Kind::AddrNotAvailable | Kind::AddrInUse | Kind::OutOfMemory | Kind::ResourceBusy => Cause::Exhausted,
         _ if is_exhaustion(error) => Cause::Exhausted,
         // ENETUNREACH, EHOSTUNREACH, a prohibiting route's EACCES, an address family this host does not have.
         _ => Cause::Unreachable,

@@ -27,6 +27,8 @@ const DISCARDED: usize = 256 * 1024;
 pub enum Manner {
     /// It expects nothing: a failure is a reset.
     Silent,
+    /// The same, and nothing of it goes on before the target has answered.
+    Caught,
     /// SOCKS4 and 4a.
     Socks4,
     /// SOCKS5, RFC 1928.
@@ -38,10 +40,10 @@ pub enum Manner {
 }
 
 impl Manner {
-    /// Whether the client sends nothing before it has been told.
+    /// Whether nothing of the client goes on before it has been told.
     #[must_use]
     pub fn waits(&self) -> bool {
-        matches!(self, Self::Socks4 | Self::Socks5 | Self::Connect)
+        matches!(self, Self::Caught | Self::Socks4 | Self::Socks5 | Self::Connect)
     }
 
     /// Tells the client that the path stands; `bound` is our end of it, `times` what the relays on it took.
@@ -50,7 +52,7 @@ impl Manner {
     /// The client's section is broken.
     pub async fn granted(&self, client: &TcpStream, bound: Option<SocketAddr>, times: &[Duration]) -> io::Result<()> {
         match self {
-            Self::Silent => Ok(()),
+            Self::Silent | Self::Caught => Ok(()),
             Self::Socks4 => write_all(client, &socks4::reply(true)).await,
             Self::Socks5 => write_all(client, &socks5::reply(socks5::Reply::Succeeded, bound)).await,
             Self::Connect => write_all(client, b"HTTP/1.1 200 Connection established\r\n\r\n").await,
@@ -74,7 +76,7 @@ impl Manner {
     pub async fn refused(&self, client: &TcpStream, error: &DialError) {
         let cause = error.told_to_client();
         match self {
-            Self::Silent => pump::abort(client),
+            Self::Silent | Self::Caught => pump::abort(client),
             Self::Socks4 => last_words(client, &socks4::reply(false)).await,
             Self::Socks5 => last_words(client, &socks5::reply(cause.into(), None)).await,
             Self::Connect => http::tell_cause(client, cause).await,

@@ -8,6 +8,7 @@ mod inbox;
 mod manner;
 pub mod section;
 mod socks;
+pub mod transparent;
 
 use std::rc::Rc;
 
@@ -17,6 +18,7 @@ use ekiden_proto::wire::{socks4, socks5};
 use tokio::net::TcpStream;
 
 use crate::config::Kind;
+use crate::gate::Ahead;
 use crate::session::Session;
 
 pub use inbox::Inbox;
@@ -28,6 +30,8 @@ pub enum Wish {
     Tunnel(Tunnel),
     /// An HTTP request to be forwarded.
     Http(Box<http::Asked>),
+    /// What was dialled while its first packet waited.
+    Dialled(Box<Ahead>),
     /// To go on as the server agreed: the connection has changed to another protocol (RFC 9110, 7.8).
     Upgraded {
         /// The server's section.
@@ -61,9 +65,12 @@ pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, En
 
 async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
     let listener = &session.entrance.listener;
-    if let Some(arrival) = &session.arrival {
+    if let Some(arrival) = &session.errand.arrival {
         let (target, manner) = (arrival.open.target.clone(), Manner::Section(Rc::clone(arrival)));
         return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner }));
+    }
+    if listener.kind.is_transparent() {
+        return transparent::accept(session);
     }
     if listener.kind == Kind::Tcp {
         let target = listener.target.clone().expect("invariant: a tcp listener has a target");

@@ -21,6 +21,7 @@ use crate::dial::section::{Trouble, read_hello};
 use crate::entrance::Entrance;
 use crate::path::Way;
 use crate::pump::Seal;
+use crate::session::Came;
 
 /// A session as the relay before us has opened it.
 #[derive(Debug)]
@@ -157,7 +158,7 @@ fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, stream: TcpStream) {
     if let Some(seal) = arrival.data_seal() {
         seal.only_records();
     }
-    entrance.begin(stream, client, Some(Rc::new(arrival)));
+    entrance.begin(stream, client, Came::ByRelay(Rc::new(arrival)));
 }
 
 impl Arrival {

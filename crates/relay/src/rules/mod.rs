@@ -19,6 +19,7 @@ mod queue;
 mod routing;
 mod tool;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -104,6 +105,13 @@ impl Ruleset {
     fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
+    }
+
+    /// The ports of the listeners that catch by TPROXY, as nft(8) lists them.
+    fn ports(&self) -> String {
+        let ports: BTreeSet<u16> =
+            self.catches.iter().filter(|listener| by_tproxy(listener)).map(|listener| listener.bind.port()).collect();
+        ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether there are first packets for the gate. Those of this host's own programs do not wait for it.

@@ -80,7 +80,10 @@ fn read(text: &str) -> Holder {
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program, in parentheses, may have spaces in it.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // One that has died may wait for long until its parent looks.
+    fields.next().filter(|state| !["Z", "X"].contains(state))?;
+    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -6,22 +6,18 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
-use ekiden_proto::cause::Cause;
 use ekiden_proto::event::{Closed, End, Event, SectionInfo};
 use ekiden_proto::limiting::{Direction, limiting};
-use ekiden_proto::wire::section::TraceId;
-use ekiden_proto::wire::section::open::MOST_HOPS;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::config::Connect;
-use crate::config::access::Rules;
-use crate::dial::{DialError, Dialler, Journey};
+use crate::dial::DialError;
 use crate::entrance::Entrance;
+use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
-use crate::path::{self, Way};
 use crate::pump::{self, Meter, Patience, Seal};
+use crate::session::Errand;
 use crate::status::SessionView;
 use crate::users::Users;
 
@@ -35,14 +31,30 @@ pub struct Session {
     pub meter: Meter,
     /// Unique in this run of the relay.
     pub id: u64,
-    /// How it came in, where a relay has sent it.
-    pub arrival: Option<Rc<Arrival>>,
-    address: ClientAddr,
+    /// What it wants done.
+    pub errand: Errand,
+    /// The connection's ends, where the rules have caught it.
+    pub caught: Option<Ends>,
+    /// What was dialled for it before it began.
+    ahead: RefCell<Option<Box<Ahead>>>,
     opened: Instant,
     story: RefCell<Story>,
-    /// Its name on all relays; none where this is the second time that it comes by.
-    arrived_as: Option<TraceId>,
     place: Cell<usize>,
+}
+
+/// How a session comes in.
+pub enum Came {
+    /// By its own wish.
+    Itself,
+    /// A relay has sent it.
+    ByRelay(Rc<Arrival>),
+    /// The rules have caught it.
+    Caught {
+        /// The connection's ends; none where nobody was to be caught, and the listener itself was asked.
+        ends: Option<Ends>,
+        /// What was dialled for it while its first packet waited.
+        ahead: Option<Box<Ahead>>,
+    },
 }
 
 /// The part of it that changes.
@@ -52,9 +64,6 @@ struct Story {
     target: Option<Target>,
     server: Option<ServerAddr>,
     stream: Option<Rc<TcpStream>>,
-    path: Option<Box<str>>,
-    /// The name under which it went on to relays, the last time.
-    trace: Option<TraceId>,
     connect: Option<Duration>,
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
@@ -64,24 +73,23 @@ struct Story {
 
 impl Session {
     /// A session that has just been accepted; it is listed with its worker until it is dropped.
-    pub fn open(
-        entrance: Rc<Entrance>,
-        client: TcpStream,
-        address: ClientAddr,
-        arrival: Option<Rc<Arrival>>,
-    ) -> Rc<Self> {
+    pub fn open(entrance: Rc<Entrance>, client: TcpStream, address: ClientAddr, came: Came) -> Rc<Self> {
         let shared = entrance.shared();
         shared.metrics.accepted(&entrance.listener.name);
-        let arrived_as = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
+        let (arrival, caught, ahead) = match came {
+            Came::Itself => (None, None, None),
+            Came::ByRelay(arrival) => (Some(arrival), None, None),
+            Came::Caught { ends, ahead } => (None, ends, ahead),
+        };
         let session = Rc::new(Self {
             id: shared.next_session(),
             meter: Meter::new(entrance.totals()),
             client,
-            arrival,
-            address,
+            errand: Errand::new(Rc::clone(&entrance), address, arrival, entrance.config.timeouts.connect),
+            caught,
+            ahead: RefCell::new(ahead),
             opened: Instant::now(),
             story: RefCell::default(),
-            arrived_as,
             place: Cell::new(0),
             entrance,
         });
@@ -101,9 +109,9 @@ impl Session {
         self.story.borrow_mut().target = Some(target.clone());
     }
 
-    /// Notes which way it tries.
-    pub fn goes(&self, way: &Way) {
-        self.story.borrow_mut().path = Some(way.path.name.clone());
+    /// What was dialled for it before it began; once.
+    pub fn take_ahead(&self) -> Option<Ahead> {
+        self.ahead.take().map(|ahead| *ahead)
     }
 
     /// Notes the section that was dialled for it.
@@ -112,11 +120,6 @@ impl Session {
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
         story.stream = Some(stream);
-    }
-
-    /// Notes the name under which it goes on to relays.
-    pub fn is_known_as(&self, trace: Option<TraceId>) {
-        self.story.borrow_mut().trace = trace;
     }
 
     /// How long each relay took.
@@ -131,63 +134,9 @@ impl Session {
         story.hops = times;
     }
 
-    /// The ways to `target`, the best first; at least one.
-    ///
-    /// # Errors
-    /// Why there is none: this is the second time that the session comes by, or whoever sent it may not do that.
-    pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
-        let (config, pools) = (&self.entrance.config, &self.entrance.shared().pools);
-        let Some(arrival) = &self.arrival else { return Ok(path::select(config, pools, target)) };
-        if self.arrived_as.is_none() {
-            return Err(Cause::Loop);
-        }
-        let section = self.entrance.listener.section.as_ref();
-        if section.is_some_and(|section| section.encrypt) && !arrival.open.encrypt {
-            return Err(Cause::Denied);
-        }
-        let ways = match path::chosen(config, &arrival.open.path)? {
-            Some(way) => vec![way],
-            None => path::select(config, pools, target),
-        };
-        let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
-        if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
-    }
-
-    /// What it takes along to the next relay.
-    pub fn journey(&self) -> Journey {
-        match &self.arrival {
-            Some(arrival) => Journey {
-                trace: Some(arrival.open.trace),
-                client: arrival.open.client,
-                early: arrival.open.early,
-                encrypt: arrival.open.encrypt,
-                hops_left: arrival.open.hops_left,
-            },
-            None => Journey {
-                trace: None,
-                client: self.address,
-                early: self.entrance.listener.connect == Connect::Early,
-                encrypt: false,
-                hops_left: MOST_HOPS,
-            },
-        }
-    }
-
-    /// What it takes to dial on its behalf, when so many `ways` share the time.
-    pub fn dialler_for(&self, ways: usize) -> Dialler<'_> {
-        let patience = self.entrance.config.timeouts.connect / u32::try_from(ways).unwrap_or(u32::MAX);
-        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
-        Dialler {
-            names: self.entrance.names(),
-            pools: &self.entrance.shared().pools,
-            rules: Rules { listener: &self.entrance.listener.access, peer: peer.map(|peer| &peer.access) },
-            patience,
-        }
-    }
-
     /// The keys of the client's bytes, where those are in records.
     pub fn data_seal(&self) -> Option<Rc<Seal>> {
-        self.arrival.as_ref().and_then(|arrival| arrival.data_seal())
+        self.errand.arrival.as_ref().and_then(|arrival| arrival.data_seal())
     }
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
@@ -226,13 +175,13 @@ impl Session {
         SessionView {
             session: self.id,
             listener: self.entrance.listener.name.clone(),
-            client: self.address,
+            client: self.errand.client,
             user: story.user.as_deref().map(str::to_owned),
             peer: self.peer_name(),
-            trace: story.trace.or(self.arrived_as),
+            trace: self.errand.trace(),
             target: story.target.clone(),
             server: story.server,
-            path: story.path.as_deref().unwrap_or("-").to_owned(),
+            path: self.path_name(),
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
@@ -242,7 +191,11 @@ impl Session {
     }
 
     fn peer_name(&self) -> Option<String> {
-        self.arrival.as_ref().map(|arrival| arrival.peer_name())
+        self.errand.arrival.as_ref().map(|arrival| arrival.peer_name())
+    }
+
+    fn path_name(&self) -> String {
+        self.errand.path().map_or_else(|| "-".to_owned(), String::from)
     }
 
     fn closed(&self) -> Closed {
@@ -257,15 +210,12 @@ impl Session {
             if bytes_up > bytes_down { (Direction::Up, bytes_up, up) } else { (Direction::Down, bytes_down, down) };
         let stalled = self.meter.blocked_for(direction);
         Closed {
-            session: self.id,
-            listener: self.entrance.listener.name.clone(),
-            client: self.address,
             user: story.user.map(String::from),
             peer: self.peer_name(),
-            trace: story.trace.or(self.arrived_as),
+            trace: self.errand.trace(),
             target: story.target,
             server: story.server,
-            path: story.path.map_or_else(|| "-".to_owned(), String::from),
+            path: self.path_name(),
             end,
             detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
             duration,
@@ -277,6 +227,7 @@ impl Session {
             down,
             up,
             limited: sending.and_then(|sending| limiting(direction, bytes, stalled, duration, &sending)),
+            ..Closed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
         }
     }
 }
@@ -287,11 +238,14 @@ impl Drop for Session {
         if matches!(closed.end, End::Drained | End::Panicked) {
             pump::abort(&self.client);
         }
-        if let Some(trace) = self.arrived_as {
-            self.entrance.shared().end_trace(&trace);
+        if let Some(ends) = &self.caught {
+            self.entrance.shared().held.forget(ends);
+        }
+        if let Some(ahead) = self.take_ahead() {
+            ahead.abandon();
         }
         self.entrance.worker.unlist(self.place.get());
-        self.entrance.left(self.address.0.ip(), closed.end != End::ClientLimit);
+        self.entrance.left(self.errand.client.0.ip(), closed.end != End::ClientLimit);
         self.entrance.shared().emit(&Event::Closed(Box::new(closed)));
     }
 }

@@ -5,20 +5,24 @@
 //! the session was cut off or panicked.
 
 mod account;
+mod errand;
 mod reach;
 
 use std::rc::Rc;
 use std::time::Instant;
 
+use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
 use tokio::net::TcpStream;
 
 use crate::config::Connect;
 use crate::dial::{DialError, Dialled, Opened};
+use crate::gate::Ahead;
 use crate::ingress::{self, Manner, Tunnel, Wish};
-use crate::pump::{self, Between, Opening, Side};
+use crate::pump::{self, Between, Opening, Seal, Side};
 
-pub use account::Session;
+pub use account::{Came, Session};
+pub use errand::Errand;
 pub use reach::{Reached, dial, reach};
 
 /// Serves one client.
@@ -33,11 +37,15 @@ pub async fn run(session: Rc<Session>) {
 /// A session that has reached its target, or will have when a relay has answered.
 struct Connected {
     server: Rc<TcpStream>,
-    opened: Option<Opened>,
-    /// How the client is to hear of the answer, and since when it is awaited; none when there is nothing to wait for.
-    awaits: Option<(Manner, Instant)>,
+    /// The keys of the server's bytes, where those are in records.
+    seal: Option<Rc<Seal>>,
+    /// None when there is nothing to wait for.
+    awaits: Option<Awaited>,
     early: Vec<u8>,
 }
+
+/// An answer that a relay still owes, how the client is to hear of it, and since when it is awaited.
+type Awaited = (Opened, Manner, Instant);
 
 /// Handshake, exchange and dial need much more room than the pump, which lasts longer: each gets its own, and gives it back.
 async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
@@ -46,13 +54,26 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
     let tunnel = loop {
         match wish {
             Wish::Tunnel(tunnel) => break tunnel,
-            Wish::Upgraded { server, early } => return Ok(Connected { server, opened: None, awaits: None, early }),
+            Wish::Upgraded { server, early } => return Ok(Connected { server, seal: None, awaits: None, early }),
+            Wish::Dialled(ahead) => return go_on(session, *ahead),
             Wish::Http(request) => {
                 wish = Box::pin(ingress::http::serve(session, &mut inbox, *request)).await?;
             }
         }
     };
     Box::pin(open_tunnel(session, tunnel)).await
+}
+
+/// Goes on where the gate has dialled already.
+fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, End> {
+    let Ahead { stream, server, seal, path, trace, times, took } = ahead;
+    session.errand.went(path, trace);
+    let stream = TcpStream::from_std(stream).map_err(|_| End::ConnectFailed(Cause::Exhausted))?;
+    let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
+    let stream = Rc::new(stream);
+    session.reached(server, Rc::clone(&stream), asked);
+    session.answered(times, asked);
+    Ok(Connected { server: stream, seal: seal.map(Rc::new), awaits: None, early: Vec::new() })
 }
 
 async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End> {
@@ -63,21 +84,23 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
     } else {
         manner
     };
-    let asked = Instant::now();
-    let reached = if manner.waits() { reach(session, &target).await } else { dial(session, &target).await };
+    let (errand, asked) = (&session.errand, Instant::now());
+    let reached = if manner.waits() { reach(errand, &target).await } else { dial(errand, &target).await };
     let Reached { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
         Ok(reached) => reached,
         Err(error) => return Err(refuse(session, &manner, &error).await),
     };
     let stream = Rc::new(stream);
     session.reached(server, Rc::clone(&stream), asked);
+    let seal = opened.as_ref().and_then(Opened::data_seal);
     let Some(times) = times else {
-        return Ok(Connected { server: stream, opened, awaits: Some((manner, asked)), early });
+        let awaits = opened.map(|opened| (opened, manner, asked));
+        return Ok(Connected { server: stream, seal, awaits, early });
     };
     session.answered(times, asked);
     let granted = manner.granted(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
     granted.map_err(|_| End::ResetByClient)?;
-    Ok(Connected { server: stream, opened, awaits: None, early })
+    Ok(Connected { server: stream, seal, awaits: None, early })
 }
 
 async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
@@ -87,10 +110,10 @@ async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
 
 /// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
 async fn carry(session: &Session, connected: Connected) -> End {
-    let Connected { server, opened, awaits, early } = connected;
-    let manner = awaits.as_ref().map_or(Manner::Silent, |(manner, _)| manner.clone());
-    let (up, down) = (opened.as_ref().and_then(Opened::data_seal), session.data_seal());
-    let opening = opened.zip(awaits).map(|(opened, (manner, asked))| -> Opening<'_, DialError> {
+    let Connected { server, seal: up, awaits, early } = connected;
+    let down = session.data_seal();
+    let manner = awaits.as_ref().map_or(Manner::Silent, |(_, manner, _)| manner.clone());
+    let opening = awaits.map(|(opened, manner, asked)| -> Opening<'_, DialError> {
         let server = &server;
         Box::pin(async move {
             let times = opened.opening.answer(server, &opened.seal).await?;

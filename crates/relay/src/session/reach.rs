@@ -5,7 +5,7 @@ use std::time::Duration;
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 
-use super::Session;
+use super::Errand;
 use crate::dial::{DialError, Dialled};
 use crate::path::Way;
 
@@ -23,10 +23,10 @@ pub struct Reached {
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn dial(session: &Session, target: &Target) -> Result<Reached, DialError> {
-    first_of(session, target, async |way, ways| {
-        let dialled = session.dialler_for(ways).connect(way, target, &session.journey()).await?;
-        session.is_known_as(dialled.trace());
+pub async fn dial(errand: &Errand, target: &Target) -> Result<Reached, DialError> {
+    first_of(errand, target, async |way, ways| {
+        let dialled = errand.dialler_for(ways).connect(way, target, &errand.journey()).await?;
+        errand.is_known_as(dialled.trace());
         let times = dialled.opened.is_none().then(Vec::new);
         Ok(Reached { dialled, way: way.clone(), times })
     })
@@ -37,11 +37,11 @@ pub async fn dial(session: &Session, target: &Target) -> Result<Reached, DialErr
 ///
 /// # Errors
 /// What the last way failed for.
-pub async fn reach(session: &Session, target: &Target) -> Result<Reached, DialError> {
-    first_of(session, target, async |way, ways| {
-        let (dialler, journey) = (session.dialler_for(ways), session.journey());
+pub async fn reach(errand: &Errand, target: &Target) -> Result<Reached, DialError> {
+    first_of(errand, target, async |way, ways| {
+        let (dialler, journey) = (errand.dialler_for(ways), errand.journey());
         let mut dialled = dialler.connect(way, target, &journey).await?;
-        session.is_known_as(dialled.trace());
+        errand.is_known_as(dialled.trace());
         let mut answer = dialled.answer().await;
         // The relay has restarted since that connection was made ready, and nothing has been delivered by it.
         if dialled.was_ready() && answer.as_ref().is_err_and(DialError::is_break) {
@@ -54,14 +54,14 @@ pub async fn reach(session: &Session, target: &Target) -> Result<Reached, DialEr
 }
 
 async fn first_of(
-    session: &Session,
+    errand: &Errand,
     target: &Target,
     go: impl AsyncFn(&Way, usize) -> Result<Reached, DialError>,
 ) -> Result<Reached, DialError> {
-    let ways = session.ways(target)?;
+    let ways = errand.ways(target)?;
     let mut failure = Cause::HopFailed.into();
     for way in &ways {
-        session.goes(way);
+        errand.goes(way);
         match go(way, ways.len()).await {
             // Nothing has been delivered yet, so another way does no harm.
             Err(error) if error.hop.is_some() => failure = error,

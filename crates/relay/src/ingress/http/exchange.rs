@@ -118,11 +118,11 @@ async fn try_ways(
     head: RequestHead,
     log: &mut RequestLog<'_>,
 ) -> Result<After, Failure> {
-    let ways = session.ways(target)?;
+    let ways = session.errand.ways(target)?;
     let mut result = Err(Cause::HopFailed.into());
     let mut head = Some(head);
     for (at, way) in ways.iter().enumerate() {
-        session.goes(way);
+        session.errand.goes(way);
         // Kept as long as there is another way.
         let this = if at + 1 < ways.len() { head.clone() } else { head.take() };
         let Some(this) = this else { break };

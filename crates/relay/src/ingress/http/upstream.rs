@@ -47,7 +47,11 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 
 /// An idle connection that goes this way, where there is one.
 pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
-    let permits = |server| session.dialler_for(1).permits(way, target, server);
+    if session.entrance.listener.keep_client_address {
+        // They have the addresses of other clients.
+        return None;
+    }
+    let permits = |server| session.errand.dialler_for(1).permits(way, target, server);
     let (stream, server) = session.entrance.worker.kept.take(&key(way, target), permits)?;
     session.reached(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true, answer: None })
@@ -56,19 +60,22 @@ pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
 /// A new connection, by one of so many `ways` that may have to be tried.
 pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -> Result<Upstream, DialError> {
     let asked = Instant::now();
-    let (dialler, journey) = (session.dialler_for(ways), session.journey());
+    let (dialler, journey) = (session.errand.dialler_for(ways), session.errand.journey());
     let dialled = match way.path.http_hop() {
         Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
         None => dialler.connect(way, target, &journey).await?,
     };
     let Plain { stream, section, server, trace, answer } = plain(dialled).await?;
     session.reached(server, section, asked);
-    session.is_known_as(trace);
+    session.errand.is_known_as(trace);
     Ok(Upstream { stream, server, reused: false, answer: answer.map(|answer| (answer, asked)) })
 }
 
 /// Keeps the connection for the next request.
 pub fn keep(session: &Session, way: &Way, target: &Target, upstream: Upstream) {
+    if session.entrance.listener.keep_client_address {
+        return;
+    }
     let config = &session.entrance.config;
     let (span, most) = (config.timeouts.kept_idle, config.limits.kept_connections);
     session.entrance.worker.kept.give(key(way, target), upstream.stream, upstream.server, span, most);

@@ -106,7 +106,7 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) ->
         return Err(End::BadHandshake("an FTP command in a URL"));
     };
     let by_proxy = |ways: &Vec<Way>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
-    if session.ways(&target).as_ref().is_ok_and(by_proxy) {
+    if session.errand.ways(&target).as_ref().is_ok_and(by_proxy) {
         return forward(session, inbox, head).await;
     }
     let log = RequestLog::of(session, head.method.clone(), location.for_the_log());

@@ -70,7 +70,7 @@ impl<'a> Server<'a> {
     /// Connects and logs in.
     pub async fn open(session: &'a Session, target: &Target, login: &Login) -> Result<Self, Trouble> {
         let asked = Instant::now();
-        let Reached { dialled, way, .. } = dial(session, target).await.map_err(Trouble::Dial)?;
+        let Reached { dialled, way, .. } = dial(&session.errand, target).await.map_err(Trouble::Dial)?;
         let address = way.path.is_direct().then_some(dialled.server.0.ip());
         let road = Road { session, way, host: target.host.clone(), address };
         let control = road.own(dialled, asked).await?;
@@ -187,7 +187,7 @@ impl Road<'_> {
     /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
     /// dialled, where the access rules allow it both under its name and without.
     fn host(&self, port: u16) -> Host {
-        let rules = self.session.dialler_for(1).rules;
+        let rules = self.session.errand.dialler_for(1).rules;
         let permitted = |host, ip| rules.permits(host, Some(ip), port);
         match self.address {
             Some(ip) if permitted(&self.host, ip) && permitted(&Host::from(ip), ip) => Host::from(ip),
@@ -199,7 +199,7 @@ impl Road<'_> {
         let target = Target::new(self.host(port), port);
         let target = target.map_err(|_| Trouble::Refused(502, "The server named no port for its data connection."))?;
         let (session, asked) = (self.session, Instant::now());
-        let dialled = session.dialler_for(1).connect(&self.way, &target, &session.journey()).await;
+        let dialled = session.errand.dialler_for(1).connect(&self.way, &target, &session.errand.journey()).await;
         self.own(dialled.map_err(Trouble::Dial)?, asked).await
     }
 

@@ -1,0 +1,242 @@
+//! The gate: what becomes of the first packets (SYNs) that the rules have caught.
+//!
+//! Each waits in a queue of the kernel's until its verdict. Most are let in, to the listener: at once, or, where clients
+//! are to notice nothing (`connect = "hold"`), when the server has answered. What the server refuses is refused, and what
+//! we cannot serve goes on without us, as if there were no relay.
+
+mod held;
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::{Closed, End, Event};
+use ekiden_proto::wire::syn::Syn;
+use ekiden_sys::nfqueue::{Queue, Verdict};
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+use tokio::time::{Instant, interval, timeout};
+
+use crate::config::Connect;
+use crate::dial::{DialError, Dialled};
+use crate::entrance::Entrance;
+use crate::rules::Marks;
+use crate::session::{Errand, Reached, reach};
+
+pub use held::{Ahead, Ends, Held};
+
+/// How often is looked for what was let in and never came.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a server that said nothing is left alone.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Most servers that are remembered for it.
+const MOST_SILENT: usize = 4096;
+
+/// The first packets for one listener.
+pub struct Gate {
+    entrance: Rc<Entrance>,
+    queue: AsyncFd<Queue>,
+    marks: Marks,
+    /// The mark of packets that are for this listener.
+    caught: u32,
+    /// Those that were let in, the oldest first.
+    let_in: RefCell<VecDeque<(Instant, Ends)>>,
+    /// Servers that said nothing, and since when.
+    silent: RefCell<HashMap<IpAddr, Instant>>,
+    /// Why packets are let pass that could be ours, while that is so.
+    passing: Cell<Option<&'static str>>,
+}
+
+/// Serves the first packets for listener number `number` until told to stop, and after that only what has begun.
+///
+/// # Errors
+/// The kernel's, when the queue cannot be watched.
+pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: watch::Receiver<()>) -> io::Result<()> {
+    let marks = entrance.config.marks();
+    #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
+    let queue = AsyncFd::new(queue)?;
+    let gate = Rc::new(Gate {
+        caught: marks.caught(number),
+        marks,
+        entrance,
+        queue,
+        let_in: RefCell::default(),
+        silent: RefCell::default(),
+        passing: Cell::new(None),
+    });
+    let mut look = interval(LOOK);
+    loop {
+        tokio::select! {
+            _ = stop.changed() => break,
+            _ = look.tick() => gate.tidy(),
+            readable = gate.queue.readable() => {
+                // An error is about one datagram; the next one may be better.
+                let _ = readable?.try_io(|queue| queue.get_ref().receive(|packet| gate.judge(packet.id, packet.payload)));
+            }
+        }
+    }
+    while Rc::strong_count(&gate) > 1 || !gate.let_in.borrow().is_empty() {
+        look.tick().await;
+        gate.tidy();
+    }
+    Ok(())
+}
+
+impl Gate {
+    fn judge(self: &Rc<Self>, id: u32, packet: &[u8]) {
+        // The rules catch nothing else.
+        let Ok(syn) = Syn::parse(packet) else { return self.mark(id, self.marks.pass()) };
+        let ends = Ends { client: syn.client, server: syn.server };
+        let held = &self.entrance.shared().held;
+        match held.first(ends) {
+            held::First::New => {}
+            held::First::Again => return self.tell(id, Verdict::Drop),
+            held::First::LetIn => return self.mark(id, self.caught),
+        }
+        if let Err(reason) = self.enter(&ends) {
+            held.forget(&ends);
+            return self.pass(id, reason);
+        }
+        if self.entrance.listener.connect == Connect::Hold {
+            tokio::task::spawn_local(hold(Rc::clone(self), ends, id));
+        } else {
+            self.let_in(id, ends, None);
+        }
+    }
+
+    /// Takes a place for a session, or says why there is none.
+    fn enter(&self, ends: &Ends) -> Result<(), &'static str> {
+        if self.entrance.worker.is_draining() {
+            return Err("draining");
+        }
+        if self.silent.borrow().get(&ends.server.0.ip()).is_some_and(|since| since.elapsed() < SILENCE) {
+            return Err("silent");
+        }
+        self.entrance.enter(ends.client.0.ip())?;
+        if let Some(reason) = self.passing.take() {
+            self.entrance.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
+        }
+        Ok(())
+    }
+
+    fn let_in(&self, id: u32, ends: Ends, ahead: Option<Ahead>) {
+        self.entrance.shared().held.let_in(ends, ahead);
+        self.let_in.borrow_mut().push_back((Instant::now(), ends));
+        self.mark(id, self.caught);
+    }
+
+    /// Lets a packet go on without us.
+    fn pass(&self, id: u32, reason: &'static str) {
+        let shared = self.entrance.shared();
+        shared.metrics.passed(&self.name(), reason);
+        // One server that is silent is nothing to tell the operator.
+        if reason != "silent" && self.passing.replace(Some(reason)).is_none() {
+            shared.emit(&Event::BypassBegan { listener: self.name(), reason });
+        }
+        self.mark(id, self.marks.pass());
+    }
+
+    fn mark(&self, id: u32, mark: u32) {
+        self.tell(id, Verdict::Accept { mark });
+    }
+
+    fn tell(&self, id: u32, verdict: Verdict) {
+        // Fails only when the kernel has no memory; then the packet is dropped with the queue, and sent again by its sender.
+        let _ = self.queue.get_ref().verdict(id, verdict);
+    }
+
+    fn name(&self) -> String {
+        self.entrance.listener.name.clone()
+    }
+
+    /// What the server answered, or that it did not, is what the client sees.
+    fn decline(&self, id: u32, ends: &Ends, error: &DialError) {
+        self.entrance.shared().held.forget(ends);
+        match error.told_to_client() {
+            Cause::Refused => self.mark(id, self.marks.refused()),
+            Cause::Unreachable => self.mark(id, self.marks.unreachable()),
+            Cause::TimedOut => {
+                let mut silent = self.silent.borrow_mut();
+                if silent.len() < MOST_SILENT {
+                    silent.insert(ends.server.0.ip(), Instant::now());
+                }
+                self.pass(id, "silent");
+            }
+            _ => self.pass(id, "failed"),
+        }
+    }
+
+    /// Gives up what was let in and did not come, and forgets silences that are over.
+    fn tidy(&self) {
+        let patience = self.entrance.config.timeouts.handshake;
+        while let Some(ends) = self.next_older_than(patience) {
+            if let Some(ahead) = self.entrance.shared().held.give_up(&ends) {
+                let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.path.clone()));
+                ahead.into_iter().for_each(Ahead::abandon);
+                self.ends(&ends, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
+            }
+        }
+        self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENCE);
+    }
+
+    fn next_older_than(&self, patience: Duration) -> Option<Ends> {
+        let mut let_in = self.let_in.borrow_mut();
+        let old = let_in.front().is_some_and(|(since, _)| since.elapsed() > patience);
+        if old { let_in.pop_front().map(|(_, ends)| ends) } else { None }
+    }
+
+    /// The end of what has not become a session, with the closing event of one.
+    fn ends(&self, ends: &Ends, end: End, closed: Closed) {
+        let shared = self.entrance.shared();
+        shared.metrics.accepted(&self.name());
+        self.entrance.left(ends.client.0.ip(), true);
+        shared.emit(&Event::Closed(Box::new(Closed { end, ..closed })));
+    }
+
+    fn closed(&self, ends: &Ends, path: Option<Box<str>>) -> Closed {
+        let target = Some(Target::from(ends.server.0));
+        let session = self.entrance.shared().next_session();
+        let path = path.map_or_else(|| "-".to_owned(), String::from);
+        Closed { target, path, ..Closed::new(session, self.name(), ends.client) }
+    }
+}
+
+/// Dials while the first packet waits.
+async fn hold(gate: Rc<Gate>, ends: Ends, id: u32) {
+    let asked = Instant::now();
+    let patience = gate.entrance.config.timeouts.hold;
+    let errand = Errand::new(Rc::clone(&gate.entrance), ends.client, None, patience);
+    let reached = timeout(patience, reach(&errand, &Target::from(ends.server.0))).await;
+    let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
+    match reached.and_then(|reached| ahead(reached, &errand, asked)) {
+        Ok(ahead) => gate.let_in(id, ends, Some(ahead)),
+        Err(error) => {
+            gate.decline(id, &ends, &error);
+            let closed = gate.closed(&ends, errand.path());
+            let (detail, trace, duration) = (error.detail(), errand.trace(), asked.elapsed());
+            gate.ends(&ends, End::ConnectFailed(error.cause), Closed { detail, trace, duration, ..closed });
+        }
+    }
+}
+
+/// What was reached, for another thread.
+fn ahead(reached: Reached, errand: &Errand, asked: Instant) -> Result<Ahead, DialError> {
+    let Dialled { stream, server, opened } = reached.dialled;
+    let seal = opened.and_then(|opened| opened.encrypt.then_some(opened.seal));
+    Ok(Ahead {
+        stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
+        server,
+        seal: seal.map(|seal| Rc::into_inner(seal).expect("invariant: nobody else has it")),
+        path: errand.path(),
+        trace: errand.trace(),
+        times: reached.times.unwrap_or_default(),
+        took: asked.elapsed(),
+    })
+}

@@ -1,0 +1,140 @@
+//! What a client wants done, and under which rules: all that dialling on its behalf needs to know.
+//!
+//! A session has one. The gate has one without a session: there the client's first packet still waits.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ekiden_proto::addr::{ClientAddr, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::wire::section::TraceId;
+use ekiden_proto::wire::section::open::MOST_HOPS;
+
+use crate::config::Connect;
+use crate::config::access::Rules;
+use crate::dial::{Dialler, Journey};
+use crate::entrance::Entrance;
+use crate::ingress::section::Arrival;
+use crate::path::{self, Way};
+
+/// On whose behalf something is dialled, and which way it went.
+pub struct Errand {
+    /// Where it came in.
+    pub entrance: Rc<Entrance>,
+    /// Who wants it.
+    pub client: ClientAddr,
+    /// How it came in, where a relay has sent it.
+    pub arrival: Option<Rc<Arrival>>,
+    /// How long all ways together may take.
+    patience: Duration,
+    /// Its name on all relays; none where this is the second time that it comes by.
+    arrived_as: Option<TraceId>,
+    taken: RefCell<Taken>,
+}
+
+/// The way it took, the last time.
+#[derive(Default)]
+struct Taken {
+    path: Option<Box<str>>,
+    /// The name under which it went on to relays.
+    trace: Option<TraceId>,
+}
+
+impl Errand {
+    /// Begins one.
+    pub fn new(entrance: Rc<Entrance>, client: ClientAddr, arrival: Option<Rc<Arrival>>, patience: Duration) -> Self {
+        let shared = entrance.shared();
+        let arrived_as = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
+        Self { client, arrival, patience, arrived_as, taken: RefCell::default(), entrance }
+    }
+
+    /// Notes which way it tries.
+    pub fn goes(&self, way: &Way) {
+        self.taken.borrow_mut().path = Some(way.path.name.clone());
+    }
+
+    /// Notes the name under which it goes on to relays.
+    pub fn is_known_as(&self, trace: Option<TraceId>) {
+        self.taken.borrow_mut().trace = trace;
+    }
+
+    /// Notes what is known of it from before: somebody else has dialled.
+    pub fn went(&self, path: Option<Box<str>>, trace: Option<TraceId>) {
+        *self.taken.borrow_mut() = Taken { path, trace };
+    }
+
+    /// The name of the way it tried last.
+    pub fn path(&self) -> Option<Box<str>> {
+        self.taken.borrow().path.clone()
+    }
+
+    /// Its name on the relays.
+    pub fn trace(&self) -> Option<TraceId> {
+        self.taken.borrow().trace.or(self.arrived_as)
+    }
+
+    /// The ways to `target`, the best first; at least one.
+    ///
+    /// # Errors
+    /// Why there is none: this is the second time that the session comes by, or whoever sent it may not do that.
+    pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
+        let (config, pools) = (&self.entrance.config, &self.entrance.shared().pools);
+        let Some(arrival) = &self.arrival else { return Ok(path::select(config, pools, target)) };
+        if self.arrived_as.is_none() {
+            return Err(Cause::Loop);
+        }
+        let section = self.entrance.listener.section.as_ref();
+        if section.is_some_and(|section| section.encrypt) && !arrival.open.encrypt {
+            return Err(Cause::Denied);
+        }
+        let ways = match path::chosen(config, &arrival.open.path)? {
+            Some(way) => vec![way],
+            None => path::select(config, pools, target),
+        };
+        let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
+        if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
+    }
+
+    /// What it takes along to the next relay.
+    pub fn journey(&self) -> Journey {
+        match &self.arrival {
+            Some(arrival) => Journey {
+                trace: Some(arrival.open.trace),
+                client: arrival.open.client,
+                early: arrival.open.early,
+                encrypt: arrival.open.encrypt,
+                hops_left: arrival.open.hops_left,
+            },
+            None => Journey {
+                trace: None,
+                client: self.client,
+                early: self.entrance.listener.connect == Connect::Early,
+                encrypt: false,
+                hops_left: MOST_HOPS,
+            },
+        }
+    }
+
+    /// What it takes to dial, when so many `ways` share the time.
+    pub fn dialler_for(&self, ways: usize) -> Dialler<'_> {
+        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
+        let listener = &self.entrance.listener;
+        Dialler {
+            mark: self.entrance.config.own_mark(),
+            source: listener.keep_client_address.then_some(self.client),
+            names: self.entrance.names(),
+            pools: &self.entrance.shared().pools,
+            rules: Rules { listener: &listener.access, peer: peer.map(|peer| &peer.access) },
+            patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        if let Some(trace) = self.arrived_as {
+            self.entrance.shared().end_trace(&trace);
+        }
+    }
+}

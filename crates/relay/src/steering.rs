@@ -1,0 +1,164 @@
+//! How connections that know nothing of us are brought here: the queues of their first packets, and the rules.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::nfqueue::Queue;
+
+use crate::config::{Config, Connect, Listener, RulesBy};
+use crate::rules::{self, Owner, RulesError, Ruleset};
+use crate::shared::Shared;
+use crate::worker::Gated;
+
+/// Most first packets that wait in a queue; what comes when it is full is let in without a verdict.
+const MOST_WAITING: u32 = 8192;
+
+/// What it means where the kernel has none.
+const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held: connect = \"hold\" is as \"strict\" here, and \
+                        nothing goes by without us at limits.sessions";
+
+/// A transparent listener that cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error("listener {name} cannot have queue {number} of first packets: {source}{}", hint(source))]
+pub struct QueueError {
+    name: String,
+    number: u16,
+    source: io::Error,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)"
+        }
+        io::ErrorKind::ResourceBusy => " (another ekiden has it: set another [transparent] instance)",
+        _ => "",
+    }
+}
+
+/// The queues that are bound now. They are kept here and lent to the gates as duplicates, so that a queue that stays over a
+/// reload loses no packet.
+#[derive(Debug, Default)]
+pub struct Queues {
+    bound: BTreeMap<u16, Queue>,
+    /// Whether it was said that there are none.
+    told: bool,
+}
+
+impl Queues {
+    /// Binds what `config` needs and we have not. A kernel without queues is no error: then nothing is held.
+    ///
+    /// # Errors
+    /// The first that cannot be bound; then everything is as before.
+    pub fn bind(&mut self, config: &Config, shared: &Shared) -> Result<(), QueueError> {
+        let mut fresh = BTreeMap::new();
+        for (number, listener) in numbered(config) {
+            if self.bound.contains_key(&number) {
+                continue;
+            }
+            match Queue::bind(number, MOST_WAITING) {
+                Ok(queue) => drop(fresh.insert(number, queue)),
+                Err(source) if lacks(&source) => return Ok(self.do_without(config, shared)),
+                Err(source) => return Err(QueueError { name: listener.name.clone(), number, source }),
+            }
+        }
+        self.bound.append(&mut fresh);
+        Ok(())
+    }
+
+    fn do_without(&mut self, config: &Config, shared: &Shared) {
+        let holds = config.transparent_listeners().any(|listener| listener.connect == Connect::Hold);
+        if holds && !std::mem::replace(&mut self.told, true) {
+            let message =
+                "this kernel has no NFQUEUE (CONFIG_NETFILTER_NETLINK_QUEUE), so no client's first packet can be \
+                           held: connect = \"strict\" instead of \"hold\", and nothing passes by at limits.sessions"
+                    .to_owned();
+            shared.emit(&Event::Warning { message });
+        }
+    }
+
+    /// Whether there is one for every transparent listener.
+    #[must_use]
+    pub fn are_complete(&self, config: &Config) -> bool {
+        numbered(config).all(|(number, _)| self.bound.contains_key(&number))
+    }
+
+    /// Duplicates for the gates, with the listeners they are for and the numbers of those.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn lend(&self, config: &Config) -> io::Result<Vec<Gated>> {
+        let lend = |(place, (number, listener)): (usize, (u16, &Arc<Listener>))| {
+            let queue = self.bound.get(&number)?;
+            Some(queue.try_clone().map(|queue| (Arc::clone(listener), place, queue)))
+        };
+        numbered(config).enumerate().filter_map(lend).collect()
+    }
+
+    /// Closes what `config` has no use for.
+    pub fn settle(&mut self, config: &Config) {
+        self.bound.retain(|bound, _| numbered(config).any(|(number, _)| number == *bound));
+    }
+}
+
+/// The transparent listeners with the numbers of their queues.
+fn numbered(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
+    let marks = config.marks();
+    config.transparent_listeners().enumerate().map(move |(place, listener)| (marks.queue(place), listener))
+}
+
+/// Whether it is the kernel that has no queues.
+fn lacks(error: &io::Error) -> bool {
+    Queue::is_lacking(error)
+}
+
+/// The rules in the kernel, while they are ours to take out again.
+#[derive(Debug, Default)]
+pub struct Rules {
+    applied: Option<(Ruleset, u8)>,
+}
+
+impl Rules {
+    /// Puts in those of `config`, instead of those that are there. Says whether first packets get to the gate.
+    ///
+    /// # Errors
+    /// What went wrong and the remedy; then everything is as before.
+    pub fn apply(&mut self, config: &Config, shared: &Shared) -> Result<bool, RulesError> {
+        let wanted = Ruleset::of(config).filter(|_| config.transparent.rules == RulesBy::Managed);
+        let Some(wanted) = wanted else {
+            self.remove(shared);
+            return Ok(true);
+        };
+        let instance = config.transparent.instance;
+        if self.applied.as_ref().is_some_and(|(_, before)| *before != instance) {
+            self.remove(shared);
+        }
+        let applied = wanted.apply(Owner::Daemon)?;
+        self.applied = Some((wanted, instance));
+        let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
+        shared.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
+        Ok(false)
+    }
+
+    /// From now on nothing new is caught; what runs keeps coming.
+    pub fn release(&self, shared: &Shared) {
+        if let Some((rules, _)) = &self.applied {
+            told(rules.released().apply(Owner::Daemon).map(drop), shared);
+        }
+    }
+
+    /// Takes them out.
+    pub fn remove(&mut self, shared: &Shared) {
+        if let Some((_, instance)) = self.applied.take() {
+            told(rules::remove(instance).map(drop), shared);
+        }
+    }
+}
+
+fn told(result: Result<(), RulesError>, shared: &Shared) {
+    if let Err(error) = result {
+        shared.emit(&Event::Warning { message: format!("the rules stay: {error}") });
+    }
+}
