@@ -6,8 +6,12 @@ mod harness;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use harness::*;
+use socket2::SockRef;
 
 /// A relay with a `tcp` listener to a server of the test's own, and one connection through it, both ends in hand.
 fn through() -> (Relay, TcpStream, TcpStream) {
@@ -191,6 +195,40 @@ fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
         }
     }
     assert_eq!(received, written);
+}
+
+#[test]
+fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
+    const BLOCK: usize = 1 << 16;
+    let (_relay, mut client, mut server) = through();
+    // What the two ends hold themselves is little.
+    SockRef::from(&client).set_recv_buffer_size(BLOCK).unwrap();
+    SockRef::from(&server).set_send_buffer_size(BLOCK).unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&written);
+    let writer = std::thread::spawn(move || {
+        while server.write_all(&[7; BLOCK]).is_ok() {
+            counted.fetch_add(BLOCK as u64, Ordering::Relaxed);
+        }
+    });
+    let mut read = 0;
+    let mut take = |most: u64, pace: Option<Duration>, enough: &dyn Fn(u64) -> bool| {
+        let (until, mut buffer) = (read + most, vec![0; BLOCK]);
+        let deadline = Instant::now() + PATIENCE;
+        while read < until && !enough(written.load(Ordering::Relaxed).saturating_sub(read)) {
+            assert!(Instant::now() < deadline, "{} bytes wait", written.load(Ordering::Relaxed) - read);
+            read += client.read(&mut buffer).unwrap() as u64;
+            pace.into_iter().for_each(std::thread::sleep);
+        }
+    };
+    let never = |_: u64| false;
+    // Fast, so that buffers grow; then so slow that only little may wait; and fast again, which is not to be bounded.
+    take(500_000_000, None, &never);
+    take(4_000_000, Some(Duration::from_millis(5)), &never);
+    take(u64::MAX / 2, Some(Duration::from_millis(5)), &|waits| waits < 1_500_000);
+    take(500_000_000, None, &never);
+    drop(client);
+    join(writer);
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod outq;
 pub mod packet;
 pub mod poll;
 pub mod process;
+pub mod queued;
 pub mod recv;
 pub mod signal;
 pub mod sockopt;

@@ -15,6 +15,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use super::backlog::Backlog;
 use super::meter::Meter;
 use super::pipes::{PipePool, Pooled};
 use super::seal::Seal;
@@ -80,6 +81,7 @@ pub struct Flow<'a> {
     said_end: bool,
     done: bool,
     blocked_since: Option<Instant>,
+    backlog: Backlog,
     meter: &'a Meter,
     pipes: &'a PipePool,
 }
@@ -99,6 +101,7 @@ impl<'a> Flow<'a> {
             said_end: false,
             done: false,
             blocked_since: None,
+            backlog: Backlog::new(),
             meter,
             pipes,
         }
@@ -187,7 +190,9 @@ impl<'a> Flow<'a> {
             }
         }
         if let Some(since) = self.blocked_since.take() {
-            self.meter.blocked(self.direction, since.elapsed());
+            let blocked = since.elapsed();
+            self.meter.blocked(self.direction, blocked);
+            self.backlog.waited(self.from.stream, self.to.stream, blocked, self.moved);
         }
         Poll::Ready(Ok(()))
     }

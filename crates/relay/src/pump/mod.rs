@@ -8,6 +8,7 @@
 //! - a flow reads only when everything it read before has been written, so a slow reader holds back the sender, not
 //!   the relay's memory.
 
+mod backlog;
 mod flow;
 mod meter;
 mod pipes;

@@ -123,6 +123,7 @@ impl<'a> Flow<'a> {
     }
 
     fn most(&self, room: usize) -> usize {
+        let room = self.backlog.room(room);
         match self.until {
             Until::End => room,
             Until::Bytes(left) => usize::try_from(left).map_or(room, |left| left.min(room)),
