@@ -19,7 +19,6 @@ mod queue;
 mod routing;
 mod tool;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -47,23 +46,16 @@ enum Family {
     Ipv6,
 }
 
-/// The listeners that catch connections, in the order in which marks and queues count them.
-pub fn listeners(config: &Config) -> impl Iterator<Item = &Arc<Listener>> {
-    config.listeners.iter().filter(|listener| listener.kind.is_transparent())
-}
-
 impl Ruleset {
     /// What `config` needs; `None` when that is nothing.
     #[must_use]
     pub fn of(config: &Config) -> Option<Self> {
-        let needing = config.listeners.iter().filter(|listener| {
-            let keeps = listener.keep_client_address;
-            keeps || listener.kind.is_transparent()
-        });
+        let needs = |listener: &&Arc<Listener>| listener.keep_client_address || listener.kind.is_transparent();
+        let needing = config.listeners.iter().filter(needs);
         let mut families: Vec<_> = needing.flat_map(|listener| Family::of(listener.bind)).copied().collect();
         families.sort_unstable();
         families.dedup();
-        let (marks, catches) = (Marks::new(config.transparent.instance), listeners(config).cloned().collect());
+        let (marks, catches) = (config.marks(), config.transparent_listeners().cloned().collect());
         (!families.is_empty()).then_some(Self { marks, families, catches })
     }
 
@@ -105,13 +97,6 @@ impl Ruleset {
     fn catching_own_programs(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
-    }
-
-    /// The ports of the listeners that catch by TPROXY, as nft(8) lists them.
-    fn ports(&self) -> String {
-        let ports: BTreeSet<u16> =
-            self.catches.iter().filter(|listener| by_tproxy(listener)).map(|listener| listener.bind.port()).collect();
-        ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
     }
 
     /// Whether there are first packets for the gate. Those of this host's own programs do not wait for it.

@@ -86,26 +86,17 @@ impl Table<'_> {
             // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
             table.line(&format!("{SYN} {listeners}"));
-            let ours = format!("socket transparent 1 {} notrack accept", mark(rules.marks.local()));
-            // Not to one that listens: it would take every packet to its port, whatever the address. Elsewhere also to one
-            // that is not accepted yet, which "wildcard" does not know.
-            let ports = rules.ports();
-            if ports.is_empty() {
-                table.line(&format!("meta l4proto tcp {ours}"));
-            } else {
-                table.line(&format!("tcp dport {{ {ports} }} socket wildcard 0 {ours}"));
-                table.line(&format!("tcp dport != {{ {ports} }} {ours}"));
-            }
-            table.line(&format!("meta l4proto {{ icmp, ipv6-icmp }} socket wildcard 0 {ours}"));
+            // One that listens everywhere would take every packet to its port, whatever the address. A socket whose
+            // handshake is not over matches neither way of "wildcard".
+            let kinds = "meta l4proto { tcp, icmp, ipv6-icmp }";
+            table.line(&format!("{kinds} socket wildcard 1 accept"));
+            table.line(&format!("{kinds} socket transparent 1 {} notrack accept", mark(rules.marks.local())));
         });
         if !rules.holds() {
             return;
         }
         self.chain("listeners", "", |table| {
             table.line("fib daddr type local return # this host's own");
-            if !rules.ports().is_empty() {
-                table.line(&format!("tcp dport {{ {} }} return # would be taken for our listener's", rules.ports()));
-            }
             for (number, listener) in rules.catching_others() {
                 for source in sources(listener) {
                     table.line(&format!("iifname {} {source}jump targets_{number}", others(listener)));

@@ -30,9 +30,9 @@ fn nothing_is_needed_by_listeners_that_clients_know() {
 fn a_listener_that_keeps_addresses_catches_nothing() {
     let table = table(&["socks://127.0.0.1:1080?keep_client_address=true"]);
     assert!(!table.contains("tproxy") && !table.contains("listeners") && !table.contains("counter"), "{table}");
-    let [_, syn, socket] = &chain(&table, "catch")[..] else { panic!("{table}") };
+    let [_, syn, _, socket] = &chain(&table, "catch")[..] else { panic!("{table}") };
     assert_eq!(syn, &format!("{SYN} accept"));
-    assert!(socket.contains("socket wildcard 0 socket transparent 1") && socket.contains("| 0xe1010000 notrack"));
+    assert!(socket.contains("socket transparent 1") && socket.contains("| 0xe1010000 notrack"));
     assert_eq!(chain(&table, "output"), ["meta mark & 0xffff0000 == 0xe1020000 fib saddr type != local notrack"]);
 }
 

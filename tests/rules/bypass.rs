@@ -1,0 +1,103 @@
+//! What goes by: everything that is not for a relay, or that no relay is there for.
+
+use crate::harness::accept;
+use crate::network::{Network, apply};
+use crate::sockets::{CLIENT, SERVER, address, connect, listen, nobody_comes, talk};
+
+const OWN: u32 = 0xe102_0000;
+const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
+
+#[test]
+fn without_a_listener_packets_are_forwarded_and_counted() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &[TPROXY]);
+    for (client, server) in CLIENT.into_iter().zip(SERVER) {
+        let origin = listen(&network.server, address(server, 80), None);
+        let mut client = connect(&network.client, address(client, 4000), address(server, 80), None).unwrap();
+        talk(&mut client, &mut accept(&origin));
+    }
+    let counted = |name| network.middle.counted(name);
+    assert_eq!((counted("caught_0"), counted("unanswered_0"), counted("asymmetric")), (2, 2, 0));
+}
+
+#[test]
+fn what_began_before_the_rules_goes_on() {
+    let Some(network) = Network::new() else { return };
+    let origin = listen(&network.server, address(SERVER[0], 80), None);
+    let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
+    let mut server = accept(&origin);
+    let _relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    apply(&network.middle, &[TPROXY]);
+    talk(&mut client, &mut server);
+    talk(&mut server, &mut client);
+}
+
+#[test]
+fn denied_targets_and_other_clients_go_by() {
+    let Some(network) = Network::new() else { return };
+    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    for (key, caught) in [
+        ("clients=10.1.0.3", false),
+        ("clients=10.1.0.0/24", true),
+        ("deny=*:80", false),
+        ("deny=10.3.0.0/24:81", true),
+        ("allow=*:81", false),
+        ("allow=10.3.0.2:80", true),
+    ] {
+        apply(&network.middle, &[&format!("{TPROXY}&{key}")]);
+        let origin = listen(&network.server, address(SERVER[0], 80), None);
+        let mut client = connect(&network.client, address(CLIENT[0], 0), address(SERVER[0], 80), None).unwrap();
+        talk(&mut client, &mut accept(if caught { &relay } else { &origin }));
+        assert!(nobody_comes(if caught { &origin } else { &relay }), "{key}");
+        assert_eq!(network.middle.counted("caught_0"), u64::from(caught), "{key}");
+    }
+}
+
+#[test]
+fn what_is_for_this_host_goes_by() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &[TPROXY]);
+    let _relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let own = listen(&network.middle, address("10.2.0.1", 22), None);
+    let mut client = connect(&network.client, address(CLIENT[0], 4000), address("10.2.0.1", 22), None).unwrap();
+    talk(&mut client, &mut accept(&own));
+    assert_eq!(network.middle.counted("caught_0"), 0);
+}
+
+/// The client's packets come another way: only the answers pass here.
+#[test]
+fn answers_to_connections_that_went_another_way_are_counted() {
+    let Some(network) = Network::new() else { return };
+    network.go_round(true);
+    apply(&network.middle, &[TPROXY]);
+    let origin = listen(&network.server, address(SERVER[0], 80), None);
+    let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
+    talk(&mut client, &mut accept(&origin));
+    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("asymmetric")), (0, 1));
+}
+
+/// The marks of another ekiden on this host are its own.
+#[test]
+fn two_daemons_do_not_meddle_with_each_other() {
+    let Some(network) = Network::new() else { return };
+    let config = |instance: u8, port: u16, target: &str| {
+        let folder = crate::harness::Folder::new();
+        let text = format!(
+            "version = 1\n[transparent]\ninstance = {instance}\n[[listener]]\nkind = \"tproxy\"\nbind = \"[::]:{port}\"\n\
+             interfaces = [\"lan0\"]\nallow = [\"{target}\"]\n"
+        );
+        let file = folder.write("ekiden.toml", text);
+        network.middle.succeeds(&["rules", "apply", "-c", file.to_str().unwrap()]);
+    };
+    config(1, 7001, "*:80");
+    config(2, 7002, "*:81");
+    let first = listen(&network.middle, address("::", 7001), Some(OWN));
+    let second = listen(&network.middle, address("::", 7002), Some(0xe202_0000));
+    for (relay, port) in [(&first, 80), (&second, 81)] {
+        let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], port), None).unwrap();
+        talk(&mut client, &mut accept(relay));
+    }
+    network.middle.succeeds(&["rules", "remove"]);
+    let mut client = connect(&network.client, address(CLIENT[0], 4001), address(SERVER[0], 81), None).unwrap();
+    talk(&mut client, &mut accept(&second));
+}

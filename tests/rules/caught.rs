@@ -1,0 +1,133 @@
+//! What is caught: a first packet goes to the listener, and all that belongs to transparent sockets comes to them.
+
+use crate::harness::accept;
+use crate::network::{Network, apply};
+use crate::sockets::{CLIENT, SERVER, address, connect, listen, pour, talk};
+
+/// The mark of our own packets.
+const OWN: u32 = 0xe102_0000;
+
+const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
+
+#[test]
+fn a_first_packet_goes_to_the_listener_and_the_client_keeps_its_address() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &[TPROXY]);
+    // Somebody else's rules of which conntrack is a part.
+    network
+        .middle
+        .nft("table inet other { chain other { type filter hook forward priority 0; ct state new counter; }; }");
+    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    for (client, server) in CLIENT.into_iter().zip(SERVER) {
+        let (from, to) = (address(client, 4000), address(server, 80));
+        let origin = listen(&network.server, to, None);
+        let mut down_client = connect(&network.client, from, to, None).unwrap();
+        let mut down = accept(&relay);
+        let canonical = |address: std::net::SocketAddr| (address.ip().to_canonical(), address.port());
+        assert_eq!(canonical(down.local_addr().unwrap()), canonical(to));
+        assert_eq!(canonical(down.peer_addr().unwrap()), canonical(from));
+        let mut up = connect(&network.middle, from, to, Some(OWN)).unwrap();
+        let mut up_server = accept(&origin);
+        assert_eq!(up_server.peer_addr().unwrap(), from);
+        talk(&mut down_client, &mut down);
+        talk(&mut up, &mut up_server);
+    }
+    let tracked = network.middle.inside(|| std::fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap());
+    assert!(!tracked.contains("tcp"), "{tracked}");
+    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (2, 0));
+}
+
+/// A router behind us says that packets are too big; it says it to the client, whose address they have.
+#[test]
+fn icmp_errors_reach_transparent_sockets() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &[TPROXY]);
+    for (client, server) in CLIENT.into_iter().zip(SERVER) {
+        let (from, to) = (address(client, 4000), address(server, 80));
+        let origin = listen(&network.server, to, None);
+        // A server that would take larger packets than the link before it.
+        network.server.ip("link set eth0 mtu 1500");
+        let mut up = connect(&network.middle, from, to, Some(OWN)).unwrap();
+        let mut up_server = accept(&origin);
+        pour(&mut up, &mut up_server);
+        talk(&mut up, &mut up_server);
+    }
+}
+
+/// A packet to the port of our listener on another host is that host's.
+#[test]
+fn a_listener_does_not_take_packets_of_other_hosts_to_its_port() {
+    let Some(network) = Network::new() else { return };
+    let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 7001));
+    let origin = listen(&network.server, to, None);
+    let mut client = connect(&network.client, from, to, None).unwrap();
+    let mut server = accept(&origin);
+    apply(&network.middle, &[TPROXY]);
+    let _relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    talk(&mut client, &mut server);
+}
+
+#[test]
+fn a_target_may_have_the_port_of_our_listener() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &[TPROXY]);
+    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    for (client, server) in CLIENT.into_iter().zip(SERVER) {
+        let mut client = connect(&network.client, address(client, 4000), address(server, 7001), None).unwrap();
+        let mut down = accept(&relay);
+        talk(&mut client, &mut down);
+        talk(&mut down, &mut client);
+    }
+}
+
+/// A client takes the port of a connection that has just ended; our socket of that is in TIME_WAIT.
+#[test]
+fn a_reused_port_is_a_new_connection() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
+    let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(OWN));
+    let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
+    for turn in 1..=3 {
+        let mut client = connect(&network.client, from, to, None).unwrap();
+        let mut down = accept(&relay);
+        talk(&mut client, &mut down);
+        // The first to close keeps TIME_WAIT.
+        down.shutdown(std::net::Shutdown::Both).unwrap();
+        assert_eq!(std::io::Read::read(&mut client, &mut [0]).unwrap(), 0);
+        drop(client);
+        drop(down);
+        assert_eq!(network.middle.counted("caught_0"), turn);
+    }
+    assert!(network.middle.run("ss", "-tan state time-wait").contains(":4000"));
+}
+
+#[test]
+fn redirected_connections_come_to_the_listener() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &["redirect://[::]:7002?interfaces=lan0&interfaces=lo"]);
+    let relay = listen(&network.middle, address("::", 7002), None);
+    for (client, server) in CLIENT.into_iter().zip(SERVER) {
+        let (from, to) = (address(client, 4000), address(server, 80));
+        let mut client = connect(&network.client, from, to, None).unwrap();
+        let mut down = accept(&relay);
+        talk(&mut client, &mut down);
+    }
+    assert_eq!(network.middle.counted("caught_0"), 2);
+    for (own, server) in ["10.2.0.1", "fd02::1"].into_iter().zip(SERVER) {
+        let mut program = connect(&network.middle, address(own, 4001), address(server, 80), None).unwrap();
+        let mut down = accept(&relay);
+        talk(&mut program, &mut down);
+    }
+    assert_eq!(network.middle.counted("caught_0"), 4);
+}
+
+/// What the relay sends itself is not caught again.
+#[test]
+fn our_own_packets_are_not_redirected() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &["redirect://0.0.0.0:7002?interfaces=lo"]);
+    let origin = listen(&network.server, address(SERVER[0], 80), None);
+    let mut own = connect(&network.middle, address("10.2.0.1", 4001), address(SERVER[0], 80), Some(OWN)).unwrap();
+    talk(&mut own, &mut accept(&origin));
+    assert_eq!(network.middle.counted("caught_0"), 0);
+}

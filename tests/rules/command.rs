@@ -1,0 +1,176 @@
+//! `ekiden rules`: what it leaves in a host, and what not.
+
+use crate::harness::{Folder, ekiden};
+use crate::network::{Host, Said, said};
+
+const BOTH: [&str; 4] =
+    ["-L", "tproxy://[::]:7001?interfaces=lan0", "-L", "redirect://0.0.0.0:7002?interfaces=lan1&interfaces=lo"];
+
+/// Everything in a host that could be ours.
+fn everything(host: &Host) -> String {
+    let script = "nft list ruleset; iptables-save -t raw; ip6tables-save -t raw; ip rule; ip -6 rule; \
+        ip route show table all; ip -6 route show table all";
+    host.shell(script).out
+}
+
+/// What could be ours, in alphabetical order and without the empty chain that iptables leaves in the table it made for everybody, and without what
+/// comes and goes by itself.
+fn ours(host: &Host) -> Vec<String> {
+    let lines = everything(host);
+    let names = ["ekiden", "EKIDEN", "0xe", "5734", "5735"];
+    let mut ours: Vec<_> = lines.lines().filter(|line| names.iter().any(|name| line.contains(name))).collect();
+    ours.sort_unstable();
+    ours.into_iter().map(str::to_owned).collect()
+}
+
+fn rules(host: &Host, action: &str) -> Said {
+    host.ekiden(&[&["rules", action][..], &BOTH].concat())
+}
+
+#[test]
+fn applied_rules_are_all_there_and_removed_ones_all_gone() {
+    let Some(host) = Host::new() else { return };
+    let applied = rules(&host, "apply");
+    assert_eq!((applied.code, applied.err.as_str()), (Some(0), ""));
+    assert!(applied.out.starts_with("rules of instance 1 are in the kernel"), "{}", applied.out);
+    let there = everything(&host);
+    for part in [
+        "table inet ekiden {",
+        "by ekiden rules",
+        "tproxy to :7001",
+        "redirect to :7002",
+        "225:\tfrom all fwmark 0xe1010000/0xffff0000 lookup 57345",
+        "local default dev lo table 57345",
+    ] {
+        assert!(there.contains(part), "no {part} in {there}");
+    }
+    let queued = there.contains("queue flags bypass to 57360") || there.matches("--queue-num 57360").count() == 2;
+    assert!(queued, "{there}");
+
+    let once = ours(&host);
+    let again = rules(&host, "apply");
+    assert_eq!(again.code, Some(0), "{}", again.err);
+    assert_eq!(ours(&host), once);
+
+    let removed = host.succeeds(&["rules", "remove"]);
+    assert_eq!(removed, "removed: the rules of instance 1\n");
+    assert_eq!(ours(&host), Vec::<String>::new());
+    assert_eq!(host.succeeds(&["rules", "remove"]), "nothing was there of instance 1\n");
+}
+
+#[test]
+fn what_an_older_configuration_needed_goes() {
+    let Some(host) = Host::new() else { return };
+    host.succeeds(&[&["rules", "apply"][..], &BOTH].concat());
+    host.succeeds(&["rules", "apply", "-L", "socks://127.0.0.1:1080?keep_client_address=true"]);
+    let there = everything(&host);
+    assert!(there.contains("socket transparent 1") && !there.contains("tproxy"), "{there}");
+    assert!(!there.contains("EKIDEN") && !host.ip("-6 rule").contains("57345"), "{there}");
+    assert!(host.ip("rule").contains("57345"));
+}
+
+#[test]
+fn what_only_partly_exists_is_replaced_and_removed() {
+    let Some(host) = Host::new() else { return };
+    for damage in ["nft delete table inet ekiden", "ip rule del pref 225", "ip -6 route flush table 57345"] {
+        rules(&host, "apply");
+        assert_eq!(host.shell(damage).code, Some(0), "{damage}");
+        assert_eq!(rules(&host, "apply").code, Some(0), "{damage}");
+        assert!(everything(&host).contains("table inet ekiden {") && host.ip("rule").contains("57345"), "{damage}");
+        assert!(host.ip("-6 route show table 57345").contains("local default"), "{damage}");
+        assert_eq!(host.shell(damage).code, Some(0), "{damage}");
+        assert_eq!(host.succeeds(&["rules", "remove"]), "removed: the rules of instance 1\n", "{damage}");
+        assert_eq!(ours(&host), Vec::<String>::new(), "{damage}");
+    }
+}
+
+/// The text is a script; it does what `apply` does.
+#[test]
+fn printed_rules_are_taken_by_the_programs_they_name() {
+    let Some(host) = Host::new() else { return };
+    let printed = host.succeeds(&[&["rules", "print"][..], &BOTH].concat());
+    assert_eq!(ours(&host), Vec::<String>::new(), "printing has changed something");
+    let (_, table) = printed.split_once("nft -f - <<'END'\n").unwrap();
+    let table = table.strip_suffix("END\n").unwrap();
+    assert_eq!(host.shell(&format!("nft -c -f - <<'END'\n{table}END\n")).code, Some(0), "{table}");
+    let done = host.shell(&printed);
+    assert_eq!(done.code, Some(0), "{printed}{}", done.err);
+    let by_script = ours(&host);
+    host.succeeds(&["rules", "remove"]);
+    rules(&host, "apply");
+    assert_eq!(by_script, ours(&host));
+}
+
+#[test]
+fn other_instances_are_left_alone() {
+    let Some(host) = Host::new() else { return };
+    let folder = Folder::new();
+    let file = |instance: u8| {
+        let text = format!(
+            "version = 1\n[transparent]\ninstance = {instance}\n[[listener]]\nkind = \"tproxy\"\nbind = \"[::]:7001\"\n\
+             interfaces = [\"lan0\"]\n"
+        );
+        folder.write(&format!("{instance}.toml"), text).display().to_string()
+    };
+    host.succeeds(&["rules", "apply", "-c", &file(1)]);
+    let first = ours(&host);
+    host.succeeds(&["rules", "apply", "-c", &file(15)]);
+    assert!(everything(&host).contains("table inet ekiden-15 {"));
+    assert_eq!(host.succeeds(&["rules", "remove", "-c", &file(15)]), "removed: the rules of instance 15\n");
+    assert_eq!(ours(&host), first);
+    assert_eq!(host.succeeds(&["rules", "remove", "--instance", "2"]), "nothing was there of instance 2\n");
+}
+
+/// Rules that say they are those of a process that runs: this test.
+#[test]
+fn rules_of_a_daemon_that_runs_are_its_own() {
+    let Some(host) = Host::new() else { return };
+    let pid = std::process::id();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let started = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap();
+    host.nft(&format!("table inet ekiden {{ comment \"ekiden instance 1, pid {pid}, started {started}\"; }}"));
+    let refused = rules(&host, "apply");
+    let expected =
+        format!("ekiden: instance 1 belongs to ekiden with pid {pid}: set [transparent] instance = 2 here\n");
+    assert_eq!((refused.code, refused.err), (Some(1), expected));
+    assert!(!host.ip("rule").contains("57345"));
+    // Removing them is what an operator may want most.
+    assert_eq!(host.succeeds(&["rules", "remove"]), "removed: the rules of instance 1\n");
+}
+
+#[test]
+fn without_the_right_the_remedy_is_told() {
+    let Some(host) = Host::new() else { return };
+    for action in ["apply", "remove"] {
+        let binary = ekiden().get_program().to_owned();
+        let mut command = host.command("setpriv");
+        command.args(["--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]).arg(binary).args(["rules", action]);
+        let said = said(&mut command.args(if action == "apply" { &BOTH[..] } else { &[] }).output().unwrap());
+        assert_eq!(said.code, Some(1), "{}", said.out);
+        let remedy = "needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit\n";
+        assert!(said.err.starts_with("ekiden: nft: ") && said.err.ends_with(remedy), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_program_that_is_missing_is_named_with_its_package() {
+    let Some(host) = Host::new() else { return };
+    // An empty file system in the place of every program.
+    let script = "mount -t tmpfs none /usr/sbin && mount -t tmpfs none /sbin; exec \"$@\"";
+    let mut unshared = host.command("unshare");
+    unshared.args(["--mount", "sh", "-c", script, "sh"]).arg(ekiden().get_program()).args(["rules", "apply"]);
+    let said = said(&mut unshared.args(BOTH).output().unwrap());
+    assert_eq!((said.code, said.err.as_str()), (Some(1), "ekiden: nft is not installed: apt-get install nftables\n"));
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_told_and_nothing_is_changed() {
+    let Some(host) = Host::new() else { return };
+    let wrong = host.ekiden(&["rules", "apply", "-L", "tproxy://0.0.0.0:7001"]);
+    assert_eq!(wrong.code, Some(2), "{}", wrong.err);
+    assert!(wrong.err.contains("interfaces"), "{}", wrong.err);
+    let none = host.ekiden(&["rules", "apply", "-L", "auto://127.0.0.1:1080"]);
+    assert_eq!(none.code, Some(0));
+    assert!(none.err.contains("no rules"), "{}", none.err);
+    assert_eq!(ours(&host), Vec::<String>::new());
+}

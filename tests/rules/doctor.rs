@@ -1,0 +1,1 @@
+//! `ekiden doctor`: what it says of transparent listeners.

@@ -1,0 +1,199 @@
+//! Hosts in network namespaces without a name: they are gone with the test, however it ends.
+
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use ekiden_sys::netns;
+
+use crate::harness::{ekiden, eventually};
+
+/// One host.
+#[derive(Clone)]
+pub struct Host(Arc<OwnedFd>);
+
+/// What a program said.
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Host {
+    /// One without links; where that is not allowed, says so.
+    pub fn new() -> Option<Self> {
+        match netns::new_network() {
+            Ok(namespace) => {
+                let host = Self(Arc::new(namespace));
+                host.ip("link set lo up");
+                // Until an IPv6 address is known to be nobody else's, packets wait or are lost.
+                host.set("ipv6/conf/default/accept_dad", "0");
+                Some(host)
+            }
+            Err(error) => {
+                let _ = writeln!(std::io::stderr(), "skipped: no network namespaces: {error}");
+                None
+            }
+        }
+    }
+
+    /// Prepares a program.
+    pub fn command(&self, program: &str) -> Command {
+        self.start(Command::new(program))
+    }
+
+    /// Makes a command start here.
+    pub fn start(&self, mut command: Command) -> Command {
+        netns::start_in(&mut command, Arc::clone(&self.0));
+        command
+    }
+
+    /// Runs `ip`, which has to succeed.
+    pub fn ip(&self, arguments: &str) -> String {
+        self.run("ip", arguments)
+    }
+
+    /// Runs a program, which has to succeed; returns what it wrote.
+    pub fn run(&self, program: &str, arguments: &str) -> String {
+        let said = said(&mut self.command(program).args(arguments.split(' ')).output().expect(program));
+        assert_eq!(said.code, Some(0), "{program} {arguments}: {}", said.err);
+        said.out
+    }
+
+    /// Gives nft a text, which it has to take.
+    pub fn nft(&self, text: &str) {
+        let said = self.shell(&format!("nft -f - <<'END'\n{text}\nEND\n"));
+        assert_eq!(said.code, Some(0), "{text}: {}", said.err);
+    }
+
+    pub fn shell(&self, script: &str) -> Said {
+        said(&mut self.command("sh").args(["-c", script]).output().expect("sh"))
+    }
+
+    /// Runs `ekiden ARGUMENTS`.
+    pub fn ekiden(&self, arguments: &[&str]) -> Said {
+        said(&mut self.start(ekiden()).args(arguments).output().expect("ekiden runs"))
+    }
+
+    /// Runs `ekiden ARGUMENTS`, which has to succeed; returns what it wrote.
+    pub fn succeeds(&self, arguments: &[&str]) -> String {
+        let said = self.ekiden(arguments);
+        assert_eq!(said.code, Some(0), "{arguments:?}: {}{}", said.out, said.err);
+        said.out
+    }
+
+    /// Does something in this host, in a thread of its own.
+    pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            netns::enter_network(self.0.as_fd()).expect("our own namespace");
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+
+    /// The packets counted by one of the named counters of ekiden's table.
+    pub fn counted(&self, counter: &str) -> u64 {
+        let text = self.run("nft", &format!("list counter inet ekiden {counter}"));
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("packets ")).expect("a counter");
+        line.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// A link to another host, with both its ends up.
+    fn link(&self, name: &str, other: &Self, there: &str) {
+        let path = format!("/proc/{}/fd/{}", std::process::id(), other.0.as_raw_fd());
+        self.ip(&format!("link add {name} type veth peer name {there} netns {path}"));
+        self.ip(&format!("link set {name} up"));
+        other.ip(&format!("link set {there} up"));
+        // Until the kernel has seen to it, packets are dropped.
+        for (host, name) in [(self, name), (other, there)] {
+            eventually("a link", || host.ip(&format!("link show {name}")).contains("state UP").then_some(()));
+        }
+    }
+
+    fn address(&self, network: u8, host: u8, name: &str) {
+        self.ip(&format!("address add 10.{network}.0.{host}/24 dev {name}"));
+        self.ip(&format!("address add fd0{network}::{host}/64 dev {name} nodad"));
+    }
+
+    fn gateway(&self, network: u8) {
+        self.ip(&format!("route add default via 10.{network}.0.1"));
+        self.ip(&format!("-6 route add default via fd0{network}::1"));
+    }
+
+    fn forwards(&self) {
+        self.set("ipv4/ip_forward", "1");
+        self.set("ipv6/conf/all/forwarding", "1");
+    }
+
+    /// Sets what is below `net` for sysctl(8).
+    pub fn set(&self, path: &str, value: &str) {
+        self.inside(|| std::fs::write(format!("/proc/sys/net/{path}"), value).expect(path));
+    }
+}
+
+pub fn said(output: &mut Output) -> Said {
+    let text = |bytes: &mut Vec<u8>| String::from_utf8(std::mem::take(bytes)).expect("text");
+    Said { code: output.status.code(), out: text(&mut output.stdout), err: text(&mut output.stderr) }
+}
+
+/// client (10.1.0.2, fd01::2) - lan0 box wan0 - (10.2.0.2) router (10.3.0.1) - server (10.3.0.2, fd03::2). The last link
+/// takes packets of 1400 bytes at most.
+pub struct Network {
+    pub client: Host,
+    pub middle: Host,
+    pub server: Host,
+    router: Host,
+}
+
+impl Network {
+    pub fn new() -> Option<Self> {
+        let [client, middle, router, server] = [Host::new()?, Host::new()?, Host::new()?, Host::new()?];
+        client.link("eth0", &middle, "lan0");
+        middle.link("wan0", &router, "near");
+        router.link("far", &server, "eth0");
+        for (host, network, number, name) in [
+            (&client, 1, 2, "eth0"),
+            (&middle, 1, 1, "lan0"),
+            (&middle, 2, 1, "wan0"),
+            (&router, 2, 2, "near"),
+            (&router, 3, 1, "far"),
+            (&server, 3, 2, "eth0"),
+        ] {
+            host.address(network, number, name);
+        }
+        [&middle, &router].into_iter().for_each(Host::forwards);
+        router.ip("link set far mtu 1400");
+        server.ip("link set eth0 mtu 1400");
+        client.gateway(1);
+        server.gateway(3);
+        router.gateway(2);
+        middle.ip("route add 10.3.0.0/24 via 10.2.0.2");
+        middle.ip("-6 route add fd03::/64 via fd02::2");
+        Some(Self { client, middle, server, router })
+    }
+
+    /// The server answers the client by a way that does not lead through the box; and the other way round when
+    /// `client_goes_round`.
+    pub fn go_round(&self, client_goes_round: bool) {
+        self.client.link("round", &self.router, "round");
+        self.client.address(4, 2, "round");
+        self.router.address(4, 1, "round");
+        if client_goes_round {
+            self.client.ip("route add 10.3.0.0/24 via 10.4.0.1 src 10.1.0.2");
+        } else {
+            self.router.ip("route add 10.1.0.0/24 via 10.4.0.2");
+        }
+        // Strict or loose, a reverse path filter would have an opinion.
+        for host in [&self.client, &self.router] {
+            host.set("ipv4/conf/all/rp_filter", "0");
+            host.set("ipv4/conf/round/rp_filter", "0");
+        }
+    }
+}
+
+/// Applies the rules for these listeners.
+pub fn apply(host: &Host, urls: &[&str]) {
+    let arguments = ["rules", "apply"].into_iter().chain(urls.iter().flat_map(|url| ["-L", url]));
+    host.succeeds(&arguments.collect::<Vec<_>>());
+}

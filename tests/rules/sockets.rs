@@ -1,0 +1,88 @@
+//! Sockets of the tests, in one host or another.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use socket2::{Domain, Socket, Type};
+
+use crate::harness::PATIENCE;
+use crate::network::Host;
+
+pub const CLIENT: [&str; 2] = ["10.1.0.2", "fd01::2"];
+pub const SERVER: [&str; 2] = ["10.3.0.2", "fd03::2"];
+
+/// The same address family of both ends.
+pub fn address(ip: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(ip.parse().unwrap(), port)
+}
+
+/// A listening socket, transparent where `mark` says how its packets are marked.
+pub fn listen(host: &Host, at: SocketAddr, mark: Option<u32>) -> TcpListener {
+    host.inside(|| {
+        let socket = new(at, mark);
+        socket.set_reuse_address(true).unwrap();
+        if at.is_ipv6() {
+            socket.set_only_v6(false).unwrap();
+        }
+        socket.bind(&at.into()).unwrap();
+        socket.listen(16).unwrap();
+        socket.into()
+    })
+}
+
+/// A connection from `from`, transparent where there is a mark; an error when nobody answers for long.
+pub fn connect(host: &Host, from: SocketAddr, to: SocketAddr, mark: Option<u32>) -> std::io::Result<TcpStream> {
+    host.inside(|| {
+        let socket = new(to, mark);
+        socket.set_reuse_address(true)?;
+        socket.bind(&from.into())?;
+        socket.connect_timeout(&to.into(), PATIENCE)?;
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    })
+}
+
+fn new(address: SocketAddr, mark: Option<u32>) -> Socket {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    if let Some(mark) = mark {
+        // The same option serves both families (ip(7), ipv6(7)).
+        socket.set_ip_transparent_v4(true).unwrap();
+        socket.set_mark(mark).unwrap();
+    }
+    socket
+}
+
+/// A few bytes there and back.
+pub fn talk(one: &mut TcpStream, other: &mut TcpStream) {
+    let mut bytes = [0; 4];
+    one.write_all(b"ping").unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.read_exact(&mut bytes).unwrap();
+    other.write_all(b"pong").unwrap();
+    one.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"pong");
+}
+
+/// Whether nobody connects within a short while. What comes late is not seen, so a test has to look for more than this.
+pub fn nobody_comes(listener: &TcpListener) -> bool {
+    listener.set_nonblocking(true).unwrap();
+    let nobody = listener.accept().is_err();
+    listener.set_nonblocking(false).unwrap();
+    nobody
+}
+
+/// As much as it takes to fill the windows between two hosts several times, within the test's patience.
+pub fn pour(from: &mut TcpStream, to: &mut TcpStream) {
+    const MANY: usize = 1_000_000;
+    let mut heard = vec![0; MANY];
+    to.set_read_timeout(Some(PATIENCE)).unwrap();
+    from.set_write_timeout(Some(PATIENCE + Duration::from_secs(1))).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&vec![7; MANY]).unwrap());
+        to.read_exact(&mut heard).unwrap();
+    });
+    assert!(heard.iter().all(|byte| *byte == 7));
+}
