@@ -1,10 +1,12 @@
 //! What transparent listeners catch, and `[transparent]`.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use super::reader::Reader;
 use super::value::{Instance, Interface};
-use super::{Access, Capture, Hosts, Kind, Pattern, RulesBy, Transparent};
+use super::{Access, Capture, Hosts, Kind, Listener, Pattern, RulesBy, Transparent};
+use crate::rules::Marks;
 
 /// Reads `[transparent]`.
 pub(super) fn transparent(table: Reader<'_>) -> Transparent {
@@ -41,6 +43,14 @@ pub(super) fn read(
         }
     }
     Some(Capture { interfaces, clients })
+}
+
+/// There are marks and queues for so many.
+pub(super) fn check_number(reader: &Reader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
+    let before = others.iter().filter(|other| other.kind.is_transparent()).count();
+    if listener.is_some_and(|listener| listener.kind.is_transparent()) && before >= Marks::MOST_LISTENERS {
+        reader.mistake("kind", format!("at most {} that are tproxy or redirect", Marks::MOST_LISTENERS));
+    }
 }
 
 fn check_bind(reader: &Reader<'_>, kind: Kind, bind: SocketAddr, only_own_programs: bool) {

@@ -45,6 +45,7 @@ impl Listeners {
         for (reader, given) in readers.into_iter().zip(given) {
             let bind = listeners.bind(&reader);
             let listener = listener(&reader, bind, shared);
+            capture::check_number(&reader, listener.as_ref(), &listeners.good);
             reader.finish();
             let Some(mut listener) = listener else { continue };
             listener.name = given.unwrap_or_else(|| free_name(&listener, &mut names));
