@@ -34,7 +34,7 @@ fn wrong_flags_are_told() {
         ("127.0.0.1:1080", "command line: -L[1] = \"127.0.0.1:1080\": expected a listener like auto://"),
         ("auto://0.0.0.0:1080", "command line: -L[1].bind = \"0.0.0.0:1080\": expected a loopback address"),
         ("ftp://:21", "command line: -L[1].kind = \"ftp\": expected one of \"auto\""),
-        ("tproxy://:21", "not in this version yet"),
+        ("tproxy://0.0.0.0:21", "-L[1].interfaces is missing"),
         ("auto://:1080?profil=lan", "-L[1].profil is not a key: expected \"profile\", perhaps"),
         ("auto://:1080?allow_open=yes", "-L[1].allow_open = \"yes\": expected true or false"),
         ("auto://:1080?bind=:1081", "-L[1].bind = [...]: expected an address"),

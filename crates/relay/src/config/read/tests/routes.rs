@@ -136,3 +136,16 @@ path = "p"
     let seen = mistakes(&with_listener(text));
     assert_eq!(seen.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["relay[1].url"], "{seen:#?}");
 }
+
+#[test]
+fn a_route_has_the_profile_of_targets_or_its_own() {
+    let text = "target_profile = \"longhaul\"\n[[route]]\nto = [\"*:80\"]\npath = \"direct\"\nprofile = \"lossy\"\n\
+        [[route]]\nto = [\"*:81\"]\npath = \"direct\"\n";
+    let config = good(&with_listener(text));
+    let names: Vec<_> = config.routes.iter().map(|route| route.profile.name.as_str()).collect();
+    assert_eq!(names, ["lossy", "longhaul", "longhaul"]);
+    let text = "[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\n[[route]]\npath = \"p\"\nprofile = \"lossy\"\n";
+    let [mistake] = &mistakes(&with_relays(text))[..] else { panic!("it was taken") };
+    assert_eq!(mistake.key, "route[1].profile");
+    assert!(mistake.expected.contains("no path of this route is direct"), "{mistake}");
+}
