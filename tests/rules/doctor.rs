@@ -1,1 +1,72 @@
 //! `ekiden doctor`: what it says of transparent listeners.
+
+use std::process::Command;
+
+use crate::harness::accept;
+use crate::network::{Host, Network, apply};
+use crate::sockets::{CLIENT, SERVER, address, connect, listen, talk};
+
+/// The line about `subject`, and the remedy below it.
+fn about(report: &str, subject: &str) -> Option<String> {
+    let mut lines = report.lines().skip_while(|line| !line.get(6..).unwrap_or_default().starts_with(subject));
+    let (line, remedy) = (lines.next()?, lines.next().unwrap_or_default());
+    Some(format!("{line}\n{}", if remedy.starts_with("      ->") { remedy } else { "" }))
+}
+
+#[test]
+fn what_transparent_listeners_need_is_tried_and_nothing_is_changed() {
+    let Some(host) = Host::new() else { return };
+    let before = host.shell("nft list ruleset; ip rule; ip -6 rule").out;
+    let report = host.ekiden(&["doctor"]).out;
+    let line = about(&report, "transparent listeners").expect(&report);
+    assert!(line.starts_with("ok    transparent listeners") && line.contains("all rules work"), "{line}");
+    assert!(about(&report, "rules of instance").is_none() && about(&report, "forwarding").is_none(), "{report}");
+    assert_eq!(host.shell("nft list ruleset; ip rule; ip -6 rule").out, before);
+}
+
+#[test]
+fn live_rules_are_shown_with_what_they_have_counted() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0&name=door"]);
+    let origin = listen(&network.server, address(SERVER[0], 80), None);
+    let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
+    talk(&mut client, &mut accept(&origin));
+    let report = network.middle.ekiden(&["doctor"]).out;
+    let line = about(&report, "rules of instance 1").expect(&report);
+    let expected =
+        "by ekiden rules: 1 caught by door, 1 unanswered by door, 0 passed, 0 refused, 0 unreachable, 0 asymmetric";
+    assert!(line.starts_with("ok    ") && line.contains(expected), "{line}");
+    assert!(about(&report, "forwarding").expect(&report).starts_with("ok    "), "{report}");
+
+    network.middle.set("ipv4/ip_forward", "0");
+    let report = network.middle.ekiden(&["doctor"]).out;
+    let line = about(&report, "forwarding").expect(&report);
+    assert!(line.starts_with("hint") && line.ends_with("sysctl net.ipv4.ip_forward=1"), "{line}");
+}
+
+#[test]
+fn rules_that_a_crash_left_are_found_and_removed() {
+    let Some(host) = Host::new() else { return };
+    apply(&host, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
+    let mut gone = Command::new("true").spawn().unwrap();
+    let pid = gone.id();
+    gone.wait().unwrap();
+    host.nft(&format!(
+        "delete table inet ekiden\ntable inet ekiden {{ comment \"ekiden instance 1, pid {pid}, started 5\"; }}"
+    ));
+    let said = host.ekiden(&["doctor"]);
+    let line = about(&said.out, "rules of instance 1").expect(&said.out);
+    assert!(line.starts_with("BAD ") && said.code == Some(1), "{line}");
+    assert!(line.contains(&format!("rules of instance 1 were left by pid {pid}, which is gone")), "{line}");
+    let (_, remedy) = line.split_once("-> ekiden ").expect("a remedy");
+    assert_eq!(remedy, "rules remove --instance 1");
+    host.succeeds(&remedy.split(' ').collect::<Vec<_>>());
+    assert!(about(&host.ekiden(&["doctor"]).out, "rules of instance").is_none());
+
+    host.ip("rule add pref 226 fwmark 0xe2010000/0xffff0000 lookup 57346");
+    let report = host.ekiden(&["doctor"]).out;
+    let line = about(&report, "rules of instance 2").expect(&report);
+    assert!(line.contains("a part of the rules") && line.ends_with("ekiden rules remove --instance 2"), "{line}");
+    host.succeeds(&["rules", "remove", "--instance", "2"]);
+    assert!(about(&host.ekiden(&["doctor"]).out, "rules of instance").is_none());
+}

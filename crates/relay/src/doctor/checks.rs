@@ -28,7 +28,7 @@ pub fn all() -> Vec<Finding> {
     checks.iter().map(|check| check()).collect()
 }
 
-fn finding(subject: &str, found: String, wrong: Option<(Verdict, String)>) -> Finding {
+pub(super) fn finding(subject: &str, found: String, wrong: Option<(Verdict, String)>) -> Finding {
     let (verdict, remedy) = wrong.unwrap_or((Verdict::Good, String::new()));
     Finding { verdict, subject: subject.to_owned(), found, remedy }
 }
@@ -38,7 +38,7 @@ fn read(path: &str) -> Option<String> {
 }
 
 /// The last of the numbers in a file of /proc/sys; 0 where there is none.
-fn number(path: &str) -> u64 {
+pub(super) fn number(path: &str) -> u64 {
     read(path).and_then(|text| text.split_whitespace().last()?.parse().ok()).unwrap_or(0)
 }
 
@@ -133,13 +133,18 @@ fn ports() -> Finding {
     finding("local ports", format!("{first} to {last}"), few)
 }
 
-fn privileges() -> Finding {
+/// Whether we have `CAP_NET_ADMIN`.
+pub(super) fn is_net_admin() -> bool {
     const NET_ADMIN: u64 = 1 << 12;
     let status = read("/proc/self/status").unwrap_or_default();
-    let effective =
-        status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok()).unwrap_or(0);
-    let has = effective & NET_ADMIN != 0;
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.unwrap_or(0) & NET_ADMIN != 0
+}
+
+fn privileges() -> Finding {
+    let has = is_net_admin();
     let found = if has { "CAP_NET_ADMIN" } else { "no CAP_NET_ADMIN" };
-    let remedy = "fwmark and restricted congestion controls need it: AmbientCapabilities=CAP_NET_ADMIN";
+    let remedy = "tproxy, redirect, keep_client_address, fwmark and restricted congestion controls need it: \
+        AmbientCapabilities=CAP_NET_ADMIN in the systemd unit";
     finding("privileges", found.to_owned(), hint(!has, remedy))
 }

@@ -2,6 +2,7 @@
 //! what is missing and how to mend it. It changes nothing.
 
 mod checks;
+mod transparent;
 
 use std::fmt;
 
@@ -50,6 +51,9 @@ impl fmt::Display for Finding {
 #[must_use]
 pub fn examine() -> Vec<Finding> {
     let mut findings = checks::all();
+    if checks::is_net_admin() {
+        findings.extend(transparent::all());
+    }
     findings.extend(BUILT_IN.iter().map(|name| profile(name)));
     findings
 }

@@ -15,6 +15,7 @@ mod error;
 pub mod marks;
 mod nft;
 mod owner;
+mod probe;
 mod queue;
 mod routing;
 mod tool;
@@ -29,6 +30,7 @@ pub use counters::{Counter, counters};
 pub use error::RulesError;
 pub use marks::Marks;
 pub use owner::{Holder, Owner, holder};
+pub use probe::{has_parts, probe};
 pub use queue::Queue;
 
 /// Everything that one daemon needs in the kernel.

@@ -37,7 +37,8 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     Ok(found)
 }
 
-fn is_there(family: Family, marks: Marks) -> Result<bool, RulesError> {
+/// Whether the rule is there, though perhaps not the table.
+pub(super) fn is_there(family: Family, marks: Marks) -> Result<bool, RulesError> {
     let rules = run("ip", &[family.flag(), "rule", "show", "pref", &marks.preference().to_string()], "")?;
     Ok(rules.contains(&format!("fwmark {:#x}/{:#x}", marks.local(), marks::MASK)))
 }
