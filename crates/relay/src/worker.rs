@@ -109,6 +109,8 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
 
 async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_accepting = watch::Sender::new(());
+    // Gates go on while the relay drains: what they let pass by then would otherwise wait.
+    let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut most_sessions_seen = 0;
@@ -123,7 +125,8 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
         match command {
             Some(Command::Serve(service)) => {
                 stop_accepting = watch::Sender::new(());
-                worker.serve(service, &stop_accepting);
+                stop_guarding = watch::Sender::new(());
+                worker.serve(service, &stop_accepting, &stop_guarding);
             }
             Some(Command::Answer(answer)) => {
                 // Whoever asked may have given up.
@@ -140,7 +143,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             Some(Command::End) | None => break,
         }
     }
-    drop(stop_accepting);
+    drop((stop_accepting, stop_guarding));
     worker.entrances.borrow_mut().clear();
 }
 
@@ -181,7 +184,7 @@ async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: watch:
 }
 
 impl Worker {
-    fn serve(self: &Rc<Self>, service: Service, stop: &watch::Sender<()>) {
+    fn serve(self: &Rc<Self>, service: Service, stop: &watch::Sender<()>, stop_guarding: &watch::Sender<()>) {
         let Service { config, most_sessions, sockets, gates, gated } = service;
         let names = Rc::new(Names::new(&config.dns_servers));
         let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, most_sessions, gated));
@@ -192,7 +195,7 @@ impl Worker {
             tokio::task::spawn_local(accept(entrance, socket, stop.subscribe()));
         }
         for (listener, number, queue) in gates {
-            tokio::task::spawn_local(guard(entrance(listener), queue, number, stop.subscribe()));
+            tokio::task::spawn_local(guard(entrance(listener), queue, number, stop_guarding.subscribe()));
         }
     }
 

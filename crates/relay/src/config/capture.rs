@@ -3,10 +3,50 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use ekiden_proto::addr::Network;
+
 use super::reader::Reader;
-use super::value::{Instance, Interface};
-use super::{Access, Capture, Hosts, Kind, Listener, Pattern, RulesBy, Transparent};
+use super::value::{Shape, Value};
+use super::{Access, Hosts, Kind, Listener, Pattern};
 use crate::rules::Marks;
+
+/// When a client is told "connected".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connect {
+    /// By the target itself, as it were: its first packet waits until the target has answered.
+    Hold,
+    /// After the target has answered, where the client's protocol has words for it. Nothing of the client goes on before.
+    Strict,
+    /// At once.
+    Early,
+}
+
+/// Which connections a listener catches that know nothing of it; its access rules say which targets.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// The interfaces where they come in; at least one.
+    pub interfaces: Vec<String>,
+    /// Whose; none for everyone's.
+    pub clients: Vec<Network>,
+}
+
+/// How traffic is caught.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transparent {
+    /// Who puts the rules into the kernel.
+    pub rules: RulesBy,
+    /// Which of several daemons on this host, 1 to 15.
+    pub instance: u8,
+}
+
+/// Who puts the rules into the kernel, and takes them out again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RulesBy {
+    /// The daemon.
+    Managed,
+    /// `ekiden rules`.
+    Manual,
+}
 
 /// Reads `[transparent]`.
 pub(super) fn transparent(table: Reader<'_>) -> Transparent {
@@ -60,5 +100,52 @@ fn check_bind(reader: &Reader<'_>, kind: Kind, bind: SocketAddr, only_own_progra
     // Address translation leads to the address of the interface where a packet came in.
     if kind == Kind::Redirect && bind.ip().to_canonical().is_loopback() && !only_own_programs {
         reader.mistake("bind", "0.0.0.0 or [::]: redirected connections do not come to loopback");
+    }
+}
+
+impl Value for Connect {
+    const EXPECTED: &'static str = r#""strict" or "early"; for tproxy and redirect also "hold""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "hold" => Ok(Self::Hold),
+            "strict" => Ok(Self::Strict),
+            "early" => Ok(Self::Early),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+/// The name of a network interface.
+pub(super) struct Interface(pub String);
+
+impl Value for Interface {
+    const EXPECTED: &'static str = r#"the name of a network interface like "eth0""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        // IFNAMSIZ is 16 with the terminating NUL; the rules quote the name.
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-:@".contains(&b);
+        let good = (1..16).contains(&text.len()) && text.bytes().all(known);
+        good.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
+    }
+}
+
+/// Which of several daemons on this host.
+pub(super) struct Instance(pub u8);
+
+impl Value for Instance {
+    const EXPECTED: &'static str = "a number from 1 to 15, another one for each ekiden on this host";
+    const SHAPE: Shape = Shape::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|n| (1..=15).contains(n)).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Value for RulesBy {
+    const EXPECTED: &'static str = r#""managed" or "manual""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "managed" => Ok(Self::Managed),
+            "manual" => Ok(Self::Manual),
+            _ => Err(Self::EXPECTED),
+        }
     }
 }

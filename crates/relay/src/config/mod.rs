@@ -33,6 +33,7 @@ use ekiden_proto::profile::Profile;
 use crate::rules::Marks;
 use crate::users::Users;
 
+pub use capture::{Capture, Connect, RulesBy, Transparent};
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
@@ -160,44 +161,6 @@ impl Listener {
     pub fn is_at(&self, other: &Self) -> bool {
         self.bind == other.bind && (self.bind.port() != 0 || self.name == other.name)
     }
-}
-
-/// When a client is told "connected".
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Connect {
-    /// By the target itself, as it were: its first packet waits until the target has answered.
-    Hold,
-    /// After the target has answered, where the client's protocol has words for it. Nothing of the client goes on before.
-    Strict,
-    /// At once.
-    Early,
-}
-
-/// Which connections a listener catches that know nothing of it; its access rules say which targets.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Capture {
-    /// The interfaces where they come in; at least one.
-    pub interfaces: Vec<String>,
-    /// Whose; none for everyone's.
-    pub clients: Vec<Network>,
-}
-
-/// How traffic is caught.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transparent {
-    /// Who puts the rules into the kernel.
-    pub rules: RulesBy,
-    /// Which of several daemons on this host, 1 to 15.
-    pub instance: u8,
-}
-
-/// Who puts the rules into the kernel, and takes them out again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RulesBy {
-    /// The daemon.
-    Managed,
-    /// `ekiden rules`.
-    Manual,
 }
 
 /// How other relays come in.

@@ -9,7 +9,7 @@ use ekiden_proto::addr::{Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
-use super::{Admin, Connect, Kind, LogFormat, Pattern, RulesBy};
+use super::{Admin, Kind, LogFormat, Pattern};
 
 /// How TOML writes a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,57 +203,10 @@ impl Value for PublicKey {
     }
 }
 
-impl Value for Connect {
-    const EXPECTED: &'static str = r#""strict" or "early"; for tproxy and redirect also "hold""#;
-    fn read(text: &str) -> Result<Self, &'static str> {
-        match text {
-            "hold" => Ok(Self::Hold),
-            "strict" => Ok(Self::Strict),
-            "early" => Ok(Self::Early),
-            _ => Err(Self::EXPECTED),
-        }
-    }
-}
-
 impl Value for Network {
     const EXPECTED: &'static str = r#"a network like "10.1.0.0/16" or "2001:db8::/32", or one address"#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
-    }
-}
-
-/// The name of a network interface.
-pub(super) struct Interface(pub String);
-
-impl Value for Interface {
-    const EXPECTED: &'static str = r#"the name of a network interface like "eth0""#;
-    fn read(text: &str) -> Result<Self, &'static str> {
-        // IFNAMSIZ is 16 with the terminating NUL; the rules quote the name.
-        let known = |b: u8| b.is_ascii_alphanumeric() || b"._-:@".contains(&b);
-        let good = (1..16).contains(&text.len()) && text.bytes().all(known);
-        good.then(|| Self(text.to_owned())).ok_or(Self::EXPECTED)
-    }
-}
-
-/// Which of several daemons on this host.
-pub(super) struct Instance(pub u8);
-
-impl Value for Instance {
-    const EXPECTED: &'static str = "a number from 1 to 15, another one for each ekiden on this host";
-    const SHAPE: Shape = Shape::Number;
-    fn read(text: &str) -> Result<Self, &'static str> {
-        text.parse().ok().filter(|n| (1..=15).contains(n)).map(Self).ok_or(Self::EXPECTED)
-    }
-}
-
-impl Value for RulesBy {
-    const EXPECTED: &'static str = r#""managed" or "manual""#;
-    fn read(text: &str) -> Result<Self, &'static str> {
-        match text {
-            "managed" => Ok(Self::Managed),
-            "manual" => Ok(Self::Manual),
-            _ => Err(Self::EXPECTED),
-        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What each type of option takes.
 
 use super::*;
+use crate::config::capture::{Connect, Instance, Interface, RulesBy};
 
 fn takes<T: Value>(good: &[&str], bad: &[&str]) {
     for text in good {
