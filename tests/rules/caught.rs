@@ -101,6 +101,30 @@ fn a_reused_port_is_a_new_connection() {
     assert!(network.middle.run("ss", "-tan state time-wait").contains(":4000"));
 }
 
+/// As WireGuard's tools set it: the way back of a packet is looked up with its mark.
+#[test]
+fn marks_are_no_part_of_the_way_back() {
+    let Some(network) = Network::new() else { return };
+    apply(&network.middle, &[TPROXY]);
+    for setting in ["conf/all/src_valid_mark", "conf/all/rp_filter", "fwmark_reflect"] {
+        network.middle.set(&format!("ipv4/{setting}"), "1");
+    }
+    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
+    let origin = listen(&network.server, to, None);
+    let mut client = connect(&network.client, from, to, None).unwrap();
+    talk(&mut client, &mut accept(&relay));
+    let mut up = connect(&network.middle, from, to, Some(OWN)).unwrap();
+    talk(&mut up, &mut accept(&origin));
+    // Whoever closes without reading resets, and the mark of what is answered is that of the answer.
+    let mut again = connect(&network.client, address(CLIENT[0], 4001), to, None).unwrap();
+    let down = accept(&relay);
+    socket2::SockRef::from(&down).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    drop(down);
+    let error = std::io::Read::read(&mut again, &mut [0]).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
 #[test]
 fn redirected_connections_come_to_the_listener() {
     let Some(network) = Network::new() else { return };

@@ -39,7 +39,7 @@ fn applied_rules_are_all_there_and_removed_ones_all_gone() {
         "by ekiden rules",
         "tproxy to :7001",
         "redirect to :7002",
-        "225:\tfrom all fwmark 0xe1010000/0xffff0000 lookup 57345",
+        "184:\tfrom all fwmark 0xe1010000/0xffff0000 lookup 57345",
         "local default dev lo table 57345",
     ] {
         assert!(there.contains(part), "no {part} in {there}");
@@ -72,7 +72,7 @@ fn what_an_older_configuration_needed_goes() {
 #[test]
 fn what_only_partly_exists_is_replaced_and_removed() {
     let Some(host) = Host::new() else { return };
-    for damage in ["nft delete table inet ekiden", "ip rule del pref 225", "ip -6 route flush table 57345"] {
+    for damage in ["nft delete table inet ekiden", "ip rule del pref 184", "ip -6 route flush table 57345"] {
         rules(&host, "apply");
         assert_eq!(host.shell(damage).code, Some(0), "{damage}");
         assert_eq!(rules(&host, "apply").code, Some(0), "{damage}");

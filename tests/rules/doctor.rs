@@ -63,7 +63,7 @@ fn rules_that_a_crash_left_are_found_and_removed() {
     host.succeeds(&remedy.split(' ').collect::<Vec<_>>());
     assert!(about(&host.ekiden(&["doctor"]).out, "rules of instance").is_none());
 
-    host.ip("rule add pref 226 fwmark 0xe2010000/0xffff0000 lookup 57346");
+    host.ip("rule add pref 187 fwmark 0xe2010000/0xffff0000 lookup 57346");
     let report = host.ekiden(&["doctor"]).out;
     let line = about(&report, "rules of instance 2").expect(&report);
     assert!(line.contains("a part of the rules") && line.ends_with("ekiden rules remove --instance 2"), "{line}");

@@ -68,10 +68,11 @@ impl Marks {
         57344 + self.instance as u16
     }
 
-    /// The preference of the rule that leads to that table: before `main` (32766), which has a way for everything.
+    /// The first of the three preferences of the rules that lead there: all before `main` (32766), which has a way for
+    /// everything.
     #[must_use]
     pub const fn preference(self) -> u16 {
-        224 + self.instance as u16
+        180 + 3 * self.instance as u16
     }
 
     /// Which of the daemons it is.
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn no_two_marks_or_queues_are_the_same() {
-        let (mut marks, mut queues) = (Vec::new(), Vec::new());
+        let (mut marks, mut queues, mut preferences) = (Vec::new(), Vec::new(), Vec::new());
         for marks_of in (1..=15).map(Marks::new) {
             marks.extend([
                 marks_of.local(),
@@ -106,10 +107,13 @@ mod tests {
                 marks_of.unreachable(),
             ]);
             marks.extend((0..Marks::MOST_LISTENERS).map(|listener| marks_of.caught(listener)));
+            preferences.extend((0..3).map(|rule| marks_of.preference() + rule));
             queues.extend((0..Marks::MOST_LISTENERS).map(|listener| marks_of.queue(listener)));
         }
         assert!(marks.iter().all(|mark| mark & !MASK == 0));
         let distinct = (BTreeSet::from_iter(&marks).len(), BTreeSet::from_iter(&queues).len());
         assert_eq!(distinct, (marks.len(), queues.len()));
+        assert_eq!(BTreeSet::from_iter(&preferences).len(), preferences.len());
+        assert!(preferences.iter().all(|preference| (1..32766).contains(preference)));
     }
 }

@@ -1,4 +1,8 @@
-//! Policy routing: what is marked LOCAL is delivered to this host, whatever its address (ip-rule(8), ip-route(8)).
+//! Policy routing: what comes in and is marked LOCAL is delivered to this host, whatever its address (ip-rule(8),
+//! ip-route(8)).
+//!
+//! Only what comes in: the way of what is sent, and the way back of what comes in, are looked up as if it came from `lo`.
+//! With `src_valid_mark` or `fwmark_reflect` the mark is part of those questions, and our answer would be wrong.
 
 use super::error::RulesError;
 use super::tool::run;
@@ -6,26 +10,30 @@ use super::{Family, Marks, marks};
 
 /// Leads packets marked LOCAL to us, as lines for `ip -batch`.
 pub(super) fn add(marks: Marks) -> String {
-    let table = marks.table();
-    format!("route replace local default dev lo table {table}\nrule add {}\n", rule(marks))
+    let rules = rules(marks).map(|(_, rule)| format!("rule add {rule}\n"));
+    format!("{}{}", route(marks), rules.concat())
 }
 
 /// Puts that into the kernel, as far as it is not there.
 pub(super) fn apply(family: Family, marks: Marks) -> Result<(), RulesError> {
-    let there = is_there(family, marks)?;
-    let lines = add(marks);
-    let wanted = lines.lines().filter(|line| !there || !line.starts_with("rule"));
-    let batch: String = wanted.map(|line| format!("{line}\n")).collect();
-    run("ip", &[family.flag(), "-batch", "-"], &batch).map(drop)
+    let there = there(family, marks)?;
+    let missing = rules(marks).into_iter().filter(|rule| !there.contains(rule));
+    let added: String = missing.map(|(_, rule)| format!("rule add {rule}\n")).collect();
+    run("ip", &[family.flag(), "-batch", "-"], &format!("{}{added}", route(marks))).map(drop)
 }
 
 /// Takes it out again; says whether there was something.
 pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     let mut found = false;
-    // One rule is ours; a script that was run twice may have made more.
-    while is_there(family, marks)? {
+    // A script that was run twice may have made some of them twice.
+    loop {
+        let there = there(family, marks)?;
+        if there.is_empty() {
+            break;
+        }
         found = true;
-        run("ip", &[family.flag(), "-batch", "-"], &format!("rule del {}\n", rule(marks)))?;
+        let removed: String = there.into_iter().map(|(_, rule)| format!("rule del {rule}\n")).collect();
+        run("ip", &[family.flag(), "-batch", "-"], &removed)?;
     }
     let table = marks.table().to_string();
     // A table that never was is an error to some versions of ip(8).
@@ -37,13 +45,35 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     Ok(found)
 }
 
-/// Whether the rule is there, though perhaps not the table.
+/// Whether one of our rules is there.
 pub(super) fn is_there(family: Family, marks: Marks) -> Result<bool, RulesError> {
-    let rules = run("ip", &[family.flag(), "rule", "show", "pref", &marks.preference().to_string()], "")?;
-    Ok(rules.contains(&format!("fwmark {:#x}/{:#x}", marks.local(), marks::MASK)))
+    there(family, marks).map(|rules| !rules.is_empty())
 }
 
-fn rule(marks: Marks) -> String {
-    let (preference, local, table) = (marks.preference(), marks.local(), marks.table());
-    format!("pref {preference} fwmark {local:#x}/{:#x} lookup {table}", marks::MASK)
+/// Those of our rules that are there.
+fn there(family: Family, marks: Marks) -> Result<Vec<(u16, String)>, RulesError> {
+    let shown = run("ip", &[family.flag(), "rule", "show"], "")?;
+    let mark = format!("fwmark {}", local(marks));
+    let is_there =
+        |preference: u16| shown.lines().any(|line| line.starts_with(&format!("{preference}:")) && line.contains(&mark));
+    Ok(rules(marks).into_iter().filter(|(preference, _)| is_there(*preference)).collect())
+}
+
+fn route(marks: Marks) -> String {
+    format!("route replace local default dev lo table {}\n", marks.table())
+}
+
+/// Each rule with its preference.
+fn rules(marks: Marks) -> [(u16, String); 3] {
+    let (around, to_us, beyond) = (marks.preference(), marks.preference() + 1, marks.preference() + 2);
+    let (local, table) = (local(marks), marks.table());
+    [
+        (around, format!("pref {around} iif lo fwmark {local} goto {beyond}")),
+        (to_us, format!("pref {to_us} fwmark {local} lookup {table}")),
+        (beyond, format!("pref {beyond} fwmark {local} nop")),
+    ]
+}
+
+fn local(marks: Marks) -> String {
+    format!("{:#x}/{:#x}", marks.local(), marks::MASK)
 }

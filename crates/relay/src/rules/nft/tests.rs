@@ -112,7 +112,7 @@ fn the_script_names_the_programs_and_the_instance() {
     assert!(!rules.script(&Queue::Nft).contains("iptables"));
     let other = Ruleset { marks: Marks::new(2), ..rules };
     let script = other.script(&Queue::Iptables);
-    for part in ["table inet ekiden-2 {", "EKIDEN-2", "0xe2010000", "lookup 57346", "pref 226", "--queue-num 57376"] {
+    for part in ["table inet ekiden-2 {", "EKIDEN-2", "0xe2010000", "lookup 57346", "pref 187", "--queue-num 57376"] {
         assert!(script.contains(part), "no {part} in {script}");
     }
     assert!(!script.contains("0xe1"), "{script}");
