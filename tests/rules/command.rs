@@ -2,26 +2,10 @@
 
 use crate::harness::{Folder, ekiden};
 use crate::network::{Host, Said, said};
+use crate::state::{everything, ours};
 
 const BOTH: [&str; 4] =
     ["-L", "tproxy://[::]:7001?interfaces=lan0", "-L", "redirect://0.0.0.0:7002?interfaces=lan1&interfaces=lo"];
-
-/// Everything in a host that could be ours.
-fn everything(host: &Host) -> String {
-    let script = "nft list ruleset; iptables-save -t raw; ip6tables-save -t raw; ip rule; ip -6 rule; \
-        ip route show table all; ip -6 route show table all";
-    host.shell(script).out
-}
-
-/// What could be ours, in alphabetical order and without the empty chain that iptables leaves in the table it made for everybody, and without what
-/// comes and goes by itself.
-fn ours(host: &Host) -> Vec<String> {
-    let lines = everything(host);
-    let names = ["ekiden", "EKIDEN", "0xe", "5734", "5735"];
-    let mut ours: Vec<_> = lines.lines().filter(|line| names.iter().any(|name| line.contains(name))).collect();
-    ours.sort_unstable();
-    ours.into_iter().map(str::to_owned).collect()
-}
 
 fn rules(host: &Host, action: &str) -> Said {
     host.ekiden(&[&["rules", action][..], &BOTH].concat())

@@ -2,7 +2,8 @@
 //! a host, and what the rules then do to packets. No relay runs here; the tests have their own transparent sockets, and
 //! a rule of their own plays the gate.
 //!
-//! `network` has the hosts, `sockets` what tests do with sockets; every other module is one question.
+//! `network` has the hosts, `sockets` what tests do with sockets, `state` what is in a kernel; every other module is one
+//! question.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 #[path = "../harness/mod.rs"]
@@ -10,9 +11,11 @@ mod harness;
 
 mod network;
 mod sockets;
+mod state;
 
 mod bypass;
 mod caught;
 mod command;
 mod doctor;
+mod trouble;
 mod verdicts;
