@@ -90,7 +90,8 @@ fn two_daemons_do_not_meddle_with_each_other() {
         network.middle.succeeds(&["rules", "apply", "-c", file.to_str().unwrap()]);
     };
     config(1, 7001, "*:80");
-    config(2, 7002, "*:81");
+    // The first to catch keeps what it has caught.
+    config(2, 7002, "*");
     let first = listen(&network.middle, address("::", 7001), Some(OWN));
     let second = listen(&network.middle, address("::", 7002), Some(0xe202_0000));
     for (relay, port) in [(&first, 80), (&second, 81)] {
