@@ -89,9 +89,10 @@ fn two_daemons_do_not_meddle_with_each_other() {
         let file = folder.write("ekiden.toml", text);
         network.middle.succeeds(&["rules", "apply", "-c", file.to_str().unwrap()]);
     };
-    config(1, 7001, "*:80");
-    // The first to catch keeps what it has caught.
-    config(2, 7002, "*");
+    // The lower one goes first, and what it has caught is its own.
+    for (instance, port, target) in [(1, 7001, "*:80"), (2, 7002, "*"), (1, 7001, "*:80"), (2, 7002, "*")] {
+        config(instance, port, target);
+    }
     let first = listen(&network.middle, address("::", 7001), Some(OWN));
     let second = listen(&network.middle, address("::", 7002), Some(0xe202_0000));
     for (relay, port) in [(&first, 80), (&second, 81)] {

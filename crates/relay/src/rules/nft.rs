@@ -81,7 +81,9 @@ impl Table<'_> {
     /// First packets get CAUGHT; all else that has a transparent socket of ours gets LOCAL.
     fn catch(&mut self) {
         let rules = self.rules;
-        self.chain("catch", "filter hook prerouting priority raw - 10", |table| {
+        // Where two daemons would catch the same, the one of the lower instance does.
+        let before = 26 - rules.marks.instance();
+        self.chain("catch", &format!("filter hook prerouting priority raw - {before}"), |table| {
             table.line("meta mark & 0xf0000000 == 0xe0000000 accept # marked by this or another ekiden");
             // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
