@@ -1,12 +1,14 @@
 //! The table of nftables (nft(8)): catching, holding, steering, and counting what passes by.
 
+mod phrases;
+
 use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::net::IpAddr;
 
 use super::owner::table;
-use super::{Family, Marks, OWN_PROGRAMS, Ruleset, by_tproxy, interfaces, marks};
-use crate::config::{Hosts, Listener, Pattern};
+use super::{Family, Marks, OWN_PROGRAMS, Ruleset, by_tproxy, interfaces};
+use crate::config::Listener;
+use phrases::{is, mark, matching, others, place, set, sources, translation};
 
 /// A first packet.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
@@ -225,76 +227,6 @@ impl Table<'_> {
                 }
             }
         });
-    }
-}
-
-fn is(mark: u32) -> String {
-    format!("meta mark & {:#010x} == {mark:#010x}", marks::MASK)
-}
-
-fn mark(mark: u32) -> String {
-    format!("meta mark set meta mark & {:#010x} | {mark:#010x}", !marks::MASK)
-}
-
-/// The interfaces of a listener where other hosts' packets come in.
-fn others(listener: &Listener) -> String {
-    let names: BTreeSet<_> = interfaces(listener).filter(|name| *name != OWN_PROGRAMS).collect();
-    set(names.into_iter())
-}
-
-fn set<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let quoted: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
-    format!("{{ {} }}", quoted.join(", "))
-}
-
-/// Matches of a listener's clients, one for each rule: sets must not overlap, and networks may.
-fn sources(listener: &Listener) -> Vec<String> {
-    let clients = listener.capture.iter().flat_map(|capture| &capture.clients);
-    let networks: Vec<_> = clients.map(ToString::to_string).collect();
-    let families = Family::of(listener.bind);
-    let of = |family: Family| {
-        let wanted = networks.iter().filter(move |network| network.contains(':') == (family == Family::Ipv6));
-        wanted.map(move |network| format!("{} saddr {network} ", family.word()))
-    };
-    match families {
-        _ if !networks.is_empty() => families.iter().flat_map(|family| of(*family)).collect(),
-        [Family::Ipv4] => vec!["meta nfproto ipv4 ".to_owned()],
-        [Family::Ipv6] => vec!["meta nfproto ipv6 ".to_owned()],
-        _ => vec![String::new()],
-    }
-}
-
-/// A match of targets. Packets have no names, and the configuration takes none here.
-fn matching(target: &Pattern) -> String {
-    let mut text = String::new();
-    if let Hosts::In(network) = &target.hosts {
-        let network = network.to_string();
-        let family = if network.contains(':') { Family::Ipv6 } else { Family::Ipv4 };
-        text += &format!("{} daddr {network} ", family.word());
-    }
-    if let Some(port) = target.port {
-        text += &format!("tcp dport {port} ");
-    }
-    text
-}
-
-/// Where a listener is, for TPROXY.
-fn place(listener: &Listener) -> String {
-    let port = listener.bind.port();
-    match listener.bind.ip().to_canonical() {
-        ip if ip.is_unspecified() => format!("to :{port}"),
-        IpAddr::V4(ip) => format!("ip to {ip}:{port}"),
-        IpAddr::V6(ip) => format!("ip6 to [{ip}]:{port}"),
-    }
-}
-
-/// How a packet gets to a listener by address translation.
-fn translation(listener: &Listener) -> String {
-    let port = listener.bind.port();
-    match listener.bind.ip().to_canonical() {
-        ip if ip.is_unspecified() => format!("redirect to :{port}"),
-        IpAddr::V4(ip) => format!("dnat ip to {ip}:{port}"),
-        IpAddr::V6(ip) => format!("dnat ip6 to [{ip}]:{port}"),
     }
 }
 
