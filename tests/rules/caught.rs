@@ -126,23 +126,23 @@ fn marks_are_no_part_of_the_way_back() {
 }
 
 #[test]
-fn redirected_connections_come_to_the_listener() {
+fn own_programs_are_redirected_and_others_go_on_where_no_daemon_judges() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["redirect://[::]:7002?interfaces=lan0&interfaces=lo"]);
     let relay = listen(&network.middle, address("::", 7002), None);
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
+        let origin = listen(&network.server, to, None);
         let mut client = connect(&network.client, from, to, None).unwrap();
-        let mut down = accept(&relay);
-        talk(&mut client, &mut down);
+        talk(&mut client, &mut accept(&origin));
     }
-    assert_eq!(network.middle.counted("caught_0"), 2);
+    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (2, 2));
     for (own, server) in ["10.2.0.1", "fd02::1"].into_iter().zip(SERVER) {
         let mut program = connect(&network.middle, address(own, 4001), address(server, 80), None).unwrap();
         let mut down = accept(&relay);
         talk(&mut program, &mut down);
     }
-    assert_eq!(network.middle.counted("caught_0"), 4);
+    assert_eq!((network.middle.counted("caught_0"), network.middle.counted("unanswered_0")), (4, 2));
 }
 
 /// What the relay sends itself is not caught again.

@@ -134,7 +134,7 @@ impl Entrance {
         let ends = transparent::ends(self, &client, address);
         let let_in = ends.and_then(|ends| self.shared().held.accept(ends));
         let has_place = let_in.is_some();
-        let caught = Came::Caught { ends, ahead: let_in.flatten().map(Box::new) };
+        let caught = Came::Caught { ends, ahead: let_in.flatten() };
         if has_place {
             tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, caught)));
         } else {

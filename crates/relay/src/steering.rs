@@ -60,7 +60,10 @@ impl Queues {
             }
             match Queue::bind(number, MOST_WAITING) {
                 Ok(queue) => drop(fresh.insert(number, queue)),
-                Err(source) if lacks(&source) => return Ok(self.do_without(config, shared)),
+                Err(source) if lacks(&source) => {
+                    self.do_without(config, shared);
+                    return Ok(());
+                }
                 Err(source) => return Err(QueueError { name: listener.name.clone(), number, source }),
             }
         }

@@ -31,7 +31,7 @@ pub(super) fn read(
         }
         let paths = paths.choose(&reader, "path");
         let own = reader.has("profile");
-        if own && !paths.iter().any(|path| path.is_direct()) {
+        if own && !paths.is_empty() && !paths.iter().any(|path| path.is_direct()) {
             reader.mistake("profile", "no profile: no path of this route is direct, and relays have their own");
         }
         let profile = if own { profiles.choose(&reader, "profile") } else { Arc::clone(&usual) };

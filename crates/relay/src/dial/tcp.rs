@@ -9,7 +9,7 @@ use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_sys::sockopt::{self, Role};
-use ekiden_sys::transparent::{set_mark, set_transparent};
+use ekiden_sys::transparent::{is_local, set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
@@ -63,6 +63,8 @@ fn half_of(deadline: Instant) -> Duration {
 
 async fn open_one(address: SocketAddr, outgoing: Outgoing<'_>) -> io::Result<TcpStream> {
     let source = outgoing.source.map(|client| client.0).filter(|client| client.is_ipv4() == address.is_ipv4());
+    // What this host's own programs answer would go to the client itself.
+    let source = source.filter(|_| !is_local(address.ip()).unwrap_or(false));
     let Some(source) = source else { return connect(address, outgoing, None).await };
     match connect(address, outgoing, Some(source)).await {
         // The client has used that port for this server a moment ago, and it is not free yet.

@@ -54,7 +54,7 @@ enum Stage {
     /// Its first packet waits for an answer.
     Waits,
     /// Its first packet was let in, and the session is about to begin. It has a place among the sessions.
-    LetIn(Option<Ahead>),
+    LetIn(Option<Box<Ahead>>),
     /// It is a session.
     Runs,
 }
@@ -92,7 +92,7 @@ impl Held {
     }
 
     /// Notes that it is let in, and what was dialled for it.
-    pub fn let_in(&self, ends: Ends, ahead: Option<Ahead>) {
+    pub fn let_in(&self, ends: Ends, ahead: Option<Box<Ahead>>) {
         self.stages().insert(ends, Stage::LetIn(ahead));
     }
 
@@ -102,7 +102,7 @@ impl Held {
     }
 
     /// Makes it a session: `Some` when it was let in, with what was dialled for it.
-    pub fn accept(&self, ends: Ends) -> Option<Option<Ahead>> {
+    pub fn accept(&self, ends: Ends) -> Option<Option<Box<Ahead>>> {
         match self.stages().insert(ends, Stage::Runs) {
             Some(Stage::LetIn(ahead)) => Some(ahead),
             _ => None,
@@ -110,7 +110,7 @@ impl Held {
     }
 
     /// Forgets it if it is still not a session: `Some` then, with what was dialled for it.
-    pub fn give_up(&self, ends: &Ends) -> Option<Option<Ahead>> {
+    pub fn give_up(&self, ends: &Ends) -> Option<Option<Box<Ahead>>> {
         let mut stages = self.stages();
         match stages.remove(ends) {
             Some(Stage::LetIn(ahead)) => Some(ahead),

@@ -22,7 +22,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout};
 
-use crate::config::Connect;
+use crate::config::{Connect, Kind};
 use crate::dial::{DialError, Dialled};
 use crate::entrance::Entrance;
 use crate::rules::Marks;
@@ -44,8 +44,8 @@ pub struct Gate {
     entrance: Rc<Entrance>,
     queue: AsyncFd<Queue>,
     marks: Marks,
-    /// The mark of packets that are for this listener.
-    caught: u32,
+    /// The mark of packets that may go to the listener.
+    welcome: u32,
     /// Those that were let in, the oldest first.
     let_in: RefCell<VecDeque<(Instant, Ends)>>,
     /// Servers that said nothing, and since when.
@@ -63,7 +63,11 @@ pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: 
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
     let gate = Rc::new(Gate {
-        caught: marks.caught(number),
+        // TPROXY finds out by itself whether the listener is there; address translation would lead to nowhere.
+        welcome: match entrance.listener.kind {
+            Kind::Redirect => marks.let_in(number),
+            _ => marks.caught(number),
+        },
         marks,
         entrance,
         queue,
@@ -98,7 +102,7 @@ impl Gate {
         match held.first(ends) {
             held::First::New => {}
             held::First::Again => return self.tell(id, Verdict::Drop),
-            held::First::LetIn => return self.mark(id, self.caught),
+            held::First::LetIn => return self.mark(id, self.welcome),
         }
         if let Err(reason) = self.enter(&ends) {
             held.forget(&ends);
@@ -119,6 +123,10 @@ impl Gate {
         if self.silent.borrow().get(&ends.server.0.ip()).is_some_and(|since| since.elapsed() < SILENCE) {
             return Err("silent");
         }
+        let server = ends.server.0;
+        if !self.entrance.listener.access.permits(&server.ip().into(), Some(server.ip()), server.port()) {
+            return Err("denied");
+        }
         self.entrance.enter(ends.client.0.ip())?;
         if let Some(reason) = self.passing.take() {
             self.entrance.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
@@ -126,18 +134,18 @@ impl Gate {
         Ok(())
     }
 
-    fn let_in(&self, id: u32, ends: Ends, ahead: Option<Ahead>) {
+    fn let_in(&self, id: u32, ends: Ends, ahead: Option<Box<Ahead>>) {
         self.entrance.shared().held.let_in(ends, ahead);
         self.let_in.borrow_mut().push_back((Instant::now(), ends));
-        self.mark(id, self.caught);
+        self.mark(id, self.welcome);
     }
 
     /// Lets a packet go on without us.
     fn pass(&self, id: u32, reason: &'static str) {
         let shared = self.entrance.shared();
         shared.metrics.passed(&self.name(), reason);
-        // One server that is silent is nothing to tell the operator.
-        if reason != "silent" && self.passing.replace(Some(reason)).is_none() {
+        // What one server is or does is nothing to tell the operator.
+        if !matches!(reason, "silent" | "denied") && self.passing.replace(Some(reason)).is_none() {
             shared.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
         self.mark(id, self.marks.pass());
@@ -179,7 +187,7 @@ impl Gate {
         while let Some(ends) = self.next_older_than(patience) {
             if let Some(ahead) = self.entrance.shared().held.give_up(&ends) {
                 let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.path.clone()));
-                ahead.into_iter().for_each(Ahead::abandon);
+                ahead.into_iter().for_each(|ahead| ahead.abandon());
                 self.ends(&ends, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
             }
         }
@@ -216,7 +224,7 @@ async fn hold(gate: Rc<Gate>, ends: Ends, id: u32) {
     let reached = timeout(patience, reach(&errand, &Target::from(ends.server.0))).await;
     let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
     match reached.and_then(|reached| ahead(reached, &errand, asked)) {
-        Ok(ahead) => gate.let_in(id, ends, Some(ahead)),
+        Ok(ahead) => gate.let_in(id, ends, Some(Box::new(ahead))),
         Err(error) => {
             gate.decline(id, &ends, &error);
             let closed = gate.closed(&ends, errand.path());

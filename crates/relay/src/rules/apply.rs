@@ -37,9 +37,9 @@ impl Ruleset {
 
     fn put(&self, owner: Owner) -> Result<Applied, RulesError> {
         let mut queue = if self.holds() { Queue::probe() } else { Queue::Nft };
-        let text =
-            format!("{}{}", nft::replace(self.marks), nft::text(self, queue == Queue::Nft, &owner.comment(self.marks)));
-        run("nft", &["-c", "-f", "-"], &text)?;
+        let comment = owner.comment(self.marks);
+        let text = |queue: &Queue| nft::replace(self.marks) + &nft::text(self, queue, &comment);
+        run("nft", &["-c", "-f", "-"], &text(&queue))?;
         for family in &self.families {
             routing::apply(*family, self.marks)?;
         }
@@ -48,7 +48,7 @@ impl Ruleset {
         {
             queue = Queue::Missing(error.to_string());
         }
-        run("nft", &["-f", "-"], &text)?;
+        run("nft", &["-f", "-"], &text(&queue))?;
         self.tidy(&queue)?;
         Ok(Applied { queue })
     }

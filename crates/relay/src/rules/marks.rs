@@ -56,6 +56,12 @@ impl Marks {
         self.mark(0x10 + (listener % Self::MOST_LISTENERS) as u8)
     }
 
+    /// A first packet that the gate lets in to listener number `listener`.
+    #[must_use]
+    pub const fn let_in(self, listener: usize) -> u32 {
+        self.mark(0x20 + (listener % Self::MOST_LISTENERS) as u8)
+    }
+
     /// The queue in which first packets wait for the gate of that listener.
     #[must_use]
     pub const fn queue(self, listener: usize) -> u16 {
@@ -107,6 +113,7 @@ mod tests {
                 marks_of.unreachable(),
             ]);
             marks.extend((0..Marks::MOST_LISTENERS).map(|listener| marks_of.caught(listener)));
+            marks.extend((0..Marks::MOST_LISTENERS).map(|listener| marks_of.let_in(listener)));
             preferences.extend((0..3).map(|rule| marks_of.preference() + rule));
             queues.extend((0..Marks::MOST_LISTENERS).map(|listener| marks_of.queue(listener)));
         }

@@ -85,7 +85,7 @@ impl Ruleset {
                 part(&format!("{} --noflush", family.restore()), &queue::add(self, true));
             }
         }
-        part("nft -f -", &nft::text(self, *queue == Queue::Nft, &Owner::Operator.comment(self.marks)));
+        part("nft -f -", &nft::text(self, queue, &Owner::Operator.comment(self.marks)));
         script
     }
 
@@ -93,6 +93,11 @@ impl Ruleset {
     fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name != OWN_PROGRAMS))
+    }
+
+    /// Those of them that do so by address translation.
+    fn redirecting(&self) -> impl Iterator<Item = (usize, &Listener)> {
+        self.catching_others().filter(|(_, listener)| !by_tproxy(listener))
     }
 
     /// The listeners that catch what this host's own programs send, with their numbers.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::owner::table;
-use super::{Family, Marks, OWN_PROGRAMS, Ruleset, by_tproxy, interfaces};
+use super::{Family, Marks, OWN_PROGRAMS, Queue, Ruleset, by_tproxy, interfaces};
 use crate::config::Listener;
 use phrases::{is, mark, matching, others, place, set, sources, translation};
 
@@ -26,18 +26,19 @@ pub(super) fn replace(marks: Marks) -> String {
 }
 
 /// The whole table.
-pub(super) fn text(rules: &Ruleset, with_queue: bool, comment: &str) -> String {
+pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
+    let gated = !matches!(queue, Queue::Missing(_));
     let mut table = Table { rules, text: format!("table inet {} {{\n  comment \"{comment}\"\n", table(rules.marks)) };
     if !rules.catches.is_empty() {
         table.counters();
     }
     table.catch();
-    if with_queue && rules.holds() {
+    if *queue == Queue::Nft && rules.holds() {
         table.hold();
     }
     if rules.holds() {
-        table.steer();
-        table.translate();
+        table.steer(gated);
+        table.translate(gated);
         table.watch();
     }
     table.output();
@@ -71,9 +72,9 @@ impl Table<'_> {
         };
         for (number, listener) in self.rules.catches.iter().enumerate() {
             counter(&format!("caught_{number}"), Some(&listener.name));
-            if by_tproxy(listener) {
-                counter(&format!("unanswered_{number}"), Some(&listener.name));
-            }
+        }
+        for (number, listener) in self.rules.catching_others() {
+            counter(&format!("unanswered_{number}"), Some(&listener.name));
         }
         if self.rules.holds() {
             ["passed", "refused", "unreachable", "asymmetric"].into_iter().for_each(|name| counter(name, None));
@@ -140,7 +141,7 @@ impl Table<'_> {
         });
     }
 
-    fn steer(&mut self) {
+    fn steer(&mut self, gated: bool) {
         let (rules, marks) = (self.rules, self.rules.marks);
         self.chain("steer", "filter hook prerouting priority raw + 10", |table| {
             for (number, listener) in rules.catching_others().filter(|(_, listener)| by_tproxy(listener)) {
@@ -149,6 +150,10 @@ impl Table<'_> {
                 table.line(&format!("{caught} meta l4proto tcp tproxy {to} {local} notrack accept"));
                 // TPROXY has found no listener.
                 table.line(&format!("{caught} counter name unanswered_{number} {UNMARK}"));
+            }
+            for (number, _) in rules.redirecting().filter(|_| gated) {
+                // Nobody has judged it: there is no daemon.
+                table.line(&format!("{} counter name unanswered_{number} {UNMARK}", is(marks.caught(number))));
             }
             table.line(&format!("{} counter name passed {UNMARK}", is(marks.pass())));
             table.line(&format!("{} meta l4proto tcp counter name refused reject with tcp reset", is(marks.refused())));
@@ -160,15 +165,15 @@ impl Table<'_> {
     }
 
     /// Redirected connections have to be tracked, or nobody would translate the answers.
-    fn translate(&mut self) {
+    fn translate(&mut self, gated: bool) {
         let (rules, marks) = (self.rules, self.rules.marks);
-        let redirects: Vec<_> = rules.catching_others().filter(|(_, listener)| !by_tproxy(listener)).collect();
-        if redirects.is_empty() {
+        if rules.redirecting().next().is_none() {
             return;
         }
         self.chain("translate", "nat hook prerouting priority dstnat", |table| {
-            for (number, listener) in redirects {
-                table.line(&format!("{} meta l4proto tcp {}", is(marks.caught(number)), translation(listener)));
+            for (number, listener) in rules.redirecting() {
+                let wanted = if gated { marks.let_in(number) } else { marks.caught(number) };
+                table.line(&format!("{} meta l4proto tcp {}", is(wanted), translation(listener)));
             }
         });
     }

@@ -11,7 +11,7 @@ fn rules(urls: &[&str]) -> Option<Ruleset> {
 }
 
 fn table(urls: &[&str]) -> String {
-    text(&rules(urls).unwrap(), true, "x")
+    text(&rules(urls).unwrap(), &Queue::Nft, "x")
 }
 
 /// The lines of one chain, without those of its head.
@@ -85,18 +85,18 @@ fn redirects_are_translated_and_own_programs_do_not_wait() {
         "redirect://0.0.0.0:2?interfaces=lan1&interfaces=lo&deny=*:25",
         "redirect://127.0.0.1:3?interfaces=lo",
     ]);
-    assert_eq!(chain(&table, "translate"), ["meta mark & 0xffff0000 == 0xe1110000 meta l4proto tcp redirect to :2"]);
+    assert_eq!(chain(&table, "translate"), ["meta mark & 0xffff0000 == 0xe1210000 meta l4proto tcp redirect to :2"]);
     assert_eq!(chain(&table, "own_targets_1"), ["tcp dport 25 return", "goto own_take_1"]);
     assert_eq!(chain(&table, "own_take_2"), ["counter name caught_2", "meta l4proto tcp dnat ip to 127.0.0.1:3"]);
     assert_eq!(chain(&table, "hold").len(), 2, "{table}");
     assert!(!chain(&table, "listeners").iter().any(|line| line.contains("\"lo\"")), "{table}");
-    assert!(!table.contains("unanswered_1"), "{table}");
+    assert!(table.contains("counter unanswered_1 ") && !table.contains("unanswered_2"), "{table}");
 }
 
 #[test]
 fn released_rules_only_keep_what_runs() {
     let rules = rules(&["tproxy://[::]:1?interfaces=lan0"]).unwrap().released();
-    let table = text(&rules, true, "x");
+    let table = text(&rules, &Queue::Nft, "x");
     assert!(table.contains("socket transparent 1") && table.contains("chain output"), "{table}");
     assert!(!table.contains("tproxy") && !table.contains("queue"), "{table}");
 }
