@@ -28,7 +28,7 @@ use crate::config::access::{Denied, Rules};
 use crate::config::{Hop, HopKind, Peering};
 use crate::path::Way;
 use crate::pool::Pools;
-use crate::pump::Seal;
+use crate::pump::{self, Seal};
 
 pub use bridge::{Answer, Plain, plain, settled};
 pub use error::DialError;
@@ -293,9 +293,11 @@ impl Dialled {
     /// # Errors
     /// The true cause, and the relay that said so.
     pub async fn answer(&self) -> Result<Vec<Duration>, DialError> {
-        match &self.opened {
-            Some(opened) => opened.opening.answer(&self.stream, &opened.seal).await,
-            None => Ok(Vec::new()),
-        }
+        let Some(opened) = &self.opened else { return Ok(Vec::new()) };
+        // A relay is told when nobody waits any longer: it would go on, with the client's own address where it keeps that.
+        pump::abort(&self.stream);
+        let times = opened.opening.answer(&self.stream, &opened.seal).await?;
+        pump::settle(&self.stream);
+        Ok(times)
     }
 }

@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::config::Connect;
@@ -85,7 +86,12 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
         manner
     };
     let (errand, asked) = (&session.errand, Instant::now());
-    let reached = if manner.waits() { reach(errand, &target).await } else { dial(errand, &target).await };
+    let reaching = async { if manner.waits() { reach(errand, &target).await } else { dial(errand, &target).await } };
+    let reached = tokio::select! {
+        biased;
+        reached = reaching => reached,
+        _ = session.client.ready(Interest::ERROR) => return Err(End::ResetByClient),
+    };
     let Reached { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
         Ok(reached) => reached,
         Err(error) => return Err(refuse(session, &manner, &error).await),
