@@ -178,8 +178,8 @@ impl Relay {
     async fn drain(&mut self, config: &Config, signals: &mut Signals) {
         let deadline = config.timeouts.drain;
         self.tell_manager(Notifier::stopping);
-        self.shared.emit(&Event::Draining { open: self.shared.open_sessions(), deadline });
         self.rules.release(&self.shared);
+        self.shared.emit(&Event::Draining { open: self.shared.open_sessions(), deadline });
         self.workers.tell_all(|| Command::Drain).await;
         self.shared.pools.close();
         self.sockets.close();
