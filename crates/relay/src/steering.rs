@@ -129,9 +129,13 @@ impl Rules {
     /// # Errors
     /// What went wrong and the remedy; then everything is as before.
     pub fn apply(&mut self, config: &Config, shared: &Shared) -> Result<bool, RulesError> {
-        let wanted = Ruleset::of(config).filter(|_| config.transparent.rules == RulesBy::Managed);
-        let Some(wanted) = wanted else {
+        if config.transparent.rules == RulesBy::Manual {
             self.remove(shared);
+            return Ok(true);
+        }
+        let Some(wanted) = Ruleset::of(config) else {
+            // Sessions of listeners that are gone may still run.
+            self.release(shared);
             return Ok(true);
         };
         let instance = config.transparent.instance;
