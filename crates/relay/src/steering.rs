@@ -8,7 +8,7 @@ use ekiden_proto::event::Event;
 use ekiden_sys::nfqueue::Queue;
 
 use crate::config::{Config, Connect, Listener, RulesBy};
-use crate::rules::{self, Owner, RulesError, Ruleset};
+use crate::rules::{self, Marks, Owner, RulesError, Ruleset};
 use crate::shared::Shared;
 use crate::worker::Gated;
 
@@ -100,9 +100,12 @@ impl Queues {
         numbered(config).enumerate().filter_map(lend).collect()
     }
 
-    /// Closes what `config` has no use for.
+    /// Closes what `config` has no use for. Where the rules are ours, nothing comes to a queue whose listener is gone, and
+    /// it stays: the listener's gate still has it for a while, and one that comes back can have no other.
     pub fn settle(&mut self, config: &Config) {
-        self.bound.retain(|bound, _| numbered(config).any(|(number, _)| number == *bound));
+        let (marks, managed) = (config.marks(), config.transparent.rules == RulesBy::Managed);
+        let ours = |bound| (0..Marks::MOST_LISTENERS).any(|place| marks.queue(place) == bound);
+        self.bound.retain(|bound, _| managed && ours(*bound) || numbered(config).any(|(number, _)| number == *bound));
     }
 }
 
