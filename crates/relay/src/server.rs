@@ -113,6 +113,8 @@ impl Relay {
     async fn take(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(process::raise_open_files()?, config);
         self.sockets.bind(config)?;
+        // Whose it is says more than that a queue is taken.
+        self.rules.claim(config)?;
         self.queues.bind(config, &self.shared)?;
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
         self.shared.pools.serve(config, budget.ready)?;

@@ -127,6 +127,19 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// Makes sure that no other daemon has the instance that `config` wants.
+    ///
+    /// # Errors
+    /// One that runs has it, or nft could not say.
+    pub fn claim(&self, config: &Config) -> Result<(), RulesError> {
+        let instance = config.transparent.instance;
+        let ours = self.applied.as_ref().is_some_and(|(_, applied)| *applied == instance);
+        if ours || config.transparent.rules == RulesBy::Manual || Ruleset::of(config).is_none() {
+            return Ok(());
+        }
+        rules::claim(instance).map(drop)
+    }
+
     /// Puts in those of `config`, instead of those that are there. Says whether first packets get to the gate.
     ///
     /// # Errors

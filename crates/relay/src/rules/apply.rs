@@ -21,12 +21,7 @@ impl Ruleset {
     /// # Errors
     /// What a program complained about, or that another daemon that runs has this instance.
     pub fn apply(&self, owner: Owner) -> Result<Applied, RulesError> {
-        let before = holder(self.marks.instance())?;
-        if let Some(Holder::Running(pid)) = before
-            && pid != std::process::id()
-        {
-            return Err(owned(self.marks.instance(), pid));
-        }
+        let before = claim(self.marks.instance())?;
         self.put(owner).inspect_err(|_| {
             if before.is_none() {
                 // What failed is told; the rest of an undoing that fails is found by `ekiden doctor`.
@@ -66,6 +61,17 @@ impl Ruleset {
             }
         }
         Ok(())
+    }
+}
+
+/// Says whose rules of `instance` are there, if we may have it.
+///
+/// # Errors
+/// Another daemon that runs has it, or what nft complained about.
+pub fn claim(instance: u8) -> Result<Option<Holder>, RulesError> {
+    match holder(instance)? {
+        Some(Holder::Running(pid)) if pid != std::process::id() => Err(owned(instance, pid)),
+        holder => Ok(holder),
     }
 }
 

@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, Kind, Listener};
 
-pub use apply::{Applied, remove};
+pub use apply::{Applied, claim, remove};
 pub use counters::{Counter, counters};
 pub use error::RulesError;
 pub use marks::Marks;
