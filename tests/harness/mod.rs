@@ -321,6 +321,8 @@ pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
             Ok(0) => return (heard, Ending::Clean),
             Ok(count) => heard.extend(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
+            // A machine that was suspended, with a timeout on the socket (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => panic!("{error} after {} bytes: {:?}", heard.len(), String::from_utf8_lossy(&heard)),
         }
     }
