@@ -1,0 +1,71 @@
+//! Only one direction of a connection goes through the box: it goes on as if there were no relay, and is counted.
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::streams::*;
+
+const NAMES: &[&str] = &["client", "near", "server"];
+const SHORT: &str = "[timeouts]\nhold = \"300ms\"\n";
+
+/// How many first answers the rules have seen go by whose first packets they have not.
+fn asymmetric(row: &Row) -> u64 {
+    let shown = row["near"].run("nft", &["list", "counter", "inet", "ekiden", "asymmetric"], "");
+    let (_, rest) = shown.split_once("packets ").expect("a counter");
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_answers_go_another_way() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &format!("{SHORT}{}", catching("")));
+    for (family, count) in BOTH.into_iter().zip(1..) {
+        row.shortcut("server", "client", family, row.right("client", family));
+        let (listener, address) = row.server(family);
+        let mut client = row["client"].connect(address);
+        let mut server = accept(&listener);
+        talk(&mut client, &mut server);
+        assert!(!is_cut(&server));
+        exchange(client, server, 2_000_000, 2_000_000);
+        assert_eq!(near.relay.closed()["end"], "timed_out");
+        let passed = format!("passed_total{{listener=\"caught\",reason=\"silent\"}} {count}\n");
+        let metrics = near.relay.ask("/metrics");
+        assert!(metrics.contains(&passed), "{metrics}");
+    }
+}
+
+#[test]
+fn only_the_answers_come_this_way() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let near = Station::start(&row["near"], &format!("{SHORT}{}", catching("")));
+    for (family, count) in BOTH.into_iter().zip(1..) {
+        let (listener, address) = row.server(family);
+        row.shortcut("client", "server", family, address.ip());
+        let mut client = row["client"].connect(address);
+        let mut server = accept(&listener);
+        talk(&mut client, &mut server);
+        exchange(client, server, 2_000_000, 2_000_000);
+        assert_eq!(asymmetric(&row), count);
+    }
+    assert!(near.relay.sessions().is_empty());
+}
+
+/// What both directions of go through the box is not counted.
+#[test]
+fn symmetric_connections_are_not_counted() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let text = format!("[limits]\nsessions = 1\n{}", catching(""));
+    let mut near = Station::start(&row["near"], &text);
+    for family in BOTH {
+        let (listener, address) = row.server(family);
+        let connect = || (row["client"].connect(address), accept(&listener));
+        let (mut client, mut server) = connect();
+        talk(&mut client, &mut server);
+        let (mut passed, mut by) = connect();
+        talk(&mut passed, &mut by);
+        assert!(is_cut(&server) && !is_cut(&by));
+        assert_eq!(asymmetric(&row), 0);
+        drop((client, server));
+        near.relay.closed();
+    }
+}

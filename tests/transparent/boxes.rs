@@ -1,0 +1,232 @@
+//! Relays on the hosts of a row: near the client, and at the far end of the link.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::network::*;
+
+/// A listener that catches what comes from the left; `more` are further lines of it.
+pub fn catching(more: &str) -> String {
+    format!(
+        "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"left\"]\n{more}\n"
+    )
+}
+
+/// Where a relay is, with its files, also while it does not run.
+pub struct Site {
+    folder: Folder,
+    text: String,
+}
+
+impl Site {
+    fn new() -> Self {
+        Self { folder: Folder::new(), text: String::new() }
+    }
+
+    /// Writes its configuration, without the version.
+    fn write(&mut self, text: &str) {
+        self.text = format!("version = 1\nthreads = 2\n{text}");
+        self.folder.write("ekiden.toml", &self.text);
+    }
+
+    /// Its configuration.
+    pub fn file(&self) -> PathBuf {
+        self.folder.0.join("ekiden.toml")
+    }
+
+    /// What runs it.
+    pub fn command(&self) -> Command {
+        let mut command = ekiden();
+        command.arg("run").arg("-c").arg(self.file());
+        command
+    }
+
+    /// Runs it on a host.
+    pub fn start(self, host: &Host) -> Station {
+        let listeners = self.text.matches("[[listener]]").count();
+        let relay = host.inside(|| Relay::start(&mut self.command(), listeners));
+        Station { relay, site: self }
+    }
+
+    /// A file with a new key, and its public half.
+    fn key(&self) -> (PathBuf, String) {
+        let (key, file) = (Key::new(), self.folder.0.join("key"));
+        std::fs::copy(&key.file, &file).expect("our own folder");
+        (file, key.public.clone())
+    }
+}
+
+/// A relay that runs.
+pub struct Station {
+    pub relay: Relay,
+    site: Site,
+}
+
+impl Station {
+    /// Starts one with this configuration.
+    pub fn start(host: &Host, text: &str) -> Self {
+        site(text).start(host)
+    }
+
+    /// Offers it another configuration.
+    pub fn try_reload(&mut self, text: &str) {
+        self.site.write(text);
+        self.relay.signal("HUP");
+    }
+
+    /// Puts another configuration into force.
+    pub fn reload(&mut self, text: &str) {
+        self.try_reload(text);
+        self.relay.next(|event| event["event"] == "reloaded");
+    }
+
+    /// SIGKILL: nothing of it is left but its files and what it told the kernel.
+    pub fn kill(mut self) -> Site {
+        self.relay.signal("KILL");
+        self.relay.exit_code();
+        self.site
+    }
+}
+
+/// Where a relay with this configuration can be started.
+pub fn site(text: &str) -> Site {
+    let mut site = Site::new();
+    site.write(text);
+    site
+}
+
+/// Who stands at the far end of the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Far {
+    /// A router.
+    Nobody,
+    /// A relay that catches connections by itself.
+    Transparent,
+    /// A relay that is called by the near one.
+    Section,
+    /// The same, encrypted.
+    Encrypted,
+}
+
+impl Far {
+    pub const ALL: [Self; 4] = [Self::Nobody, Self::Transparent, Self::Section, Self::Encrypted];
+
+    /// Whether the near relay knows of it.
+    pub fn is_called(self) -> bool {
+        matches!(self, Self::Section | Self::Encrypted)
+    }
+}
+
+/// client - near - far - server.
+pub struct Pair {
+    pub kind: Far,
+    pub row: Row,
+    pub near: Station,
+    pub far: Option<Station>,
+}
+
+/// What the relays of a pair are told, beside who they are.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Told<'a> {
+    /// Tables of both.
+    pub settings: &'a str,
+    /// Lines of the listeners that clients come to.
+    pub listener: &'a str,
+    /// Whether the server is to see the last of them instead of the client.
+    pub hide: bool,
+}
+
+impl Pair {
+    /// Starts it, where that is possible.
+    pub fn new(kind: Far, told: Told<'_>) -> Option<Self> {
+        let row = Row::new(&["client", "near", "far", "server"])?;
+        Some(Self::on(row, kind, told))
+    }
+
+    /// Starts it on these hosts.
+    pub fn on(row: Row, kind: Far, told: Told<'_>) -> Self {
+        let Told { settings, listener, hide } = told;
+        let keep = format!("keep_client_address = {}\n", !hide);
+        let catching = catching(&(keep.clone() + listener));
+        if !kind.is_called() {
+            let text = format!("{settings}\n{catching}");
+            let far = (kind == Far::Transparent).then(|| Station::start(&row["far"], &text));
+            return Self { near: Station::start(&row["near"], &text), far, kind, row };
+        }
+        let (mut near, mut far) = (Site::new(), Site::new());
+        let ((near_key, near_name), (far_key, far_name)) = (near.key(), far.key());
+        let peers = far.folder.write("peers", format!("{near_name} near\n"));
+        far.write(&format!(
+            "private_key = {far_key:?}\n{settings}\n[[listener]]\nname = \"section\"\nkind = \"section\"\n\
+             bind = \"[::]:7000\"\npeers = {peers:?}\nallow_private = true\n{keep}"
+        ));
+        let far = far.start(&row["far"]);
+        let address = SocketAddr::new(row.left("far", row.families[0]), 7000);
+        near.write(&format!(
+            "private_key = {near_key:?}\n{settings}\n[[relay]]\nname = \"far\"\naddress = \"{address}\"\n\
+             key = \"{far_name}\"\nencrypt = {}\n[[path]]\nname = \"long\"\nrelays = [\"far\"]\n[[route]]\n\
+             path = [\"long\"]\n{catching}",
+            kind == Far::Encrypted
+        ));
+        Self { near: near.start(&row["near"]), far: Some(far), kind, row }
+    }
+
+    /// A connection from the client to the server, both ends in hand.
+    pub fn connect(&self, family: Family) -> (TcpStream, TcpStream) {
+        let (listener, address) = self.row.server(family);
+        self.connect_to(&listener, address)
+    }
+
+    pub fn connect_to(&self, listener: &TcpListener, address: SocketAddr) -> (TcpStream, TcpStream) {
+        let client = self.row["client"].connect(address);
+        let server = accept(listener);
+        (client, server)
+    }
+
+    /// How a connection to an address where it may not get fails.
+    pub fn fails(&self, address: SocketAddr) -> io::Error {
+        self.row["client"].try_connect(address).expect_err("it does not work")
+    }
+
+    /// The closing event of each relay for a session with this server, the nearest first.
+    pub fn closed(&mut self, server: SocketAddr) -> Vec<Value> {
+        let closed = |event: &Value| event["event"] == "closed" && event["target"] == server.to_string();
+        let stations = [Some(&mut self.near), self.far.as_mut()];
+        let events: Vec<Value> = stations.into_iter().flatten().map(|station| station.relay.next(closed)).collect();
+        assert_eq!(events[0]["path"], if self.kind.is_called() { "long" } else { "direct" }, "{events:?}");
+        assert!(events[1..].iter().all(|event| event["path"] == "direct"), "{events:?}");
+        events
+    }
+
+    /// The same for a session that must have ended this way for all of them.
+    pub fn all_closed(&mut self, server: SocketAddr, end: &str) {
+        for event in self.closed(server) {
+            assert_eq!(event["end"], end, "far: {:?}: {event}", self.kind);
+        }
+    }
+}
+
+/// Starts a pair of each kind, and does this with it for connections of both families.
+pub fn each(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
+    for kind in Far::ALL {
+        let Some(mut pair) = Pair::new(kind, told) else { return };
+        for family in BOTH {
+            eprintln!("far: {kind:?}, {family:?}");
+            check(&mut pair, family);
+        }
+    }
+}
+
+/// The same for what takes long: each kind with one of the families.
+pub fn some(told: Told<'_>, check: impl Fn(&mut Pair, Family)) {
+    for (kind, family) in Far::ALL.into_iter().zip(BOTH.into_iter().cycle()) {
+        let Some(mut pair) = Pair::new(kind, told) else { return };
+        eprintln!("far: {kind:?}, {family:?}");
+        check(&mut pair, family);
+    }
+}

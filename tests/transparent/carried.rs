@@ -1,0 +1,154 @@
+//! Byte streams over one box and over pairs: nothing is changed, and neither end sees that somebody is between.
+
+use std::io::Write;
+use std::net::Shutdown;
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::streams::*;
+
+const MEBI: usize = 1 << 20;
+
+#[test]
+fn large_streams_both_ways_at_once() {
+    some(Told::default(), |pair, family| {
+        let (client, server) = pair.connect(family);
+        let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        exchange(client, server, 20 * MEBI, 30 * MEBI);
+        for (place, closed) in pair.closed(to).into_iter().enumerate() {
+            assert_eq!(closed["end"], "finished", "{closed}");
+            assert_eq!(closed["bytes_up"], 20 * MEBI, "{closed}");
+            assert_eq!(closed["bytes_down"], 30 * MEBI, "{closed}");
+            if place == 0 || !pair.kind.is_called() {
+                assert_eq!(closed["client"], from.to_string(), "{closed}");
+            }
+            if place == 1 || !pair.kind.is_called() {
+                assert_eq!(closed["server"], to.to_string(), "{closed}");
+            }
+        }
+    });
+}
+
+#[test]
+fn the_ends_see_each_other_and_nobody_else() {
+    each(Told::default(), |pair, family| {
+        let (mut client, mut server) = pair.connect(family);
+        talk(&mut client, &mut server);
+        assert!(is_cut(&server), "nobody was between");
+        assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+        assert_eq!(plain(server.local_addr().unwrap()), client.peer_addr().unwrap());
+    });
+}
+
+#[test]
+fn a_server_sees_the_last_relay_where_clients_are_hidden() {
+    each(Told { hide: true, ..Told::default() }, |pair, family| {
+        let (mut client, mut server) = pair.connect(family);
+        talk(&mut client, &mut server);
+        let last = if pair.kind == Far::Nobody { "near" } else { "far" };
+        assert_eq!(plain(server.peer_addr().unwrap()).ip(), pair.row.right(last, family), "far: {:?}", pair.kind);
+        assert!(is_cut(&server));
+    });
+}
+
+#[test]
+fn each_direction_ends_by_itself() {
+    each(Told::default(), |pair, family| {
+        let (mut client, mut server) = pair.connect(family);
+        let to = client.peer_addr().unwrap();
+        client.write_all(b"question").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&mut server), b"question");
+        let answer = send(&server, pattern(200_000));
+        assert!(read_all(&mut client) == pattern(200_000));
+        join(answer);
+        drop(server);
+        pair.all_closed(to, "finished");
+
+        let (mut client, mut server) = pair.connect(family);
+        let to = client.peer_addr().unwrap();
+        server.write_all(b"greeting").unwrap();
+        server.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&mut client), b"greeting");
+        let reply = send(&client, pattern(200_000));
+        assert!(read_all(&mut server) == pattern(200_000));
+        join(reply);
+        drop(client);
+        pair.all_closed(to, "finished");
+    });
+}
+
+#[test]
+fn a_reset_stays_a_reset() {
+    each(Told::default(), |pair, family| {
+        let (mut client, mut server) = pair.connect(family);
+        let to = client.peer_addr().unwrap();
+        talk(&mut client, &mut server);
+        reset(client);
+        assert!(is_reset(&mut server), "far: {:?}", pair.kind);
+        pair.all_closed(to, "reset_by_client");
+
+        let (mut client, mut server) = pair.connect(family);
+        let to = client.peer_addr().unwrap();
+        talk(&mut client, &mut server);
+        reset(server);
+        assert!(is_reset(&mut client), "far: {:?}", pair.kind);
+        pair.all_closed(to, "reset_by_server");
+    });
+}
+
+#[test]
+fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
+    each(Told::default(), |pair, family| {
+        let (mut client, mut server) = pair.connect(family);
+        let writer = pour(&server);
+        read_exactly(&mut client, MEBI);
+        reset(client);
+        assert!(is_reset_pouring(&mut server, writer), "far: {:?}", pair.kind);
+
+        let (mut client, mut server) = pair.connect(family);
+        let writer = pour(&client);
+        read_exactly(&mut server, MEBI);
+        reset(server);
+        assert!(is_reset_pouring(&mut client, writer), "far: {:?}", pair.kind);
+    });
+}
+
+#[test]
+fn hundreds_of_sessions_at_once() {
+    for kind in [Far::Transparent, Far::Section] {
+        let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
+        let (listener, address) = pair.row.server(Family::V4);
+        let mut sessions: Vec<_> = (0..300).map(|_| pair.connect_to(&listener, address)).collect();
+        eventually("all sessions", || (pair.near.relay.sessions().len() == 300).then_some(()));
+        for (number, (client, _)) in sessions.iter_mut().enumerate() {
+            client.write_all(&number.to_be_bytes()).unwrap();
+        }
+        for (client, server) in &mut sessions {
+            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            let question = read_exactly(server, 8);
+            server.write_all(&question).unwrap();
+        }
+        for (number, (client, _)) in sessions.iter_mut().enumerate() {
+            assert_eq!(read_exactly(client, 8), number.to_be_bytes());
+        }
+        drop(sessions);
+        (0..300).for_each(|_| pair.all_closed(address, "finished"));
+        let metrics = pair.near.relay.ask("/metrics");
+        assert!(metrics.contains("ekiden_sessions_open{listener=\"caught\"} 0\n"), "{metrics}");
+    }
+}
+
+#[test]
+fn without_ipv4() {
+    for kind in Far::ALL {
+        let Some(row) = Row::of(&["client", "near", "far", "server"], &[Family::V6]) else { return };
+        let mut pair = Pair::on(row, kind, Told::default());
+        let (client, server) = pair.connect(Family::V6);
+        let to = client.peer_addr().unwrap();
+        assert!(is_cut(&server));
+        exchange(client, server, MEBI, MEBI);
+        pair.all_closed(to, "finished");
+    }
+}

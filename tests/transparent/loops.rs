@@ -1,0 +1,71 @@
+//! Ways that lead back to a relay end at once.
+
+use std::net::SocketAddr;
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::streams::*;
+
+/// The box's own listener, at each of its addresses.
+#[test]
+fn who_calls_the_listener_itself_is_turned_away() {
+    let Some(mut pair) = Pair::new(Far::Nobody, Told::default()) else { return };
+    for family in BOTH {
+        for ip in [pair.row.left("near", family), pair.row.right("near", family)] {
+            let address = SocketAddr::new(ip, 7001);
+            turned_away(&pair, address);
+            let closed = pair.near.relay.closed();
+            assert_eq!(closed["end"], "bad_handshake", "{closed}");
+            assert!(pair.near.relay.sessions().is_empty());
+        }
+    }
+}
+
+fn turned_away(pair: &Pair, address: SocketAddr) {
+    match pair.row["client"].try_connect(address) {
+        Ok(mut client) => assert!(is_reset(&mut client)),
+        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+    }
+}
+
+/// The listener of the other box: for the near one it is a server like others.
+#[test]
+fn who_calls_the_other_listener_is_turned_away_there() {
+    let Some(mut pair) = Pair::new(Far::Transparent, Told::default()) else { return };
+    for family in BOTH {
+        let address = SocketAddr::new(pair.row.left("far", family), 7001);
+        turned_away(&pair, address);
+        let far = pair.far.as_mut().expect("a relay");
+        assert_eq!(far.relay.closed()["end"], "bad_handshake");
+        assert_eq!(pair.near.relay.closed()["target"], address.to_string());
+        assert!(far.relay.sessions().is_empty() && pair.near.relay.sessions().is_empty());
+    }
+}
+
+/// Both boxes catch what comes from both sides, the other's connections among it.
+#[test]
+fn boxes_that_catch_each_other() {
+    let Some(row) = Row::new(&["client", "near", "far", "server"]) else { return };
+    let text = catching("").replace("[\"left\"]", "[\"left\", \"right\"]");
+    let mut stations = ["near", "far"].map(|host| Station::start(&row[host], &text));
+    for family in BOTH {
+        for (from, to, ip) in
+            [("client", "server", row.left("server", family)), ("server", "client", row.right("client", family))]
+        {
+            let (listener, port) = row[to].listen();
+            let address = SocketAddr::new(ip, port);
+            let mut client = row[from].connect(address);
+            let mut server = accept(&listener);
+            talk(&mut client, &mut server);
+            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            for station in &stations {
+                assert_eq!(station.relay.sessions().len(), 1, "{from} to {to}");
+            }
+            drop((client, server));
+            for station in &mut stations {
+                assert_eq!(station.relay.closed()["target"], address.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Relays between hosts that do not know of them: packets are caught on their way, in networks made for each test.
+//!
+//! `network` makes the hosts, `boxes` puts relays on them; every other module is one question.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../clients/programs.rs"]
+mod programs;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/streams.rs"]
+mod streams;
+
+mod boxes;
+mod network;
+
+mod asymmetric;
+mod carried;
+mod daemons;
+mod hold;
+mod keepalive;
+mod killed;
+mod loops;
+mod open;
+mod packets;
+mod plain;
+mod redirect;
+mod web;

@@ -1,0 +1,198 @@
+//! Fail open: where the relay cannot serve, new connections go on without it, and running ones go on with it.
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::programs::{said, succeeds};
+use crate::streams::*;
+
+const NAMES: &[&str] = &["client", "near", "server"];
+
+/// Connections from the client to one server.
+struct Line {
+    row: Row,
+    near: Station,
+}
+
+impl Line {
+    fn new(settings: &str) -> Option<Self> {
+        let row = Row::new(NAMES)?;
+        let near = Station::start(&row["near"], &format!("{settings}\n{}", catching("")));
+        Some(Self { row, near })
+    }
+}
+
+/// A connection that works; whether it was cut is what it is asked for.
+fn works(row: &Row, family: Family, cut: bool) -> (std::net::TcpStream, std::net::TcpStream) {
+    let (listener, address) = row.server(family);
+    let mut client = row["client"].connect(address);
+    let mut server = accept(&listener);
+    talk(&mut client, &mut server);
+    assert_eq!(is_cut(&server), cut, "{family:?}");
+    (client, server)
+}
+
+/// What of ours is in the kernel.
+fn rules(host: &Host) -> Vec<String> {
+    let ours = |line: &str| line.to_lowercase().contains("ekiden") || line.contains("lookup 573");
+    let asked = [
+        host.run("nft", &["list", "ruleset"], ""),
+        host.run("ip", &["-4", "rule"], ""),
+        host.run("ip", &["-6", "rule"], ""),
+        host.run("iptables-save", &[], ""),
+        host.run("ip6tables-save", &[], ""),
+        host.run("ip", &["-4", "route", "show", "table", "all"], "").replace("table 573", "lookup 573"),
+        host.run("ip", &["-6", "route", "show", "table", "all"], "").replace("table 573", "lookup 573"),
+    ];
+    asked.iter().flat_map(|text| text.lines()).filter(|line| ours(line)).map(str::to_owned).collect()
+}
+
+#[test]
+fn at_the_session_limit() {
+    let Some(Line { row, mut near }) = Line::new("[limits]\nsessions = 2") else { return };
+    let mut running = [works(&row, Family::V4, true), works(&row, Family::V6, true)];
+    for family in BOTH {
+        works(&row, family, false);
+    }
+    let began = near.relay.next(|event| event["event"] == "bypass_began");
+    assert_eq!((&began["reason"], &began["listener"]), (&"session_limit".into(), &"caught".into()), "{began}");
+    let metrics = near.relay.ask("/metrics");
+    let line = "ekiden_connections_passed_total{listener=\"caught\",reason=\"session_limit\"} 2";
+    assert!(metrics.contains(line), "{metrics}");
+    for (client, server) in &mut running {
+        talk(client, server);
+    }
+    let [(client, server), _rest] = running;
+    drop((client, server));
+    assert_eq!(near.relay.closed()["end"], "finished");
+    let _third = works(&row, Family::V4, true);
+    let ended = near.relay.next(|event| event["event"] == "bypass_ended");
+    assert_eq!(ended["reason"], "session_limit");
+}
+
+#[test]
+fn at_the_limit_of_one_client() {
+    let Some(Line { row, mut near }) = Line::new("[limits]\nsessions_per_client = 1") else { return };
+    let _running = works(&row, Family::V4, true);
+    works(&row, Family::V4, false);
+    let began = near.relay.next(|event| event["event"] == "bypass_began");
+    assert_eq!(began["reason"], "client_limit");
+    // The same host by another address is another client.
+    works(&row, Family::V6, true);
+}
+
+#[test]
+fn while_it_drains() {
+    let Some(Line { row, mut near }) = Line::new("[timeouts]\ndrain = \"1min\"") else { return };
+    let running = BOTH.map(|family| works(&row, family, true));
+    near.relay.signal("TERM");
+    near.relay.next(|event| event["event"] == "draining");
+    for family in BOTH {
+        works(&row, family, false);
+    }
+    for (client, server) in running {
+        exchange(client, server, 2_000_000, 2_000_000);
+        assert_eq!(near.relay.closed()["end"], "finished");
+    }
+    assert_eq!(near.relay.exit_code(), Some(0));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+    for family in BOTH {
+        works(&row, family, false);
+    }
+}
+
+#[test]
+fn when_it_is_killed() {
+    let Some(Line { row, near }) = Line::new("") else { return };
+    let running = BOTH.map(|family| works(&row, family, true));
+    near.kill();
+    for family in BOTH {
+        works(&row, family, false);
+    }
+    for (mut client, mut server) in running {
+        assert!(is_reset(&mut client) && is_reset(&mut server));
+    }
+    assert_ne!(rules(&row["near"]), Vec::<String>::new(), "what is to be removed?");
+    let report = row["near"].inside(|| said(ekiden().arg("doctor")));
+    let report = String::from_utf8(report.out).expect("text");
+    assert!(report.contains("ekiden rules remove"), "{report}");
+    row["near"].inside(|| succeeds(ekiden().args(["rules", "remove"])));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+    for family in BOTH {
+        works(&row, family, false);
+    }
+}
+
+#[test]
+fn a_new_start_takes_over_what_a_killed_one_left() {
+    let Some(Line { row, near }) = Line::new("") else { return };
+    near.kill();
+    let mut near = Station::start(&row["near"], &catching(""));
+    for family in BOTH {
+        works(&row, family, true);
+    }
+    near.relay.signal("TERM");
+    assert_eq!(near.relay.exit_code(), Some(0));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+}
+
+/// Rules that are not the relay's stay: it is the gate that lets connections go by.
+#[test]
+fn while_it_drains_and_the_rules_stay() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let site = site(&format!("[transparent]\nrules = \"manual\"\n[timeouts]\ndrain = \"1min\"\n{}", catching("")));
+    row["near"].inside(|| succeeds(ekiden().args(["rules", "apply"]).arg("-c").arg(site.file())));
+    let mut near = site.start(&row["near"]);
+    let running = BOTH.map(|family| works(&row, family, true));
+    near.relay.signal("TERM");
+    near.relay.next(|event| event["event"] == "draining");
+    for family in BOTH {
+        works(&row, family, false);
+    }
+    for (client, server) in running {
+        exchange(client, server, 2_000_000, 2_000_000);
+        assert_eq!(near.relay.closed()["end"], "finished");
+    }
+    assert_eq!(near.relay.exit_code(), Some(0));
+    assert_ne!(rules(&row["near"]), Vec::<String>::new());
+    for family in BOTH {
+        works(&row, family, false);
+    }
+    row["near"].inside(|| succeeds(ekiden().args(["rules", "remove"])));
+    assert_eq!(rules(&row["near"]), Vec::<String>::new());
+}
+
+/// A packet that waits when the daemon is killed is sent again by its sender, and goes on.
+#[test]
+fn killed_while_a_packet_waits() {
+    let Some(Line { row, near }) = Line::new("[timeouts]\nhold = \"20s\"") else { return };
+    let server = &row["server"];
+    server.nft(
+        "table inet silence { chain input { type filter hook input priority 0; \
+         tcp flags & (syn | ack) == syn tcp option maxseg size > 1200 drop; }; }",
+    );
+    let (listener, address) = row.server(Family::V4);
+    let client = row["client"].try_connecting(address);
+    eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
+    near.kill();
+    let mut client = join(client).unwrap();
+    let mut server = accept(&listener);
+    talk(&mut client, &mut server);
+    assert!(!is_cut(&server));
+}
+
+/// Connections that began without a relay go on without it when there is one.
+#[test]
+fn what_began_before() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut before = BOTH.map(|family| works(&row, family, false));
+    let near = Station::start(&row["near"], &catching(""));
+    for (client, server) in &mut before {
+        talk(client, server);
+    }
+    for (client, server) in before {
+        exchange(client, server, 2_000_000, 2_000_000);
+    }
+    assert!(near.relay.sessions().is_empty());
+    works(&row, Family::V4, true);
+}

@@ -1,0 +1,113 @@
+//! Connections that are caught by address translation: those routed through a box, and those of its own programs.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::streams::*;
+
+const NAMES: &[&str] = &["client", "near", "server"];
+
+fn redirecting(interface: &str, more: &str) -> String {
+    catching(more).replace("tproxy", "redirect").replace("left", interface)
+}
+
+/// A connection from this host to the server.
+fn connect(row: &Row, host: &str, (listener, address): &(TcpListener, SocketAddr)) -> (TcpStream, TcpStream) {
+    let client = row[host].connect(*address);
+    (client, accept(listener))
+}
+
+#[test]
+fn what_is_routed_through_the_box() {
+    for (more, kept) in [("", false), ("keep_client_address = true", true)] {
+        let Some(row) = Row::new(NAMES) else { return };
+        let mut near = Station::start(&row["near"], &redirecting("left", more));
+        for family in BOTH {
+            let at = row.server(family);
+            let (mut client, mut server) = connect(&row, "client", &at);
+            talk(&mut client, &mut server);
+            assert!(is_cut(&server));
+            let seen = plain(server.peer_addr().unwrap()).ip();
+            assert_eq!(seen, if kept { row.right("client", family) } else { row.right("near", family) });
+            let from = client.local_addr().unwrap();
+            exchange(client, server, 2_000_000, 3_000_000);
+            let closed = near.relay.closed();
+            assert_eq!(closed["end"], "finished", "{closed}");
+            assert_eq!(closed["target"], at.1.to_string(), "{closed}");
+            assert_eq!(closed["client"], from.to_string(), "{closed}");
+        }
+    }
+}
+
+#[test]
+fn what_the_box_s_own_programs_send() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &redirecting("lo", ""));
+    for family in BOTH {
+        let at = row.server(family);
+        let (mut client, mut server) = connect(&row, "near", &at);
+        talk(&mut client, &mut server);
+        // Its own dials would be caught, too, if it did not know them.
+        assert_eq!(near.relay.sessions().len(), 1);
+        exchange(client, server, 2_000_000, 3_000_000);
+        let closed = near.relay.closed();
+        assert_eq!(closed["end"], "finished", "{closed}");
+        assert_eq!(closed["target"], at.1.to_string(), "{closed}");
+        // Others are not caught.
+        let (mut client, mut server) = connect(&row, "client", &at);
+        talk(&mut client, &mut server);
+        assert!(!is_cut(&server));
+    }
+}
+
+#[test]
+fn a_closed_port_refuses() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &redirecting("left", ""));
+    for family in BOTH {
+        let (listener, address) = row.server(family);
+        drop(listener);
+        let error = row["client"].try_connect(address).expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(near.relay.closed()["end"], "refused");
+    }
+}
+
+/// Their packets do not come in anywhere, and cannot wait.
+#[test]
+fn a_closed_port_resets_the_box_s_own_programs() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &redirecting("lo", ""));
+    for family in BOTH {
+        let (listener, address) = row.server(family);
+        drop(listener);
+        is_turned_away(&row, "near", address);
+        assert_eq!(near.relay.closed()["end"], "refused");
+    }
+}
+
+fn is_turned_away(row: &Row, host: &str, address: SocketAddr) {
+    match row[host].try_connect(address) {
+        Ok(mut client) => assert!(is_reset(&mut client), "{host}"),
+        // It was so quick that connect(2) has seen it.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{host}"),
+    }
+}
+
+#[test]
+fn who_calls_the_listener_itself_is_turned_away() {
+    for (host, interface) in [("client", "left"), ("near", "lo")] {
+        let Some(row) = Row::new(NAMES) else { return };
+        let mut near = Station::start(&row["near"], &redirecting(interface, ""));
+        for family in BOTH {
+            let address = SocketAddr::new(row.left("near", family), 7001);
+            is_turned_away(&row, host, address);
+            let closed = near.relay.closed();
+            assert_eq!(closed["end"], "bad_handshake", "{host}: {closed}");
+            assert!(near.relay.sessions().is_empty());
+        }
+    }
+}
