@@ -127,17 +127,16 @@ impl Gate {
         if !self.entrance.listener.access.permits(&server.ip().into(), Some(server.ip()), server.port()) {
             return Err("denied");
         }
-        self.entrance.enter(ends.client.0.ip())?;
-        if let Some(reason) = self.passing.take() {
-            self.entrance.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
-        }
-        Ok(())
+        self.entrance.enter(ends.client.0.ip())
     }
 
     fn let_in(&self, id: u32, ends: Ends, ahead: Option<Box<Ahead>>) {
         self.entrance.shared().held.let_in(ends, ahead);
         self.let_in.borrow_mut().push_back((Instant::now(), ends));
         self.mark(id, self.welcome);
+        if let Some(reason) = self.passing.take() {
+            self.entrance.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
+        }
     }
 
     /// Lets a packet go on without us.
@@ -145,7 +144,7 @@ impl Gate {
         let shared = self.entrance.shared();
         shared.metrics.passed(&self.name(), reason);
         // What one server is or does is nothing to tell the operator.
-        if !matches!(reason, "silent" | "denied") && self.passing.replace(Some(reason)).is_none() {
+        if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
             shared.emit(&Event::BypassBegan { listener: self.name(), reason });
         }
         self.mark(id, self.marks.pass());
@@ -177,6 +176,8 @@ impl Gate {
                 }
                 self.pass(id, "silent");
             }
+            // It has answered, and may do so again.
+            Cause::Reset if error.hop.is_none() => self.pass(id, "reset"),
             _ => self.pass(id, "failed"),
         }
     }
