@@ -68,6 +68,26 @@ fn a_narrow_link_is_discovered_on_either_side() {
     }
 }
 
+/// The same for connections that go by: what routers say to their clients is none of our business.
+#[test]
+fn a_narrow_link_is_discovered_by_those_that_go_by() {
+    let Some(row) = Row::new(&["client", "near", "first", "second", "server"]) else { return };
+    narrow(&row, "first", "second", 1280);
+    // Larger segments than the link takes, so that there is something to say.
+    row["server"].set("ipv4/tcp_mtu_probing", "0");
+    let near = Station::start(&row["near"], &format!("[limits]\nsessions = 1\n{}", catching("")));
+    let (listener, address) = row.server(Family::V6);
+    let _first = (row["client"].connect(address), accept(&listener));
+    for (family, asked) in [(Family::V4, "IcmpOutDestUnreachs"), (Family::V6, "Icmp6OutPktTooBigs")] {
+        let (listener, address) = row.server(family);
+        let client = row["client"].connect(address);
+        exchange(client, accept(&listener), 3 * MEBI, 3 * MEBI);
+        assert!(counted(&row["first"], asked) > 0, "nobody was told that the link is narrow");
+        row["client"].run("ping", &["-c", "1", "-W", "5", &address.ip().to_string()], "");
+    }
+    assert_eq!(near.relay.sessions().len(), 1);
+}
+
 /// A router that rewrites what segments may be, on either side.
 #[test]
 fn segments_are_clamped_on_either_side() {

@@ -1,0 +1,62 @@
+//! A client uses its port again at once for the same server, as those behind address translation do.
+
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::streams::*;
+
+/// Who ends a connection, and how.
+const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
+    |client, server| {
+        reset(client);
+        drop(server);
+    },
+    |mut client, server| {
+        server.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&mut client), b"");
+    },
+    |client, mut server| {
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&mut server), b"");
+    },
+];
+
+/// A connection from this port of the client.
+fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream) {
+    let client = row["client"].inside(|| {
+        let socket = Socket::new(Domain::for_address(own), Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&own.into()).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.connect(&to.into()).expect("it listens");
+        TcpStream::from(socket)
+    });
+    (client, accept(listener))
+}
+
+#[test]
+fn a_port_that_is_used_again() {
+    for kind in [Far::Nobody, Far::Transparent, Far::Section] {
+        let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
+        // A client that does not remember its old connections.
+        pair.row["client"].set("ipv4/tcp_max_tw_buckets", "0");
+        for family in BOTH {
+            let (listener, to) = pair.row.server(family);
+            for (ending, port) in ENDINGS.into_iter().zip(5001..) {
+                let own = SocketAddr::new(pair.row.right("client", family), port);
+                for _ in 0..4 {
+                    let (mut client, mut server) = connect_from(&pair.row, own, &listener, to);
+                    talk(&mut client, &mut server);
+                    assert!(is_cut(&server));
+                    assert_eq!(plain(server.peer_addr().unwrap()).ip(), own.ip());
+                    ending(client, server);
+                    pair.closed(to);
+                }
+            }
+        }
+    }
+}
