@@ -8,20 +8,14 @@ interleaved, every round takes all treatments in a new order, one at a time, and
 within a run. EKIDEN and HAPROXY in the environment name other binaries, EKIDEN_QUERY adds to ekiden's URL.
 """
 
-import os
-import sys
 from contextlib import ExitStack
 
-sys.dont_write_bytecode = True
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-
-from bench import command, figures, measure, netns, origin, readme, rounds, soak, table, treatments  # noqa: E402
-from bench.command import say  # noqa: E402
-from bench.programs import Agent, Trouble  # noqa: E402
-from bench.results import Results  # noqa: E402
+from bench import command, figures, rounds, soak, stage, table, treatments
+from bench.command import say
+from bench.programs import Trouble
 
 NEEDED = ("ip", "nginx", "curl", "wrk", "cc", "sysctl")
+PLAN = stage.Plan(treatments.TREATMENTS, ("splice_loop",))
 FIGURE_NAMES = [f.name for f in figures.FIGURES] + [figures.SOAK]
 
 
@@ -53,18 +47,8 @@ def run_soak(bench, run, names):
 
 def measure_all(options, sizes, files):
     with ExitStack() as stack:
-        folder, content = command.temporary(stack), command.temporary(stack, origin.MEMORY)
-        command.build("splice_loop", folder)
-        present, absent = command.available(treatments.TREATMENTS, options.only)
-        run = rounds.Run(options.quick, options.rounds or sizes.rounds, options.seed, os.getloadavg()[0],
-                         Results(present))
-        for treatment in absent:
-            run.results.remark(treatment, "LEFT OUT: its program is missing")
-        network = stack.enter_context(netns.Network())
-        server = origin.Origin(network, folder, content, sizes, files)
-        stack.callback(server.close)
-        client = stack.enter_context(Agent(network, "client", "client.py", f"{folder}/client.log"))
-        bench = figures.Stand(network, server, client, sizes, folder, files)
+        run, parts = stage.set_up(stack, PLAN, options, sizes, files)
+        bench = figures.Stand(*parts)
         if set(options.figures) - {figures.SOAK}:
             rounds.run_rounds(bench, run, lambda t, number: wanted_figures(t, options.figures, number, sizes))
         if figures.SOAK in options.figures:
@@ -74,19 +58,11 @@ def measure_all(options, sizes, files):
 
 def main():
     options = command.options(__doc__, treatments.TREATMENTS, FIGURE_NAMES, "results.md")
-    command.demand_root_and_programs(NEEDED)
-    command.stop_on_signals()
-    measure.adopt_orphans()
-    command.sweep()
-    files = command.raise_file_limit()
+    files = stage.begin(NEEDED)
     if files < 20000:
         say(f"WARNING: only {files} descriptors per process are allowed (ulimit -Hn): the soak may fail for that")
     page = measure_all(options, figures.QUICK if options.quick else figures.NORMAL, files)
-    command.write(options.out, page)
-    # A full run of everything is what the README shows.
-    everything = options.only is None and options.figures == FIGURE_NAMES and not options.quick
-    if everything and readme.update(os.path.join(os.path.dirname(HERE), "README.md"), page, "bench"):
-        say("README.md shows it")
+    stage.finish(options, FIGURE_NAMES, page, "bench")
 
 
 if __name__ == "__main__":

@@ -7,20 +7,12 @@ Works like relay.py: as root, in interleaved rounds, with ratios of medians with
 names another binary.
 """
 
-import os
-import sys
 from contextlib import ExitStack
 
-sys.dont_write_bytecode = True
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, HERE)
-
-from bench import chain_bars, chain_figures, chains, command, measure, netns, origin  # noqa: E402
-from bench import readme, rounds, table  # noqa: E402
-from bench.programs import Agent  # noqa: E402
-from bench.results import Results  # noqa: E402
+from bench import chain_bars, chain_figures, chains, command, origin, rounds, stage, table
 
 NEEDED = ("ip", "ss", "nginx", "curl", "cc", "sysctl", "ssh-keygen", "openssl")
+PLAN = stage.Plan(chains.CHAINS, ("open_loop",))
 FIGURE_NAMES = [f.name for f in chain_figures.FIGURES]
 TITLE = "Sections, measured"
 ABOUT = (
@@ -41,35 +33,18 @@ def page(run):
 
 def measure_all(options, sizes, files):
     with ExitStack() as stack:
-        folder, content = command.temporary(stack), command.temporary(stack, origin.MEMORY)
-        command.build("open_loop", folder)
-        present, absent = command.available(chains.CHAINS, options.only)
-        run = rounds.Run(options.quick, options.rounds or sizes.rounds, options.seed, os.getloadavg()[0],
-                         Results(present))
-        for treatment in absent:
-            run.results.remark(treatment, "LEFT OUT: its program is missing")
-        network = stack.enter_context(netns.Network())
-        network.route_through()
-        server = origin.Origin(network, folder, content, sizes, files)
-        stack.callback(server.close)
-        client = stack.enter_context(Agent(network, "client", "client.py", f"{folder}/client.log"))
-        bench = chain_figures.Stand(network, server, client, sizes, folder, files)
+        run, parts = stage.set_up(stack, PLAN, options, sizes, files)
+        bench = chain_figures.Stand(*parts)
+        bench.network.route_through()
         rounds.run_rounds(bench, run, lambda t, number: chain_figures.wanted(t, options.figures, number, sizes))
         return page(run)
 
 
 def main():
     options = command.options(__doc__, chains.CHAINS, FIGURE_NAMES, "sections.md")
-    command.demand_root_and_programs(NEEDED)
-    command.stop_on_signals()
-    measure.adopt_orphans()
-    command.sweep()
-    sizes = chain_figures.QUICK if options.quick else chain_figures.NORMAL
-    written = measure_all(options, sizes, command.raise_file_limit())
-    command.write(options.out, written)
-    everything = options.only is None and options.figures == FIGURE_NAMES and not options.quick
-    if everything and readme.update(os.path.join(os.path.dirname(HERE), "README.md"), written, "bench-sections"):
-        command.say("README.md shows it")
+    files = stage.begin(NEEDED)
+    written = measure_all(options, chain_figures.QUICK if options.quick else chain_figures.NORMAL, files)
+    stage.finish(options, FIGURE_NAMES, written, "bench-sections")
 
 
 if __name__ == "__main__":

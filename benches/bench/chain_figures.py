@@ -4,14 +4,12 @@
 (`open_loop.c`), after a warm-up at the same rate, and asks the first relay how often a ready connection was there.
 """
 
-import http.client
 import json
 import re
-import socket
 import time
 from dataclasses import dataclass
 
-from bench import chains, figures, netns, origin
+from bench import admin, chains, figures, netns, origin
 from bench.programs import Program, Row, Trouble, output_of
 from bench.treatments import BUILT, PEER, binary_of
 
@@ -83,27 +81,9 @@ def cipher(stand):
     return found.group(1) if found else "unknown"
 
 
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=5)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self.path)
-
-
 def checkouts(stand):
     """How often a ready connection was wanted of the first relay so far: {"hit": N, "miss": N, "stale": N}."""
-    admin = UnixConnection(chains.admin_socket(stand.folder, stand.port))
-    try:
-        admin.request("GET", "/metrics")
-        text = admin.getresponse().read().decode()
-    except (OSError, http.client.HTTPException) as error:
-        raise Trouble(f"/metrics of the first relay: {error}") from None
-    finally:
-        admin.close()
+    text = admin.metrics(chains.admin_socket(stand.folder, stand.port))
     return {result: int(count) for result, count in CHECKOUTS.findall(text)}
 
 
@@ -115,10 +95,15 @@ def hit_rate(before, after):
     return 100 * (after.get("hit", 0) - before.get("hit", 0)) / wanted
 
 
-def load(stand, seconds):
+def open_loop(stand, rate, seconds):
+    """The command that opens so many sessions a second."""
     ip, port = stand.address
-    argv = [BUILT["open_loop"], ip, str(port), str(RATE), str(seconds), origin.SMALL, str(origin.SMALL_BYTES)]
-    return json.loads(output_of(stand.network, "client", argv, seconds + 20))
+    return [BUILT["open_loop"], ip, str(port), str(rate), str(seconds), origin.SMALL, str(origin.SMALL_BYTES)]
+
+
+def load(stand, rate, seconds):
+    """What it said."""
+    return json.loads(output_of(stand.network, "client", open_loop(stand, rate, seconds), seconds + 20))
 
 
 def remarks(said):
@@ -130,9 +115,9 @@ def remarks(said):
 
 def sessions(stand):
     has_pool = "section" in stand.treatment.name
-    load(stand, stand.sizes.warm_seconds)
+    load(stand, RATE, stand.sizes.warm_seconds)
     before = checkouts(stand) if has_pool else {}
-    said, cpu = figures.with_cpu(stand, lambda: load(stand, stand.sizes.session_seconds))
+    said, cpu = figures.with_cpu(stand, lambda: load(stand, RATE, stand.sizes.session_seconds))
     measured = {"failed": said["failed"], "typical": said["p50"], "slow": said["p99"]}
     if stand.relay.programs:
         measured["session_cpu"] = cpu / said["sessions"] * 1e6

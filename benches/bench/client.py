@@ -147,15 +147,15 @@ def advance(downloads, goal, deadline):
 ACTIONS = {"ready": ready, "small": small, "open": open_many, "close": close, "download": download}
 
 
-def main():
+def serve(actions):
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            answer = ACTIONS[request.pop("do")](**request)
+            answer = actions[request.pop("do")](**request)
         except (OSError, ValueError) as error:
             answer = {"trouble": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(ACTIONS)

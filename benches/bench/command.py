@@ -54,11 +54,14 @@ def demand_root_and_programs(needed):
         sys.exit(f"bench: missing: {' '.join(missing)}. Run scripts/setup bench")
 
 
-def raise_file_limit():
-    """Allows our programs as many descriptors as the hard limit does, and returns how many."""
+def raise_file_limit(wanted=0):
+    """Allows our programs as many descriptors as the hard limit does, `wanted` if it may, and returns how many."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(hard, wanted),) * 2)
+    except ValueError:  # not even root may, without CAP_SYS_RESOURCE
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def build(name, folder):

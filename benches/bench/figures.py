@@ -111,14 +111,6 @@ def with_cpu(stand, work):
     return result, tree.cpu() - before
 
 
-def one(stand):
-    """The median of a few large downloads, one after another; slow relays get fewer."""
-    start, values = time.monotonic(), []
-    while len(values) < stand.sizes.repeats and time.monotonic() - start < stand.sizes.repeat_seconds:
-        values.append(one_download(stand))
-    return {key: statistics.median(v[key] for v in values) for key in values[0]}
-
-
 def one_download(stand):
     def work():
         return curl(stand, origin.LARGE, [], "%{size_download} %{time_total}\n")
@@ -126,6 +118,14 @@ def one_download(stand):
     if int(size) != stand.sizes.large:
         raise Trouble(f"curl got {size} bytes, not {stand.sizes.large}")
     return {"one_rate": int(size) * 8 / float(seconds) / 1e9, "one_cpu": cpu / (int(size) / GIB)}
+
+
+def one(stand, download=one_download):
+    """The median of a few large downloads, one after another; slow relays get fewer."""
+    start, values = time.monotonic(), []
+    while len(values) < stand.sizes.repeats and time.monotonic() - start < stand.sizes.repeat_seconds:
+        values.append(download(stand))
+    return {key: statistics.median(v[key] for v in values) for key in values[0]}
 
 
 def many(stand):

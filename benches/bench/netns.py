@@ -1,4 +1,5 @@
-"""Three network namespaces in a row, client -- relay -- server, joined by veth pairs, and their removal.
+"""Three network namespaces in a row, client -- relay -- server, joined by veth pairs, and their removal. A fourth,
+`far`, makes a second way to the server: client -- relay -- far -- server.
 
 Names carry the process id of the run, so two runs do not collide and a run that was killed can be told from one
 that is alive: `sweep` removes what dead runs left. Nothing here reaches the host's own network.
@@ -10,12 +11,15 @@ import subprocess
 import time
 
 PREFIX = "ekiden-bench-"
-ROLES = ("client", "relay", "server")
-CLIENT_NET, SERVER_NET = "10.203.1", "10.203.2"
+CLIENT_NET, SERVER_NET, BETWEEN_NET, FAR_NET = "10.203.1", "10.203.2", "10.203.3", "10.203.4"
 RELAY_IP = CLIENT_NET + ".1"  # where clients find the relay
 RELAY_UP_INTERFACE = "to-server"
 RELAY_UP_IP = SERVER_NET + ".1"
 SERVER_IP = SERVER_NET + ".2"
+FAR_IP = BETWEEN_NET + ".2"
+FAR_SERVER_IP = FAR_NET + ".2"  # the server's address behind both boxes
+CLIENT_SIDE = "to-client"  # in every box
+FAR_TABLE = "100"
 LOOPBACK_IP = "127.0.0.1"  # between the relays of a chain
 
 # On every route, so that accepted sockets get it too: a namespace's sysctl default may be refused.
@@ -24,9 +28,15 @@ CONGESTION = ("congctl", "cubic")
 # role, interface, address: one line for each end of the two wires
 ENDS = (
     ("client", "eth0", CLIENT_NET + ".2"),
-    ("relay", "to-client", RELAY_IP),
+    ("relay", CLIENT_SIDE, RELAY_IP),
     ("relay", RELAY_UP_INTERFACE, RELAY_UP_IP),
     ("server", "eth0", SERVER_IP),
+)
+FAR_ENDS = (
+    ("relay", "to-far", BETWEEN_NET + ".1"),
+    ("far", CLIENT_SIDE, FAR_IP),
+    ("far", "to-server", FAR_NET + ".1"),
+    ("server", "eth1", FAR_SERVER_IP),
 )
 
 # The same for everybody. Many short connections need many ports, and ports the listeners do not use; TIME_WAIT
@@ -53,7 +63,7 @@ def is_running(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as f:
             words = f.read()
-        return any(script in words for script in (b"relay.py", b"sections.py"))
+        return any(script in words for script in (b"relay.py", b"sections.py", b"transparent.py"))
     except OSError:
         return False
 
@@ -84,10 +94,11 @@ def remove(name):
 
 
 class Network:
-    """The three namespaces. A context manager: leaving it removes them."""
+    """The namespaces. A context manager: leaving it removes them."""
 
-    def __init__(self):
-        self.names = {role: f"{PREFIX}{os.getpid()}-{role}" for role in ROLES}
+    def __init__(self, ends=ENDS):
+        self.ends = ends
+        self.names = {role: f"{PREFIX}{os.getpid()}-{role}" for role, _, _ in ends}
 
     def __enter__(self):
         try:
@@ -113,10 +124,23 @@ class Network:
         return ["ip", "netns", "exec", self.names[role], *argv]
 
     def route_through(self):
-        """Lets client and server reach each other without a relay, over the same two wires."""
-        run("ip", "netns", "exec", self.names["relay"], "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        for role, gateway in (("client", RELAY_IP), ("server", RELAY_UP_IP)):
-            run("ip", "-n", self.names[role], "route", "add", "default", "via", gateway, *CONGESTION)
+        """Lets client and server reach each other without a relay, over the same wires."""
+        self._forward("relay")
+        self._route("client", "default", RELAY_IP)
+        self._route("server", "default", RELAY_UP_IP)
+        if "far" in self.names:
+            self._forward("far")
+            self._route("relay", FAR_NET + ".0/24", FAR_IP)
+            self._route("far", "default", BETWEEN_NET + ".1")
+            # What came by both boxes goes back by both.
+            run("ip", "-n", self.names["server"], "rule", "add", "from", FAR_SERVER_IP, "lookup", FAR_TABLE)
+            self._route("server", "default", FAR_NET + ".1", "table", FAR_TABLE)
+
+    def _forward(self, role):
+        run(*self.command(role, ["sysctl", "-qw", "net.ipv4.ip_forward=1"]))
+
+    def _route(self, role, net, gateway, *table):
+        run("ip", "-n", self.names[role], "route", "add", net, "via", gateway, *table, *CONGESTION)
 
     def _build(self):
         for name in self.names.values():
@@ -126,10 +150,10 @@ class Network:
                 "proto", "kernel", "scope", "host", "src", LOOPBACK_IP, *CONGESTION)
             for key, value in SYSCTLS.items():
                 run("ip", "netns", "exec", name, "sysctl", "-qw", f"{key}={value}")
-        for one, other in (ENDS[0:2], ENDS[2:4]):
+        for one, other in zip(self.ends[::2], self.ends[1::2]):
             run("ip", "link", "add", one[1], "netns", self.names[one[0]], "type", "veth",
                 "peer", "name", other[1], "netns", self.names[other[0]])
-        for role, interface, address in ENDS:
+        for role, interface, address in self.ends:
             self._configure(self.names[role], interface, address)
 
     def _configure(self, name, interface, address):

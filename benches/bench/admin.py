@@ -1,0 +1,36 @@
+"""What a running ekiden says on its admin socket."""
+
+import http.client
+import re
+import socket
+
+from bench.programs import Trouble
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("localhost", timeout=5)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+def metrics(path):
+    """The text of /metrics of the relay with the admin socket at `path`."""
+    admin = UnixConnection(path)
+    try:
+        admin.request("GET", "/metrics")
+        return admin.getresponse().read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise Trouble(f"/metrics of a relay: {error}") from None
+    finally:
+        admin.close()
+
+
+def total(path, name, **labels):
+    """The sum of all values of a metric that have these labels."""
+    found = re.findall(rf"^{name}(?:{{(.*)}})? (\d+)", metrics(path), re.MULTILINE)
+    return sum(int(value) for have, value in found if all(f'{k}="{v}"' in have for k, v in labels.items()))
