@@ -2,7 +2,7 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-sections bench-lab check-lab fuzz
+.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-lab check-lab fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -52,6 +52,11 @@ bench-sections: ## Chains of sections beside tcp forwarding, ssh -L and stunnel;
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/sections.py
+
+bench-transparent: ## Transparent relays beside tcp forwarding, haproxy and no relay; as root, ten minutes
+	@scripts/setup bench
+	$(CARGO) build --release --locked
+	python3 benches/transparent.py
 
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab

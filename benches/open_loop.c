@@ -1,13 +1,14 @@
 /*
- * The load of the sections benchmark: new sessions at a fixed schedule, whatever becomes of the earlier ones.
+ * The load of the benchmarks of sections and of transparent relays: new sessions at a fixed schedule, whatever becomes
+ * of the earlier ones.
  *
  *   open_loop IP PORT RATE SECONDS PATH BODY_BYTES
  *
  * One thread, one epoll, edge-triggered. Session number i is opened i / RATE seconds after the start, asks for PATH
  * by HTTP/1.0 and reads to the end of the stream, so the server closes first and every end is clean. Anything but a
  * whole answer (200, BODY_BYTES, end of stream) is a failure. Prints one line of JSON, times in microseconds:
- * quantiles of connect() to the first byte of the answer, and how late sessions were opened, which is the fault of
- * this program or of the machine and not of what is measured.
+ * quantiles of connect() to the first byte of the answer, the median and p99 of connect() alone, and how late sessions
+ * were opened, which is the fault of this program or of the machine and not of what is measured.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -42,8 +43,8 @@ static int epoll_fd;
 static struct sockaddr_in target;
 static char request[256];
 static size_t body;
-static long total, ended, failed, answered;
-static int64_t *latencies, *lateness;
+static long total, ended, failed, answered, connected;
+static int64_t *latencies, *lateness, *connects;
 static char why[64]; /* of the first failure */
 
 static void die(const char *what)
@@ -97,11 +98,13 @@ static void begin(struct session *s)
 static int ask(struct session *s)
 {
     ssize_t length = strlen(request);
+    int64_t connecting = now() - s->began;
 
     if (send(s->fd, request, length, MSG_NOSIGNAL) != length) {
         end(s, strerror(errno));
         return 0;
     }
+    connects[connected++] = connecting;
     s->asked = 1;
     return 1;
 }
@@ -219,13 +222,17 @@ int main(int argc, char **argv)
     sessions = calloc(total, sizeof *sessions);
     latencies = calloc(total, sizeof *latencies);
     lateness = calloc(total, sizeof *lateness);
-    if (!sessions || !latencies || !lateness || (epoll_fd = epoll_create1(0)) < 0)
+    connects = calloc(total, sizeof *connects);
+    if (!sessions || !latencies || !lateness || !connects || (epoll_fd = epoll_create1(0)) < 0)
         die("start");
     run(sessions, SECOND / rate);
     qsort(latencies, answered, sizeof *latencies, ascending);
+    qsort(connects, connected, sizeof *connects, ascending);
     qsort(lateness, total, sizeof *lateness, ascending);
     printf("{\"sessions\": %ld, \"failed\": %ld, \"why\": \"%s\", ", total, failed, why);
     print_quantiles(latencies, answered);
+    printf(", \"connect_p50\": %.1f, \"connect_p99\": %.1f", quantile(connects, connected, 0.5),
+           quantile(connects, connected, 0.99));
     printf(", \"late\": %.1f}\n", quantile(lateness, total, 0.99));
     return 0;
 }

@@ -200,3 +200,61 @@ def stunnel_server(port, target, key, certificate):
 
 def stunnel_client(port, inner, certificate):
     return STUNNEL_CLIENT.format(loopback=netns.LOOPBACK_IP, port=port, inner=inner, certificate=certificate)
+
+
+EKIDEN_TRANSPARENT = """
+[[listener]]
+bind = "0.0.0.0:{port}"
+kind = "tproxy"
+interfaces = ["{interface}"]
+allow = ["*:{server_port}"]
+connect = "{connect}"
+"""
+
+# What haproxy's configuration manual and the kernel's tproxy.rst say.
+HAPROXY_TRANSPARENT = """
+global
+    nbthread 2
+    maxconn 6000
+defaults
+    mode tcp
+    timeout connect 10s
+    timeout client 10m
+    timeout server 10m
+listen relay
+    bind 0.0.0.0:{port} transparent
+    option splice-auto
+    source 0.0.0.0 usesrc client
+    server target 0.0.0.0
+"""
+
+HAPROXY_RULES = """
+table inet haproxy {{
+    chain prerouting {{
+        type filter hook prerouting priority mangle;
+        meta l4proto tcp socket transparent 1 meta mark set 1 accept
+        iifname "{interface}" tcp dport {target_port} tproxy ip to :{port} meta mark set 1 accept
+    }}
+}}
+"""
+
+
+def haproxy_transparent(place):
+    return fill(HAPROXY_TRANSPARENT, place), HAPROXY_RULES.format(
+        interface=netns.CLIENT_SIDE, port=place.port, target_port=place.target[1])
+
+
+def ekiden_box(listener, admin, more):
+    """One relay in a box, without a key of its own."""
+    return "\n".join(["version = 1", "[admin]", f'bind = "unix:{admin}"', listener, more])
+
+
+def ekiden_transparent(port, server_port, connect):
+    """What goes to any other port of the server is only forwarded."""
+    return EKIDEN_TRANSPARENT.format(port=port, interface=netns.CLIENT_SIDE, server_port=server_port, connect=connect)
+
+
+def ekiden_instance(instance, sessions):
+    """Which of a box's daemons it is, and how many sessions it takes."""
+    limits = f"[limits]\nsessions = {sessions}\n" if sessions else ""
+    return f"[transparent]\ninstance = {instance}\n{limits}"

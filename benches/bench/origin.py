@@ -9,9 +9,10 @@ import shutil
 
 from bench.programs import Agent, Program, Trouble
 
-PORT, HOLD_PORT = 80, 81
-LARGE, PARALLEL, SMALL, SOAK = "large", "parallel", "small", "soak"
-SMALL_BYTES, SOAK_BYTES = 64, 256 * 1024
+PORT, HOLD_PORT, BACKGROUND_PORT, SECOND_PORT = 80, 81, 82, 83
+LARGE, PARALLEL, SMALL, SOAK, PACED = "large", "parallel", "small", "soak", "paced"
+WHO = "who"  # answers with the address and port the request came from
+SMALL_BYTES, SOAK_BYTES, PACED_BYTES = 64, 256 * 1024, 25000
 MEMORY = "/dev/shm"
 
 CONFIG = """
@@ -38,7 +39,10 @@ http {{
     scgi_temp_path {folder}/origin-scgi;
     server {{
         listen {port} backlog=8192 reuseport;
+        listen {background} backlog=8192 reuseport;
+        listen {second} backlog=8192 reuseport;
         root {content};
+        location = /{who} {{ return 200 $remote_addr:$remote_port; }}
     }}
 }}
 """
@@ -66,12 +70,14 @@ class Origin:
 
     def __init__(self, network, folder, content, sizes, files):
         check_memory(sizes.large + sizes.parallel)
-        for name, size in ((LARGE, sizes.large), (PARALLEL, sizes.parallel), (SMALL, SMALL_BYTES), (SOAK, SOAK_BYTES)):
+        for name, size in ((LARGE, sizes.large), (PARALLEL, sizes.parallel), (SMALL, SMALL_BYTES), (SOAK, SOAK_BYTES),
+                           (PACED, PACED_BYTES)):
             write_file(os.path.join(content, name), size)
         os.chmod(content, 0o755)
         config = os.path.join(folder, "origin.conf")
         with open(config, "w") as f:
-            f.write(CONFIG.format(folder=folder, content=content, port=PORT, files=files))
+            f.write(CONFIG.format(folder=folder, content=content, port=PORT,
+                                  background=BACKGROUND_PORT, second=SECOND_PORT, who=WHO, files=files))
         argv = ["nginx", "-p", folder, "-e", f"{folder}/origin-errors.log", "-c", config]
         self.nginx = Program(network, "server", argv, f"{folder}/origin.log")
         try:

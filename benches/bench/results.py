@@ -30,6 +30,19 @@ COLUMNS = (
     Column("typical", "first byte, median, µs", "sessions", False, 0),
     Column("slow", "first byte, p99, µs", "sessions", False, 0),
     Column("session_cpu", "CPU µs/session", "sessions", False, 0),
+    Column("machine_cpu", "1 download, CPU s/GiB of the machine", "one", False, 3),
+    Column("connect", "connect, median, µs", "setup", False, 0),
+    Column("connect_slow", "connect, p99, µs", "setup", False, 0),
+    Column("first", "first byte, median, µs", "setup", False, 0),
+    Column("first_slow", "first byte, p99, µs", "setup", False, 0),
+    Column("probe_idle", "idle box: datagram there and back, median, µs", "background", False, 0),
+    Column("probe_idle_slow", "p99, µs", "background", False, 0),
+    Column("probe_paced", "1,000 sessions at 200 Mbit/s: median, µs", "background", False, 0),
+    Column("probe_paced_slow", "p99, µs", "background", False, 0),
+    Column("probe_short_slow", "300 new sessions/s: p99, µs", "background", False, 0),
+    Column("probe_late", "sent late, p99, µs", "background", False, 0),
+    Column("bulk", "idle box: forwarded download, Gbit/s", "background", True, 2),
+    Column("bulk_crowded", "beside 1,000 sessions, Gbit/s", "background", True, 2),
 )
 
 

@@ -47,7 +47,7 @@ class Treatment:
 
 
 def slug(name):
-    return re.sub(r"[\s-]+", "-", name.strip().lower())
+    return re.sub(r"[\s,-]+", "-", name.strip().lower())
 
 
 def ekiden_binary():

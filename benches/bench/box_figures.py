@@ -1,0 +1,126 @@
+"""The figures of the benchmark of transparent relays.
+
+`one` and `many` are those of `figures.py`, with what the whole machine spent beside them: a box that only forwards
+works in softirqs, which no process pays for, and so do both ends. `setup` opens sessions at a fixed rate on idle boxes.
+`background` sends datagrams through the box while it has other things to do, see `background.py`.
+"""
+
+from dataclasses import dataclass
+
+from bench import admin, background, boxes, figures, measure, netns, origin
+from bench.chains import admin_socket
+from bench.chain_figures import load, remarks
+from bench.programs import Trouble
+from bench.treatments import EKIDEN, binary_of
+
+SETUP_RATE = 150  # sessions a second: one is done before the next begins
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is moved and how long, in a normal and in a quick run."""
+    rounds: int
+    large: int
+    repeats: int
+    repeat_seconds: int
+    parallel: int
+    setup_seconds: int
+    background_rounds: int
+    probe_seconds: int
+    bulk_seconds: int = 3
+    curl_seconds: int = 60
+
+
+NORMAL = Sizes(rounds=8, large=2 * figures.GIB, repeats=4, repeat_seconds=2, parallel=16 << 20, setup_seconds=2,
+               background_rounds=4, probe_seconds=4)
+QUICK = Sizes(rounds=3, large=figures.GIB // 2, repeats=3, repeat_seconds=1, parallel=8 << 20, setup_seconds=2,
+              background_rounds=1, probe_seconds=3)
+
+
+@dataclass
+class Stand(figures.Stand):
+    """The stand of one relay, whose clients call the server and not the relay, but for `tcp`."""
+
+    @property
+    def address(self):
+        return [netns.RELAY_IP, self.port] if self.treatment.name == "tcp" else [self.treatment.server, origin.PORT]
+
+    def launch(self, treatment, place):
+        row = boxes.Boxes(self.network)
+        try:
+            for step in treatment.command(binary_of(treatment.program), place):
+                row.begin(step, f"{self.folder}/{treatment.slug}-{step.port}.log")
+        except BaseException:
+            row.stop()
+            raise
+        return row
+
+    def admins(self):
+        """The admin sockets of all of the treatment's relays."""
+        steps = self.relay.steps if self.treatment.kind == EKIDEN else []
+        return [admin_socket(self.folder, step.port) for step in steps]
+
+    def accepted(self):
+        """How many sessions each relay has accepted."""
+        return [admin.total(path, "ekiden_sessions_accepted_total") for path in self.admins()]
+
+
+def relayed(stand, before, count):
+    """Trouble unless each relay has had so many sessions since `before`: what passed by is no figure of a relay."""
+    had = [after - earlier for earlier, after in zip(before, stand.accepted())]
+    if any(each < count for each in had):
+        raise Trouble(f"of {count} sessions the relays had {had}")
+
+
+def with_machine(stand, size, work):
+    """What `work` measured, with the CPU seconds for a GiB of the whole machine."""
+    before = measure.machine_cpu()
+    measured = work(stand)
+    measured["machine_cpu"] = (measure.machine_cpu() - before) / (size / figures.GIB)
+    return measured if stand.relay.programs else {k: v for k, v in measured.items() if k not in ("one_cpu", "many_cpu")}
+
+
+def one_download(stand):
+    return with_machine(stand, stand.sizes.large, figures.one_download)
+
+
+def one(stand):
+    measured, relays = figures.one(stand, one_download), len(stand.relay.programs)
+    return {**measured, "each_cpu": measured["one_cpu"] / relays} if relays else measured
+
+
+def many(stand):
+    measured = with_machine(stand, figures.PARALLEL * stand.sizes.parallel, figures.many)
+    del measured["machine_cpu"]  # one column of it is enough
+    return measured
+
+
+def setup(stand):
+    before = stand.accepted()
+    said = load(stand, SETUP_RATE, stand.sizes.setup_seconds)
+    relayed(stand, before, said["sessions"])
+    note = "; ".join(remarks(said))
+    measured = {"connect": said["connect_p50"], "connect_slow": said["connect_p99"], "first": said["p50"],
+                "first_slow": said["p99"]}
+    return {**measured, "note": note} if note else measured
+
+
+def background_of(stand):
+    before = stand.accepted()
+    measured = background.background(stand)
+    relayed(stand, before, background.SESSIONS)
+    return measured
+
+
+FIGURES = (figures.Figure("one", one), figures.Figure("many", many), figures.Figure("setup", setup),
+           figures.Figure("background", background_of))
+# Whose neighbours are measured: a load that is forwarded, and the same load relayed.
+BACKGROUND_OF = ("direct", "tcp", "hold")
+
+
+def wanted(treatment, names, round_number, sizes):
+    """The figures of a treatment in a round."""
+    for figure in FIGURES:
+        neighbours = treatment.name in BACKGROUND_OF and round_number < sizes.background_rounds
+        if figure.name in names and (figure.name != "background" or neighbours):
+            yield figure

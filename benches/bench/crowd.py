@@ -1,0 +1,195 @@
+"""Ten thousand transparent sessions at once: all stand, each is answered with its own address, nothing is left.
+
+Done a few times, as the soak is: what is kept for reuse stops growing, what leaks does not. With a limit, sessions
+above it must go on without the relay, as whole as the others.
+"""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import List
+
+from bench import admin, boxes, origin, rounds, soak, speak
+from bench.bars import MET, MISSED, Bar
+from bench.command import say
+from bench.programs import Trouble, output_of
+from bench.treatments import EKIDEN, binary_of
+
+COUNT, WARM_UP, PASSES, LIMIT = 10000, 200, 3, 5000
+SETTLE_SECONDS = 15
+FILES = 2 * COUNT + 4000  # descriptors that one daemon needs for all of them
+
+
+def treatments(files):
+    """Relays that hold in one box and in two, and with a limit. Where a process may not have descriptors enough, two
+    daemons share a box, each for one port of the server."""
+    ports = (origin.PORT, origin.SECOND_PORT)[:1 if files >= FILES else 2]
+    for name, roles, limit in (("1 box", (boxes.NEAR,), COUNT), ("2 boxes", (boxes.NEAR, boxes.FAR), COUNT),
+                               (f"1 box, limits.sessions = {LIMIT}", (boxes.NEAR,), LIMIT)):
+        name += f", {len(ports)} daemons each" if len(ports) > 1 else ""
+        command = boxes.transparent("hold", roles, ports, None if limit == COUNT else limit)
+        yield boxes.Box(name, EKIDEN, speak.TCP, "ekiden", command, len(roles) > 1), ports, limit
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One daemon: its descriptors and bytes; and of its box, what the kernel has of sockets and rules."""
+    files: int
+    pipes: int
+    resident: int
+    sockets: int
+    rules: tuple
+    elements: int
+
+    @property
+    def kept(self):
+        """What has to be as before. Pipes and memory are kept for reuse, elements until they expire."""
+        return self.files - self.pipes, self.sockets, self.rules
+
+    def __str__(self):
+        return (f"{self.files} descriptors ({self.pipes} of pipes), {self.resident / (1 << 20):.1f} MiB, "
+                f"{self.sockets} sockets, rules {self.rules}, {self.elements} elements")
+
+
+@dataclass
+class Crowd:
+    """All lists have one entry for each daemon."""
+    treatment: str
+    wanted: int  # sessions that each daemon should carry
+    share: int  # daemons in a box
+    cold: List[Moment]
+    refused: int = 0
+    wrong: int = 0
+    why: str = ""
+    seconds: float = 0
+    relayed: List[int] = None
+    passed: List[int] = None
+    busy: List[Moment] = None
+    after: List[List[Moment]] = field(default_factory=list)  # of each pass
+
+    @property
+    def troubles(self):
+        """What should not be."""
+        if self.refused or self.wrong:
+            yield f"{self.refused} refused, {self.wrong} wrong"
+        if set(self.relayed) != {self.wanted} or set(self.passed) != {COUNT // self.share - self.wanted}:
+            yield "not as many as wanted"
+        for number, (cold, before, last) in enumerate(zip(self.cold, *self.after[-2:]), 1):
+            if last.kept != cold.kept:
+                yield f"daemon {number} has {last.kept} and not {cold.kept} descriptors, sockets, rules"
+            if last.elements > PASSES * sum(self.passed):
+                yield f"daemon {number} has left {last.elements} elements in sets"
+            if last.resident > before.resident + soak.SPARE_BYTES:
+                yield f"daemon {number} grew by {(last.resident - before.resident) >> 20} MiB in the last pass"
+
+    def bar(self):
+        each = sum(b.resident - c.resident for b, c in zip(self.busy, self.cold)) / sum(self.relayed) / 1024
+        troubles = list(self.troubles)
+        found = (f"{COUNT - self.refused - self.wrong:,} right; relayed {added(self.relayed)}, passed by "
+                 f"{added(self.passed)}; {each:.1f} KiB each; {'; '.join(troubles) or 'nothing left'}")
+        return bar_of(self.treatment, found, not troubles)
+
+    def __str__(self):
+        why = f" ({self.why})" if self.why else ""
+        parts = "; ".join(f"{name} {', '.join(map(str, moments))}" for name, moments in
+                          (("cold", self.cold), ("busiest", self.busy), ("at the end", self.after[-1])))
+        return (f"{COUNT:,} sessions {PASSES} times: {self.refused} refused, {self.wrong} wrong{why}, all open after "
+                f"{self.seconds:.1f} s; {parts}")
+
+
+def added(numbers):
+    return " + ".join(f"{number:,}" for number in numbers)
+
+
+def bar_of(name, found, met):
+    wanted = "no loss, no leak, limits respected"
+    return Bar(f"{COUNT:,} sessions at once, {name}", found, wanted, MET if met else MISSED)
+
+
+def moments(stand):
+    return [moment(stand, *each) for each in zip(stand.relay.programs, stand.relay.steps)]
+
+
+def moment(stand, program, step):
+    files, pipes = program.tree.descriptors()
+    sockets = output_of(stand.network, step.role, ["ss", "-Htan", "exclude", "time-wait"], 10).splitlines()
+    rules, elements = boxes.left_in_kernel(stand.network, step.role), boxes.elements(stand.network, step.role)
+    return Moment(files, pipes, program.tree.resident(), len(sockets), rules, elements)
+
+
+def settled(stand, cold):
+    """The moments after closing, when they are like the `cold` ones or after a deadline."""
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while any(now.kept != before.kept for now, before in zip(moments(stand), cold)) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return moments(stand)
+
+
+def open_sessions(stand):
+    """How many sessions every relay has, by its metrics; Trouble when `ekiden status` has others."""
+    counts = [admin.total(path, "ekiden_sessions_open") for path in stand.admins()]
+    for path, count in zip(stand.admins(), counts):
+        argv = [binary_of("ekiden"), "status", "--json", "--admin", f"unix:{path}"]
+        shown = len(json.loads(output_of(stand.network, "relay", argv, 20))["sessions"])
+        if shown != count:
+            raise Trouble(f"`ekiden status` shows {shown} of {count} sessions")
+    return counts
+
+
+def passed(stand):
+    return [admin.total(path, "ekiden_connections_passed_total") for path in stand.admins()]
+
+
+def visit(stand, ports, count, while_open):
+    """Opens `count` sessions, has each ask who it is, closes them; (refused, wrong, why, seconds it took to open)."""
+    start, refused, why = time.monotonic(), 0, ""
+    try:
+        for port in ports:
+            opened = stand.client.ask("open", 60, way=speak.TCP, relay=[stand.treatment.server, port], target=None,
+                                      count=count // len(ports))
+            refused, why = refused + opened["refused"], why or opened["why"]
+        seconds = time.monotonic() - start
+        said = stand.client.ask("who", 30, target=[stand.treatment.server, ports[0]], path=origin.WHO)
+        while_open()
+    finally:
+        stand.client.ask("close")
+    return refused, said["failed"], why or said["why"], seconds
+
+
+def crowd(stand, ports, limit):
+    """All passes with one treatment that has just been started."""
+    cold = moments(stand)
+    visit(stand, ports, WARM_UP, lambda: None)
+    found = Crowd(stand.treatment.name, limit // len(ports), len(ports), settled(stand, cold))
+
+    def look():
+        found.busy, found.relayed = moments(stand), open_sessions(stand)
+    for _ in range(PASSES):
+        before = passed(stand)
+        refused, wrong, why, found.seconds = visit(stand, ports, COUNT, look)
+        found.refused, found.wrong, found.why = found.refused + refused, found.wrong + wrong, found.why or why
+        found.passed = [after - earlier for earlier, after in zip(before, passed(stand))]
+        found.after.append(settled(stand, found.cold))
+    return found
+
+
+def measure(bench, run, treatment, ports, limit):
+    """The bar of one crowd, and a note of how it went."""
+    say(f"crowd of {COUNT:,} sessions: {treatment.name}")
+    try:
+        stand = bench.start(treatment, rounds.FIRST_PORT + 500)
+        with stand.relay:
+            found = crowd(stand, ports, limit)
+    except Trouble as trouble:
+        say(f"!!! crowd failed: {trouble}")
+        return bar_of(treatment.name, str(trouble), False)
+    run.results.remark(treatment, str(found))
+    say(str(found))
+    return found.bar()
+
+
+def bars(bench, run):
+    """One row for each; none when no relay was to be measured."""
+    if all(t.kind != EKIDEN for t in run.results.treatments):
+        return []
+    return [measure(bench, run, *each) for each in treatments(bench.files)]
