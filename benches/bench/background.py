@@ -54,8 +54,8 @@ def paced(stand, work, seconds):
     finally:
         said = stand.client.answer("pace", seconds + 10)
     if said["failed"] or took > seconds:
-        raise Trouble(f"{said['failed']} of {SESSIONS} paced sessions failed ({said['why']}); {took:.1f} of {seconds} s "
-                      "were used")
+        raise Trouble(f"{said['failed']} of {SESSIONS} paced sessions failed ({said['why']}); "
+                      f"{took:.1f} of {seconds} s were used")
     return result
 
 

@@ -27,14 +27,15 @@ class Sizes:
     setup_seconds: int
     background_rounds: int
     probe_seconds: int
+    passes: int  # of each crowd
     bulk_seconds: int = 3
     curl_seconds: int = 60
 
 
-NORMAL = Sizes(rounds=8, large=2 * figures.GIB, repeats=4, repeat_seconds=2, parallel=16 << 20, setup_seconds=2,
-               background_rounds=4, probe_seconds=4)
-QUICK = Sizes(rounds=3, large=figures.GIB // 2, repeats=3, repeat_seconds=1, parallel=8 << 20, setup_seconds=2,
-              background_rounds=1, probe_seconds=3)
+NORMAL = Sizes(rounds=6, large=2 * figures.GIB, repeats=4, repeat_seconds=2, parallel=16 << 20, setup_seconds=2,
+               background_rounds=3, probe_seconds=4, passes=3)
+QUICK = Sizes(rounds=2, large=figures.GIB // 2, repeats=3, repeat_seconds=1, parallel=8 << 20, setup_seconds=2,
+              background_rounds=1, probe_seconds=2, passes=2)
 
 
 @dataclass
@@ -115,7 +116,7 @@ def background_of(stand):
 FIGURES = (figures.Figure("one", one), figures.Figure("many", many), figures.Figure("setup", setup),
            figures.Figure("background", background_of))
 # Whose neighbours are measured: a load that is forwarded, and the same load relayed.
-BACKGROUND_OF = ("direct", "tcp", "hold")
+BACKGROUND_OF = ("direct", "hold")
 
 
 def wanted(treatment, names, round_number, sizes):

@@ -4,13 +4,11 @@
 where nobody sees them. What a treatment tells its namespace it takes back when it ends, and that is checked.
 """
 
-import os
-import subprocess
 import time
 from dataclasses import dataclass
 from typing import List
 
-from bench import admin, configs, netns, origin, speak
+from bench import configs, netns, origin, speak
 from bench.chains import admin_socket
 from bench.programs import Program, Row, Trouble, output_of
 from bench.treatments import EKIDEN, FLOOR, PEER, Treatment

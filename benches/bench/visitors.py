@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-from bench import client, speak  # noqa: E402
+from bench import client  # noqa: E402
 
 PATIENCE = 5  # seconds, for the last answers
 
