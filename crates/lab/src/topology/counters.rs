@@ -15,6 +15,18 @@ pub fn read() -> io::Result<Vec<(String, u64)>> {
     Ok(all.filter(|(_, count)| *count > 0).collect())
 }
 
+/// How many TCP connections the calling thread's network namespace has made so far.
+///
+/// # Errors
+/// `/proc/thread-self/net` could not be read.
+pub fn dialled() -> io::Result<u64> {
+    let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
+    Ok(protocol_values(&protocols)
+        .into_iter()
+        .find(|(what, _)| what == "Tcp ActiveOpens")
+        .map_or(0, |(_, value)| value))
+}
+
 /// Columns of `/proc/net/dev` behind the name: 2 and 3 are errors and drops received, 10 and 11 sent.
 const COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
 
@@ -27,18 +39,20 @@ fn interface_drops(text: &str) -> Vec<(String, u64)> {
     .collect()
 }
 
-const CHECKSUMS: [(&str, &str); 3] = [("Tcp", "InErrs"), ("Tcp", "InCsumErrors"), ("Udp", "InCsumErrors")];
+const CHECKSUMS: [&str; 3] = ["Tcp InErrs", "Tcp InCsumErrors", "Udp InCsumErrors"];
 
-/// `/proc/net/snmp` has two lines for each protocol: names, then numbers.
 fn checksum_errors(text: &str) -> Vec<(String, u64)> {
+    protocol_values(text).into_iter().filter(|(what, _)| CHECKSUMS.contains(&what.as_str())).collect()
+}
+
+/// Every value by protocol and name. `/proc/net/snmp` has two lines for each protocol: names, then numbers.
+fn protocol_values(text: &str) -> Vec<(String, u64)> {
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let pairs =
         lines.chunks_exact(2).map(|pair| (pair[0].0, pair[0].1.split_whitespace().zip(pair[1].1.split_whitespace())));
     pairs
         .flat_map(|(protocol, values)| {
-            values
-                .filter(move |(name, _)| CHECKSUMS.contains(&(protocol, name)))
-                .map(move |(name, value)| (format!("{protocol} {name}"), value.parse().unwrap_or(0)))
+            values.map(move |(name, value)| (format!("{protocol} {name}"), value.parse().unwrap_or(0)))
         })
         .collect()
 }

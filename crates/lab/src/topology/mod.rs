@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_proto::units::Span;
+use ekiden_proto::units::{Bytes, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Conditions;
@@ -11,7 +11,7 @@ mod carrier;
 pub mod counters;
 pub mod file;
 pub mod host;
-mod ip;
+pub mod ip;
 mod netem;
 pub mod network;
 pub mod plan;
@@ -19,6 +19,7 @@ pub mod routes;
 pub mod running;
 pub mod sandbox;
 pub mod shell;
+pub mod window;
 
 /// A lab: everything a file says about hosts and links, with every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -81,6 +82,9 @@ pub struct Host {
     pub forward: bool,
     /// The congestion control of every connection it makes or accepts; pinned by its routes. Empty: the kernel's default.
     pub congestion: Option<String>,
+    /// How much one of its connections has under way at most, in either direction; see [`window`]. None: what the kernel's own
+    /// defaults allow.
+    pub window: Option<Bytes>,
     /// Its own sysctls, as in `net.ipv4.tcp_rmem = "4096 131072 1048576"`.
     pub sysctl: BTreeMap<String, String>,
     /// Whether its interfaces segment and merge for it.

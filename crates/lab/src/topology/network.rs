@@ -12,7 +12,7 @@ use ekiden_sys::{congestion, ethtool, tun};
 
 use crate::emulator::{Port, Wire};
 use crate::topology::plan::{Line, MAX_LINKS, Plan};
-use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, netem, sandbox};
+use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, netem, sandbox, window};
 
 pub use crate::topology::host::HostHandle;
 
@@ -39,7 +39,7 @@ impl Network {
         let mut network = Self { name: lab.name.clone(), hosts: BTreeMap::new(), wires: Vec::new() };
         for (name, host) in &lab.hosts {
             let handle = HostHandle::new(name, plan.address_of(name))?;
-            handle.set_sysctls(sysctls(host).iter().map(|(key, value)| (*key, *value)))?;
+            handle.set_sysctls(sysctls(host).iter().map(|(key, value)| (*key, value.as_str())))?;
             network.hosts.insert(name.clone(), handle);
         }
         for line in &plan.lines {
@@ -221,17 +221,21 @@ impl Network {
 }
 
 /// What a host's namespace is set to, in order: first what would otherwise come from the machine's own settings.
-fn sysctls(host: &Host) -> Vec<(&str, &str)> {
-    let mut settings = vec![
+fn sysctls(host: &Host) -> Vec<(&str, String)> {
+    let mut settings = [
         ("net.ipv4.ip_forward", if host.forward { "1" } else { "0" }),
         ("net.ipv4.conf.all.rp_filter", "0"),
         ("net.ipv4.conf.default.rp_filter", "0"),
         ("net.ipv4.tcp_no_metrics_save", "1"),
-    ];
+    ]
+    .map(|(key, value)| (key, value.to_owned()))
+    .to_vec();
     if fs::exists("/proc/sys/net/ipv6").unwrap_or(false) {
-        settings.extend([("net.ipv6.conf.all.disable_ipv6", "1"), ("net.ipv6.conf.default.disable_ipv6", "1")]);
+        let off = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
+        settings.extend(off.map(|key| (key, "1".to_owned())));
     }
-    settings.extend(host.sysctl.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+    settings.extend(host.window.map(window::sysctls).unwrap_or_default());
+    settings.extend(host.sysctl.iter().map(|(key, value)| (key.as_str(), value.clone())));
     settings
 }
 

@@ -84,6 +84,13 @@ impl<'a> Plan<'a> {
         self.ends_of(host).next().map_or(Ipv4Addr::LOCALHOST, |(_, here, _)| here.address)
     }
 
+    /// The interface by which `host` reaches `to`.
+    #[must_use]
+    pub fn interface_toward(&self, host: &str, to: &str) -> Option<&str> {
+        let link = first_steps(self.lab, host).get(to)?.link;
+        self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.interface.as_str())
+    }
+
     /// Whether a host's end of a link makes no superpackets: because the lab says so, or netem is behind it.
     #[must_use]
     pub fn single_packets(&self, line: &Line<'_>, host: &str, backend: Backend) -> bool {
@@ -205,6 +212,7 @@ mod tests {
         let from_a = first_steps(&lab, "a");
         assert_eq!((from_a["b"].link, from_a["x"].link, from_a["y"].link), ("l1", "l1", "l2"));
         assert_eq!(first_steps(&lab, "b")["a"].link, "l3");
+        assert_eq!(Plan::of(&lab).interface_toward("b", "a"), Some("l3"));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::topology::Lab;
+use crate::conditions::Conditions;
+use crate::topology::{Lab, Link};
 
 /// The first step of a way: over this link to this neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +27,40 @@ fn neighbours<'a>(lab: &'a Lab, host: &'a str) -> impl Iterator<Item = Step<'a>>
 #[must_use]
 pub fn first_steps<'a>(lab: &'a Lab, from: &'a str) -> BTreeMap<&'a str, Step<'a>> {
     search(lab, from, |host| lab.hosts.get(host).is_some_and(|host| host.forward))
+}
+
+/// A link on a way, and what it is like in the direction of the way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hop<'a> {
+    /// The link.
+    pub link: &'a Link,
+    /// That direction of it.
+    pub conditions: &'a Conditions,
+}
+
+/// The links that packets take from `from` to `to`, in order; `None` if there is no way.
+#[must_use]
+pub fn way<'a>(lab: &'a Lab, from: &'a str, to: &str) -> Option<Vec<Hop<'a>>> {
+    let (mut host, mut hops) = (from, Vec::new());
+    while host != to {
+        let step = *first_steps(lab, host).get(to)?;
+        let link = lab.links.get(step.link)?;
+        let conditions = if link.ends[0] == host { &link.forward } else { &link.reverse };
+        hops.push(Hop { link, conditions });
+        host = step.neighbour;
+    }
+    Some(hops)
+}
+
+/// The delays of the links from `from` to `to` and back, in seconds; `None` if there is no way.
+#[must_use]
+pub fn round_trip(lab: &Lab, from: &str, to: &str) -> Option<f64> {
+    // Not sum(): that of nothing is -0.0, by which nobody should divide.
+    let delay = |hops: Vec<Hop<'_>>| {
+        let delays = hops.iter().filter_map(|hop| hop.conditions.delay);
+        delays.fold(0.0, |sum, delay| sum + delay.0.as_secs_f64())
+    };
+    Some(delay(way(lab, from, to)?) + delay(way(lab, to, from)?))
 }
 
 /// If `from` does not reach `to`: the first host on the shortest way that does not forward, or `None` if no links lead there.

@@ -11,6 +11,7 @@ use crate::topology::file::mistakes::{Expected, Mistakes};
 const KEYS: &[Expected] = &[
     ("forward", "true or false"),
     ("congestion", r#"a congestion control like "cubic""#),
+    ("window", r#"a size like "256KiB""#),
     ("sysctl", r#"settings like { "net.ipv4.tcp_rmem" = "4096 131072 1048576" }"#),
     ("offload", r#""gso" or "off""#),
 ];
@@ -49,6 +50,9 @@ fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
     if let Some(name) = host.congestion.as_ref().filter(|name| !is_component(name)) {
         let value = Value::String(name.clone());
         mistakes.note(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
+    }
+    if host.window.is_some_and(|window| window.0 < 4096) {
+        mistakes.note_at(&format!("{at}.window"), "expected at least 4KiB");
     }
     for (key, value) in &host.sysctl {
         // Others are the whole machine's.

@@ -123,7 +123,7 @@ lab = 2: expected 1, the version of the format
 name: is missing; expected what the lab is called
 seed = -1: expected a whole number, not negative
 mode = "quick": expected "exact", "fast" or "auto"
-host.a.forwards: is not a key; expected one of forward, congestion, sysctl, offload
+host.a.forwards: is not a key; expected one of forward, congestion, window, sysctl, offload
 host.a.offload = "yes": expected "gso" or "off"
 host.b_c: expected a name of letters, digits and '-', not localhost
 host.b_c.sysctl."kernel.panic" = "1": expected a setting of a network namespace like "net.ipv4.tcp_rmem"
