@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::experiment::expect;
 use crate::experiment::floor::{self, Floor};
+use crate::experiment::gain;
 use crate::experiment::metric::FIRST_BYTE;
 use crate::experiment::read::{self, Experiment, Place};
 use crate::experiment::results::{Also, Cell, CheckRow, FloorRow, Manifest, Metric, Results, Run, Summary};
@@ -47,6 +48,7 @@ pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], check
     Results {
         also,
         floors: floors(experiment, full, runs),
+        gains: gain::rows(experiment, full, runs),
         outcomes: expect::outcomes(experiment, full, runs),
         warnings: warnings(experiment, full, &cells, runs, checks),
         manifest: manifest.clone(),

@@ -76,6 +76,7 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
     let means = Means {
         folder: folder.path().to_owned(),
         ekiden: tools.ekiden.clone(),
+        full: request.full,
         timeout: experiment.settings.timeout.0,
         lateness_limit: experiment.settings.lateness_limit.0,
     };

@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use crate::experiment::analyse;
 use crate::experiment::file::Expect;
 use crate::experiment::floor::{self, Floor};
+use crate::experiment::gain;
 use crate::experiment::metric::{self, FIRST_BYTE};
 use crate::experiment::read::{Experiment, Place};
 use crate::experiment::results::{Outcome, Run, Summary, Verdict};
 use crate::stats;
 
 /// Where an expectation comes from if the file does not say.
-const OWN: &str = "ekiden's own bar";
+pub(super) const OWN: &str = "ekiden's own bar";
 
 /// Finds what is wrong with the expectations of an experiment.
 pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
     for (number, expect) in experiment.expects.iter().enumerate() {
         let mut wrong = |text: String| mistakes.push(format!("expect {}: {text}", number + 1));
-        let others = expect.ratio_to.iter().chain(&expect.ratio_to_best_of);
+        let others = expect.ratio_to.iter().chain(&expect.ratio_to_best_of).chain(&expect.ceiling);
         for treatment in others.chain([&expect.treatment]) {
             if !experiment.settings.treatments.contains(treatment) {
                 wrong(format!("there is no treatment {treatment:?}"));
@@ -33,12 +34,14 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
         if expect.maximum_over.is_some() != expect.is.is_some() {
             wrong("maximum_over and is belong together".into());
         }
-        if expect.at_least.or(expect.at_most).or(expect.over_floor).is_none() && expect.is.is_none() {
-            wrong("at_least, at_most, over_floor, or maximum_over and is".into());
+        let has_bound = expect.at_least.or(expect.at_most).or(expect.over_floor).is_some();
+        if !has_bound && expect.is.is_none() && expect.gain.is_none() {
+            wrong("at_least, at_most, over_floor, gain, or maximum_over and is".into());
         }
         if expect.over_floor.is_some() && !has_floors(experiment, expect) {
             wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
         }
+        gain::check(experiment, expect, &mut wrong);
         if expect.ratio_to.is_some() && !expect.ratio_to_best_of.is_empty() {
             wrong("either ratio_to or ratio_to_best_of".into());
         }
@@ -66,7 +69,11 @@ fn floor_at(experiment: &Experiment, place: &Place) -> Option<Floor> {
 /// What came of every expectation about what is run in a size.
 #[must_use]
 pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<Outcome> {
-    let judge = |expect| -> Vec<Outcome> {
+    let judge = |expect: &Expect| -> Vec<Outcome> {
+        if expect.gain.is_some() {
+            let rows = gain::of(experiment, full, runs, expect);
+            return rows.iter().map(|row| gain::outcome(experiment, expect, row)).collect();
+        }
         let judge = Judge { experiment, runs, expect };
         let places = places(experiment, full, expect);
         match expect.maximum_over.as_ref().zip(expect.is.as_ref()) {
@@ -80,12 +87,14 @@ pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<Outcom
 }
 
 /// Where an expectation holds or not.
-fn places<'a>(experiment: &'a Experiment, full: bool, expect: &Expect) -> Vec<&'a Place> {
-    let meant = |place: &&Place| {
-        place.treatment == expect.treatment
-            && expect.levels.iter().all(|(factor, level)| place.levels.get(factor) == Some(level))
-    };
-    experiment.cells_of(full).map(|cell| &cell.place).filter(meant).collect()
+pub(super) fn places<'a>(experiment: &'a Experiment, full: bool, expect: &Expect) -> Vec<&'a Place> {
+    experiment.cells_of(full).map(|cell| &cell.place).filter(|place| is_about(expect, place)).collect()
+}
+
+/// Whether an expectation is about a place.
+pub(super) fn is_about(expect: &Expect, place: &Place) -> bool {
+    place.treatment == expect.treatment
+        && expect.levels.iter().all(|(factor, level)| place.levels.get(factor) == Some(level))
 }
 
 /// Places that differ in nothing but the level of `factor`.
@@ -241,7 +250,7 @@ const fn verdict(known: bool, holds: bool) -> Verdict {
 }
 
 /// A figure with three digits that matter.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 100.0 => format!("{value:.0}"),
         magnitude if magnitude >= 10.0 => format!("{value:.1}"),

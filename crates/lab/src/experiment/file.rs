@@ -6,6 +6,7 @@ use std::time::Duration;
 use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
+use crate::program::agent::Agent;
 use crate::program::command::Way;
 use crate::program::ekiden::Mode;
 use crate::program::server::{Protocol, Server};
@@ -14,7 +15,7 @@ use crate::program::server::{Protocol, Server};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// The host of the client, which is curl.
+    /// The host of the client.
     #[serde(default = "client")]
     pub client: String,
     /// The host of the server.
@@ -22,10 +23,15 @@ pub struct Workload {
     pub server: String,
     /// What they speak.
     pub protocol: Protocol,
-    /// The server program. Default: nginx for HTTP, vsftpd for FTP.
+    /// The server program. Default: nginx for HTTP, vsftpd for FTP, iperf3 for streams.
     pub program: Option<Server>,
-    /// How much the client fetches in one transfer.
-    pub file: Bytes,
+    /// What fetches files.
+    #[serde(default)]
+    pub agent: Agent,
+    /// How much the client fetches in one transfer. Not of streams.
+    pub file: Option<Bytes>,
+    /// How long a stream is. Not of files.
+    pub time: Option<Times>,
     /// How many transfers a run is, one after the other, each on a connection of its own.
     #[serde(default = "one")]
     pub transfers: u32,
@@ -53,6 +59,24 @@ fn server() -> String {
 }
 const fn one() -> u32 {
     1
+}
+
+/// How long something takes in each size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Times {
+    /// With `--quick`.
+    pub quick: Span,
+    /// With `--full`.
+    pub full: Span,
+}
+
+impl Times {
+    /// In one of the two sizes.
+    #[must_use]
+    pub const fn of(&self, full: bool) -> Duration {
+        if full { self.full.0 } else { self.quick.0 }
+    }
 }
 
 /// `[[background]]`: what else is on the links while the client works. Made by iperf3.
@@ -116,8 +140,13 @@ pub struct Treatment {
     /// Whether the sections between relays of such a chain are encrypted.
     #[serde(default)]
     pub encrypt: bool,
+    /// Whether its relays stand in the way of packets, and clients know of none: they connect to the server's own address.
+    #[serde(default)]
+    pub transparent: bool,
     /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
     pub profile: Option<String>,
+    /// The profile of the sections to client and server, for a transparent ekiden. Default: ekiden's own default.
+    pub near_profile: Option<String>,
     /// For which protocols it runs. Default: all that the program can.
     #[serde(default)]
     pub protocols: Vec<Protocol>,
@@ -217,6 +246,13 @@ pub struct Expect {
     pub at_most: Option<f64>,
     /// It is at most so many times the arithmetic [floor](crate::experiment::floor) of the first byte.
     pub over_floor: Option<f64>,
+    /// It is at least the gain that was published, over `ratio_to`.
+    pub gain: Option<Grid>,
+    /// Where `ratio_to` is better here than published, the figure is at least so many times the
+    /// [limit](crate::experiment::limit) instead.
+    pub of_limit: Option<f64>,
+    /// The treatment that measures what the slowest section carries alone, to be shown beside a gain.
+    pub ceiling: Option<String>,
     /// It is largest, over the levels of this factor, ...
     pub maximum_over: Option<String>,
     /// ... at this one.
@@ -229,4 +265,18 @@ pub struct Expect {
     pub source: Option<String>,
     /// What a reader should know, as why the published figure cannot be reached here.
     pub remark: Option<String>,
+}
+
+/// Published figures at the levels of up to two factors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grid {
+    /// The factor whose levels the rows are, in their order. None: there is one row.
+    pub rows: Option<String>,
+    /// The factor whose levels the columns are. None: there is one column.
+    pub columns: Option<String>,
+    /// Without relays.
+    pub without: Vec<Vec<f64>>,
+    /// With relays.
+    pub with: Vec<Vec<f64>>,
 }

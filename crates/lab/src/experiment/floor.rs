@@ -6,7 +6,7 @@
 //!
 //! | asked | what happens | first byte |
 //! |---|---|---|
-//! | direct, forwarders | handshakes end to end or one behind the other: `T`; request and answer: `T` | `2T` |
+//! | direct, forwarders, transparent relays | handshakes end to end or one behind the other: `T`; request and answer: `T` | `2T` |
 //! | a resource of an HTTP proxy | handshake `c`; request and answer over connections that were kept: `T` | `c + T` |
 //! | SOCKS, each relay of the next | handshake and greeting in every section up to the last relay: `2(c + S)`; the request goes up in `(c + S)/2`, the server's handshake takes `s`, the reply comes down in `(c + S)/2`: `T`; then the file: `T` | `2(c + S) + 2T` |
 //! | a tunnel, strict | handshake `c`; `CONNECT` goes up in `c/2`, OPEN in `S/2`, the server's handshake takes `s`, the answer comes down in `(S + c)/2`: `T`; then the file: `T` | `c + 2T` |
@@ -20,8 +20,7 @@ use crate::experiment::read::Spec;
 use crate::program::chain;
 use crate::program::command::Way;
 use crate::program::server::Protocol;
-use crate::topology::Lab;
-use crate::topology::routes::first_steps;
+use crate::topology::{Lab, routes};
 
 /// The floor of a way of asking on a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,7 +89,7 @@ fn asking(treatment: &Treatment) -> Option<Asking> {
     let one_open = treatment.program == Relay::Ekiden && (treatment.sections || treatment.chain.len() == 1);
     let early = treatment.early;
     match (treatment.program, chain::way(treatment)) {
-        (Relay::Direct | Relay::Haproxy, _) => Some(Asking::EndToEnd),
+        (Relay::Direct | Relay::Haproxy, _) | (_, Way::Transparent) => Some(Asking::EndToEnd),
         (Relay::Dante, _) => Some(Asking::SocksOfEach),
         (Relay::Squid | Relay::Ekiden, Way::Http) if !treatment.tunnel => Some(Asking::Resource),
         (Relay::Ekiden, Way::Http) if one_open => Some(Asking::Tunnel { early }),
@@ -99,21 +98,9 @@ fn asking(treatment: &Treatment) -> Option<Asking> {
     }
 }
 
+/// In milliseconds; `None` if there is no way.
 fn round_trip(lab: &Lab, a: &str, b: &str) -> Option<f64> {
-    Some(one_way(lab, a, b)? + one_way(lab, b, a)?)
-}
-
-/// The delays of the links on the way, in milliseconds; `None` if there is no way.
-fn one_way(lab: &Lab, from: &str, to: &str) -> Option<f64> {
-    let (mut host, mut sum) = (from, 0.0);
-    while host != to {
-        let step = *first_steps(lab, host).get(to)?;
-        let link = lab.links.get(step.link)?;
-        let conditions = if link.ends[0] == host { &link.forward } else { &link.reverse };
-        sum += conditions.delay.map_or(0.0, |delay| delay.0.as_secs_f64() * 1e3);
-        host = step.neighbour;
-    }
-    Some(sum)
+    routes::round_trip(lab, a, b).map(|seconds| seconds * 1e3)
 }
 
 #[cfg(test)]

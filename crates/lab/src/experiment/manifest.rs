@@ -11,7 +11,8 @@ use crate::experiment::campaign::Request;
 use crate::experiment::file::Relay;
 use crate::experiment::read::{Cell, Experiment};
 use crate::experiment::results::Manifest;
-use crate::program::{self, About, curl, dante, ekiden, haproxy, iperf3, squid, version_of};
+use crate::program::server::Protocol;
+use crate::program::{self, About, dante, ekiden, haproxy, iperf3, squid, transparent, version_of};
 
 /// The programs that an experiment needs, found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,14 +63,20 @@ impl Tools {
 }
 
 fn needed(cells: &[&Cell]) -> Vec<&'static About> {
-    let mut all = vec![&curl::ABOUT];
+    let mut all: Vec<&'static About> = Vec::new();
     let mut need = |about: &'static About| {
         if !all.contains(&about) {
             all.push(about);
         }
     };
     for cell in cells {
+        if cell.spec.workload.protocol != Protocol::Stream {
+            need(cell.spec.workload.agent.about());
+        }
         need(cell.spec.workload.server_program().about());
+        if cell.spec.treatment.transparent {
+            need(&transparent::ABOUT);
+        }
         match cell.spec.treatment.program {
             Relay::Dante => need(&dante::ABOUT),
             Relay::Squid => need(&squid::ABOUT),
@@ -99,7 +106,7 @@ pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::
         source: experiment.source.clone(),
         size: request.size().into(),
         file: experiment.text.clone(),
-        digest: digest(experiment, tools, &cells)?,
+        digest: digest(experiment, tools, &cells, request.full)?,
         seed: experiment.seed,
         blocks: request.blocks(experiment),
         factors: experiment.factors.iter().map(levels).collect(),
@@ -113,12 +120,13 @@ pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::
 }
 
 /// Whatever a figure depends on. Not the expectations, nor the number of blocks: they may change in the course.
-fn digest(experiment: &Experiment, tools: &Tools, cells: &[&Cell]) -> anyhow::Result<String> {
+fn digest(experiment: &Experiment, tools: &Tools, cells: &[&Cell], full: bool) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
     for cell in cells {
         digest.update(format!("{:?}", cell.place));
         digest.update(serde_json::to_vec(&cell.spec)?);
+        digest.update(format!("{:?}", cell.spec.workload.time.map(|time| time.of(full))));
     }
     let settings = &experiment.settings;
     digest.update(format!("{:?} {:?}", settings.timeout, settings.lateness_limit));

@@ -6,10 +6,11 @@ use crate::experiment::results::Metric;
 use crate::experiment::transfer::Transfer;
 use crate::stats;
 
-const KNOWN: [(&str, &str, bool); 6] = [
+const KNOWN: [(&str, &str, bool); 7] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
+    ("steady_mbit_s", "Mbit/s", true),
     ("seconds", "s", false),
     (FIRST_BYTE, "ms", false),
     ("completion_ms", "ms", false),
@@ -31,6 +32,16 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
 
+/// A rate in bytes per second, as this metric has it; `None` if it is no rate.
+#[must_use]
+pub fn of_rate(key: &str, bytes_per_second: f64) -> Option<f64> {
+    match key {
+        "mb_s" | "steady_mb_s" => Some(bytes_per_second / 1e6),
+        "mbit_s" | "steady_mbit_s" => Some(bytes_per_second * 8.0 / 1e6),
+        _ => None,
+    }
+}
+
 /// The figures of a run of these transfers. Rates count the whole of each, from start to last byte; MB is 10^6 bytes. What is
 /// told of one transfer is the median over all: one that met a moment of the machine's own does not count for more.
 #[must_use]
@@ -38,21 +49,23 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
 pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let count = transfers.len().max(1) as f64;
     let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
-    let median = |of: fn(&Transfer) -> f64| stats::summary(&transfers.iter().map(of).collect::<Vec<_>>()).median;
+    let median = |values: Vec<f64>| stats::summary(&values).median;
+    let first_bytes: Vec<f64> = transfers.iter().filter_map(|transfer| transfer.first_byte).collect();
     let steady: f64 = transfers.iter().map(|transfer| steady(&transfer.timeline)).sum::<f64>() / count;
     let bytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64;
     let rate = if seconds > 0.0 { bytes / seconds } else { 0.0 };
-    [
+    let figures = [
         ("mb_s", rate / 1e6),
         ("mbit_s", rate * 8.0 / 1e6),
         ("steady_mb_s", steady / 1e6),
+        ("steady_mbit_s", steady * 8.0 / 1e6),
         ("seconds", seconds),
-        (FIRST_BYTE, median(|transfer| transfer.first_byte) * 1e3),
-        ("completion_ms", median(|transfer| transfer.seconds) * 1e3),
+        ("completion_ms", median(transfers.iter().map(|transfer| transfer.seconds).collect()) * 1e3),
         ("bytes", bytes),
-    ]
-    .map(|(key, value)| (key.to_owned(), value))
-    .into()
+    ];
+    // Nobody waits for the first byte of a stream.
+    let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
+    figures.into_iter().chain(first_byte).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// Bytes per second over the second half of the time.
@@ -70,7 +83,7 @@ mod tests {
     #[test]
     fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
         let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
-        let transfer = Transfer { seconds: 4.0, first_byte: 0.5, bytes: 9_000_000, timeline };
+        let transfer = Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline };
         let figures = of(&[transfer]);
         assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
         assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
@@ -78,15 +91,24 @@ mod tests {
 
     #[test]
     fn one_slow_transfer_of_many_moves_no_median() {
-        let took = |first_byte: f64| Transfer { seconds: 2.0 * first_byte, first_byte, ..Transfer::default() };
+        let took = |first_byte: f64| Transfer {
+            seconds: 2.0 * first_byte,
+            first_byte: Some(first_byte),
+            ..Transfer::default()
+        };
         let figures = of(&[took(0.1), took(0.9), took(0.11)]);
         assert!((figures["first_byte_ms"] - 110.0).abs() < 1e-9 && (figures["completion_ms"] - 220.0).abs() < 1e-9);
         assert!((figures["seconds"] - 2.22).abs() < 1e-9);
     }
 
     #[test]
+    fn a_stream_has_no_first_byte() {
+        assert!(!of(&[Transfer::default()]).contains_key(FIRST_BYTE));
+    }
+
+    #[test]
     fn every_metric_is_a_figure_of_a_run() {
-        let figures = of(&[]);
+        let figures = of(&[Transfer { first_byte: Some(0.0), ..Transfer::default() }]);
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
         assert!(!by_name("seconds").unwrap().higher_is_better);

@@ -12,6 +12,8 @@ pub mod expect;
 pub mod factor;
 pub mod file;
 pub mod floor;
+pub mod gain;
+pub mod limit;
 pub mod manifest;
 pub mod metric;
 pub mod overrides;
@@ -21,6 +23,8 @@ pub mod read;
 pub mod results;
 pub mod run;
 pub mod store;
+pub mod stream;
+pub mod task;
 pub mod transfer;
 
 #[cfg(test)]

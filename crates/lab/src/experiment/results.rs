@@ -137,6 +137,49 @@ pub struct FloorRow {
     pub measured: Summary,
 }
 
+/// A gain that is expected, the published one, the limit, and what came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GainRow {
+    /// Factor and level.
+    pub levels: BTreeMap<String, String>,
+    /// The treatment.
+    pub treatment: String,
+    /// The treatment that it is compared with.
+    pub to: String,
+    /// The published figures without and with relays.
+    pub published: [f64; 2],
+    /// The figure of `to` over valid runs.
+    pub base: Summary,
+    /// The figure of the treatment over valid runs.
+    pub measured: Summary,
+    /// The ratio of the two in the same block.
+    pub gain: Summary,
+    /// What the slowest section can carry by arithmetic, in the unit of the metric.
+    pub limit: f64,
+    /// What bounds it there.
+    pub bound: String,
+    /// How many times the limit is enough where `to` is better than published.
+    pub of_limit: f64,
+    /// What the slowest section carried alone, if that was measured.
+    pub ceiling: Option<Summary>,
+    /// Whether it holds.
+    pub verdict: Verdict,
+}
+
+impl GainRow {
+    /// The published ratio.
+    #[must_use]
+    pub fn published_gain(&self) -> f64 {
+        self.published[1] / self.published[0]
+    }
+
+    /// Whether the limit is the bar, because the base is better than it was published.
+    #[must_use]
+    pub fn is_by_limit(&self) -> bool {
+        self.base.n > 0 && self.base.median > self.published[0]
+    }
+}
+
 /// A sample in a few numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Summary {
@@ -202,6 +245,9 @@ pub struct Results {
     pub also: Vec<Also>,
     /// Arithmetic floors; empty if the first byte is not what the experiment is about.
     pub floors: Vec<FloorRow>,
+    /// Gains beside published ones; empty if none is expected.
+    #[serde(default)]
+    pub gains: Vec<GainRow>,
     /// Every expectation.
     pub outcomes: Vec<Outcome>,
     /// What a reader should know: each names a cause and a remedy.

@@ -15,19 +15,18 @@ use crate::experiment::metric;
 use crate::experiment::plan::Planned;
 use crate::experiment::read::Spec;
 use crate::experiment::results::Run;
-use crate::experiment::transfer::{self, Request, Transfer};
+use crate::experiment::task::{Files, TRIAL, Task};
+use crate::experiment::transfer::Transfer;
 use crate::ledger::Cause;
 use crate::program::chain::{self, Surroundings};
-use crate::program::content::Content;
 use crate::program::iperf3::{self, Traffic};
-use crate::program::server;
 use crate::program::service::Service;
+use crate::program::transparent;
+use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::running::Running;
 use crate::warnings::{BUSY, Warning};
 
-/// The file by which a chain is tried before the clock starts, in bytes.
-const TRIAL: u64 = 1024;
 /// How long a chain may take until it works.
 const WORKS: Duration = Duration::from_secs(20);
 /// How often it is tried until then.
@@ -40,6 +39,8 @@ pub struct Means {
     pub folder: PathBuf,
     /// Where ekiden is; none if no treatment uses it.
     pub ekiden: Option<PathBuf>,
+    /// Whether runs are of the full size.
+    pub full: bool,
     /// How long a transfer may take.
     pub timeout: Duration,
     /// How late one packet in a hundred may be.
@@ -86,35 +87,36 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
 
 fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     // What is made last goes first: programs before the network they run in.
-    let running = Running::start(&crate::topology::Lab { seed, ..spec.lab.clone() })?;
+    let lab = Lab { seed, ..spec.lab.clone() };
+    let running = Running::start(&lab)?;
     let folder = Folder::create(&means.folder, "run")?;
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
-    let (client, host) = (find(&spec.workload.client)?, find(&spec.workload.server)?);
-    let (content, trial) = contents(&means.folder, spec.workload.file.0)?;
+    let (workload, full) = (&spec.workload, means.full);
+    let (client, host) = (find(&workload.client)?, find(&workload.server)?);
+    let files = Files::create(&means.folder, workload.file)?;
 
-    let mut services = vec![spec.workload.server_program().start(host, &content, &folder.0)?];
-    let protocol = spec.workload.protocol;
+    let mut services = vec![workload.server_program().start(host, &files.root, &folder.0)?];
     let around = Surroundings {
         network,
-        server: SocketAddrV4::new(host.address(), protocol.port()),
+        lab: &lab,
+        client: client.address(),
+        server: SocketAddrV4::new(host.address(), workload.protocol.port()),
         folder: &folder.0,
         ekiden: means.ekiden.as_deref(),
     };
     let (relays, via) = chain::start(&spec.treatment, around)?;
     services.extend(relays);
-    let url = |content: &Content| server::url(protocol, host.address(), content);
-    let request = Request { client, url: &url(&trial), via, content: &trial, timeout: WORKS };
-    until_it_works(request, &mut services)?;
-    for _ in 0..spec.workload.warm_up_transfers {
-        transfer::fetch(request).context("warm-up")?;
+    let task = Task { workload, full, client, server: host.address(), via, files: &files, folder: &folder.0 };
+    until_it_works(&task, &mut services)?;
+    for _ in 0..workload.warm_up_transfers {
+        task.attempt(WORKS).context("warm-up")?;
     }
     start_background(&spec.background, network, &folder.0, &mut services)?;
 
-    let before = Reading::now();
-    let request = Request { url: &url(&content), content: &content, timeout: means.timeout, ..request };
+    let (before, dialled) = (Reading::now(), transparent::dialled(&spec.treatment, network)?);
     let transfers: anyhow::Result<Vec<Transfer>> =
-        (0..spec.workload.transfers).map(|_| transfer::fetch(request)).collect();
+        (0..workload.transfers).map(|_| task.transfer(means.timeout)).collect();
     let cpu_busy = Reading::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
     // has ended was not there all the time.
@@ -124,22 +126,17 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     if let Some((what, count)) = network.hidden_drops()?.into_iter().find(|(_, count)| *count > 0) {
         anyhow::bail!("{what}: {count} packets that no link dropped");
     }
-    Ok(Measured { transfers: transfers?, links: running.reports()?, cpu_busy })
-}
-
-/// The file of the workload, and a small one beside it.
-fn contents(base: &Path, bytes: u64) -> anyhow::Result<(Content, Content)> {
-    let folder = base.join("content");
-    std::fs::create_dir_all(&folder)?;
-    Ok((Content::create(&folder, bytes)?, Content::create(&folder, TRIAL)?))
+    let transfers = transfers?;
+    transparent::carried(&dialled, &transparent::dialled(&spec.treatment, network)?, workload.transfers)?;
+    Ok(Measured { transfers, links: running.reports()?, cpu_busy })
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
 /// alive. What is measured afterwards finds programs in service, as users do.
-fn until_it_works(request: Request<'_>, services: &mut [Service]) -> anyhow::Result<()> {
+fn until_it_works(task: &Task<'_>, services: &mut [Service]) -> anyhow::Result<()> {
     let deadline = Instant::now() + WORKS;
     loop {
-        let Err(error) = transfer::fetch(request) else { return Ok(()) };
+        let Err(error) = task.attempt(WORKS) else { return Ok(()) };
         if let Some(failure) = first_failure(services) {
             anyhow::bail!(failure);
         }

@@ -1,4 +1,4 @@
-//! One transfer: curl fetches, the laboratory watches the bytes arrive and compares them with what was sent.
+//! One transfer: curl or wget fetches, the laboratory watches the bytes arrive and compares them with what was sent.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt;
@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ekiden_sys::signal;
 
+use crate::program::agent::Agent;
 use crate::program::content::Content;
 use crate::program::curl::{self, Answer, Via};
 use crate::program::service::last_lines;
+use crate::program::wget;
 use crate::topology::network::HostHandle;
 
 /// How much is read at once.
@@ -23,6 +25,8 @@ const GRAIN: Duration = Duration::from_millis(10);
 pub struct Request<'a> {
     /// The host of the client.
     pub client: &'a HostHandle,
+    /// What fetches.
+    pub agent: Agent,
     /// The URL.
     pub url: &'a str,
     /// How the server is reached.
@@ -36,18 +40,18 @@ pub struct Request<'a> {
 /// A transfer that succeeded.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Transfer {
-    /// From start to the last byte, in seconds, as curl measures it.
+    /// From start to the last byte, in seconds, as the agent measures it if it does.
     pub seconds: f64,
-    /// From start to the first byte, in seconds, as curl measures it.
-    pub first_byte: f64,
-    /// Bytes of the file.
+    /// From start to the first byte, in seconds, the same; none if nobody was asked for one.
+    pub first_byte: Option<f64>,
+    /// Bytes that arrived.
     pub bytes: u64,
-    /// Seconds since curl was started, bytes that had arrived by then.
+    /// Seconds since the agent was started, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
 }
 
 /// A client that is killed when nobody waits for it any more.
-struct Client(Child);
+pub struct Client(pub Child);
 
 impl Drop for Client {
     fn drop(&mut self) {
@@ -60,26 +64,37 @@ impl Drop for Client {
 /// Fetches `request`.
 ///
 /// # Errors
-/// curl's, or what arrived is not what was sent, or an interrupt.
+/// The agent's, or what arrived is not what was sent, or an interrupt.
 pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
-    let mut command = request.client.command(curl::ABOUT.find()?);
-    command.args(curl::arguments(request.url, request.via, request.timeout)).process_group(0);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let about = request.agent.about();
+    let mut command = request.client.command(about.find()?);
+    match request.agent {
+        Agent::Curl => command.args(curl::arguments(request.url, request.via, request.timeout)),
+        Agent::Wget => command.args(wget::arguments(request.url, request.via, request.timeout)?),
+    };
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = Instant::now();
-    let mut client = Client(command.spawn().context("curl")?);
-    let body = client.0.stdout.take().context("curl's output")?;
-    let arrived = watch(body, request.content, started);
-    if arrived.is_err() {
-        // It has more to say than anybody will read.
-        drop(client);
-        return Err(arrived.err().context("an error")?);
-    }
+    let mut client = Client(command.spawn().context(about.name)?);
+    let body = client.0.stdout.take().context("an agent's output")?;
+    // If it fails, the agent has more to say than anybody will read.
+    let watched = watch(body, request, started)?;
     let mut said = String::new();
-    client.0.stderr.take().context("curl's messages")?.read_to_string(&mut said)?;
-    let answer = Answer::parse(&said).and_then(Answer::success).with_context(|| messages(&said))?;
+    client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut said)?;
+    let transfer = match request.agent {
+        Agent::Curl => {
+            let answer = Answer::parse(&said).and_then(Answer::success).with_context(|| messages(&said))?;
+            let first_byte = Some(answer.first_byte);
+            Transfer { seconds: answer.seconds, first_byte, bytes: answer.bytes, ..watched }
+        }
+        Agent::Wget => {
+            let status = client.0.wait()?;
+            anyhow::ensure!(status.success(), "wget, {status}: {}", last_lines(&said));
+            watched
+        }
+    };
     let all = request.content.bytes;
-    anyhow::ensure!(answer.bytes == all, "{} of {all} bytes arrived", answer.bytes);
-    Ok(Transfer { seconds: answer.seconds, first_byte: answer.first_byte, bytes: answer.bytes, timeline: arrived? })
+    anyhow::ensure!(transfer.bytes == all, "{} of {all} bytes arrived", transfer.bytes);
+    Ok(transfer)
 }
 
 /// What curl said in plain words.
@@ -88,9 +103,9 @@ fn messages(said: &str) -> String {
     last_lines(&words.join("\n"))
 }
 
-/// Compares what arrives until it ends, and writes down when.
-fn watch(mut body: ChildStdout, content: &Content, started: Instant) -> anyhow::Result<Vec<(f64, u64)>> {
-    let mut comparison = content.comparison()?;
+/// Compares what arrives until it ends, and writes down when, by the laboratory's own clock.
+fn watch(mut body: ChildStdout, request: Request<'_>, started: Instant) -> anyhow::Result<Transfer> {
+    let mut comparison = request.content.comparison()?;
     let mut piece = vec![0; PIECE];
     let (mut timeline, mut bytes) = (Timeline::default(), 0);
     loop {
@@ -103,9 +118,16 @@ fn watch(mut body: ChildStdout, content: &Content, started: Instant) -> anyhow::
         anyhow::ensure!(!signal::interrupted(), "interrupted");
         comparison.take(&piece[..count])?;
         bytes += count as u64;
-        timeline.note(started.elapsed(), bytes);
+        let took = started.elapsed();
+        // curl keeps time itself, and tells what it knows when time is up.
+        let late = request.agent == Agent::Wget && took > request.timeout;
+        anyhow::ensure!(!late, "timeout: {bytes} bytes in {:.1} s", took.as_secs_f64());
+        timeline.note(took, bytes);
     }
-    Ok(timeline.end(started.elapsed(), bytes))
+    let ended = started.elapsed();
+    let timeline = timeline.end(ended, bytes);
+    let first_byte = timeline.first().map(|(at, _)| *at);
+    Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline })
 }
 
 /// Points in time that get sparser as time goes by: some hundreds, however long it takes.

@@ -9,14 +9,21 @@ use crate::experiment::file::{Relay, Treatment};
 use crate::program::command::{self, Way};
 use crate::program::curl::Via;
 use crate::program::service::{Launch, Service};
+use crate::program::transparent::{self, Side};
 use crate::program::{About, dante, ekiden, haproxy, section, squid};
+use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
+use crate::topology::plan::Plan;
 
 /// What relays have to know of where they are.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The hosts and wires.
     pub network: &'a Network,
+    /// What they were made of.
+    pub lab: &'a Lab,
+    /// The client's address.
+    pub client: Ipv4Addr,
     /// The server's address and port.
     pub server: SocketAddrV4,
     /// Where files of the run go.
@@ -32,6 +39,7 @@ struct Post<'a> {
     next: Option<Ipv4Addr>,
     port: u16,
     sections: Option<&'a section::Chain>,
+    sides: Option<[Side; 2]>,
 }
 
 /// Starts the relays of `treatment`, from the server's end, and says how the client reaches the first of them.
@@ -52,10 +60,29 @@ pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<
     for (place, host) in hosts.iter().enumerate().rev() {
         let port = if place > 0 && treatment.sections { section::PORT } else { entrance.port() };
         let next = hosts.get(place + 1).map(|next| next.address());
-        let post = Post { host, place, next, port, sections: sections.as_ref() };
+        let sides = treatment.transparent.then(|| sides(treatment, place, around)).transpose()?;
+        if let Some(sides) = sides.as_ref().filter(|_| treatment.program == Relay::Haproxy) {
+            transparent::apply(host, sides, port)?;
+        }
+        let post = Post { host, place, next, port, sections: sections.as_ref(), sides };
         services.push(Service::start(host, launch(treatment, &post, around)?, around.folder)?);
     }
     Ok((services, via(treatment, entrance)))
+}
+
+/// The sides of the relay at `place`, from 0: toward the client and toward the server. Between relays the profile is that of
+/// sections between relays.
+fn sides(treatment: &Treatment, place: usize, around: Surroundings<'_>) -> anyhow::Result<[Side; 2]> {
+    let (chain, plan) = (&treatment.chain, Plan::of(around.lab));
+    let side = |neighbour: Option<&String>, host: Ipv4Addr| {
+        let to = around.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
+        let to = neighbour.map_or(to.name(), String::as_str);
+        let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no way to {to}"))?;
+        let profile = if neighbour.is_some() { &treatment.profile } else { &treatment.near_profile };
+        anyhow::Ok(Side { interface: interface.to_owned(), host, profile: profile.clone() })
+    };
+    let before = place.checked_sub(1).and_then(|before| chain.get(before));
+    Ok([side(before, around.client)?, side(chain.get(place + 1), *around.server.ip())?])
 }
 
 fn via(treatment: &Treatment, entrance: SocketAddrV4) -> Via {
@@ -64,12 +91,16 @@ fn via(treatment: &Treatment, entrance: SocketAddrV4) -> Via {
         Way::Http if treatment.tunnel => Via::Tunnel(entrance),
         Way::Http => Via::Http(entrance),
         Way::Forward => Via::Forwarder(entrance),
+        Way::Transparent => Via::Direct,
     }
 }
 
 /// How clients use the relays of a treatment.
 #[must_use]
 pub fn way(treatment: &Treatment) -> Way {
+    if treatment.transparent {
+        return Way::Transparent;
+    }
     match treatment.program {
         Relay::Dante => Way::Socks,
         Relay::Squid => Way::Http,
@@ -88,6 +119,7 @@ fn port(treatment: &Treatment) -> anyhow::Result<u16> {
         Relay::Dante => dante::PORT,
         Relay::Squid => squid::PORT,
         Relay::Haproxy => haproxy::PORT,
+        Relay::Ekiden if treatment.transparent => ekiden::TRANSPARENT,
         Relay::Ekiden => treatment.mode.port(),
         Relay::Command => command::ready(&treatment.ready).map_err(anyhow::Error::msg)?,
     })
@@ -114,13 +146,19 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
             named(&squid::ABOUT, &["-N", "-d", "1", "-n", &name, "-f"], text)?
         }
         Relay::Haproxy => {
-            let text = haproxy::configuration(next, *around.server.ip(), around.server.port());
+            let text = match post.sides {
+                Some(_) => haproxy::transparent(),
+                None => haproxy::configuration(next, *around.server.ip(), around.server.port()),
+            };
             named(&haproxy::ABOUT, &["-db", "-f"], text)?
         }
         Relay::Ekiden => {
-            let text = match post.sections {
-                Some(chain) => chain.configuration(post.place, treatment),
-                None => ekiden::configuration(treatment.mode, next, post.place == 0, treatment.profile.as_deref()),
+            let text = match (post.sections, &post.sides) {
+                (Some(chain), _) => chain.configuration(post.place, treatment),
+                (None, Some(sides)) => ekiden::transparent(sides),
+                (None, None) => {
+                    ekiden::configuration(treatment.mode, next, post.place == 0, treatment.profile.as_deref())
+                }
             };
             let binary = around.ekiden.context("no ekiden was looked for")?.to_owned();
             ("ekiden".to_owned(), binary, vec!["run".into(), "-c".into(), write("ekiden", text)?])

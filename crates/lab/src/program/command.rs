@@ -14,6 +14,9 @@ pub enum Way {
     Http,
     /// As a forwarder that knows the server.
     Forward,
+    /// Not at all: it is in the way. Nothing a file can ask for, as a command has no rules.
+    #[serde(skip_deserializing)]
+    Transparent,
 }
 
 /// What may stand in an argument for what only a running lab knows.

@@ -8,6 +8,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::program::transparent::Side;
 use crate::program::version_of;
 
 /// What clients and the relay before it speak with it.
@@ -49,6 +50,26 @@ pub fn configuration(mode: Mode, next: Option<Ipv4Addr>, first: bool, profile: O
     text.push_str("allow_open = true\nallow_private = true\n");
     if let Some(profile) = profile.filter(|_| !first) {
         let _ = writeln!(text, "profile = \"{profile}\"");
+    }
+    text.push_str("[admin]\nbind = \"off\"\n");
+    text
+}
+
+/// The first port of listeners that rules steer to.
+pub const TRANSPARENT: u16 = 7001;
+
+/// A relay in the way of packets, with a listener for what comes in on each of its sides.
+#[must_use]
+pub fn transparent(sides: &[Side; 2]) -> String {
+    let profile =
+        |side: &Side| side.profile.as_ref().map_or_else(String::new, |name| format!("profile = \"{name}\"\n"));
+    let mut text = String::from("version = 1\n");
+    for (side, port) in sides.iter().zip(TRANSPARENT..) {
+        let _ = writeln!(text, "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"tproxy\"");
+        let _ = writeln!(text, "interfaces = [\"{}\"]\n{}", side.interface, profile(side));
+    }
+    for side in sides {
+        let _ = writeln!(text, "[[route]]\nto = [\"{}/32\"]\npath = [\"direct\"]\n{}", side.host, profile(side));
     }
     text.push_str("[admin]\nbind = \"off\"\n");
     text
@@ -96,6 +117,24 @@ mod tests {
         assert!(!first.contains("\nprofile"), "{first}");
         let last = configuration(Mode::Http, None, false, Some("longhaul"));
         assert!(last.contains("\nprofile = \"longhaul\"\n") && !last.contains("forward"), "{last}");
+    }
+
+    #[test]
+    fn a_transparent_relay_listens_on_both_sides_and_dials_each_as_its_side_wants() {
+        let side = |interface: &str, last, profile: Option<&str>| Side {
+            interface: interface.into(),
+            host: Ipv4Addr::new(10, 100, 0, last),
+            profile: profile.map(str::to_owned),
+        };
+        let text = transparent(&[side("near", 1, None), side("line", 2, Some("longhaul"))]);
+        let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let listener = |place: usize, key: &str| table["listener"][place].get(key).cloned();
+        assert_eq!(listener(0, "interfaces"), Some(vec!["near"].into()));
+        assert_eq!(listener(0, "profile"), None);
+        assert_eq!(listener(1, "bind"), Some("0.0.0.0:7002".into()));
+        assert_eq!(listener(1, "profile"), Some("longhaul".into()));
+        assert_eq!(table["route"][1]["to"], vec!["10.100.0.2/32"].into());
+        assert_eq!(table["route"][1]["profile"].as_str(), Some("longhaul"));
     }
 
     #[test]

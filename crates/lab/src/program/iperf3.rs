@@ -1,6 +1,11 @@
-//! iperf3: cross traffic.
+//! iperf3: streams that are measured, and cross traffic.
 
+use std::net::SocketAddrV4;
 use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Deserialize;
 
 use crate::program::About;
 use crate::program::service::{Launch, Service};
@@ -9,8 +14,11 @@ use crate::topology::network::HostHandle;
 /// What to install for it.
 pub const ABOUT: About = About { name: "iperf3", package: "iperf3", executable: "iperf3", version: &["--version"] };
 
-/// The first port its servers listen on.
-const PORT: u16 = 5201;
+/// The port of a stream that is measured.
+pub const PORT: u16 = 5201;
+
+/// The first port of cross traffic.
+const CROSS: u16 = 5301;
 
 /// A client sends for this long at most, in seconds: longer than any run.
 const LONGEST: &str = "3600";
@@ -24,6 +32,106 @@ pub enum Traffic {
     Udp(u64),
 }
 
+/// The arguments of a server. It answers in JSON, to itself and to clients that ask for it.
+#[must_use]
+pub fn listen(port: u16) -> Vec<String> {
+    ["--server", "--json", "--port", &port.to_string()].map(str::to_owned).into()
+}
+
+fn toward(server: SocketAddrV4) -> Vec<String> {
+    ["--client", &server.ip().to_string(), "--port", &server.port().to_string()].map(str::to_owned).into()
+}
+
+/// How much a stream that is measured sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// For this long.
+    Time(Duration),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+/// The arguments of a client that sends to `server` and brings back what that received.
+#[must_use]
+pub fn send(server: SocketAddrV4, amount: Amount) -> Vec<String> {
+    let mut all = toward(server);
+    all.extend(["--json", "--get-server-output"].map(str::to_owned));
+    match amount {
+        // It takes whole seconds only.
+        Amount::Time(time) => all.extend(["--time".into(), format!("{:.0}", time.as_secs_f64())]),
+        Amount::Bytes(bytes) => all.extend(["--bytes".into(), bytes.to_string()]),
+    }
+    all
+}
+
+/// What a client says at its end.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Answer {
+    /// What went wrong, if anything.
+    error: Option<String>,
+    #[serde(default)]
+    end: End,
+    #[serde(rename = "server_output_json")]
+    server: Option<ServerOutput>,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+struct End {
+    #[serde(rename = "sum_received")]
+    received: Option<Sum>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct ServerOutput {
+    #[serde(default)]
+    intervals: Vec<Interval>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Interval {
+    sum: Sum,
+}
+
+/// Bytes in a time.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+struct Sum {
+    end: f64,
+    seconds: f64,
+    bytes: u64,
+}
+
+/// What the receiver of a stream counted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Received {
+    /// For how long.
+    pub seconds: f64,
+    /// How many bytes.
+    pub bytes: u64,
+    /// Seconds since it began, bytes by then.
+    pub timeline: Vec<(f64, u64)>,
+}
+
+impl Answer {
+    /// Reads the JSON object that a client printed.
+    ///
+    /// # Errors
+    /// It failed, with its own words, or it printed something else.
+    pub fn received(text: &str) -> anyhow::Result<Received> {
+        let answer: Self =
+            serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;
+        if let Some(error) = answer.error {
+            anyhow::bail!("iperf3: {error}");
+        }
+        let sum = answer.end.received.context("iperf3 does not say what was received")?;
+        let (mut timeline, mut bytes) = (vec![(0.0, 0)], 0);
+        for Interval { sum } in answer.server.map(|server| server.intervals).unwrap_or_default() {
+            bytes += sum.bytes;
+            timeline.push((sum.end, bytes));
+        }
+        Ok(Received { seconds: sum.seconds, bytes: sum.bytes, timeline })
+    }
+}
+
 /// Starts traffic number `number` of a run.
 ///
 /// # Errors
@@ -35,17 +143,16 @@ pub fn start(
     folder: &Path,
 ) -> anyhow::Result<[Service; 2]> {
     let executable = ABOUT.find()?;
-    let port = PORT + number;
+    let port = CROSS + number;
     let launch = |role: &str, arguments: Vec<String>, port| Launch {
         name: format!("iperf3-{role}-{number}"),
         executable: executable.clone(),
         arguments,
         port,
     };
-    let listen = vec!["--server".into(), "--port".into(), port.to_string()];
     // A server takes a connection for a test and forgets it: trying whether it is ready does no harm.
-    let server = Service::start(to, launch("server", listen, Some(port)), folder)?;
-    let mut send = vec!["--client".to_owned(), to.address().to_string(), "--port".into(), port.to_string()];
+    let server = Service::start(to, launch("server", listen(port), Some(port)), folder)?;
+    let mut send = toward(SocketAddrV4::new(to.address(), port));
     send.extend(["--time".into(), LONGEST.into()]);
     match traffic {
         Traffic::Tcp(flows) => send.extend(["--parallel".into(), flows.to_string()]),
@@ -53,4 +160,38 @@ pub fn start(
     }
     let client = Service::start(from, launch("client", send, None), folder)?;
     Ok([server, client])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = r#"{"start":{}, "end":{"sum_sent":{"seconds":2,"bytes":9},
+        "sum_received":{"start":0,"end":2.1,"seconds":2.1,"bytes":700,"bits_per_second":2800}},
+        "server_output_json":{"intervals":[
+            {"streams":[],"sum":{"start":0,"end":1.0,"seconds":1.0,"bytes":300}},
+            {"streams":[],"sum":{"start":1.0,"end":2.1,"seconds":1.1,"bytes":400}}]}}"#;
+
+    #[test]
+    fn what_counts_is_what_the_receiver_counted() {
+        let received = Answer::received(TEXT).unwrap();
+        assert_eq!((received.seconds, received.bytes), (2.1, 700));
+        assert_eq!(received.timeline, [(0.0, 0), (1.0, 300), (2.1, 700)]);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_its_own_words() {
+        let error = |text: &str| Answer::received(text).unwrap_err().to_string();
+        assert_eq!(error(r#"{"start":{},"error":"the server is busy"}"#), "iperf3: the server is busy");
+        assert_eq!(error(r#"{"start":{}}"#), "iperf3 does not say what was received");
+        assert!(error("iperf3: parameter error").starts_with("iperf3 printed no answer: iperf3: parameter"));
+    }
+
+    #[test]
+    fn an_amount_is_a_time_or_bytes() {
+        let said = |amount| send("10.0.0.2:5201".parse().unwrap(), amount).join(" ");
+        let time = said(Amount::Time(Duration::from_secs(5)));
+        assert_eq!(time, "--client 10.0.0.2 --port 5201 --json --get-server-output --time 5");
+        assert!(said(Amount::Bytes(1024)).ends_with("--bytes 1024"));
+    }
 }

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::Context;
 use ekiden_sys::netns;
 
+pub mod agent;
 pub mod apache;
 pub mod chain;
 pub mod command;
@@ -23,7 +24,9 @@ pub mod section;
 pub mod server;
 pub mod service;
 pub mod squid;
+pub mod transparent;
 pub mod vsftpd;
+pub mod wget;
 
 /// A program that somebody has to install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

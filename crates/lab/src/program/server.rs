@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::content::Content;
 use crate::program::service::{Launch, Service};
-use crate::program::{About, apache, nginx, vsftpd};
+use crate::program::{About, apache, iperf3, nginx, vsftpd};
 use crate::topology::network::HostHandle;
 
 /// What client and server speak.
@@ -18,6 +18,8 @@ pub enum Protocol {
     Http,
     /// FTP, anonymous and passive.
     Ftp,
+    /// Nothing but bytes, from the client to the server, for a time.
+    Stream,
 }
 
 impl Protocol {
@@ -27,6 +29,7 @@ impl Protocol {
         match self {
             Self::Http => "http",
             Self::Ftp => "ftp",
+            Self::Stream => "stream",
         }
     }
 
@@ -36,6 +39,7 @@ impl Protocol {
         match self {
             Self::Http => 80,
             Self::Ftp => 21,
+            Self::Stream => iperf3::PORT,
         }
     }
 }
@@ -50,6 +54,8 @@ pub enum Server {
     Nginx,
     /// vsftpd.
     Vsftpd,
+    /// iperf3, which takes a stream.
+    Iperf3,
 }
 
 impl Server {
@@ -59,6 +65,7 @@ impl Server {
         match protocol {
             Protocol::Http => Self::Nginx,
             Protocol::Ftp => Self::Vsftpd,
+            Protocol::Stream => Self::Iperf3,
         }
     }
 
@@ -68,6 +75,7 @@ impl Server {
         match self {
             Self::Apache | Self::Nginx => Protocol::Http,
             Self::Vsftpd => Protocol::Ftp,
+            Self::Iperf3 => Protocol::Stream,
         }
     }
 
@@ -78,28 +86,29 @@ impl Server {
             Self::Apache => &apache::ABOUT,
             Self::Nginx => &nginx::ABOUT,
             Self::Vsftpd => &vsftpd::ABOUT,
+            Self::Iperf3 => &iperf3::ABOUT,
         }
     }
 
-    /// Starts it on `host`, serving `content`, its own files in `folder`.
+    /// Starts it on `host`, serving the files in `root`, its own files in `folder`.
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub fn start(self, host: &HostHandle, content: &Content, folder: &Path) -> anyhow::Result<Service> {
+    pub fn start(self, host: &HostHandle, root: &Path, folder: &Path) -> anyhow::Result<Service> {
         let about = self.about();
-        let text = match self {
-            Self::Apache => apache::configuration(folder, &content.folder),
-            Self::Nginx => nginx::configuration(folder, &content.folder),
-            Self::Vsftpd => vsftpd::configuration(&content.folder),
+        let write = |text: String| -> anyhow::Result<String> {
+            let file = folder.join(format!("{}.conf", about.executable));
+            std::fs::write(&file, text)?;
+            Ok(file.display().to_string())
         };
-        let file = folder.join(format!("{}.conf", about.executable));
-        std::fs::write(&file, text)?;
-        let file = file.display().to_string();
         let arguments = match self {
-            Self::Apache => vec!["-D".into(), "FOREGROUND".into(), "-f".into(), file],
+            Self::Apache => {
+                vec!["-D".into(), "FOREGROUND".into(), "-f".into(), write(apache::configuration(folder, root))?]
+            }
             // -e: what goes wrong before it has read its configuration
-            Self::Nginx => vec!["-e".into(), "stderr".into(), "-c".into(), file],
-            Self::Vsftpd => vec![file],
+            Self::Nginx => vec!["-e".into(), "stderr".into(), "-c".into(), write(nginx::configuration(folder, root))?],
+            Self::Vsftpd => vec![write(vsftpd::configuration(root))?],
+            Self::Iperf3 => iperf3::listen(iperf3::PORT),
         };
         let launch = Launch {
             name: about.name.into(),

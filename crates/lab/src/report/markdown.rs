@@ -3,7 +3,7 @@
 use crate::experiment::results::Results;
 use crate::report::table::{Table, Tone};
 use crate::report::view::View;
-use crate::report::{floors, tables};
+use crate::report::{floors, gains, tables};
 
 /// Everything but the plots, as GitHub-flavoured Markdown.
 #[must_use]
@@ -16,6 +16,10 @@ pub fn markdown(results: &Results) -> String {
     }
     text += &format!("**{}**\n\n", escape(&view.verdict()));
     section(&mut text, "Expectations", &tables::outcomes(&view));
+    if !results.gains.is_empty() {
+        text += &format!("## Gains\n\n{}\n\n", gains::NOTE);
+        rows(&mut text, &gains::table(&view));
+    }
     let warnings = view.warnings();
     if !warnings.is_empty() {
         text += "## Warnings\n\n";

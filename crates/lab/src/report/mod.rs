@@ -13,6 +13,7 @@ use crate::experiment::results::Results;
 mod agreement;
 mod chart;
 mod floors;
+mod gains;
 mod markdown;
 mod markup;
 mod number;

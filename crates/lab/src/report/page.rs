@@ -7,7 +7,7 @@ use crate::report::number::{count, counted};
 use crate::report::plots::{self, Figure};
 use crate::report::table::{Cell, Column, Table, Tone};
 use crate::report::view::View;
-use crate::report::{floors, tables};
+use crate::report::{floors, gains, tables};
 
 /// The page.
 #[must_use]
@@ -34,6 +34,7 @@ fn sections(main: &mut Markup, view: &View) {
     verdicts(main, view);
     warnings(main, view);
     section(main, "Expectations", &tables::outcomes(view), "");
+    section(main, "Gains", &gains::table(view), gains::NOTE);
     for figure in plots::results(view) {
         draw(main, &figure);
     }

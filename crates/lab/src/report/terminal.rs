@@ -2,8 +2,8 @@
 
 use crate::experiment::results::{Outcome, Results, Verdict};
 use crate::report::table::{Column, Table};
-use crate::report::tables;
 use crate::report::view::View;
+use crate::report::{gains, tables};
 
 /// Narrower than this, columns say too little to be worth it.
 const NARROWEST: usize = 40;
@@ -15,10 +15,11 @@ pub fn terminal(results: &Results, width: usize) -> String {
     let width = width.max(NARROWEST);
     let view = View::new(results);
     let mut lines = wrapped(&format!("{}: {}", results.manifest.name, results.manifest.title), "", width);
-    let cells = tables::cells(&view);
-    if !cells.rows.is_empty() {
-        lines.push(String::new());
-        lines.extend(aligned(&cells, width));
+    for table in [tables::cells(&view), gains::table(&view)] {
+        if !table.rows.is_empty() {
+            lines.push(String::new());
+            lines.extend(aligned(&table, width));
+        }
     }
     let warnings = view.warnings();
     if !warnings.is_empty() {

@@ -73,7 +73,8 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn metric(&self) -> String {
         match self.results.manifest.metric.key.as_str() {
-            "mb_s" => "goodput".to_owned(),
+            "mb_s" | "mbit_s" => "goodput".to_owned(),
+            "steady_mb_s" | "steady_mbit_s" => "steady goodput".to_owned(),
             "seconds" => "time".to_owned(),
             "completion_ms" => "time to completion".to_owned(),
             "first_byte_ms" => "time to the first byte".to_owned(),

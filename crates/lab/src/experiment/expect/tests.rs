@@ -99,7 +99,7 @@ fn a_floor_is_made_of_the_delays_and_a_bar_is_above_it() {
 fn expectations_of_nothing_are_mistakes() {
     let wrong = [
         ("treatment = \"best\"\nat_least = 1", "there is no treatment \"best\""),
-        ("treatment = \"dante\"", "at_least, at_most, over_floor, or maximum_over and is"),
+        ("treatment = \"dante\"", "at_least, at_most, over_floor, gain, or maximum_over and is"),
         ("treatment = \"dante\"\nwhere = { delay = \"none\" }\nat_least = 1", "there is no level \"none\""),
         ("treatment = \"haproxy\"\nwhere = { protocol = \"ftp\" }\nat_least = 1", "nothing that is run matches it"),
         ("treatment = \"direct\"\nover_floor = 1.05", "over_floor: of first_byte_ms only"),

@@ -3,8 +3,9 @@
 use toml::{Table, Value};
 
 use crate::experiment::factor::{Factor, Quick};
-use crate::experiment::file::{Relay, Settings, Treatment};
+use crate::experiment::file::{Relay, Settings, Treatment, Workload};
 use crate::experiment::read::Spec;
+use crate::program::agent::Agent;
 use crate::program::chain;
 use crate::program::command::{self, Way};
 use crate::program::server::Protocol;
@@ -28,8 +29,13 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     if treatment.encrypt && treatment.chain.len() == 1 {
         return Some("no section between relays: there is nothing to encrypt".into());
     }
-    (protocol == Protocol::Ftp && chain::way(treatment) == Way::Forward)
-        .then(|| "FTP's data connections cannot pass a forwarder of one port".into())
+    let forwards = chain::way(treatment) == Way::Forward;
+    let is_open = forwards || chain::way(treatment) == Way::Transparent;
+    match protocol {
+        Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
+        Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
+        Protocol::Http | Protocol::Ftp | Protocol::Stream => None,
+    }
 }
 
 /// Finds what is wrong with a combination of levels and a treatment.
@@ -46,13 +52,13 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         host("background.from", &traffic.from);
         host("background.to", &traffic.to);
     }
-    let workload = &spec.workload;
-    if workload.server_program().protocol() != workload.protocol {
-        let (program, protocol) = (workload.server_program().about().name, workload.protocol.name());
-        mistakes.push(format!("workload: {program} does not speak {protocol}"));
-    }
-    if workload.file.0 == 0 || workload.transfers == 0 {
-        mistakes.push("workload: nothing to transfer".into());
+    of_workload(&spec.workload, mistakes);
+    let way = chain::way(&spec.treatment);
+    if spec.workload.agent == Agent::Wget
+        && matches!(way, Way::Socks | Way::Forward)
+        && spec.treatment.program != Relay::Direct
+    {
+        mistakes.push("workload: wget knows HTTP proxies only".into());
     }
     for traffic in &spec.background {
         if (traffic.flows > 0) == traffic.rate.is_some() {
@@ -60,6 +66,26 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         }
     }
     of_treatment(&spec.treatment, mistakes);
+}
+
+fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
+    if workload.server_program().protocol() != workload.protocol {
+        let (program, protocol) = (workload.server_program().about().name, workload.protocol.name());
+        mistakes.push(format!("workload: {program} does not speak {protocol}"));
+    }
+    let is_stream = workload.protocol == Protocol::Stream;
+    if is_stream != workload.time.is_some() || is_stream == workload.file.is_some() {
+        mistakes.push(
+            "workload: a stream has time = { quick = \"5s\", full = \"60s\" }, everything else has a file".into(),
+        );
+    }
+    let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
+    if times.into_iter().any(|time| time.is_zero() || time.subsec_nanos() > 0) {
+        mistakes.push("workload: time: whole seconds".into());
+    }
+    if workload.file.is_some_and(|file| file.0 == 0) || workload.transfers == 0 {
+        mistakes.push("workload: nothing to transfer".into());
+    }
 }
 
 fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
@@ -74,6 +100,15 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     }
     if treatment.sections && treatment.program != Relay::Ekiden {
         mistakes.push("sections: only ekiden has them".into());
+    }
+    if treatment.transparent && !matches!(treatment.program, Relay::Haproxy | Relay::Ekiden) {
+        mistakes.push("transparent: only haproxy and ekiden can be".into());
+    }
+    if treatment.transparent && treatment.sections {
+        mistakes.push("transparent: without sections = true".into());
+    }
+    if treatment.near_profile.is_some() && !treatment.transparent {
+        mistakes.push("near_profile: with transparent = true only".into());
     }
     if (treatment.early || treatment.encrypt) && !treatment.sections {
         mistakes.push("early, encrypt: with sections = true only".into());

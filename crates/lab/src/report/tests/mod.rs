@@ -1,6 +1,6 @@
 //! Whole reports of results that were never measured.
 
-use crate::experiment::results::{Also, FloorRow, Metric, Results, Summary, Verdict};
+use crate::experiment::results::{Also, FloorRow, GainRow, Metric, Results, Summary, Verdict};
 use crate::report::view::View;
 use crate::report::{html, markdown, plots, terminal, write};
 
@@ -57,7 +57,8 @@ fn broken() -> Results {
 }
 
 fn all() -> Vec<Results> {
-    vec![fixture::full(), fixture::single(), fixture::without_runs(), hostile(), broken(), with_floors()]
+    let others = [hostile(), broken(), with_floors(), with_gains()];
+    [fixture::full(), fixture::single(), fixture::without_runs()].into_iter().chain(others).collect()
 }
 
 #[test]
@@ -123,6 +124,43 @@ fn floors_stand_beside_what_was_measured() {
         !markdown(&fixture::single()).contains("Arithmetic floors"),
         "not where the first byte is not the question"
     );
+}
+
+/// Results with a gain that is expected, and one that nobody measured.
+fn with_gains() -> Results {
+    let mut results = fixture::single();
+    let of = |median: f64| Summary { n: 1, median, low: median, high: median, ..Summary::default() };
+    let row = GainRow {
+        levels: results.cells[0].levels.clone(),
+        treatment: "ekiden-pair".to_owned(),
+        to: "direct".to_owned(),
+        published: [16.1, 201.0],
+        base: of(17.1),
+        measured: of(236.0),
+        gain: of(13.8),
+        limit: 262.14,
+        bound: "window, client → relay1".to_owned(),
+        of_limit: 0.9,
+        ceiling: Some(of(241.0)),
+        verdict: Verdict::Met,
+    };
+    let none = Summary::default();
+    let unknown =
+        GainRow { base: none, measured: none, gain: none, ceiling: None, verdict: Verdict::Unknown, ..row.clone() };
+    results.gains = vec![row, unknown];
+    results
+}
+
+#[test]
+fn gains_stand_beside_what_was_published_and_what_is_possible() {
+    let results = with_gains();
+    let text = markdown(&results);
+    let measured = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | 17.1 → 236 | 13.8 | 262 | window, client → relay1 | 0.900 | 241 | \
+                    0.9 of limit | met |";
+    let unknown = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | – → – | – | 262 | window, client → relay1 | – |  | gain | unknown |";
+    assert!(text.contains(measured) && text.contains(unknown), "{text}");
+    assert!(html(&results).contains("<h2>Gains</h2>") && terminal(&results, 200).contains("17.1 → 236"));
+    assert!(!markdown(&fixture::single()).contains("## Gains"), "not where none is expected");
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! The gain by relays, beside a published one, and beside what arithmetic allows.
+//!
+//! Where the base is no better here than it was when it was published, the gain has to be at least the published one. Where
+//! it is better, as with today's congestion control, there is less to gain: then the treatment has to reach a share of the
+//! [`limit`] of its slowest section.
+
+use crate::experiment::file::{Expect, Grid};
+use crate::experiment::read::{Experiment, Place};
+use crate::experiment::results::{GainRow, Outcome, Run, Summary, Verdict};
+use crate::experiment::{analyse, expect, limit, metric};
+use crate::stats;
+
+/// Finds what is wrong with the gains that an expectation names.
+pub fn check(experiment: &Experiment, expect: &Expect, mut wrong: impl FnMut(String)) {
+    let Some(grid) = &expect.gain else {
+        if expect.of_limit.or(expect.ceiling.as_ref().map(|_| 0.0)).is_some() {
+            wrong("of_limit and ceiling: with gain only".into());
+        }
+        return;
+    };
+    if expect.ratio_to.is_none() || expect.of_limit.is_none() {
+        wrong("gain: with ratio_to, and of_limit for where that is better here than published".into());
+    }
+    for (what, factor, count) in [("rows", &grid.rows, grid.without.len()), ("columns", &grid.columns, columns(grid))] {
+        let levels = factor.as_ref().map_or(Some(1), |name| levels_of(experiment, name));
+        if levels != Some(count) {
+            wrong(format!("gain: {what}: as many as the factor has levels, or one without a factor"));
+        }
+    }
+    let same_shape = [&grid.without, &grid.with]
+        .iter()
+        .all(|rows| rows.len() == grid.without.len() && rows.iter().all(|row| row.len() == columns(grid)));
+    if !same_shape {
+        wrong("gain: without and with: rows of the same length, and as many".into());
+    }
+    if metric::of_rate(metric_of(experiment, expect), 0.0).is_none() {
+        wrong("gain: of a rate only".into());
+    }
+    let unknown =
+        experiment.cells.iter().find(|cell| expect::is_about(expect, &cell.place) && limit::of(&cell.spec).is_none());
+    if let Some(cell) = unknown {
+        wrong(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.place));
+    }
+}
+
+fn columns(grid: &Grid) -> usize {
+    grid.without.first().map_or(0, Vec::len)
+}
+
+fn levels_of(experiment: &Experiment, factor: &str) -> Option<usize> {
+    experiment.factors.iter().find(|other| other.name == factor).map(|factor| factor.levels.len())
+}
+
+fn metric_of<'a>(experiment: &'a Experiment, expect: &'a Expect) -> &'a str {
+    expect.metric.as_deref().unwrap_or(&experiment.metric.key)
+}
+
+/// A row for every gain that is expected of what is run in a size.
+#[must_use]
+pub fn rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
+    let expects = experiment.expects.iter().filter(|expect| expect.gain.is_some());
+    expects.flat_map(|expect| of(experiment, full, runs, expect)).collect()
+}
+
+/// A row for every place that one expectation is about.
+#[must_use]
+pub fn of(experiment: &Experiment, full: bool, runs: &[Run], expect: &Expect) -> Vec<GainRow> {
+    let places = expect::places(experiment, full, expect);
+    places.into_iter().filter_map(|place| row(experiment, runs, expect, place)).collect()
+}
+
+fn row(experiment: &Experiment, runs: &[Run], expect: &Expect, place: &Place) -> Option<GainRow> {
+    let (grid, to, of_limit) = (expect.gain.as_ref()?, expect.ratio_to.as_ref()?, expect.of_limit?);
+    let key = metric_of(experiment, expect);
+    let level = |factor: &Option<String>| {
+        let Some(name) = factor else { return Some(0) };
+        let factor = experiment.factors.iter().find(|other| other.name == *name)?;
+        factor.levels.iter().position(|level| place.levels.get(name) == Some(&level.name))
+    };
+    let (row, column) = (level(&grid.rows)?, level(&grid.columns)?);
+    let spec = experiment.cells.iter().find(|cell| cell.place == *place).map(|cell| &cell.spec)?;
+    let limit = limit::of(spec)?;
+    let summary = |treatment: &String| -> Summary {
+        let place = Place { levels: place.levels.clone(), treatment: treatment.clone() };
+        let values = analyse::values(runs, &place, key).into_iter().map(|(_, value)| value);
+        stats::summary(&values.collect::<Vec<_>>())
+    };
+    let mut found = GainRow {
+        levels: place.levels.clone(),
+        treatment: place.treatment.clone(),
+        to: to.clone(),
+        published: [*grid.without.get(row)?.get(column)?, *grid.with.get(row)?.get(column)?],
+        base: summary(to),
+        measured: summary(&place.treatment),
+        gain: analyse::ratio(runs, place, to, key),
+        limit: metric::of_rate(key, limit.bytes_per_second)?,
+        bound: limit.bound,
+        of_limit,
+        ceiling: expect.ceiling.as_ref().map(summary).filter(|ceiling| ceiling.n > 0),
+        verdict: Verdict::Unknown,
+    };
+    found.verdict = verdict(&found);
+    Some(found)
+}
+
+fn verdict(row: &GainRow) -> Verdict {
+    let holds = if row.is_by_limit() {
+        row.measured.median >= row.of_limit * row.limit
+    } else {
+        row.gain.median >= row.published_gain()
+    };
+    match (row.gain.n > 0, holds) {
+        (false, _) => Verdict::Unknown,
+        (true, true) => Verdict::Met,
+        (true, false) => Verdict::Missed,
+    }
+}
+
+/// What came of an expected gain, in words.
+#[must_use]
+pub fn outcome(experiment: &Experiment, expect: &Expect, row: &GainRow) -> Outcome {
+    let number = expect::number;
+    let unit = metric::by_name(metric_of(experiment, expect)).map(|metric| metric.unit).unwrap_or_default();
+    let place = Place { levels: row.levels.clone(), treatment: row.treatment.clone() };
+    let (bar, figure, shown) = if row.is_by_limit() {
+        let bar = format!("at least {} of the limit {} {unit} ({})", row.of_limit, number(row.limit), row.bound);
+        (bar, &row.measured, unit.clone())
+    } else {
+        (format!("at least {} x {}", number(row.published_gain()), row.to), &row.gain, format!("x {}", row.to))
+    };
+    let [without, with] = row.published.map(number);
+    let known = row.verdict != Verdict::Unknown;
+    let better = format!("{} is better here than published: {} {unit}", row.to, number(row.base.median));
+    let ceiling =
+        row.ceiling.map(|ceiling| format!("the slowest section alone carries {} {unit}", number(ceiling.median)));
+    let remarks: Vec<String> =
+        row.is_by_limit().then_some(better).into_iter().chain(ceiling).chain(expect.remark.clone()).collect();
+    Outcome {
+        expected: format!("{place}: {bar}"),
+        source: expect.source.clone().unwrap_or_else(|| expect::OWN.into()),
+        published: Some(format!("{without} → {with} {unit}, {} x", number(row.published_gain()))),
+        ours: known.then(|| format!("{} {shown}", number(figure.median))),
+        interval: known.then(|| format!("{} to {}", number(figure.low), number(figure.high))),
+        verdict: row.verdict,
+        remark: (!remarks.is_empty()).then(|| remarks.join("; ")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

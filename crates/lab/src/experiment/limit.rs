@@ -1,0 +1,113 @@
+//! The limit of a bulk transfer: what its slowest section can carry, by arithmetic.
+//!
+//! A section is one TCP connection: from host to relay, between relays, or, without relays, end to end. Of each, three
+//! things bound the rate, and the least of them counts:
+//!
+//! | bound | rate | from |
+//! |---|---|---|
+//! | line | the least rate on the way, less headers | what the links count |
+//! | window | `W / d` | the least window of its two hosts; `d` is the round trip of its links |
+//! | loss | `w(p, d) * MSS / d` | the response function of the sender's congestion control at loss `p` on the way of the data |
+//!
+//! Response functions, in packets under way: Reno `1.22 / sqrt(p)` (Mathis, Semke, Mahdavi, Ott 1997; RFC 5681 with SACK and
+//! every packet counted), CUBIC `1.054 * (d / p)^(3/4)` with `d` in seconds (RFC 9438 section 5, `C` = 0.4 and `beta` = 0.7),
+//! but not less than Reno: below that it is in its Reno-friendly region. Where a window is about as large as what loss leaves,
+//! the truth is below both; where nothing delays, only the line bounds.
+
+use crate::conditions::{Conditions, Loss};
+use crate::experiment::file::Relay;
+use crate::experiment::read::Spec;
+use crate::program::server::Protocol;
+use crate::topology::routes::{self, Hop};
+use crate::topology::{Host, Lab, window};
+
+/// What a path can carry, and what bounds it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limit {
+    /// Bytes of the application in a second.
+    pub bytes_per_second: f64,
+    /// What bounds it, and where: `window, client → relay1`.
+    pub bound: String,
+}
+
+/// Headers of IPv4 and TCP without options, in bytes (RFC 791, RFC 9293).
+const HEADERS: u32 = 40;
+/// Timestamps, with padding, in bytes (RFC 7323 appendix A).
+const TIMESTAMPS: u32 = 12;
+
+/// The limit of the slowest section. `None` if a sender of a section with loss pins neither Reno nor CUBIC, or if loss is
+/// neither independent nor a pattern.
+#[must_use]
+pub fn of(spec: &Spec) -> Option<Limit> {
+    let relays = if spec.treatment.program == Relay::Direct { &[] } else { spec.treatment.chain.as_slice() };
+    let (client, server) = (&spec.workload.client, &spec.workload.server);
+    let mut hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
+    // Files come from the server, streams from the client.
+    if spec.workload.protocol != Protocol::Stream {
+        hosts.reverse();
+    }
+    let sections = hosts.windows(2).map(|pair| section(&spec.lab, pair[0], pair[1])).collect::<Option<Vec<_>>>()?;
+    sections.into_iter().min_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
+}
+
+fn section(lab: &Lab, from: &str, to: &str) -> Option<Limit> {
+    let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
+    let way = routes::way(lab, from, to)?;
+    let round_trip = routes::round_trip(lab, from, to)?;
+    let payload = payload(&way, hosts);
+    let loss = loss(&way)?;
+    let window = hosts.iter().filter_map(|host| host.window).map(window::in_use).min();
+    #[allow(clippy::cast_precision_loss, reason = "a window below 2^53")]
+    let bounds = [
+        ("line", line(&way, payload)),
+        ("window", window.map_or(f64::INFINITY, |window| window as f64 / round_trip)),
+        ("loss", if loss > 0.0 { response(hosts[0], loss, round_trip)? * payload / round_trip } else { f64::INFINITY }),
+    ];
+    let (name, least) = bounds.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+    Some(Limit { bytes_per_second: least, bound: format!("{name}, {from} → {to}") })
+}
+
+/// The most bytes of the application that a packet carries.
+fn payload(way: &[Hop<'_>], hosts: [&Host; 2]) -> f64 {
+    let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
+    let options = if hosts.into_iter().all(window::has_timestamps) { TIMESTAMPS } else { 0 };
+    f64::from(mtu.saturating_sub(HEADERS + options))
+}
+
+/// What the slowest line carries of the application's bytes, in a second.
+fn line(way: &[Hop<'_>], payload: f64) -> f64 {
+    let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
+    let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
+    #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
+    let rates = |hop: &Hop<'_>| {
+        let rates = [hop.conditions.rate, hop.conditions.access_rate].into_iter().flatten();
+        let least = rates.map(|rate| rate.bits_per_second() as f64 / 8.0).fold(f64::INFINITY, f64::min);
+        least * share(hop.conditions)
+    };
+    way.iter().map(rates).fold(f64::INFINITY, f64::min)
+}
+
+/// How likely a packet is lost on the way. `None` if that is not all there is to say.
+fn loss(way: &[Hop<'_>]) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
+    let arrives = |loss: &Loss| match loss {
+        Loss::Bernoulli { p, .. } => Some(1.0 - p),
+        Loss::Pattern { every, lost, .. } => Some(1.0 - lost.len() as f64 / *every as f64),
+        Loss::GilbertElliott { .. } => None,
+    };
+    let all = way.iter().filter_map(|hop| hop.conditions.loss.as_ref()).map(arrives);
+    all.product::<Option<f64>>().map(|arrives| 1.0 - arrives)
+}
+
+/// Packets under way on average, at a loss and a round trip in seconds.
+fn response(sender: &Host, loss: f64, round_trip: f64) -> Option<f64> {
+    let reno = 1.22 / loss.sqrt();
+    match sender.congestion.as_deref() {
+        Some("reno") => Some(reno),
+        Some("cubic") => Some(reno.max(1.054 * (round_trip / loss).powf(0.75))),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

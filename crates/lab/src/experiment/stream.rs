@@ -1,0 +1,62 @@
+//! One stream: iperf3 sends for a time, and what counts is what the receiver counted.
+
+use std::fs::File;
+use std::net::SocketAddrV4;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use crate::experiment::transfer::{Client, Transfer};
+use crate::program::iperf3::{self, Amount, Answer, Received};
+use crate::topology::network::HostHandle;
+
+/// How often it is looked whether the sender has ended.
+const POLL: Duration = Duration::from_millis(5);
+
+/// What is sent.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The host that sends.
+    pub client: &'a HostHandle,
+    /// Where it connects to.
+    pub server: SocketAddrV4,
+    /// How much.
+    pub amount: Amount,
+    /// How long it may take in all.
+    pub timeout: Duration,
+    /// Where the sender's answer goes.
+    pub folder: &'a Path,
+}
+
+/// Sends `request`.
+///
+/// # Errors
+/// iperf3's, or it takes too long, or an interrupt.
+pub fn send(request: Request<'_>) -> anyhow::Result<Transfer> {
+    let mut command = request.client.command(iperf3::ABOUT.find()?);
+    // Into a file: nobody has to read it meanwhile.
+    let answer = request.folder.join("stream.json");
+    command.args(iperf3::send(request.server, request.amount)).process_group(0);
+    command.stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(Stdio::null());
+    let mut client = Client(command.spawn().context("iperf3")?);
+    // Whether it failed is in its answer.
+    wait(&mut client, request.timeout)?;
+    let Received { seconds, bytes, timeline } = Answer::received(&std::fs::read_to_string(&answer)?)?;
+    Ok(Transfer { seconds, first_byte: None, bytes, timeline })
+}
+
+fn wait(client: &mut Client, timeout: Duration) -> anyhow::Result<ExitStatus> {
+    let started = Instant::now();
+    loop {
+        if let Some(status) = client.0.try_wait()? {
+            return Ok(status);
+        }
+        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        anyhow::ensure!(started.elapsed() < timeout, "timeout: iperf3 has not ended in {timeout:?}");
+        std::thread::sleep(POLL);
+    }
+}

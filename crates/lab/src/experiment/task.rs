@@ -1,0 +1,101 @@
+//! What a run does again and again: a transfer of the workload, and a small one to try whether all is in service.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use ekiden_proto::units::Bytes;
+
+use crate::experiment::file::Workload;
+use crate::experiment::stream;
+use crate::experiment::transfer::{self, Transfer};
+use crate::program::content::Content;
+use crate::program::curl::Via;
+use crate::program::iperf3::Amount;
+use crate::program::server;
+use crate::topology::network::HostHandle;
+
+/// How much is transferred to try whether all is in service, in bytes.
+pub const TRIAL: u64 = 1024;
+
+/// The files that servers serve.
+pub struct Files {
+    /// The folder they are in.
+    pub root: PathBuf,
+    small: Content,
+    large: Option<Content>,
+}
+
+impl Files {
+    /// Makes a small one, and a large one of so many bytes, below `base`, unless they are there.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn create(base: &Path, large: Option<Bytes>) -> anyhow::Result<Self> {
+        let root = base.join("content");
+        std::fs::create_dir_all(&root)?;
+        let large = large.map(|bytes| Content::create(&root, bytes.0)).transpose()?;
+        Ok(Self { small: Content::create(&root, TRIAL)?, large, root })
+    }
+}
+
+/// Who transfers what, and how the client reaches the server.
+pub struct Task<'a> {
+    /// The workload.
+    pub workload: &'a Workload,
+    /// Whether it is of the full size.
+    pub full: bool,
+    /// The host of the client.
+    pub client: &'a HostHandle,
+    /// The server's address.
+    pub server: Ipv4Addr,
+    /// How the client reaches it.
+    pub via: Via,
+    /// What it serves.
+    pub files: &'a Files,
+    /// Where files of the run go.
+    pub folder: &'a Path,
+}
+
+impl Task<'_> {
+    /// Makes a small transfer.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn attempt(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+        match self.workload.time {
+            Some(_) => self.send(Amount::Bytes(TRIAL), timeout),
+            None => self.fetch(&self.files.small, timeout),
+        }
+    }
+
+    /// Makes a transfer of the workload. A stream may take `timeout` longer than it is to last.
+    ///
+    /// # Errors
+    /// The client's, or what arrived is not what was sent.
+    pub fn transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+        match &self.workload.time {
+            Some(time) => {
+                let time = time.of(self.full);
+                self.send(Amount::Time(time), time + timeout)
+            }
+            None => self.fetch(self.files.large.as_ref().context("the workload has neither file nor time")?, timeout),
+        }
+    }
+
+    fn fetch(&self, content: &Content, timeout: Duration) -> anyhow::Result<Transfer> {
+        let url = server::url(self.workload.protocol, self.server, content);
+        let (client, agent, via) = (self.client, self.workload.agent, self.via);
+        transfer::fetch(transfer::Request { client, agent, url: &url, via, content, timeout })
+    }
+
+    fn send(&self, amount: Amount, timeout: Duration) -> anyhow::Result<Transfer> {
+        let server = match self.via {
+            Via::Direct => SocketAddrV4::new(self.server, self.workload.protocol.port()),
+            Via::Forwarder(relay) => relay,
+            Via::Socks(_) | Via::Http(_) | Via::Tunnel(_) => anyhow::bail!("iperf3 knows no proxies"),
+        };
+        stream::send(stream::Request { client: self.client, server, amount, timeout, folder: self.folder })
+    }
+}

@@ -1,0 +1,111 @@
+//! Relays that no host knows of: they catch what passes their host, and clients connect to the server's own address.
+//!
+//! haproxy brings no rules of its own, so the laboratory applies them, in the host's network namespace, with which they
+//! vanish. ekiden applies its own.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::process::Stdio;
+
+use anyhow::Context;
+
+use crate::experiment::file::Treatment;
+use crate::program::About;
+use crate::topology::network::{HostHandle, Network};
+use crate::topology::{counters, ip};
+
+/// What to install for it: haproxy's rules and ekiden's are nftables'.
+pub const ABOUT: About = About { name: "nft", package: "nftables", executable: "nft", version: &["--version"] };
+
+/// One side of a relay's host: toward the client, or toward the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// The interface.
+    pub interface: String,
+    /// The client or the server, whichever is on this side.
+    pub host: Ipv4Addr,
+    /// The profile of sections on this side, for ekiden.
+    pub profile: Option<String>,
+}
+
+/// The mark of what is delivered on this host although it is for another.
+const MARK: u8 = 1;
+/// The routing table that marked packets are looked up in.
+const TABLE: u8 = 100;
+
+/// Steers what comes in on either side, and is for others, to `port`.
+fn rules(sides: &[Side; 2], port: u16) -> String {
+    let [near, far] = sides.each_ref().map(|side| &side.interface);
+    format!(
+        "table ip relay {{\n  chain steer {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
+         meta l4proto tcp socket transparent 1 meta mark set {MARK} accept\n    fib daddr type local accept\n    \
+         iifname {{ \"{near}\", \"{far}\" }} meta l4proto tcp tproxy to :{port} meta mark set {MARK} accept\n  }}\n}}\n"
+    )
+}
+
+/// Applies the rules that haproxy needs on `host`, and the routing that delivers what they mark.
+///
+/// # Errors
+/// nft or ip refuses them, with their words.
+pub fn apply(host: &HostHandle, sides: &[Side; 2], port: u16) -> anyhow::Result<()> {
+    let mut nft = host.command(ABOUT.find()?);
+    let mut child = nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("nft")?;
+    child.stdin.take().context("nft's input")?.write_all(rules(sides, port).as_bytes())?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "nft on {}: {}", host.name(), said.trim());
+    let routing =
+        [format!("rule add fwmark {MARK} lookup {TABLE}"), format!("route add local default dev lo table {TABLE}")];
+    ip::batch(Some(host), &routing)
+}
+
+/// How many connections each relay's host has made so far; none unless the relays are transparent.
+///
+/// # Errors
+/// The counters could not be read.
+pub fn dialled(treatment: &Treatment, network: &Network) -> anyhow::Result<BTreeMap<String, u64>> {
+    let relays = treatment.chain.iter().filter(|_| treatment.transparent);
+    let hosts = relays.map(|name| network.host(name).with_context(|| format!("there is no host {name}")));
+    hosts.map(|host| host.and_then(|host| Ok((host.name().to_owned(), host.enter(counters::dialled)??)))).collect()
+}
+
+/// Whether every relay carried `transfers` at least. One that catches nothing is no error to anybody: packets pass it by, and
+/// what is measured is the direct path.
+///
+/// # Errors
+/// One did not.
+pub fn carried(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, transfers: u32) -> anyhow::Result<()> {
+    for (host, count) in after {
+        let made = count - before.get(host).unwrap_or(count);
+        anyhow::ensure!(
+            made >= transfers.into(),
+            "the relay on {host} made {made} connections for {transfers} transfers"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_catch_on_both_sides() {
+        let side = |interface: &str| Side { interface: interface.into(), host: Ipv4Addr::LOCALHOST, profile: None };
+        let text = rules(&[side("lan"), side("long")], 8000);
+        assert!(
+            text.contains("iifname { \"lan\", \"long\" } meta l4proto tcp tproxy to :8000 meta mark set 1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_relay_that_was_passed_by_is_told() {
+        let counts = |near, far| BTreeMap::from([("near".to_owned(), near), ("far".to_owned(), far)]);
+        assert!(carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
+        let error = carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();
+        assert_eq!(error, "the relay on far made 0 connections for 1 transfers");
+        assert!(carried(&BTreeMap::new(), &BTreeMap::new(), 1).is_ok());
+    }
+}
