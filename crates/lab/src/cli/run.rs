@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -12,6 +13,7 @@ use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::results::{Results, Verdict};
 use ekiden_lab::report;
 use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_proto::units::Span;
 
 use crate::cli;
 
@@ -28,6 +30,9 @@ pub struct Run {
     /// How many blocks, instead of what the file says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
+    /// How long a stream is, in whole seconds, instead of what the file says
+    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    time: Option<Duration>,
     /// Only these treatments
     #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
     only: Vec<String>,
@@ -65,6 +70,7 @@ impl Run {
         let request = Request {
             full: self.full,
             blocks: self.blocks,
+            time: self.time,
             only: self.only,
             out: self.out,
             fresh: self.fresh,
@@ -80,6 +86,14 @@ impl Run {
         println!("\nreport: {}", page.display());
         Ok(ExitCode::from(verdict(&results)))
     }
+}
+
+fn whole_seconds(text: &str) -> Result<Duration, String> {
+    let time = text.parse::<Span>().map_err(|error| error.to_string())?.0;
+    if time.is_zero() || time.subsec_nanos() > 0 {
+        return Err("expected whole seconds, like 5s".into());
+    }
+    Ok(time)
 }
 
 /// Carries an experiment out in the sandbox. Outside of it, where everything has happened already: the exit status.

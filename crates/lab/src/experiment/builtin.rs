@@ -1,8 +1,10 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 6] = [
+pub const ALL: [(&str, &str); 8] = [
     ("demo", include_str!("../../experiments/demo.toml")),
+    ("hasegawa-download", include_str!("../../experiments/hasegawa-download.toml")),
+    ("hasegawa-tables", include_str!("../../experiments/hasegawa-tables.toml")),
     ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
     ("masuya2014-internet", include_str!("../../experiments/masuya2014-internet.toml")),
     ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),

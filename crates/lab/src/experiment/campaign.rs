@@ -1,6 +1,7 @@
 //! All runs of an experiment: planned, made one by one, stored, and made sense of.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ekiden_sys::signal;
 
@@ -25,6 +26,8 @@ pub struct Request {
     pub full: bool,
     /// How many blocks. Default: what the file says for the size.
     pub blocks: Option<u32>,
+    /// How long a stream is. Default: what the file says for the size.
+    pub time: Option<Duration>,
     /// Only these treatments. Empty: all.
     pub only: Vec<String>,
     /// Where results go. Default: `results/NAME-SIZE`.
@@ -77,6 +80,7 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
         folder: folder.path().to_owned(),
         ekiden: tools.ekiden.clone(),
         full: request.full,
+        time: request.time,
         timeout: experiment.settings.timeout.0,
         lateness_limit: experiment.settings.lateness_limit.0,
     };

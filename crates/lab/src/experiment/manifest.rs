@@ -106,7 +106,7 @@ pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::
         source: experiment.source.clone(),
         size: request.size().into(),
         file: experiment.text.clone(),
-        digest: digest(experiment, tools, &cells, request.full)?,
+        digest: digest(experiment, tools, &cells, request)?,
         seed: experiment.seed,
         blocks: request.blocks(experiment),
         factors: experiment.factors.iter().map(levels).collect(),
@@ -120,13 +120,14 @@ pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::
 }
 
 /// Whatever a figure depends on. Not the expectations, nor the number of blocks: they may change in the course.
-fn digest(experiment: &Experiment, tools: &Tools, cells: &[&Cell], full: bool) -> anyhow::Result<String> {
+fn digest(experiment: &Experiment, tools: &Tools, cells: &[&Cell], request: &Request) -> anyhow::Result<String> {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
     for cell in cells {
         digest.update(format!("{:?}", cell.place));
         digest.update(serde_json::to_vec(&cell.spec)?);
-        digest.update(format!("{:?}", cell.spec.workload.time.map(|time| time.of(full))));
+        digest
+            .update(format!("{:?}", cell.spec.workload.time.map(|time| request.time.unwrap_or(time.of(request.full)))));
     }
     let settings = &experiment.settings;
     digest.update(format!("{:?} {:?}", settings.timeout, settings.lateness_limit));

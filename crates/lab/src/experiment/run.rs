@@ -41,6 +41,8 @@ pub struct Means {
     pub ekiden: Option<PathBuf>,
     /// Whether runs are of the full size.
     pub full: bool,
+    /// How long a stream is. None: as the workload says for the size.
+    pub time: Option<Duration>,
     /// How long a transfer may take.
     pub timeout: Duration,
     /// How late one packet in a hundred may be.
@@ -92,7 +94,8 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let folder = Folder::create(&means.folder, "run")?;
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
-    let (workload, full) = (&spec.workload, means.full);
+    let workload = &spec.workload;
+    let time = workload.time.map(|time| means.time.unwrap_or(time.of(means.full)));
     let (client, host) = (find(&workload.client)?, find(&workload.server)?);
     let files = Files::create(&means.folder, workload.file)?;
 
@@ -107,7 +110,7 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     };
     let (relays, via) = chain::start(&spec.treatment, around)?;
     services.extend(relays);
-    let task = Task { workload, full, client, server: host.address(), via, files: &files, folder: &folder.0 };
+    let task = Task { workload, time, client, server: host.address(), via, files: &files, folder: &folder.0 };
     until_it_works(&task, &mut services)?;
     for _ in 0..workload.warm_up_transfers {
         task.attempt(WORKS).context("warm-up")?;

@@ -44,8 +44,8 @@ impl Files {
 pub struct Task<'a> {
     /// The workload.
     pub workload: &'a Workload,
-    /// Whether it is of the full size.
-    pub full: bool,
+    /// How long a stream is; none if it is no stream.
+    pub time: Option<Duration>,
     /// The host of the client.
     pub client: &'a HostHandle,
     /// The server's address.
@@ -64,7 +64,7 @@ impl Task<'_> {
     /// # Errors
     /// The client's.
     pub fn attempt(&self, timeout: Duration) -> anyhow::Result<Transfer> {
-        match self.workload.time {
+        match self.time {
             Some(_) => self.send(Amount::Bytes(TRIAL), timeout),
             None => self.fetch(&self.files.small, timeout),
         }
@@ -75,11 +75,8 @@ impl Task<'_> {
     /// # Errors
     /// The client's, or what arrived is not what was sent.
     pub fn transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
-        match &self.workload.time {
-            Some(time) => {
-                let time = time.of(self.full);
-                self.send(Amount::Time(time), time + timeout)
-            }
+        match self.time {
+            Some(time) => self.send(Amount::Time(time), time + timeout),
             None => self.fetch(self.files.large.as_ref().context("the workload has neither file nor time")?, timeout),
         }
     }

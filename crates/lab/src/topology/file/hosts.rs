@@ -52,7 +52,7 @@ fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
         mistakes.note(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
     }
     if host.window.is_some_and(|window| window.0 < 4096) {
-        mistakes.note_at(&format!("{at}.window"), "expected at least 4KiB");
+        mistakes.note_at(format!("{at}.window"), "expected at least 4KiB");
     }
     for (key, value) in &host.sysctl {
         // Others are the whole machine's.
