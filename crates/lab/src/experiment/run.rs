@@ -111,13 +111,14 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let (relays, via) = chain::start(&spec.treatment, around)?;
     services.extend(relays);
     let task = Task { workload, time, client, server: host.address(), via, files: &files, folder: &folder.0 };
-    until_it_works(&task, &mut services)?;
+    let dialled = || transparent::dialled(&spec.treatment, network);
+    until_it_works(&task, &dialled, &mut services)?;
     for _ in 0..workload.warm_up_transfers {
         task.attempt(WORKS).context("warm-up")?;
     }
     start_background(&spec.background, network, &folder.0, &mut services)?;
 
-    let (before, dialled) = (Reading::now(), transparent::dialled(&spec.treatment, network)?);
+    let (before, dialled_before) = (Reading::now(), dialled()?);
     let transfers: anyhow::Result<Vec<Transfer>> =
         (0..workload.transfers).map(|_| task.transfer(means.timeout)).collect();
     let cpu_busy = Reading::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
@@ -130,16 +131,23 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
         anyhow::bail!("{what}: {count} packets that no link dropped");
     }
     let transfers = transfers?;
-    transparent::carried(&dialled, &transparent::dialled(&spec.treatment, network)?, workload.transfers)?;
+    transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
     Ok(Measured { transfers, links: running.reports()?, cpu_busy })
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
-/// alive. What is measured afterwards finds programs in service, as users do.
-fn until_it_works(task: &Task<'_>, services: &mut [Service]) -> anyhow::Result<()> {
+/// alive, and a transparent one lets packets pass until its rules are there. What is measured afterwards finds programs in
+/// service, as users do.
+fn until_it_works(
+    task: &Task<'_>,
+    dialled: &impl Fn() -> anyhow::Result<transparent::Dialled>,
+    services: &mut [Service],
+) -> anyhow::Result<()> {
     let deadline = Instant::now() + WORKS;
     loop {
-        let Err(error) = task.attempt(WORKS) else { return Ok(()) };
+        let before = dialled()?;
+        let attempt = task.attempt(WORKS).and_then(|_| transparent::carried(&before, &dialled()?, 1));
+        let Err(error) = attempt else { return Ok(()) };
         if let Some(failure) = first_failure(services) {
             anyhow::bail!(failure);
         }

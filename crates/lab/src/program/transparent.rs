@@ -60,11 +60,14 @@ pub fn apply(host: &HostHandle, sides: &[Side; 2], port: u16) -> anyhow::Result<
     ip::batch(Some(host), &routing)
 }
 
+/// How many connections the host of each relay has made, by its name.
+pub type Dialled = BTreeMap<String, u64>;
+
 /// How many connections each relay's host has made so far; none unless the relays are transparent.
 ///
 /// # Errors
 /// The counters could not be read.
-pub fn dialled(treatment: &Treatment, network: &Network) -> anyhow::Result<BTreeMap<String, u64>> {
+pub fn dialled(treatment: &Treatment, network: &Network) -> anyhow::Result<Dialled> {
     let relays = treatment.chain.iter().filter(|_| treatment.transparent);
     let hosts = relays.map(|name| network.host(name).with_context(|| format!("there is no host {name}")));
     hosts.map(|host| host.and_then(|host| Ok((host.name().to_owned(), host.enter(counters::dialled)??)))).collect()
@@ -75,12 +78,12 @@ pub fn dialled(treatment: &Treatment, network: &Network) -> anyhow::Result<BTree
 ///
 /// # Errors
 /// One did not.
-pub fn carried(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>, transfers: u32) -> anyhow::Result<()> {
+pub fn carried(before: &Dialled, after: &Dialled, transfers: u32) -> anyhow::Result<()> {
     for (host, count) in after {
         let made = count - before.get(host).unwrap_or(count);
         anyhow::ensure!(
             made >= transfers.into(),
-            "the relay on {host} made {made} connections for {transfers} transfers"
+            "packets pass by the relay on {host}: it made {made} connections, and transfers were {transfers}"
         );
     }
     Ok(())
@@ -105,7 +108,7 @@ mod tests {
         let counts = |near, far| BTreeMap::from([("near".to_owned(), near), ("far".to_owned(), far)]);
         assert!(carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
         let error = carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();
-        assert_eq!(error, "the relay on far made 0 connections for 1 transfers");
+        assert_eq!(error, "packets pass by the relay on far: it made 0 connections, and transfers were 1");
         assert!(carried(&BTreeMap::new(), &BTreeMap::new(), 1).is_ok());
     }
 }

@@ -2,96 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// An experiment of two blocks over bare links: direct, and by a relay that is ekiden if it has been built.
-const SMALL: &str = r#"
-lab = 1
-name = "small"
-title = "A small one"
-[host.client]
-[host.relay]
-forward = true
-[host.server]
-[link.near]
-ends = ["client", "relay"]
-[link.far]
-ends = ["relay", "server"]
-[workload]
-protocol = "http"
-program = "nginx"
-file = "1MB"
-chain = ["relay"]
-[treatment.direct]
-program = "direct"
-[treatment.relay]
-program = "RELAY"
-[experiment]
-treatments = ["direct", "relay"]
-blocks = { quick = 2, full = 6 }
-"#;
+use scene::{SMALL, Scene, ekiden, impossible, said};
 
-/// A folder of the test's own.
-struct Scene(PathBuf);
-
-impl Scene {
-    fn new() -> Self {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let name = format!("ekiden-lab-experiments-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
-        Self(folder)
-    }
-
-    fn lab(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden-lab"));
-        command.current_dir(&self.0).env_remove("EKIDEN");
-        command
-    }
-
-    fn write(&self, text: &str) {
-        let program = if ekiden().is_some() { "ekiden" } else { "haproxy" };
-        std::fs::write(self.0.join("small.toml"), text.replace("RELAY", program)).unwrap();
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.lab().args(["run", "small.toml"]).args(arguments).output().unwrap()
-    }
-
-    fn runs(&self) -> Vec<serde_json::Value> {
-        let text = std::fs::read_to_string(self.0.join("results/small-quick/runs.jsonl")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-}
-
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The ekiden beside the laboratory, if it has been built.
-fn ekiden() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_BIN_EXE_ekiden-lab")).with_file_name("ekiden");
-    beside.exists().then_some(beside)
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Whether this system lets nobody make namespaces, or a program is missing: said aloud.
-fn impossible(output: &Output) -> bool {
-    let said = said(output);
-    let impossible = said.contains("cannot make") || said.contains("is not installed");
-    if impossible {
-        eprintln!("skipped: {said}");
-    }
-    impossible
-}
+mod scene;
+mod transparent;
 
 #[test]
 fn mistakes_are_told_at_once_and_nothing_is_run() {
