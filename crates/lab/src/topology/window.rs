@@ -1,9 +1,10 @@
 //! The window of a host: what one of its connections has under way at most, and the sysctls that make it so.
 //!
-//! Two limits have to agree. As a sender it is held back by its send buffer, whose room is nearly all for bytes. As a
-//! receiver it offers what its receive buffer leaves after the kernel's own books: on Linux 6.18 about 0.657 of it, measured
-//! with `ss` at buffers of 400,000 to 600,000 bytes. A host of at most 64 KiB is one from before window scaling: it uses
-//! nothing of RFC 7323, neither scaling nor timestamps, and whoever talks to it is bound by that as well.
+//! Two limits have to agree. As a sender it is held back by its send buffer, whose room is nearly all for bytes: of 256 KiB
+//! iperf3 has 245 to 250 under way. As a receiver it offers what its receive buffer leaves after the kernel's own books: on
+//! Linux 6.18 that is 0.657 of it, seen with `ss` at buffers of 400,000 to 600,000 bytes. A host of at most 64 KiB is one from
+//! before window scaling: it uses nothing of RFC 7323, neither scaling nor timestamps, and whoever talks to it is bound by
+//! that as well.
 
 use ekiden_proto::units::Bytes;
 
@@ -31,9 +32,9 @@ const fn is_scaled(window: Bytes) -> bool {
 /// The sysctls that make a window.
 #[must_use]
 pub fn sysctls(window: Bytes) -> Vec<(&'static str, String)> {
-    let buffer = |bytes: u64| format!("4096 {} {bytes}", bytes.min(65_536));
-    let receive = window.0 * 1000 / 657;
-    let mut settings = vec![("net.ipv4.tcp_rmem", buffer(receive)), ("net.ipv4.tcp_wmem", buffer(window.0))];
+    let buffer = |first: u64, most: u64| format!("4096 {} {most}", first.min(most));
+    let receive = buffer(131_072, window.0 * 1000 / 657);
+    let mut settings = vec![("net.ipv4.tcp_rmem", receive), ("net.ipv4.tcp_wmem", buffer(65_536, window.0))];
     if !is_scaled(window) {
         settings = vec![("net.ipv4.tcp_window_scaling", "0".to_owned()), ("net.ipv4.tcp_timestamps", "0".to_owned())];
     }
@@ -47,7 +48,7 @@ mod tests {
     #[test]
     fn a_window_is_made_of_buffers_and_a_small_one_of_what_is_left_out() {
         let large = Bytes(256 << 10);
-        let wanted = [("net.ipv4.tcp_rmem", "4096 65536 399001"), ("net.ipv4.tcp_wmem", "4096 65536 262144")];
+        let wanted = [("net.ipv4.tcp_rmem", "4096 131072 399001"), ("net.ipv4.tcp_wmem", "4096 65536 262144")];
         assert_eq!(sysctls(large), wanted.map(|(key, value)| (key, value.to_owned())));
         assert_eq!(in_use(large), 262_144);
         let small = Bytes(64 << 10);

@@ -1,9 +1,10 @@
 //! Whole reports of results that were never measured.
 
-use crate::experiment::results::{Also, FloorRow, GainRow, Metric, Results, Summary, Verdict};
+use crate::experiment::results::{Results, Summary, Verdict};
 use crate::report::view::View;
 use crate::report::{html, markdown, plots, terminal, write};
 
+mod arithmetic;
 mod fixture;
 mod wellformed;
 
@@ -57,7 +58,7 @@ fn broken() -> Results {
 }
 
 fn all() -> Vec<Results> {
-    let others = [hostile(), broken(), with_floors(), with_gains()];
+    let others = [hostile(), broken(), arithmetic::with_floors(), arithmetic::with_gains()];
     [fixture::full(), fixture::single(), fixture::without_runs()].into_iter().chain(others).collect()
 }
 
@@ -95,84 +96,6 @@ fn names_are_text() {
         let columns = |line: &str| line.replace("\\|", "").matches('|').count();
         assert!(table.iter().all(|line| columns(line) == columns(table[0])), "{table:#?}");
     }
-}
-
-/// Results whose metric is the first byte, with a further figure and a floor.
-fn with_floors() -> Results {
-    let mut results = fixture::single();
-    let metric = |key: &str| Metric { key: key.to_owned(), unit: "ms".to_owned(), higher_is_better: false };
-    results.manifest.metric = metric("first_byte_ms");
-    results.also = vec![Also { metric: metric("completion_ms"), cells: results.cells.clone() }];
-    let measured = Summary { n: 7, median: 146.0, low: 145.0, high: 147.0, confidence: 0.98, ..Summary::default() };
-    results.floors = vec![FloorRow {
-        levels: results.cells[0].levels.clone(),
-        treatment: "ekiden".to_owned(),
-        formula: "c + T + max(c, s)".to_owned(),
-        floor: 140.0,
-        measured,
-    }];
-    results
-}
-
-#[test]
-fn floors_stand_beside_what_was_measured() {
-    let results = with_floors();
-    let row = "| 25-25 | ekiden | c + T + max(c, s) | 140.0 | 146.0 | 145.0 – 147.0 | 4.29 % |";
-    assert!(markdown(&results).contains(row), "{}", markdown(&results));
-    assert!(html(&results).contains("c from the client to the first relay"));
-    assert!(
-        !markdown(&fixture::single()).contains("Arithmetic floors"),
-        "not where the first byte is not the question"
-    );
-}
-
-/// Results with a gain that is expected, and one that nobody measured.
-fn with_gains() -> Results {
-    let mut results = fixture::single();
-    let of = |median: f64| Summary { n: 1, median, low: median, high: median, ..Summary::default() };
-    let row = GainRow {
-        levels: results.cells[0].levels.clone(),
-        treatment: "ekiden-pair".to_owned(),
-        to: "direct".to_owned(),
-        published: [16.1, 201.0],
-        base: of(17.1),
-        measured: of(236.0),
-        gain: of(13.8),
-        limit: 262.14,
-        bound: "window, client → relay1".to_owned(),
-        of_limit: 0.9,
-        ceiling: Some(of(241.0)),
-        verdict: Verdict::Met,
-    };
-    let none = Summary::default();
-    let unknown =
-        GainRow { base: none, measured: none, gain: none, ceiling: None, verdict: Verdict::Unknown, ..row.clone() };
-    results.gains = vec![row, unknown];
-    results
-}
-
-#[test]
-fn gains_stand_beside_what_was_published_and_what_is_possible() {
-    let results = with_gains();
-    let text = markdown(&results);
-    let measured = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | 17.1 → 236 | 13.8 | 262 | window, client → relay1 | 0.900 | 241 | \
-                    0.9 of limit | met |";
-    let unknown = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | – → – | – | 262 | window, client → relay1 | – |  | gain | unknown |";
-    assert!(text.contains(measured) && text.contains(unknown), "{text}");
-    assert!(html(&results).contains("<h2>Gains</h2>") && terminal(&results, 200).contains("17.1 → 236"));
-    assert!(!markdown(&fixture::single()).contains("## Gains"), "not where none is expected");
-}
-
-#[test]
-fn a_further_figure_has_a_table_and_a_chart_of_its_own() {
-    let results = with_floors();
-    assert!(markdown(&results).contains("## Results: time to completion\n"));
-    let page = html(&results);
-    assert!(
-        page.contains("25-25: time to completion by treatment")
-            && page.contains("<h2>Results: time to completion</h2>")
-    );
-    assert_eq!(page.matches("<h2>Expectations</h2>").count(), 1);
 }
 
 #[test]
