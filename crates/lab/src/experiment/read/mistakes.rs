@@ -53,12 +53,10 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         host("background.to", &traffic.to);
     }
     of_workload(&spec.workload, mistakes);
-    let way = chain::way(&spec.treatment);
-    if spec.workload.agent == Agent::Wget
-        && matches!(way, Way::Socks | Way::Forward)
-        && spec.treatment.program != Relay::Direct
-    {
-        mistakes.push("workload: wget knows HTTP proxies only".into());
+    let treatment = &spec.treatment;
+    let is_open = matches!(chain::way(treatment), Way::Transparent | Way::Http) && !treatment.tunnel;
+    if spec.workload.agent == Agent::Wget && !is_open && treatment.program != Relay::Direct {
+        mistakes.push("workload: wget knows HTTP proxies only, and asks for no tunnel".into());
     }
     for traffic in &spec.background {
         if (traffic.flows > 0) == traffic.rate.is_some() {

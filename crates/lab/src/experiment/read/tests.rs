@@ -92,6 +92,34 @@ fn what_no_relay_can_do_is_a_mistake() {
 }
 
 #[test]
+fn what_no_client_can_do_is_a_mistake() {
+    let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"1s\" }";
+    let wrong = [
+        ("protocol = \"http\"", "protocol = \"http\"\nagent = \"wget\"", "wget knows HTTP proxies only"),
+        ("protocol = \"http\"", stream, "a stream has time"),
+        ("protocol = \"http\"\nfile = \"1MB\"", "protocol = \"http\"", "everything else has a file"),
+        ("protocol = \"http\"\nfile = \"1MB\"", &stream.replace("\"1s\"", "\"1.5s\""), "time: whole seconds"),
+        ("program = \"dante\"", "program = \"dante\"\ntransparent = true", "only haproxy and ekiden can be"),
+        ("program = \"dante\"", "program = \"ekiden\"\nnear_profile = \"lan\"", "with transparent = true only"),
+    ];
+    for (from, to, wanted) in wrong {
+        let mistakes = mistakes(&TEXT.replace(from, to));
+        assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
+    }
+}
+
+#[test]
+fn a_stream_passes_what_is_open() {
+    let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"1s\" }";
+    let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", stream);
+    let (text, _) = text.split_once("[[factor]]\nname = \"protocol\"").unwrap();
+    let experiment = Experiment::read("x", text).unwrap();
+    let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
+    assert_eq!(skipped[0], ("dante, short".to_owned(), "iperf3 knows no proxies"));
+    assert!(experiment.cells.iter().any(|cell| cell.place.treatment == "haproxy"));
+}
+
+#[test]
 fn one_relay_has_no_section_to_encrypt() {
     let encrypted = "program = \"ekiden\"\nsections = true\nencrypt = true";
     let experiment = Experiment::read("x", &TEXT.replace("program = \"dante\"", encrypted)).unwrap();
