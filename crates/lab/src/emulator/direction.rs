@@ -162,6 +162,10 @@ impl Direction {
             ideal: packet.at,
             bytes: packet.bytes,
         };
+        if let Some(record) = self.records.as_mut().and_then(|records| records.of(packet.number)) {
+            // Neighbours in a run have times of their own; only the hand-over is one. Until then it is taken for punctual.
+            record.fate = Fate::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
+        }
         match self.due.back_mut() {
             Some(last) if !self.report.exact && !singly && last.is_before(&due) => {
                 last.run.count += tag.count;
@@ -195,8 +199,9 @@ impl Direction {
             self.report.marked += if due.run.mark { packets } else { 0 };
             self.report.lateness.count(now - due.ideal, packets);
             for number in due.number..due.number + packets {
-                if let Some(record) = self.records.as_mut().and_then(|records| records.of(number)) {
-                    record.fate = Fate::Delivered { ideal: due.ideal, actual: now, marked: due.run.mark };
+                let record = self.records.as_mut().and_then(|records| records.of(number));
+                if let Some(Fate::Delivered { actual, .. }) = record.map(|record| &mut record.fate) {
+                    *actual = now;
                 }
             }
             store.release(due.slot, u32::from(due.run.count));

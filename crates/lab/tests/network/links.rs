@@ -17,6 +17,7 @@ use crate::{Skipped, Test};
 pub const TESTS: &[Test] = &[
     ("superpackets_pass_whole_and_every_packet_is_lost_by_itself", superpackets_pass_whole),
     ("exact_hands_over_packets_one_by_one", exact_hands_over_packets_one_by_one),
+    ("packets_that_go_together_have_times_of_their_own", times_of_their_own),
     ("a_tun_carries_the_same", a_tun_carries_the_same),
     ("the_kernel_completes_checksums_of_what_was_marked", marks_arrive),
     ("a_link_goes_down_when_it_is_told_to", a_link_goes_down),
@@ -81,6 +82,22 @@ fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
     let report = carried(&Lab { mode: Mode::Exact, ..long("") }).unwrap();
     assert_eq!(report.frames_out, report.packets_out);
     assert!(report.frames_in < report.packets_in, "the host still sends superpackets");
+    Ok(())
+}
+
+/// Fast mode hands several over at once; the record still says when each should have left the line.
+fn times_of_their_own() -> Result<(), Skipped> {
+    let lab = long("rate = '200Mbit/s'");
+    let network = Network::build(&lab).unwrap();
+    let options = Options { mode: Mode::Fast, seed: lab.seed, record: true, ..Options::default() };
+    let emulator = Emulator::start(&network.wires(), &options).unwrap();
+    send(network.host("a").unwrap(), network.host("b").unwrap());
+    let report = emulator.reports().unwrap().into_iter().find(|report| report.from == "a").unwrap();
+    assert!(report.frames_out < report.packets_out, "some went together");
+    let records = emulator.records("wan", "a").unwrap();
+    let ideal = |fate: Fate| if let Fate::Delivered { ideal, .. } = fate { Some(ideal) } else { None };
+    let ideals: Vec<_> = records.iter().filter_map(|record| ideal(record.fate)).collect();
+    assert!(ideals.len() > BYTES / 1500 && ideals.windows(2).all(|pair| pair[0] < pair[1]));
     Ok(())
 }
 
