@@ -95,8 +95,8 @@ class Crowd:
         why = f" ({self.why})" if self.why else ""
         parts = "; ".join(f"{name} {', '.join(map(str, moments))}" for name, moments in
                           (("cold", self.cold), ("busiest", self.busy[-1]), ("at the end", self.after[-1])))
-        return (f"{COUNT:,} sessions {len(self.after)} times: {self.refused} refused, {self.wrong} wrong{why}, all open "
-                f"after {self.seconds:.1f} s; {parts}")
+        return (f"{COUNT:,} sessions {len(self.after)} times: {self.refused} refused, {self.wrong} wrong{why}, all "
+                f"open after {self.seconds:.1f} s; {parts}")
 
 
 def added(numbers):
