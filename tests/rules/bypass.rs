@@ -4,7 +4,7 @@ use crate::harness::accept;
 use crate::network::{Network, apply};
 use crate::sockets::{CLIENT, SERVER, address, connect, listen, nobody_comes, talk};
 
-const OWN: u32 = 0xe102_0000;
+const KEPT: u32 = 0xe106_0000;
 const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 
 #[test]
@@ -26,7 +26,7 @@ fn what_began_before_the_rules_goes_on() {
     let origin = listen(&network.server, address(SERVER[0], 80), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], 80), None).unwrap();
     let mut server = accept(&origin);
-    let _relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     apply(&network.middle, &[TPROXY]);
     talk(&mut client, &mut server);
     talk(&mut server, &mut client);
@@ -35,7 +35,7 @@ fn what_began_before_the_rules_goes_on() {
 #[test]
 fn denied_targets_and_other_clients_go_by() {
     let Some(network) = Network::new() else { return };
-    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     for (key, caught) in [
         ("clients=10.1.0.3", false),
         ("clients=10.1.0.0/24", true),
@@ -57,7 +57,7 @@ fn denied_targets_and_other_clients_go_by() {
 fn what_is_for_this_host_goes_by() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    let _relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     let own = listen(&network.middle, address("10.2.0.1", 22), None);
     let mut client = connect(&network.client, address(CLIENT[0], 4000), address("10.2.0.1", 22), None).unwrap();
     talk(&mut client, &mut accept(&own));
@@ -93,7 +93,7 @@ fn two_daemons_do_not_meddle_with_each_other() {
     for (instance, port, target) in [(1, 7001, "*:80"), (2, 7002, "*"), (1, 7001, "*:80"), (2, 7002, "*")] {
         config(instance, port, target);
     }
-    let first = listen(&network.middle, address("::", 7001), Some(OWN));
+    let first = listen(&network.middle, address("::", 7001), Some(KEPT));
     let second = listen(&network.middle, address("::", 7002), Some(0xe202_0000));
     for (relay, port) in [(&first, 80), (&second, 81)] {
         let mut client = connect(&network.client, address(CLIENT[0], 4000), address(SERVER[0], port), None).unwrap();

@@ -5,7 +5,7 @@ use crate::network::{Network, apply};
 use crate::sockets::{CLIENT, SERVER, address, connect, listen, pour, talk};
 
 /// The mark of our own packets.
-const OWN: u32 = 0xe102_0000;
+const KEPT: u32 = 0xe106_0000;
 
 const TPROXY: &str = "tproxy://[::]:7001?interfaces=lan0";
 
@@ -17,7 +17,7 @@ fn a_first_packet_goes_to_the_listener_and_the_client_keeps_its_address() {
     network
         .middle
         .nft("table inet other { chain other { type filter hook forward priority 0; ct state new counter; }; }");
-    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);
@@ -26,7 +26,7 @@ fn a_first_packet_goes_to_the_listener_and_the_client_keeps_its_address() {
         let canonical = |address: std::net::SocketAddr| (address.ip().to_canonical(), address.port());
         assert_eq!(canonical(down.local_addr().unwrap()), canonical(to));
         assert_eq!(canonical(down.peer_addr().unwrap()), canonical(from));
-        let mut up = connect(&network.middle, from, to, Some(OWN)).unwrap();
+        let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
         let mut up_server = accept(&origin);
         assert_eq!(up_server.peer_addr().unwrap(), from);
         talk(&mut down_client, &mut down);
@@ -47,7 +47,7 @@ fn icmp_errors_reach_transparent_sockets() {
         let origin = listen(&network.server, to, None);
         // A server that would take larger packets than the link before it.
         network.server.ip("link set eth0 mtu 1500");
-        let mut up = connect(&network.middle, from, to, Some(OWN)).unwrap();
+        let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
         let mut up_server = accept(&origin);
         pour(&mut up, &mut up_server);
         talk(&mut up, &mut up_server);
@@ -63,7 +63,7 @@ fn a_listener_does_not_take_packets_of_other_hosts_to_its_port() {
     let mut client = connect(&network.client, from, to, None).unwrap();
     let mut server = accept(&origin);
     apply(&network.middle, &[TPROXY]);
-    let _relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let _relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     talk(&mut client, &mut server);
 }
 
@@ -71,7 +71,7 @@ fn a_listener_does_not_take_packets_of_other_hosts_to_its_port() {
 fn a_target_may_have_the_port_of_our_listener() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &[TPROXY]);
-    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let mut client = connect(&network.client, address(client, 4000), address(server, 7001), None).unwrap();
         let mut down = accept(&relay);
@@ -85,7 +85,7 @@ fn a_target_may_have_the_port_of_our_listener() {
 fn a_reused_port_is_a_new_connection() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://0.0.0.0:7001?interfaces=lan0"]);
-    let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(OWN));
+    let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(KEPT));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
         let mut client = connect(&network.client, from, to, None).unwrap();
@@ -109,12 +109,12 @@ fn marks_are_no_part_of_the_way_back() {
     for setting in ["conf/all/src_valid_mark", "conf/all/rp_filter", "fwmark_reflect"] {
         network.middle.set(&format!("ipv4/{setting}"), "1");
     }
-    let relay = listen(&network.middle, address("::", 7001), Some(OWN));
+    let relay = listen(&network.middle, address("::", 7001), Some(KEPT));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     let origin = listen(&network.server, to, None);
     let mut client = connect(&network.client, from, to, None).unwrap();
     talk(&mut client, &mut accept(&relay));
-    let mut up = connect(&network.middle, from, to, Some(OWN)).unwrap();
+    let mut up = connect(&network.middle, from, to, Some(KEPT)).unwrap();
     talk(&mut up, &mut accept(&origin));
     // Whoever closes without reading resets, and the mark of what is answered is that of the answer.
     let mut again = connect(&network.client, address(CLIENT[0], 4001), to, None).unwrap();
@@ -151,7 +151,7 @@ fn our_own_packets_are_not_redirected() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["redirect://0.0.0.0:7002?interfaces=lo"]);
     let origin = listen(&network.server, address(SERVER[0], 80), None);
-    let mut own = connect(&network.middle, address("10.2.0.1", 4001), address(SERVER[0], 80), Some(OWN)).unwrap();
+    let mut own = connect(&network.middle, address("10.2.0.1", 4001), address(SERVER[0], 80), Some(KEPT)).unwrap();
     talk(&mut own, &mut accept(&origin));
     assert_eq!(network.middle.counted("caught_0"), 0);
 }

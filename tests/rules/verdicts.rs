@@ -18,7 +18,7 @@ fn gate(network: &Network, verdict: &str) {
 fn passed_refused_and_unreachable_are_what_the_client_sees() {
     let Some(network) = Network::new() else { return };
     apply(&network.middle, &["tproxy://[::]:7001?interfaces=lan0"]);
-    let _relay = listen(&network.middle, address("::", 7001), Some(0xe102_0000));
+    let _relay = listen(&network.middle, address("::", 7001), Some(0xe106_0000));
     for (client, server) in CLIENT.into_iter().zip(SERVER) {
         let (from, to) = (address(client, 4000), address(server, 80));
         let origin = listen(&network.server, to, None);

@@ -126,8 +126,10 @@ impl Bound {
         let mut for_workers = Vec::new();
         for _ in 0..config.threads {
             let socket = new_socket(listener, true)?;
-            if let Some(mark) = config.own_mark() {
-                set_mark(socket.as_fd(), mark)?;
+            if let Some(marks) = config.needed_marks() {
+                // Those that are accepted by TPROXY have their servers' addresses.
+                let foreign = listener.kind == Kind::Tproxy;
+                set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
             }
             if listener.kind == Kind::Tproxy {
                 set_transparent(socket.as_fd())?;

@@ -167,8 +167,9 @@ impl Rules {
 
     /// From now on nothing new is caught; what runs keeps coming.
     pub fn release(&self, shared: &Shared) {
-        if let Some((rules, _)) = &self.applied {
+        if let Some((rules, instance)) = &self.applied {
             told(rules.released().apply(Owner::Daemon).map(drop), shared);
+            rules::forget_ended(Marks::new(*instance));
         }
     }
 

@@ -18,6 +18,7 @@ pub mod process;
 pub mod queued;
 pub mod recv;
 pub mod signal;
+pub mod sock_diag;
 pub mod sockopt;
 pub mod splice;
 pub mod tcp_info;

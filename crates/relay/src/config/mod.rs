@@ -79,12 +79,12 @@ impl Config {
         self.listeners.iter().filter(|listener| listener.kind.is_transparent())
     }
 
-    /// The mark of our own packets, where there are rules that have to know them.
+    /// The marks of our packets, where there are rules that have to know them.
     #[must_use]
-    pub fn own_mark(&self) -> Option<u32> {
+    pub fn needed_marks(&self) -> Option<Marks> {
         let needed =
             self.listeners.iter().any(|listener| listener.kind.is_transparent() || listener.keep_client_address);
-        needed.then(|| self.marks().own())
+        needed.then(|| self.marks())
     }
 
     /// The marks of this daemon.

@@ -29,6 +29,7 @@ use crate::config::{Hop, HopKind, Peering};
 use crate::path::Way;
 use crate::pool::Pools;
 use crate::pump::{self, Seal};
+use crate::rules::Marks;
 
 pub use bridge::{Answer, Plain, plain, settled};
 pub use error::DialError;
@@ -72,8 +73,8 @@ impl Opened {
 /// What dialling needs from its surroundings.
 #[derive(Clone, Copy)]
 pub struct Dialler<'a> {
-    /// The mark of our own packets, where rules look for it.
-    pub mark: Option<u32>,
+    /// The marks of our packets, where rules look for them.
+    pub marks: Option<Marks>,
     /// The client whose address targets are to see, instead of ours.
     pub source: Option<ClientAddr>,
     /// The resolver.
@@ -139,7 +140,7 @@ impl Dialler<'_> {
             return Err(Cause::Denied.into());
         }
         let permits = |ip| self.rules.permits(&target.host, Some(ip), target.port);
-        let outgoing = Outgoing { profile, mark: self.mark, source: self.source };
+        let outgoing = Outgoing { profile, marks: self.marks, source: self.source };
         let opened = tcp::open(target, outgoing, self.names, &permits, self.deadline()).await;
         let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
@@ -181,8 +182,8 @@ impl<'a> Line<'a> {
     }
 
     async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
-        let Dialler { names, pools, mark, .. } = *self.dialler;
-        let outgoing = Outgoing { profile: &hop.profile, mark, source: None };
+        let Dialler { names, pools, marks, .. } = *self.dialler;
+        let outgoing = Outgoing { profile: &hop.profile, marks, source: None };
         let opened = tcp::open(&hop.address, outgoing, names, &|_| true, self.deadline).await;
         let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
         pools.tried(hop, opened.as_ref().err());
@@ -205,7 +206,7 @@ impl<'a> Line<'a> {
 
     /// A connection on which a session can be opened: one that waits for it, or a new one.
     async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
-        let Dialler { names, pools, mark, .. } = *self.dialler;
+        let Dialler { names, pools, marks, .. } = *self.dialler;
         if let Some(reached) = reached {
             let (mut stream, server) = settled(reached).await?;
             let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
@@ -216,7 +217,7 @@ impl<'a> Line<'a> {
         {
             return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
-        let prepared = section::prepare(hop, peering, None, (names, mark), self.deadline).await;
+        let prepared = section::prepare(hop, peering, None, (names, marks), self.deadline).await;
         pools.tried(hop, prepared.as_ref().err());
         prepared
     }

@@ -25,6 +25,7 @@ use super::tcp::{self, Outgoing};
 use crate::config::{Hop, Peering};
 use crate::pool::Pools;
 use crate::pump::Seal;
+use crate::rules::Marks;
 
 /// How much longer than our own deadline an answer may take: the relays on the path have deadlines too, began a little
 /// later, and know better why it took so long.
@@ -58,8 +59,8 @@ pub struct Journey {
     pub hops_left: u8,
 }
 
-/// Connects to a relay and shakes hands with it, the short way if it is `known` from before; `mark` is that of our own
-/// packets, where rules look for it.
+/// Connects to a relay and shakes hands with it, the short way if it is `known` from before; `marks` are those of our
+/// packets, where rules look for them.
 ///
 /// # Errors
 /// The cause, the hop, and that it is the first one that failed.
@@ -67,12 +68,12 @@ pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
     known: Option<&Acquaintance>,
-    (names, mark): (&Names, Option<u32>),
+    (names, marks): (&Names, Option<Marks>),
     deadline: Instant,
 ) -> Result<Ready, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
-        let outgoing = Outgoing { profile: &hop.profile, mark, source: None };
+        let outgoing = Outgoing { profile: &hop.profile, marks, source: None };
         let opened = tcp::open(&hop.address, outgoing, names, &|_| true, deadline).await;
         opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
     };

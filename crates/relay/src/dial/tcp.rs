@@ -15,14 +15,15 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Names, race};
+use crate::rules::Marks;
 
 /// What a socket is that is about to connect.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'a> {
     /// Its TCP settings.
     pub profile: &'a Profile,
-    /// The mark of our own packets, where rules look for it.
-    pub mark: Option<u32>,
+    /// The marks of our packets, where rules look for them.
+    pub marks: Option<Marks>,
     /// The client whose address it has, instead of ours.
     pub source: Option<ClientAddr>,
 }
@@ -77,9 +78,9 @@ async fn open_one(address: SocketAddr, outgoing: Outgoing<'_>) -> io::Result<Tcp
 
 async fn connect(address: SocketAddr, outgoing: Outgoing<'_>, source: Option<SocketAddr>) -> io::Result<TcpStream> {
     let socket = new_socket(address, outgoing.profile)?;
-    if let Some(mark) = outgoing.mark {
+    if let Some(marks) = outgoing.marks {
         // Before the profile, which may have a mark of the operator's.
-        set_mark(socket.as_fd(), mark)?;
+        set_mark(socket.as_fd(), if source.is_some() { marks.kept() } else { marks.own() })?;
     }
     sockopt::apply(socket.as_fd(), outgoing.profile, Role::Dials);
     if let Some(source) = source {

@@ -18,6 +18,7 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::event::{Closed, End, Event};
 use ekiden_proto::wire::syn::Syn;
 use ekiden_sys::nfqueue::{Queue, Verdict};
+use ekiden_sys::sock_diag::Destroyer;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout};
@@ -48,6 +49,8 @@ pub struct Gate {
     welcome: u32,
     /// Those that were let in, the oldest first.
     let_in: RefCell<VecDeque<(Instant, Ends)>>,
+    /// Where the kernel has none, what is told below cannot be helped.
+    destroyer: Option<Destroyer>,
     /// Servers that said nothing, and since when.
     silent: RefCell<HashMap<IpAddr, Instant>>,
     /// Why packets are let pass that could be ours, while that is so.
@@ -72,6 +75,7 @@ pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: 
         entrance,
         queue,
         let_in: RefCell::default(),
+        destroyer: Destroyer::open().ok(),
         silent: RefCell::default(),
         passing: Cell::new(None),
     });
@@ -106,7 +110,7 @@ impl Gate {
         }
         if let Err(reason) = self.enter(&ends) {
             held.forget(&ends);
-            return self.pass(id, reason);
+            return self.pass(id, &ends, reason);
         }
         if self.entrance.listener.connect == Connect::Hold {
             tokio::task::spawn_local(hold(Rc::clone(self), ends, id));
@@ -139,8 +143,13 @@ impl Gate {
         }
     }
 
-    /// Lets a packet go on without us.
-    fn pass(&self, id: u32, reason: &'static str) {
+    /// Lets a packet go on without us. Ends of ours from a session before, with the same ports, would meet its answers.
+    fn pass(&self, id: u32, ends: &Ends, reason: &'static str) {
+        let (client, server) = (ends.client.0, ends.server.0);
+        for (local, remote) in [(server, client), (client, server)] {
+            // Nearly always there is none.
+            let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
+        }
         let shared = self.entrance.shared();
         shared.metrics.passed(&self.name(), reason);
         // What one server is or does is nothing to tell the operator.
@@ -174,11 +183,11 @@ impl Gate {
                 if silent.len() < MOST_SILENT {
                     silent.insert(ends.server.0.ip(), Instant::now());
                 }
-                self.pass(id, "silent");
+                self.pass(id, ends, "silent");
             }
             // It has answered, and may do so again.
-            Cause::Reset if error.hop.is_none() => self.pass(id, "reset"),
-            _ => self.pass(id, "failed"),
+            Cause::Reset if error.hop.is_none() => self.pass(id, ends, "reset"),
+            _ => self.pass(id, ends, "failed"),
         }
     }
 

@@ -2,6 +2,7 @@
 //! not there. nftables takes all of the new rules and drops all of the old ones at one moment.
 
 use super::error::RulesError;
+use super::marks::MASK;
 use super::owner::{Holder, Owner, holder, table};
 use super::queue::{self, Queue};
 use super::tool::run;
@@ -88,6 +89,7 @@ pub fn remove(instance: u8) -> Result<bool, RulesError> {
     if found {
         run("nft", &["delete", "table", "inet", &table(marks)], "")?;
     }
+    forget_ended(marks);
     for family in [Family::Ipv4, Family::Ipv6] {
         found |= queue::remove(family, marks)?;
         found |= match routing::remove(family, marks) {
@@ -97,6 +99,13 @@ pub fn remove(instance: u8) -> Result<bool, RulesError> {
         };
     }
     Ok(found)
+}
+
+/// Ends what our sessions have left in TIME_WAIT with other hosts' addresses: when clients use their ports again, packets
+/// that are none of our business any more would meet it. Where the kernel cannot do that, it takes a minute.
+pub fn forget_ended(marks: Marks) {
+    let ours = format!("fwmark = {:#x}/{:#x}", marks.kept(), MASK);
+    let _ = run("ss", &["-H", "-K", "-t", "-n", "-a", "state", "time-wait", &ours], "");
 }
 
 /// Tells which instance is free instead.

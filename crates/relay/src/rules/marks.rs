@@ -32,6 +32,12 @@ impl Marks {
         self.mark(0x02)
     }
 
+    /// A packet of one of our own sockets that has somebody else's address.
+    #[must_use]
+    pub const fn kept(self) -> u32 {
+        self.mark(0x06)
+    }
+
     /// A first packet that goes on without us.
     #[must_use]
     pub const fn pass(self) -> u32 {
@@ -108,6 +114,7 @@ mod tests {
             marks.extend([
                 marks_of.local(),
                 marks_of.own(),
+                marks_of.kept(),
                 marks_of.pass(),
                 marks_of.refused(),
                 marks_of.unreachable(),

@@ -20,12 +20,13 @@ mod queue;
 mod routing;
 mod tool;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::config::{Config, Kind, Listener};
 
-pub use apply::{Applied, claim, remove};
+pub use apply::{Applied, claim, forget_ended, remove};
 pub use counters::{Counter, counters};
 pub use error::RulesError;
 pub use marks::Marks;
@@ -93,6 +94,15 @@ impl Ruleset {
     fn catching_others(&self) -> impl Iterator<Item = (usize, &Listener)> {
         let listeners = self.catches.iter().map(AsRef::as_ref).enumerate();
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name != OWN_PROGRAMS))
+    }
+
+    /// A match of what could be taken for a listener's of ours that is bound to no address.
+    fn listening_everywhere(&self) -> impl Iterator<Item = String> {
+        let everywhere = |listener: &&Arc<Listener>| by_tproxy(listener) && listener.bind.ip().is_unspecified();
+        let ports: BTreeSet<u16> =
+            self.catches.iter().filter(everywhere).map(|listener| listener.bind.port()).collect();
+        let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
+        (!ports.is_empty()).then(|| format!("tcp dport {{ {} }}", ports.join(", "))).into_iter()
     }
 
     /// Those of them that do so by address translation.

@@ -93,8 +93,10 @@ impl Table<'_> {
             table.line(&format!("{SYN} {listeners}"));
             // One that listens everywhere would take every packet to its port, whatever the address. A socket whose
             // handshake is not over matches neither way of "wildcard".
+            for suspect in rules.listening_everywhere().chain(["meta l4proto { icmp, ipv6-icmp }".to_owned()]) {
+                table.line(&format!("{suspect} socket wildcard 1 accept"));
+            }
             let kinds = "meta l4proto { tcp, icmp, ipv6-icmp }";
-            table.line(&format!("{kinds} socket wildcard 1 accept"));
             table.line(&format!("{kinds} socket transparent 1 {} notrack accept", mark(rules.marks.local())));
         });
         if !rules.holds() {
@@ -144,6 +146,9 @@ impl Table<'_> {
     fn steer(&mut self, gated: bool) {
         let (rules, marks) = (self.rules, self.rules.marks);
         self.chain("steer", "filter hook prerouting priority raw + 10", |table| {
+            // Most packets are one or the other.
+            table.line(&format!("{} accept", is(marks.local())));
+            table.line("meta mark & 0xf0000000 != 0xe0000000 accept");
             for (number, listener) in rules.catching_others().filter(|(_, listener)| by_tproxy(listener)) {
                 let (caught, to) = (is(marks.caught(number)), place(listener));
                 let local = mark(marks.local());
@@ -189,7 +194,7 @@ impl Table<'_> {
             let _ = writeln!(
                 self.text,
                 "  set begun_{word} {{ type {address} . inet_service . {address} . inet_service; \
-                 flags dynamic, timeout; timeout 1m; size 65535; }}"
+                 flags dynamic, timeout; timeout 10s; size 65535; }}"
             );
         }
         self.chain("watch", "filter hook forward priority filter - 10", |table| {
@@ -208,10 +213,8 @@ impl Table<'_> {
 
     /// What we send with somebody else's address is no business of conntrack.
     fn output(&mut self) {
-        let own = is(self.rules.marks.own());
-        self.chain("output", "filter hook output priority raw", |table| {
-            table.line(&format!("{own} fib saddr type != local notrack"));
-        });
+        let kept = is(self.rules.marks.kept());
+        self.chain("output", "filter hook output priority raw", |table| table.line(&format!("{kept} notrack")));
     }
 
     fn own_programs(&mut self) {

@@ -121,7 +121,7 @@ impl Errand {
         let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
         let listener = &self.entrance.listener;
         Dialler {
-            mark: self.entrance.config.own_mark(),
+            marks: self.entrance.config.needed_marks(),
             source: listener.keep_client_address.then_some(self.client),
             names: self.entrance.names(),
             pools: &self.entrance.shared().pools,

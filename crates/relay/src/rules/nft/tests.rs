@@ -33,7 +33,7 @@ fn a_listener_that_keeps_addresses_catches_nothing() {
     let [_, syn, _, socket] = &chain(&table, "catch")[..] else { panic!("{table}") };
     assert_eq!(syn, &format!("{SYN} accept"));
     assert!(socket.contains("socket transparent 1") && socket.contains("| 0xe1010000 notrack"));
-    assert_eq!(chain(&table, "output"), ["meta mark & 0xffff0000 == 0xe1020000 fib saddr type != local notrack"]);
+    assert_eq!(chain(&table, "output"), ["meta mark & 0xffff0000 == 0xe1060000 notrack"]);
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn the_address_of_a_listener_says_which_family_it_catches() {
         let table = table(&[&format!("tproxy://{bind}?interfaces=lan0")]);
         let expected = format!("iifname {{ \"lan0\" }} {source}jump targets_0");
         assert_eq!(chain(&table, "listeners")[1], expected, "{bind}");
-        assert!(chain(&table, "steer")[0].contains(place), "{bind}: {table}");
+        assert!(chain(&table, "steer")[2].contains(place), "{bind}: {table}");
     }
 }
 

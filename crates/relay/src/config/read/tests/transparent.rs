@@ -39,7 +39,7 @@ fn addresses_are_kept_where_that_is_wanted() {
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!(only(&config).keep_client_address, kept, "{url}");
-        assert_eq!(config.own_mark().is_some(), url.contains("interfaces") || kept, "{url}");
+        assert_eq!(config.needed_marks().is_some(), url.contains("interfaces") || kept, "{url}");
     }
 }
 

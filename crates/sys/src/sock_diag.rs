@@ -1,0 +1,102 @@
+//! Ends sockets by what they are connected to (sock_diag(7), `SOCK_DESTROY` of linux/sock_diag.h).
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::netlink::{Netlink, Request};
+
+/// linux/sock_diag.h; not in every libc.
+const SOCK_DESTROY: u16 = 21;
+
+/// Any socket with these ends (`INET_DIAG_NOCOOKIE`).
+const NO_COOKIE: [u8; 8] = [0xff; 8];
+
+/// A way to end sockets of the calling thread's network namespace.
+#[derive(Debug)]
+pub struct Destroyer(Netlink);
+
+impl Destroyer {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open() -> io::Result<Self> {
+        Netlink::open(libc::NETLINK_SOCK_DIAG).map(Self)
+    }
+
+    /// Ends the TCP connection from `local` to `remote`, as far as this host is concerned, in whatever state it is; in
+    /// TIME_WAIT there is nobody left whom that could harm.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for TIME_WAIT
+    /// Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
+    pub fn destroy(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
+        self.0.ask(Request::new(SOCK_DESTROY, &request(local, remote)))
+    }
+}
+
+/// `struct inet_diag_req_v2` (linux/inet_diag.h).
+fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+    let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut bytes = vec![family as u8, libc::IPPROTO_TCP as u8, 0, 0];
+    bytes.extend(u32::MAX.to_ne_bytes()); // in all states
+    bytes.extend(local.port().to_be_bytes());
+    bytes.extend(remote.port().to_be_bytes());
+    bytes.extend(address(local.ip()));
+    bytes.extend(address(remote.ip()));
+    bytes.extend([0; 4]); // on all interfaces
+    bytes.extend(NO_COOKIE);
+    bytes
+}
+
+fn address(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V6(v6) => v6.octets(),
+        IpAddr::V4(v4) => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&v4.octets());
+            bytes
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::namespace::inside;
+
+    /// Whether a client may use its port for the same server again.
+    fn is_free(local: SocketAddr, remote: SocketAddr) -> bool {
+        let socket = socket2::Socket::new(socket2::Domain::for_address(local), socket2::Type::STREAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind(&local.into()).and_then(|()| socket.connect(&remote.into())).is_ok()
+    }
+
+    #[test]
+    fn a_connection_in_time_wait_is_gone() {
+        inside(&["ip address add fd00::1/64 dev lo nodad"], || {
+            for address in ["127.0.0.1:0", "[fd00::1]:0"] {
+                let listener = TcpListener::bind(address).unwrap();
+                let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let (mut server, _) = listener.accept().unwrap();
+                let (local, remote) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+                // Who ends first keeps TIME_WAIT.
+                client.shutdown(std::net::Shutdown::Write).unwrap();
+                assert_eq!(server.read(&mut [0]).unwrap(), 0);
+                drop(server);
+                assert_eq!(client.read(&mut [0]).unwrap(), 0);
+                drop(client);
+                assert!(!is_free(local, remote), "{address}");
+                let destroyer = Destroyer::open().unwrap();
+                destroyer.destroy(local, remote).unwrap();
+                assert!(is_free(local, remote), "{address}");
+                let gone = destroyer.destroy(local, "192.0.2.1:1".parse().unwrap());
+                assert!(local.is_ipv6() || gone.unwrap_err().raw_os_error() == Some(libc::ENOENT));
+            }
+        });
+    }
+}
