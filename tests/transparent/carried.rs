@@ -1,7 +1,9 @@
 //! Byte streams over one box and over pairs: nothing is changed, and neither end sees that somebody is between.
 
+use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::thread;
 
 use crate::boxes::*;
 use crate::harness::*;
@@ -115,23 +117,37 @@ fn a_reset_in_the_middle_of_a_transfer_is_no_end() {
     });
 }
 
+/// So many connections, begun by ten threads of the client at once; each with the end that the server has of it.
+fn crowd(pair: &Pair, count: usize) -> (Vec<(TcpStream, TcpStream)>, SocketAddr) {
+    let (listener, address) = pair.row.server(Family::V4);
+    let client = &pair.row["client"];
+    thread::scope(|scope| {
+        let connect = || (0..count / 10).map(|_| client.connect(address)).collect::<Vec<_>>();
+        let clients: Vec<_> = (0..10).map(|_| scope.spawn(connect)).collect();
+        let accepted = (0..count).map(|_| accept(&listener));
+        let mut servers: BTreeMap<_, _> = accepted.map(|stream| (plain(stream.peer_addr().unwrap()), stream)).collect();
+        let clients = clients.into_iter().flat_map(|thread| thread.join().expect("they connect"));
+        let find = |client: TcpStream| {
+            let server = servers.remove(&client.local_addr().unwrap()).expect("the server sees the client's own port");
+            (client, server)
+        };
+        (clients.map(find).collect(), address)
+    })
+}
+
 #[test]
 fn hundreds_of_sessions_at_once() {
     for kind in [Far::Transparent, Far::Section] {
         let Some(mut pair) = Pair::new(kind, Told::default()) else { return };
-        let (listener, address) = pair.row.server(Family::V4);
-        let mut sessions: Vec<_> = (0..300).map(|_| pair.connect_to(&listener, address)).collect();
+        let (mut sessions, address) = crowd(&pair, 300);
         eventually("all sessions", || (pair.near.relay.sessions().len() == 300).then_some(()));
-        for (number, (client, _)) in sessions.iter_mut().enumerate() {
+        for (number, (client, server)) in sessions.iter_mut().enumerate() {
             client.write_all(&number.to_be_bytes()).unwrap();
+            server.write_all(&(number + 1).to_be_bytes()).unwrap();
         }
-        for (client, server) in &mut sessions {
-            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
-            let question = read_exactly(server, 8);
-            server.write_all(&question).unwrap();
-        }
-        for (number, (client, _)) in sessions.iter_mut().enumerate() {
-            assert_eq!(read_exactly(client, 8), number.to_be_bytes());
+        for (number, (client, server)) in sessions.iter_mut().enumerate() {
+            assert_eq!(read_exactly(server, 8), number.to_be_bytes());
+            assert_eq!(read_exactly(client, 8), (number + 1).to_be_bytes());
         }
         drop(sessions);
         (0..300).for_each(|_| pair.all_closed(address, "finished"));

@@ -147,3 +147,24 @@ fn a_reload_that_cannot_be() {
     let (_client, server) = works(&row, "client", "server", Family::V4);
     assert!(is_cut(&server));
 }
+
+/// The gate of before gives the verdict.
+#[test]
+fn a_reload_while_a_packet_waits() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let text = format!("[timeouts]\nhold = \"20s\"\n{}", catching(""));
+    let mut near = Station::start(&row["near"], &text);
+    row["server"].nft(NO_FIRST_PACKETS);
+    let (listener, address) = row.server(Family::V4);
+    let client = row["client"].try_connecting(address);
+    eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
+    near.reload(&format!("{text}profile = \"longhaul\"\n"));
+    row["server"].nft("delete table inet silence");
+    let (mut client, mut server) = (join(client).unwrap(), accept(&listener));
+    talk(&mut client, &mut server);
+    assert!(is_cut(&server));
+    let (mut next, mut to) = works(&row, "client", "server", Family::V6);
+    assert!(is_cut(&to));
+    talk(&mut next, &mut to);
+    assert_eq!(near.relay.sessions().len(), 2);
+}

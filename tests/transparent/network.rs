@@ -34,6 +34,14 @@ pub static BOTH: [Family; 2] = [Family::V4, Family::V6];
 /// tell who has made its connection.
 pub const CLIENTS_SEGMENT: u16 = 1200;
 
+/// Rules of a server that answers no first packet, until its table `inet silence` is deleted.
+pub const NO_FIRST_PACKETS: &str = "table inet silence { chain input { type filter hook input priority 0; \
+    tcp flags & (syn | ack) == syn counter drop; }; }";
+
+/// The same for first packets that are not the client's own.
+pub const ONLY_CLIENTS: &str = "table inet silence { chain input { type filter hook input priority 0; \
+    tcp flags & (syn | ack) == syn tcp option maxseg size > 1200 drop; }; }";
+
 /// The number of the link past all hosts.
 const AROUND: usize = 99;
 
