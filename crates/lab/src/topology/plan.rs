@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use crate::topology::routes::first_steps;
-use crate::topology::{Backend, Lab, Link, Offload};
+use crate::topology::{Backend, Lab, Link, Offload, window};
 
 /// How many subnets there are.
 pub const MAX_LINKS: usize = 156 * 256;
@@ -99,11 +99,10 @@ impl<'a> Plan<'a> {
     }
 
     /// The commands of `ip` that give a host its addresses, neighbours and routes. No ARP crosses a link. Every route pins
-    /// the host's congestion control, if the lab says which: a namespace cannot always be set to it by sysctl.
+    /// the host's congestion control, if the lab says which: a namespace cannot always be set to it by sysctl. And it bounds
+    /// the host's [`window`].
     #[must_use]
     pub fn commands(&self, host: &str, backend: Backend) -> Vec<String> {
-        let congestion = self.lab.hosts.get(host).and_then(|host| host.congestion.as_ref());
-        let congestion = congestion.map_or_else(String::new, |name| format!(" congctl lock {name}"));
         let mut commands = vec!["link set dev lo up".to_owned()];
         for (line, here, there) in self.ends_of(host) {
             let End { interface, address, .. } = here;
@@ -116,12 +115,22 @@ impl<'a> Plan<'a> {
                 commands.push(format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
             }
             commands.push(format!(
-                "route add {}/30 dev {interface} proto kernel scope link src {address}{congestion}",
-                line.subnet
+                "route add {}/30 dev {interface} proto kernel scope link src {address}{}",
+                line.subnet,
+                self.bounds(host, line)
             ));
         }
-        commands.extend(self.routes(host).into_iter().map(|route| format!("route add {route}{congestion}")));
+        commands.extend(self.routes(host));
         commands
+    }
+
+    /// What routes over a link hold the connections of a host to.
+    fn bounds(&self, host: &str, line: &Line<'_>) -> String {
+        let Some(host) = self.lab.hosts.get(host) else { return String::new() };
+        let congestion = host.congestion.as_ref().map(|name| format!(" congctl lock {name}"));
+        let packets = host.window.and_then(|window| window::packets(window, line.link.mtu));
+        let packets = packets.map(|packets| format!(" cwnd lock {packets}"));
+        [congestion, packets].into_iter().flatten().collect()
     }
 
     /// A route for each address of each host that is not on a link of this one. To addresses and not to subnets, so that
@@ -130,9 +139,13 @@ impl<'a> Plan<'a> {
         let own: BTreeSet<&str> = self.ends_of(from).map(|(line, ..)| line.name).collect();
         let mut routes = Vec::new();
         for (host, step) in first_steps(self.lab, from) {
-            let Some((_, here, via)) = self.ends_of(from).find(|(line, ..)| line.name == step.link) else { continue };
+            let Some((line, here, via)) = self.ends_of(from).find(|(line, ..)| line.name == step.link) else {
+                continue;
+            };
+            let bounds = self.bounds(from, line);
             for (_, there, _) in self.ends_of(host).filter(|(line, ..)| !own.contains(line.name)) {
-                routes.push(format!("{}/32 via {} dev {}", there.address, via.address, here.interface));
+                let End { address, .. } = there;
+                routes.push(format!("route add {address}/32 via {} dev {}{bounds}", via.address, here.interface));
             }
         }
         routes
@@ -173,6 +186,8 @@ fn unique(link: &str, taken: &mut BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ekiden_proto::units::Bytes;
+
     use super::*;
     use crate::topology::file;
 
@@ -191,15 +206,16 @@ mod tests {
     #[test]
     fn commands_of_a_host_in_a_chain() {
         let mut lab = lab(&[("access", ["a", "r"]), ("wan", ["r", "b"])], &["r"]);
-        lab.hosts.entry("a".to_owned()).or_default().congestion = Some("cubic".to_owned());
+        let host = lab.hosts.entry("a".to_owned()).or_default();
+        (host.congestion, host.window) = (Some("cubic".to_owned()), Some(Bytes(1_448_000)));
         let expected = [
             "link set dev lo up",
             "link set dev access txqueuelen 10000 up",
             "addr add 10.100.0.1/30 dev access noprefixroute",
             "neigh replace 10.100.0.2 lladdr 02:00:00:00:00:02 dev access nud permanent",
-            "route add 10.100.0.0/30 dev access proto kernel scope link src 10.100.0.1 congctl lock cubic",
-            "route add 10.100.1.2/32 via 10.100.0.2 dev access congctl lock cubic",
-            "route add 10.100.1.1/32 via 10.100.0.2 dev access congctl lock cubic",
+            "route add 10.100.0.0/30 dev access proto kernel scope link src 10.100.0.1 congctl lock cubic cwnd lock 1000",
+            "route add 10.100.1.2/32 via 10.100.0.2 dev access congctl lock cubic cwnd lock 1000",
+            "route add 10.100.1.1/32 via 10.100.0.2 dev access congctl lock cubic cwnd lock 1000",
         ];
         assert_eq!(Plan::of(&lab).commands("a", Backend::Packet), expected);
         assert!(Plan::of(&lab).commands("r", Backend::Packet).iter().all(|command| !command.contains("congctl")));

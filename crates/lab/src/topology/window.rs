@@ -1,10 +1,13 @@
-//! The window of a host: what one of its connections has under way at most, and the sysctls that make it so.
+//! The window of a host: what one of its connections has under way at most, and the settings that make it so.
 //!
-//! Two limits have to agree. As a sender it is held back by its send buffer, whose room is nearly all for bytes: of 256 KiB
-//! iperf3 has 245 to 250 under way. As a receiver it offers what its receive buffer leaves after the kernel's own books: on
-//! Linux 6.18 that is 0.657 of it, seen with `ss` at buffers of 400,000 to 600,000 bytes. A host of at most 64 KiB is one from
-//! before window scaling: it uses nothing of RFC 7323, neither scaling nor timestamps, and whoever talks to it is bound by
-//! that as well.
+//! As a receiver a host offers what its receive buffer leaves after the kernel's own books: on Linux 6.18 that is 0.657 of it,
+//! seen with `ss` at buffers of 400,000 to 600,000 bytes. As a sender a send buffer would bound it loosely, as programs
+//! refill it only when a third is free. So its routes bound the congestion window (`cwnd lock`, `ip-route(8)`): exactly, as
+//! `ss` says. The kernel takes that out of its memory of destinations (`ip-tcp_metrics(8)`), which the first connection to
+//! an address fills when it ends; those after it are bound.
+//!
+//! A host of at most 64 KiB is one from before window scaling: it uses nothing of RFC 7323, neither scaling nor timestamps,
+//! and whoever talks to it is bound by that as well.
 
 use ekiden_proto::units::Bytes;
 
@@ -12,6 +15,8 @@ use crate::topology::Host;
 
 /// The largest window without scaling (RFC 9293 section 3.1), in bytes.
 pub const UNSCALED: u64 = 65_535;
+/// Headers of IPv4 and TCP with timestamps, in bytes.
+const HEADERS: u32 = 52;
 
 /// What a window of this size has in use, in bytes.
 #[must_use]
@@ -29,16 +34,26 @@ const fn is_scaled(window: Bytes) -> bool {
     window.0 > UNSCALED + 1
 }
 
+/// The packets of `mtu` bytes that a sender may have under way, where its routes have to say so.
+#[must_use]
+pub fn packets(window: Bytes, mtu: u32) -> Option<u64> {
+    let payload = u64::from(mtu.saturating_sub(HEADERS)).max(1);
+    is_scaled(window).then(|| (window.0 / payload).max(1))
+}
+
 /// The sysctls that make a window.
 #[must_use]
 pub fn sysctls(window: Bytes) -> Vec<(&'static str, String)> {
-    let buffer = |first: u64, most: u64| format!("4096 {} {most}", first.min(most));
-    let receive = buffer(131_072, window.0 * 1000 / 657);
-    let mut settings = vec![("net.ipv4.tcp_rmem", receive), ("net.ipv4.tcp_wmem", buffer(65_536, window.0))];
     if !is_scaled(window) {
-        settings = vec![("net.ipv4.tcp_window_scaling", "0".to_owned()), ("net.ipv4.tcp_timestamps", "0".to_owned())];
+        return ["net.ipv4.tcp_window_scaling", "net.ipv4.tcp_timestamps"].map(|key| (key, "0".to_owned())).into();
     }
-    settings
+    let receive = window.0 * 1000 / 657;
+    vec![
+        ("net.ipv4.tcp_rmem", format!("4096 {} {receive}", receive.min(131_072))),
+        // Room enough that it never bounds.
+        ("net.ipv4.tcp_wmem", format!("4096 65536 {}", 4 * window.0)),
+        ("net.ipv4.tcp_no_metrics_save", "0".to_owned()),
+    ]
 }
 
 #[cfg(test)]
@@ -46,15 +61,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_made_of_buffers_and_a_small_one_of_what_is_left_out() {
-        let large = Bytes(256 << 10);
-        let wanted = [("net.ipv4.tcp_rmem", "4096 131072 399001"), ("net.ipv4.tcp_wmem", "4096 65536 262144")];
-        assert_eq!(sysctls(large), wanted.map(|(key, value)| (key, value.to_owned())));
-        assert_eq!(in_use(large), 262_144);
-        let small = Bytes(64 << 10);
-        assert!(sysctls(small).contains(&("net.ipv4.tcp_window_scaling", "0".to_owned())));
-        assert_eq!(in_use(small), 65_535);
-        assert!(!has_timestamps(&Host { window: Some(small), ..Host::default() }));
+    fn a_large_window_is_a_receive_buffer_and_a_number_of_packets() {
+        let window = Bytes(256 << 10);
+        let settings = sysctls(window);
+        assert_eq!(settings[0], ("net.ipv4.tcp_rmem", "4096 131072 399001".to_owned()));
+        assert_eq!((packets(window, 1500), in_use(window)), (Some(181), 262_144));
+    }
+
+    #[test]
+    fn a_small_window_is_what_is_left_out() {
+        let window = Bytes(64 << 10);
+        assert!(sysctls(window).contains(&("net.ipv4.tcp_window_scaling", "0".to_owned())));
+        assert_eq!((packets(window, 1500), in_use(window)), (None, 65_535));
+        assert!(!has_timestamps(&Host { window: Some(window), ..Host::default() }));
         assert!(has_timestamps(&Host::default()));
     }
 }
