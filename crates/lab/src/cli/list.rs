@@ -27,5 +27,5 @@ fn takes(experiment: &Experiment, full: bool) -> String {
     let blocks = experiment.settings.blocks;
     let blocks = if full { blocks.full } else { blocks.quick };
     let runs = u32::try_from(experiment.cells_of(full).count()).unwrap_or(u32::MAX).saturating_mul(blocks);
-    human(experiment.settings.run_takes.0 * runs)
+    human(experiment.run_takes(full) * runs)
 }

@@ -107,7 +107,7 @@ fn check_links(plan: &[Planned<'_>]) -> anyhow::Result<Vec<CheckRow>> {
 
 fn make_all(experiment: &Experiment, plan: &[Planned<'_>], means: &Means, store: &mut Store) -> anyhow::Result<()> {
     let missing: Vec<&Planned<'_>> = plan.iter().filter(|planned| !is_done(&store.runs, planned)).collect();
-    let mut progress = Progress::new(experiment, plan.len(), plan.len() - missing.len());
+    let mut progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
     for planned in missing {
         while !is_done(&store.runs, planned) {
             progress.begin(planned);

@@ -25,7 +25,7 @@ pub struct Progress {
 impl Progress {
     /// Of `total` runs `done` have been made before.
     #[must_use]
-    pub fn new(experiment: &Experiment, total: usize, done: usize) -> Self {
+    pub fn new(experiment: &Experiment, full: bool, total: usize, done: usize) -> Self {
         if done > 0 {
             eprintln!("{done} of {total} runs are there already");
         }
@@ -35,7 +35,7 @@ impl Progress {
             total,
             done,
             made: 0,
-            expected: experiment.settings.run_takes.0,
+            expected: experiment.run_takes(full),
             started: Instant::now(),
             terminal: stderr().is_terminal(),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
@@ -153,6 +154,14 @@ impl Experiment {
     #[must_use]
     pub fn is_quick(&self, levels: &BTreeMap<String, String>) -> bool {
         self.factors.iter().all(|factor| factor.is_quick_at(levels))
+    }
+
+    /// How long a run takes in a size, roughly: streams are longer in the full one.
+    #[must_use]
+    pub fn run_takes(&self, full: bool) -> Duration {
+        let times = self.cells.iter().filter_map(|cell| cell.spec.workload.time);
+        let longer = times.map(|time| time.of(full).saturating_sub(time.quick.0)).max();
+        self.settings.run_takes.0 + longer.unwrap_or_default()
     }
 
     /// The cells of a size.

@@ -109,14 +109,16 @@ fn what_no_client_can_do_is_a_mistake() {
 }
 
 #[test]
-fn a_stream_passes_what_is_open() {
-    let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"1s\" }";
+fn a_stream_passes_what_is_open_and_is_longer_in_the_full_size() {
+    let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"60s\" }";
     let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", stream);
     let (text, _) = text.split_once("[[factor]]\nname = \"protocol\"").unwrap();
     let experiment = Experiment::read("x", text).unwrap();
     let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
     assert_eq!(skipped[0], ("dante, short".to_owned(), "iperf3 knows no proxies"));
     assert!(experiment.cells.iter().any(|cell| cell.place.treatment == "haproxy"));
+    let takes = [false, true].map(|full| experiment.run_takes(full).as_secs());
+    assert_eq!(takes, [10, 69]);
 }
 
 #[test]
