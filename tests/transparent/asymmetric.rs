@@ -10,9 +10,7 @@ const SHORT: &str = "[timeouts]\nhold = \"300ms\"\n";
 
 /// How many first answers the rules have seen go by whose first packets they have not.
 fn asymmetric(row: &Row) -> u64 {
-    let shown = row["near"].run("nft", &["list", "counter", "inet", "ekiden", "asymmetric"], "");
-    let (_, rest) = shown.split_once("packets ").expect("a counter");
-    rest.split(' ').next().unwrap().parse().unwrap()
+    row["near"].counter("ekiden", "asymmetric")
 }
 
 #[test]

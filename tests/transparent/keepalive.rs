@@ -14,11 +14,6 @@ const ALIVE: &str = "target_profile = \"alive\"\n[profile.alive]\nkeepalive = \"
 const PROBES: &str = "table inet probes { counter probes { }; chain input { type filter hook input priority 0; \
     tcp flags == ack meta length < 80 counter name probes; }; }";
 
-fn probes(host: &Host) -> u64 {
-    let shown = host.run("nft", &["list", "counter", "inet", "probes", "probes"], "");
-    shown.split("packets ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap()
-}
-
 /// A session that has been silent for several probes of either section.
 fn kept(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)> {
     let pair = Pair::new(far, Told { settings: ALIVE, listener: "profile = \"alive\"", ..Told::default() })?;
@@ -27,7 +22,7 @@ fn kept(far: Far, family: Family) -> Option<(Pair, TcpStream, TcpStream)> {
     let ends = ["client", "server"].map(|name| &pair.row[name]);
     ends.iter().for_each(|end| end.nft(PROBES));
     for end in ends {
-        eventually("probes", || (probes(end) >= 3).then_some(()));
+        eventually("probes", || (end.counter("probes", "probes") >= 3).then_some(()));
     }
     talk(&mut client, &mut server);
     Some((pair, client, server))

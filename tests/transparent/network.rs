@@ -35,8 +35,9 @@ pub static BOTH: [Family; 2] = [Family::V4, Family::V6];
 pub const CLIENTS_SEGMENT: u16 = 1200;
 
 /// Rules of a server that answers no first packet, until its table `inet silence` is deleted.
-pub const NO_FIRST_PACKETS: &str = "table inet silence { chain input { type filter hook input priority 0; \
-    tcp flags & (syn | ack) == syn counter drop; }; }";
+pub const NO_FIRST_PACKETS: &str = "table inet silence { counter clients { }; counter others { }; \
+    chain input { type filter hook input priority 0; tcp flags & (syn | ack) == syn jump first; }; \
+    chain first { tcp option maxseg size <= 1200 counter name clients drop; counter name others drop; }; }";
 
 /// The same for first packets that are not the client's own.
 pub const ONLY_CLIENTS: &str = "table inet silence { chain input { type filter hook input priority 0; \
@@ -85,6 +86,13 @@ impl Host {
     /// Rules of nft(8).
     pub fn nft(&self, rules: &str) {
         self.run("nft", &["-f", "-"], rules);
+    }
+
+    /// How many packets a named counter of nft(8) has counted.
+    pub fn counter(&self, table: &str, name: &str) -> u64 {
+        let shown = self.run("nft", &["list", "counter", "inet", table, name], "");
+        let (_, count) = shown.split_once("packets ").expect("a counter");
+        count.split(' ').next().unwrap().parse().unwrap()
     }
 
     pub fn set(&self, key: &str, value: &str) {
