@@ -20,12 +20,13 @@ const BACKLOG: i32 = 4096;
 
 /// A listener that cannot be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {name} cannot listen on {address}: {source}{}", hint(source, *kind))]
+#[error("listener {name} cannot listen on {address}: {cause}{}", hint(cause, *kind))]
 pub struct BindError {
     name: String,
     address: SocketAddr,
     kind: Kind,
-    source: io::Error,
+    /// Part of the message, so that nobody says it twice.
+    cause: io::Error,
 }
 
 fn hint(error: &io::Error, kind: Kind) -> &'static str {
@@ -70,10 +71,10 @@ impl Sockets {
             }
             match Bound::new(listener, config) {
                 Ok(bound) => self.bound.push(bound),
-                Err(source) => {
+                Err(cause) => {
                     self.bound.truncate(before);
                     let (name, address, kind) = (listener.name.clone(), listener.bind, listener.kind);
-                    return Err(BindError { name, address, kind, source });
+                    return Err(BindError { name, address, kind, cause });
                 }
             }
         }

@@ -21,11 +21,12 @@ const NO_QUEUE: &str = "no queue for clients' first packets, so none can be held
 
 /// A transparent listener that cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {name} cannot have queue {number} of first packets: {source}{}", hint(source))]
+#[error("listener {name} cannot have queue {number} of first packets: {cause}{}", hint(cause))]
 pub struct QueueError {
     name: String,
     number: u16,
-    source: io::Error,
+    /// Part of the message, so that nobody says it twice.
+    cause: io::Error,
 }
 
 fn hint(error: &io::Error) -> &'static str {
@@ -60,11 +61,11 @@ impl Queues {
             }
             match Queue::bind(number, MOST_WAITING) {
                 Ok(queue) => drop(fresh.insert(number, queue)),
-                Err(source) if lacks(&source) => {
+                Err(cause) if lacks(&cause) => {
                     self.do_without(config, shared);
                     return Ok(());
                 }
-                Err(source) => return Err(QueueError { name: listener.name.clone(), number, source }),
+                Err(cause) => return Err(QueueError { name: listener.name.clone(), number, cause }),
             }
         }
         self.bound.append(&mut fresh);

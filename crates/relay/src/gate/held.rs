@@ -9,6 +9,7 @@ use std::time::Duration;
 use ekiden_proto::addr::{ClientAddr, ServerAddr};
 use ekiden_proto::wire::section::TraceId;
 use socket2::SockRef;
+use tokio::time::Instant;
 
 use crate::pump::Seal;
 
@@ -54,7 +55,11 @@ enum Stage {
     /// Its first packet waits for an answer.
     Waits,
     /// Its first packet was let in, and the session is about to begin. It has a place among the sessions.
-    LetIn(Option<Box<Ahead>>),
+    LetIn {
+        /// Since when; another connection may have the same ends later.
+        since: Instant,
+        ahead: Option<Box<Ahead>>,
+    },
     /// It is a session.
     Runs,
 }
@@ -86,14 +91,14 @@ impl Held {
             }
             Entry::Occupied(known) => match known.get() {
                 Stage::Waits => First::Again,
-                Stage::LetIn(_) | Stage::Runs => First::LetIn,
+                Stage::LetIn { .. } | Stage::Runs => First::LetIn,
             },
         }
     }
 
     /// Notes that it is let in, and what was dialled for it.
-    pub fn let_in(&self, ends: Ends, ahead: Option<Box<Ahead>>) {
-        self.stages().insert(ends, Stage::LetIn(ahead));
+    pub fn let_in(&self, ends: Ends, since: Instant, ahead: Option<Box<Ahead>>) {
+        self.stages().insert(ends, Stage::LetIn { since, ahead });
     }
 
     /// Forgets it.
@@ -104,16 +109,16 @@ impl Held {
     /// Makes it a session: `Some` when it was let in, with what was dialled for it.
     pub fn accept(&self, ends: Ends) -> Option<Option<Box<Ahead>>> {
         match self.stages().insert(ends, Stage::Runs) {
-            Some(Stage::LetIn(ahead)) => Some(ahead),
+            Some(Stage::LetIn { ahead, .. }) => Some(ahead),
             _ => None,
         }
     }
 
-    /// Forgets it if it is still not a session: `Some` then, with what was dialled for it.
-    pub fn give_up(&self, ends: &Ends) -> Option<Option<Box<Ahead>>> {
+    /// Forgets it if it was let in at that time and is still not a session: `Some` then, with what was dialled for it.
+    pub fn give_up(&self, ends: &Ends, then: Instant) -> Option<Option<Box<Ahead>>> {
         let mut stages = self.stages();
         match stages.remove(ends) {
-            Some(Stage::LetIn(ahead)) => Some(ahead),
+            Some(Stage::LetIn { since, ahead }) if since == then => Some(ahead),
             Some(other) => {
                 stages.insert(*ends, other);
                 None

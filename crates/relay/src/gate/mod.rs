@@ -9,7 +9,7 @@ mod held;
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub struct Gate {
     /// Where the kernel has none, what is told below cannot be helped.
     destroyer: Option<Destroyer>,
     /// Servers that said nothing, and since when.
-    silent: RefCell<HashMap<IpAddr, Instant>>,
+    silent: RefCell<HashMap<SocketAddr, Instant>>,
     /// Why packets are let pass that could be ours, while that is so.
     passing: Cell<Option<&'static str>>,
 }
@@ -124,7 +124,7 @@ impl Gate {
         if self.entrance.worker.is_draining() {
             return Err("draining");
         }
-        if self.silent.borrow().get(&ends.server.0.ip()).is_some_and(|since| since.elapsed() < SILENCE) {
+        if self.silent.borrow().get(&ends.server.0).is_some_and(|since| since.elapsed() < SILENCE) {
             return Err("silent");
         }
         let server = ends.server.0;
@@ -135,8 +135,9 @@ impl Gate {
     }
 
     fn let_in(&self, id: u32, ends: Ends, ahead: Option<Box<Ahead>>) {
-        self.entrance.shared().held.let_in(ends, ahead);
-        self.let_in.borrow_mut().push_back((Instant::now(), ends));
+        let now = Instant::now();
+        self.entrance.shared().held.let_in(ends, now, ahead);
+        self.let_in.borrow_mut().push_back((now, ends));
         self.mark(id, self.welcome);
         if let Some(reason) = self.passing.take() {
             self.entrance.shared().emit(&Event::BypassEnded { listener: self.name(), reason });
@@ -181,7 +182,7 @@ impl Gate {
             Cause::TimedOut => {
                 let mut silent = self.silent.borrow_mut();
                 if silent.len() < MOST_SILENT {
-                    silent.insert(ends.server.0.ip(), Instant::now());
+                    silent.insert(ends.server.0, Instant::now());
                 }
                 self.pass(id, ends, "silent");
             }
@@ -194,8 +195,8 @@ impl Gate {
     /// Gives up what was let in and did not come, and forgets silences that are over.
     fn tidy(&self) {
         let patience = self.entrance.config.timeouts.handshake;
-        while let Some(ends) = self.next_older_than(patience) {
-            if let Some(ahead) = self.entrance.shared().held.give_up(&ends) {
+        while let Some((since, ends)) = self.next_older_than(patience) {
+            if let Some(ahead) = self.entrance.shared().held.give_up(&ends, since) {
                 let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.path.clone()));
                 ahead.into_iter().for_each(|ahead| ahead.abandon());
                 self.ends(&ends, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
@@ -204,10 +205,10 @@ impl Gate {
         self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENCE);
     }
 
-    fn next_older_than(&self, patience: Duration) -> Option<Ends> {
+    fn next_older_than(&self, patience: Duration) -> Option<(Instant, Ends)> {
         let mut let_in = self.let_in.borrow_mut();
         let old = let_in.front().is_some_and(|(since, _)| since.elapsed() > patience);
-        if old { let_in.pop_front().map(|(_, ends)| ends) } else { None }
+        if old { let_in.pop_front() } else { None }
     }
 
     /// The end of what has not become a session, with the closing event of one.

@@ -14,6 +14,9 @@ impl Marks {
     /// Most transparent listeners of one daemon.
     pub const MOST_LISTENERS: usize = 16;
 
+    /// The bits that [`Marks::caught`] has in common for all listeners, besides the lower ones.
+    pub const CAUGHT: u32 = 0xfff0_0000;
+
     /// The marks of daemon number `instance`, 1 to 15.
     #[must_use]
     pub const fn new(instance: u8) -> Self {

@@ -87,22 +87,25 @@ impl Table<'_> {
         // Where two daemons would catch the same, the one of the lower instance does.
         let before = 26 - rules.marks.instance();
         self.chain("catch", &format!("filter hook prerouting priority raw - {before}"), |table| {
-            table.line("meta mark & 0xf0000000 == 0xe0000000 accept # marked by this or another ekiden");
             // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
             table.line(&format!("{SYN} {listeners}"));
             // One that listens everywhere would take every packet to its port, whatever the address. A socket whose
             // handshake is not over matches neither way of "wildcard".
-            for suspect in rules.listening_everywhere().chain(["meta l4proto { icmp, ipv6-icmp }".to_owned()]) {
+            for suspect in rules.listening_everywhere() {
                 table.line(&format!("{suspect} socket wildcard 1 accept"));
             }
-            let kinds = "meta l4proto { tcp, icmp, ipv6-icmp }";
-            table.line(&format!("{kinds} socket transparent 1 {} notrack accept", mark(rules.marks.local())));
+            let local = format!("socket transparent 1 {} notrack accept", mark(rules.marks.local()));
+            table.line(&format!("meta l4proto tcp {local}"));
+            let errors = "meta l4proto { icmp, ipv6-icmp }";
+            table.line(&format!("{errors} socket wildcard 1 accept"));
+            table.line(&format!("{errors} {local}"));
         });
         if !rules.holds() {
             return;
         }
         self.chain("listeners", "", |table| {
+            table.line("meta mark & 0xf0000000 == 0xe0000000 return # caught by another ekiden");
             table.line("fib daddr type local return # this host's own");
             for (number, listener) in rules.catching_others() {
                 for source in sources(listener) {

@@ -33,7 +33,7 @@ pub(super) fn add(rules: &Ruleset, jump: bool) -> String {
     let mut text = format!("*raw\n:{name} - [0:0]\n");
     if jump {
         // At the end: what others drop before stays dropped.
-        text += &format!("-A PREROUTING -j {name}\n");
+        text += &format!("-A PREROUTING {}\n", jump_to(rules.marks));
     }
     for (number, _) in rules.catching_others() {
         let (caught, queue) = (rules.marks.caught(number), rules.marks.queue(number));
@@ -67,14 +67,19 @@ pub(super) fn remove(family: Family, marks: Marks) -> Result<bool, RulesError> {
     if !saved.lines().any(|line| line.starts_with(&format!(":{name} "))) {
         return Ok(false);
     }
-    let jumps = format!("-D PREROUTING -j {name}\n").repeat(jumps(&saved, marks));
+    let jumps = format!("-D PREROUTING {}\n", jump_to(marks)).repeat(jumps(&saved, marks));
     let text = format!("*raw\n{jumps}-F {name}\n-X {name}\nCOMMIT\n");
     run(family.restore(), &["-w", "5", "--noflush"], &text).map(|_| true)
 }
 
 fn jumps(saved: &str, marks: Marks) -> usize {
-    let jump = format!("-A PREROUTING -j {}", chain(marks));
+    let jump = format!("-A PREROUTING {}", jump_to(marks));
     saved.lines().filter(|line| **line == *jump).count()
+}
+
+/// The way into our chain, for what any listener has caught: most packets stay out of it.
+fn jump_to(marks: Marks) -> String {
+    format!("-m mark --mark {:#x}/{:#x} -j {}", marks.caught(0), Marks::CAUGHT, chain(marks))
 }
 
 fn chain(marks: Marks) -> String {

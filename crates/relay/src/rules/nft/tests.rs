@@ -30,7 +30,7 @@ fn nothing_is_needed_by_listeners_that_clients_know() {
 fn a_listener_that_keeps_addresses_catches_nothing() {
     let table = table(&["socks://127.0.0.1:1080?keep_client_address=true"]);
     assert!(!table.contains("tproxy") && !table.contains("listeners") && !table.contains("counter"), "{table}");
-    let [_, syn, _, socket] = &chain(&table, "catch")[..] else { panic!("{table}") };
+    let [syn, socket, _, _] = &chain(&table, "catch")[..] else { panic!("{table}") };
     assert_eq!(syn, &format!("{SYN} accept"));
     assert!(socket.contains("socket transparent 1") && socket.contains("| 0xe1010000 notrack"));
     assert_eq!(chain(&table, "output"), ["meta mark & 0xffff0000 == 0xe1060000 notrack"]);
@@ -42,6 +42,7 @@ fn what_comes_in_is_matched_by_interface_client_and_target() {
         &clients=2001:db8::/32&deny=*:25&deny=10.9.0.0/16&allow=10.0.0.0/8:80&allow=[2001:db8::/32]:443"]);
     let from = "iifname { \"lan0\", \"lan1\" }";
     let expected = [
+        "meta mark & 0xf0000000 == 0xe0000000 return # caught by another ekiden".to_owned(),
         "fib daddr type local return # this host's own".to_owned(),
         format!("{from} ip saddr 10.1.0.0/16 jump targets_0"),
         format!("{from} ip6 saddr 2001:db8::/32 jump targets_0"),
@@ -73,7 +74,7 @@ fn the_address_of_a_listener_says_which_family_it_catches() {
     ] {
         let table = table(&[&format!("tproxy://{bind}?interfaces=lan0")]);
         let expected = format!("iifname {{ \"lan0\" }} {source}jump targets_0");
-        assert_eq!(chain(&table, "listeners")[1], expected, "{bind}");
+        assert_eq!(chain(&table, "listeners")[2], expected, "{bind}");
         assert!(chain(&table, "steer")[2].contains(place), "{bind}: {table}");
     }
 }
