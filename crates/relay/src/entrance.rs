@@ -18,11 +18,6 @@ use crate::session::{self, Came, Session};
 use crate::shared::Shared;
 use crate::worker::Worker;
 
-/// A dual-stack socket sees IPv4 addresses as ::ffff:a.b.c.d.
-pub fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
 /// How long accepting pauses when it cannot go on, unless a session ends first.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -185,4 +180,9 @@ impl Entrance {
         }
         self.worker.session_ended.notify_one();
     }
+}
+
+/// A dual-stack socket sees IPv4 addresses as ::ffff:a.b.c.d.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }

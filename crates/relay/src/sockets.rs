@@ -18,6 +18,10 @@ use crate::shared::Shared;
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
+/// What transparent listeners need, and how they get it.
+pub const NEEDS_NET_ADMIN: &str =
+    " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
+
 /// A listener that cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("listener {name} cannot listen on {address}: {cause}{}", hint(cause, *kind))]
@@ -31,9 +35,7 @@ pub struct BindError {
 
 fn hint(error: &io::Error, kind: Kind) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied if kind.is_transparent() => {
-            " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)"
-        }
+        io::ErrorKind::PermissionDenied if kind.is_transparent() => NEEDS_NET_ADMIN,
         io::ErrorKind::AddrInUse => " (another program, or another ekiden, has it)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
         io::ErrorKind::AddrNotAvailable => " (this host has no such address)",

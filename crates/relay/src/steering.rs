@@ -10,6 +10,7 @@ use ekiden_sys::nfqueue::Queue;
 use crate::config::{Config, Connect, Listener, RulesBy};
 use crate::rules::{self, Marks, Owner, RulesError, Ruleset};
 use crate::shared::Shared;
+use crate::sockets::NEEDS_NET_ADMIN;
 use crate::worker::Gated;
 
 /// Most first packets that wait in a queue; what comes when it is full is let in without a verdict.
@@ -31,9 +32,7 @@ pub struct QueueError {
 
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)"
-        }
+        io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
         io::ErrorKind::ResourceBusy => " (another ekiden has it: set another [transparent] instance)",
         _ => "",
     }
@@ -61,7 +60,7 @@ impl Queues {
             }
             match Queue::bind(number, MOST_WAITING) {
                 Ok(queue) => drop(fresh.insert(number, queue)),
-                Err(cause) if lacks(&cause) => {
+                Err(cause) if Queue::is_lacking(&cause) => {
                     self.do_without(config, shared);
                     return Ok(());
                 }
@@ -75,10 +74,7 @@ impl Queues {
     fn do_without(&mut self, config: &Config, shared: &Shared) {
         let holds = config.transparent_listeners().any(|listener| listener.connect == Connect::Hold);
         if holds && !std::mem::replace(&mut self.told, true) {
-            let message =
-                "this kernel has no NFQUEUE (CONFIG_NETFILTER_NETLINK_QUEUE), so no client's first packet can be \
-                           held: connect = \"strict\" instead of \"hold\", and nothing passes by at limits.sessions"
-                    .to_owned();
+            let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
             shared.emit(&Event::Warning { message });
         }
     }
@@ -116,15 +112,10 @@ fn numbered(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
     config.transparent_listeners().enumerate().map(move |(place, listener)| (marks.queue(place), listener))
 }
 
-/// Whether it is the kernel that has no queues.
-fn lacks(error: &io::Error) -> bool {
-    Queue::is_lacking(error)
-}
-
 /// The rules in the kernel, while they are ours to take out again.
 #[derive(Debug, Default)]
 pub struct Rules {
-    applied: Option<(Ruleset, u8)>,
+    applied: Option<Ruleset>,
 }
 
 impl Rules {
@@ -134,7 +125,7 @@ impl Rules {
     /// One that runs has it, or nft could not say.
     pub fn claim(&self, config: &Config) -> Result<(), RulesError> {
         let instance = config.transparent.instance;
-        let ours = self.applied.as_ref().is_some_and(|(_, applied)| *applied == instance);
+        let ours = self.applied.as_ref().is_some_and(|applied| applied.instance() == instance);
         if ours || config.transparent.rules == RulesBy::Manual || Ruleset::of(config).is_none() {
             return Ok(());
         }
@@ -155,12 +146,11 @@ impl Rules {
             self.release(shared);
             return Ok(true);
         };
-        let instance = config.transparent.instance;
-        if self.applied.as_ref().is_some_and(|(_, before)| *before != instance) {
+        if self.applied.as_ref().is_some_and(|before| before.instance() != wanted.instance()) {
             self.remove(shared);
         }
         let applied = wanted.apply(Owner::Daemon)?;
-        self.applied = Some((wanted, instance));
+        self.applied = Some(wanted);
         let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
         shared.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
         Ok(false)
@@ -168,16 +158,16 @@ impl Rules {
 
     /// From now on nothing new is caught; what runs keeps coming.
     pub fn release(&self, shared: &Shared) {
-        if let Some((rules, instance)) = &self.applied {
-            told(rules.released().apply(Owner::Daemon).map(drop), shared);
-            rules::forget_ended(Marks::new(*instance));
+        if let Some(applied) = &self.applied {
+            told(applied.released().apply(Owner::Daemon).map(drop), shared);
+            rules::forget_ended(Marks::new(applied.instance()));
         }
     }
 
     /// Takes them out.
     pub fn remove(&mut self, shared: &Shared) {
-        if let Some((_, instance)) = self.applied.take() {
-            told(rules::remove(instance).map(drop), shared);
+        if let Some(applied) = self.applied.take() {
+            told(rules::remove(applied.instance()).map(drop), shared);
         }
     }
 }

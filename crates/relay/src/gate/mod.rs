@@ -49,7 +49,7 @@ pub struct Gate {
     welcome: u32,
     /// Those that were let in, the oldest first.
     let_in: RefCell<VecDeque<(Instant, Ends)>>,
-    /// Where the kernel has none, what is told below cannot be helped.
+    /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
     destroyer: Option<Destroyer>,
     /// Servers that said nothing, and since when.
     silent: RefCell<HashMap<SocketAddr, Instant>>,

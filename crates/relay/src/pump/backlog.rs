@@ -1,8 +1,8 @@
 //! A slow receiver must not hide behind the relay: what waits for it is bounded near what is under way.
 //!
 //! Buffers grow while both sides are fast, and the kernel never takes them back. So as long as a flow spends most of its
-//! time waiting for its receiver, the sender may be ahead by twice of what the reading section holds at that rate, and the
-//! writing section takes little that it cannot send yet.
+//! time waiting for its receiver, the sender may be ahead by what both sections hold at that rate: enough for the writing
+//! section to go on while the reading one recovers from a loss, and no more.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 const SPAN: Duration = Duration::from_secs(1);
 
 /// The least that a sender may be ahead, in bytes: a receiver that wakes up again finds something.
-const LEAST_AHEAD: u64 = 256 * 1024;
+const LEAST_AHEAD: u32 = 256 * 1024;
 
-/// Unsent bytes of a slow receiver that the kernel holds, and how much is read for it at once.
-const UNSENT: u32 = 128 * 1024;
+/// The least of unsent bytes that the kernel may hold, and that are read at once.
+const LEAST_UNSENT: u32 = 128 * 1024;
 
 /// How slow the receiver of one flow is.
 pub struct Backlog {
@@ -27,14 +27,21 @@ pub struct Backlog {
     blocked: Duration,
     /// What had moved by then.
     moved: u64,
-    /// The unsent bytes that the kernel held before it was bounded; none while it is not.
-    before: Option<u32>,
+    /// None while nothing is bounded.
+    bounds: Option<Bounds>,
+}
+
+/// Unsent bytes that the kernel may hold for the receiver.
+#[derive(Clone, Copy)]
+struct Bounds {
+    before: u32,
+    now: u32,
 }
 
 impl Backlog {
     /// Nothing waits.
     pub fn new() -> Self {
-        Self { since: Instant::now(), blocked: Duration::ZERO, moved: 0, before: None }
+        Self { since: Instant::now(), blocked: Duration::ZERO, moved: 0, bounds: None }
     }
 
     /// The receiver had no room for `blocked`, and has some now; `moved` is what the flow has moved so far.
@@ -53,27 +60,27 @@ impl Backlog {
 
     /// Most that is to be read at once.
     pub fn room(&self, most: usize) -> usize {
-        if self.before.is_some() { most.min(UNSENT as usize) } else { most }
+        self.bounds.map_or(most, |bounds| most.min(bounds.now.max(LEAST_UNSENT) as usize))
     }
 
     fn bound(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
-        let under_way = rate * tcp_info(from.as_fd())?.rtt.as_secs_f64();
         let (from, to) = (from.as_fd(), to.as_fd());
-        if self.before.is_none() {
-            if is_receive_fixed(from)? {
-                // Its profile says so.
-                return Ok(());
-            }
-            self.before = Some(notsent_lowat(to)?);
-            set_notsent_lowat(to, UNSENT)?;
+        if self.bounds.is_none() && is_receive_fixed(from)? {
+            // Its profile says so.
+            return Ok(());
         }
-        let ahead = (2.0 * under_way).max(LEAST_AHEAD as f64);
-        fix_receive(from, ahead as u32)
+        let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
+        let ahead = (rate * round_trips.as_secs_f64()) as u32;
+        let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
+        let now = before.min((ahead / 2).max(LEAST_UNSENT));
+        self.bounds = Some(Bounds { before, now });
+        set_notsent_lowat(to, now)?;
+        fix_receive(from, ahead.max(LEAST_AHEAD))
     }
 
     fn lift(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
-        let Some(unsent) = self.before.take() else { return Ok(()) };
-        set_notsent_lowat(to.as_fd(), unsent)?;
+        let Some(bounds) = self.bounds.take() else { return Ok(()) };
+        set_notsent_lowat(to.as_fd(), bounds.before)?;
         free_receive(from.as_fd())
     }
 }

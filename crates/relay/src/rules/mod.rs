@@ -62,6 +62,12 @@ impl Ruleset {
         (!families.is_empty()).then_some(Self { marks, families, catches })
     }
 
+    /// Which of several daemons on this host it is for.
+    #[must_use]
+    pub const fn instance(&self) -> u8 {
+        self.marks.instance()
+    }
+
     /// The same without catching: running sessions keep their packets, and new connections go on without us.
     #[must_use]
     pub fn released(&self) -> Self {
