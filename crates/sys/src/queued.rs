@@ -39,7 +39,7 @@ pub fn free_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RECEIVE))
 }
 
-/// Most bytes that wait to be sent before the socket counts as full, `TCP_NOTSENT_LOWAT`.
+/// Most bytes that wait to be sent before the socket counts as full, `TCP_NOTSENT_LOWAT`; 0 for the host's default.
 ///
 /// # Errors
 /// The kernel's.

@@ -60,7 +60,7 @@ impl Backlog {
 
     /// Most that is to be read at once.
     pub fn room(&self, most: usize) -> usize {
-        self.bounds.map_or(most, |bounds| most.min(bounds.now.max(LEAST_UNSENT) as usize))
+        self.bounds.map_or(most, |bounds| most.min(bounds.now as usize))
     }
 
     fn bound(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
@@ -72,7 +72,9 @@ impl Backlog {
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
         let ahead = (rate * round_trips.as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
-        let now = before.min((ahead / 2).max(LEAST_UNSENT));
+        let wanted = (ahead / 2).max(LEAST_UNSENT);
+        // 0 is no bound of its own.
+        let now = if before == 0 { wanted } else { before.min(wanted) };
         self.bounds = Some(Bounds { before, now });
         set_notsent_lowat(to, now)?;
         fix_receive(from, ahead.max(LEAST_AHEAD))
