@@ -25,9 +25,15 @@ pub fn is_receive_fixed(socket: BorrowedFd<'_>) -> io::Result<bool> {
 /// Bounds what the peer may send before we have read, in bytes. What is there stays there.
 ///
 /// # Errors
-/// The kernel's.
+/// The kernel's; `Unsupported` when it grants less (`net.core.rmem_max`), and then that is the bound.
 pub fn fix_receive(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &c_int::try_from(bytes).unwrap_or(c_int::MAX))
+    // The kernel doubles it, for its own bookkeeping (socket(7)).
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX).min(c_int::MAX / 2);
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_err() {
+        set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)?;
+    }
+    let granted: c_int = get(socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+    if granted / 2 < bytes { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) }
 }
 
 /// Leaves the size of the receive buffer to the kernel again, from what it is now.

@@ -17,6 +17,9 @@ const SPAN: Duration = Duration::from_secs(1);
 /// The least that a sender may be ahead, in bytes: a receiver that wakes up again finds something.
 const LEAST_AHEAD: u32 = 256 * 1024;
 
+/// And in time: nobody waits for so little, and bounds would only make the steps of a fast flow smaller.
+const LEAST_WAIT: Duration = Duration::from_millis(10);
+
 /// The least of unsent bytes that the kernel may hold, and that are read at once.
 const LEAST_UNSENT: u32 = 128 * 1024;
 
@@ -70,14 +73,15 @@ impl Backlog {
             return Ok(());
         }
         let round_trips = tcp_info(from)?.min_rtt + tcp_info(to)?.min_rtt;
-        let ahead = (rate * round_trips.as_secs_f64()) as u32;
+        let ahead = (rate * round_trips.max(LEAST_WAIT).as_secs_f64()) as u32;
         let before = self.bounds.map_or_else(|| notsent_lowat(to), |bounds| Ok(bounds.before))?;
         let wanted = (ahead / 2).max(LEAST_UNSENT);
         // 0 is no bound of its own.
         let now = if before == 0 { wanted } else { before.min(wanted) };
         self.bounds = Some(Bounds { before, now });
         set_notsent_lowat(to, now)?;
-        fix_receive(from, ahead.max(LEAST_AHEAD))
+        // As large as that, or not at all.
+        fix_receive(from, ahead.max(LEAST_AHEAD)).or_else(|_| free_receive(from))
     }
 
     fn lift(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
