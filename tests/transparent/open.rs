@@ -81,6 +81,18 @@ fn at_the_limit_of_one_client() {
     works(&row, Family::V6, true);
 }
 
+/// New connections go on without it, running ones finish, and then it ends.
+fn drains(row: &Row, near: &mut Station, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
+    for family in BOTH {
+        works(row, family, false);
+    }
+    for (client, server) in running {
+        exchange(client, server, 2_000_000, 2_000_000);
+        assert_eq!(near.relay.closed()["end"], "finished");
+    }
+    assert_eq!(near.relay.exit_code(), Some(0));
+}
+
 #[test]
 fn while_it_drains() {
     let Some(Line { row, mut near }) = Line::new("[timeouts]\ndrain = \"1min\"") else { return };
@@ -88,14 +100,7 @@ fn while_it_drains() {
     near.relay.signal("TERM");
     near.relay.next(|event| event["event"] == "draining");
     assert!(!row["near"].run("nft", &["list", "ruleset"], "").contains("tproxy"), "it still catches");
-    for family in BOTH {
-        works(&row, family, false);
-    }
-    for (client, server) in running {
-        exchange(client, server, 2_000_000, 2_000_000);
-        assert_eq!(near.relay.closed()["end"], "finished");
-    }
-    assert_eq!(near.relay.exit_code(), Some(0));
+    drains(&row, &mut near, running);
     assert_eq!(rules(&row["near"]), Vec::<String>::new());
     for family in BOTH {
         works(&row, family, false);
@@ -147,14 +152,7 @@ fn while_it_drains_and_the_rules_stay() {
     let running = BOTH.map(|family| works(&row, family, true));
     near.relay.signal("TERM");
     near.relay.next(|event| event["event"] == "draining");
-    for family in BOTH {
-        works(&row, family, false);
-    }
-    for (client, server) in running {
-        exchange(client, server, 2_000_000, 2_000_000);
-        assert_eq!(near.relay.closed()["end"], "finished");
-    }
-    assert_eq!(near.relay.exit_code(), Some(0));
+    drains(&row, &mut near, running);
     assert_ne!(rules(&row["near"]), Vec::<String>::new());
     for family in BOTH {
         works(&row, family, false);

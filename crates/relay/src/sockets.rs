@@ -18,24 +18,24 @@ use crate::shared::Shared;
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
-/// What transparent listeners need, and how they get it.
+/// What marks and foreign addresses need, and how we get it.
 pub const NEEDS_NET_ADMIN: &str =
     " (it needs CAP_NET_ADMIN: run as root, or AmbientCapabilities=CAP_NET_ADMIN in the systemd unit)";
 
 /// A listener that cannot be bound.
 #[derive(Debug, thiserror::Error)]
-#[error("listener {name} cannot listen on {address}: {cause}{}", hint(cause, *kind))]
+#[error("listener {name} cannot listen on {address}: {cause}{}", hint(cause))]
 pub struct BindError {
     name: String,
     address: SocketAddr,
-    kind: Kind,
     /// Part of the message, so that nobody says it twice.
     cause: io::Error,
 }
 
-fn hint(error: &io::Error, kind: Kind) -> &'static str {
+fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::PermissionDenied if kind.is_transparent() => NEEDS_NET_ADMIN,
+        // EPERM is about marks and foreign addresses, EACCES about ports (socket(7), ip(7)).
+        io::ErrorKind::PermissionDenied if error.raw_os_error() == Some(1) => NEEDS_NET_ADMIN,
         io::ErrorKind::AddrInUse => " (another program, or another ekiden, has it)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need root or CAP_NET_BIND_SERVICE)",
         io::ErrorKind::AddrNotAvailable => " (this host has no such address)",
@@ -75,8 +75,7 @@ impl Sockets {
                 Ok(bound) => self.bound.push(bound),
                 Err(cause) => {
                     self.bound.truncate(before);
-                    let (name, address, kind) = (listener.name.clone(), listener.bind, listener.kind);
-                    return Err(BindError { name, address, kind, cause });
+                    return Err(BindError { name: listener.name.clone(), address: listener.bind, cause });
                 }
             }
         }
