@@ -1,20 +1,13 @@
 //! Randomness that depends on nothing but a seed, a place and a packet number: adding a link, or a packet elsewhere,
-//! changes no decision here.
+//! changes no decision here. The arithmetic is [`ekiden_proto::aqm::dice`], which has a mirror in C.
+
+use ekiden_proto::aqm::dice::{self, GOLDEN, mix};
 
 /// A source of random numbers for one place (a stage of a direction of a link).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dice {
     key: u64,
 }
-
-/// The finalizer of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-const fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Dice {
     /// The dice of a seed.
@@ -33,10 +26,16 @@ impl Dice {
         Self { key: mix(self.key ^ hash) }
     }
 
+    /// What these dice are known by where only the arithmetic is.
+    #[must_use]
+    pub const fn key(self) -> u64 {
+        self.key
+    }
+
     /// The 64 random bits that belong to `number`.
     #[must_use]
     pub const fn bits(self, number: u64) -> u64 {
-        mix(self.key ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(self.key)))
+        dice::bits(self.key, number)
     }
 
     /// A uniform number in [0, 1).

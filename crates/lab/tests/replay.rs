@@ -45,7 +45,7 @@ struct Line {
 
 impl Line {
     fn run(kind: &QueueKind, rate: Rate, dice: Dice, arrivals: &[Packet]) -> Fates {
-        let queue = queue::build(kind, dice);
+        let queue = queue::build(kind, Some(rate), dice);
         let mut line = Self { queue, rate, busy_until: None, ledger: Ledger::default(), fates: Fates::new() };
         for packet in arrivals {
             line.work_until(packet.at);

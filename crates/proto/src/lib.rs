@@ -9,6 +9,7 @@
 mod text;
 
 pub mod addr;
+pub mod aqm;
 pub mod cause;
 pub mod event;
 pub mod key;

@@ -94,6 +94,7 @@ impl Direction {
                 at,
                 bytes: frame.wire_bytes(first, count, self.overhead),
                 flow: frame.flow,
+                source: frame.source,
                 ecn: frame.ecn,
                 tag: Tag { slot, first, count }.into(),
             };

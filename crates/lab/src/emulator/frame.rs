@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use ekiden_proto::aqm::flow;
 use ekiden_sys::packet::VNET_HEADER;
 
 use crate::packet::Ecn;
@@ -39,6 +40,8 @@ pub struct Frame {
     pub packets: u16,
     /// The same for all packets of a connection.
     pub flow: u32,
+    /// Who sent it.
+    pub source: u32,
     /// Its congestion mark.
     pub ecn: Ecn,
     version: Version,
@@ -81,6 +84,7 @@ impl Frame {
             segment: 0,
             packets: 1,
             flow: 0,
+            source: 0,
             ecn: Ecn::NotCapable,
             version,
         };
@@ -103,7 +107,9 @@ impl Frame {
         };
         let is_fragment = self.version == Version::V4 && u16_at(packet, 6) & 0x3fff != 0;
         let ports = if matches!(protocol, TCP | UDP) && !is_fragment { packet.get(header..header + 4) } else { None };
-        self.flow = flow(&packet[addresses], protocol, ports.unwrap_or_default());
+        let addresses = &packet[addresses];
+        self.flow = flow::connection(addresses, ports.unwrap_or_default(), protocol);
+        self.source = flow::source(&addresses[..addresses.len() / 2]);
         self.transport = (self.ip + header).min(bytes.len());
         self.payload = self.transport;
         self.read_segments(bytes);
@@ -277,15 +283,6 @@ fn fold(mut sum: u64) -> u16 {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     sum as u16
-}
-
-/// A hash of what makes a connection, FNV-1a.
-fn flow(addresses: &[u8], protocol: u8, ports: &[u8]) -> u32 {
-    addresses
-        .iter()
-        .chain(ports)
-        .chain([&protocol])
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]

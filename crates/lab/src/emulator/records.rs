@@ -50,7 +50,7 @@ mod tests {
         // Superpackets that are not cut leave gaps between numbers.
         let numbers: Vec<u64> = (0..3 * PIECE as u64).map(|index| 3 * index).collect();
         for number in &numbers {
-            let packet = Packet { number: *number, at: 0, bytes: 1, flow: 0, ecn: Ecn::NotCapable, tag: 0 };
+            let packet = Packet { number: *number, at: 0, bytes: 1, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 };
             records.push(Record { packet, segment: (0, 1), fate: Fate::UnderWay });
         }
         assert!(numbers.iter().all(|number| records.of(*number).is_some_and(|found| found.packet.number == *number)));

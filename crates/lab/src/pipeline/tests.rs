@@ -8,7 +8,7 @@ fn conditions(text: &str) -> Conditions {
 }
 
 fn packet(number: u64, at: Nanos) -> Packet {
-    Packet { number, at, bytes: 1500, flow: 1, ecn: Ecn::NotCapable, tag: 0 }
+    Packet { number, at, bytes: 1500, flow: 1, source: 0, ecn: Ecn::NotCapable, tag: 0 }
 }
 
 const LONG: &str = "rate = '12Mbit/s'\ndelay = '20ms'\nqueue = { kind = 'codel', limit = '100pkt' }\n\

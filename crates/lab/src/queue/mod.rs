@@ -13,6 +13,8 @@
 //! * With `ecn`, a packet is *capable* if it is [`Ecn::Capable`], or [`Ecn::Marked`] already; then a mark changes nothing,
 //!   but counts for the law as any other (RFC 3168 section 5).
 
+use ekiden_proto::units::Rate;
+
 use crate::Nanos;
 use crate::conditions::{Limit, QueueKind};
 use crate::dice::Dice;
@@ -96,11 +98,14 @@ pub trait Queue: Send {
 
     /// What waits.
     fn held(&self) -> Held;
+
+    /// The line behind it has another rate from now on; without one it takes no time. Of no interest to most queues.
+    fn set_rate(&mut self, _rate: Option<Rate>) {}
 }
 
-/// The queue a lab file asks for. `dice` are for the queue's own random decisions.
+/// The queue a lab file asks for, in front of a line of `rate`. `dice` are for the queue's own random decisions.
 #[must_use]
-pub fn build(kind: &QueueKind, dice: Dice) -> Box<dyn Queue> {
+pub fn build(kind: &QueueKind, _rate: Option<Rate>, dice: Dice) -> Box<dyn Queue> {
     match kind {
         QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDrop::new(*limit)),
         QueueKind::Red(settings) => Box::new(red::Red::new(*settings, dice)),

@@ -12,6 +12,11 @@ use crate::ledger::Cause;
 pub(super) const BYTE_TIME: Nanos = 800;
 pub(super) const MS: Nanos = 1_000_000;
 
+/// The rate of that line.
+pub(super) fn rate() -> Rate {
+    "10Mbit/s".parse().unwrap()
+}
+
 /// What came of packets: with `at` their departure in `sent`, as they arrived in `waited_since`.
 #[derive(Default)]
 pub(super) struct Outcome {
@@ -37,7 +42,7 @@ impl Outcome {
 }
 
 pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
-    Packet { number, at, bytes, flow: 0, ecn: Ecn::NotCapable, tag: 0 }
+    Packet { number, at, bytes, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 }
 }
 
 pub(super) fn span(millis: u64) -> Span {
@@ -140,7 +145,7 @@ fn every_packet_departs_or_is_dropped_and_limits_hold() {
         for kind in kinds(limit) {
             for seed in 0..5 {
                 let arrivals = random(seed, 2_000, MS);
-                let mut queue = build(&kind, Dice::new(seed));
+                let mut queue = build(&kind, Some(rate()), Dice::new(seed));
                 let outcome = drive(queue.as_mut(), &arrivals, |queue, outcome, _| {
                     let held = queue.held();
                     assert!(!held.exceeds(limit), "{kind:?} holds {held:?}");
@@ -162,7 +167,7 @@ fn every_packet_departs_or_is_dropped_and_limits_hold() {
 #[test]
 fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
     for kind in kinds(Limit::Packets(30)) {
-        let outcome = drive(build(&kind, Dice::new(1)).as_mut(), &random(1, 2_000, MS), |_, _, _| ());
+        let outcome = drive(build(&kind, Some(rate()), Dice::new(1)).as_mut(), &random(1, 2_000, MS), |_, _, _| ());
         let mut last = BTreeMap::new();
         for sent in &outcome.sent {
             let line = if matches!(kind, QueueKind::FqCodel(_)) { sent.flow % 3 } else { 0 };
@@ -175,7 +180,7 @@ fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
 fn the_same_arrivals_and_dice_give_the_same_decisions_and_nothing_but_marks_changes_a_packet() {
     for kind in kinds(Limit::Packets(30)) {
         let arrivals = random(2, 2_000, MS);
-        let run = || drive(build(&kind, Dice::new(7)).as_mut(), &arrivals, |_, _, _| ());
+        let run = || drive(build(&kind, Some(rate()), Dice::new(7)).as_mut(), &arrivals, |_, _, _| ());
         let (one, other) = (run(), run());
         assert_eq!(one.sent, other.sent);
         assert_eq!(one.ledger.dropped, other.ledger.dropped);
@@ -208,7 +213,7 @@ fn a_smaller_packet_may_fit_where_a_larger_one_did_not() {
 fn the_packet_on_the_line_is_not_in_the_queue() {
     let kind = QueueKind::TailDrop { limit: Limit::Packets(2) };
     let burst: Vec<Packet> = (0..5).map(|number| packet(number, 0, 1500)).collect();
-    let outcome = drive(build(&kind, Dice::new(0)).as_mut(), &burst, |_, _, _| ());
+    let outcome = drive(build(&kind, Some(rate()), Dice::new(0)).as_mut(), &burst, |_, _, _| ());
     let sent: Vec<_> = outcome.sent.iter().map(|sent| (sent.number, sent.at)).collect();
     assert_eq!(sent, [(0, 0), (1, 1_200_000), (2, 2_400_000)]);
     assert_eq!(outcome.drops(Cause::Full), 2);

@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     pub(super) fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
-        Packet { number, at, bytes, flow: 0, ecn: Ecn::NotCapable, tag: 0 }
+        Packet { number, at, bytes, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 }
     }
 
     fn rate(text: &str) -> Rate {

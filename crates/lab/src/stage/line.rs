@@ -29,7 +29,7 @@ impl Line {
         let kind = conditions.queue.unwrap_or(DEFAULT_QUEUE);
         let dice = dice.of("queue");
         let bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
-        Self { bits_per_second, queue: queue::build(&kind, dice), kind, sending: None, dice }
+        Self { bits_per_second, queue: queue::build(&kind, conditions.rate, dice), kind, sending: None, dice }
     }
 
     fn send_next(&mut self, now: Nanos, ledger: &mut Ledger) {
@@ -66,10 +66,11 @@ impl Stage for Line {
         self.bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
         let kind = conditions.queue.unwrap_or(DEFAULT_QUEUE);
         if kind == self.kind {
+            self.queue.set_rate(conditions.rate);
             return;
         }
         // The new queue takes over what waits, as if it had just come; what it has no room for is dropped by its own law.
-        let mut new = queue::build(&kind, self.dice);
+        let mut new = queue::build(&kind, conditions.rate, self.dice);
         while let Some(packet) = self.queue.dequeue(now, ledger) {
             new.enqueue(Packet { at: now, ..packet }, ledger);
         }

@@ -14,7 +14,7 @@ fn conditions(text: &str) -> Conditions {
 }
 
 fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
-    Packet { number, at, bytes, flow: 1, ecn: Ecn::NotCapable, tag: number }
+    Packet { number, at, bytes, flow: 1, source: 0, ecn: Ecn::NotCapable, tag: number }
 }
 
 /// Packets that came out: number and time.

@@ -53,6 +53,7 @@ impl Kind {
             at,
             bytes: u32::try_from(bytes).unwrap(),
             flow: u32::try_from(flow).unwrap(),
+            source: u32::try_from(flow % 3).unwrap(),
             ecn,
             tag: number,
         }

@@ -23,7 +23,8 @@ fn emulate(conditions: &Conditions) -> (Vec<Record>, Series) {
         let ecn = if shot.flow % 2 == 1 { Ecn::Capable } else { Ecn::NotCapable };
         for i in 0..shot.packets {
             let number = records.len() as u64;
-            let packet = Packet { number, at: shot.at, bytes: shot.bytes, flow: u32::from(shot.flow), ecn, tag: 0 };
+            let packet =
+                Packet { number, at: shot.at, bytes: shot.bytes, flow: u32::from(shot.flow), source: 0, ecn, tag: 0 };
             let segment = (i, shot.packets);
             records.push(Record { packet, segment, fate: Fate::UnderWay });
             series.sent.push(Sent { at: shot.at, took: 1, bytes: shot.bytes, segment });

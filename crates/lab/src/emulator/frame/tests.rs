@@ -156,6 +156,13 @@ fn the_flow_is_the_connection_and_not_the_packet() {
 }
 
 #[test]
+fn the_source_is_the_address_of_the_sender() {
+    assert_eq!(Frame::read(&superpacket(10), 14).source, 0x0a00_0001);
+    let arp = [vec![0; 22], vec![0x08, 0x06], vec![0; 28]].concat();
+    assert_eq!(Frame::read(&arp, 14).source, 0);
+}
+
+#[test]
 fn what_is_broken_or_unknown_is_one_packet() {
     let arp = [vec![0; 22], vec![0x08, 0x06], vec![0; 28]].concat();
     assert_eq!(Frame::read(&arp, 14).packets, 1);

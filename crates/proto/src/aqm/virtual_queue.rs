@@ -1,0 +1,120 @@
+//! A queue that is only counted: what would wait if the line had the rate that is configured.
+//!
+//! `level = max(0, level - rate * dt) + bytes`. Configured a little below the true rate, it fills before the real one does,
+//! so that little waits there, and no driver or queueing discipline has to be asked. It counts bytes; settings in packets
+//! read it in packets of [`TYPICAL_PACKET`].
+
+use crate::aqm::{Arrival, Level};
+
+/// The size of a packet where one has to be assumed, in bytes.
+pub const TYPICAL_PACKET: u64 = 1500;
+
+/// Bits of a fraction of a byte.
+const FRACTION: u32 = 32;
+
+/// What is fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Params {
+    /// What the line takes, in 2^-32 bytes a nanosecond.
+    pub rate: u64,
+    /// After so many nanoseconds there is nothing left, whatever there was.
+    pub longest: u64,
+}
+
+/// What changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct State {
+    /// What waits, in 2^-32 bytes.
+    pub level: u64,
+    /// When it was that, in nanoseconds.
+    pub at: u64,
+}
+
+impl Params {
+    /// Of a line of a rate, in bits a second; at least 8 bit/s.
+    #[must_use]
+    pub const fn new(bits_per_second: u64) -> Self {
+        let rate = (bits_per_second as u128) << FRACTION;
+        let rate = (rate / 8_000_000_000) as u64;
+        let rate = if rate == 0 { 1 } else { rate };
+        Self { rate, longest: u64::MAX / rate }
+    }
+}
+
+/// Brings the queue to the time of the arrival, and tells it what waits.
+pub const fn meet(params: &Params, state: &mut State, arrival: &mut Arrival) {
+    let passed = arrival.now.saturating_sub(state.at);
+    let drained = if passed > params.longest { u64::MAX } else { passed * params.rate };
+    arrival.idle = 0;
+    if drained >= state.level {
+        arrival.idle = passed - state.level / params.rate;
+        state.level = 0;
+    } else {
+        state.level -= drained;
+    }
+    state.at += passed;
+    let bytes = state.level >> FRACTION;
+    arrival.waiting = Level { bytes, packets: bytes.div_ceil(TYPICAL_PACKET) };
+}
+
+/// Puts a packet of `bytes` in.
+pub const fn admit(state: &mut State, bytes: u32) {
+    state.level = state.level.saturating_add((bytes as u64) << FRACTION);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 12 Mbit/s: 1500 bytes in a millisecond.
+    const LINE: Params = Params::new(12_000_000);
+    const MS: u64 = 1_000_000;
+
+    fn at(state: &mut State, now: u64) -> (Level, u64) {
+        let mut arrival = Arrival { now, ..Arrival::default() };
+        meet(&LINE, state, &mut arrival);
+        (arrival.waiting, arrival.idle)
+    }
+
+    #[test]
+    fn what_is_put_in_drains_at_the_rate() {
+        let mut state = State::default();
+        assert_eq!(at(&mut state, 5 * MS), (Level::default(), 5 * MS));
+        for _ in 0..4 {
+            admit(&mut state, 1500);
+        }
+        assert_eq!(at(&mut state, 5 * MS), (Level { bytes: 6000, packets: 4 }, 0));
+        let left = Level { bytes: 3000, packets: 2 };
+        assert_eq!(at(&mut state, 7 * MS), (left, 0));
+        assert_eq!(at(&mut state, 6 * MS), (left, 0), "a clock that goes back drains nothing");
+        assert_eq!(at(&mut state, 7 * MS + 1), (Level { bytes: 2999, packets: 2 }, 0));
+        let (waiting, idle) = at(&mut state, 12 * MS);
+        assert_eq!((waiting, idle / 10), (Level::default(), 3 * MS / 10), "it was empty at 9 ms");
+        assert_eq!(at(&mut state, 12 * MS + 7), (Level::default(), 7), "idle is counted from the last arrival");
+    }
+
+    /// Steps of a nanosecond drain as much as one step: fractions of bytes are not lost.
+    #[test]
+    fn small_steps_add_up() {
+        let mut state = State::default();
+        admit(&mut state, 3000);
+        let (waiting, _) = (0..=MS).map(|now| at(&mut state, now)).last().unwrap();
+        assert!((1499..=1500).contains(&waiting.bytes), "{waiting:?}");
+    }
+
+    #[test]
+    fn extremes_neither_overflow_nor_divide_by_zero() {
+        for rate in [0, 1, 8, 400_000_000_000, 1 << 60] {
+            let params = Params::new(rate);
+            let mut state = State::default();
+            for now in [0, 1, u64::MAX / 2, u64::MAX] {
+                let mut arrival = Arrival { now, ..Arrival::default() };
+                meet(&params, &mut state, &mut arrival);
+                admit(&mut state, u32::MAX);
+            }
+            assert_eq!(state.at, u64::MAX, "{rate}");
+        }
+    }
+}
