@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What every congestion control here shares: what a program outside may ask of one connection, and what it may read of
- * it, by the connection's file descriptor (socket storage, bpf(2) BPF_MAP_LOOKUP_ELEM).
+ * What every congestion control here shares. First, what a program outside may ask of one connection, and what it may
+ * read of it, by the connection's file descriptor (socket storage, bpf(2) BPF_MAP_LOOKUP_ELEM). Then the steps that all
+ * of them take: the kernel has them too, but what it offers to programs (`tcp_slow_start`, `tcp_cong_avoid_ai`) may go
+ * away with any release.
+ *
+ * Names: the algorithm NAME is the struct_ops map `NAME`. If it wants to know when a connection sends again after it
+ * was idle, there is a second map `NAME_7_1`, with the same `.name`, for Linux 7.1 and later: there
+ * `tcp_congestion_ops` has a member `cwnd_event_tx_start`. The loader creates the one that fits and not the other
+ * (`set_autocreate(false)`).
  */
 #ifndef EKIDEN_CC_H
 #define EKIDEN_CC_H
@@ -9,7 +16,10 @@
 #include "kernel.h"
 
 #define TCP_CONG_NON_RESTRICTED 1 /* to be chosen without CAP_NET_ADMIN */
-#define SK_PACING_NEEDED 1        /* pace without an fq queueing discipline */
+#define SK_PACING_NONE 0
+#define SK_PACING_NEEDED 1 /* pace without an fq queueing discipline */
+
+#define NO_RTT 0xffffffff
 
 /* The layout is that of `Section` in congestion/telemetry.rs. Zero is "as the algorithm likes" and "not known". */
 struct section {
@@ -39,6 +49,81 @@ struct {
 static __always_inline struct section *section_of(struct sock *sk)
 {
 	return bpf_sk_storage_get(&sections, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+/* The algorithm's own state of one connection, in the 104 bytes that the kernel keeps for it, zero at first. */
+#define STATE_OF(sk, type)                                                                                     \
+	({                                                                                                     \
+		_Static_assert(sizeof(type) <= sizeof(((struct inet_connection_sock *)0)->icsk_ca_priv), #type); \
+		(type *)inet_csk(sk)->icsk_ca_priv;                                                            \
+	})
+
+/* Packets leave one by one instead of in bursts as long as the window; an fq queueing discipline may do it already. */
+static __always_inline void pace(struct sock *sk)
+{
+	if (sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
+static __always_inline bool in_slow_start(const struct tcp_sock *tp)
+{
+	return tp->snd_cwnd < tp->snd_ssthresh;
+}
+
+/* Does the window hold the connection back? If not it must not grow (RFC 7661). In slow start half is enough. */
+static __always_inline bool is_window_limited(const struct tcp_sock *tp)
+{
+	if (BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited))
+		return true;
+	return in_slow_start(tp) && tp->snd_cwnd < 2 * tp->max_packets_out;
+}
+
+/* A packet for each that was acknowledged, up to ssthresh (RFC 5681, 3.1). Returns how many `acked` are left over. */
+static __always_inline __u32 slow_start(struct tcp_sock *tp, __u32 acked)
+{
+	__u32 window = smaller(tp->snd_cwnd + acked, tp->snd_ssthresh);
+
+	acked -= window - tp->snd_cwnd;
+	tp->snd_cwnd = smaller(window, tp->snd_cwnd_clamp);
+	return acked;
+}
+
+/* A packet for every `per` packets acknowledged: with `per` the window itself, one in a round trip. */
+static __always_inline void additive_increase(struct tcp_sock *tp, __u32 per, __u32 acked)
+{
+	__u32 count = tp->snd_cwnd_cnt + acked;
+
+	per = larger(per, 1);
+	tp->snd_cwnd_cnt = count % per;
+	tp->snd_cwnd = smaller(tp->snd_cwnd + count / per, tp->snd_cwnd_clamp);
+}
+
+/* One round trip: it ends when something is acknowledged that was sent after it began. */
+struct round {
+	__u32 end;    /* snd_nxt when it began */
+	__u32 rtt_us; /* the smallest sample, or NO_RTT */
+	__u32 samples;
+};
+
+static __always_inline void round_begin(struct round *round, const struct tcp_sock *tp)
+{
+	round->end = tp->snd_nxt;
+	round->rtt_us = NO_RTT;
+	round->samples = 0;
+}
+
+static __always_inline bool round_is_over(const struct round *round, __u32 ack)
+{
+	return before(round->end, ack);
+}
+
+/* `rtt_us` as the kernel says it: not positive where there is no sample. */
+static __always_inline void round_sample(struct round *round, __s32 rtt_us)
+{
+	if (rtt_us <= 0)
+		return;
+	round->rtt_us = smaller(round->rtt_us, rtt_us);
+	round->samples++;
 }
 
 #endif

@@ -92,6 +92,16 @@ struct rate_sample {
 	__u32 delivered;
 };
 
+/* The values of `icsk_ca_state`, and what `set_state` is told. */
+enum tcp_ca_state {
+	TCP_CA_Open,
+	TCP_CA_Disorder,
+	TCP_CA_CWR,
+	TCP_CA_Recovery,
+	TCP_CA_Loss,
+};
+
+/* Numbered as in Linux 5.6 to 7.0; compare with `bpf_core_enum_value`. */
 enum tcp_ca_event {
 	CA_EVENT_TX_START,
 	CA_EVENT_CWND_RESTART,
@@ -117,5 +127,31 @@ struct tcp_congestion_ops {
 };
 
 #pragma clang attribute pop
+
+static __always_inline struct inet_connection_sock *inet_csk(const struct sock *sk)
+{
+	return (struct inet_connection_sock *)sk;
+}
+
+static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)
+{
+	return (struct tcp_sock *)sk;
+}
+
+/* Sequence numbers go round. */
+static __always_inline bool before(__u32 first, __u32 second)
+{
+	return (__s32)(first - second) < 0;
+}
+
+static __always_inline __u32 smaller(__u32 a, __u32 b)
+{
+	return a < b ? a : b;
+}
+
+static __always_inline __u32 larger(__u32 a, __u32 b)
+{
+	return a > b ? a : b;
+}
 
 #endif
