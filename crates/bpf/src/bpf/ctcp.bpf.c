@@ -1,34 +1,192 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Compound TCP: Tan, Song, Zhang, Sridharan, "A Compound TCP Approach for High-speed and Long Distance Networks", IEEE
+ * INFOCOM 2006 (the paper), and Sridharan, Tan, Bansal, Thaler, draft-sridharan-tcpm-ctcp-02, 2008 (the draft). It is a
+ * model of that specification and not of Windows, of which several behaviours are known.
+ *
+ * The window is the sum of two. The loss window `cwnd` is Reno's. The delay window `dwnd` grows fast while the RTT says
+ * that next to nothing waits in a queue, goes away as a queue comes up, and halves at a loss as cwnd does:
+ *
+ *     for each packet acknowledged   cwnd += 1 / (cwnd + dwnd)
+ *     in each round trip             queued = window (1 - base RTT / RTT)
+ *         queued < gamma             dwnd += max(alpha window^k - 1, 0)
+ *         else                       dwnd  = max(dwnd - eta queued, 0)
+ *     at a loss or a mark            both halve (beta = 1/2)
+ *     when the timer expires         dwnd = 0, base RTT and gamma as in the beginning
+ *
+ * with alpha = 1/8, k = 3/4, eta = 1, gamma = 30 packets. A window below 38 packets is Reno's, and so is slow start.
+ *
+ * Where texts and implementations differ:
+ *
+ *   what                     here                      elsewhere
+ *   growth of dwnd           window^k: the paper       dwnd^k: the draft's first versions
+ *   its time                 spread over the round     at the end of the round (the draft): bursts
+ *   eta                      1                         0.03 in one ns-3 port
+ *   gamma                    30; tuned if asked for    tuned (CTCP-TUBE): the draft
+ *   lambda of the tuning     1/4                       not said in the draft; 1/2, 1/4, 0.2, 0.8
+ *   RTT of a round           the smallest of at least  an average of samples: the paper
+ *                            3, as Vegas
+ *   base RTT                 of 5 to 10 minutes; kept  of the connection: the draft
+ *                            over idle times; learnt
+ *                            anew after a timeout and
+ *                            when the path is longer
+ *                            (ctcp_doubt_base)
+ *   window for `queued`      what of it was in use     min(window, receiver's): the draft, and the same
+ *   window falls below 38    dwnd becomes cwnd         dwnd is lost
+ *   recovery                 the kernel's: PRR, RACK   NewReno with SACK
+ *   bursts                   paced by the kernel       not said: 30 packets are less than one burst of
+ *                                                      segmentation offload
+ *
+ * Patents, to be judged by who ships it: US 7,577,097 (Compound TCP, filed in March 2005), US 7,729,249 (tuning gamma,
+ * priority July 2007, said to have lapsed). So gamma is fixed unless somebody asks for the other.
+ */
 #include "cc.h"
+#include "ctcp.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
-extern __u32 tcp_reno_ssthresh(struct sock *sk) __ksym;
-extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
-extern void tcp_reno_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
+struct connection {
+	struct ctcp ctcp;
+	struct round round;
+};
+
+static __always_inline void tell(struct section *section, const struct ctcp *c, const struct round *round)
+{
+	__u32 base_us = ctcp_base_us(c);
+
+	section->window = ctcp_window(c);
+	section->loss_window = c->cwnd;
+	section->delay_window = c->dwnd;
+	section->base_rtt_us = base_us == NONE ? 0 : base_us;
+	section->rtt_us = round->rtt_us == NO_RTT ? 0 : round->rtt_us;
+	section->queued = c->queued / FRACTION;
+	section->gamma_now = c->gamma / FRACTION;
+	section->rounds++;
+}
+
+static __always_inline __u32 window_in_use(const struct tcp_sock *tp)
+{
+	if (BPF_CORE_READ_BITFIELD(tp, is_cwnd_limited))
+		return tp->snd_cwnd;
+	return smaller(tp->snd_cwnd, tp->max_packets_out);
+}
+
+static __always_inline void end_round(struct sock *sk, struct connection *connection)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct ctcp *c = &connection->ctcp;
+	struct section *section = section_of(sk);
+	struct ctcp_round round = {
+		.rtt_us = connection->round.rtt_us,
+		.samples = connection->round.samples,
+		.used = window_in_use(tp),
+		.now_ms = tp->tcp_mstamp / 1000,
+	};
+
+	if (section && !section->auto_gamma)
+		ctcp_fix_gamma(c, section->gamma);
+	c->step = 0;
+	if (ctcp_measure(c, &round) && !in_slow_start(tp))
+		ctcp_adjust(c, &round);
+	if (section)
+		tell(section, c, &connection->round);
+	round_begin(&connection->round, tp);
+}
 
 SEC("struct_ops")
 void BPF_PROG(ctcp_init, struct sock *sk)
 {
-	sk->sk_pacing_status = SK_PACING_NEEDED;
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *connection = STATE_OF(sk, struct connection);
+	struct section *section = section_of(sk);
+
+	pace(sk);
+	ctcp_start(&connection->ctcp, tp->snd_cwnd);
+	ctcp_fix_gamma(&connection->ctcp, section && !section->auto_gamma ? section->gamma : 0);
+	round_begin(&connection->round, tp);
 }
 
 SEC("struct_ops")
-__u32 BPF_PROG(ctcp_ssthresh, struct sock *sk)
+void BPF_PROG(ctcp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	return tcp_reno_ssthresh(sk);
+	struct connection *connection = STATE_OF(sk, struct connection);
+
+	round_sample(&connection->round, sample->rtt_us);
+	if (sample->rtt_us > 0)
+		ctcp_sample(&connection->ctcp, sample->rtt_us);
 }
 
 SEC("struct_ops")
 void BPF_PROG(ctcp_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	tcp_reno_cong_avoid(sk, ack, acked);
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *connection = STATE_OF(sk, struct connection);
+	struct ctcp *c = &connection->ctcp;
+
+	ctcp_follow(c, tp->snd_cwnd, in_slow_start(tp));
+	if (round_is_over(&connection->round, ack))
+		end_round(sk, connection);
+	if (in_slow_start(tp)) {
+		acked = is_window_limited(tp) ? slow_start(tp, acked) : 0;
+		ctcp_follow(c, tp->snd_cwnd, true);
+	}
+	if (is_window_limited(tp))
+		ctcp_grow(c, acked);
+	ctcp_follow(c, smaller(ctcp_window(c), tp->snd_cwnd_clamp), false);
+	/* What the delay window gives up is given up: slow start must not take it back. */
+	if (ctcp_window(c) < tp->snd_cwnd && !in_slow_start(tp))
+		tp->snd_ssthresh = smaller(tp->snd_ssthresh, ctcp_window(c));
+	tp->snd_cwnd = ctcp_window(c);
+}
+
+/* The kernel brings the window down to what this returns, in step with what arrives (PRR, RFC 6937). */
+SEC("struct_ops")
+__u32 BPF_PROG(ctcp_ssthresh, struct sock *sk)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *connection = STATE_OF(sk, struct connection);
+	struct section *section = section_of(sk);
+
+	if (section)
+		section->losses++;
+	if (section && section->auto_gamma)
+		ctcp_tune_gamma(&connection->ctcp);
+	ctcp_follow(&connection->ctcp, tp->snd_cwnd, in_slow_start(tp));
+	return ctcp_reduce(&connection->ctcp);
 }
 
 SEC("struct_ops")
 __u32 BPF_PROG(ctcp_undo_cwnd, struct sock *sk)
 {
-	return tcp_reno_undo_cwnd(sk);
+	return ctcp_undo(&STATE_OF(sk, struct connection)->ctcp, tcp_sk(sk)->snd_cwnd);
+}
+
+SEC("struct_ops")
+void BPF_PROG(ctcp_set_state, struct sock *sk, __u8 state)
+{
+	struct section *section;
+
+	if (state != TCP_CA_Loss)
+		return;
+	ctcp_timeout(&STATE_OF(sk, struct connection)->ctcp, tcp_sk(sk)->snd_cwnd);
+	section = section_of(sk);
+	if (section)
+		section->timeouts++;
+}
+
+/* Samples from before a recovery or an idle time do not tell of the window after it. */
+SEC("struct_ops")
+void BPF_PROG(ctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
+{
+	if (IS_EVENT(event, CA_EVENT_TX_START) || IS_EVENT(event, CA_EVENT_CWND_RESTART) ||
+	    IS_EVENT(event, CA_EVENT_COMPLETE_CWR))
+		round_begin(&STATE_OF(sk, struct connection)->round, tcp_sk(sk));
+}
+
+SEC("struct_ops")
+void BPF_PROG(ctcp_cwnd_event_tx_start, struct sock *sk)
+{
+	round_begin(&STATE_OF(sk, struct connection)->round, tcp_sk(sk));
 }
 
 SEC(".struct_ops.link")
@@ -38,5 +196,22 @@ struct tcp_congestion_ops ctcp = {
 	.init = (void *)ctcp_init,
 	.ssthresh = (void *)ctcp_ssthresh,
 	.cong_avoid = (void *)ctcp_cong_avoid,
+	.set_state = (void *)ctcp_set_state,
+	.cwnd_event = (void *)ctcp_cwnd_event,
+	.pkts_acked = (void *)ctcp_pkts_acked,
+	.undo_cwnd = (void *)ctcp_undo_cwnd,
+};
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops ctcp_7_1 = {
+	.name = "ctcp",
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.init = (void *)ctcp_init,
+	.ssthresh = (void *)ctcp_ssthresh,
+	.cong_avoid = (void *)ctcp_cong_avoid,
+	.set_state = (void *)ctcp_set_state,
+	.cwnd_event = (void *)ctcp_cwnd_event,
+	.cwnd_event_tx_start = (void *)ctcp_cwnd_event_tx_start,
+	.pkts_acked = (void *)ctcp_pkts_acked,
 	.undo_cwnd = (void *)ctcp_undo_cwnd,
 };

@@ -101,7 +101,7 @@ enum tcp_ca_state {
 	TCP_CA_Loss,
 };
 
-/* Numbered as in Linux 5.6 to 7.0; compare with `bpf_core_enum_value`. */
+/* Not the numbers of every kernel: compare with IS_EVENT. */
 enum tcp_ca_event {
 	CA_EVENT_TX_START,
 	CA_EVENT_CWND_RESTART,
@@ -137,6 +137,10 @@ static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
 }
+
+/* Is `event` what the running kernel calls `name`? Never, where it has no such event. */
+#define IS_EVENT(event, name)                                                                                  \
+	(bpf_core_enum_value_exists(enum tcp_ca_event, name) && (event) == bpf_core_enum_value(enum tcp_ca_event, name))
 
 /* Sequence numbers go round. */
 static __always_inline bool before(__u32 first, __u32 second)
