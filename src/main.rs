@@ -1,9 +1,13 @@
 //! The command line: one file for each subcommand, no logic.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bpf")]
+mod cc;
 mod check;
 mod doctor;
 mod keygen;
+#[cfg(not(feature = "bpf"))]
+mod lacking;
 mod rules;
 mod run;
 mod status;
@@ -11,6 +15,9 @@ mod status;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+#[cfg(not(feature = "bpf"))]
+use lacking as cc;
 
 /// Makes far servers feel near: cuts a long TCP connection into short sections at relays.
 #[derive(Parser)]
@@ -30,6 +37,8 @@ enum Command {
     Keygen(keygen::Keygen),
     /// What the kernel is told for transparent listeners: print, apply, remove
     Rules(rules::Rules),
+    /// Congestion controls: list, load, unload
+    Cc(cc::Cc),
     /// Sessions and pipes of a running relay
     Status(status::Status),
     /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
@@ -42,6 +51,7 @@ fn main() -> ExitCode {
         Command::Check(check) => check.execute(),
         Command::Keygen(keygen) => keygen.execute(),
         Command::Rules(rules) => rules.execute(),
+        Command::Cc(cc) => cc.execute(),
         Command::Status(status) => status.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     };

@@ -2,3 +2,8 @@
 //!
 //! The C under `src/bpf/` is compiled when this crate is built and carried in it; where it runs, neither clang nor
 //! headers are needed, only a kernel with BTF.
+
+mod chatter;
+pub mod congestion;
+pub mod kernel;
+mod link;

@@ -1,0 +1,107 @@
+//! The congestion controls that ekiden carries, one in a row, and a word on those of the kernel.
+
+use super::CongestionError;
+
+/// A congestion control that ekiden carries.
+#[derive(Debug)]
+pub struct Algorithm {
+    /// The name it registers under, as `TCP_CONGESTION` takes it.
+    pub name: &'static str,
+    /// What it is for, in a line.
+    pub about: &'static str,
+    /// Who has described it.
+    pub source: &'static str,
+    pub(super) object: &'static [u8],
+}
+
+macro_rules! catalogue {
+    ($($name:literal: $about:literal, $source:literal;)+) => {
+        /// All of them.
+        pub const CATALOGUE: &[Algorithm] = &[$(Algorithm {
+            name: $name,
+            about: $about,
+            source: $source,
+            object: include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".bpf.o")),
+        }),+];
+    };
+}
+
+catalogue! {
+    "ctcp": "Compound TCP: Reno, and a second window for as long as no queue builds up",
+        "Tan, Song, Zhang, Sridharan: A Compound TCP approach for high-speed and long-distance networks, INFOCOM 2006";
+}
+
+/// A word on what kernels bring.
+const OF_KERNELS: &[(&str, &str)] = &[
+    ("reno", "the standard: one packet more each round trip, half the window at a loss (RFC 5681)"),
+    ("cubic", "grows by the time since the last loss, whatever the round trip (RFC 9438)"),
+    ("bbr", "keeps to the bandwidth and the round trip that it measures; a loss does not slow it down"),
+    ("dctcp", "for data centres whose switches mark early (RFC 8257)"),
+    ("htcp", "grows the faster, the longer ago the last loss"),
+    ("illinois", "grows the slower, the longer the queue"),
+];
+
+/// The one of this name.
+///
+/// # Errors
+/// [`CongestionError::Unknown`], with the one that was probably meant.
+pub fn find(name: &str) -> Result<&'static Algorithm, CongestionError> {
+    CATALOGUE.iter().find(|algorithm| algorithm.name == name).ok_or_else(|| {
+        let nearest = CATALOGUE.iter().map(|algorithm| (distance(algorithm.name, name), algorithm.name)).min();
+        let meant = nearest.filter(|(distance, _)| *distance <= 2).map(|(_, name)| name);
+        CongestionError::Unknown { name: name.to_owned(), meant }
+    })
+}
+
+/// What it is for; empty for one that nobody here knows.
+#[must_use]
+pub fn about(name: &str) -> &'static str {
+    let ours = CATALOGUE.iter().find(|algorithm| algorithm.name == name).map(|algorithm| algorithm.about);
+    let theirs = || OF_KERNELS.iter().find(|(known, _)| *known == name).map(|(_, about)| *about);
+    ours.or_else(theirs).unwrap_or_default()
+}
+
+/// How many letters have to be changed, added or taken away (Levenshtein 1966).
+fn distance(from: &str, to: &str) -> usize {
+    let to = to.as_bytes();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (at, letter) in from.bytes().enumerate() {
+        let mut corner = std::mem::replace(&mut row[0], at + 1);
+        for (column, other) in to.iter().enumerate() {
+            let changed = corner + usize::from(letter != *other);
+            corner = row[column + 1];
+            row[column + 1] = changed.min(row[column] + 1).min(corner + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_letters() {
+        for (from, to, expected) in [("ctcp", "ctcp", 0), ("ctcp", "tcp", 1), ("vegas", "vages", 2), ("", "bic", 3)] {
+            assert_eq!(distance(from, to), expected, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_pen_is_recognised_and_another_word_is_not() {
+        let meant = |name| match find(name) {
+            Err(CongestionError::Unknown { meant, .. }) => meant,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((meant("ctpc"), meant("compound")), (Some("ctcp"), None));
+    }
+
+    /// TCP_CA_NAME_MAX is 16 with the NUL, and bpffs takes no dots.
+    #[test]
+    fn names_fit_the_kernel() {
+        for algorithm in CATALOGUE {
+            let plain = algorithm.name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+            assert!(plain && algorithm.name.len() < 16, "{}", algorithm.name);
+        }
+    }
+}

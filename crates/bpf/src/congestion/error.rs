@@ -1,0 +1,97 @@
+//! Why a congestion control did not come into the kernel, or out of it, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::kernel::{BTF, Capability};
+
+/// Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CongestionError {
+    /// Nobody here knows it.
+    #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` shows which there are", perhaps(*.meant))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// What was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// Without types nothing can be fitted to the kernel.
+    #[error(
+        "the kernel does not show its types ({BTF}): it takes one with CONFIG_DEBUG_INFO_BTF=y, as distributions have it, \
+        and in a container /sys/kernel has to be visible"
+    )]
+    NoTypes,
+    /// The kernel is too old, or has BPF switched off.
+    #[error(
+        "this kernel takes no congestion controls from outside: it takes Linux 5.6 or newer on a 64-bit machine, with \
+        CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y"
+    )]
+    NoHook,
+    /// This process may not.
+    #[error("loading a congestion control takes {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, or \
+        AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; choosing one that is loaded takes none", names(.lacking))]
+    NotPermitted {
+        /// What is missing.
+        lacking: Vec<Capability>,
+    },
+    /// Nowhere to pin.
+    #[error(
+        "no BPF file system is at /sys/fs/bpf, and what is loaded stays by a name there: \
+        mount -t bpf bpf /sys/fs/bpf (systemd does that at boot)"
+    )]
+    NotMounted,
+    /// What is pinned cannot be made, read or removed.
+    #[error("{}: {cause} (it takes root, or whoever owns the directory)", .path.display())]
+    Pin {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// The name is somebody else's.
+    #[error("the name {name} is taken {by}")]
+    Taken {
+        /// The name.
+        name: String,
+        /// By whom, and what to do about it.
+        by: String,
+    },
+    /// There is nothing to unload.
+    #[error("{name} is not loaded: `ekiden cc list` shows what is")]
+    NotLoaded {
+        /// The name.
+        name: String,
+    },
+    /// The kernel said no, and it is none of the above.
+    #[error(
+        "the kernel refuses {name}: {cause}; `ekiden cc load {name} --verbose` shows its reasons, and we would like to see them"
+    )]
+    Refused {
+        /// The name.
+        name: String,
+        /// In a few words.
+        cause: String,
+        /// All that libbpf and the verifier said.
+        log: String,
+    },
+}
+
+impl CongestionError {
+    /// What libbpf and the verifier said, where they did.
+    #[must_use]
+    pub fn log(&self) -> Option<&str> {
+        match self {
+            Self::Refused { log, .. } => Some(log),
+            _ => None,
+        }
+    }
+}
+
+fn perhaps(meant: Option<&str>) -> String {
+    meant.map(|name| format!(", perhaps {name}?")).unwrap_or_default()
+}
+
+fn names(lacking: &[Capability]) -> String {
+    lacking.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" and ")
+}

@@ -1,0 +1,21 @@
+//! Congestion controls as BPF struct_ops: what there is, how it comes into the kernel, who has put it there, and what a
+//! connection tells about itself and may be told.
+//!
+//! The kernel has one list of congestion controls for all network namespaces, by name; ours are on it under their plain
+//! names (docs/decisions/0016).
+
+mod catalogue;
+mod error;
+mod object;
+mod pins;
+mod presence;
+mod registration;
+mod telemetry;
+
+pub use catalogue::{Algorithm, CATALOGUE, about, find};
+pub use error::CongestionError;
+pub use object::Way;
+pub use pins::{ROOT, is_mounted, pinned};
+pub use presence::{Origin, Presence, list, presence};
+pub use registration::{Held, Pinned, Unloaded, hold, pin, unload};
+pub use telemetry::{Section, Sections};

@@ -1,0 +1,115 @@
+//! From the bytes that the crate carries to programs and maps in the kernel, fitted to it; nothing is registered yet.
+
+use libbpf_rs::{MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
+
+use super::telemetry::SECTIONS;
+use super::{Algorithm, CongestionError, pins};
+use crate::chatter;
+use crate::kernel::{self, Kernel};
+
+/// From linux/bpf.h: the map is registered by a link.
+pub(super) const BPF_F_LINK: u32 = 1 << 13;
+
+/// What congestion controls are registered as.
+const HOOK: &str = "bpf_struct_ops_tcp_congestion_ops";
+
+/// What a kernel may have changed, and how the map for such kernels is called.
+const VARIANTS: &[(&str, &str)] = &[("cwnd_event_tx_start", "_7_1")];
+
+/// How the kernel is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By a link, Linux 6.4: what is registered lives as long as somebody has the link.
+    Link,
+    /// By writing the map, Linux 5.6: it stays until somebody deletes the entry.
+    Map,
+}
+
+impl Way {
+    /// The better one of those the kernel has.
+    #[must_use]
+    pub fn of(kernel: &Kernel) -> Self {
+        if kernel.has("bpf_struct_ops_link") { Self::Link } else { Self::Map }
+    }
+}
+
+/// In the kernel, and used by nobody.
+pub(super) struct Loaded {
+    pub(super) object: Object,
+    /// The map with the operations.
+    pub(super) operations: String,
+}
+
+/// Puts the programs and maps into the kernel. `share` has the connections' storage be the one that is pinned already,
+/// so that a reader finds old and new connections in one place.
+///
+/// # Errors
+/// All but those about pins and names.
+pub(super) fn load(algorithm: &Algorithm, way: Option<Way>, share: bool) -> Result<(Loaded, Way), CongestionError> {
+    let kernel = Kernel::running().ok_or(CongestionError::NoTypes)?;
+    fits(&kernel)?;
+    let lacking = kernel::lacking();
+    if !lacking.is_empty() {
+        return Err(CongestionError::NotPermitted { lacking });
+    }
+    let way = way.unwrap_or_else(|| Way::of(&kernel));
+    let (loaded, log) = chatter::during(|| fitted(algorithm, &kernel, way, share));
+    loaded.map(|loaded| (loaded, way)).map_err(|error| {
+        let (name, cause) = (algorithm.name.to_owned(), format!("{error}"));
+        CongestionError::Refused { name, cause, log }
+    })
+}
+
+fn fits(kernel: &Kernel) -> Result<(), CongestionError> {
+    if kernel.has(HOOK) { Ok(()) } else { Err(CongestionError::NoHook) }
+}
+
+fn fitted(algorithm: &Algorithm, kernel: &Kernel, way: Way, share: bool) -> libbpf_rs::Result<Loaded> {
+    let mut open = ObjectBuilder::default().open_memory(algorithm.object)?;
+    let operations = operations(&open, algorithm.name, |member| kernel.has_member("tcp_congestion_ops", member));
+    for mut map in open.maps_mut() {
+        if map.map_type() == MapType::StructOps {
+            map.set_autocreate(map.name() == operations.as_str())?;
+            if way == Way::Map {
+                let flags = map.map_flags();
+                map.set_map_flags(flags & !BPF_F_LINK)?;
+            }
+        } else if share && map.name() == SECTIONS {
+            // Of another version, it may be of another shape; then this one has its own.
+            if let Some(pinned) = pins::sections(algorithm.name).filter(|old| old.value_size() == map.value_size()) {
+                map.reuse_fd(std::os::fd::AsFd::as_fd(&pinned))?;
+            }
+        }
+    }
+    Ok(Loaded { object: open.load()?, operations })
+}
+
+/// Which of the object's maps has the operations for a kernel with such members.
+fn operations(object: &OpenObject, name: &str, has_member: impl Fn(&str) -> bool) -> String {
+    let exists = |wanted: &String| object.maps().any(|map| map.name() == wanted.as_str());
+    let variants = VARIANTS.iter().filter(|(member, _)| has_member(member));
+    variants.map(|(_, suffix)| format!("{name}{suffix}")).find(exists).unwrap_or_else(|| name.to_owned())
+}
+
+impl Loaded {
+    /// The connections' storage, where the object has one.
+    pub(super) fn sections(&self) -> Option<MapHandle> {
+        self.map(SECTIONS)
+    }
+
+    /// The map that is registered.
+    pub(super) fn operations(&self) -> Option<MapHandle> {
+        self.map(&self.operations)
+    }
+
+    fn map(&self, name: &str) -> Option<MapHandle> {
+        let map = self.object.maps().find(|map| map.name() == name)?;
+        MapHandle::try_from(&map).ok()
+    }
+}
+
+/// Whether a map of that name is one of ours for `algorithm`.
+pub(super) fn is_ours(map: &str, algorithm: &str) -> bool {
+    let rest = map.strip_prefix(algorithm);
+    rest.is_some_and(|rest| rest.is_empty() || VARIANTS.iter().any(|(_, suffix)| rest == *suffix))
+}

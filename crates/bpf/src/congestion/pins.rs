@@ -1,0 +1,150 @@
+//! What stays by a name in the BPF file system: for each congestion control a directory with its link (or, the older
+//! way, its map) and the connections' storage.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use libbpf_rs::{Link, MapHandle};
+
+use super::CongestionError;
+
+/// Everything of ours in the BPF file system is under here.
+pub const ROOT: &str = "/sys/fs/bpf/ekiden";
+
+const FILE_SYSTEM: &str = "/sys/fs/bpf";
+
+/// Others may look, and see what their own connections are at.
+const READABLE_DIRECTORY: u32 = 0o755;
+const READABLE: u32 = 0o644;
+
+/// Opens for reading; what one may who is not the owner (linux/bpf.h).
+const BPF_F_RDONLY: u32 = 1 << 3;
+
+/// What is pinned for one name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pin {
+    Link,
+    Map,
+    Sections,
+}
+
+impl Pin {
+    const ALL: [Self; 3] = [Self::Link, Self::Map, Self::Sections];
+
+    pub(super) fn path(self, name: &str) -> PathBuf {
+        let file = match self {
+            Self::Link => "link",
+            Self::Map => "map",
+            Self::Sections => "sections",
+        };
+        directory(name).join(file)
+    }
+}
+
+fn directory(name: &str) -> PathBuf {
+    Path::new(ROOT).join("cc").join(name)
+}
+
+/// Whether a BPF file system is where pins go.
+#[must_use]
+pub fn is_mounted() -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
+        line.split(' ').nth(4) == Some(FILE_SYSTEM) && kind == Some("bpf")
+    })
+}
+
+/// The names that have a pin, whole or in part, as far as this process sees.
+#[must_use]
+pub fn pinned() -> Vec<String> {
+    let entries = fs::read_dir(Path::new(ROOT).join("cc")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Makes the directory of `name`.
+pub(super) fn prepare(name: &str) -> Result<(), CongestionError> {
+    if !is_mounted() {
+        return Err(CongestionError::NotMounted);
+    }
+    let directory = directory(name);
+    fs::create_dir_all(&directory).map_err(|cause| failed(&directory, cause))?;
+    // Up to the file system itself, which is the administrator's.
+    directory.ancestors().take(3).try_for_each(|one| permit(one, READABLE_DIRECTORY))
+}
+
+/// Pins the connections' storage, in the place of an older one.
+pub(super) fn pin_sections(name: &str, sections: &mut MapHandle) -> Result<(), CongestionError> {
+    let path = Pin::Sections.path(name);
+    remove(&path)?;
+    sections.pin(&path).map_err(|error| failed(&path, cause(&error)))?;
+    permit(&path, READABLE)
+}
+
+pub(super) fn pin_map(name: &str, map: &mut MapHandle) -> Result<(), CongestionError> {
+    let path = Pin::Map.path(name);
+    remove(&path)?;
+    map.pin(&path).map_err(|error| failed(&path, cause(&error)))
+}
+
+pub(super) fn pin_link(name: &str, link: &mut Link) -> Result<(), CongestionError> {
+    let path = Pin::Link.path(name);
+    link.pin(&path).map_err(|error| failed(&path, cause(&error)))
+}
+
+pub(super) fn link(name: &str) -> Option<Link> {
+    let path = Pin::Link.path(name);
+    path.exists().then(|| Link::open(path).ok()).flatten()
+}
+
+pub(super) fn map(name: &str) -> Option<MapHandle> {
+    open(&Pin::Map.path(name), 0)
+}
+
+/// The connections' storage; for reading only where that is all we may.
+pub(super) fn sections(name: &str) -> Option<MapHandle> {
+    let path = Pin::Sections.path(name);
+    open(&path, 0).or_else(|| open(&path, BPF_F_RDONLY))
+}
+
+fn open(path: &Path, flags: u32) -> Option<MapHandle> {
+    path.exists().then(|| MapHandle::from_pinned_path_with_file_flags(path, flags).ok()).flatten()
+}
+
+/// Removes all pins of `name`, and the directories that are empty then.
+pub(super) fn clear(name: &str) -> Result<(), CongestionError> {
+    for pin in Pin::ALL {
+        remove(&pin.path(name))?;
+    }
+    let directory = directory(name);
+    match fs::remove_dir(&directory) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&directory, cause)),
+        _ => {}
+    }
+    for parent in directory.ancestors().skip(1).take(2) {
+        // Not empty as long as another is there.
+        let _ = fs::remove_dir(parent);
+    }
+    Ok(())
+}
+
+fn remove(path: &Path) -> Result<(), CongestionError> {
+    match fs::remove_file(path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(failed(path, cause)),
+        _ => Ok(()),
+    }
+}
+
+fn permit(path: &Path, mode: u32) -> Result<(), CongestionError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|cause| failed(path, cause))
+}
+
+fn failed(path: &Path, cause: io::Error) -> CongestionError {
+    CongestionError::Pin { path: path.to_owned(), cause }
+}
+
+fn cause(error: &libbpf_rs::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}

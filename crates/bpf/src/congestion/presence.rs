@@ -1,0 +1,123 @@
+//! Which congestion controls there are, and who has put them there. The kernel tells the names to everybody, and whose
+//! they are to root alone (`CAP_SYS_ADMIN`).
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfo, MapInfoIter};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
+
+use super::catalogue::{self, CATALOGUE};
+use super::object::{BPF_F_LINK, is_ours};
+use super::pins::Pin;
+use crate::kernel::Capability;
+
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+
+/// Who has put a congestion control into the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// It came with the kernel.
+    Kernel,
+    /// `ekiden cc load`; it stays until `ekiden cc unload`.
+    Pinned,
+    /// Processes that hold it; it goes when they end.
+    Held(Vec<u32>),
+    /// It was registered the older way, and nobody has a name for it: a process that did not end by itself.
+    Left,
+    /// Of ours by its name, and who has loaded it this process may not know.
+    Hidden,
+    /// Nobody; ekiden carries it.
+    NotLoaded,
+}
+
+/// One congestion control on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Presence {
+    /// The name it is chosen by.
+    pub name: String,
+    /// Who has put it there.
+    pub origin: Origin,
+    /// Whether everybody may choose it, without `CAP_NET_ADMIN`.
+    pub free: bool,
+    /// What it is for; empty where nobody here knows.
+    pub about: &'static str,
+}
+
+/// All that the kernel has and ekiden carries, by name.
+#[must_use]
+pub fn list() -> Vec<Presence> {
+    let names: BTreeSet<String> =
+        words(AVAILABLE).into_iter().chain(CATALOGUE.iter().map(|algorithm| algorithm.name.to_owned())).collect();
+    names.iter().map(|name| presence(name)).collect()
+}
+
+/// One of them.
+#[must_use]
+pub fn presence(name: &str) -> Presence {
+    let has = |list| words(list).iter().any(|word| word == name);
+    let origin = if has(AVAILABLE) { origin(name) } else { Origin::NotLoaded };
+    Presence { name: name.to_owned(), origin, free: has(ALLOWED), about: catalogue::about(name) }
+}
+
+fn words(file: &str) -> Vec<String> {
+    fs::read_to_string(file).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+}
+
+fn origin(name: &str) -> Origin {
+    if Pin::Link.path(name).exists() || Pin::Map.path(name).exists() {
+        return Origin::Pinned;
+    }
+    if CATALOGUE.iter().all(|algorithm| algorithm.name != name) {
+        return Origin::Kernel;
+    }
+    if !Capability::SysAdmin.is_ours() {
+        return Origin::Hidden;
+    }
+    if let Some(link) = link_of(name) {
+        return Origin::Held(holders(link));
+    }
+    if left(name).is_empty() { Origin::Kernel } else { Origin::Left }
+}
+
+/// The number of the link by which `name` is registered; root alone sees it.
+pub(super) fn link_of(name: &str) -> Option<u32> {
+    let maps: Vec<u32> = operations(name).map(|map| map.id).collect();
+    LinkInfoIter::default().find_map(|link| match link.info {
+        LinkTypeInfo::StructOps(info) if maps.contains(&info.map_id) => Some(link.id),
+        _ => None,
+    })
+}
+
+/// The maps by which `name` is registered the older way; root alone sees them.
+pub(super) fn left(name: &str) -> Vec<MapHandle> {
+    // BPF_STRUCT_OPS_STATE_INUSE, after a reference count (kernel/bpf/bpf_struct_ops.c); what was deleted and lives on in
+    // connections is in another state.
+    const IN_USE: [u8; 4] = 1_u32.to_ne_bytes();
+    let registered = |map: &MapHandle| {
+        map.lookup(&[0; 4], MapFlags::ANY).is_ok_and(|value| value.is_some_and(|value| value[4..8] == IN_USE))
+    };
+    operations(name)
+        .filter(|map| map.map_flags & BPF_F_LINK == 0)
+        .filter_map(|map| MapHandle::from_map_id(map.id).ok())
+        .filter(registered)
+        .collect()
+}
+
+fn operations(name: &str) -> impl Iterator<Item = MapInfo> {
+    MapInfoIter::default()
+        .filter(move |map| map.ty == MapType::StructOps && map.name.to_str().is_some_and(|map| is_ours(map, name)))
+}
+
+/// The processes that have a descriptor of link `number`, without this one (proc(5), fdinfo).
+pub(super) fn holders(number: u32) -> Vec<u32> {
+    let line = format!("link_id:\t{number}");
+    let entries = |path: String| fs::read_dir(path).into_iter().flatten().flatten();
+    let holds = |process: &u32| {
+        entries(format!("/proc/{process}/fdinfo"))
+            .any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.lines().any(|one| one == line)))
+    };
+    let processes = entries("/proc".to_owned()).filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    processes.filter(|process| *process != std::process::id()).filter(holds).collect()
+}
