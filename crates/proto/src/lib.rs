@@ -15,5 +15,6 @@ pub mod event;
 pub mod key;
 pub mod limiting;
 pub mod profile;
+pub mod share;
 pub mod units;
 pub mod wire;

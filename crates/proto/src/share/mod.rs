@@ -1,0 +1,114 @@
+//! Who gets how much of an interface that several sections share: max-min shares by weight.
+//!
+//! Whoever wants less than its share gets what it wants, and the rest is shared by the others, by their weights
+//! (Bertsekas and Gallager, Data Networks, 6.5.2). [`divide`] finds the level up to which all are served; [`Pace`] judges
+//! from what a section has sent how much it wants. Rates are in bytes a second.
+
+mod pace;
+
+use std::cmp::Ordering;
+
+pub use pace::Pace;
+
+/// Room for a section that speeds up, over what it wants, before anybody has judged it again: enough that what it sends by
+/// then is seen to be held back ([`Pace`]), and not so much that many could flood the interface.
+const HEADROOM: f64 = 1.4;
+
+/// What one section asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// How many shares it has; at least 1.
+    pub weight: u32,
+    /// What it could use; [`u64::MAX`] for all it can get.
+    pub wants: u64,
+}
+
+impl Claim {
+    /// By how much of each share is wanted, exactly; among equals by weight, so that sums are made in one order.
+    fn order(&self, other: &Self) -> Ordering {
+        let scaled = |wants: u64, weight: u32| u128::from(wants) * u128::from(weight);
+        let by_wish = scaled(self.wants, other.weight).cmp(&scaled(other.wants, self.weight));
+        by_wish.then(self.weight.cmp(&other.weight))
+    }
+}
+
+/// How an interface is divided.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Division {
+    rate: f64,
+    /// What everybody can have for each share; infinite when nobody wants that much.
+    level: f64,
+    /// The same, were there one more who wants all it can get, with the largest weight of all.
+    entry: f64,
+    /// What nobody wants.
+    left: f64,
+}
+
+/// Divides `rate` among `claims`, whose order does not matter and is not kept.
+#[must_use]
+pub fn divide(rate: u64, claims: &mut [Claim]) -> Division {
+    claims.sort_unstable_by(Claim::order);
+    let heaviest = claims.iter().map(|claim| claim.weight).max().unwrap_or(1);
+    let rate = rate as f64;
+    let (level, left) = fill(rate, claims, 0);
+    let (entry, _) = fill(rate, claims, heaviest);
+    Division { rate, level, entry, left }
+}
+
+/// The level at which `claims`, and one that wants everything for `more` shares, take up all of `rate`; and what is left.
+fn fill(rate: f64, claims: &[Claim], more: u32) -> (f64, f64) {
+    let mut left = rate;
+    let mut shares = u64::from(more) + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
+    for claim in claims {
+        let level = left / shares as f64;
+        if claim.wants as f64 >= level * f64::from(claim.weight) {
+            return (level, 0.0);
+        }
+        left -= claim.wants as f64;
+        shares -= u64::from(claim.weight);
+    }
+    if shares > 0 { (left / shares as f64, 0.0) } else { (f64::INFINITY, left) }
+}
+
+impl Division {
+    /// Nobody wants anything of `rate`.
+    #[must_use]
+    pub fn of_nobody(rate: u64) -> Self {
+        divide(rate, &mut [])
+    }
+
+    /// What everybody can have for each share; `None` when nobody wants that much.
+    #[must_use]
+    pub fn level(&self) -> Option<u64> {
+        self.level.is_finite().then_some(self.level as u64)
+    }
+
+    /// The share of one of the claims. All of them together are no more than the rate.
+    #[must_use]
+    pub fn share(&self, claim: Claim) -> u64 {
+        claim.wants.min(self.most(claim.weight) as u64)
+    }
+
+    /// Up to what a section may send, with this claim or as one more: its share; and where it wants less than it could
+    /// have, what it may take at once if it wants more all of a sudden.
+    #[must_use]
+    pub fn ceiling(&self, claim: Claim) -> u64 {
+        let (most, wants) = (self.most(claim.weight), claim.wants as f64);
+        let sudden = (wants + self.left).max(wants * HEADROOM).max(self.entry * f64::from(claim.weight));
+        most.min(sudden) as u64
+    }
+
+    fn most(&self, weight: u32) -> f64 {
+        self.rate.min(self.level * f64::from(weight))
+    }
+}
+
+/// How alike `values` are (Jain, Chiu and Hawe, DEC-TR-301): 1 when all are the same, 1/n when one has everything. `None`
+/// for fewer than two, and when all are nothing.
+#[must_use]
+pub fn jain(count: usize, sum: f64, squares: f64) -> Option<f64> {
+    (count > 1 && squares > 0.0).then(|| sum * sum / (count as f64 * squares))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,182 @@
+use std::time::Duration;
+
+use super::*;
+
+const ALL: u64 = u64::MAX;
+
+fn claims(pairs: &[(u32, u64)]) -> Vec<Claim> {
+    pairs.iter().map(|&(weight, wants)| Claim { weight, wants }).collect()
+}
+
+fn shares(rate: u64, claims: &[Claim]) -> Vec<u64> {
+    let division = divide(rate, &mut claims.to_vec());
+    claims.iter().map(|claim| division.share(*claim)).collect()
+}
+
+#[test]
+fn shares_are_what_one_would_do_by_hand() {
+    for (rate, asked, expected) in [
+        (100, &[(1, ALL)][..], &[100][..]),
+        (100, &[(1, ALL), (1, ALL)], &[50, 50]),
+        (100, &[(1, ALL), (3, ALL)], &[25, 75]),
+        (100, &[(1, 10), (1, ALL), (1, ALL)], &[10, 45, 45]),
+        (100, &[(1, 10), (1, 40), (1, ALL)], &[10, 40, 50]),
+        (100, &[(1, 10), (1, 20)], &[10, 20]),
+        (100, &[(2, 10), (1, ALL), (3, 60)], &[10, 30, 60]),
+        (100, &[(1, 0), (1, ALL)], &[0, 100]),
+        (0, &[(1, ALL)], &[0]),
+        (100, &[], &[]),
+    ] {
+        assert_eq!(shares(rate, &claims(asked)), expected, "{asked:?}");
+    }
+}
+
+/// Numbers that are not alike, the same in every run (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % most
+    }
+
+    fn claims(&mut self) -> Vec<Claim> {
+        let count = self.below(40);
+        let mut one = || {
+            let weight = 1 + [0, 2, 999_999][self.below(3) as usize];
+            let wants = [0, self.below(1000), self.below(10_000_000), ALL][self.below(4) as usize];
+            Claim { weight: 1 + self.below(weight) as u32, wants }
+        };
+        (0..count).map(|_| one()).collect()
+    }
+}
+
+/// Max-min by its definition: nobody gets more than it wants, all together get what there is or all they want, and who is
+/// left wanting has as much for each share as anybody.
+#[test]
+fn shares_are_max_min() {
+    let mut dice = Dice(7);
+    for round in 0..20_000 {
+        let (rate, asked) = (dice.below(20_000_000), dice.claims());
+        let got = shares(rate, &asked);
+        let sum: u64 = got.iter().sum();
+        assert!(sum <= rate, "{round}: {sum} of {rate}");
+        let all_wants = asked.iter().fold(0, |sum: u64, claim| sum.saturating_add(claim.wants));
+        // A byte of each may be lost in rounding.
+        assert!(sum + asked.len() as u64 >= rate.min(all_wants), "{round}: {sum} of {rate} for {all_wants}");
+        let for_each = |got: u64, claim: &Claim| got as f64 / f64::from(claim.weight);
+        let most = got.iter().zip(&asked).map(|(got, claim)| for_each(*got, claim)).fold(0.0, f64::max);
+        for (got, claim) in got.iter().zip(&asked) {
+            assert!(*got <= claim.wants, "{round}");
+            let wanting = *got < claim.wants;
+            assert!(!wanting || for_each(got + 1, claim) >= most * (1.0 - 1e-9), "{round}: {got} {claim:?} {most}");
+        }
+    }
+}
+
+#[test]
+fn order_does_not_matter() {
+    let mut dice = Dice(11);
+    for _ in 0..2000 {
+        let (rate, asked) = (dice.below(20_000_000), dice.claims());
+        let mut other = asked.clone();
+        for at in (1..other.len()).rev() {
+            other.swap(at, dice.below(at as u64 + 1) as usize);
+        }
+        assert_eq!(divide(rate, &mut asked.clone()), divide(rate, &mut other));
+    }
+}
+
+#[test]
+fn equal_weights_are_one_share_whatever_they_are() {
+    let of = |weight| shares(1_000_000, &claims(&[(weight, ALL), (weight, 1000), (weight, ALL)]));
+    assert_eq!(of(1), of(1_000_000));
+}
+
+/// What a section may take at once is never less than its share, and never more than the interface has.
+#[test]
+fn ceilings_leave_room_for_who_speeds_up() {
+    let mut dice = Dice(13);
+    for _ in 0..5000 {
+        let (rate, asked) = (dice.below(20_000_000), dice.claims());
+        let division = divide(rate, &mut asked.clone());
+        for claim in asked {
+            let ceiling = division.ceiling(claim);
+            assert!((division.share(claim)..=rate).contains(&ceiling), "{claim:?} {division:?}");
+        }
+    }
+    let alone = divide(100, &mut claims(&[(1, 10)]));
+    assert_eq!(alone.ceiling(Claim { weight: 1, wants: 10 }), 100, "who is alone may have everything");
+    let new = Claim { weight: 1, wants: 0 };
+    assert_eq!(Division::of_nobody(100).ceiling(new), 100);
+    let taken = divide(100, &mut claims(&[(1, ALL)]));
+    assert_eq!(taken.ceiling(new), 50, "who comes gets its share at once");
+    assert_eq!(taken.ceiling(Claim { weight: 1, wants: 60 }), 84, "and who has more, room to show it");
+    assert_eq!((taken.level(), alone.level()), (Some(100), None));
+}
+
+#[test]
+fn who_sends_as_it_may_wants_more() {
+    let second = Duration::from_secs(1);
+    let mut pace = Pace::default();
+    assert_eq!(pace.judge(80, second, 100), ALL);
+    assert_eq!(pace.judge(500, second, 1000), 550, "half of what it may is what it wants, and a bit");
+    assert_eq!(pace.judge(0, second, 1000), 385, "a pause is not believed at once");
+    let decayed = (0..10).map(|_| pace.judge(0, second, 1000)).last();
+    assert!(decayed.is_some_and(|wants| wants < 20), "{decayed:?}");
+    assert_eq!(pace.judge(u64::MAX, Duration::ZERO, u64::MAX), ALL, "absurd, and no overflow");
+}
+
+/// Whoever sends at a steady rate below its share is never taken for one that is held back: the others would lose its share
+/// each time.
+#[test]
+fn a_steady_slow_section_does_not_take_what_it_does_not_use() {
+    let (rate, span) = (1_000_000, Duration::from_millis(100));
+    let mut pace = Pace::default();
+    let mut slow = Claim { weight: 1, wants: 0 };
+    let greedy = Claim { weight: 1, wants: ALL };
+    for round in 0..100 {
+        let division = divide(rate, &mut [slow, greedy]);
+        slow.wants = pace.judge(30_000, span, division.ceiling(slow));
+        assert_eq!(slow.wants, 330_000, "{round}");
+        assert!(divide(rate, &mut [slow, greedy]).share(greedy) >= 669_999);
+    }
+}
+
+/// Sections that take all they may come to equal shares in three looks, from wherever they were.
+#[test]
+fn greedy_sections_have_their_shares_after_three_looks() {
+    let (rate, span) = (1_000_000, Duration::from_millis(100));
+    let mut sections: Vec<(Pace, Claim)> =
+        [1, 1, 3].map(|weight| (Pace::default(), Claim { weight, wants: 0 })).to_vec();
+    for look in 0..10 {
+        let mut asked: Vec<_> = sections.iter().map(|(_, claim)| *claim).collect();
+        let division = divide(rate, &mut asked);
+        let ceilings: Vec<_> = sections.iter().map(|(_, claim)| division.ceiling(*claim)).collect();
+        if look >= 3 {
+            assert_eq!(ceilings, [200_000, 200_000, 600_000], "{look}");
+        }
+        for ((pace, claim), ceiling) in sections.iter_mut().zip(ceilings) {
+            claim.wants = pace.judge(ceiling / 10, span, ceiling);
+        }
+    }
+}
+
+#[test]
+fn few_packets_are_watched_for_longer() {
+    assert_eq!(Pace::watch(120_000, 1500), Duration::from_millis(100));
+    assert!(Pace::watch(0, 1500) > Duration::from_secs(60), "and no division by nothing");
+}
+
+#[test]
+fn jain_says_how_alike_values_are() {
+    let of = |values: &[f64]| {
+        let squares = values.iter().map(|value| value * value).sum();
+        jain(values.len(), values.iter().sum(), squares)
+    };
+    assert_eq!(of(&[3.0, 3.0, 3.0]), Some(1.0));
+    assert_eq!(of(&[1.0, 0.0]), Some(0.5));
+    assert_eq!((of(&[1.0]), of(&[0.0, 0.0]), of(&[])), (None, None, None));
+}
