@@ -11,21 +11,23 @@ use ekiden_proto::event::SectionInfo;
 
 const LONGEST: usize = 256;
 
-struct Raw {
+/// The structure as the kernel gave it.
+pub(crate) struct Raw {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
 impl Raw {
-    fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
+    /// So many bytes at `offset`; none where this kernel has no such field.
+    pub(crate) fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         self.bytes[..self.length].get(offset..offset + N)?.try_into().ok()
     }
 
-    fn u32(&self, offset: usize) -> u32 {
+    pub(crate) fn u32(&self, offset: usize) -> u32 {
         self.field(offset).map_or(0, u32::from_ne_bytes)
     }
 
-    fn u64(&self, offset: usize) -> u64 {
+    pub(crate) fn u64(&self, offset: usize) -> u64 {
         self.field(offset).map_or(0, u64::from_ne_bytes)
     }
 
@@ -64,7 +66,7 @@ pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     read(socket).is_ok_and(|raw| raw.field::<1>(0) == Some([TCP_CLOSE]))
 }
 
-fn read(socket: BorrowedFd<'_>) -> io::Result<Raw> {
+pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<Raw> {
     let mut bytes = [0_u8; LONGEST];
     let mut length = LONGEST as libc::socklen_t;
     // SAFETY: `bytes` has room for `length` bytes, and the kernel writes no more than that.

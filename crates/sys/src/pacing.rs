@@ -1,0 +1,106 @@
+//! How fast a connection may send (`SO_MAX_PACING_RATE` of socket(7)), and how much it has sent (`TCP_INFO` of tcp(7)).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use libc::c_int;
+
+use crate::sockopt::{get, set};
+use crate::tcp_info::read;
+
+/// No bound; what a socket has from the start.
+pub const UNBOUNDED: u64 = u64::MAX;
+
+/// A header of IPv4 or IPv6, one of TCP, and timestamps (RFC 7323), in bytes.
+const IPV4: u64 = 20;
+const IPV6: u64 = 40;
+const TCP: u64 = 20;
+const TIMESTAMPS: u64 = 12;
+
+/// `TCPI_OPT_TIMESTAMPS` of linux/tcp.h, and where it is.
+const OPTIONS: usize = 5;
+const HAS_TIMESTAMPS: u8 = 1;
+
+/// What a connection has sent so far, and in what packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Bytes of payload, each as often as it was sent; Linux 4.19, before that nothing.
+    pub bytes: u64,
+    /// Payload of a full packet, in bytes.
+    pub segment: u64,
+    /// What IP and TCP add to each, in bytes.
+    pub headers: u64,
+}
+
+/// Bytes of payload a second that a connection may send, at most.
+///
+/// # Errors
+/// The kernel's.
+pub fn ceiling(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    get(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
+}
+
+/// Sets [`ceiling`]. The kernel paces from then on, also when the bound is lifted again.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_ceiling(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate)
+}
+
+/// Whether the socket is Multipath TCP, whose packets may leave by several interfaces and are not paced by it.
+#[must_use]
+pub fn is_multipath(socket: BorrowedFd<'_>) -> bool {
+    get::<c_int>(socket, libc::SOL_SOCKET, libc::SO_PROTOCOL).is_ok_and(|protocol| protocol == libc::IPPROTO_MPTCP)
+}
+
+/// What a connection has sent.
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn sent(socket: BorrowedFd<'_>) -> io::Result<Sent> {
+    let info = read(socket)?;
+    let family: c_int = get(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    let options = info.field::<1>(OPTIONS).map_or(0, |[options]| options);
+    let timestamps = if options & HAS_TIMESTAMPS == 0 { 0 } else { TIMESTAMPS };
+    // An IPv6 socket may carry IPv4; then this is a little too much.
+    let ip = if family == libc::AF_INET { IPV4 } else { IPV6 };
+    Ok(Sent { bytes: info.u64(200), segment: u64::from(info.u32(16)).max(1), headers: ip + TCP + timestamps })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_counted_with_its_packets() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        assert_eq!(sent(near.as_fd()).unwrap().bytes, 0);
+        near.write_all(&[1; 1000]).unwrap();
+        far.read_exact(&mut [0; 1000]).unwrap();
+        let Sent { bytes, segment, headers } = sent(near.as_fd()).unwrap();
+        assert_eq!(bytes, 1000);
+        assert!((500..=65_536).contains(&segment), "{segment}");
+        assert!([40, 52].contains(&headers), "{headers}");
+        assert_eq!(sent(far.as_fd()).unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn ceilings_are_set_and_lifted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(ceiling(near.as_fd()).unwrap(), UNBOUNDED);
+        // More than 32 bits: 400 Gbit/s.
+        for rate in [1000, 50_000_000_000, UNBOUNDED] {
+            set_ceiling(near.as_fd(), rate).unwrap();
+            assert_eq!(ceiling(near.as_fd()).unwrap(), rate);
+        }
+        assert!(!is_multipath(near.as_fd()));
+    }
+}
