@@ -84,6 +84,12 @@ impl Users {
         if mistakes.is_empty() { Ok(Self { users, nobody: nobody(highest_cost), key }) } else { Err(mistakes) }
     }
 
+    /// Whether there is somebody of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.users.contains_key(name.as_bytes())
+    }
+
     /// Whether `password` is the password of `user`.
     ///
     /// Dropping the future is sound: a check that runs already ends on its own, and keeps its place until then.

@@ -10,6 +10,7 @@ use super::mistake::Found;
 use super::place::Place;
 use super::reader::Reader;
 use super::shared::Shared;
+use super::sharing::Weight;
 use super::url::{Url, table};
 use super::value::{Bind, Name};
 use super::{Access, Connect, Kind, Listener, SectionListener, capture};
@@ -99,6 +100,7 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
     };
     let capture = capture::read(reader, kind, bind, &access);
     let keep_client_address = reader.or("keep_client_address", kind == Some(Kind::Tproxy));
+    let weight = reader.or("weight", Weight(1)).0;
     let profile = shared.profiles.choose(reader, "profile");
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
@@ -117,6 +119,7 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
         capture,
         keep_client_address,
         section,
+        weight,
         profile,
     })
 }

@@ -16,6 +16,7 @@ mod reader;
 mod relays;
 mod routes;
 mod shared;
+mod sharing;
 mod url;
 mod value;
 mod way;
@@ -34,6 +35,7 @@ use crate::rules::Marks;
 use crate::users::Users;
 
 pub use capture::{Capture, Connect, RulesBy, Transparent};
+pub use sharing::{Interface, Weights};
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
@@ -47,6 +49,10 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// How traffic is caught that does not know of us.
     pub transparent: Transparent,
+    /// Interfaces whose rate is shared by the sections that leave by them.
+    pub interfaces: Vec<Interface>,
+    /// Who has more than one share of them.
+    pub weights: Weights,
     /// How many sessions, and how many of one client.
     pub limits: Limits,
     /// Every wait has a deadline.
@@ -151,6 +157,8 @@ pub struct Listener {
     pub keep_client_address: bool,
     /// What it takes to be called by relays; with [`Kind::Section`] only.
     pub section: Option<SectionListener>,
+    /// How many shares of an interface its sessions have.
+    pub weight: u32,
     /// TCP settings of the sections it accepts.
     pub profile: Arc<Profile>,
 }

@@ -17,7 +17,7 @@ use super::profiles::Profiles;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
-use super::{Admin, Config, Limits, LogFormat, Timeouts, capture, key, listener, named, relays, routes, url};
+use super::{Admin, Config, Limits, LogFormat, Timeouts, capture, key, listener, named, relays, routes, sharing, url};
 
 pub use super::mistake::{Found, Mistake, Mistakes};
 pub use super::value::default_admin;
@@ -104,6 +104,8 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         relays: relays.good().chain(others).cloned().collect(),
         routes: routes::read(&file, &relays, forward, &shared.profiles),
         transparent: capture::transparent(file.table("transparent")),
+        interfaces: sharing::interfaces(file.tables("interface")),
+        weights: sharing::weights(file.named("user"), &shared),
         limits: limits(file.table("limits")),
         timeouts: timeouts(file.table("timeouts")),
         dns_servers: dns_servers(file.table("dns")),

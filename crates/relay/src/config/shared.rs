@@ -57,6 +57,11 @@ impl Shared {
         reader.file("peers", &path, Peers::load(&path, &own, &self.relays)).map(Arc::new)
     }
 
+    /// Whether somebody of this name is in one of the files of users, or would be, had one no mistakes.
+    pub fn may_have_user(&self, name: &str) -> bool {
+        self.users.borrow().values().any(|users| users.as_ref().is_none_or(|users| users.has(name)))
+    }
+
     /// Reads the file of users that a listener names.
     pub fn users(&self, reader: &Reader<'_>) -> Option<Arc<Users>> {
         let path: PathBuf = reader.optional("users")?;
