@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use crate::config::Admin;
 use crate::pump::PipeCounts;
 use crate::shared::Shared;
-use crate::status::{PoolView, SessionView};
+use crate::status::{InterfaceView, PoolView, SessionView};
 use crate::worker::{Command, Description};
 
 /// A running admin listener; it ends, and its socket file goes, when this is dropped.
@@ -118,6 +118,7 @@ struct Sessions {
     pipe_fallbacks: u64,
     sessions: Vec<SessionView>,
     pools: Vec<PoolView>,
+    interfaces: Vec<InterfaceView>,
 }
 
 impl Answering {
@@ -129,7 +130,7 @@ impl Answering {
             (&Method::GET, "/metrics") => {
                 let (_, pipes) = self.describe().await;
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                page(StatusCode::OK, kind, self.shared.metrics.text(pipes))
+                page(StatusCode::OK, kind, self.shared.metrics.text(pipes, self.shared.shares.views()))
             }
             (&Method::GET, "/api/sessions") => self.sessions().await,
             (&Method::GET, "/") => page(StatusCode::OK, "text/plain", "ekiden: /metrics /api/sessions\n"),
@@ -142,9 +143,9 @@ impl Answering {
         let (mut sessions, pipes) = self.describe().await;
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
-        let pools = self.shared.pools.views();
+        let (pools, interfaces) = (self.shared.pools.views(), self.shared.shares.views());
         let version = env!("CARGO_PKG_VERSION");
-        let answer = Sessions { version, pipes_open, pipes_idle, pipe_fallbacks, sessions, pools };
+        let answer = Sessions { version, pipes_open, pipes_idle, pipe_fallbacks, sessions, pools, interfaces };
         match serde_json::to_string(&answer) {
             Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
             Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),

@@ -20,6 +20,7 @@ mod pump;
 pub mod rules;
 pub mod server;
 mod session;
+mod share;
 mod shared;
 mod signals;
 mod sockets;

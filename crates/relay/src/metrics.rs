@@ -16,6 +16,8 @@ use prometheus_client::registry::Registry;
 
 use crate::pool;
 use crate::pump::{PipeCounts, Totals};
+use crate::share;
+use crate::status::InterfaceView;
 
 macro_rules! label_sets {
     ($($name:ident { $($field:ident: $type:ty),+ })+) => {$(
@@ -56,6 +58,7 @@ pub struct Metrics {
     waiting: Family<ByListener, Gauge>,
     /// Ready connections to relays; the pools count by themselves.
     pub pools: pool::Counts,
+    shares: share::Gauges,
     pipes_open: Gauge,
     pipes_idle: Gauge,
     pipe_fallbacks: Gauge,
@@ -88,6 +91,7 @@ impl Metrics {
             kept: Family::default(),
             waiting: Family::default(),
             pools: pool::Counts::new(span_histogram),
+            shares: share::Gauges::default(),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
             pipe_fallbacks: Gauge::default(),
@@ -114,6 +118,7 @@ impl Metrics {
         r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
         r.register("sections_waiting", "Relays' connections that no session uses yet", self.waiting.clone());
         self.pools.register(r);
+        self.shares.register(r);
         r.register("pipes_open", "Pipes that exist", self.pipes_open.clone());
         r.register("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
         r.register("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
@@ -212,7 +217,8 @@ impl Metrics {
 
     /// All numbers in the text format of OpenMetrics.
     #[must_use]
-    pub fn text(&self, pipes: PipeCounts) -> String {
+    pub fn text(&self, pipes: PipeCounts, interfaces: Vec<InterfaceView>) -> String {
+        self.shares.show(interfaces);
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.pipes_open.set(number(pipes.open));
         self.pipes_idle.set(number(pipes.idle));

@@ -19,6 +19,7 @@ use crate::config::read::Mistakes;
 use crate::config::{Admin, Config};
 use crate::log::Log;
 use crate::rules::RulesError;
+use crate::share;
 use crate::shared::Shared;
 use crate::signals::{Signals, Wanted};
 use crate::sockets::{BindError, Sockets};
@@ -119,9 +120,11 @@ impl Relay {
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
         self.shared.pools.serve(config, budget.ready)?;
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
+        self.shared.shares.serve(&config.interfaces);
         self.workers.serve(config, &self.sockets, gates, budget.sessions).await?;
         self.sockets.settle(config, &self.shared);
         self.queues.settle(config);
+        share::missing(&config.interfaces).for_each(|message| self.shared.emit(&Event::Warning { message }));
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::gate::Held;
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
+use crate::share::Shares;
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -31,6 +32,8 @@ pub struct Shared {
     pub began: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
+    /// Interfaces whose rate sections share.
+    pub shares: Arc<Shares>,
     /// Connections that the rules have caught.
     pub held: Held,
 }
@@ -50,6 +53,7 @@ impl Shared {
             traces: Mutex::default(),
             tickets: Tickets::generate(),
             began: Instant::now(),
+            shares: Arc::default(),
             held: Held::default(),
         })
     }

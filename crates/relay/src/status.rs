@@ -58,6 +58,24 @@ pub struct PoolView {
     pub stale: u64,
 }
 
+/// An interface whose rate sections share.
+#[derive(Debug, Clone, Serialize)]
+pub struct InterfaceView {
+    /// Its name.
+    pub interface: String,
+    /// What is shared, in bits a second, with the headers of all packets.
+    pub rate_bits: u64,
+    /// Sections that send now.
+    pub sending: usize,
+    /// What each can have for one unit of weight, in bits a second; none while nobody wants that much.
+    pub level_bits: Option<u64>,
+    /// What they sent in the last second, in bits a second.
+    pub sent_bits: u64,
+    /// How alike the rates of those were in the last second that were held back, for their weights (Jain's index: 1 is
+    /// alike); none when there were fewer than two.
+    pub fairness: Option<f64>,
+}
+
 /// The answer of `/api/sessions` as a table for people.
 ///
 /// # Errors
@@ -79,11 +97,9 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
         ]);
     }
     let mut out = aligned(&rows);
-    let pools = pools(&answer["pools"]);
-    if pools.len() > 1 {
-        out.push('\n');
-        out.push_str(&aligned(&pools));
-        out.push('\n');
+    let below = [section_of(&pools(&answer["pools"])), section_of(&interfaces(&answer["interfaces"]))].concat();
+    if !below.is_empty() {
+        out.push_str(&format!("\n{below}"));
     }
     let (open, idle) = (&answer["pipes_open"], &answer["pipes_idle"]);
     out.push_str(&format!(
@@ -99,6 +115,8 @@ const HEADINGS: [&str; 9] =
 
 const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "MISSES", "STALE"];
 
+const INTERFACE_HEADINGS: [&str; 6] = ["INTERFACE", "RATE", "SENDING", "LEVEL", "SENT", "FAIRNESS"];
+
 fn pools(pools: &Value) -> Vec<[String; 7]> {
     let mut rows = vec![POOL_HEADINGS.map(str::to_owned)];
     for pool in pools.as_array().into_iter().flatten() {
@@ -113,6 +131,26 @@ fn pools(pools: &Value) -> Vec<[String; 7]> {
         ]);
     }
     rows
+}
+
+fn interfaces(interfaces: &Value) -> Vec<[String; 6]> {
+    let mut rows = vec![INTERFACE_HEADINGS.map(str::to_owned)];
+    for interface in interfaces.as_array().into_iter().flatten() {
+        rows.push([
+            text(&interface["interface"]),
+            rate(&interface["rate_bits"]),
+            text(&interface["sending"]),
+            rate(&interface["level_bits"]),
+            rate(&interface["sent_bits"]),
+            interface["fairness"].as_f64().map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}")),
+        ]);
+    }
+    rows
+}
+
+/// A table that is left out when it has nothing but headings, and the empty line behind it.
+fn section_of<const N: usize>(rows: &[[String; N]]) -> String {
+    if rows.len() > 1 { aligned(rows) + "\n" } else { String::new() }
 }
 
 fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
@@ -145,6 +183,10 @@ fn bytes(value: &Value) -> String {
     format!("{amount:.1} TiB")
 }
 
+fn rate(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |bits| format!("{:.2} Mbit/s", bits / 1e6))
+}
+
 fn section(value: &Value) -> String {
     match value["rtt_seconds"].as_f64() {
         Some(rtt) => format!("{:.1}ms/{}", rtt * 1000.0, value["retransmitted"]),
@@ -167,6 +209,25 @@ mod tests {
         let rows: Vec<Vec<&str>> = with.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[2], POOL_HEADINGS, "{with}");
         assert_eq!(rows[3], ["osaka", "down", "3", "12", "100", "7", "1"], "{with}");
-        assert!(with.ends_with("0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
+        assert!(with.ends_with("\n\n0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
+    }
+
+    #[test]
+    fn shared_interfaces_stand_there_too() {
+        let busy = InterfaceView {
+            interface: "wan0".to_owned(),
+            rate_bits: 100_000_000,
+            sending: 3,
+            level_bits: Some(33_333_333),
+            sent_bits: 98_765_432,
+            fairness: Some(0.9876),
+        };
+        let idle = InterfaceView { sending: 0, level_bits: None, sent_bits: 0, fairness: None, ..busy.clone() };
+        let answer = serde_json::json!({ "version": "1", "pipes_open": 0, "pipes_idle": 0, "interfaces": [busy, idle] });
+        let table = table(&answer.to_string()).unwrap();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[2], INTERFACE_HEADINGS, "{table}");
+        assert_eq!(rows[3].join(" "), "wan0 100.00 Mbit/s 3 33.33 Mbit/s 98.77 Mbit/s 0.988", "{table}");
+        assert_eq!(rows[4].join(" "), "wan0 100.00 Mbit/s 0 - 0.00 Mbit/s -", "{table}");
     }
 }

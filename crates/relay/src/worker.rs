@@ -21,6 +21,7 @@ use crate::gate;
 use crate::ingress::http::Kept;
 use crate::pump::{PipeCounts, PipePool};
 use crate::session::Session;
+use crate::share::Desk;
 use crate::shared::Shared;
 use crate::status::SessionView;
 
@@ -78,6 +79,8 @@ pub struct Worker {
     pub pipes: PipePool,
     /// Wakes a listener that waits for a place.
     pub session_ended: Notify,
+    /// Shares of interfaces.
+    pub desk: Rc<Desk>,
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
@@ -93,6 +96,7 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let worker = Rc::new(Worker {
         kept: Kept::new(Arc::clone(&shared)),
+        desk: Desk::new(Arc::clone(&shared.shares)),
         shared,
         pipes: PipePool::new(most_pipes),
         sessions: RefCell::default(),
@@ -113,6 +117,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tokio::task::spawn_local(Rc::clone(&worker.desk).run());
     let mut most_sessions_seen = 0;
     loop {
         let command = tokio::select! {
@@ -188,6 +193,7 @@ impl Worker {
         let Service { config, most_sessions, sockets, gates, gated } = service;
         let names = Rc::new(Names::new(&config.dns_servers));
         let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, most_sessions, gated));
+        self.desk.follow();
         self.entrances.borrow_mut().clear();
         for (listener, socket) in sockets {
             let entrance = entrance(listener);

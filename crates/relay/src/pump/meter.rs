@@ -1,11 +1,14 @@
 //! Exact counters of a session, and of everything that goes through its listener.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::limiting::Direction;
 use prometheus_client::metrics::counter::Counter;
+
+use crate::share::Member;
 
 /// Bytes through one listener, counted as they move.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +36,8 @@ struct Lane {
     bytes: Cell<u64>,
     spliced: Cell<u64>,
     blocked: Cell<Duration>,
+    /// The section that sends these bytes, where it shares an interface with others.
+    member: RefCell<Option<Rc<Member>>>,
 }
 
 impl Meter {
@@ -49,10 +54,23 @@ impl Meter {
         }
     }
 
+    /// Notes who sends the bytes of a direction from now on; nobody that shares, for `None`.
+    pub fn is_sent_by(&self, direction: Direction, member: Option<Rc<Member>>) {
+        if let Some(before) = self.lane(direction).member.replace(member) {
+            before.leave();
+        }
+    }
+
+    /// Notes how many shares its sections have.
+    pub fn weigh(&self, weight: u32) {
+        for lane in [&self.down, &self.up] {
+            lane.member.borrow().iter().for_each(|member| member.weigh(weight));
+        }
+    }
+
     /// Notes bytes that were written from a buffer.
     pub fn copied(&self, direction: Direction, bytes: usize) {
-        let lane = self.lane(direction);
-        lane.bytes.set(lane.bytes.get() + bytes as u64);
+        self.lane(direction).moved(bytes as u64);
         match direction {
             Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
             Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
@@ -62,7 +80,7 @@ impl Meter {
     /// Notes bytes that were written from a pipe.
     pub fn spliced(&self, direction: Direction, bytes: usize) {
         let lane = self.lane(direction);
-        lane.bytes.set(lane.bytes.get() + bytes as u64);
+        lane.moved(bytes as u64);
         lane.spliced.set(lane.spliced.get() + bytes as u64);
         match direction {
             Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
@@ -98,5 +116,14 @@ impl Meter {
     #[must_use]
     pub fn moved_by_splice(&self) -> u64 {
         self.down.spliced.get() + self.up.spliced.get()
+    }
+}
+
+impl Lane {
+    fn moved(&self, bytes: u64) {
+        self.bytes.set(self.bytes.get() + bytes);
+        if let Some(member) = &*self.member.borrow() {
+            member.moved(bytes);
+        }
     }
 }

@@ -26,7 +26,7 @@ pub struct Session {
     /// Where it came in.
     pub entrance: Rc<Entrance>,
     /// The client's section.
-    pub client: TcpStream,
+    pub client: Rc<TcpStream>,
     /// Exact counters.
     pub meter: Meter,
     /// Unique in this run of the relay.
@@ -81,9 +81,11 @@ impl Session {
             Came::ByRelay(arrival) => (Some(arrival), None, None),
             Came::Caught { ends, ahead } => (None, ends, ahead),
         };
+        let (client, meter) = (Rc::new(client), Meter::new(entrance.totals()));
+        meter.is_sent_by(Direction::Down, entrance.worker.desk.member(&client, entrance.listener.weight));
         let session = Rc::new(Self {
             id: shared.next_session(),
-            meter: Meter::new(entrance.totals()),
+            meter,
             client,
             errand: Errand::new(Rc::clone(&entrance), address, arrival, entrance.config.timeouts.connect),
             caught,
@@ -101,7 +103,9 @@ impl Session {
     /// behind others; it has the time of a handshake.
     pub async fn is_user(&self, users: &Users, user: &[u8], password: &[u8]) -> bool {
         self.story.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
-        timeout(self.entrance.config.timeouts.handshake, users.verify(user, password)).await.unwrap_or(false)
+        let verified = timeout(self.entrance.config.timeouts.handshake, users.verify(user, password)).await;
+        self.meter.weigh(self.weight());
+        verified.unwrap_or(false)
     }
 
     /// Notes where the client wants to go.
@@ -116,6 +120,7 @@ impl Session {
 
     /// Notes the section that was dialled for it.
     pub fn reached(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
+        self.meter.is_sent_by(Direction::Up, self.entrance.worker.desk.member(&stream, self.weight()));
         let mut story = self.story.borrow_mut();
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
@@ -141,6 +146,7 @@ impl Session {
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
     pub fn parted(&self) {
+        self.meter.is_sent_by(Direction::Up, None);
         let mut story = self.story.borrow_mut();
         if let Some(stream) = story.stream.take() {
             story.up = tcp_info(stream.as_fd()).ok();
@@ -188,6 +194,12 @@ impl Session {
             down: tcp_info(self.client.as_fd()).ok(),
             up: story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()),
         }
+    }
+
+    /// How many shares of an interface it has.
+    fn weight(&self) -> u32 {
+        let user = self.entrance.config.weights.of(self.story.borrow().user.as_deref());
+        self.entrance.listener.weight * user
     }
 
     fn peer_name(&self) -> Option<String> {

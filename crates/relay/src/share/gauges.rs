@@ -1,0 +1,62 @@
+//! Shared interfaces as numbers for Prometheus, made when somebody asks.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::status::InterfaceView;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByInterface {
+    interface: String,
+}
+
+type Numbers = Family<ByInterface, Gauge<f64, AtomicU64>>;
+
+/// One number of each interface.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    rate: Numbers,
+    sending: Numbers,
+    level: Numbers,
+    sent: Numbers,
+    fairness: Numbers,
+}
+
+impl Gauges {
+    fn all(&self) -> [(&'static str, &'static str, &Numbers); 5] {
+        [
+            ("share_rate_bits", "What sections share, in bits a second", &self.rate),
+            ("share_sections_sending", "Sections that send now", &self.sending),
+            ("share_level_bits", "What each can have for its weight, in bits a second", &self.level),
+            ("share_sent_bits", "What they sent in the last second", &self.sent),
+            ("share_fairness", "Jain's index of those that were held back in the last second", &self.fairness),
+        ]
+    }
+
+    /// Makes them known.
+    pub fn register(&self, registry: &mut Registry) {
+        for (name, help, numbers) in self.all() {
+            registry.register(name, help, numbers.clone());
+        }
+    }
+
+    /// Shows these interfaces and no others; what is not known of one is left out.
+    pub fn show(&self, interfaces: Vec<InterfaceView>) {
+        self.all().iter().for_each(|(_, _, numbers)| numbers.clear());
+        for InterfaceView { interface, rate_bits, sending, level_bits, sent_bits, fairness } in interfaces {
+            let label = ByInterface { interface };
+            let set = |numbers: &Numbers, value: f64| {
+                numbers.get_or_create(&label).set(value);
+            };
+            set(&self.rate, rate_bits as f64);
+            set(&self.sending, sending as f64);
+            set(&self.sent, sent_bits as f64);
+            level_bits.into_iter().for_each(|level| set(&self.level, level as f64));
+            fairness.into_iter().for_each(|fairness| set(&self.fairness, fairness));
+        }
+    }
+}

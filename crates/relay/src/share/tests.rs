@@ -1,0 +1,145 @@
+//! Sections between sockets of loopback, without a relay around them.
+
+use std::net::{TcpListener, TcpStream as Socket};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::share::Claim;
+use ekiden_sys::pacing::{UNBOUNDED, ceiling, set_ceiling};
+use tokio::net::TcpStream;
+
+use super::interface::{Figures, Post};
+use super::*;
+
+fn lo(rate: &str) -> Vec<config::Interface> {
+    vec![config::Interface { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
+}
+
+/// A desk that shares lo, and what it takes to change that.
+fn desk(rate: &str) -> (Arc<Shares>, Rc<Desk>) {
+    let shares = Arc::new(Shares::default());
+    shares.serve(&lo(rate));
+    let desk = Desk::new(Arc::clone(&shares));
+    desk.follow();
+    (shares, desk)
+}
+
+/// Both ends of a connection; for `tokio`, in a runtime.
+fn section() -> (Rc<TcpStream>, Socket) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = Socket::connect(listener.local_addr().unwrap()).unwrap();
+    near.set_nonblocking(true).unwrap();
+    (Rc::new(TcpStream::from_std(near).unwrap()), listener.accept().unwrap().0)
+}
+
+fn pace(stream: &TcpStream) -> u64 {
+    ceiling(stream.as_fd()).unwrap()
+}
+
+fn in_a_runtime(test: impl FnOnce()) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { test() });
+}
+
+#[test]
+fn only_sections_of_shared_interfaces_are_members() {
+    in_a_runtime(|| {
+        let (shares, desk) = desk("8Mbit/s");
+        let (stream, _far) = section();
+        assert!(desk.member(&stream, 1).is_some());
+        shares.serve(&[config::Interface { name: "elsewhere".to_owned(), rate: "8Mbit/s".parse().unwrap() }]);
+        desk.follow();
+        assert!(desk.member(&stream, 1).is_none());
+        shares.serve(&[]);
+        desk.follow();
+        assert!(desk.member(&stream, 1).is_none());
+    });
+}
+
+#[test]
+fn who_moves_much_has_a_ceiling_until_it_leaves() {
+    in_a_runtime(|| {
+        let (_shares, desk) = desk("8Mbit/s");
+        let (stream, _far) = section();
+        set_ceiling(stream.as_fd(), 5_000_000).unwrap();
+        let member = desk.member(&stream, 1).unwrap();
+        member.moved(1000);
+        assert_eq!(pace(&stream), 5_000_000, "short messages are not worth a look");
+        member.moved(100_000);
+        assert!((500_000..1_000_000).contains(&pace(&stream)), "{} of a megabyte", pace(&stream));
+        member.leave();
+        assert_eq!(pace(&stream), 5_000_000);
+    });
+}
+
+#[test]
+fn its_own_ceiling_stays_where_it_is_lower() {
+    in_a_runtime(|| {
+        let (_shares, desk) = desk("8Mbit/s");
+        let (stream, _far) = section();
+        set_ceiling(stream.as_fd(), 10_000).unwrap();
+        desk.member(&stream, 1).unwrap().moved(100_000);
+        assert_eq!(pace(&stream), 10_000);
+    });
+}
+
+#[test]
+fn a_reload_changes_rates_and_frees_members() {
+    in_a_runtime(|| {
+        let (shares, desk) = desk("8Mbit/s");
+        let (stream, _far) = section();
+        let member = desk.member(&stream, 1).unwrap();
+        member.moved(100_000);
+        let before = pace(&stream);
+        shares.serve(&lo("16Mbit/s"));
+        desk.follow();
+        desk.round(Instant::now());
+        assert_eq!(pace(&stream), before * 2, "a new rate holds for those who send");
+        shares.serve(&[]);
+        desk.follow();
+        assert_eq!(pace(&stream), UNBOUNDED);
+        member.moved(100_000);
+        assert_eq!(pace(&stream), UNBOUNDED, "and nobody comes back to an interface that is gone");
+    });
+}
+
+#[test]
+fn who_has_stopped_or_gone_is_forgotten() {
+    in_a_runtime(|| {
+        let (shares, desk) = desk("8Mbit/s");
+        let ((stops, _far), (goes, _other)) = (section(), section());
+        desk.member(&stops, 1).unwrap().moved(100_000);
+        desk.member(&goes, 1).unwrap().moved(100_000);
+        let mut now = Instant::now();
+        desk.round(now);
+        assert_eq!(shares.views()[0].sending, 2);
+        drop(goes);
+        desk.round(now);
+        assert_eq!(shares.views()[0].sending, 1);
+        for _ in 0..3 {
+            now += Duration::from_secs(1);
+            desk.round(now);
+        }
+        assert_eq!(shares.views()[0].sending, 0);
+        assert_eq!(pace(&stops), UNBOUNDED);
+    });
+}
+
+#[test]
+fn all_desks_share_one_rate() {
+    let interface = Interface::new("one", 1000);
+    let greedy = Claim { weight: 1, wants: u64::MAX };
+    let figures = Figures { rate: 500.0, held: 1, sum: 500.0, squares: 250_000.0 };
+    for desk in [0, 2] {
+        interface.exchange(desk, &mut Post { claims: vec![greedy], figures });
+    }
+    assert_eq!(interface.division().share(greedy), 500);
+    let view = interface.view();
+    assert_eq!((view.rate_bits, view.sending, view.level_bits, view.sent_bits), (8000, 2, Some(4000), 8000));
+    assert_eq!(view.fairness, Some(1.0));
+    interface.change(3000);
+    assert_eq!(interface.division().share(greedy), 1500);
+    interface.exchange(2, &mut Post::default());
+    assert_eq!((interface.division().share(greedy), interface.view().fairness), (3000, None));
+}
