@@ -10,6 +10,10 @@
 
 pub mod dice;
 pub mod flow;
+pub mod fraction;
+pub mod history;
+pub mod priority;
+pub mod red;
 pub mod virtual_queue;
 
 /// What waits.

@@ -1,0 +1,206 @@
+//! The last so many connections, and the most frequent of them, at a fixed cost for each.
+//!
+//! A ring remembers the order in which they came, a table how often each is in the ring, and lists which connections are
+//! in it once, twice and so on. A count changes by one at a time, so the highest is always known: no scan.
+//!
+//! Of connections that are equally frequent, the one whose count changed last is the first. The table is set-associative:
+//! a connection that finds its set full of others takes its place in the ring, but is not counted.
+
+/// How many connections are remembered at most.
+pub const LONGEST: usize = 1024;
+
+/// Connections with the same place in the table.
+pub const WAYS: usize = 8;
+
+/// Places in the table.
+pub const SETS: usize = 256;
+
+/// How often a connection is in the ring. References to slots are indices plus one; 0 is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Slot {
+    /// The connection.
+    pub flow: u32,
+    /// How often; 0 if the slot is free.
+    pub count: u16,
+    /// Its neighbours in the list of those with the same count.
+    pub before: u16,
+    /// See `before`.
+    pub behind: u16,
+}
+
+/// All of it is 0 at first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[repr(C)]
+pub struct History {
+    /// The slots of the last connections; 0 for one that is not counted.
+    pub ring: [u16; LONGEST],
+    /// The first of the list of connections that are in the ring so often.
+    pub first: [u16; LONGEST + 1],
+    /// The table.
+    pub slots: [Slot; SETS * WAYS],
+    /// Where the ring goes on.
+    pub at: u32,
+    /// The highest count.
+    pub most: u32,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self { ring: [0; LONGEST], first: [0; LONGEST + 1], slots: [Slot::default(); SETS * WAYS], at: 0, most: 0 }
+    }
+}
+
+impl History {
+    /// Puts a connection in the place of the one that came `length` connections before; `length` is from 1 to
+    /// [`LONGEST`].
+    pub fn record(&mut self, flow: u32, length: u32) {
+        let at = self.at as usize;
+        self.lower(self.ring[at]);
+        let slot = self.find(flow);
+        self.ring[at] = slot;
+        self.raise(slot);
+        self.at = if self.at + 1 < length { self.at + 1 } else { 0 };
+    }
+
+    /// The most frequent connection.
+    #[must_use]
+    pub fn most_frequent(&self) -> Option<u32> {
+        let slot = self.first[self.most as usize];
+        (slot != 0).then(|| self.slots[usize::from(slot) - 1].flow)
+    }
+
+    /// The slot of a connection; if it has none, a free one, now its own.
+    fn find(&mut self, flow: u32) -> u16 {
+        let set = flow as usize % SETS * WAYS;
+        let mut free = 0;
+        for index in set..set + WAYS {
+            let slot = &self.slots[index];
+            if slot.count != 0 && slot.flow == flow {
+                return index as u16 + 1;
+            }
+            if slot.count == 0 && free == 0 {
+                free = index as u16 + 1;
+            }
+        }
+        if free != 0 {
+            self.slots[usize::from(free) - 1].flow = flow;
+        }
+        free
+    }
+
+    fn raise(&mut self, slot: u16) {
+        if slot == 0 {
+            return;
+        }
+        self.unlink(slot);
+        self.slots[usize::from(slot) - 1].count += 1;
+        self.link(slot);
+        self.most = self.most.max(u32::from(self.slots[usize::from(slot) - 1].count));
+    }
+
+    fn lower(&mut self, slot: u16) {
+        if slot == 0 {
+            return;
+        }
+        self.unlink(slot);
+        self.slots[usize::from(slot) - 1].count -= 1;
+        self.link(slot);
+        if self.first[self.most as usize] == 0 {
+            self.most -= 1;
+        }
+    }
+
+    /// Takes a slot out of the list of its count.
+    fn unlink(&mut self, slot: u16) {
+        let Slot { count, before, behind, .. } = self.slots[usize::from(slot) - 1];
+        if count == 0 {
+            return;
+        }
+        if before == 0 {
+            self.first[usize::from(count)] = behind;
+        } else {
+            self.slots[usize::from(before) - 1].behind = behind;
+        }
+        if behind != 0 {
+            self.slots[usize::from(behind) - 1].before = before;
+        }
+    }
+
+    /// Puts a slot first into the list of its count.
+    fn link(&mut self, slot: u16) {
+        let count = self.slots[usize::from(slot) - 1].count;
+        if count == 0 {
+            return;
+        }
+        let behind = self.first[usize::from(count)];
+        self.slots[usize::from(slot) - 1].before = 0;
+        self.slots[usize::from(slot) - 1].behind = behind;
+        if behind != 0 {
+            self.slots[usize::from(behind) - 1].before = slot;
+        }
+        self.first[usize::from(count)] = slot;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn the_most_frequent_is_always_known() {
+        for length in [1, 2, 7, 100, LONGEST] {
+            let mut history = History::default();
+            assert_eq!(history.most_frequent(), None);
+            let mut recorded: Vec<u32> = Vec::new();
+            for number in 0..3000 {
+                let bits = crate::aqm::dice::bits(9, number);
+                // Many connections, and few that are frequent by turns.
+                let flow = if bits.is_multiple_of(3) { (bits >> 32) as u32 % 500 } else { (number / 700) as u32 };
+                history.record(flow, length as u32);
+                recorded.push(flow);
+                let mut counts = BTreeMap::<u32, u32>::new();
+                for flow in recorded.iter().rev().take(length) {
+                    *counts.entry(*flow).or_default() += 1;
+                }
+                let leader = history.most_frequent().unwrap();
+                assert_eq!(counts.get(&leader), counts.values().max(), "{number}, {leader}");
+                assert_eq!(history.most, counts[&leader]);
+            }
+        }
+    }
+
+    #[test]
+    fn of_equals_the_one_whose_count_changed_last_is_first() {
+        let mut history = History::default();
+        let seen = [1, 2, 2, 1, 3].map(|flow| {
+            history.record(flow, 4);
+            history.most_frequent()
+        });
+        // At last, the oldest 1 is forgotten: 2 is the only one there twice.
+        assert_eq!(seen, [1, 2, 2, 1, 2].map(Some));
+        let seen = [3, 4, 4].map(|flow| {
+            history.record(flow, 4);
+            history.most_frequent()
+        });
+        assert_eq!(seen, [3, 3, 4].map(Some));
+    }
+
+    #[test]
+    fn connections_beyond_the_ways_of_a_set_are_not_counted() {
+        let mut history = History::default();
+        let same_set = |number: u32| number * SETS as u32;
+        for number in 0..9 {
+            history.record(same_set(number), 20);
+        }
+        for _ in 0..5 {
+            history.record(same_set(8), 20);
+        }
+        assert_ne!(history.most_frequent(), Some(same_set(8)), "there is no room for it");
+        (0..20).for_each(|_| history.record(same_set(8), 20));
+        assert_eq!(history.most_frequent(), Some(same_set(8)), "those before it are forgotten");
+        assert_eq!(history.first[1..].iter().filter(|slot| **slot != 0).count(), 1);
+    }
+}
