@@ -1,21 +1,25 @@
-//! Compiles every `src/bpf/*.bpf.c` into an object that the crate carries. Needs clang; nothing of this is needed where
-//! the binary runs.
+//! Compiles every `src/bpf/*.bpf.c` into an object that the crate carries, and those of `tests/bpf/` for its tests. Needs
+//! clang; nothing of this is needed where the binary runs.
 
 use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const SOURCES: &str = "src/bpf";
+const SOURCES: [&str; 2] = ["src/bpf", "tests/bpf"];
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCES}");
     println!("cargo:rerun-if-env-changed=CLANG");
+    SOURCES.into_iter().for_each(compile_all);
+}
+
+fn compile_all(folder: &str) {
+    println!("cargo:rerun-if-changed={folder}");
     let headers = variable("DEP_BPF_INCLUDE");
     let out = PathBuf::from(variable("OUT_DIR"));
-    let entries = std::fs::read_dir(SOURCES).unwrap_or_else(|error| panic!("{SOURCES}: {error}"));
+    let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     for entry in entries {
-        let source = entry.unwrap_or_else(|error| panic!("{SOURCES}: {error}")).path();
+        let source = entry.unwrap_or_else(|error| panic!("{folder}: {error}")).path();
         if source.to_str().is_some_and(|name| name.ends_with(".bpf.c")) {
             compile(&source, Path::new(&headers), &out);
         }
