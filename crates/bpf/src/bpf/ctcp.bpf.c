@@ -26,10 +26,12 @@
  *   lambda of the tuning     1/4                       not said in the draft; 1/2, 1/4, 0.2, 0.8
  *   RTT of a round           the smallest of at least  an average of samples: the paper
  *                            3, as Vegas
- *   base RTT                 of 5 to 10 minutes; kept  of the connection: the draft
- *                            over idle times; learnt
- *                            anew after a timeout and
- *                            when the path is longer
+ *   base RTT                 kept over idle times,     of the connection: the draft
+ *                            learnt anew after a
+ *                            timeout, forgotten after
+ *                            5 to 10 minutes without a
+ *                            queue, and when the path
+ *                            became longer
  *                            (ctcp_doubt_base)
  *   window for `queued`      what of it was in use     min(window, receiver's): the draft, and the same
  *   window falls below 38    dwnd becomes cwnd         dwnd is lost
@@ -85,9 +87,7 @@ static __always_inline void end_round(struct sock *sk, struct connection *connec
 
 	if (section && !section->auto_gamma)
 		ctcp_fix_gamma(c, section->gamma);
-	c->step = 0;
-	if (ctcp_measure(c, &round) && !in_slow_start(tp))
-		ctcp_adjust(c, &round);
+	ctcp_end_round(c, &round, in_slow_start(tp));
 	if (section)
 		tell(section, c, &connection->round);
 	round_begin(&connection->round, tp);

@@ -16,7 +16,7 @@
 
 #define ENOUGH_SAMPLES 3 /* then one of them was not of a delayed acknowledgement */
 
-#define BASE_PERIOD_MS 300000 /* the base RTT is the smallest of this period and of the one before */
+#define BASE_PERIOD_MS 300000 /* the base RTT is the smallest of such a period and of the one before */
 #define STUCK_MS 10000
 #define STUCK_ROUNDS 64
 
@@ -165,20 +165,29 @@ static __always_inline void ctcp_sample(struct ctcp *c, __u32 rtt_us)
 		c->base_us = rtt_us;
 }
 
+/*
+ * Old samples are forgotten, as paths change. Not while there is a queue, or else one that stands long enough would be
+ * taken for the path.
+ */
+static __always_inline void ctcp_age_base(struct ctcp *c, const struct ctcp_round *round)
+{
+	if (c->queued >= c->gamma || round->now_ms - c->base_since_ms <= BASE_PERIOD_MS)
+		return;
+	c->base_before_us = c->base_us;
+	c->base_us = round->rtt_us;
+	c->base_since_ms = round->now_ms;
+}
+
 /* The end of a round trip: how much of it was waiting? False where the samples do not tell. */
 static __always_inline bool ctcp_measure(struct ctcp *c, const struct ctcp_round *round)
 {
 	__u32 base_us = ctcp_base_us(c);
 
-	if (round->now_ms - c->base_since_ms > BASE_PERIOD_MS) {
-		c->base_before_us = c->base_us;
-		c->base_us = round->rtt_us;
-		c->base_since_ms = round->now_ms;
-	}
 	if (round->samples < ENOUGH_SAMPLES)
 		return false;
 	c->queued = ctcp_queued(round->used, base_us, round->rtt_us);
 	c->reno_queued = ctcp_queued(c->cwnd < round->used ? c->cwnd : round->used, base_us, round->rtt_us);
+	ctcp_age_base(c, round);
 	return true;
 }
 
@@ -217,12 +226,11 @@ static __always_inline void ctcp_doubt_base(struct ctcp *c, const struct ctcp_ro
 	}
 }
 
-/* The end of a round trip in congestion avoidance, of which `ctcp_measure` knows: what the delay window does next. */
+/* The end of a round trip in congestion avoidance, as `ctcp_measure` saw it: what the delay window does next. */
 static __always_inline void ctcp_adjust(struct ctcp *c, const struct ctcp_round *round)
 {
 	__u32 window = ctcp_window(c);
 
-	c->step = 0;
 	if (window < LOW_WINDOW) {
 		ctcp_follow(c, window, true);
 		return;
@@ -239,6 +247,14 @@ static __always_inline void ctcp_adjust(struct ctcp *c, const struct ctcp_round 
 		c->stuck_rounds = 0;
 	else
 		ctcp_doubt_base(c, round);
+}
+
+/* The end of a round trip. */
+static __always_inline void ctcp_end_round(struct ctcp *c, const struct ctcp_round *round, bool slow_start)
+{
+	c->step = 0;
+	if (ctcp_measure(c, round) && !slow_start)
+		ctcp_adjust(c, round);
 }
 
 /* A loss or a mark: both windows are halved (beta = 1/2). Returns their sum. */

@@ -1,0 +1,114 @@
+//! What the path's own round-trip time is taken to be.
+
+use crate::kernel::{FRACTION, NONE, Op, Round, State, Steps};
+
+const MS: u32 = 1_000;
+const PERIOD_MS: u32 = 300_000;
+
+#[test]
+fn it_is_the_smallest_sample_ever_within_a_period() {
+    let Some(steps) = Steps::load() else { return };
+    let mut state = steps.start(100, 50 * MS);
+    for (rtt_ms, base_ms) in [(60, 50), (48, 48), (90, 48)] {
+        steps.round(&mut state, rtt_ms * MS, 0);
+        assert_eq!(state.base_us(), base_ms * MS);
+    }
+}
+
+#[test]
+fn a_sample_is_forgotten_in_the_second_period_after_it() {
+    let Some(steps) = Steps::load() else { return };
+    let mut state = State { base_since_ms: 1, ..steps.start(100, 50 * MS) };
+    steps.round(&mut state, 60 * MS, PERIOD_MS);
+    assert_eq!(state.base_us(), 50 * MS);
+    steps.round(&mut state, 60 * MS, PERIOD_MS + 2);
+    assert_eq!(state.base_us(), 50 * MS, "it counts for one more period");
+    steps.round(&mut state, 60 * MS, 2 * PERIOD_MS + 2);
+    assert_eq!(state.base_us(), 50 * MS);
+    steps.round(&mut state, 61 * MS, 2 * PERIOD_MS + 3);
+    assert_eq!(state.base_us(), 60 * MS);
+}
+
+#[test]
+fn a_timeout_forgets_it_with_gamma_and_the_delay_window() {
+    let Some(steps) = Steps::load() else { return };
+    let mut state = steps.start(100, 50 * MS);
+    state = State { cwnd: 100, dwnd: 60, gamma: 7 * FRACTION, step: 9, ..state };
+    steps.take(&mut state, Op::Timeout { window: 1 });
+    assert_eq!((state.cwnd, state.dwnd, state.step), (1, 0, 0));
+    assert_eq!((state.base_us(), state.gamma), (NONE, 30 * FRACTION));
+}
+
+#[test]
+fn two_samples_are_not_enough_to_decide() {
+    let Some(steps) = Steps::load() else { return };
+    for (samples, decided) in [(2, false), (3, true)] {
+        let mut state = State { dwnd: 500, ..steps.start(500, 50 * MS) };
+        let round = Round { rtt_us: 100 * MS, samples, used: 1_000, now_ms: 0 };
+        steps.take(&mut state, Op::EndRound { round, slow_start: false });
+        assert_eq!(state.dwnd == 0, decided);
+    }
+}
+
+#[test]
+fn slow_start_only_measures() {
+    let Some(steps) = Steps::load() else { return };
+    let mut state = steps.start(1_000, 50 * MS);
+    let round = Round { rtt_us: 100 * MS, samples: 3, used: 1_000, now_ms: 0 };
+    steps.take(&mut state, Op::EndRound { round, slow_start: true });
+    assert_eq!((state.queued, state.cwnd, state.step), (500 * FRACTION, 1_000, 0));
+}
+
+#[test]
+fn nothing_is_forgotten_while_there_is_a_queue() {
+    let Some(steps) = Steps::load() else { return };
+    let mut state = State { base_since_ms: 1, ..steps.start(500, 50 * MS) };
+    for period in 1..5 {
+        steps.round(&mut state, 100 * MS, period * PERIOD_MS + 2);
+    }
+    assert_eq!(state.base_us(), 50 * MS);
+}
+
+/// A connection whose delay window is empty, over `rounds` round trips of what `rtt_us` makes of its window.
+fn stuck(steps: &Steps, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
+    let mut state = steps.start(500, 20 * MS);
+    let mut now_ms = 1;
+    for round in 1..=rounds {
+        let rtt_us = rtt_us(round, state.window());
+        now_ms += rtt_us / MS;
+        steps.round(&mut state, rtt_us, now_ms);
+        let acked = state.window();
+        steps.take(&mut state, Op::Grow { acked });
+        if round % loss_every == 0 {
+            steps.take(&mut state, Op::Reduce);
+            steps.take(&mut state, Op::Follow { window: 500, slow_start: false });
+        }
+    }
+    state
+}
+
+#[test]
+fn a_path_that_became_longer_is_noticed() {
+    let Some(steps) = Steps::load() else { return };
+    // From 20 to 120 ms, with a millisecond of jitter: after 10 seconds and 64 rounds.
+    let longer = |round: u32, _| (120 + round % 2) * MS;
+    let before = stuck(&steps, 80, longer, 1_000);
+    assert_eq!((before.base_us(), before.dwnd), (20 * MS, 0));
+    let after = stuck(&steps, 100, longer, 1_000);
+    assert_eq!(after.base_us(), 120 * MS);
+    assert!(after.dwnd > 0);
+}
+
+#[test]
+fn a_queue_is_not_taken_for_a_longer_path() {
+    let Some(steps) = Steps::load() else { return };
+    // Our own: the RTT grows with the window.
+    let own = stuck(&steps, 2_000, |_, window| window * 250, 10_000);
+    assert_eq!(own.base_us(), 20 * MS);
+    // Others': it stands, but there are losses.
+    let others = stuck(&steps, 2_000, |_, _| 120 * MS, 60);
+    assert_eq!(others.base_us(), 20 * MS);
+    // Others': it comes and goes, as CUBIC's does.
+    let cubic = stuck(&steps, 2_000, |round, _| (900 + (round % 100) * 3) * MS / 6, 10_000);
+    assert_eq!(cubic.base_us(), 20 * MS);
+}

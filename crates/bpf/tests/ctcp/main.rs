@@ -1,0 +1,9 @@
+//! Compound TCP: its arithmetic against a model, and real connections. The programs run in this machine's kernel.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod arithmetic;
+mod base;
+mod dice;
+mod kernel;
+mod model;
+mod response;

@@ -1,0 +1,48 @@
+//! The rules of Compound TCP once more, in floating point and as the paper writes them.
+
+pub(crate) const LOW_WINDOW: f64 = 38.0;
+
+/// Both windows in packets; what they gained of the next packet included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Windows {
+    pub(crate) cwnd: f64,
+    pub(crate) dwnd: f64,
+}
+
+impl Windows {
+    pub(crate) fn sum(self) -> f64 {
+        self.cwnd + self.dwnd
+    }
+
+    /// `acked` packets of a round trip in which a whole `window` arrives and the delay window gains `step`.
+    pub(crate) fn grown(self, acked: f64, window: f64, step: f64) -> Self {
+        Self { cwnd: self.cwnd + acked / window, dwnd: self.dwnd + step * acked / window }
+    }
+
+    pub(crate) fn halved(self) -> Self {
+        Self { cwnd: (self.cwnd / 2.0).max(2.0), dwnd: self.dwnd / 2.0 }
+    }
+}
+
+/// What the delay window gains in a round trip: `alpha window^k - 1`.
+pub(crate) fn step(window: f64) -> f64 {
+    (window.powf(0.75) / 8.0 - 1.0).max(0.0)
+}
+
+/// `(expected - actual) base`, the packets of a window that wait in a queue.
+pub(crate) fn queued(window: f64, base_us: f64, rtt_us: f64) -> f64 {
+    let expected = window / base_us;
+    let actual = window / rtt_us;
+    ((expected - actual) * base_us).max(0.0)
+}
+
+/// Gamma after a loss, from what Reno's window had in the queue.
+pub(crate) fn tuned(gamma: f64, reno_queued: f64) -> f64 {
+    (0.75 * gamma + 0.25 * 0.75 * reno_queued).clamp(5.0, 30.0)
+}
+
+/// The average window where each packet is lost with probability `p` and nothing ever waits: between two losses the
+/// window goes from half to all of W, `dw/dt = w^k / 8` in round trips, and `1/p` packets pass.
+pub(crate) fn average_window(p: f64) -> f64 {
+    0.255 / p.powf(0.8)
+}
