@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/*
+ * Hybla. C. Caini, R. Firrincieli, "TCP Hybla: a TCP Enhancement for Heterogeneous Networks", International Journal of
+ * Satellite Communications and Networking 22(5), 2004.
+ *
+ * Makes a connection with a long RTT as fast as one with 25 ms: the window grows by 2^rho - 1 for each packet
+ * acknowledged in slow start and by rho^2 in a round trip afterwards, with rho = RTT / 25 ms. Below 25 ms it is Reno.
+ *
+ * differences        | paper                     | Linux's own                     | here
+ * -------------------+---------------------------+---------------------------------+------------------------------------
+ * RTT for rho        | measured                  | the smallest smoothed one       | the kernel's smallest of 300 s, so
+ *                    |                           |                                 | that a queue does not speed it up
+ * first window       | rho times the usual       | rho, from 2                     | rho packets, if the usual is less
+ * slow start         | 2^rho - 1                 | 2^rho - 1, rho up to 16         | 2^rho - 1, rho up to 4: 16 times
+ *                    |                           |                                 | the window in a round trip
+ * its end            | ssthresh from an estimate | a loss                          | a round trip that is longer by 1/8
+ *                    | of bandwidth (Hoe)        |                                 | and 4 ms, or a loss
+ * largest rho        | none                      | none in congestion avoidance    | 64 (RTT 1.6 s)
+ * spacing of packets | needed                    | none                            | the kernel's pacing
+ */
+#include "hybla.h"
+#include "tell.h"
+
+char _license[] SEC("license") = "Dual MIT/GPL";
+
+#define SAMPLES 3 /* in a round trip, to believe its RTT */
+
+struct connection {
+	struct round round;
+	__u32 part;
+	__u32 rho;
+};
+
+/* At the end of a round trip. */
+static __always_inline void learn(struct tcp_sock *tp, struct connection *state)
+{
+	__u32 base_us = base_rtt_us(tp);
+
+	state->rho = hybla_rho(base_us);
+	if (in_slow_start(tp) && state->round.samples >= SAMPLES && hybla_sees_queue(base_us, state->round.rtt_us))
+		tp->snd_ssthresh = tp->snd_cwnd;
+}
+
+SEC("struct_ops")
+void BPF_PROG(hybla_init, struct sock *sk)
+{
+	struct connection *state = STATE_OF(sk, struct connection);
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	pace(sk);
+	round_begin(&state->round, tp);
+	state->rho = hybla_rho(base_rtt_us(tp));
+	tp->snd_cwnd = smaller(larger(tp->snd_cwnd, state->rho / PACKET), tp->snd_cwnd_clamp);
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(hybla_ssthresh, struct sock *sk)
+{
+	tell_loss(sk);
+	return at_least_two(tcp_sk(sk)->snd_cwnd / 2);
+}
+
+SEC("struct_ops")
+void BPF_PROG(hybla_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+	struct connection *state = STATE_OF(sk, struct connection);
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct growth growth;
+
+	if (round_is_over(&state->round, ack))
+		learn(tp, state);
+	if (is_window_limited(tp)) {
+		growth = growth_of(tp, state->part);
+		hybla_grow(&growth, tp->snd_ssthresh, state->rho, acked);
+		use_growth(tp, &growth, &state->part);
+	}
+	end_round(sk, &state->round, ack);
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops hybla = {
+	.name = "hybla",
+	.flags = TCP_CONG_NON_RESTRICTED,
+	.init = (void *)hybla_init,
+	.ssthresh = (void *)hybla_ssthresh,
+	.cong_avoid = (void *)hybla_cong_avoid,
+	.set_state = (void *)tell_set_state,
+	.pkts_acked = (void *)tell_pkts_acked,
+	.undo_cwnd = (void *)tell_undo_cwnd,
+};
