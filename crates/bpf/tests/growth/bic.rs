@@ -1,0 +1,121 @@
+//! Xu, Harfoush, Rhee, "Binary Increase Congestion Control (BIC) for Fast Long-Distance Networks", 2004.
+
+use crate::steps::{Steps, Window};
+
+const MOST: f64 = 16.0;
+const LEAST: f64 = 0.01;
+const LOW: f64 = 14.0;
+
+/// The paper's pseudocode, section III, in real numbers and with all its states.
+struct Reference {
+    window: f64,
+    lower: f64,
+    upper: f64,
+    /// The increment and the end of a step of the search past the upper end.
+    past: Option<(f64, f64)>,
+}
+
+impl Reference {
+    /// After a loss at `upper`.
+    fn new(window: f64, upper: f64) -> Self {
+        Self { window, lower: window, upper, past: None }
+    }
+
+    fn acknowledged(&mut self) {
+        let window = self.window;
+        if window < LOW {
+            self.window += 1.0 / window;
+            return;
+        }
+        let Some((step, end)) = self.past else {
+            let target = f64::midpoint(self.lower, self.upper);
+            self.window += (target - window).clamp(LEAST, MOST) / window;
+            if self.window < self.upper {
+                self.lower = self.window;
+            } else {
+                self.past = Some((1.0, self.window + 1.0));
+            }
+            return;
+        };
+        self.window += step / window;
+        if self.window >= end && step < MOST {
+            self.past = Some((2.0 * step, self.window + 2.0 * step));
+        }
+    }
+
+    fn round(&mut self) -> f64 {
+        for _ in 0..self.window as u64 {
+            self.acknowledged();
+        }
+        self.window
+    }
+}
+
+/// From a loss through additive increase, binary search, and the search past the old maximum. Near the maximum, where a
+/// round trip adds hundredths, whole packets may be there a round trip earlier or later.
+#[test]
+fn the_search_is_the_papers() {
+    let steps = Steps::load();
+    for lost in [20, 100, 400, 1000] {
+        let mut window = Window::new(&steps, "bic", lost);
+        window.reduce();
+        assert_eq!((window.packets(), window.besides[0]), (lost * 819 / 1024, lost));
+        let mut reference = Reference::new(window.packets() as f64, lost as f64);
+        let mut ought = vec![reference.window];
+        ought.extend((0..61).map(|_| reference.round()));
+        for round in 1..=60 {
+            window.round();
+            let range = ought[round - 1] - 0.5..=ought[round + 1] + 0.5;
+            assert!(range.contains(&window.exactly()), "{lost}, round {round}: {}, not {range:?}", window.exactly());
+        }
+        assert!(window.packets() > lost + 100, "the search has gone past {lost}");
+    }
+}
+
+/// The largest increment: far from the maximum, and as long as no maximum is known.
+#[test]
+fn no_round_trip_adds_more_than_the_largest_increment() {
+    let steps = Steps::load();
+    for (packets, maximum) in [(100, 0), (100, 10_000), (20_000, 100), (100, 132)] {
+        let mut window = Window::new(&steps, "bic", packets);
+        window.besides[0] = maximum;
+        window.grow(packets);
+        assert!((window.exactly() - packets as f64 - MOST).abs() < 0.01, "{packets} {maximum} {}", window.exactly());
+    }
+}
+
+#[test]
+fn the_last_of_the_way_is_gone_with_the_smallest_increment() {
+    let steps = Steps::load();
+    let mut window = Window::new(&steps, "bic", 999);
+    window.besides[0] = 1000;
+    let mut rounds = 0;
+    while window.packets() < 1000 {
+        window.grow(999);
+        rounds += 1;
+    }
+    assert!((6..=12).contains(&rounds), "{rounds} round trips for one packet");
+}
+
+/// A window that has lost before it was back at its maximum aims at the middle between before and after the loss.
+#[test]
+fn who_has_to_share_converges_fast() {
+    let steps = Steps::load();
+    assert_eq!(steps.run("step_bic_reduce", [1000, 0]), [799, 1000]);
+    assert_eq!(steps.run("step_bic_reduce", [1000, 1000]), [799, 1000]);
+    assert_eq!(steps.run("step_bic_reduce", [1000, 900]), [799, 1000]);
+    assert_eq!(steps.run("step_bic_reduce", [1000, 1200]), [799, 899]);
+}
+
+#[test]
+fn a_small_window_is_renos() {
+    let steps = Steps::load();
+    for (before, after) in [(1, 2), (2, 2), (5, 2), (13, 6), (14, 11), (15, 11)] {
+        assert_eq!(steps.run("step_bic_reduce", [before, 0]), [after, before]);
+    }
+    for packets in [2, 13] {
+        let mut window = Window::new(&steps, "bic", packets);
+        window.grow(packets);
+        assert_eq!(window.packets(), packets + 1);
+    }
+}

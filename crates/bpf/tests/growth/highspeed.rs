@@ -1,0 +1,110 @@
+//! RFC 3649, "HighSpeed TCP for Large Congestion Windows".
+
+use crate::steps::{Steps, Window};
+
+const LOW: f64 = 38.0;
+const HIGH: f64 = 83_000.0;
+
+/// Section 5: the part of the window that is given up.
+fn b(window: f64) -> f64 {
+    0.5 + (0.1 - 0.5) * (window.ln() - LOW.ln()) / (HIGH.ln() - LOW.ln())
+}
+
+/// Section 5: how many packets are added in a round trip, with the loss rate p(w) = 1 / (12.8 w^1.2) of appendix B.
+fn a(window: f64) -> f64 {
+    window.powi(2) / (12.8 * window.powf(1.2)) * 2.0 * b(window) / (2.0 - b(window))
+}
+
+/// Appendix B: a row for every further packet in a round trip, with the first window it is for.
+fn rows() -> Vec<u64> {
+    let mut rows = vec![38];
+    let mut last = 1.0;
+    for window in 39..100_000u32 {
+        let now = a(f64::from(window));
+        if now > last + 1.0 {
+            rows.push(u64::from(window));
+            last = now;
+        }
+    }
+    rows
+}
+
+/// How much a window grows in one round trip, from what one acknowledged packet adds.
+fn increase(steps: &Steps, packets: u64) -> f64 {
+    let mut window = Window::new(steps, "highspeed", packets);
+    window.grow(1);
+    (window.exactly() - packets as f64) * packets as f64
+}
+
+fn decrease(steps: &Steps, packets: u64) -> f64 {
+    let mut window = Window::new(steps, "highspeed", packets);
+    window.reduce();
+    1.0 - window.packets() as f64 / packets as f64
+}
+
+/// Where a row begins, the kernel's steps are the table's.
+#[test]
+fn the_table_is_what_the_formulas_give() {
+    let steps = Steps::load();
+    let rows = rows();
+    assert_eq!(rows.len(), 73);
+    assert_eq!((rows[1], rows[10], rows[72]), (118, 1793, 94_717), "appendix B");
+    for (row, &window) in rows.iter().enumerate() {
+        let (grown, shrunk) = (increase(&steps, window), decrease(&steps, window));
+        assert!((grown - (row + 1) as f64).abs() < 0.001, "a({window}) = {grown}, in row {row}");
+        assert!((shrunk - b(window as f64)).abs() <= rounding(window), "b({window}) = {shrunk}, in row {row}");
+    }
+}
+
+/// A window is whole packets, and b is in 1/1024.
+fn rounding(window: u64) -> f64 {
+    1.0 / window as f64 + 1.5 / 1024.0
+}
+
+/// Between the rows the formulas are not far, and after the last they are no longer asked.
+#[test]
+fn between_the_rows_it_is_what_the_formulas_give() {
+    let steps = Steps::load();
+    for window in (45..94_717).step_by(97) {
+        let exactly = window as f64;
+        let (grown, shrunk) = (increase(&steps, window), decrease(&steps, window));
+        assert!((grown / a(exactly) - 1.0).abs() < 0.03, "a({window}) = {grown}, not {}", a(exactly));
+        assert!((shrunk - b(exactly)).abs() <= 0.01 + rounding(window), "b({window}) = {shrunk}");
+    }
+    for window in [94_717, 100_000, 1 << 20] {
+        assert!((increase(&steps, window) - 73.0).abs() < 0.001);
+        assert!((decrease(&steps, window) - b(94_717.0)).abs() < 0.001);
+    }
+}
+
+/// Section 5, table 3: a(w) and b(w) at a few windows, in whole packets and two digits.
+#[test]
+fn the_published_values_come_out() {
+    let steps = Steps::load();
+    for (window, packets, part) in [(38, 1.0, 0.5), (118, 2.0, 0.44), (221, 3.0, 0.41), (347, 4.0, 0.38)] {
+        assert!((increase(&steps, window) - packets).abs() < 0.001);
+        assert!((decrease(&steps, window) - part).abs() < 0.011, "b({window})");
+    }
+}
+
+#[test]
+fn a_small_window_is_renos() {
+    let steps = Steps::load();
+    for packets in [2, 3, 20, 38] {
+        assert!((increase(&steps, packets) - 1.0).abs() < 0.001);
+    }
+    for (before, after) in [(1, 2), (2, 2), (3, 2), (20, 10), (38, 19)] {
+        assert_eq!(steps.run("step_highspeed_reduce", [before, 0]), [after, 0]);
+    }
+}
+
+/// Section 5: the average window is 0.12 / p^0.835.
+#[test]
+fn the_window_is_as_loss_allows() {
+    let steps = Steps::load();
+    for every in [2000, 10_000, 100_000, 1_000_000] {
+        let average = Window::new(&steps, "highspeed", 100).average(every, 40);
+        let expected = 0.12 * (every as f64).powf(0.835);
+        assert!((average / expected - 1.0).abs() < 0.04, "1/{every}: {average} instead of {expected}");
+    }
+}

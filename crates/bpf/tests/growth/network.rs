@@ -1,0 +1,74 @@
+//! A client, a router and a server in namespaces without names, which end with the test. The router sends to the server
+//! through a short queue.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::process::Command;
+use std::thread;
+
+use ekiden_sys::netns;
+
+pub struct Host(OwnedFd);
+
+impl Host {
+    fn new() -> Self {
+        Self(netns::new_network().expect("network namespaces: run the test as root"))
+    }
+
+    /// Does something on this host. Sockets that begin there stay there.
+    pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
+        let entered = || {
+            netns::enter_network(self.0.as_fd()).expect("the namespace is open");
+            act()
+        };
+        thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    fn run(&self, line: &str) {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().expect("a program"));
+        let output = self.inside(|| command.args(words).output()).expect("the program runs");
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// How ip(8) finds it.
+    fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+pub struct Network {
+    pub client: Host,
+    _router: Host,
+    server: Host,
+}
+
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 1, 2);
+
+impl Network {
+    /// `queue` is what tc-tbf(8) takes: the rate of the line to the server, and how much may wait for it.
+    pub fn new(queue: &str) -> Self {
+        let [client, router, server] = [Host::new(), Host::new(), Host::new()];
+        for (left, right, link) in [(&client, &router, 0), (&router, &server, 1)] {
+            left.run(&format!("ip link add right type veth peer name left netns {}", right.path()));
+            left.run(&format!("ip address add 10.0.{link}.1/24 dev right"));
+            right.run(&format!("ip address add 10.0.{link}.2/24 dev left"));
+            left.run("ip link set right up");
+            right.run("ip link set left up");
+        }
+        router.run("sysctl -q -w net.ipv4.ip_forward=1");
+        // Bursts of segmentation offload would be longer than the queue, and acknowledged once.
+        client.run("ip link set right gso_max_segs 1");
+        client.run("ip route add default via 10.0.0.2");
+        server.run("ip route add default via 10.0.1.1");
+        router.run(&format!("tc qdisc add dev right root tbf {queue}"));
+        Self { client, _router: router, server }
+    }
+
+    /// A listener on the server, and where it is reached.
+    pub fn listen(&self) -> (TcpListener, SocketAddr) {
+        let listener = self.server.inside(|| TcpListener::bind((SERVER, 0))).expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        (listener, address)
+    }
+}

@@ -1,0 +1,74 @@
+//! Grieco, Mascolo, "Performance Evaluation and Comparison of Westwood+, New Reno, and Vegas TCP Congestion Control",
+//! 2004.
+
+use crate::steps::Steps;
+
+/// What the kernel's filter says after a sample: packets per second, and the window after a loss.
+struct Filter<'a> {
+    steps: &'a Steps,
+    bandwidth: u64,
+}
+
+impl Filter<'_> {
+    fn sample(&mut self, delivered: u64, us: u64, base_us: u64) -> (f64, u64) {
+        let numbers = [self.bandwidth, delivered, us, base_us, 0];
+        let [bandwidth, _, _, _, window] = self.steps.run("step_westwood", numbers);
+        self.bandwidth = bandwidth;
+        (bandwidth as f64 / 1024.0, window)
+    }
+}
+
+/// Section 2: b <- 7/8 b + 1/8 d/t, in floating point, for a rate that changes as on a shared line.
+#[test]
+fn the_filter_is_the_papers() {
+    let steps = Steps::load();
+    let mut filter = Filter { steps: &steps, bandwidth: 0 };
+    let mut reference = 0.0;
+    let mut wave = 7u64;
+    for place in 0..400 {
+        wave = (wave * 48_271) % 0x7fff_ffff;
+        let (delivered, us) = (1 + wave % 3000, 50_000 + wave % 250_000);
+        let sample = delivered as f64 / us as f64 * 1e6;
+        reference = if place == 0 { sample } else { reference * 7.0 / 8.0 + sample / 8.0 };
+        let (is, _) = filter.sample(delivered, us, 1000);
+        assert!((is - reference).abs() < 0.05, "sample {place}: {is} instead of {reference}");
+    }
+}
+
+#[test]
+fn a_new_rate_is_known_after_some_round_trips() {
+    let steps = Steps::load();
+    let mut filter = Filter { steps: &steps, bandwidth: 0 };
+    assert_eq!(filter.sample(100, 100_000, 100_000), (1000.0, 100));
+    for round in 1..=20 {
+        let expected = 2000.0 - 1000.0 * (7f64 / 8.0).powi(round);
+        let (is, _) = filter.sample(200, 100_000, 100_000);
+        assert!((is - expected).abs() < 0.1, "{is} instead of {expected}");
+    }
+}
+
+/// Section 2: after a loss, ssthresh = bandwidth x shortest RTT, whatever the window was.
+#[test]
+fn a_loss_leaves_what_the_path_holds() {
+    let steps = Steps::load();
+    // A line of 10 Mbit/s with packets of 1500 bytes, 100 Mbit/s, 1 Gbit/s, 100 Gbit/s.
+    for rate in [833u64, 8333, 83_333, 8_333_333] {
+        for base_ms in [1, 20, 100, 600] {
+            let mut filter = Filter { steps: &steps, bandwidth: 0 };
+            let (_, window) = filter.sample(rate, 1_000_000, base_ms * 1000);
+            let expected = (rate * base_ms / 1000).max(2);
+            assert_eq!(window, expected, "{rate} packets/s, {base_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn absurd_numbers_do_not_overflow() {
+    let steps = Steps::load();
+    for (delivered, us, base) in [(0, 0, 0), (u64::from(u32::MAX), 1, u64::from(u32::MAX)), (1 << 24, 0, 1 << 31)] {
+        let mut filter = Filter { steps: &steps, bandwidth: 0 };
+        let (_, window) = filter.sample(delivered, us, base);
+        assert!(window >= 2);
+        assert!(delivered == 0 || window > 1 << 24, "{window}: it wrapped");
+    }
+}
