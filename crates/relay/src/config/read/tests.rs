@@ -8,6 +8,7 @@ mod peers;
 mod relays;
 mod routes;
 mod sections;
+mod sharing;
 mod transparent;
 
 use std::net::SocketAddr;

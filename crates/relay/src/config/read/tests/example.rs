@@ -31,6 +31,8 @@ fn the_example_has_every_key() {
         "[[relay]]",
         "[[path]]",
         "[[route]]",
+        "[[interface]]",
+        "[user.alice]",
         "[transparent]",
         "[limits]",
         "[timeouts]",
@@ -42,7 +44,7 @@ fn the_example_has_every_key() {
         text += &format!("{table}\n{probe}");
     }
     let unknown: Vec<_> = mistakes(&text).into_iter().filter(|m| m.found == Found::Unknown).collect();
-    assert_eq!(unknown.len(), 12, "{unknown:?}");
+    assert_eq!(unknown.len(), 14, "{unknown:?}");
     for mistake in unknown {
         let path = mistake.key.trim_end_matches("zzzzzzzz").replace("[1]", "");
         for key in mistake.expected.strip_prefix("one of ").unwrap().split(", ") {

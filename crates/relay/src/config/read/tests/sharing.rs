@@ -1,0 +1,67 @@
+//! Interfaces whose rate is shared, and weights.
+
+use super::*;
+
+#[test]
+fn interfaces_and_weights_are_read() {
+    let hash = bcrypt::hash("hunter2", 4).unwrap();
+    let users = Scratch::new("users", &format!("alice:{hash}\nb@b o:{hash}\n"));
+    let config = good(&format!(
+        "version = 1\n[[interface]]\nname = \"wan0\"\nrate = \"100Mbit/s\"\n[[interface]]\nname = \"lo\"\nrate = \"64kbit/s\"\n\
+         [user.alice]\nweight = 1000\n[user.\"b@b o\"]\n\
+         [[listener]]\nbind = \"127.0.0.1:1080\"\nweight = 3\nusers = \"{}\"\n",
+        users.path()
+    ));
+    let shown: Vec<_> = config.interfaces.iter().map(|one| (one.name.as_str(), one.rate.to_string())).collect();
+    assert_eq!(shown, [("wan0", "100Mbit/s".to_owned()), ("lo", "64kbit/s".to_owned())]);
+    assert_eq!(config.listeners[0].weight, 3);
+    let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.weights.of(user));
+    assert_eq!(weights, [1000, 1, 1, 1]);
+    assert_eq!(good(&with_listener("")).listeners[0].weight, 1);
+    let by_url = load(None, &listen(&["auto://:1080?weight=7"])).unwrap();
+    assert_eq!(by_url.listeners[0].weight, 7);
+}
+
+#[test]
+fn absurd_rates_names_and_weights_are_refused() {
+    for (text, key, expected) in [
+        ("[[interface]]\nrate = \"1Mbit/s\"", "interface[1].name", "network interface"),
+        ("[[interface]]\nname = \"wan0\"", "interface[1].rate", "100Mbit/s"),
+        ("[[interface]]\nname = \"a b\"\nrate = \"1Mbit/s\"", "interface[1].name", "network interface"),
+        ("[[interface]]\nname = \"an-interface-of-16\"\nrate = \"1Mbit/s\"", "interface[1].name", "network interface"),
+        ("[[interface]]\nname = \"wan0\"\nrate = \"1kbit/s\"", "interface[1].rate", "64kbit/s"),
+        ("[[interface]]\nname = \"wan0\"\nrate = \"0bit/s\"", "interface[1].rate", "64kbit/s"),
+        ("[[interface]]\nname = \"wan0\"\nrate = \"401Gbit/s\"", "interface[1].rate", "400Gbit/s"),
+        ("[[interface]]\nname = \"wan0\"\nrate = \"99999999999Gbit/s\"", "interface[1].rate", "400Gbit/s"),
+        ("[[interface]]\nname = \"wan0\"\nrate = 100", "interface[1].rate", "100Mbit/s"),
+        ("[[interface]]\nname = \"wan0\"\nrate = \"1Mbit/s\"\nspeed = 1", "interface[1].speed", "rate"),
+        ("[interface]\nname = \"wan0\"", "interface", "[[interface]]"),
+        ("[user.mallory]\nweight = 2", "user.mallory", "users"),
+        ("[user]\nalice = 2", "user.alice", "[user.NAME]"),
+    ] {
+        let found = mistakes(&with_listener(text));
+        assert_eq!(found.len(), 1, "{text}: {found:?}");
+        assert_eq!(found[0].key, key, "{text}");
+        assert!(found[0].expected.contains(expected), "{text}: {}", found[0].expected);
+    }
+    let twice = "[[interface]]\nname = \"wan0\"\nrate = \"1Mbit/s\"\n".repeat(2);
+    assert!(mistakes(&with_listener(&twice))[0].expected.contains("once"));
+    for weight in ["0", "1001", "-1", "1.5", "\"2\"", "true"] {
+        let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:1080\"\nweight = {weight}\n");
+        let found = mistakes(&text);
+        assert_eq!((found.len(), found[0].key.as_str()), (1, "listener[1].weight"), "{weight}: {found:?}");
+        assert!(found[0].expected.contains("1 to 1000"), "{weight}");
+    }
+}
+
+/// Nobody is told of a missing user when it is the file of users that is wrong.
+#[test]
+fn a_broken_file_of_users_is_one_mistake() {
+    let users = Scratch::new("users", "alice\n");
+    let text = format!(
+        "version = 1\n[user.alice]\nweight = 2\n[[listener]]\nbind = \"127.0.0.1:1080\"\nusers = \"{}\"\n",
+        users.path()
+    );
+    let found = mistakes(&text);
+    assert_eq!(found.len(), 1, "{found:?}");
+}
