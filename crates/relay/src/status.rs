@@ -223,7 +223,8 @@ mod tests {
             fairness: Some(0.9876),
         };
         let idle = InterfaceView { sending: 0, level_bits: None, sent_bits: 0, fairness: None, ..busy.clone() };
-        let answer = serde_json::json!({ "version": "1", "pipes_open": 0, "pipes_idle": 0, "interfaces": [busy, idle] });
+        let answer =
+            serde_json::json!({ "version": "1", "pipes_open": 0, "pipes_idle": 0, "interfaces": [busy, idle] });
         let table = table(&answer.to_string()).unwrap();
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[2], INTERFACE_HEADINGS, "{table}");

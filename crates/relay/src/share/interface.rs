@@ -84,7 +84,8 @@ impl Interface {
     pub fn view(&self) -> InterfaceView {
         let books = self.lock();
         let all = || books.desks.iter().map(|post| post.figures);
-        let (held, sum, squares) = (all().map(|f| f.held).sum(), all().map(|f| f.sum).sum(), all().map(|f| f.squares).sum());
+        let (held, sum, squares) =
+            (all().map(|f| f.held).sum(), all().map(|f| f.sum).sum(), all().map(|f| f.squares).sum());
         InterfaceView {
             interface: self.name.clone(),
             rate_bits: books.rate * 8,

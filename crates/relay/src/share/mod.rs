@@ -69,7 +69,9 @@ pub fn missing(interfaces: &[config::Interface]) -> impl Iterator<Item = String>
     let missing = interfaces.iter().filter(|interface| !has_interface(&interface.name));
     missing.map(|interface| {
         let name = &interface.name;
-        format!("there is no interface {name} now, so nothing shares its rate: see `ip link`, and [[interface]] in the file")
+        format!(
+            "there is no interface {name} now, so nothing shares its rate: see `ip link`, and [[interface]] in the file"
+        )
     })
 }
 

@@ -1,0 +1,93 @@
+//! Each as much as the others.
+
+use std::net::SocketAddr;
+
+use crate::harness::*;
+use crate::network::*;
+use crate::scene::*;
+
+/// Some seconds at the rate of all, in bytes.
+const LONG: u64 = 10_000_000;
+
+/// What the rate of payload may be, of the rate that is shared.
+fn is_all_of_it(got: &Got) -> bool {
+    (0.80..1.0).contains(&(got.rate() / RATE))
+}
+
+#[test]
+fn whatever_their_congestion_control() {
+    for family in BOTH {
+        let text =
+            [SHARED, &listener(8001, "cubic", ""), &listener(8002, "bbr", ""), &listener(8003, "reno", "")].concat();
+        let Some(scene) = Scene::of(family, &text) else { return };
+        let downloads = [8001, 8001, 8002, 8002, 8003].map(|port| scene.download(port));
+        let got = watch(&downloads.each_ref(), LONG);
+        assert!(got.jain(&[1.0; 5]) >= 0.95, "{family:?}: {got:?}");
+        assert!(is_all_of_it(&got), "{family:?}: {got:?}");
+    }
+}
+
+#[test]
+fn one_alone_has_it_all_before_and_after_others() {
+    for congestion in ["cubic", "bbr"] {
+        let text = [SHARED, &listener(8001, congestion, ""), &listener(8002, "cubic", "")].concat();
+        let Some(scene) = Scene::new(&text) else { return };
+        let first = scene.download(8001);
+        let alone = watch(&[&first], LONG / 2);
+        assert!(is_all_of_it(&alone), "{congestion}: {alone:?}");
+        let second = scene.download(8002);
+        let both = watch(&[&first, &second], LONG / 2);
+        assert!(both.jain(&[1.0; 2]) >= 0.95, "{congestion}: {both:?}");
+        drop(second);
+        eventually("one session less", || (scene.relay.sessions().len() == 1).then_some(()));
+        let alone = watch(&[&first], LONG / 2);
+        assert!(is_all_of_it(&alone), "{congestion}: {alone:?}");
+    }
+}
+
+/// A receiver that reads slowly leaves what it does not take to the others.
+#[test]
+fn what_one_does_not_use_is_the_others() {
+    let Some(scene) = Scene::new(&[SHARED, &listener(8001, "cubic", "")].concat()) else { return };
+    let address = SocketAddr::new(scene.relay_ip(), 8001);
+    // 2 Mbit/s of 20.
+    let slow = scene.download_by(&["--limit-rate", "250000"], address);
+    let fast = scene.download(8001);
+    // The kernel has taken some for the slow one that it has not read yet.
+    watch(&[&slow], 500_000);
+    let got = watch(&[&slow, &fast], LONG);
+    let part = got.bytes[1] as f64 * 8.0 / got.span.as_secs_f64() / RATE;
+    assert!(part > 0.70, "{part} for the fast one: {got:?}");
+}
+
+/// Records are paced like everything else.
+#[test]
+fn encrypted_sections_share_too() {
+    let key = Key::new();
+    let far = format!(
+        "{SHARED}[[listener]]\nname = \"relays\"\nbind = \"0.0.0.0:7000\"\nkind = \"section\"\nkey = \"{}\"\nallow_open = true\n\
+         allow_private = true\n",
+        key.file.display()
+    );
+    let Some(scene) = Scene::new(&far) else { return };
+    let near = |port| {
+        let hop = format!("section://{}:7000?key={}&encrypt=true", scene.relay_ip(), key.public);
+        let listener = format!("tcp://127.0.0.1:{port}/{}?allow_private=true", scene.server);
+        scene.row["client"].inside(|| Relay::run(&["-L", &listener, "-F", &hop], 1))
+    };
+    let _relays = [8001, 8002].map(near);
+    let downloads = [8001, 8002].map(|port| scene.download_by(&[], SocketAddr::from(([127, 0, 0, 1], port))));
+    let got = watch(&downloads.each_ref(), LONG);
+    assert!(got.jain(&[1.0; 2]) >= 0.95, "{got:?}");
+    assert!(is_all_of_it(&got), "{got:?}");
+}
+
+/// Uploads leave by the other interface, and are its business.
+#[test]
+fn what_leaves_elsewhere_is_not_held_back() {
+    let text = format!("{}{}", SHARED.replace("left", "right"), listener(8001, "cubic", ""));
+    let Some(scene) = Scene::new(&text) else { return };
+    let download = scene.download(8001);
+    let got = watch(&[&download], LONG);
+    assert!(got.rate() > 3.0 * RATE, "{got:?}");
+}

@@ -1,0 +1,20 @@
+//! Sections that share an interface, between real programs, in networks made for each test. Nothing but the relay holds the
+//! bytes back: the links are as fast as the machine.
+//!
+//! `scene` has the hosts, the relay and the downloads; every other module is one question.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/network.rs"]
+mod network;
+#[path = "../clients/programs.rs"]
+mod programs;
+
+mod scene;
+
+mod equal;
+mod reload;
+mod told;
+mod weights;

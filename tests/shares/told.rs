@@ -1,0 +1,42 @@
+//! What the relay says of it.
+
+use crate::harness::*;
+use crate::scene::*;
+
+#[test]
+fn status_and_metrics_show_the_shares() {
+    let text = [SHARED, &listener(8001, "bbr", ""), &listener(8002, "cubic", "")].concat();
+    let Some(scene) = Scene::new(&text) else { return };
+    let idle = scene.interface();
+    assert_eq!((&idle["interface"], &idle["sending"]), (&"left".into(), &0.into()), "{idle}");
+    assert!(idle["level_bits"].is_null() && idle["fairness"].is_null(), "{idle}");
+    let downloads = [8001, 8002].map(|port| scene.download(port));
+    let fair = eventually("figures of a whole second", || {
+        let shown = scene.interface();
+        shown["fairness"].as_f64().filter(|jain| *jain > 0.95).map(|_| shown)
+    });
+    assert_eq!((&fair["rate_bits"], &fair["sending"]), (&20_000_000.into(), &2.into()), "{fair}");
+    let bits = |key: &str| fair[key].as_f64().unwrap() / RATE;
+    assert!((0.45..0.55).contains(&bits("level_bits")) && (0.8..1.1).contains(&bits("sent_bits")), "{fair}");
+    let metrics = scene.relay.ask("/metrics");
+    for name in ["rate_bits", "sections_sending", "level_bits", "sent_bits", "fairness"] {
+        assert!(metrics.contains(&format!("ekiden_share_{name}{{interface=\"left\"}}")), "{name}: {metrics}");
+    }
+    let admin = format!("unix:{}", scene.relay.admin.display());
+    let status = ekiden().args(["status", "--admin", &admin]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    assert!(status.contains("FAIRNESS") && status.contains("20.00 Mbit/s"), "{status}");
+    drop(downloads);
+    eventually("nobody who sends", || (scene.interface()["sending"] == 0).then_some(()));
+}
+
+/// Sessions that send now and then are no members, and one that is alone again is not held back.
+#[test]
+fn nothing_is_shared_where_nothing_is_configured() {
+    let Some(scene) = Scene::new(&listener(8001, "cubic", "")) else { return };
+    let download = scene.download(8001);
+    let got = watch(&[&download], 20_000_000);
+    assert!(got.rate() > 3.0 * RATE, "{got:?}");
+    assert!(scene.interface().is_null());
+    assert!(!scene.relay.ask("/metrics").contains("ekiden_share_rate_bits{"));
+}

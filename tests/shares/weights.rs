@@ -1,0 +1,47 @@
+//! Some have more than one share.
+
+use std::net::SocketAddr;
+
+use crate::harness::*;
+use crate::programs::missing;
+use crate::scene::*;
+
+fn is_three_to_one(got: &Got) -> bool {
+    let ratio = got.bytes[1] as f64 / got.bytes[0] as f64;
+    (2.3..3.7).contains(&ratio)
+}
+
+#[test]
+fn listeners_have_weights() {
+    let text = [SHARED, &listener(8001, "bbr", ""), &listener(8002, "cubic", "weight = 3")].concat();
+    let Some(scene) = Scene::new(&text) else { return };
+    let downloads = [8001, 8002].map(|port| scene.download(port));
+    let got = watch(&downloads.each_ref(), 8_000_000);
+    assert!(is_three_to_one(&got), "{got:?}");
+}
+
+#[test]
+fn users_have_weights_on_top_of_that() {
+    if missing(&["htpasswd"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let hash = |user| {
+        let output = std::process::Command::new("htpasswd").args(["-nbB", "-C4", user, "hunter2"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().trim().to_owned() + "\n"
+    };
+    let users = folder.write("users", hash("alice") + &hash("bob"));
+    let text = format!(
+        "{SHARED}[user.bob]\nweight = 3\n[[listener]]\nbind = \"0.0.0.0:8001\"\nallow_private = true\nweight = 2\n\
+         users = \"{}\"\n",
+        users.display()
+    );
+    let Some(scene) = Scene::new(&text) else { return };
+    let proxy = SocketAddr::new(scene.relay_ip(), 8001);
+    for way in ["http", "socks5"] {
+        let downloads = ["alice", "bob"]
+            .map(|user| scene.download_by(&["--proxy", &format!("{way}://{user}:hunter2@{proxy}")], scene.server));
+        let got = watch(&downloads.each_ref(), 8_000_000);
+        assert!(is_three_to_one(&got), "{way}: {got:?}");
+    }
+}
