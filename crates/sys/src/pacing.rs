@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use libc::c_int;
 
@@ -30,6 +31,10 @@ pub struct Sent {
     pub segment: u64,
     /// What IP and TCP add to each, in bytes.
     pub headers: u64,
+    /// Bytes that were written and wait to be sent for the first time.
+    pub unsent: u64,
+    /// For how long the receiver's window was all that held it back.
+    pub receiver_held: Duration,
 }
 
 /// Bytes of payload a second that a connection may send, at most.
@@ -65,7 +70,13 @@ pub fn sent(socket: BorrowedFd<'_>) -> io::Result<Sent> {
     let timestamps = if options & HAS_TIMESTAMPS == 0 { 0 } else { TIMESTAMPS };
     // An IPv6 socket may carry IPv4; then this is a little too much.
     let ip = if family == libc::AF_INET { IPV4 } else { IPV6 };
-    Ok(Sent { bytes: info.u64(200), segment: u64::from(info.u32(16)).max(1), headers: ip + TCP + timestamps })
+    Ok(Sent {
+        bytes: info.u64(200),
+        segment: u64::from(info.u32(16)).max(1),
+        headers: ip + TCP + timestamps,
+        unsent: u64::from(info.u32(144)),
+        receiver_held: info.micros(176),
+    })
 }
 
 #[cfg(test)]
@@ -84,11 +95,23 @@ mod tests {
         assert_eq!(sent(near.as_fd()).unwrap().bytes, 0);
         near.write_all(&[1; 1000]).unwrap();
         far.read_exact(&mut [0; 1000]).unwrap();
-        let Sent { bytes, segment, headers } = sent(near.as_fd()).unwrap();
-        assert_eq!(bytes, 1000);
+        let Sent { bytes, segment, headers, unsent, receiver_held } = sent(near.as_fd()).unwrap();
+        assert_eq!((bytes, unsent, receiver_held), (1000, 0, Duration::ZERO));
         assert!((500..=65_536).contains(&segment), "{segment}");
         assert!([40, 52].contains(&headers), "{headers}");
         assert_eq!(sent(far.as_fd()).unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn who_holds_a_connection_back_is_seen() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_reads_nothing, _) = listener.accept().unwrap();
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[1; 65_536]).is_ok() {}
+        std::thread::park_timeout(Duration::from_millis(20));
+        let held = sent(near.as_fd()).unwrap();
+        assert!(held.unsent > 0 && held.receiver_held > Duration::ZERO, "{held:?}");
     }
 
     #[test]

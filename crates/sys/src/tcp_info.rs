@@ -31,7 +31,7 @@ impl Raw {
         self.field(offset).map_or(0, u64::from_ne_bytes)
     }
 
-    fn micros(&self, offset: usize) -> Duration {
+    pub(crate) fn micros(&self, offset: usize) -> Duration {
         Duration::from_micros(self.u64(offset))
     }
 }

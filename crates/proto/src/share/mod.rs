@@ -8,7 +8,7 @@ mod pace;
 
 use std::cmp::Ordering;
 
-pub use pace::Pace;
+pub use pace::{Pace, Seen};
 
 /// Room for a section that speeds up, over what it wants, before anybody has judged it again: enough that what it sends by
 /// then is seen to be held back ([`Pace`]), and not so much that many could flood the interface.

@@ -1,8 +1,8 @@
 //! What a section could use, judged by what it sends.
 //!
 //! A section that sends nearly as fast as it may would send faster, whatever its congestion control; one that does not
-//! wants about what it sends. A rate that falls is believed slowly: BBR drains its queue in one round of eight and all but
-//! stops for 200 ms every ten seconds, and others pause to recover from losses.
+//! wants about what it sends. A rate that falls though there are bytes to send is believed slowly: BBR drains its queue in one
+//! round of eight and all but stops for 200 ms every ten seconds, and others pause to recover from losses.
 
 use std::time::Duration;
 
@@ -13,11 +13,22 @@ const HELD: (u64, u64) = (4, 5);
 /// ([`super::Division::ceiling`]) it stays below [`HELD`] as long as it sends no faster.
 const WANTS: (u64, u64) = (11, 10);
 
-/// What is believed of the last rate when the new one is lower.
+/// What is still believed of the last rate after a pause.
 const KEPT: (u64, u64) = (7, 10);
 
 /// A look at fewer packets than these says more of when it began than of the rate.
 const PACKETS: u64 = 8;
+
+/// What was seen of a section in some time.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Bytes that it has sent.
+    pub bytes: u64,
+    /// In what time.
+    pub span: Duration,
+    /// Whether its congestion control held it back, rather than its receiver or a lack of bytes.
+    pub pauses: bool,
+}
 
 /// The pace of one section.
 #[derive(Debug, Clone, Copy, Default)]
@@ -32,18 +43,11 @@ impl Pace {
         Duration::from_nanos((PACKETS * packet).saturating_mul(1_000_000_000) / ceiling.max(1))
     }
 
-    /// What it wants, now that it has sent so many `bytes` in `span` and might have sent up to `ceiling`; [`u64::MAX`] for
-    /// all it can get.
-    pub fn judge(&mut self, bytes: u64, span: Duration, ceiling: u64) -> u64 {
-        let seen = (bytes as f64 / span.as_secs_f64().max(1e-9)) as u64;
-        self.rate = seen.max(part(self.rate, KEPT));
+    /// What it wants, now that it was seen so and might have sent up to `ceiling`; [`u64::MAX`] for all it can get.
+    pub fn judge(&mut self, seen: Seen, ceiling: u64) -> u64 {
+        let rate = (seen.bytes as f64 / seen.span.as_secs_f64().max(1e-9)) as u64;
+        self.rate = if seen.pauses { rate.max(part(self.rate, KEPT)) } else { rate };
         if self.rate >= part(ceiling, HELD) { u64::MAX } else { part(self.rate, WANTS) }
-    }
-
-    /// The rate it is believed to have.
-    #[must_use]
-    pub const fn rate(&self) -> u64 {
-        self.rate
     }
 }
 

@@ -119,14 +119,17 @@ fn ceilings_leave_room_for_who_speeds_up() {
 
 #[test]
 fn who_sends_as_it_may_wants_more() {
-    let second = Duration::from_secs(1);
+    let seen = |bytes, pauses| Seen { bytes, span: Duration::from_secs(1), pauses };
     let mut pace = Pace::default();
-    assert_eq!(pace.judge(80, second, 100), ALL);
-    assert_eq!(pace.judge(500, second, 1000), 550, "half of what it may is what it wants, and a bit");
-    assert_eq!(pace.judge(0, second, 1000), 385, "a pause is not believed at once");
-    let decayed = (0..10).map(|_| pace.judge(0, second, 1000)).last();
+    assert_eq!(pace.judge(seen(80, true), 100), ALL);
+    assert_eq!(pace.judge(seen(500, true), 1000), 550, "half of what it may is what it wants, and a bit");
+    assert_eq!(pace.judge(seen(0, true), 1000), 385, "a pause is not believed at once");
+    let decayed = (0..10).map(|_| pace.judge(seen(0, true), 1000)).last();
     assert!(decayed.is_some_and(|wants| wants < 20), "{decayed:?}");
-    assert_eq!(pace.judge(u64::MAX, Duration::ZERO, u64::MAX), ALL, "absurd, and no overflow");
+    assert_eq!(pace.judge(seen(800, true), 1000), ALL);
+    assert_eq!(pace.judge(seen(10, false), 1000), 11, "a lack of bytes is");
+    let absurd = Seen { bytes: u64::MAX, span: Duration::ZERO, pauses: true };
+    assert_eq!(pace.judge(absurd, u64::MAX), ALL, "and no overflow");
 }
 
 /// Whoever sends at a steady rate below its share is never taken for one that is held back: the others would lose its share
@@ -139,7 +142,7 @@ fn a_steady_slow_section_does_not_take_what_it_does_not_use() {
     let greedy = Claim { weight: 1, wants: ALL };
     for round in 0..100 {
         let division = divide(rate, &mut [slow, greedy]);
-        slow.wants = pace.judge(30_000, span, division.ceiling(slow));
+        slow.wants = pace.judge(Seen { bytes: 30_000, span, pauses: false }, division.ceiling(slow));
         assert_eq!(slow.wants, 330_000, "{round}");
         assert!(divide(rate, &mut [slow, greedy]).share(greedy) >= 669_999);
     }
@@ -159,7 +162,7 @@ fn greedy_sections_have_their_shares_after_three_looks() {
             assert_eq!(ceilings, [200_000, 200_000, 600_000], "{look}");
         }
         for ((pace, claim), ceiling) in sections.iter_mut().zip(ceilings) {
-            claim.wants = pace.judge(ceiling / 10, span, ceiling);
+            claim.wants = pace.judge(Seen { bytes: ceiling / 10, span, pauses: true }, ceiling);
         }
     }
 }

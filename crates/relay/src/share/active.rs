@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::share::Pace;
+use ekiden_proto::share::{Pace, Seen};
 use ekiden_sys::pacing::{Sent, ceiling, sent, set_ceiling};
 
 /// A link's header, as tc(8) counts it, in bytes. What Ethernet adds beyond that is the operator's to leave room for.
@@ -90,8 +90,10 @@ impl Active {
         }
         let sent = sent(socket)?;
         let bytes = self.on_the_wire(sent.bytes.saturating_sub(self.sent.bytes));
+        let receiver_held = sent.receiver_held.saturating_sub(self.sent.receiver_held) > span / 2;
+        let seen = Seen { bytes, span, pauses: sent.unsent > 0 && !receiver_held };
         (self.sent, self.at) = (sent, now);
-        let wants = self.pace.judge(bytes, span, self.ceiling);
+        let wants = self.pace.judge(seen, self.ceiling);
         self.second.note(bytes, wants == u64::MAX);
         // Its own profile may allow less than its share: what it does not use is the others'.
         self.wants = wants.min(self.on_the_wire(self.own));
