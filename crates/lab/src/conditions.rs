@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for Limit {
 }
 
 /// A queue and its management.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum QueueKind {
     /// First in, first out; what does not fit is dropped.
@@ -119,6 +119,10 @@ pub enum QueueKind {
     },
     /// Random early detection (Floyd, Jacobson 1993).
     Red(RedSettings),
+    /// RED that drops the connections of known senders more (FIT2013).
+    StaticPriority(StaticSettings),
+    /// RED that drops the most frequent connection more (FIT2013).
+    DynamicPriority(DynamicSettings),
     /// Controlled delay (RFC 8289).
     Codel(CodelSettings),
     /// Flow queueing with `CoDel` (RFC 8290).
@@ -150,6 +154,87 @@ pub struct RedSettings {
 
 const fn default_wq() -> f64 {
     0.002
+}
+
+/// Settings of static priority drop. Thresholds and limit are all in packets, or all in bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StaticSettings {
+    /// How much waits at most.
+    pub limit: Limit,
+    /// See [`RedSettings::min`].
+    pub min: Limit,
+    /// See [`RedSettings::max`].
+    pub max: Limit,
+    /// The drop probability of the others at `max`.
+    pub p: f64,
+    /// See [`RedSettings::wq`].
+    #[serde(default = "default_wq")]
+    pub wq: f64,
+    /// See [`RedSettings::ecn`].
+    #[serde(default)]
+    pub ecn: bool,
+    /// How many times as often the heavy are dropped.
+    pub n: f64,
+    /// Who they are: all connections of these hosts.
+    pub heavy: Senders,
+}
+
+/// Settings of dynamic priority drop. Thresholds and limit are all in packets, or all in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DynamicSettings {
+    /// How much waits at most.
+    pub limit: Limit,
+    /// See [`RedSettings::min`].
+    pub min: Limit,
+    /// See [`RedSettings::max`].
+    pub max: Limit,
+    /// The drop probability of the others at `max`.
+    pub p: f64,
+    /// See [`RedSettings::wq`].
+    #[serde(default = "default_wq")]
+    pub wq: f64,
+    /// See [`RedSettings::ecn`].
+    #[serde(default)]
+    pub ecn: bool,
+    /// How many times as often the heavy connection is dropped.
+    pub n: f64,
+    /// Every so many packets one is recorded.
+    pub rec_int: u32,
+    /// Every so many packets the connection recorded most becomes the heavy one.
+    pub sta_int: u32,
+    /// So many records are kept.
+    pub hist_len: u32,
+}
+
+impl StaticSettings {
+    /// Those of the others.
+    #[must_use]
+    pub const fn red(&self) -> RedSettings {
+        let Self { limit, min, max, p, wq, ecn, n: _, heavy: _ } = *self;
+        RedSettings { limit, min, max, p, wq, gentle: false, ecn }
+    }
+}
+
+impl DynamicSettings {
+    /// Those of the others.
+    #[must_use]
+    pub const fn red(&self) -> RedSettings {
+        let Self { limit, min, max, p, wq, ecn, n: _, rec_int: _, sta_int: _, hist_len: _ } = *self;
+        RedSettings { limit, min, max, p, wq, gentle: false, ecn }
+    }
+}
+
+/// Hosts that send.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Senders {
+    /// Their names.
+    pub hosts: Vec<String>,
+    /// Their addresses ([`Packet::source`](crate::packet::Packet::source)): whoever reads a lab looks them up.
+    #[serde(skip)]
+    pub sources: Vec<u32>,
 }
 
 /// Settings of `CoDel` (RFC 8289 section 4).

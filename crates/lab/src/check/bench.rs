@@ -172,7 +172,7 @@ impl Bench<'_> {
 
     fn queue(&self, place: &Place<'_>) -> anyhow::Result<Findings> {
         let conditions = place.conditions();
-        let (rate, kind) = conditions.rate.zip(conditions.queue).context("there is no queue")?;
+        let (rate, kind) = conditions.rate.zip(conditions.queue.as_ref()).context("there is no queue")?;
         let before = self.emulator.records(place.name, place.from())?.len();
         let traffic = Dice::new(self.lab.seed).of("check");
         let shots = replay::traffic(rate.bits_per_second(), place.link.mtu, self.budget.queue, traffic);
@@ -185,6 +185,8 @@ impl Bench<'_> {
             QueueKind::Red(settings) if settings.ecn => "RED with ECN: replay",
             QueueKind::Red(settings) if settings.gentle => "gentle RED: replay",
             QueueKind::Red(_) => "RED: replay",
+            QueueKind::StaticPriority(_) => "static priority drop: replay",
+            QueueKind::DynamicPriority(_) => "dynamic priority drop: replay",
             QueueKind::Codel(_) => "CoDel: replay",
             QueueKind::FqCodel(_) => "FQ-CoDel: replay",
         };

@@ -242,9 +242,11 @@ fn on_line(conditions: &Conditions, bytes: u32) -> Nanos {
 
 /// How many packets of `bytes` the queue has room for, with the one on the line.
 fn room(conditions: &Conditions, bytes: u32) -> u64 {
-    let limit = match conditions.queue {
-        Some(QueueKind::TailDrop { limit }) => limit,
+    let limit = match &conditions.queue {
+        Some(QueueKind::TailDrop { limit }) => *limit,
         Some(QueueKind::Red(settings)) => settings.limit,
+        Some(QueueKind::StaticPriority(settings)) => settings.limit,
+        Some(QueueKind::DynamicPriority(settings)) => settings.limit,
         Some(QueueKind::Codel(settings)) => settings.limit,
         Some(QueueKind::FqCodel(settings)) => settings.limit,
         None => return u64::MAX,

@@ -57,10 +57,10 @@ pub fn replay(
     conditions: &Conditions,
     dice: Dice,
 ) -> Option<Finding> {
-    let (rate, queue) = (conditions.rate?, conditions.queue?);
+    let (rate, queue) = (conditions.rate?, conditions.queue.as_ref()?);
     let queued = at_queue(records);
     let arrivals: Vec<Packet> = queued.iter().map(|record| record.packet).collect();
-    let outcomes = reference::line(&arrivals, rate, &queue, dice.of("queue"));
+    let outcomes = reference::line(&arrivals, rate, queue, dice.of("queue"));
     let delay = departures_tell(conditions).then(|| conditions.delay.map_or(0, nanos));
     let same = |(record, outcome): (&&Record, &Outcome)| agree(&record.fate, outcome, delay);
     let differ = outcomes.len().abs_diff(queued.len())
@@ -114,7 +114,9 @@ fn unconfirmed(records: &[Record], series: &Series, overhead: u32) -> usize {
 /// How much waited at most in a queue that only drops from its tail, by the recorded times: as much as the limit allows,
 /// and no more.
 pub fn occupancy(records: &[Record], conditions: &Conditions) -> Option<Finding> {
-    let (rate, Some(QueueKind::TailDrop { limit })) = (conditions.rate?, conditions.queue) else { return None };
+    let (rate, Some(QueueKind::TailDrop { limit })) = (conditions.rate?, conditions.queue.as_ref()) else {
+        return None;
+    };
     if !departures_tell(conditions) {
         return None;
     }
@@ -153,7 +155,7 @@ pub fn occupancy(records: &[Record], conditions: &Conditions) -> Option<Finding>
     Some(Finding {
         wanted: format!("most that waits: {least} … {limit}"),
         measured: format!("{most}; {} dropped", full.count()),
-        pass: most <= allowed && most >= least,
+        pass: most <= *allowed && most >= least,
     })
 }
 

@@ -4,7 +4,7 @@
 //! they share:
 //!
 //! * Times are integers, in nanoseconds. Fractions are IEEE 754 doubles, computed in the order in which formulas are
-//!   written, without fused operations.
+//!   written, without fused operations; where a file says so, they are integers, too.
 //! * Sizes are [`Packet::bytes`]. What waits is [`Held`]; the packet on the line is not in it.
 //! * A limit *holds* when what waits, in the unit of the limit, is not more than the limit. A packet is let in wholly or
 //!   not at all. One that finds the line idle passes the queue nevertheless: a limit that is smaller than a packet lets
@@ -24,6 +24,8 @@ use crate::packet::{Ecn, Packet};
 pub mod codel;
 mod fifo;
 pub mod fq_codel;
+pub mod managed;
+pub mod priority;
 pub mod red;
 pub mod tail_drop;
 #[cfg(test)]
@@ -105,10 +107,12 @@ pub trait Queue: Send {
 
 /// The queue a lab file asks for, in front of a line of `rate`. `dice` are for the queue's own random decisions.
 #[must_use]
-pub fn build(kind: &QueueKind, _rate: Option<Rate>, dice: Dice) -> Box<dyn Queue> {
+pub fn build(kind: &QueueKind, rate: Option<Rate>, dice: Dice) -> Box<dyn Queue> {
     match kind {
         QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDrop::new(*limit)),
-        QueueKind::Red(settings) => Box::new(red::Red::new(*settings, dice)),
+        QueueKind::Red(settings) => Box::new(red::Red::new(settings, rate, dice)),
+        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriority::new(settings, rate, dice)),
+        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriority::new(settings, rate, dice)),
         QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
         QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
     }

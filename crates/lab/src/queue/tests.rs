@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ekiden_proto::units::{Bytes, Span};
 
 use super::*;
-use crate::conditions::{CodelSettings, FqCodelSettings, RedSettings};
+use crate::conditions::{CodelSettings, DynamicSettings, FqCodelSettings, RedSettings, Senders, StaticSettings};
 use crate::ledger::Cause;
 
 /// How long the line takes for a byte, in nanoseconds: 10 Mbit/s, 1.2 ms for 1500 bytes.
@@ -63,7 +63,7 @@ pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
         at += bits % gap;
         let ecn = if bits >> 62 == 0 { Ecn::Capable } else { Ecn::NotCapable };
         let (bytes, flow) = (64 + (bits >> 32) as u32 % 1437, (bits >> 56) as u32 % 4);
-        Packet { flow, ecn, ..packet(number, at, bytes) }
+        Packet { flow, source: flow / 2, ecn, ..packet(number, at, bytes) }
     };
     (0..number).map(next).collect()
 }
@@ -130,10 +130,16 @@ fn kinds(limit: Limit) -> Vec<QueueKind> {
     };
     let (target, interval, quantum) = (span(5), span(20), Bytes(1514));
     let red = RedSettings { limit, min: part(4), max: part(2), p: 0.1, wq: 0.02, gentle: false, ecn: false };
+    let RedSettings { min, max, p, wq, ecn, .. } = red;
+    let heavy = Senders { hosts: Vec::new(), sources: vec![0] };
+    let of_senders = StaticSettings { limit, min, max, p, wq, ecn: true, n: 3.0, heavy };
+    let of_history = DynamicSettings { limit, min, max, p, wq, ecn, n: 3.0, rec_int: 2, sta_int: 10, hist_len: 20 };
     vec![
         QueueKind::TailDrop { limit },
         QueueKind::Red(red),
         QueueKind::Red(RedSettings { gentle: true, ecn: true, ..red }),
+        QueueKind::StaticPriority(of_senders),
+        QueueKind::DynamicPriority(of_history),
         QueueKind::Codel(CodelSettings { limit, target, interval, ecn: true }),
         QueueKind::FqCodel(FqCodelSettings { limit, target, interval, ecn: true, flows: 3, quantum }),
     ]

@@ -20,6 +20,7 @@ use crate::packet::{Ecn, Packet};
 mod codel;
 mod fq_codel;
 pub mod loss;
+mod priority;
 mod red;
 mod tail_drop;
 
@@ -67,7 +68,9 @@ impl Journal {
 pub fn line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: Dice) -> Vec<Outcome> {
     let mut model: Box<dyn Model> = match queue {
         QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDrop::new(*limit)),
-        QueueKind::Red(settings) => Box::new(red::Red::new(*settings, dice)),
+        QueueKind::Red(settings) => Box::new(red::Red::new(*settings, 1.0, rate, dice)),
+        QueueKind::StaticPriority(settings) => Box::new(priority::Static::new(settings, rate, dice)),
+        QueueKind::DynamicPriority(settings) => Box::new(priority::Dynamic::new(*settings, rate, dice)),
         QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
         QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
     };

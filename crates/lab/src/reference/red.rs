@@ -1,8 +1,11 @@
 //! Random early detection: figure 2 of Floyd and Jacobson 1993, in its original variables, with the gentle form of Floyd
-//! 2000 and the marks of RFC 3168.
+//! 2000 and the marks of RFC 3168, and with another factor of the probability for some packets.
 //!
-//! The paper leaves to its reader what a typical packet's time on the line is: here it is that of 1500 bytes, by the last
-//! packet that others waited for.
+//! Numbers are the fixed-point ones of the specification at the head of the emulator's `queue/red.rs`, computed in 128
+//! bits. The paper raises `count` before it uses it and begins at -1; so does this, where the specification counts for the
+//! next packet.
+
+use ekiden_proto::units::Rate;
 
 use super::{Journal, Model, amount, fits, number};
 use crate::Nanos;
@@ -11,84 +14,119 @@ use crate::dice::Dice;
 use crate::ledger::Cause;
 use crate::packet::{Ecn, Packet};
 
+/// A level or a weight of 1.
+const UNIT: u128 = 1 << 24;
+/// A probability of 1.
+const CERTAIN: u128 = 1 << 32;
+
 pub struct Red {
     settings: RedSettings,
+    /// What the probability is multiplied with, for packets of each class, and how many have passed since the last hit.
+    classes: [(f64, i64); 2],
     dice: Dice,
     waiting: Vec<Packet>,
-    avg: f64,
-    count: i64,
+    avg: u128,
+    /// When the queue became idle, or the last packet arrived.
     q_time: Nanos,
-    /// What went onto the line last, and when.
-    on_line: Option<(Packet, Nanos)>,
+    /// Idle time that was too short for a packet.
+    rest: u64,
     /// The time of a typical packet on the line, in nanoseconds.
-    s: Option<f64>,
+    s: u64,
+}
+
+/// A number in the given units, to the nearest.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "settings are small and not negative")]
+fn fixed(number: f64, unit: u128) -> u128 {
+    (number * unit as f64).round() as u128
 }
 
 impl Red {
-    pub const fn new(settings: RedSettings, dice: Dice) -> Self {
-        Self { settings, dice, waiting: Vec::new(), avg: 0.0, count: -1, q_time: 0, on_line: None, s: None }
+    /// A packet is of class 0, or of class 1, which is hit `n` times as often.
+    pub fn new(settings: RedSettings, n: f64, rate: Rate, dice: Dice) -> Self {
+        let s = 1500 * 8_000_000_000 / rate.bits_per_second();
+        let classes = [(1.0, -1), (n, -1)];
+        Self { settings, classes, dice, waiting: Vec::new(), avg: 0, q_time: 0, rest: 0, s: s.max(1) }
     }
 
     /// Moves the average on, for an arrival at `time`.
-    #[allow(clippy::cast_precision_loss, reason = "spans and queues are far below 2^53")]
     fn average(&mut self, time: Nanos) {
-        let (wq, q) = (self.settings.wq, amount(&self.waiting, self.settings.limit) as f64);
-        if !self.waiting.is_empty() {
-            self.avg = (1.0 - wq) * self.avg + wq * q;
-        } else if let Some(s) = self.s {
-            let m = (time - self.q_time) as f64 / s;
-            self.avg *= (1.0 - wq).powf(m);
+        let q = u128::from(amount(&self.waiting, self.settings.limit));
+        let wq = fixed(self.settings.wq, UNIT);
+        if q > 0 {
+            self.avg = self.avg - self.avg * wq / UNIT + q * wq;
+            self.rest = 0;
         } else {
-            self.avg = 0.0;
+            let idle = self.rest + (time - self.q_time);
+            self.rest = idle % self.s;
+            self.forget(idle / self.s);
+        }
+        self.q_time = time;
+    }
+
+    /// Makes the average as small as `m` packets at an empty queue would have.
+    fn forget(&mut self, mut m: u64) {
+        if m >= 1 << 24 {
+            self.avg = 0;
+        }
+        let mut kept = 1.0 - self.settings.wq;
+        while m > 0 {
+            if m % 2 == 1 {
+                self.avg = self.avg * fixed(kept, UNIT) / UNIT;
+            }
+            (kept, m) = (kept * kept, m / 2);
         }
     }
 
     /// The probability that the law hits a packet, without regard to how long ago it hit the last. None when it cannot.
-    #[allow(clippy::cast_precision_loss, reason = "thresholds are far below 2^53")]
-    fn probability(&self) -> Option<f64> {
-        let (min, max) = (number(self.settings.min) as f64, number(self.settings.max) as f64);
-        let max_p = self.settings.p;
+    fn probability(&self) -> Option<u128> {
+        let [min, max] = [self.settings.min, self.settings.max].map(|level| u128::from(number(level)) * UNIT);
+        let max_p = fixed(self.settings.p, CERTAIN);
         if self.avg < min {
             None
         } else if self.avg < max {
-            Some(max_p * (self.avg - min) / (max - min))
-        } else if self.settings.gentle && self.avg < 2.0 * max {
-            Some(max_p + (1.0 - max_p) * (self.avg - max) / max)
+            Some(self.on_the_way(min, max) * max_p / length(min, max))
+        } else if self.settings.gentle && self.avg < 2 * max {
+            Some(max_p + self.on_the_way(max, 2 * max) * (CERTAIN - max_p) / length(max, 2 * max))
         } else {
-            Some(f64::INFINITY)
+            Some(u128::MAX)
         }
     }
 
+    /// How far the average is from `from`, in the unit of [`length`].
+    fn on_the_way(&self, from: u128, to: u128) -> u128 {
+        (self.avg - from) / grain(from, to)
+    }
+
     /// What the law does to the packet: it may mark it. The cause, if it drops it.
-    #[allow(clippy::cast_precision_loss, reason = "a count of packets")]
-    fn judge(&mut self, packet: &mut Packet) -> Option<Cause> {
+    fn judge(&mut self, packet: &mut Packet, class: usize) -> Option<Cause> {
         let Some(pb) = self.probability() else {
-            self.count = -1;
+            self.classes.iter_mut().for_each(|(_, count)| *count = -1);
             return None;
         };
-        if pb.is_infinite() {
-            self.count = 0;
+        if pb == u128::MAX {
+            self.classes.iter_mut().for_each(|(_, count)| *count = 0);
             return Some(Cause::Forced);
         }
-        self.count += 1;
-        let used = self.count as f64 * pb;
-        let pa = if used < 1.0 { pb / (1.0 - used) } else { 1.0 };
-        if !self.dice.happens(packet.number, pa) {
+        let (n, count) = &mut self.classes[class];
+        let pb = (pb * fixed(*n, 1 << 16) / (1 << 16)).min(CERTAIN);
+        *count += 1;
+        let used = u128::try_from(*count).unwrap_or(0) * pb;
+        let throw = u128::from(self.dice.bits(packet.number) >> 32);
+        if pb < CERTAIN && used < CERTAIN && throw * (CERTAIN - used) >= pb * CERTAIN {
             return None;
         }
-        self.count = 0;
+        *count = 0;
         if self.settings.ecn && packet.ecn != Ecn::NotCapable {
             packet.ecn = Ecn::Marked;
             return None;
         }
         Some(Cause::Early)
     }
-}
 
-impl Model for Red {
-    fn arrive(&mut self, mut packet: Packet, journal: &mut Journal) {
+    /// A packet of this class arrives.
+    pub fn arrive_as(&mut self, class: usize, mut packet: Packet, journal: &mut Journal) {
         self.average(packet.at);
-        if let Some(cause) = self.judge(&mut packet) {
+        if let Some(cause) = self.judge(&mut packet, class) {
             journal.drop(&packet, packet.at, cause);
         } else if fits(&self.waiting, &packet, self.settings.limit) {
             self.waiting.push(packet);
@@ -96,20 +134,31 @@ impl Model for Red {
             journal.drop(&packet, packet.at, Cause::Full);
         }
     }
+}
 
-    #[allow(clippy::cast_precision_loss, reason = "spans are far below 2^53")]
+/// The least power of two that divides a way into less than 2^32 parts.
+fn grain(from: u128, to: u128) -> u128 {
+    let mut grain = 1;
+    while (to - from) / grain >= 1 << 32 {
+        grain *= 2;
+    }
+    grain
+}
+
+fn length(from: u128, to: u128) -> u128 {
+    (to - from) / grain(from, to)
+}
+
+impl Model for Red {
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+        self.arrive_as(0, packet, journal);
+    }
+
     fn take(&mut self, now: Nanos, _journal: &mut Journal) -> Option<Packet> {
         if self.waiting.is_empty() {
             return None;
         }
         let packet = self.waiting.remove(0);
-        if packet.at < now
-            && let Some((before, since)) = self.on_line
-            && since < now
-        {
-            self.s = Some((now - since) as f64 * 1500.0 / f64::from(before.bytes));
-        }
-        self.on_line = Some((packet, now));
         if self.waiting.is_empty() {
             self.q_time = now;
         }
@@ -124,6 +173,10 @@ mod tests {
     use super::*;
     use crate::conditions::{Limit, QueueKind};
 
+    fn rate() -> Rate {
+        "12Mbit/s".parse().unwrap()
+    }
+
     fn settings(p: f64, wq: f64) -> RedSettings {
         let [limit, min, max] = [1000, 5, 15].map(Limit::Packets);
         RedSettings { limit, min, max, p, wq, gentle: false, ecn: false }
@@ -132,7 +185,7 @@ mod tests {
     /// `count` packets at once, all but the first wait: with a weight of 1 the average is the queue before each.
     fn burst(settings: RedSettings, count: u64, ecn: Ecn) -> Vec<Outcome> {
         let arrivals: Vec<Packet> = (0..count).map(|n| Packet { ecn, ..packet(n, 0, 1500) }).collect();
-        line(&arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::Red(settings), Dice::new(7))
+        line(&arrivals, rate(), &QueueKind::Red(settings), Dice::new(7))
     }
 
     fn dropped(outcomes: &[Outcome], wanted: Cause) -> usize {
@@ -153,18 +206,34 @@ mod tests {
     /// `count` to 0 at a hit and raises it before the next packet, that is from 1 to 1/pb - 1.
     #[test]
     fn hits_are_evenly_spread() {
-        let mut red = Red::new(settings(0.1, 0.0), Dice::new(3));
-        red.avg = 10.0;
+        let mut red = Red::new(settings(0.1, 1.0), 1.0, rate(), Dice::new(3));
+        red.avg = 10 * UNIT;
         let mut last = 0;
         let mut counts = [0_u64; 19];
         for number in 0..200_000 {
-            if red.judge(&mut packet(number, 0, 1500)).is_some() {
+            if red.judge(&mut packet(number, 0, 1500), 0).is_some() {
                 counts[usize::try_from(number - last).unwrap() - 1] += 1;
                 last = number;
             }
         }
         let expected = [f64::from(u32::try_from(counts.iter().sum::<u64>()).unwrap()) / 19.0; 19];
         assert!(crate::stats::chi_square(&counts, &expected) > 0.001, "{counts:?}");
+    }
+
+    /// At a tenth of the way, and with 4 times the probability: 0.01 and 0.04.
+    #[test]
+    fn the_heavy_are_hit_so_many_times_as_often() {
+        let mut red = Red::new(settings(0.1, 1.0), 4.0, rate(), Dice::new(3));
+        red.avg = 6 * UNIT;
+        let mut hits = [0_u64; 2];
+        for number in 0..400_000 {
+            // Seven of eight are heavy.
+            let class = usize::from(number % 8 != 0);
+            hits[class] += u64::from(red.judge(&mut packet(number, 0, 1500), class).is_some());
+        }
+        let [others, heavy] = hits.map(|hits| hits as f64);
+        let ratio = heavy / 7.0 / others;
+        assert!((3.8..4.2).contains(&ratio), "{hits:?}: {ratio}");
     }
 
     #[test]
@@ -177,19 +246,17 @@ mod tests {
         assert!(dropped(&burst(ecn, 300, Ecn::NotCapable), Cause::Early) > 0);
     }
 
-    /// The line has shown that 1500 bytes take 1 ms; ten of them after the queue was left empty, the average is as if
-    /// ten packets had met an empty queue.
+    /// 1500 bytes take 1 ms: three of them after the queue was left empty, the average is as if three packets had met an
+    /// empty queue; half of one counts when the other half is over, too.
     #[test]
     fn an_idle_queue_forgets() {
-        let mut red = Red::new(settings(0.1, 0.5), Dice::new(1));
-        let mut journal = Journal::default();
-        red.arrive(packet(0, 0, 750), &mut journal);
-        red.take(0, &mut journal);
-        red.arrive(packet(1, 100, 1500), &mut journal);
-        red.take(500_000, &mut journal);
-        assert_eq!((red.s, red.q_time), (Some(1e6), 500_000));
-        red.avg = 8.0;
-        red.average(500_000 + 3_000_000);
-        assert!((red.avg - 1.0).abs() < 1e-12, "{}", red.avg);
+        let mut red = Red::new(settings(0.1, 0.5), 1.0, rate(), Dice::new(1));
+        (red.avg, red.q_time) = (8 * UNIT, 500_000);
+        red.average(500_000 + 3_500_000);
+        assert_eq!(red.avg, UNIT);
+        red.average(500_000 + 4_000_000);
+        assert_eq!(red.avg, UNIT / 2);
+        red.average(Nanos::MAX);
+        assert_eq!(red.avg, 0);
     }
 }

@@ -26,7 +26,7 @@ impl Line {
     /// A line of `rate` with the queue of the conditions.
     #[must_use]
     pub fn new(conditions: &Conditions, dice: Dice) -> Self {
-        let kind = conditions.queue.unwrap_or(DEFAULT_QUEUE);
+        let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
         let dice = dice.of("queue");
         let bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
         Self { bits_per_second, queue: queue::build(&kind, conditions.rate, dice), kind, sending: None, dice }
@@ -64,7 +64,7 @@ impl Stage for Line {
 
     fn change(&mut self, conditions: &Conditions, now: Nanos, ledger: &mut Ledger) {
         self.bits_per_second = conditions.rate.map(|rate| rate.bits_per_second());
-        let kind = conditions.queue.unwrap_or(DEFAULT_QUEUE);
+        let kind = conditions.queue.clone().unwrap_or(DEFAULT_QUEUE);
         if kind == self.kind {
             self.queue.set_rate(conditions.rate);
             return;

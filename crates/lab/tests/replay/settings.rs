@@ -18,6 +18,22 @@ pub const RED: [&str; 8] = [
     "kind = 'red'\nlimit = '100pkt'\nmin = '3pkt'\nmax = '9pkt'\np = 0.1",
 ];
 
+/// The heavy are those whom the replay names.
+pub const STATIC_PRIORITY: [&str; 4] = [
+    "kind = 'static-priority'\nlimit = '40pkt'\nmin = '5pkt'\nmax = '25pkt'\np = 0.05\nwq = 0.05\nn = 4\nheavy = []",
+    "kind = 'static-priority'\nlimit = '64pkt'\nmin = '2pkt'\nmax = '30pkt'\np = 0.1\nn = 10\nheavy = []\necn = true",
+    "kind = 'static-priority'\nlimit = '30000B'\nmin = '3000B'\nmax = '20000B'\np = 0.2\nwq = 0.1\nn = 1.5\nheavy = []",
+    "kind = 'static-priority'\nlimit = '64pkt'\nmin = '1pkt'\nmax = '50pkt'\np = 0.5\nwq = 1.0\nn = 10000\nheavy = []",
+];
+
+pub const DYNAMIC_PRIORITY: [&str; 5] = [
+    "kind = 'dynamic-priority'\nlimit = '40pkt'\nmin = '5pkt'\nmax = '25pkt'\np = 0.05\nwq = 0.05\nn = 4\nrec_int = 10\nsta_int = 100\nhist_len = 10",
+    "kind = 'dynamic-priority'\nlimit = '64pkt'\nmin = '2pkt'\nmax = '30pkt'\np = 0.1\nn = 10\nrec_int = 1\nsta_int = 1\nhist_len = 1\necn = true",
+    "kind = 'dynamic-priority'\nlimit = '30000B'\nmin = '3000B'\nmax = '20000B'\np = 0.2\nwq = 0.1\nn = 1.5\nrec_int = 1\nsta_int = 3\nhist_len = 6",
+    "kind = 'dynamic-priority'\nlimit = '64pkt'\nmin = '1pkt'\nmax = '50pkt'\np = 0.5\nwq = 1.0\nn = 10000\nrec_int = 2\nsta_int = 5\nhist_len = 1024",
+    "kind = 'dynamic-priority'\nlimit = '64pkt'\nmin = '1pkt'\nmax = '40pkt'\np = 0.2\nwq = 0.1\nn = 5\nrec_int = 7\nsta_int = 2\nhist_len = 5",
+];
+
 pub const CODEL: [&str; 6] = [
     "kind = 'codel'\nlimit = '1000pkt'",
     "kind = 'codel'\nlimit = '50pkt'\ntarget = '1ms'\ninterval = '10ms'",

@@ -1,7 +1,8 @@
 use super::*;
-use crate::conditions::Limit;
-use crate::packet::Ecn;
-use crate::queue::tests::{MS, packet, random, table};
+use crate::ledger::{Cause, Ledger};
+use crate::packet::{Ecn, Packet};
+use crate::queue::tests::{MS, packet, random, rate, table};
+use crate::queue::Queue;
 
 const SETTINGS: RedSettings = RedSettings {
     limit: Limit::Packets(40),
@@ -15,7 +16,7 @@ const SETTINGS: RedSettings = RedSettings {
 
 /// A queue whose average is `level` at each arrival: with `wq` = 1 it is what waits.
 fn at_level(settings: RedSettings, level: u64, seed: u64) -> Red {
-    let mut red = Red::new(settings, Dice::new(seed));
+    let mut red = Red::new(&settings, Some(rate()), Dice::new(seed));
     for number in 0..level {
         red.waiting.push(packet(number, 0, 1000));
     }
@@ -58,23 +59,6 @@ fn gaps_between_hits_are_uniform() {
 }
 
 #[test]
-fn the_probability_rises_from_min_to_max_and_gently_to_twice_max() {
-    let at = |gentle, average| {
-        let settings = RedSettings { p: 0.25, gentle, ..SETTINGS };
-        Red { average, ..Red::new(settings, Dice::new(0)) }.probability()
-    };
-    for gentle in [false, true] {
-        assert_eq!(at(gentle, 5.0), Some(0.0));
-        assert_eq!(at(gentle, 10.0), Some(0.125));
-    }
-    assert_eq!(at(false, 15.0), None);
-    assert_eq!(at(true, 15.0), Some(0.25));
-    assert_eq!(at(true, 22.5), Some(0.625));
-    assert_eq!(at(true, 30.0), None);
-    assert_eq!((spread(0.1, 0), spread(0.1, 5), spread(0.1, 10), spread(0.1, 11)), (0.1, 0.2, 1.0, 1.0));
-}
-
-#[test]
 fn below_min_none_is_hit_and_from_max_on_all_are() {
     for (level, drops) in [(4, 0), (15, 100)] {
         let mut red = at_level(RedSettings { ecn: true, ..SETTINGS }, level, 1);
@@ -87,7 +71,7 @@ fn below_min_none_is_hit_and_from_max_on_all_are() {
             }
         }
         assert_eq!(ledger.dropped.iter().filter(|drop| drop.cause == Cause::Forced).count(), drops);
-        assert_eq!((ledger.dropped.len(), red.count), (drops, if drops == 0 { -1 } else { 0 }));
+        assert_eq!((ledger.dropped.len(), red.law.state.count), (drops, if drops == 0 { [0, 0] } else { [1, 1] }));
     }
 }
 
@@ -110,27 +94,42 @@ fn capable_packets_are_marked_and_a_full_queue_drops_them_unmarked() {
     assert_eq!(hit(1, 1, Ecn::Capable), (None, Some((Cause::Full, Ecn::Capable))));
 }
 
+/// The average as a number of packets or bytes.
+fn average(red: &Red) -> f64 {
+    red.law.state.average as f64 / f64::from(1 << 24)
+}
+
 #[test]
 fn an_idle_line_decays_the_average_by_the_packets_it_could_have_sent() {
-    let mut red = Red::new(RedSettings { wq: 0.5, ..SETTINGS }, Dice::new(1));
+    let mut red = Red::new(&RedSettings { wq: 0.5, ..SETTINGS }, Some(rate()), Dice::new(1));
     let mut ledger = Ledger::default();
     for number in 0..3 {
         red.enqueue(packet(number, 0, 750), &mut ledger);
     }
-    assert_eq!(red.average, 0.5 * 0.5 + 0.5 * 2.0);
-    // The line was busy with 750 bytes until the second departure: 0.6 ms, so 1.2 ms for a typical packet.
+    assert_eq!(average(&red), 0.5 * 0.5 + 0.5 * 2.0);
     for now in [0, 600_000, 1_200_000] {
-        assert_eq!(red.typical_time, (now > 600_000).then_some(1.2e6));
         red.dequeue(now, &mut ledger);
     }
-    // Idle since 1.2 ms: until 4.8 ms it could have sent 3.
-    red.enqueue(packet(3, 4_800_000, 750), &mut ledger);
-    assert_eq!(red.average, 1.25 / 8.0);
-    // It did not wait, so its departure says nothing of the line.
-    red.dequeue(4_800_000, &mut ledger);
-    assert_eq!(red.typical_time, Some(1.2e6));
-    red.enqueue(packet(4, 5_400_000, 750), &mut ledger);
-    assert_eq!(red.average, 1.25 / 8.0 * 0.5_f64.powf(0.5), "half a packet");
+    // Idle since 1.2 ms, at 1.2 ms for a typical packet: until 4.8 ms the line could have sent 3.
+    let mut at = |now, wanted| {
+        red.enqueue(packet(3, now, 750), &mut ledger);
+        red.dequeue(now, &mut ledger);
+        assert_eq!(average(&red), wanted, "{now}");
+    };
+    at(4_800_000, 1.25 / 8.0);
+    at(5_400_000, 1.25 / 8.0);
+    at(6_000_000, 1.25 / 16.0);
+}
+
+#[test]
+fn a_line_of_another_rate_decays_the_average_by_its_own_packets() {
+    let mut red = at_level(RedSettings { wq: 0.5, ..SETTINGS }, 1, 1);
+    let mut ledger = Ledger::default();
+    red.enqueue(packet(1, 0, 1500), &mut ledger);
+    while red.dequeue(0, &mut ledger).is_some() {}
+    red.set_rate(Some("20Mbit/s".parse().unwrap()));
+    red.enqueue(packet(2, 1_200_000, 1500), &mut ledger);
+    assert_eq!(average(&red), 0.5 / 4.0);
 }
 
 #[test]
@@ -138,12 +137,12 @@ fn an_overload_goes_as_it_once_went() {
     let bytes = |packets: u64| Limit::Bytes(packets * 1500);
     let (limit, min, max) = (bytes(20), bytes(3), bytes(9));
     let settings = RedSettings { limit, min, max, p: 0.1, wq: 0.02, gentle: true, ecn: true };
-    let mut red = Red::new(settings, Dice::new(42));
-    let table = table(&mut red, &random(42, 600, MS), 60, |red| format!("average {:.1}", red.average));
+    let mut red = Red::new(&settings, Some(rate()), Dice::new(42));
+    let table = table(&mut red, &random(42, 600, MS), 60, |red| format!("average {:.1}", average(red)));
     assert_eq!(
         table,
         [
-            "28 ms: 16 = 9368 B, average 4902.8; 44 sent, 0+0+0 dropped, 0 marked",
+            "28 ms: 16 = 9368 B, average 4902.7; 44 sent, 0+0+0 dropped, 0 marked",
             "60 ms: 19 = 16679 B, average 10581.8; 98 sent, 3+0+0 dropped, 0 marked",
             "91 ms: 20 = 16442 B, average 14559.7; 147 sent, 13+0+0 dropped, 4 marked",
             "121 ms: 14 = 13864 B, average 15934.4; 190 sent, 36+0+0 dropped, 8 marked",

@@ -1,8 +1,9 @@
 //! Conditions out of a table, and whether they make sense.
 
+use ekiden_proto::aqm::history::LONGEST;
 use toml::{Table, Value};
 
-use crate::conditions::{Conditions, Limit, Loss, QueueKind, RedSettings};
+use crate::conditions::{Conditions, DynamicSettings, Limit, Loss, QueueKind, RedSettings};
 use crate::topology::file::inherit::without_absent;
 use crate::topology::file::mistakes::{Expected, Mistakes};
 
@@ -12,7 +13,7 @@ pub const KEYS: &[Expected] = &[
     ("access_rate", RATE),
     ("rate", RATE),
     ("count", r#""l3", "l2" or "wire""#),
-    ("queue", r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, codel, fq-codel"#),
+    ("queue", QUEUE),
     ("delay", r#"a time like "50ms""#),
     ("jitter", r#"a table like { distribution = "normal", scale = "5ms" }"#),
     ("loss", r#"a table like { model = "bernoulli", p = 0.01 }; models are bernoulli, gilbert-elliott, pattern"#),
@@ -20,6 +21,7 @@ pub const KEYS: &[Expected] = &[
     ("duplicate", "a table like { p = 0.01 }"),
 ];
 
+const QUEUE: &str = r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, codel, fq-codel"#;
 const RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
 
 /// Reads one direction; notes what is wrong.
@@ -87,6 +89,17 @@ impl Check<'_> {
                 self.red(red);
                 (&red.limit, &[][..])
             }
+            QueueKind::StaticPriority(priority) => {
+                self.red(&priority.red());
+                self.times(priority.n);
+                (&priority.limit, &[][..])
+            }
+            QueueKind::DynamicPriority(priority) => {
+                self.red(&priority.red());
+                self.times(priority.n);
+                self.history(priority);
+                (&priority.limit, &[][..])
+            }
         };
         if matches!(limit, Limit::Packets(0) | Limit::Bytes(0)) {
             self.note("queue", "limit", "expected room for at least one packet");
@@ -96,10 +109,28 @@ impl Check<'_> {
         }
     }
 
+    /// How many times as often the heavy are dropped.
+    fn times(&mut self, n: f64) {
+        if !(1.0..=10_000.0).contains(&n) {
+            self.note("queue", "n", "expected a number from 1 to 10000");
+        }
+    }
+
+    fn history(&mut self, priority: &DynamicSettings) {
+        for (name, value) in [("rec_int", priority.rec_int), ("sta_int", priority.sta_int)] {
+            if value == 0 {
+                self.note("queue", name, "expected at least 1");
+            }
+        }
+        if !(1..=LONGEST).contains(&(priority.hist_len as usize)) {
+            self.note("queue", "hist_len", &format!("expected from 1 to {LONGEST}"));
+        }
+    }
+
     fn red(&mut self, red: &RedSettings) {
         self.probability("queue", "p", red.p);
-        if !(red.wq > 0.0 && red.wq <= 1.0) {
-            self.note("queue", "wq", "expected a weight above 0, at most 1");
+        if !(1e-7..=1.0).contains(&red.wq) {
+            self.note("queue", "wq", "expected a weight from 0.0000001 to 1");
         }
         let (min, max) = match (red.limit, red.min, red.max) {
             (Limit::Packets(_), Limit::Packets(min), Limit::Packets(max)) => (min, max),

@@ -19,6 +19,7 @@ mod hosts;
 mod inherit;
 mod links;
 mod mistakes;
+mod senders;
 mod write;
 
 pub use mistakes::{Mistake, Mistakes};
@@ -70,7 +71,8 @@ pub fn parse(mut table: Table) -> Result<Lab, Mistakes> {
     let mut links = links::read(table.remove("link"), &link_default, &hosts, &mut mistakes);
     let events = links.read_events(table.remove("event"), &mut mistakes);
     let (Some(name), Some(seed), Some(mode), Some(backend)) = (name, seed, mode, backend) else { return Err(mistakes) };
-    let lab = Lab { name, seed, mode, backend, hosts, links: links.links, events };
+    let mut lab = Lab { name, seed, mode, backend, hosts, links: links.links, events };
+    senders::look_up(&mut lab, &mut mistakes);
     if mistakes.count() == 0 {
         reachable(&lab, &mut mistakes);
     }

@@ -176,7 +176,7 @@ fn mistakes_of_links() {
 }
 
 const KEY_QUEUE: &str =
-    r#"expected a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, codel, fq-codel"#;
+    r#"expected a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, codel, fq-codel"#;
 
 #[test]
 fn mistakes_of_events() {

@@ -1,0 +1,147 @@
+//! Priority drop, static and dynamic, by its paper (FIT2013): RED with another factor for the packets of the heavy.
+//!
+//! What the paper leaves open is as the specification at the head of the emulator's `queue/priority.rs` has it. Every
+//! record that was ever made is kept, and the history is counted anew each time.
+
+use std::collections::BTreeSet;
+
+use ekiden_proto::units::Rate;
+
+use super::red::Red;
+use super::{Journal, Model};
+use crate::Nanos;
+use crate::conditions::{DynamicSettings, StaticSettings};
+use crate::dice::Dice;
+use crate::packet::Packet;
+
+pub struct Static {
+    red: Red,
+    heavy: Vec<u32>,
+}
+
+impl Static {
+    pub fn new(settings: &StaticSettings, rate: Rate, dice: Dice) -> Self {
+        Self { red: Red::new(settings.red(), settings.n, rate, dice), heavy: settings.heavy.sources.clone() }
+    }
+}
+
+impl Model for Static {
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+        let class = usize::from(self.heavy.contains(&packet.source));
+        self.red.arrive_as(class, packet, journal);
+    }
+
+    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+        self.red.take(now, journal)
+    }
+}
+
+pub struct Dynamic {
+    red: Red,
+    settings: DynamicSettings,
+    arrived: u32,
+    /// The connection of every record; None where none is counted.
+    records: Vec<Option<u32>>,
+    heavy: Option<u32>,
+}
+
+impl Dynamic {
+    pub fn new(settings: DynamicSettings, rate: Rate, dice: Dice) -> Self {
+        let red = Red::new(settings.red(), settings.n, rate, dice);
+        Self { red, settings, arrived: 0, records: Vec::new(), heavy: None }
+    }
+
+    /// How many records there are in all, and the first of them that is still in the history.
+    fn history(&self, records: usize) -> std::ops::Range<usize> {
+        records.saturating_sub(self.settings.hist_len as usize)..records
+    }
+
+    fn record(&mut self, flow: u32) {
+        // The oldest has left when the new one joins.
+        let history = self.history(self.records.len() + 1).start..self.records.len();
+        let mut others: Vec<u32> = self.records[history].iter().flatten().copied().collect();
+        others.retain(|other| other % 256 == flow % 256);
+        others.sort_unstable();
+        others.dedup();
+        let counted = others.contains(&flow) || others.len() < 8;
+        self.records.push(counted.then_some(flow));
+    }
+
+    /// The most frequent connection of the history; of several, that which joined or left it last.
+    fn most_frequent(&self) -> Option<u32> {
+        let history = self.history(self.records.len());
+        let flows: BTreeSet<u32> = self.records[history.clone()].iter().flatten().copied().collect();
+        flows.into_iter().max_by_key(|flow| {
+            let is_it = |index: &usize| self.records[*index] == Some(*flow);
+            let joined = history.clone().rfind(is_it);
+            // Record i left when record i + hist_len joined, and just before it.
+            let left = (0..history.start).rfind(is_it);
+            let left = left.map(|index| 2 * (index + self.settings.hist_len as usize));
+            let changed = joined.map(|index| 2 * index + 1).max(left);
+            (history.clone().filter(is_it).count(), changed)
+        })
+    }
+}
+
+impl Model for Dynamic {
+    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+        self.arrived += 1;
+        if self.arrived.is_multiple_of(self.settings.rec_int) {
+            self.record(packet.flow);
+        }
+        if self.arrived.is_multiple_of(self.settings.sta_int) {
+            self.heavy = self.most_frequent();
+        }
+        let class = usize::from(self.heavy == Some(packet.flow));
+        self.red.arrive_as(class, packet, journal);
+    }
+
+    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+        self.red.take(now, journal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::packet;
+    use super::*;
+    use crate::conditions::Limit;
+
+    fn dynamic(rec_int: u32, sta_int: u32, hist_len: u32) -> Dynamic {
+        let [limit, min, max] = [1000, 5, 15].map(Limit::Packets);
+        let settings =
+            DynamicSettings { limit, min, max, p: 0.1, wq: 0.5, ecn: false, n: 2.0, rec_int, sta_int, hist_len };
+        Dynamic::new(settings, "12Mbit/s".parse().unwrap(), Dice::new(1))
+    }
+
+    fn arrive(model: &mut Dynamic, flow: u32) -> Option<u32> {
+        model.arrive(Packet { flow, ..packet(u64::from(model.arrived), 0, 1500) }, &mut Journal::default());
+        model.heavy
+    }
+
+    #[test]
+    fn every_second_is_recorded_and_every_fourth_time_the_heavy_one_is_found() {
+        let mut model = dynamic(2, 4, 2);
+        let found = [9, 1, 9, 2, 9, 1, 9, 1].map(|flow| arrive(&mut model, flow));
+        assert_eq!(found[..3], [None; 3]);
+        assert_eq!(found[3..7], [Some(2); 4], "1 and 2 once each, 2 joined last");
+        assert_eq!(found[7], Some(1));
+        assert_eq!(model.records, [1, 2, 1, 1].map(Some));
+    }
+
+    #[test]
+    fn of_equals_the_one_that_joined_or_left_last() {
+        let mut model = dynamic(1, 1, 4);
+        let found = [1, 2, 2, 1, 3, 3, 4, 4].map(|flow| arrive(&mut model, flow).unwrap());
+        assert_eq!(found, [1, 2, 2, 1, 2, 3, 3, 4]);
+    }
+
+    #[test]
+    fn the_ninth_of_a_kind_is_not_counted() {
+        let mut model = dynamic(1, 1, 20);
+        let found: Vec<_> = (0..9).map(|number| arrive(&mut model, number * 256)).collect();
+        assert_eq!(found[7..], [Some(7 * 256); 2]);
+        assert_eq!(model.records[8], None);
+        assert_eq!(arrive(&mut model, 8 * 256 + 1), Some(8 * 256 + 1), "it is of another kind");
+    }
+}
