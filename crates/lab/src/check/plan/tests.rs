@@ -103,6 +103,6 @@ fn the_acceptance_lab_asks_every_question() {
         count(|m| matches!(m, Measure::Transfer(Periodic { law: Law::Reno, .. }))),
         count(|m| matches!(m, Measure::Transfer(Periodic { law: Law::Cubic, .. }))),
     ];
-    assert_eq!(counts, [1, 2, 7, 7, 3, 7, 3, 1]);
+    assert_eq!(counts, [1, 2, 9, 9, 3, 9, 3, 1]);
     assert_eq!(count(|m| matches!(m, Measure::Chance)), 8);
 }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::ledger::{Cause, Ledger};
 use crate::packet::{Ecn, Packet};
-use crate::queue::tests::{MS, packet, random, rate, table};
 use crate::queue::Queue;
+use crate::queue::tests::{MS, packet, random, rate, table};
 
 const SETTINGS: RedSettings = RedSettings {
     limit: Limit::Packets(40),
