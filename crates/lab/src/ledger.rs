@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Packet;
+use crate::waits::Waits;
 
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,6 +41,8 @@ pub struct Ledger {
     pub dropped: Vec<Drop>,
     /// Packets that were duplicated: the copy has the same number and tag.
     pub copied: Vec<Packet>,
+    /// How long those that went onto the line had waited for it. Nobody empties this.
+    pub waits: Waits,
 }
 
 impl Ledger {

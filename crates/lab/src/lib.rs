@@ -21,6 +21,7 @@ pub mod report;
 pub mod stage;
 pub mod stats;
 pub mod topology;
+pub mod waits;
 pub mod warnings;
 
 /// Nanoseconds: of a span, or since the zero of whoever says so. Virtual time is nothing but this number.

@@ -1,8 +1,9 @@
 //! Which congestion control a connection gets from its route (`congctl` of ip-route(8), `TCP_CONGESTION` of tcp(7)).
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{SocketAddrV4, TcpStream};
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
@@ -21,6 +22,18 @@ pub fn toward(destination: SocketAddrV4) -> io::Result<String> {
     of(&socket)
 }
 
+/// Connects to `destination` with this congestion control.
+///
+/// # Errors
+/// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it, or those of
+/// connect(2).
+pub fn connect(destination: SocketAddrV4, congestion: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    socket.set_tcp_congestion(congestion.as_bytes())?;
+    socket.connect_timeout(&SockAddr::from(destination), timeout)?;
+    Ok(socket.into())
+}
+
 /// The congestion control of a TCP socket.
 ///
 /// # Errors
@@ -35,6 +48,15 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
+
+    #[test]
+    fn a_connection_has_the_congestion_control_it_asked_for() {
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let there = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
+        let ask = |congestion| connect(there, congestion, Duration::from_secs(5));
+        assert_eq!(of(ask("reno").unwrap()).unwrap(), "reno");
+        assert_eq!(ask("no-such").unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn without_a_pinned_route_it_is_the_kernels_default() {

@@ -125,6 +125,7 @@ impl Driver {
     fn reports(&mut self) -> Vec<DirectionReport> {
         for (port, direction) in self.ports.iter().zip(&mut self.directions) {
             direction.report.hidden += port.drops();
+            direction.report.waits.clone_from(&direction.pipeline.ledger.waits);
         }
         self.directions.iter().map(|direction| direction.report.clone()).collect()
     }

@@ -28,6 +28,7 @@ use crate::nanos;
 use crate::packet::Packet;
 use crate::pipeline::Pipeline;
 use crate::topology::{Event, Link, Mode};
+use crate::waits::Waits;
 
 mod clock;
 mod direction;
@@ -115,6 +116,9 @@ pub struct DirectionReport {
     pub hidden: u64,
     /// How late packets were handed over.
     pub lateness: Lateness,
+    /// How long packets waited in the queue.
+    #[serde(default)]
+    pub waits: Waits,
 }
 
 /// What became of one packet, for those who check the emulator.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::analyse;
+use crate::experiment::factor::{self, Names};
 use crate::experiment::file::Expect;
 use crate::experiment::floor::{self, Floor};
 use crate::experiment::gain;
@@ -25,11 +26,9 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
             }
         }
         let maximum = expect.maximum_over.iter().zip(&expect.is);
-        for (factor, level) in expect.levels.iter().chain(maximum) {
-            let found = experiment.factors.iter().find(|other| other.name == *factor);
-            if !found.is_some_and(|factor| factor.levels.iter().any(|other| other.name == *level)) {
-                wrong(format!("there is no level {level:?} of a factor {factor:?}"));
-            }
+        let maximum = maximum.map(|(factor, level)| (factor.clone(), Names::One(level.clone()))).collect();
+        for these in [&expect.levels, &maximum] {
+            factor::unknown(&experiment.factors, these).into_iter().for_each(&mut wrong);
         }
         if expect.maximum_over.is_some() != expect.is.is_some() {
             wrong("maximum_over and is belong together".into());
@@ -93,8 +92,7 @@ pub(super) fn places<'a>(experiment: &'a Experiment, full: bool, expect: &Expect
 
 /// Whether an expectation is about a place.
 pub(super) fn is_about(expect: &Expect, place: &Place) -> bool {
-    place.treatment == expect.treatment
-        && expect.levels.iter().all(|(factor, level)| place.levels.get(factor) == Some(level))
+    place.treatment == expect.treatment && factor::is_at(&place.levels, &expect.levels)
 }
 
 /// Places that differ in nothing but the level of `factor`.
@@ -185,7 +183,8 @@ impl Judge<'_> {
     fn words(&self, place: &Place, figure: &Figure, floor: Option<(f64, Floor)>) -> String {
         let expect = self.expect;
         if let Some(what) = &expect.what {
-            let named = place.levels.iter().filter(|(factor, _)| !expect.levels.contains_key(*factor));
+            let one = |factor: &String| matches!(expect.levels.get(factor), Some(Names::One(_)));
+            let named = place.levels.iter().filter(|(factor, _)| !one(factor));
             let others: String = named.map(|(_, level)| format!(", {level}")).collect();
             return format!("{what}{others}");
         }

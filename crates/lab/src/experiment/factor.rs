@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::file::Treatment;
+
 /// `[[factor]]`: something that varies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +33,66 @@ impl Factor {
 
     fn says_what_is_quick(&self) -> bool {
         self.levels.iter().any(|level| level.quick != Quick::Is(false))
+    }
+}
+
+/// Levels of a factor: one name, or a list of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Names {
+    /// This level.
+    One(String),
+    /// Any of these.
+    Any(Vec<String>),
+}
+
+impl Names {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Any(names) => names,
+        }
+    }
+}
+
+/// Some combinations of levels: those at which each factor that is named has one of these levels.
+pub type Where = BTreeMap<String, Names>;
+
+/// Whether a combination of levels is one of `these`.
+#[must_use]
+pub fn is_at(levels: &BTreeMap<String, String>, these: &Where) -> bool {
+    these.iter().all(|(factor, names)| levels.get(factor).is_some_and(|level| names.all().contains(level)))
+}
+
+/// The factors and levels that are named and that no factor has.
+pub fn unknown(factors: &[Factor], these: &Where) -> Vec<String> {
+    let pairs = these.iter().flat_map(|(factor, names)| names.all().iter().map(move |level| (factor, level)));
+    let has = |factor: &String, level: &String| {
+        factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
+    };
+    let unknown = pairs.filter(|(factor, level)| !has(factor, level));
+    unknown.map(|(factor, level)| format!("there is no level {level:?} of a factor {factor:?}")).collect()
+}
+
+/// `[[treatment.NAME.at]]`: what is different at some combinations of levels. A treatment that has any is run there only.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct At {
+    /// Where.
+    #[serde(rename = "where")]
+    pub levels: Where,
+    /// What is different in the rest of the file.
+    #[serde(default)]
+    pub set: toml::Table,
+}
+
+impl Treatment {
+    /// What is different at these levels. None: the same as everywhere, or, if anything is different anywhere, it is not run.
+    #[must_use]
+    pub fn set_at(&self, levels: &BTreeMap<String, String>) -> Option<&toml::Table> {
+        self.at.iter().find(|at| is_at(levels, &at.levels)).map(|at| &at.set)
     }
 }
 

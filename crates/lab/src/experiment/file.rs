@@ -1,11 +1,12 @@
 //! The parts of an experiment file that are not the lab: what a person writes, with every default filled in.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::factor::{At, Where};
+use crate::experiment::group::Group;
 use crate::program::agent::Agent;
 use crate::program::command::Way;
 use crate::program::ekiden::Mode;
@@ -41,6 +42,15 @@ pub struct Workload {
     /// The hosts at which relays stand, from the client's end.
     #[serde(default)]
     pub chain: Vec<String>,
+    /// Who shares the bottleneck.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group: Vec<Group>,
+    /// The group whose rates are compared, and the one they are compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<[String; 2]>,
+    /// How much of the time, at its start, does not count where several share. Default: none of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warm_up: Option<Span>,
 }
 
 impl Workload {
@@ -165,6 +175,9 @@ pub struct Treatment {
     /// What is different in the rest of the file.
     #[serde(default)]
     pub set: toml::Table,
+    /// What is different in it at some levels. If there is anything, it is run at these only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<At>,
 }
 
 const fn socks() -> Mode {
@@ -197,6 +210,11 @@ pub struct Settings {
     /// How long a run takes, roughly: for the estimate before the first is made.
     #[serde(default = "ten_seconds")]
     pub run_takes: Span,
+    /// How many runs are made at once, each in a sandbox of its own.
+    #[serde(default = "one")]
+    pub jobs: u32,
+    /// Two factors over which figures are drawn as a map: across, and up.
+    pub map: Option<[String; 2]>,
 }
 
 /// How many times each treatment runs at each combination of levels.
@@ -230,7 +248,7 @@ pub struct Expect {
     pub what: Option<String>,
     /// At which levels; factors that are absent may have any: then this is one expectation for each.
     #[serde(default, rename = "where")]
-    pub levels: BTreeMap<String, String>,
+    pub levels: Where,
     /// Of which treatment.
     pub treatment: String,
     /// By which figure. Default: the experiment's.

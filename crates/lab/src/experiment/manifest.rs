@@ -70,7 +70,7 @@ fn needed(cells: &[&Cell]) -> Vec<&'static About> {
         }
     };
     for cell in cells {
-        if cell.spec.workload.protocol != Protocol::Stream {
+        if !matches!(cell.spec.workload.protocol, Protocol::Stream | Protocol::Share) {
             need(cell.spec.workload.agent.about());
         }
         need(cell.spec.workload.server_program().about());

@@ -6,7 +6,7 @@ use crate::experiment::results::Metric;
 use crate::experiment::transfer::Transfer;
 use crate::stats;
 
-const KNOWN: [(&str, &str, bool); 7] = [
+const KNOWN: [(&str, &str, bool); 14] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
@@ -14,20 +14,37 @@ const KNOWN: [(&str, &str, bool); 7] = [
     ("seconds", "s", false),
     (FIRST_BYTE, "ms", false),
     ("completion_ms", "ms", false),
+    (RATIO, "", true),
+    (JAIN, "", true),
+    ("queueing_ms", "ms", false),
+    ("queueing_p95_ms", "ms", false),
+    ("queueing_p99_ms", "ms", false),
+    ("window_packets", "packets", true),
+    ("retransmits", "packets", false),
 ];
 
 /// The key of the metric that has a [floor](crate::experiment::floor).
 pub const FIRST_BYTE: &str = "first_byte_ms";
+
+/// The key of the ratio of two groups' rates: 1 is best.
+pub const RATIO: &str = "ratio";
+/// The key of Jain's index.
+pub const JAIN: &str = "jain";
+/// What the key of the rate of one group's connections begins with.
+pub const GROUP: &str = "mbit_s.";
 
 /// A figure that runs can be compared by.
 ///
 /// # Errors
 /// There is none of this name; the text lists those there are.
 pub fn by_name(key: &str) -> Result<Metric, String> {
+    if key.strip_prefix(GROUP).is_some_and(|group| !group.is_empty()) {
+        return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
+    }
     let known = KNOWN.iter().find(|(name, ..)| *name == key);
     let (_, unit, higher_is_better) = known.ok_or_else(|| {
         let names = KNOWN.map(|(name, ..)| name).join(", ");
-        format!("there is no metric {key:?}; there are {names}")
+        format!("there is no metric {key:?}; there are {names}, {GROUP}GROUP")
     })?;
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
@@ -79,6 +96,7 @@ fn steady(timeline: &[(f64, u64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::fairness;
 
     #[test]
     fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
@@ -108,7 +126,8 @@ mod tests {
 
     #[test]
     fn every_metric_is_a_figure_of_a_run() {
-        let figures = of(&[Transfer { first_byte: Some(0.0), ..Transfer::default() }]);
+        let mut figures = of(&[Transfer { first_byte: Some(0.0), ..Transfer::default() }]);
+        figures.extend(fairness::every_figure_for_tests());
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
         assert!(!by_name("seconds").unwrap().higher_is_better);

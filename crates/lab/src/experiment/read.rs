@@ -102,6 +102,7 @@ impl Experiment {
         let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };
         mistakes::of_settings(&settings, &document, &mut mistakes);
         mistakes::of_quick(&factors, &mut mistakes);
+        mistakes::of_levels(&settings, &factors, &document, &mut mistakes);
         let mut metric =
             |name: &String| metric::by_name(name).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
         let (own, also) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
@@ -136,7 +137,8 @@ impl Experiment {
                     continue;
                 }
                 let place = Place { levels: levels.clone(), treatment };
-                match spec(document, &sets, &place.treatment) {
+                match spec(document, &sets, &place) {
+                    Ok(spec) if !spec.treatment.at.is_empty() && spec.treatment.set_at(&levels).is_none() => {}
                     Ok(spec) => {
                         self.seed = spec.lab.seed;
                         match mistakes::senseless(&spec) {
@@ -189,21 +191,19 @@ fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>
 }
 
 /// The document as it is at these levels and for this treatment.
-fn spec(document: &Table, sets: &[Table], treatment: &str) -> Result<Spec, Vec<String>> {
+fn spec(document: &Table, sets: &[Table], place: &Place) -> Result<Spec, Vec<String>> {
     let mut document = document.clone();
     let mut mistakes: Vec<String> = sets.iter().flat_map(|set| overrides::apply(&mut document, set)).collect();
-    if let Some(Value::Table(set)) = document["treatment"].get(treatment).and_then(|own| own.get("set")).cloned() {
-        mistakes.extend(overrides::apply(&mut document, &set));
+    let own = document["treatment"].as_table().cloned().unwrap_or_default();
+    let mut found = Vec::new();
+    let read = part::<Treatment>(&own, &place.treatment, &mut found);
+    mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
+    for set in read.iter().flat_map(|treatment| std::iter::once(&treatment.set).chain(treatment.set_at(&place.levels)))
+    {
+        mistakes.extend(overrides::apply(&mut document, set));
     }
     let workload: Option<Workload> = part(&document, "workload", &mut mistakes);
     let background = parts(&document, "background", &mut mistakes);
-    let own = document["treatment"].as_table().cloned().unwrap_or_default();
-    let read = part::<Treatment>(&own, treatment, &mut Vec::new());
-    if read.is_none() {
-        let mut found = Vec::new();
-        part::<Treatment>(&own, treatment, &mut found);
-        mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
-    }
     document.retain(|key, _| topology::file::LAB_KEYS.contains(&key));
     let lab = topology::file::parse(document);
     let lab = lab.map_err(|found| mistakes.extend(found.iter().map(ToString::to_string))).ok();

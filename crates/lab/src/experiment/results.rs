@@ -69,6 +69,9 @@ pub struct Run {
     pub invalid: Option<String>,
     /// What a reader should know about it.
     pub warnings: Vec<String>,
+    /// What the groups that shared a bottleneck got.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupRun>,
     /// What the links did.
     pub links: Vec<DirectionReport>,
     /// Bytes received by the client over time: seconds since the request, bytes so far.
@@ -79,6 +82,26 @@ pub struct Run {
     pub took: f64,
     /// When it started: RFC 3339, UTC.
     pub started: String,
+}
+
+/// What came of one group of connections in a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct GroupRun {
+    /// Its name.
+    pub name: String,
+    /// The congestion control that its connections had, as the kernel said.
+    pub congestion: String,
+    /// Mbit/s over all its connections together.
+    pub mbit_s: f64,
+    /// Mbit/s over each connection; of short flows none.
+    pub rates: Vec<f64>,
+    /// Packets that were sent again, where somebody counted.
+    pub retransmits: Option<u64>,
+    /// Seconds since the start, bytes received by then.
+    pub timeline: Vec<(f64, u64)>,
+    /// How long each short flow took, in milliseconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completions: Vec<f64>,
 }
 
 /// A row of a link check.

@@ -1,5 +1,6 @@
 //! One run: a lab of its own, its programs, the transfers, and whether it counts.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,17 +10,20 @@ use ekiden_sys::signal;
 
 use crate::emulator::DirectionReport;
 use crate::experiment::cpu::Reading;
+use crate::experiment::fairness;
 use crate::experiment::file::Background;
 use crate::experiment::manifest;
 use crate::experiment::metric;
 use crate::experiment::plan::Planned;
 use crate::experiment::read::Spec;
-use crate::experiment::results::Run;
+use crate::experiment::results::{GroupRun, Run};
+use crate::experiment::share;
 use crate::experiment::task::{Files, TRIAL, Task};
 use crate::experiment::transfer::Transfer;
 use crate::ledger::Cause;
 use crate::program::chain::{self, Surroundings};
 use crate::program::iperf3::{self, Traffic};
+use crate::program::server::Protocol;
 use crate::program::service::Service;
 use crate::program::transparent;
 use crate::topology::Lab;
@@ -51,7 +55,9 @@ pub struct Means {
 
 /// What a run that came to its end has measured.
 struct Measured {
-    transfers: Vec<Transfer>,
+    metrics: BTreeMap<String, f64>,
+    timeline: Vec<(f64, u64)>,
+    groups: Vec<GroupRun>,
     links: Vec<DirectionReport>,
     cpu_busy: f64,
 }
@@ -75,8 +81,9 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
         Err(error) => run.invalid = Some(format!("{error:#}")),
         Ok(measured) => {
             run.invalid = objection(&measured.links, !planned.cell.spec.lab.events.is_empty(), means.lateness_limit);
-            run.metrics = metric::of(&measured.transfers);
-            run.timeline = measured.transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
+            run.metrics = measured.metrics;
+            run.timeline = measured.timeline;
+            run.groups = measured.groups;
             run.links = measured.links;
             run.cpu_busy = measured.cpu_busy;
             if run.cpu_busy > BUSY {
@@ -92,6 +99,9 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let lab = Lab { seed, ..spec.lab.clone() };
     let running = Running::start(&lab)?;
     let folder = Folder::create(&means.folder, "run")?;
+    if spec.workload.protocol == Protocol::Share {
+        return shared(spec, &running, &folder.0, means);
+    }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
     let workload = &spec.workload;
@@ -127,12 +137,42 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     if let Some(failure) = first_failure(&mut services) {
         anyhow::bail!(failure);
     }
-    if let Some((what, count)) = network.hidden_drops()?.into_iter().find(|(_, count)| *count > 0) {
-        anyhow::bail!("{what}: {count} packets that no link dropped");
-    }
+    nothing_hidden(network)?;
     let transfers = transfers?;
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
-    Ok(Measured { transfers, links: running.reports()?, cpu_busy })
+    let metrics = metric::of(&transfers);
+    let timeline = transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
+    Ok(Measured { metrics, timeline, groups: Vec::new(), links: running.reports()?, cpu_busy })
+}
+
+/// The same where several groups share a bottleneck.
+fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyhow::Result<Measured> {
+    let (workload, network) = (&spec.workload, running.network());
+    let time = workload.time.map(|time| means.time.unwrap_or(time.of(means.full))).unwrap_or_default();
+    let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
+    anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+    let request = share::Request { groups: &workload.group, network, time, warm_up, timeout: means.timeout, folder };
+    let mut ready = share::prepare(request)?;
+    let (before, busy_before) = (running.reports()?, Reading::now());
+    let groups = ready.carry();
+    let cpu_busy = Reading::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
+    if let Some(failure) = first_failure(&mut ready.services) {
+        anyhow::bail!(failure);
+    }
+    nothing_hidden(network)?;
+    let (groups, links) = (groups?, running.reports()?);
+    let waits = fairness::waits(&before, &links);
+    let mut metrics = fairness::of(&groups, workload.ratio.as_ref(), &waits);
+    metrics.extend(fairness::window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)));
+    Ok(Measured { metrics, timeline: Vec::new(), groups, links, cpu_busy })
+}
+
+/// No kernel has dropped or damaged a packet on its own account.
+fn nothing_hidden(network: &Network) -> anyhow::Result<()> {
+    match network.hidden_drops()?.into_iter().find(|(_, count)| *count > 0) {
+        Some((what, count)) => anyhow::bail!("{what}: {count} packets that no link dropped"),
+        None => Ok(()),
+    }
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is

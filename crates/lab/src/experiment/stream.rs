@@ -49,7 +49,7 @@ pub fn send(request: Request<'_>) -> anyhow::Result<Transfer> {
     Ok(Transfer { seconds, first_byte: None, bytes, timeline })
 }
 
-fn wait(client: &mut Client, timeout: Duration) -> anyhow::Result<ExitStatus> {
+pub(super) fn wait(client: &mut Client, timeout: Duration) -> anyhow::Result<ExitStatus> {
     let started = Instant::now();
     loop {
         if let Some(status) = client.0.try_wait()? {

@@ -11,6 +11,8 @@ use crate::program::About;
 use crate::program::service::{Launch, Service};
 use crate::topology::network::HostHandle;
 
+pub mod counted;
+
 /// What to install for it.
 pub const ABOUT: About = About { name: "iperf3", package: "iperf3", executable: "iperf3", version: &["--version"] };
 
@@ -61,6 +63,14 @@ pub fn send(server: SocketAddrV4, amount: Amount) -> Vec<String> {
         Amount::Time(time) => all.extend(["--time".into(), format!("{:.0}", time.as_secs_f64())]),
         Amount::Bytes(bytes) => all.extend(["--bytes".into(), bytes.to_string()]),
     }
+    all
+}
+
+/// The arguments of a client that sends over `connections` at once, all with this congestion control.
+#[must_use]
+pub fn send_group(server: SocketAddrV4, connections: u32, congestion: &str, time: Duration) -> Vec<String> {
+    let mut all = send(server, Amount::Time(time));
+    all.extend(["--parallel".into(), connections.to_string(), "--congestion".into(), congestion.to_owned()]);
     all
 }
 

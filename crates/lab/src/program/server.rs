@@ -20,6 +20,8 @@ pub enum Protocol {
     Ftp,
     /// Nothing but bytes, from the client to the server, for a time.
     Stream,
+    /// The same from several senders at once, who share a bottleneck.
+    Share,
 }
 
 impl Protocol {
@@ -30,6 +32,7 @@ impl Protocol {
             Self::Http => "http",
             Self::Ftp => "ftp",
             Self::Stream => "stream",
+            Self::Share => "share",
         }
     }
 
@@ -39,7 +42,7 @@ impl Protocol {
         match self {
             Self::Http => 80,
             Self::Ftp => 21,
-            Self::Stream => iperf3::PORT,
+            Self::Stream | Self::Share => iperf3::PORT,
         }
     }
 }
@@ -65,7 +68,7 @@ impl Server {
         match protocol {
             Protocol::Http => Self::Nginx,
             Protocol::Ftp => Self::Vsftpd,
-            Protocol::Stream => Self::Iperf3,
+            Protocol::Stream | Protocol::Share => Self::Iperf3,
         }
     }
 

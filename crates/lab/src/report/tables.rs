@@ -196,6 +196,7 @@ fn add(sum: &mut DirectionReport, other: &DirectionReport) {
     for (cause, packets) in &other.dropped {
         *sum.dropped.entry(*cause).or_default() += packets;
     }
+    sum.waits.add(&other.waits);
     add_lateness(&mut sum.lateness, &other.lateness);
 }
 

@@ -33,10 +33,10 @@ impl Line {
     }
 
     fn send_next(&mut self, now: Nanos, ledger: &mut Ledger) {
-        self.sending = self
-            .queue
-            .dequeue(now, ledger)
-            .map(|packet| Packet { at: now + transmission(packet.bytes, self.bits_per_second), ..packet });
+        self.sending = self.queue.dequeue(now, ledger).map(|packet| {
+            ledger.waits.count(now - packet.at);
+            Packet { at: now + transmission(packet.bytes, self.bits_per_second), ..packet }
+        });
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::experiment::results::Summary;
 
+pub mod fairness;
 pub mod fit;
 pub mod special;
 

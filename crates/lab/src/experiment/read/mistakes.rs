@@ -2,8 +2,9 @@
 
 use toml::{Table, Value};
 
-use crate::experiment::factor::{Factor, Quick};
+use crate::experiment::factor::{self, Factor, Quick};
 use crate::experiment::file::{Relay, Settings, Treatment, Workload};
+use crate::experiment::group;
 use crate::experiment::read::Spec;
 use crate::program::agent::Agent;
 use crate::program::chain;
@@ -20,6 +21,9 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     if treatment.program == Relay::Direct {
         return None;
     }
+    if protocol == Protocol::Share {
+        return Some("groups that share a bottleneck connect directly".into());
+    }
     if treatment.chain.is_empty() {
         return Some("no relay in the chain: it would be the direct path".into());
     }
@@ -34,7 +38,7 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     match protocol {
         Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
         Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
-        Protocol::Http | Protocol::Ftp | Protocol::Stream => None,
+        Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share => None,
     }
 }
 
@@ -45,8 +49,14 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
             mistakes.push(format!("{key}: there is no host {name:?}"));
         }
     };
-    host("workload.client", &spec.workload.client);
-    host("workload.server", &spec.workload.server);
+    for group in &spec.workload.group {
+        host("workload.group.from", &group.from);
+        host("workload.group.to", &group.to);
+    }
+    if spec.workload.protocol != Protocol::Share {
+        host("workload.client", &spec.workload.client);
+        host("workload.server", &spec.workload.server);
+    }
     spec.treatment.chain.iter().for_each(|name| host("chain", name));
     for traffic in &spec.background {
         host("background.from", &traffic.from);
@@ -67,11 +77,13 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
 }
 
 fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
-    if workload.server_program().protocol() != workload.protocol {
+    let share = workload.protocol == Protocol::Share && workload.program.is_none();
+    if workload.server_program().protocol() != workload.protocol && !share {
         let (program, protocol) = (workload.server_program().about().name, workload.protocol.name());
         mistakes.push(format!("workload: {program} does not speak {protocol}"));
     }
-    let is_stream = workload.protocol == Protocol::Stream;
+    group::check(workload, mistakes);
+    let is_stream = matches!(workload.protocol, Protocol::Stream | Protocol::Share);
     if is_stream != workload.time.is_some() || is_stream == workload.file.is_some() {
         mistakes.push(
             "workload: a stream has time = { quick = \"5s\", full = \"60s\" }, everything else has a file".into(),
@@ -127,6 +139,9 @@ pub fn of_settings(settings: &Settings, document: &Table, mistakes: &mut Vec<Str
     for name in written.keys().filter(|name| !settings.treatments.contains(name)) {
         mistakes.push(format!("treatment.{name}: not in experiment.treatments"));
     }
+    if settings.jobs == 0 {
+        mistakes.push("experiment.jobs: at least 1".into());
+    }
     if settings.blocks.quick == 0 || settings.blocks.full == 0 {
         mistakes.push("experiment.blocks: at least 1".into());
     }
@@ -147,6 +162,22 @@ pub fn of_quick(factors: &[Factor], mistakes: &mut Vec<String>) {
                 }),
             );
         }
+    }
+}
+
+/// Finds factors and levels that a map or a treatment names and nobody knows.
+pub fn of_levels(settings: &Settings, factors: &[Factor], document: &Table, mistakes: &mut Vec<String>) {
+    for name in settings.map.iter().flatten().filter(|name| !factors.iter().any(|factor| factor.name == **name)) {
+        mistakes.push(format!("experiment.map: there is no factor {name:?}"));
+    }
+    if settings.map.as_ref().is_some_and(|[across, up]| across == up) {
+        mistakes.push("experiment.map: two factors".into());
+    }
+    let treatments = document.get("treatment").and_then(Value::as_table).into_iter().flatten();
+    for (name, treatment) in treatments {
+        let read = treatment.clone().try_into::<Treatment>().ok();
+        let unknown = read.iter().flat_map(|read| &read.at).flat_map(|at| factor::unknown(factors, &at.levels));
+        mistakes.extend(unknown.map(|mistake| format!("treatment.{name}.at: {mistake}")));
     }
 }
 

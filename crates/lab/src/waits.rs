@@ -1,0 +1,170 @@
+//! How long packets waited in the queue: a histogram in virtual time, with 32 buckets for each doubling.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+
+/// Buckets for each doubling, as a power of two: a bucket is at most 3 % wide.
+const FINE: u32 = 5;
+
+/// How long packets waited for the line. What never met a queue is not in it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Waits {
+    /// How many packets.
+    packets: u64,
+    /// All their waits together, in nanoseconds.
+    total: u64,
+    /// Buckets that are not empty after all, from 0, and how many packets are in each.
+    #[serde(with = "sparse")]
+    counts: Vec<u64>,
+}
+
+impl Waits {
+    /// Counts a packet that waited so long.
+    pub fn count(&mut self, wait: Nanos) {
+        let bucket = bucket(wait);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
+        self.packets += 1;
+        self.total += wait;
+    }
+
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = before.counts.iter().copied().chain(std::iter::repeat(0));
+        Self {
+            packets: self.packets - before.packets,
+            total: self.total - before.total,
+            counts: self.counts.iter().zip(earlier).map(|(now, before)| now - before).collect(),
+        }
+    }
+
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.packets += other.packets;
+        self.total += other.total;
+        if self.counts.len() < other.counts.len() {
+            self.counts.resize(other.counts.len(), 0);
+        }
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+    }
+
+    /// How many packets there were.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// The mean, exact, in nanoseconds; 0 of no packets.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a mean of measured times")]
+    pub fn mean(&self) -> f64 {
+        if self.packets == 0 { 0.0 } else { self.total as f64 / self.packets as f64 }
+    }
+
+    /// What a share `q` of the packets did not exceed, in nanoseconds: the upper bound of its bucket.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+    pub fn quantile(&self, q: f64) -> Nanos {
+        let wanted = (self.packets as f64 * q).ceil() as u64;
+        let mut seen = 0;
+        let reached = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        reached.filter(|_| self.packets > 0).map_or(0, |bucket| upper(bucket) - 1)
+    }
+}
+
+/// The bucket of a wait: below 2^FINE ns each has its own, above the leading FINE + 1 bits count.
+const fn bucket(wait: Nanos) -> usize {
+    let shift = (Nanos::BITS - wait.leading_zeros()).saturating_sub(FINE + 1);
+    ((shift as usize) << FINE) + (wait >> shift) as usize
+}
+
+/// The first wait that is in a later bucket.
+const fn upper(bucket: usize) -> Nanos {
+    let shift = (bucket >> FINE).saturating_sub(1);
+    ((bucket - (shift << FINE) + 1) as Nanos) << shift
+}
+
+/// As pairs of a bucket and its count: most are empty.
+mod sparse {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// More than any wait needs.
+    const MOST: usize = 1 << 12;
+
+    #[allow(clippy::ptr_arg, reason = "what serde hands over")]
+    pub fn serialize<S: Serializer>(counts: &Vec<u64>, to: S) -> Result<S::Ok, S::Error> {
+        let pairs: Vec<(usize, u64)> = counts.iter().copied().enumerate().filter(|(_, count)| *count > 0).collect();
+        pairs.serialize(to)
+    }
+
+    pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u64>, D::Error> {
+        let mut counts = Vec::new();
+        for (bucket, count) in Vec::<(usize, u64)>::deserialize(from)? {
+            if bucket >= MOST {
+                return Err(serde::de::Error::custom(format!("there is no bucket {bucket}")));
+            }
+            counts.resize(counts.len().max(bucket + 1), 0);
+            counts[bucket] = count;
+        }
+        Ok(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_meet_without_a_gap_and_none_is_wider_than_three_percent() {
+        let mut expected = 0;
+        for bucket in 0..2000 {
+            let (first, end) = (expected, upper(bucket));
+            assert_eq!((super::bucket(first), super::bucket(end - 1)), (bucket, bucket));
+            assert!((end - 1 - first) as f64 <= 0.032 * first as f64, "{first} to {end}");
+            expected = end;
+        }
+        assert_eq!(bucket(Nanos::MAX) + 1, (59 << 5) + 64);
+    }
+
+    #[test]
+    fn the_mean_is_exact_and_quantiles_are_close_from_above() {
+        let mut waits = Waits::default();
+        (1..=1000).for_each(|millisecond| waits.count(millisecond * 1_000_000));
+        assert!((waits.mean() - 500_500_000.0).abs() < 1e-3);
+        for (q, exact) in [(0.5, 500e6), (0.95, 950e6), (0.99, 990e6)] {
+            let ratio = waits.quantile(q) as f64 / exact;
+            assert!((1.0..1.033).contains(&ratio), "{q}: {ratio}");
+        }
+        assert_eq!(Waits::default().quantile(0.99), 0);
+    }
+
+    #[test]
+    fn what_was_before_is_taken_away_and_runs_add_up() {
+        let mut before = Waits::default();
+        before.count(5);
+        let mut now = before.clone();
+        now.count(7_000_000);
+        let since = now.since(&before);
+        assert_eq!((since.packets(), since.quantile(0.5) / 1_000_000), (1, 7));
+        let mut sum = before.clone();
+        sum.add(&since);
+        assert_eq!(sum, now);
+    }
+
+    #[test]
+    fn what_is_written_is_short_and_reads_the_same() {
+        let mut waits = Waits::default();
+        waits.count(1_000_000_000);
+        let text = serde_json::to_string(&waits).unwrap();
+        assert!(text.len() < 80, "{text}");
+        assert_eq!(serde_json::from_str::<Waits>(&text).unwrap().quantile(0.5), waits.quantile(0.5));
+        assert!(serde_json::from_str::<Waits>(&text.replace("[[", "[[99")).is_err());
+    }
+}
