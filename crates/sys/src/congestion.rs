@@ -22,6 +22,15 @@ pub fn toward(destination: SocketAddrV4) -> io::Result<String> {
     of(&socket)
 }
 
+/// Asks whether a TCP socket can have this congestion control, and gives the socket up. If it is that of a module, and the
+/// caller may, the kernel loads it.
+///
+/// # Errors
+/// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
+pub fn choose(congestion: &str) -> io::Result<()> {
+    Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(congestion.as_bytes())
+}
+
 /// Connects to `destination` with this congestion control.
 ///
 /// # Errors

@@ -46,3 +46,18 @@ pub fn kill_group(group: u32) -> io::Result<()> {
     }
     Ok(())
 }
+
+/// Asks a child of this process, that has not been waited for, to end (SIGTERM).
+///
+/// # Errors
+/// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for what is no process, or a whole group of them.
+pub fn terminate(child: i32) -> io::Result<()> {
+    if child <= 1 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: kill(2) touches no memory of ours.
+    if unsafe { libc::kill(child, libc::SIGTERM) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

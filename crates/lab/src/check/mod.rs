@@ -86,7 +86,7 @@ pub fn run(lab: &Lab, size: Size, progress: &mut dyn FnMut(&CheckRow)) -> anyhow
 }
 
 fn start(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
-    let options = Options { mode: lab.mode, seed: lab.seed, events: Vec::new(), record: true };
+    let options = Options { mode: lab.mode.checked(), seed: lab.seed, events: Vec::new(), record: true };
     Emulator::start(&network.wires(), &options)
 }
 
@@ -164,7 +164,7 @@ fn headroom(lab: &Lab, highest: u64, size: Size) -> anyhow::Result<Finding> {
         ..lab.clone()
     };
     let network = Network::build(&unshaped)?;
-    let options = Options { mode: lab.mode, seed: lab.seed, ..Options::default() };
+    let options = Options { mode: lab.mode.checked(), seed: lab.seed, ..Options::default() };
     let _emulator = Emulator::start(&network.wires(), &options)?;
     let [left, right] = ["left", "right"].map(|name| network.host(name).context("a host is missing"));
     let duration = Duration::from_secs(if size == Size::Full { 5 } else { 2 });

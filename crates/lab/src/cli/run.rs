@@ -11,6 +11,7 @@ use ekiden_lab::experiment::campaign::{self, Request};
 use ekiden_lab::experiment::manifest::Tools;
 use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::results::{Results, Verdict};
+use ekiden_lab::program::congestion::{self, Loaded};
 use ekiden_lab::report;
 use ekiden_lab::topology::sandbox::{self, Outcome};
 use ekiden_proto::units::Span;
@@ -42,6 +43,9 @@ pub struct Run {
     /// Removes earlier results first
     #[arg(long)]
     fresh: bool,
+    /// How many runs are made at once, each in a sandbox of its own, instead of what the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    jobs: Option<u32>,
     /// Does not measure the links before the first run
     #[arg(long)]
     no_check: bool,
@@ -74,6 +78,7 @@ impl Run {
             only: self.only,
             out: self.out,
             fresh: self.fresh,
+            jobs: self.jobs,
             no_check: self.no_check,
             ekiden: self.ekiden.path,
         };
@@ -99,6 +104,9 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
 /// Carries an experiment out in the sandbox. Outside of it, where everything has happened already: the exit status.
 pub fn in_sandbox(experiment: &Experiment, request: &Request) -> anyhow::Result<Result<Results, ExitCode>> {
     let tools = Tools::find(experiment, request).map_err(|missing| cli::many(&experiment.name, &missing))?;
+    let wanted = congestion::wanted(&experiment.cells_of(request.full).collect::<Vec<_>>());
+    // Held until the process in the sandbox has ended.
+    let _loaded = Loaded::load(&wanted, tools.ekiden.as_deref()).context(experiment.name.clone())?;
     if let Outcome::Ended(status) = sandbox::enter()? {
         return Ok(Err(ExitCode::from(status)));
     }

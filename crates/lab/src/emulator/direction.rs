@@ -10,7 +10,7 @@ use crate::emulator::frame::{Frame, Run};
 use crate::emulator::port::OpenPort;
 use crate::emulator::records::Records;
 use crate::emulator::store::{Store, Tag};
-use crate::emulator::{DirectionReport, FAST_QUANTUM, Fate, Record};
+use crate::emulator::{DirectionReport, Fate, Record};
 use crate::ledger::Cause;
 use crate::packet::{Ecn, Packet};
 use crate::pipeline::Pipeline;
@@ -28,25 +28,34 @@ pub struct Direction {
     pub(super) report: DirectionReport,
     /// What the link counts of each packet beyond its IP packet.
     overhead: u32,
+    /// Unless each packet is to leave at its own time: how long those that are due gather.
+    quantum: Nanos,
     next_number: u64,
     records: Option<Records>,
     /// What is to be sent, in order.
     due: VecDeque<Due>,
     /// When to try again what the interface had no room for.
     retry_at: Option<Nanos>,
-    /// In `fast` mode: until then packets that are due gather.
+    /// Until then packets that are due gather.
     not_before: Nanos,
     heads: Vec<Vec<u8>>,
 }
 
 impl Direction {
-    pub(super) fn new(pipeline: Pipeline, report: DirectionReport, overhead: u32, record: bool) -> Self {
+    pub(super) fn new(
+        pipeline: Pipeline,
+        report: DirectionReport,
+        overhead: u32,
+        quantum: Nanos,
+        record: bool,
+    ) -> Self {
         let heads = vec![Vec::new(); BATCH];
         let records = record.then(Records::default);
         Self {
             pipeline,
             report,
             overhead,
+            quantum,
             next_number: 0,
             records,
             due: VecDeque::new(),
@@ -145,7 +154,7 @@ impl Direction {
         self.settle(store);
         self.retry_at = None;
         if !self.due.is_empty() && !self.report.exact && self.pipeline.is_by_packet() {
-            self.not_before = now + FAST_QUANTUM;
+            self.not_before = now + self.quantum;
         }
         while !self.due.is_empty() && self.retry_at.is_none() {
             self.send(now, port, store);

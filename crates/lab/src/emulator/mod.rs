@@ -45,6 +45,8 @@ pub use lateness::Lateness;
 /// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due
 /// meanwhile share superpackets, as they would behind an interface that moderates its interrupts.
 pub const FAST_QUANTUM: Nanos = 200_000;
+/// The same in `coarse` mode, as behind an interface that moderates its interrupts a lot.
+pub const COARSE_QUANTUM: Nanos = 1_000_000;
 /// `auto` is `exact` up to this rate: 5 frames each 600 µs are no trouble for any machine.
 pub const EXACT_UP_TO: u64 = 200_000_000;
 /// So many bytes of packets may be under way in a lab: 10 Gbit/s for 800 ms.
@@ -268,7 +270,8 @@ fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()
         };
         let port = OpenPort::open(port).with_context(|| format!("link {:?}: the end at {from:?}", wire.name))?;
         driver.ports.push(port);
-        driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), options.record));
+        let quantum = if options.mode == Mode::Coarse { COARSE_QUANTUM } else { FAST_QUANTUM };
+        driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), quantum, options.record));
         driver.changes.extend(changes);
     }
     Ok(())
@@ -281,7 +284,7 @@ fn of_way<'a>(forward: &'a Conditions, reverse: &'a Conditions, way: usize) -> &
 fn is_exact(mode: Mode, conditions: &[&Conditions]) -> bool {
     match mode {
         Mode::Exact => true,
-        Mode::Fast => false,
+        Mode::Fast | Mode::Coarse => false,
         Mode::Auto => conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= EXACT_UP_TO)),
     }
 }

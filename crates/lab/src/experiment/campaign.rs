@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context;
 use ekiden_sys::signal;
 
 use crate::check::{self, Size};
 use crate::experiment::analyse;
+use crate::experiment::jobs::Workers;
 use crate::experiment::manifest::{self, Tools};
 use crate::experiment::plan::{self, Planned};
 use crate::experiment::progress::Progress;
@@ -34,6 +36,8 @@ pub struct Request {
     pub out: Option<PathBuf>,
     /// Whether earlier results are removed.
     pub fresh: bool,
+    /// How many runs are made at once. Default: what the file says.
+    pub jobs: Option<u32>,
     /// Whether the links are not measured before the first run.
     pub no_check: bool,
     /// Where ekiden is. Default: beside the running executable.
@@ -91,7 +95,8 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
     if store.checks.is_empty() && !request.no_check {
         store.note_checks(check_links(&plan)?)?;
     }
-    make_all(experiment, &plan, &means, &mut store)?;
+    let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
+    make_all(experiment, &plan, &means, &mut store, jobs)?;
     Ok(analyse::results(experiment, &store.manifest, &store.runs, &store.checks))
 }
 
@@ -105,28 +110,58 @@ fn check_links(plan: &[Planned<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     check::run(&first.cell.spec.lab, Size::Quick, &mut { tell })
 }
 
-fn make_all(experiment: &Experiment, plan: &[Planned<'_>], means: &Means, store: &mut Store) -> anyhow::Result<()> {
-    let missing: Vec<&Planned<'_>> = plan.iter().filter(|planned| !is_done(&store.runs, planned)).collect();
-    let mut progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
-    for planned in missing {
-        while !is_done(&store.runs, planned) {
-            progress.begin(planned);
-            let run = run::make(planned, means);
-            if signal::interrupted() {
-                progress.end();
-                anyhow::bail!(
-                    "interrupted after {} of {} runs; the same command goes on from there (results so far: {})",
-                    progress.done(),
-                    plan.len(),
-                    store.dir().display()
-                );
+/// What is written down of runs while they are made.
+struct Course<'a> {
+    experiment: &'a Experiment,
+    plan: &'a [Planned<'a>],
+    store: &'a mut Store,
+    progress: Progress,
+}
+
+impl Course<'_> {
+    /// Writes a run down. Returns whether it is to be made again.
+    fn take(&mut self, run: Run) -> anyhow::Result<bool> {
+        if signal::interrupted() {
+            self.progress.end();
+            anyhow::bail!(
+                "interrupted after {} of {} runs; the same command goes on from there (results so far: {})",
+                self.progress.done(),
+                self.plan.len(),
+                self.store.dir().display()
+            );
+        }
+        let planned =
+            self.plan.iter().find(|planned| planned.order == run.order).context("a run that nobody planned")?;
+        self.progress.ran(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
+        self.store.add(run)?;
+        Ok(!is_done(&self.store.runs, planned))
+    }
+}
+
+fn make_all(
+    experiment: &Experiment,
+    plan: &[Planned<'_>],
+    means: &Means,
+    store: &mut Store,
+    jobs: u32,
+) -> anyhow::Result<()> {
+    let missing: Vec<usize> = (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number])).collect();
+    let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
+    let workers = if jobs > 1 && missing.len() > 1 { Some(Workers::start(jobs, plan, means)?) } else { None };
+    let mut course = Course { experiment, plan, store, progress };
+    if let Some(workers) = workers {
+        workers.make(missing.into(), |run| course.take(run))?;
+    } else {
+        for planned in missing.into_iter().map(|number| &plan[number]) {
+            loop {
+                course.progress.begin(planned);
+                if !course.take(run::make(planned, means))? {
+                    break;
+                }
             }
-            let ratio = analyse::ratio_so_far(experiment, &store.runs, &run);
-            progress.ran(&run, ratio);
-            store.add(run)?;
         }
     }
-    progress.end();
+    course.progress.end();
     Ok(())
 }
 

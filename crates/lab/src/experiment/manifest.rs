@@ -12,7 +12,7 @@ use crate::experiment::file::Relay;
 use crate::experiment::read::{Cell, Experiment};
 use crate::experiment::results::Manifest;
 use crate::program::server::Protocol;
-use crate::program::{self, About, dante, ekiden, haproxy, iperf3, squid, transparent, version_of};
+use crate::program::{self, About, congestion, dante, ekiden, haproxy, iperf3, squid, transparent, version_of};
 
 /// The programs that an experiment needs, found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,6 +49,14 @@ impl Tools {
                     tools.ekiden = Some(path);
                 }
                 Err(error) => missing.push(format!("{error:#}")),
+            }
+        }
+        if tools.ekiden.is_none() && congestion::are_ours(&congestion::wanted(&cells)) {
+            // Without it, those that the kernel lacks will be told.
+            if let Ok(path) = ekiden::find(request.ekiden.as_deref()) {
+                let version = ekiden::version(&path).map_err(|error| vec![format!("{error:#}")])?;
+                tools.versions.push(("ekiden".into(), version));
+                tools.ekiden = Some(path);
             }
         }
         let wanted = |cell: &&&Cell| request.only.is_empty() || request.only.contains(&cell.place.treatment);

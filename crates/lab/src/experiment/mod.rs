@@ -15,6 +15,7 @@ pub mod file;
 pub mod floor;
 pub mod gain;
 pub mod group;
+pub mod jobs;
 pub mod limit;
 pub mod manifest;
 pub mod metric;

@@ -13,6 +13,7 @@ pub mod agent;
 pub mod apache;
 pub mod chain;
 pub mod command;
+pub mod congestion;
 pub mod content;
 pub mod curl;
 pub mod dante;

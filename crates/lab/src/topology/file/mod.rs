@@ -64,7 +64,7 @@ pub fn parse(mut table: Table) -> Result<Lab, Mistakes> {
     version(table.remove("lab"), &mut mistakes);
     let name = name(table.remove("name"), &mut mistakes);
     let seed = table.remove("seed").map_or(Some(1), |value| seed(&value, &mut mistakes));
-    let mode: Option<Mode> = chosen(&mut table, "mode", r#""exact", "fast" or "auto""#, &mut mistakes);
+    let mode: Option<Mode> = chosen(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut mistakes);
     let backend: Option<Backend> = chosen(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut mistakes);
     let [host_default, link_default] = defaults(table.remove("default"), &mut mistakes);
     let hosts = hosts::read(table.remove("host"), &host_default, &mut mistakes);

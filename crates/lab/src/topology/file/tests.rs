@@ -122,7 +122,7 @@ colour: is not a key; expected one of lab, name, seed, mode, backend, default, h
 lab = 2: expected 1, the version of the format
 name: is missing; expected what the lab is called
 seed = -1: expected a whole number, not negative
-mode = "quick": expected "exact", "fast" or "auto"
+mode = "quick": expected "exact", "fast", "coarse" or "auto"
 host.a.forwards: is not a key; expected one of forward, congestion, window, sysctl, offload
 host.a.offload = "yes": expected "gso" or "off"
 host.b_c: expected a name of letters, digits and '-', not localhost
