@@ -14,13 +14,17 @@
  *     at a loss or a mark            both halve (beta = 1/2)
  *     when the timer expires         dwnd = 0, base RTT and gamma as in the beginning
  *
- * with alpha = 1/8, k = 3/4, eta = 1, gamma = 30 packets. A window below 38 packets is Reno's, and so is slow start.
+ * with alpha = 1/8, k = 3/4, eta = 1, gamma = 30 packets. A window below 38 packets is Reno's, and so is slow start, but
+ * for its end.
  *
  * Where texts and implementations differ:
  *
  *   what                     here                      elsewhere
  *   growth of dwnd           window^k: the paper       dwnd^k: the draft's first versions
  *   its time                 spread over the round     at the end of the round (the draft): bursts
+ *   after dwnd gave way      a round is left out, of   yields twice for one queue
+ *                            which all samples are
+ *                            from before
  *   eta                      1                         0.03 in one ns-3 port
  *   gamma                    30; tuned if asked for    tuned (CTCP-TUBE): the draft
  *   lambda of the tuning     1/4                       not said in the draft; 1/2, 1/4, 0.2, 0.8
@@ -34,6 +38,9 @@
  *                            became longer
  *                            (ctcp_doubt_base)
  *   window for `queued`      what of it was in use     min(window, receiver's): the draft, and the same
+ *   slow start               ends also when gamma      ends at a loss. It loses as many packets as the
+ *                            packets wait              queue is long, and keeps half of the queue full:
+ *                            (ctcp_end_slow_start)     that is loss window, which never yields to others
  *   window falls below 38    dwnd becomes cwnd         dwnd is lost
  *   recovery                 the kernel's: PRR, RACK   NewReno with SACK
  *   bursts                   paced by the kernel       not said: 30 packets are less than one burst of
@@ -73,6 +80,15 @@ static __always_inline __u32 window_in_use(const struct tcp_sock *tp)
 	return smaller(tp->snd_cwnd, tp->max_packets_out);
 }
 
+/* What is given up for a queue stays given up: slow start must not take it back. */
+static __always_inline void give_up(struct tcp_sock *tp, __u32 window)
+{
+	if (window >= tp->snd_cwnd)
+		return;
+	tp->snd_cwnd = window;
+	tp->snd_ssthresh = smaller(tp->snd_ssthresh, window);
+}
+
 static __always_inline void end_round(struct sock *sk, struct connection *connection)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -88,6 +104,7 @@ static __always_inline void end_round(struct sock *sk, struct connection *connec
 	if (section && !section->auto_gamma)
 		ctcp_fix_gamma(c, section->gamma);
 	ctcp_end_round(c, &round, in_slow_start(tp));
+	give_up(tp, ctcp_window(c));
 	if (section)
 		tell(section, c, &connection->round);
 	round_begin(&connection->round, tp);
@@ -126,16 +143,18 @@ void BPF_PROG(ctcp_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	ctcp_follow(c, tp->snd_cwnd, in_slow_start(tp));
 	if (round_is_over(&connection->round, ack))
 		end_round(sk, connection);
+	if (!is_window_limited(tp))
+		return;
 	if (in_slow_start(tp)) {
-		acked = is_window_limited(tp) ? slow_start(tp, acked) : 0;
+		acked = slow_start(tp, acked);
 		ctcp_follow(c, tp->snd_cwnd, true);
+		if (ctcp_end_slow_start(c)) {
+			tp->snd_ssthresh = tp->snd_cwnd;
+			round_begin(&connection->round, tp);
+		}
 	}
-	if (is_window_limited(tp))
-		ctcp_grow(c, acked);
+	ctcp_grow(c, acked);
 	ctcp_follow(c, smaller(ctcp_window(c), tp->snd_cwnd_clamp), false);
-	/* What the delay window gives up is given up: slow start must not take it back. */
-	if (ctcp_window(c) < tp->snd_cwnd && !in_slow_start(tp))
-		tp->snd_ssthresh = smaller(tp->snd_ssthresh, ctcp_window(c));
 	tp->snd_cwnd = ctcp_window(c);
 }
 

@@ -16,6 +16,8 @@
 
 #define ENOUGH_SAMPLES 3 /* then one of them was not of a delayed acknowledgement */
 
+#define GROUP 8 /* samples of slow start whose smallest is believed */
+
 #define BASE_PERIOD_MS 300000 /* the base RTT is the smallest of such a period and of the one before */
 #define STUCK_MS 10000
 #define STUCK_ROUNDS 64
@@ -31,11 +33,14 @@ struct ctcp {
 	__u32 prior_cwnd;  /* before the last reduction */
 	__u32 prior_dwnd;
 	__u32 gamma;       /* in 1/FRACTION */
+	__u32 settling;    /* not 0: the samples of this round are of packets that were sent before the last change */
 	__u32 queued;      /* what the last round had in the queue, in 1/FRACTION */
 	__u32 reno_queued; /* what the loss window alone had there, in 1/FRACTION; or NONE */
 	__u32 base_us;     /* the smallest RTT of this period, or NONE */
 	__u32 base_before_us; /* and of the one before */
 	__u32 base_since_ms;
+	__u32 group;         /* how many samples since slow start was last judged */
+	__u32 group_us;      /* and the smallest of them, or NONE */
 	/* How long there has been a queue that does not go away without a delay window: see ctcp_doubt_base. */
 	__u32 stuck_since_ms;
 	__u32 stuck_rounds;
@@ -69,6 +74,8 @@ static __always_inline void ctcp_forget_path(struct ctcp *c)
 	c->reno_queued = NONE;
 	c->stuck_rounds = 0;
 	c->gamma = GAMMA * FRACTION;
+	c->group = 0;
+	c->group_us = NONE;
 }
 
 static __always_inline void ctcp_start(struct ctcp *c, __u32 window)
@@ -163,6 +170,31 @@ static __always_inline void ctcp_sample(struct ctcp *c, __u32 rtt_us)
 {
 	if (rtt_us < c->base_us)
 		c->base_us = rtt_us;
+	if (rtt_us < c->group_us)
+		c->group_us = rtt_us;
+	c->group++;
+}
+
+/*
+ * Slow start has filled the path when gamma packets wait. It doubles the window in a round trip, so what is measured now
+ * was sent when the window was half of this. That half stays; the other becomes delay window, which will go as far as it
+ * is too much. Returns whether slow start is over.
+ */
+static __always_inline bool ctcp_end_slow_start(struct ctcp *c)
+{
+	__u32 half = c->cwnd / 2;
+	__u32 rtt_us = c->group_us;
+
+	if (c->group < GROUP)
+		return false;
+	c->group = 0;
+	c->group_us = NONE;
+	if (half < LOW_WINDOW || ctcp_queued(half, ctcp_base_us(c), rtt_us) < c->gamma)
+		return false;
+	c->cwnd -= half;
+	c->dwnd = half;
+	c->settling = true;
+	return true;
 }
 
 /*
@@ -242,6 +274,7 @@ static __always_inline void ctcp_adjust(struct ctcp *c, const struct ctcp_round 
 	}
 	__u32 yield = c->queued / FRACTION; /* eta = 1 */
 
+	c->settling = c->dwnd > 0;
 	c->dwnd -= yield < c->dwnd ? yield : c->dwnd;
 	if (c->dwnd)
 		c->stuck_rounds = 0;
@@ -249,11 +282,14 @@ static __always_inline void ctcp_adjust(struct ctcp *c, const struct ctcp_round 
 		ctcp_doubt_base(c, round);
 }
 
-/* The end of a round trip. */
+/* The end of a round trip. After one in which the delay window yielded comes one that still shows the old queue. */
 static __always_inline void ctcp_end_round(struct ctcp *c, const struct ctcp_round *round, bool slow_start)
 {
+	bool settling = c->settling;
+
+	c->settling = false;
 	c->step = 0;
-	if (ctcp_measure(c, round) && !slow_start)
+	if (ctcp_measure(c, round) && !slow_start && !settling)
 		ctcp_adjust(c, round);
 }
 

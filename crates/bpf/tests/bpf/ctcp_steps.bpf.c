@@ -9,7 +9,7 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 /* In the order of `Op` in tests/ctcp/kernel.rs. */
-enum op { START, FOLLOW, GROW, SAMPLE, END_ROUND, REDUCE, TUNE_GAMMA, FIX_GAMMA, UNDO, TIMEOUT };
+enum op { START, FOLLOW, GROW, SAMPLE, END_ROUND, REDUCE, TUNE_GAMMA, FIX_GAMMA, UNDO, TIMEOUT, END_SLOW_START };
 
 struct step {
 	__u32 op;
@@ -55,6 +55,9 @@ int take_step(struct step *step)
 		break;
 	case TIMEOUT:
 		ctcp_timeout(&c, step->number);
+		break;
+	case END_SLOW_START:
+		ctcp_end_slow_start(&c);
 		break;
 	}
 	step->state = c;

@@ -198,6 +198,20 @@ fn a_standing_queue_empties_the_delay_window() {
     assert_eq!((state.dwnd, state.cwnd), (0, cwnd + 3));
 }
 
+/// The samples of the round after the delay window gave way are of packets that were sent before.
+#[test]
+fn one_queue_is_yielded_to_once() {
+    let Some(steps) = Steps::load() else { return };
+    let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
+    let mut windows = Vec::new();
+    for _ in 0..4 {
+        steps.round(&mut state, BASE_US * 5 / 4, 0);
+        windows.push((state.dwnd, state.step));
+    }
+    // 1000/5, a round that does not count, 800/5, another.
+    assert_eq!(windows, [(300, 0), (300, 0), (140, 0), (140, 0)]);
+}
+
 /// What the kernel takes from the sum is taken from the delay window first, and in slow start there is none.
 #[test]
 fn the_windows_follow_their_sum() {

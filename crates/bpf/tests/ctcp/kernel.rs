@@ -38,11 +38,14 @@ state!(
     prior_cwnd,
     prior_dwnd,
     gamma,
+    settling,
     queued,
     reno_queued,
     base_us,
     base_before_us,
     base_since_ms,
+    group,
+    group_us,
     stuck_since_ms,
     stuck_rounds,
     stuck_window,
@@ -82,6 +85,7 @@ pub(crate) enum Op {
     FixGamma { packets: u32 },
     Undo { window: u32 },
     Timeout { window: u32 },
+    EndSlowStart,
 }
 
 impl Op {
@@ -99,6 +103,7 @@ impl Op {
             Self::FixGamma { packets } => (7, packets, false, none),
             Self::Undo { window } => (8, window, false, none),
             Self::Timeout { window } => (9, window, false, none),
+            Self::EndSlowStart => (10, 0, false, none),
         }
     }
 }

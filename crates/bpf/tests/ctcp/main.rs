@@ -7,3 +7,4 @@ mod dice;
 mod kernel;
 mod model;
 mod response;
+mod slow_start;
