@@ -18,6 +18,12 @@ pub const RATE: f64 = 20e6;
 /// The same as the configuration has it.
 pub const SHARED: &str = "[[interface]]\nname = \"left\"\nrate = \"20Mbit/s\"\n";
 
+/// What is asked for to get an answer that comes at [`SLOW`].
+pub const SLOWLY: &str = "/slowly";
+
+/// Bits a second.
+pub const SLOW: f64 = 2e6;
+
 /// What a download has to have before it counts: it has begun.
 const BEGUN: u64 = 200_000;
 
@@ -113,11 +119,16 @@ fn endless(row: &Row, family: Family) -> SocketAddr {
 }
 
 fn answer(mut stream: TcpStream) {
-    read_head(&mut stream);
-    let piece = vec![7; 65_536];
-    let head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n";
-    let mut written = stream.write_all(head);
+    let asked = read_head(&mut stream);
+    let (piece, pause) = if asked.contains(SLOWLY) {
+        (SLOW as usize / 8 / 50, Duration::from_millis(20))
+    } else {
+        (65_536, Duration::ZERO)
+    };
+    let piece = vec![7; piece];
+    let mut written = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n");
     while written.is_ok() {
+        std::thread::park_timeout(pause);
         written = stream.write_all(&piece);
     }
 }
