@@ -23,6 +23,7 @@ pub mod signal;
 pub mod sock_diag;
 pub mod sockopt;
 pub mod splice;
+pub mod tc;
 pub mod tcp_info;
 pub mod thread;
 pub mod transparent;

@@ -28,15 +28,12 @@ impl Request {
 
     /// With one attribute more.
     pub(crate) fn with(mut self, kind: c_int, value: &[u8]) -> Self {
-        let length = (ATTRIBUTE_HEADER + value.len()) as u16;
-        self.0.extend(length.to_ne_bytes());
-        self.0.extend((kind as u16).to_ne_bytes());
-        self.0.extend(value);
-        self.0.resize(aligned(self.0.len()), 0);
+        self.0.extend(attribute(kind, value));
         self
     }
 
-    fn flagged(mut self, flag: c_int) -> Self {
+    /// With one or several of `NLM_F_*` more.
+    pub(crate) fn flagged(mut self, flag: c_int) -> Self {
         let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flag as u16;
         self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
         self
@@ -145,6 +142,15 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
         let error = c_int::from_ne_bytes(*body.first_chunk()?);
         Some(Message::Done(if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }))
     })
+}
+
+/// One attribute; several of them are the value of one that holds others.
+pub(crate) fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
+    let length = (ATTRIBUTE_HEADER + value.len()) as u16;
+    let mut bytes = [length.to_ne_bytes(), (kind as u16).to_ne_bytes()].concat();
+    bytes.extend(value);
+    bytes.resize(aligned(bytes.len()), 0);
+    bytes
 }
 
 /// The attributes of a message, each with its type, up to one that does not fit.

@@ -1,0 +1,259 @@
+//! BPF programs at an interface's clsact (tc(8), tc-bpf(8), rtnetlink(7)), in the calling thread's network namespace.
+//!
+//! What hangs there is known by the kernel alone: it is asked each time, and nothing is kept in files.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::netlink::{Message, Netlink, Request, attribute, attributes};
+
+/// linux/pkt_sched.h: the queueing discipline that is none, and the places for filters in it.
+const CLSACT: u32 = 0xffff_0000;
+const CLSACT_PARENT: u32 = 0xffff_fff1;
+const INGRESS: u32 = 0xffff_fff2;
+const EGRESS: u32 = 0xffff_fff3;
+const ROOT: u32 = 0xffff_ffff;
+
+/// linux/pkt_cls.h; not in libc.
+const TCA_BPF_FD: i32 = 6;
+const TCA_BPF_NAME: i32 = 7;
+const TCA_BPF_FLAGS: i32 = 8;
+const TCA_BPF_ID: i32 = 11;
+const TCA_BPF_FLAG_ACT_DIRECT: u32 = 1;
+
+/// linux/if_ether.h, as it is on the wire.
+const ETH_P_ALL: u16 = 3_u16.to_be();
+
+/// Length of `struct tcmsg`, in bytes.
+const TCMSG: usize = 20;
+
+/// A filter, or the head of a list of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// Filters of a lower preference are asked first.
+    pub preference: u16,
+    /// Its name among those of its preference; 0 for the head of a list.
+    pub handle: u32,
+    /// The name and the id of its BPF program.
+    pub program: Option<(String, u32)>,
+}
+
+/// The index of an interface.
+///
+/// # Errors
+/// The kernel's: `ENODEV` if there is none of this name.
+pub fn index(name: &str) -> io::Result<u32> {
+    let name = CString::new(name)?;
+    // SAFETY: `name` ends with a zero.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
+}
+
+/// All interfaces: index and name.
+///
+/// # Errors
+/// The kernel's.
+pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
+    // SAFETY: takes nothing; what it returns is freed below.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    for at in 0.. {
+        // SAFETY: the list goes on until an entry with index 0, which is the last that is read.
+        let entry = unsafe { &*list.add(at) };
+        if entry.if_index == 0 {
+            break;
+        }
+        // SAFETY: every other entry has a name that ends with a zero.
+        let name = unsafe { CStr::from_ptr(entry.if_name) };
+        found.push((entry.if_index, name.to_string_lossy().into_owned()));
+    }
+    // SAFETY: the list is from if_nameindex, and is not used any more.
+    unsafe { libc::if_freenameindex(list) };
+    Ok(found)
+}
+
+/// Makes a clsact. Whether there was none.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where it has no clsact (`CONFIG_NET_SCH_INGRESS`).
+pub fn make_clsact(interface: u32) -> io::Result<bool> {
+    let request = Request::new(libc::RTM_NEWQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0))
+        .with(i32::from(libc::TCA_KIND), b"clsact\0")
+        .flagged(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+    match route()?.ask(request) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Removes the clsact and all that hangs there.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove_clsact(interface: u32) -> io::Result<()> {
+    route()?.ask(Request::new(libc::RTM_DELQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0)))
+}
+
+/// Hangs a program where packets leave; with `replace`, in the place of the one with this preference and handle.
+///
+/// # Errors
+/// The kernel's: `EEXIST` if there is one already and it is not to be replaced.
+pub fn attach(
+    interface: u32,
+    preference: u16,
+    handle: u32,
+    program: BorrowedFd<'_>,
+    name: &str,
+    replace: bool,
+) -> io::Result<()> {
+    let name = CString::new(name)?;
+    let options = [
+        attribute(TCA_BPF_FD, &program.as_raw_fd().to_ne_bytes()),
+        attribute(TCA_BPF_NAME, name.as_bytes_with_nul()),
+        attribute(TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes()),
+    ];
+    let request = Request::new(libc::RTM_NEWTFILTER, &tcmsg(interface, handle, EGRESS, info(preference)))
+        .with(i32::from(libc::TCA_KIND), b"bpf\0")
+        .with(i32::from(libc::TCA_OPTIONS), &options.concat())
+        .flagged(libc::NLM_F_CREATE | if replace { libc::NLM_F_REPLACE } else { libc::NLM_F_EXCL });
+    route()?.ask(request)
+}
+
+/// Removes a program from where packets leave.
+///
+/// # Errors
+/// The kernel's: `ENOENT` if there is none.
+pub fn detach(interface: u32, preference: u16, handle: u32) -> io::Result<()> {
+    let request = Request::new(libc::RTM_DELTFILTER, &tcmsg(interface, handle, EGRESS, info(preference)));
+    route()?.ask(request.with(i32::from(libc::TCA_KIND), b"bpf\0"))
+}
+
+/// What hangs where packets leave.
+///
+/// # Errors
+/// The kernel's.
+pub fn egress(interface: u32) -> io::Result<Vec<Filter>> {
+    filters(interface, EGRESS)
+}
+
+/// What hangs where packets come in.
+///
+/// # Errors
+/// The kernel's.
+pub fn ingress(interface: u32) -> io::Result<Vec<Filter>> {
+    filters(interface, INGRESS)
+}
+
+/// The name of the queueing discipline at the root of an interface, where packets really wait.
+///
+/// # Errors
+/// The kernel's.
+pub fn root(interface: u32) -> io::Result<Option<String>> {
+    let mut kind = None;
+    dump(libc::RTM_GETQDISC, &tcmsg(interface, 0, 0, 0), |message, options| {
+        if number(message, 4) == Some(interface) && number(message, 12) == Some(ROOT) {
+            kind = attributes(options).find(|(of, _)| *of == i32::from(libc::TCA_KIND)).map(|(_, name)| text(name));
+        }
+    })?;
+    Ok(kind)
+}
+
+fn filters(interface: u32, place: u32) -> io::Result<Vec<Filter>> {
+    let mut filters = Vec::new();
+    dump(libc::RTM_GETTFILTER, &tcmsg(interface, 0, place, 0), |message, options| {
+        if let (Some(handle), Some(info)) = (number(message, 8), number(message, 16)) {
+            filters.push(Filter { preference: (info >> 16) as u16, handle, program: program(options) });
+        }
+    })?;
+    Ok(filters)
+}
+
+fn program(options: &[u8]) -> Option<(String, u32)> {
+    let (_, options) = attributes(options).find(|(kind, _)| *kind == i32::from(libc::TCA_OPTIONS))?;
+    let of = |kind| attributes(options).find(|(other, _)| *other == kind).map(|(_, value)| value);
+    Some((text(of(TCA_BPF_NAME)?), number(of(TCA_BPF_ID)?, 0)?))
+}
+
+/// Asks for a list, and hands out the `struct tcmsg` of each entry and its attributes.
+fn dump(kind: u16, message: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+    let netlink = route()?;
+    netlink.send(Request::new(kind, message).flagged(libc::NLM_F_DUMP))?;
+    let mut buffer = vec![0; 1 << 16];
+    let mut result = None;
+    while result.is_none() {
+        netlink.receive(&mut buffer, |message| match message {
+            Message::Done(done) => result = Some(done),
+            // What ends a list (`NLMSG_DONE`) has no such header.
+            Message::Other(body) if body.len() < TCMSG => result = Some(Ok(())),
+            Message::Other(body) => each(&body[..TCMSG], &body[TCMSG..]),
+        })?;
+    }
+    result.unwrap_or(Ok(()))
+}
+
+fn route() -> io::Result<Netlink> {
+    Netlink::open(libc::NETLINK_ROUTE)
+}
+
+/// `struct tcmsg` (linux/rtnetlink.h).
+fn tcmsg(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
+    [0, interface, handle, parent, info].iter().flat_map(|number| number.to_ne_bytes()).collect()
+}
+
+fn info(preference: u16) -> u32 {
+    u32::from(preference) << 16 | u32::from(ETH_P_ALL)
+}
+
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use super::*;
+    use crate::namespace::inside;
+
+    #[test]
+    fn a_clsact_is_made_once_and_what_hangs_there_is_known() {
+        inside(
+            &[
+                "ip link add one type veth peer name other",
+                "tc qdisc add dev one root tbf rate 1mbit burst 10kb limit 1mb",
+            ],
+            || {
+                let one = index("one").unwrap();
+                assert!(interfaces().unwrap().contains(&(one, "one".to_owned())));
+                assert_eq!(root(one).unwrap().as_deref(), Some("tbf"));
+                assert!(egress(one).unwrap().is_empty());
+                assert!(make_clsact(one).unwrap());
+                assert!(!make_clsact(one).unwrap(), "it is there");
+                let tc = "tc filter add dev one ingress prio 7 handle 0x800::5 protocol ip u32 match u32 0 0";
+                assert!(std::process::Command::new("sh").args(["-c", tc]).status().unwrap().success());
+                assert!(egress(one).unwrap().is_empty());
+                let there = ingress(one).unwrap();
+                assert!(there.iter().all(|filter| filter.preference == 7 && filter.program.is_none()), "{there:?}");
+                assert!(there.iter().any(|filter| filter.handle == 0x8000_0005), "{there:?}");
+                assert_eq!(detach(one, 1, 1).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+                remove_clsact(one).unwrap();
+                assert!(ingress(one).unwrap().is_empty());
+            },
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_the_kernels_error() {
+        assert_eq!(index("nothing0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(make_clsact(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+    }
+}
