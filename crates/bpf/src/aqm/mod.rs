@@ -1,0 +1,104 @@
+//! Queue management where packets leave by an interface: a tc program at its clsact.
+//!
+//! The program and its maps live as long as the filter that holds them, and nothing else does: no file, no pin, no
+//! process. [`show`](reading::show) and [`detach`](attach::detach) find them by asking the kernel what hangs at the
+//! interface, so what goes with the interface is gone without a trace. The arithmetic is `ekiden_proto::aqm`, mirrored in
+//! `src/bpf/aqm*.h`; what it takes is computed here, once, and is in the program's read-only data.
+
+use std::io;
+
+pub mod attach;
+mod encode;
+mod maps;
+mod object;
+pub mod reading;
+pub mod report;
+pub mod settings;
+
+/// What the program is called, wherever the kernel lists programs.
+pub const PROGRAM: &str = "ekiden_aqm";
+
+/// Why something could not be done, and what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Settings that make no sense.
+    #[error("{0}")]
+    Settings(String),
+    /// No such interface.
+    #[error("no interface {0} in this network namespace: `ip link` lists them")]
+    NoInterface(String),
+    /// Something is there already.
+    #[error(
+        "{0} is managed already: `ekiden aqm show --dev {0}` says how; --replace puts this in its place, or run \
+         `ekiden aqm detach --dev {0}` first"
+    )]
+    Already(String),
+    /// Nothing is there.
+    #[error("{0} is not managed: `ekiden aqm show` lists the interfaces that are")]
+    NotThere(String),
+    /// The kernel did not permit it.
+    #[error("{0}: not permitted. Run it as root, or with CAP_NET_ADMIN and CAP_BPF (and CAP_PERFMON for --backlog)")]
+    NotPermitted(&'static str),
+    /// Programs of others may be looked at by root only.
+    #[error(
+        "reading the counters: not permitted. Run it as root (CAP_SYS_ADMIN): the kernel hands out maps by id to no other"
+    )]
+    NotReadable,
+    /// The kernel was built without it.
+    #[error("this kernel has no {what} ({option}): `zgrep {option} /proc/config.gz` or `modprobe {module}`")]
+    Lacking {
+        /// What.
+        what: &'static str,
+        /// The option that has it.
+        option: &'static str,
+        /// The module, if it is one.
+        module: &'static str,
+    },
+    /// `--backlog` reads the kernel's own structures.
+    #[error(
+        "--backlog needs a kernel with /sys/kernel/btf/vmlinux (CONFIG_DEBUG_INFO_BTF), Linux 6.2 or later: leave it out"
+    )]
+    NoBtf,
+    /// `--backlog` where nothing ever waits.
+    #[error(
+        "--backlog: {interface} has the queueing discipline {kind}, which does not say what waits in it: put one there that \
+         does (`tc qdisc add dev {interface} root tbf rate ... burst ... limit ...`), or leave it out"
+    )]
+    NoBacklog {
+        /// The interface.
+        interface: String,
+        /// What is there.
+        kind: String,
+    },
+    /// The verifier, or a kernel that is too old.
+    #[error("the kernel (Linux 5.8 or later is needed) does not take the program: {source}\n{log}")]
+    Refused {
+        /// What it says.
+        source: io::Error,
+        /// What libbpf and the verifier say.
+        log: String,
+    },
+    /// Anything else.
+    #[error("{what}: {source}")]
+    Kernel {
+        /// What was tried.
+        what: &'static str,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// Of a system call.
+    fn of(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| match source.raw_os_error() {
+            Some(EPERM | EACCES) => Self::NotPermitted(what),
+            _ => Self::Kernel { what, source },
+        }
+    }
+}
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EEXIST: i32 = 17;

@@ -1,0 +1,300 @@
+//! What `show` shows: for people, and as JSON.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use ekiden_proto::units::Bytes;
+use serde::Serialize;
+
+use super::settings::{Mode, Settings};
+
+/// How many connections are shown.
+const SHOWN: usize = 10;
+
+/// A connection that sends less than this part of the fair rate is not one that shares: it has nothing to send.
+const ACTIVE: f64 = 0.01;
+
+/// What the program has counted. In superpackets of a network card or of the kernel, one is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Of this host's own sockets: let through.
+    pub own: u64,
+    /// Not IP: let through.
+    pub other: u64,
+    /// Let through.
+    pub passed: u64,
+    /// Let through, marked.
+    pub marked: u64,
+    /// Dropped: no room.
+    pub full: u64,
+    /// Dropped by the law.
+    pub early: u64,
+    /// Dropped: the average was above every threshold.
+    pub forced: u64,
+    /// Packets let through, with those that superpackets will be cut into.
+    pub packets: u64,
+    /// Bytes let through.
+    pub bytes: u64,
+    /// The sum of what waited before each packet, in bytes.
+    #[serde(skip)]
+    pub waited: u64,
+    /// What waited before the last packet, in bytes.
+    #[serde(skip)]
+    pub waiting: u64,
+}
+
+/// What one connection was let to send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Connection {
+    /// From where; the port is 0 where there is none.
+    pub source: SocketAddr,
+    /// To where.
+    pub destination: SocketAddr,
+    /// IP protocol.
+    pub protocol: u8,
+    /// Bytes let through.
+    pub bytes: u64,
+    /// Packets let through.
+    pub packets: u32,
+    /// Packets marked or dropped.
+    pub hits: u32,
+}
+
+/// One connection while it was watched.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Share {
+    /// It.
+    #[serde(flatten)]
+    pub connection: Connection,
+    /// In bits a second.
+    pub rate: f64,
+}
+
+/// What goes on at one interface.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Its name.
+    pub interface: String,
+    /// How it is managed.
+    pub settings: Settings,
+    /// Since the program was attached.
+    pub counters: Counters,
+    /// For how long it was watched, in seconds; all below is about that time.
+    pub watched: f64,
+    /// What waited before the last packet, in bytes.
+    pub waiting: u64,
+    /// How long packets waited on average, in milliseconds.
+    pub mean_delay_ms: f64,
+    /// What was let through, in bits a second.
+    pub throughput: f64,
+    /// Connections in the table.
+    pub known: usize,
+    /// Connections that have sent.
+    pub active: usize,
+    /// What each of them could have, in bits a second.
+    pub fair_rate: f64,
+    /// Jain's index of their rates: 1 if all are equal, one over their number if one has all. None without any.
+    pub jain: Option<f64>,
+    /// The heaviest.
+    pub heaviest: Vec<Share>,
+}
+
+impl Counters {
+    /// Packets that have arrived.
+    #[must_use]
+    pub const fn seen(&self) -> u64 {
+        self.own + self.other + self.judged()
+    }
+
+    /// Packets that were judged.
+    const fn judged(&self) -> u64 {
+        self.passed + self.marked + self.dropped()
+    }
+
+    /// Packets that were dropped.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.full + self.early + self.forced
+    }
+
+    /// What was counted since then.
+    pub(super) const fn since(&self, before: &Self) -> Self {
+        Self {
+            own: self.own - before.own,
+            other: self.other - before.other,
+            passed: self.passed - before.passed,
+            marked: self.marked - before.marked,
+            full: self.full - before.full,
+            early: self.early - before.early,
+            forced: self.forced - before.forced,
+            packets: self.packets - before.packets,
+            bytes: self.bytes - before.bytes,
+            waited: self.waited - before.waited,
+            waiting: self.waiting,
+        }
+    }
+}
+
+impl Connection {
+    /// What makes it one.
+    pub(super) const fn key(&self) -> (SocketAddr, SocketAddr, u8) {
+        (self.source, self.destination, self.protocol)
+    }
+}
+
+impl Report {
+    pub(super) fn new(
+        interface: &str,
+        settings: &Settings,
+        counters: Counters,
+        recent: Counters,
+        gained: Vec<(Connection, u64)>,
+        watch: Duration,
+    ) -> Self {
+        let seconds = watch.as_secs_f64();
+        let drain = settings.drain() as f64;
+        let known = gained.len();
+        let rates =
+            gained.into_iter().map(|(connection, bytes)| Share { connection, rate: bytes as f64 * 8.0 / seconds });
+        let mut shares: Vec<Share> = rates.filter(|share| share.rate > 0.0).collect();
+        shares.sort_by(|one, other| other.rate.total_cmp(&one.rate));
+        let active = sharing(&shares, drain);
+        let rates: Vec<f64> = shares[..active].iter().map(|share| share.rate).collect();
+        shares.truncate(SHOWN);
+        let mean_waited = recent.waited as f64 / recent.seen().max(1) as f64;
+        Self {
+            interface: interface.to_owned(),
+            settings: settings.clone(),
+            counters,
+            watched: seconds,
+            waiting: recent.waiting,
+            mean_delay_ms: mean_waited * 8000.0 / drain,
+            throughput: recent.bytes as f64 * 8.0 / seconds,
+            known,
+            active,
+            fair_rate: drain / active.max(1) as f64,
+            jain: jain(&rates),
+            heaviest: shares,
+        }
+    }
+}
+
+/// How many of the shares, the heaviest first, are large enough to count.
+fn sharing(shares: &[Share], line: f64) -> usize {
+    let fair = line / shares.len().max(1) as f64;
+    shares.iter().filter(|share| share.rate >= fair * ACTIVE).count()
+}
+
+/// Jain's index (Jain, Chiu, Hawe: A quantitative measure of fairness, DEC-TR-301, 1984).
+#[must_use]
+pub fn jain(rates: &[f64]) -> Option<f64> {
+    let sum: f64 = rates.iter().sum();
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { settings, counters, .. } = self;
+        let queue = if settings.backlog { "real queue" } else { "counted queue" };
+        writeln!(f, "{}: {}, {}, {queue}", self.interface, settings.mode, settings.rate)?;
+        writeln!(f, "  limit {}, min {}, max {}, p {}", settings.limit, settings.min, settings.max, settings.p)?;
+        writeln!(
+            f,
+            "  seen {}: passed {}, marked {}, dropped {} (full {}, early {}, forced {}), own {}, not IP {}",
+            counters.seen(),
+            counters.passed,
+            counters.marked,
+            counters.dropped(),
+            counters.full,
+            counters.early,
+            counters.forced,
+            counters.own,
+            counters.other
+        )?;
+        writeln!(
+            f,
+            "  last {} s: {}, waiting {}, mean delay {:.1} ms",
+            self.watched,
+            shown(self.throughput),
+            Bytes(self.waiting),
+            self.mean_delay_ms
+        )?;
+        let jain = self.jain.map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}"));
+        writeln!(
+            f,
+            "  connections: {} active of {} known, fair rate {}, Jain index {jain}",
+            self.active,
+            self.known,
+            shown(self.fair_rate)
+        )?;
+        self.heaviest.iter().try_for_each(|share| writeln!(f, "    {share}"))
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Connection { source, destination, protocol, hits, .. } = &self.connection;
+        let protocol = match protocol {
+            6 => "tcp".to_owned(),
+            17 => "udp".to_owned(),
+            number => format!("protocol {number}"),
+        };
+        write!(f, "{:>12}  {protocol} {source} > {destination}, {hits} hit", shown(self.rate))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Red => f.write_str("red"),
+            Self::Static { heavy } => write!(f, "static, heavy {heavy:?}"),
+            Self::Dynamic { rec_int, sta_int, hist_len } => {
+                write!(f, "dynamic, rec-int {rec_int}, sta-int {sta_int}, hist-len {hist_len}")
+            }
+        }
+    }
+}
+
+/// A rate with three digits.
+fn shown(rate: f64) -> String {
+    match rate {
+        rate if rate >= 1e9 => format!("{:.2} Gbit/s", rate / 1e9),
+        rate if rate >= 1e6 => format!("{:.2} Mbit/s", rate / 1e6),
+        rate => format!("{:.1} kbit/s", rate / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use super::*;
+
+    #[test]
+    fn jain_is_one_for_equals_and_one_over_their_number_if_one_has_all() {
+        assert_eq!(jain(&[]), None);
+        assert_eq!(jain(&[0.0]), None);
+        assert!((jain(&[7.0; 5]).unwrap() - 1.0).abs() < 1e-12);
+        assert!((jain(&[1.0, 0.0, 0.0, 0.0]).unwrap() - 0.25).abs() < 1e-12);
+    }
+
+    #[test]
+    fn who_sends_next_to_nothing_does_not_share() {
+        let share = |rate| Share {
+            connection: Connection {
+                source: "10.0.0.1:1".parse().unwrap(),
+                destination: "10.0.0.2:2".parse().unwrap(),
+                protocol: 6,
+                bytes: 0,
+                packets: 0,
+                hits: 0,
+            },
+            rate,
+        };
+        let shares = [50e6, 40e6, 1000.0].map(share);
+        assert_eq!(sharing(&shares, 90e6), 2);
+        assert_eq!(sharing(&[], 90e6), 0);
+        assert_eq!(shares[0].to_string(), "50.00 Mbit/s  tcp 10.0.0.1:1 > 10.0.0.2:2, 0 hit");
+    }
+}

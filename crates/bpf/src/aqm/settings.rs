@@ -1,0 +1,292 @@
+//! What a person sets, checked, with every default.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ekiden_proto::aqm::priority::SENDERS;
+use ekiden_proto::aqm::{LARGEST, Room, history, red};
+use ekiden_proto::units::{Bytes, Rate};
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+
+/// The counted queue drains at this part of the configured rate, so that it fills before a real one does.
+const VIRTUAL_PERCENT: u64 = 98;
+
+/// How long packets wait when the average is at `min`, `max` and the limit, where these are not set, in milliseconds.
+const DEFAULT_WAIT: [u64; 3] = [10, 30, 200];
+
+/// No default threshold is below so many bytes: two large superpackets.
+const LEAST_THRESHOLD: u64 = 2 * 65_536;
+
+/// Slots of the table of connections, where that is not set.
+pub const DEFAULT_TABLE: u32 = 65_536;
+
+/// How many slots there may be: from one set to 1 GiB of them.
+const TABLE: [u32; 2] = [64, 1 << 24];
+
+/// An amount of what waits: `64pkt` or `256KiB`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Amount {
+    /// Packets; where nothing but bytes is counted, of 1500 bytes each.
+    Packets(u64),
+    /// Bytes.
+    Bytes(u64),
+}
+
+/// Who is hit, and how often.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub enum Mode {
+    /// Everybody alike.
+    Red,
+    /// Known senders more often than others.
+    Static {
+        /// They.
+        heavy: Vec<IpAddr>,
+    },
+    /// The connection that is the most frequent in a sample more often than others.
+    Dynamic {
+        /// Every so many packets one is recorded.
+        rec_int: u32,
+        /// Every so many packets the heavy connection is determined.
+        sta_int: u32,
+        /// How many are remembered.
+        hist_len: u32,
+    },
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// What the line takes.
+    pub rate: Rate,
+    /// Who is hit.
+    #[serde(flatten)]
+    pub mode: Mode,
+    /// Whether what really waits is looked at, and not a queue that is only counted.
+    pub backlog: bool,
+    /// How much waits at most.
+    pub limit: Amount,
+    /// The average at which hits begin.
+    pub min: Amount,
+    /// The average at which their probability is `p`.
+    pub max: Amount,
+    /// See `max`.
+    pub p: f64,
+    /// The weight of a new sample in the average.
+    pub wq: f64,
+    /// How many times as often the heavy are hit.
+    pub n: f64,
+    /// Whether capable packets are marked instead of dropped.
+    pub ecn: bool,
+    /// Slots of the table of connections.
+    pub table: u32,
+}
+
+impl Settings {
+    /// For a line of this rate, all else as it is by default.
+    #[must_use]
+    pub fn new(rate: Rate, mode: Mode) -> Self {
+        let wait = |ms: u64| (rate.bytes_per_second() / 1000).saturating_mul(ms);
+        let [min, max, limit] = DEFAULT_WAIT.map(wait);
+        let min = min.max(LEAST_THRESHOLD);
+        let max = max.max(3 * min);
+        Self {
+            rate,
+            mode,
+            backlog: false,
+            limit: Amount::Bytes(limit.max(4 * max).min(LARGEST)),
+            min: Amount::Bytes(min.min(LARGEST - 2)),
+            max: Amount::Bytes(max.min(LARGEST - 1)),
+            p: 0.1,
+            wq: 0.002,
+            n: 10.0,
+            ecn: true,
+            table: DEFAULT_TABLE,
+        }
+    }
+
+    /// Looks for mistakes.
+    ///
+    /// # Errors
+    /// All of them, each with what is possible.
+    pub fn check(&self) -> Result<(), Error> {
+        let mistakes: Vec<&str> =
+            [self.thresholds(), self.law(), self.who(), self.size()].into_iter().flatten().collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(Error::Settings(mistakes.join("\n"))) }
+    }
+
+    fn thresholds(&self) -> Option<&'static str> {
+        let unit = |amount: Amount| matches!(amount, Amount::Bytes(_));
+        let [limit, min, max] = [self.limit, self.min, self.max];
+        if unit(min) != unit(limit) || unit(max) != unit(limit) {
+            return Some("--limit, --min and --max: all in packets (64pkt), or all in bytes (256KiB)");
+        }
+        if min.number() >= max.number() {
+            return Some("--min: it has to be less than --max");
+        }
+        if limit.number() == 0 || limit.number() > LARGEST {
+            return Some("--limit: from 1pkt or 1B to 512GiB");
+        }
+        (max.number() > limit.number()).then_some("--max: at most --limit; above that nothing is ever let in")
+    }
+
+    fn law(&self) -> Option<&'static str> {
+        if !(self.p > 0.0 && self.p <= 1.0) {
+            return Some("--p: more than 0, and at most 1");
+        }
+        if !(self.wq >= 1.0 / f64::from(1 << 24) && self.wq <= 1.0) {
+            return Some("--wq: from 0.0000001 to 1 (1: what waits now, not an average)");
+        }
+        (!(1.0..=10_000.0).contains(&self.n)).then_some("--n: from 1 to 10000")
+    }
+
+    fn who(&self) -> Option<&'static str> {
+        match &self.mode {
+            Mode::Static { heavy } if heavy.is_empty() || heavy.len() > SENDERS => {
+                Some("--heavy: --mode static needs the addresses of the heavy senders, 1 to 16 of them")
+            }
+            Mode::Dynamic { rec_int, sta_int, .. } if *rec_int == 0 || *sta_int == 0 => {
+                Some("--rec-int, --sta-int: at least 1")
+            }
+            Mode::Dynamic { hist_len, .. } if !(1..=history::LONGEST).contains(&(*hist_len as usize)) => {
+                Some("--hist-len: from 1 to 1024")
+            }
+            _ => None,
+        }
+    }
+
+    fn size(&self) -> Option<&'static str> {
+        let [least, most] = TABLE;
+        let fits = self.table.is_power_of_two() && (least..=most).contains(&self.table);
+        (!fits).then_some("--table: a power of two from 64 to 16777216")
+    }
+
+    /// What the queue drains at, in bits a second.
+    #[must_use]
+    pub fn drain(&self) -> u64 {
+        let rate = self.rate.bits_per_second();
+        if self.backlog { rate } else { rate / 100 * VIRTUAL_PERCENT + rate % 100 * VIRTUAL_PERCENT / 100 }
+    }
+
+    /// The settings of the law that all modes begin with.
+    #[must_use]
+    pub fn red(&self) -> red::Settings {
+        red::Settings {
+            room: Room { limit: self.limit.number(), in_bytes: u64::from(matches!(self.limit, Amount::Bytes(_))) },
+            min: self.min.number(),
+            max: self.max.number(),
+            p: self.p,
+            wq: self.wq,
+            gentle: true,
+            ecn: self.ecn,
+            n: self.n,
+        }
+    }
+}
+
+impl Amount {
+    const fn number(self) -> u64 {
+        match self {
+            Self::Packets(number) | Self::Bytes(number) => number,
+        }
+    }
+}
+
+impl FromStr for Amount {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = match text.strip_suffix("pkt") {
+            Some(packets) => packets.trim().parse().ok().map(Self::Packets),
+            None => text.parse::<Bytes>().ok().map(|bytes| Self::Bytes(bytes.0)),
+        };
+        read.ok_or_else(|| format!(r#"{text:?} is not an amount like "64pkt" or "256KiB""#))
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packets(packets) => write!(f, "{packets}pkt"),
+            Self::Bytes(bytes) => Bytes(*bytes).fmt(f),
+        }
+    }
+}
+
+impl From<Amount> for String {
+    fn from(amount: Amount) -> Self {
+        amount.to_string()
+    }
+}
+
+impl TryFrom<String> for Amount {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use super::*;
+
+    fn settings(mode: Mode) -> Settings {
+        Settings::new("100Mbit/s".parse().unwrap(), mode)
+    }
+
+    #[test]
+    fn defaults_are_in_order_at_every_rate() {
+        for rate in ["8bit/s", "1kbit/s", "10Mbit/s", "100Mbit/s", "400Gbit/s", "18446744073Gbit/s"] {
+            let settings = Settings::new(rate.parse().unwrap(), Mode::Red);
+            settings.check().unwrap_or_else(|error| panic!("{rate}: {error}: {settings:?}"));
+        }
+        assert_eq!(settings(Mode::Red).drain(), 98_000_000);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_and_says_what_would() {
+        let dynamic = |rec_int, sta_int, hist_len| settings(Mode::Dynamic { rec_int, sta_int, hist_len });
+        let one = settings(Mode::Red);
+        for (wrong, key) in [
+            (Settings { min: one.max, ..one.clone() }, "--min"),
+            (Settings { min: Amount::Packets(1), ..one.clone() }, "all in packets"),
+            (Settings { limit: Amount::Bytes(0), ..one.clone() }, "--limit"),
+            (Settings { limit: Amount::Bytes(u64::MAX), ..one.clone() }, "--limit"),
+            (Settings { limit: one.min, ..one.clone() }, "--max"),
+            (Settings { p: 0.0, ..one.clone() }, "--p"),
+            (Settings { p: 1.5, ..one.clone() }, "--p"),
+            (Settings { p: f64::NAN, ..one.clone() }, "--p"),
+            (Settings { wq: 0.0, ..one.clone() }, "--wq"),
+            (Settings { wq: 2.0, ..one.clone() }, "--wq"),
+            (Settings { n: 0.5, ..one.clone() }, "--n"),
+            (Settings { n: f64::INFINITY, ..one.clone() }, "--n"),
+            (Settings { table: 100, ..one.clone() }, "--table"),
+            (Settings { table: 0, ..one.clone() }, "--table"),
+            (settings(Mode::Static { heavy: vec![] }), "--heavy"),
+            (settings(Mode::Static { heavy: vec![[10, 0, 0, 1].into(); 17] }), "--heavy"),
+            (dynamic(0, 1, 1), "--rec-int"),
+            (dynamic(1, 0, 1), "--sta-int"),
+            (dynamic(1, 1, 0), "--hist-len"),
+            (dynamic(1, 1, 1025), "--hist-len"),
+        ] {
+            let said = wrong.check().unwrap_err().to_string();
+            assert!(said.contains(key), "{key}: {said}");
+        }
+        let both = Settings { p: 2.0, table: 3, ..one };
+        assert_eq!(both.check().unwrap_err().to_string().lines().count(), 2, "all at once");
+    }
+
+    #[test]
+    fn amounts_read_and_write() {
+        for text in ["64pkt", "256KiB", "1B"] {
+            assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
+        }
+        for text in ["64", "pkt", "-1pkt", "", "1.5pkt"] {
+            assert!(text.parse::<Amount>().is_err(), "{text}");
+        }
+    }
+}

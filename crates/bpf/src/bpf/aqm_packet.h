@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* Whose packet is it? IPv4 and IPv6, with up to two VLAN tags that are still in the frame. */
+#ifndef EKIDEN_AQM_PACKET_H
+#define EKIDEN_AQM_PACKET_H
+
+#include "aqm.h"
+
+/* IPv6; IPv4 is mapped into it (RFC 4291 section 2.5.5.2). */
+union address {
+	__u32 word[4];
+	__u64 half[2];
+};
+
+/* What makes a connection, as `show` prints it. */
+struct name {
+	union address source;
+	union address destination;
+	__be16 source_port; /* of TCP and UDP, and not of fragments; else 0 */
+	__be16 destination_port;
+	__u8 protocol;
+	__u8 unused[3];
+};
+
+struct vlan_tag {
+	__be16 tci;
+	__be16 protocol;
+};
+
+struct ipv4 {
+	__u8 version_and_length;
+	__u8 traffic_class;
+	__be16 length;
+	__be16 id;
+	__be16 fragment;
+	__u8 time_to_live;
+	__u8 protocol;
+	__u16 checksum;
+	__u32 source;
+	__u32 destination;
+};
+
+struct ipv6 {
+	__be32 version_class_label;
+	__be16 length;
+	__u8 next_header;
+	__u8 hop_limit;
+	union address source;
+	union address destination;
+};
+
+#define IPV4_FRAGMENT 0x3fff /* an offset, or more to come */
+#define ECN 3
+
+static __always_inline long load(struct __sk_buff *skb, __u32 offset, void *to, __u32 length)
+{
+	return bpf_skb_load_bytes_relative(skb, offset, to, length, BPF_HDR_START_NET);
+}
+
+static __always_inline void read_ports(struct __sk_buff *skb, __u32 offset, struct name *name)
+{
+	if (name->protocol == IPPROTO_TCP || name->protocol == IPPROTO_UDP)
+		load(skb, offset, &name->source_port, 4);
+}
+
+static __always_inline void map_address(union address *address, __u32 ipv4)
+{
+	address->word[2] = bpf_htonl(0xffff);
+	address->word[3] = ipv4;
+}
+
+static __always_inline bool read_ipv4(struct __sk_buff *skb, __u32 offset, struct name *name, struct arrival *arrival)
+{
+	struct ipv4 header;
+	__u32 length;
+
+	if (load(skb, offset, &header, sizeof(header)))
+		return false;
+	map_address(&name->source, header.source);
+	map_address(&name->destination, header.destination);
+	name->protocol = header.protocol;
+	arrival->capable = (header.traffic_class & ECN) != 0;
+	length = (header.version_and_length & 0xf) * 4;
+	if (!(header.fragment & bpf_htons(IPV4_FRAGMENT)))
+		read_ports(skb, offset + length, name);
+	return true;
+}
+
+static __always_inline bool read_ipv6(struct __sk_buff *skb, __u32 offset, struct name *name, struct arrival *arrival)
+{
+	struct ipv6 header;
+
+	if (load(skb, offset, &header, sizeof(header)))
+		return false;
+	name->source = header.source;
+	name->destination = header.destination;
+	name->protocol = header.next_header;
+	arrival->capable = (bpf_ntohl(header.version_class_label) >> 20 & ECN) != 0;
+	read_ports(skb, offset + sizeof(header), name);
+	return true;
+}
+
+/* Whether it is IP; then `name` and `capable` are filled in. */
+static __always_inline bool read_packet(struct __sk_buff *skb, struct name *name, struct arrival *arrival)
+{
+	__u16 protocol = bpf_ntohs(skb->protocol);
+	__u32 offset = 0;
+	struct vlan_tag tag;
+
+	for (int i = 0; i < 2 && (protocol == ETH_P_8021Q || protocol == ETH_P_8021AD); i++) {
+		if (load(skb, offset, &tag, sizeof(tag)))
+			return false;
+		protocol = bpf_ntohs(tag.protocol);
+		offset += sizeof(tag);
+	}
+	if (protocol == ETH_P_IP)
+		return read_ipv4(skb, offset, name, arrival);
+	return protocol == ETH_P_IPV6 && read_ipv6(skb, offset, name, arrival);
+}
+
+/* `source` of flow.rs. */
+static __always_inline __u32 source(const union address *address)
+{
+	const __u8 *bytes = (const __u8 *)address;
+	__u32 hash = 0x811c9dc5;
+
+	if (!address->half[0] && address->word[2] == bpf_htonl(0xffff))
+		return bpf_ntohl(address->word[3]);
+	for (int i = 0; i < 16; i++)
+		hash = (hash ^ bytes[i]) * 0x01000193;
+	return hash;
+}
+
+/*
+ * The connection as a number. By a key that nobody outside knows: with the laboratory's hash (flow.rs), anybody could make
+ * connections that share one slot.
+ */
+static __always_inline __u32 hash(const struct name *name, __u64 key)
+{
+	__u64 ports = (__u64)name->source_port << 32 | (__u64)name->destination_port << 16 | name->protocol;
+	__u64 z = mix(key ^ name->source.half[1]);
+
+	z = mix(z ^ name->destination.half[1]);
+	if (name->source.half[0] | name->destination.half[0]) {
+		z = mix(z ^ name->source.half[0]);
+		z = mix(z ^ name->destination.half[0]);
+	}
+	return mix(z ^ ports) >> 32;
+}
+
+#endif
