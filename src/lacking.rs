@@ -1,4 +1,4 @@
-//! What stands in the place of `ekiden cc` in a binary that was built without what ekiden puts into the kernel.
+//! What stands in the place of `ekiden cc` and `ekiden aqm` in a binary that was built without what ekiden puts into the kernel.
 
 use std::process::ExitCode;
 
@@ -11,6 +11,9 @@ pub struct Cc {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     arguments: Vec<String>,
 }
+
+/// The same.
+pub type Aqm = Cc;
 
 impl Cc {
     pub fn execute(self) -> anyhow::Result<ExitCode> {

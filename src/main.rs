@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "bpf")]
+mod aqm;
+#[cfg(feature = "bpf")]
 mod cc;
 mod check;
 mod doctor;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[cfg(not(feature = "bpf"))]
-use lacking as cc;
+use {lacking as aqm, lacking as cc};
 
 /// Makes far servers feel near: cuts a long TCP connection into short sections at relays.
 #[derive(Parser)]
@@ -39,6 +41,8 @@ enum Command {
     Rules(rules::Rules),
     /// Congestion controls: list, load, unload
     Cc(cc::Cc),
+    /// Queue management at an interface, for what this host forwards: attach, detach, show
+    Aqm(aqm::Aqm),
     /// Sessions and pipes of a running relay
     Status(status::Status),
     /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
         Command::Keygen(keygen) => keygen.execute(),
         Command::Rules(rules) => rules.execute(),
         Command::Cc(cc) => cc.execute(),
+        Command::Aqm(aqm) => aqm.execute(),
         Command::Status(status) => status.execute(),
         Command::Doctor(doctor) => doctor.execute(),
     };
