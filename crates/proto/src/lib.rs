@@ -2,7 +2,7 @@
 //!
 //! Nothing here performs I/O, asks for the time, or uses `unsafe`, so every line can be tested and fuzzed without a
 //! socket. [`wire`] holds the protocols, [`addr`] and [`units`] the vocabulary, [`profile`] the TCP settings of a
-//! section, and [`event`] everything a relay has to tell.
+//! section, [`event`] everything a relay has to tell, and [`aqm`] the arithmetic of queue management.
 #![forbid(unsafe_code)]
 
 #[macro_use]

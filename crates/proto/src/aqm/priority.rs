@@ -1,5 +1,5 @@
-//! Priority drop: RED that hits the packets of the heavy `n` times as often as others (Dynamic and static priority drop,
-//! FIT2013, 12th Forum on Information Technology, part 4, from page 37 on).
+//! Priority drop: RED that hits the packets of the heavy `n` times as often as others (FIT2013, 12th Forum on
+//! Information Technology, part 4, from page 37 on).
 //!
 //! *Static*: the heavy are senders that are known beforehand. *Dynamic*: the heavy is one connection, the most frequent
 //! in a sample of the packets that arrived last. The specification is the head comment of `queue/priority.rs` in the
@@ -110,5 +110,52 @@ fn observe(params: &Dynamic, state: &mut State, flow: u32) {
         let heavy = state.history.most_frequent();
         state.known = u32::from(heavy.is_some());
         state.heavy = heavy.unwrap_or(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aqm::{Level, Room};
+
+    fn red(n: f64) -> red::Params {
+        let room = Room { limit: 100, in_bytes: 0 };
+        let settings = red::Settings { room, min: 0, max: 50, p: 0.1, wq: 1.0, gentle: false, ecn: false, n };
+        red::Params::new(&settings, Some(10_000_000), 3)
+    }
+
+    fn arrival(number: u64, flow: u32, source: u32) -> Arrival {
+        let waiting = Level { bytes: 15_000, packets: 10 };
+        Arrival { number, flow, source, bytes: 1500, waiting, ..Arrival::default() }
+    }
+
+    #[test]
+    fn only_known_senders_are_heavy() {
+        let params = Static::new(red(10_000.0), &[4, 9]);
+        let mut state = red::State::default();
+        for number in 0..100 {
+            for source in [4, 9] {
+                assert_ne!(by_sender(&params, &mut state, &arrival(number, 0, source)), Verdict::Pass, "{source}");
+            }
+        }
+        let others =
+            (0..1000).filter(|number| by_sender(&params, &mut state, &arrival(*number, 0, 0)) != Verdict::Pass);
+        assert!((20..60).contains(&others.count()), "no sender is 0: the places that are free");
+        assert_eq!(Static::new(red(1.0), &[7; SENDERS + 5]).senders, SENDERS as u64);
+    }
+
+    /// A million connections of one packet each, and one that sends every twentieth packet: it is found among them.
+    #[test]
+    fn the_heavy_connection_is_found_among_a_million() {
+        let params = Dynamic::new(red(2.0), 3, 100, 1024);
+        let mut state = Box::<State>::default();
+        let mut found = 0;
+        for number in 0..1_000_000_u32 {
+            let flow = if number % 20 == 0 { 77 } else { number.wrapping_mul(0x9e37_79b1) };
+            by_history(&params, &mut state, &arrival(u64::from(number), flow, 0));
+            found += u32::from(state.heavy == 77);
+        }
+        assert!(found > 990_000, "{found}");
+        assert!(state.history.slots.iter().map(|slot| u32::from(slot.count)).sum::<u32>() <= 1024);
     }
 }
