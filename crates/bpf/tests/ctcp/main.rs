@@ -3,8 +3,13 @@
 
 mod arithmetic;
 mod base;
+mod connections;
 mod dice;
 mod kernel;
+#[path = "../growth/loaded.rs"]
+mod loaded;
 mod model;
+#[path = "../growth/network.rs"]
+mod network;
 mod response;
 mod slow_start;

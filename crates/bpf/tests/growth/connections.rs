@@ -1,17 +1,12 @@
 //! The six in use: the kernel takes them, connections choose them by name, and tell how they are.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd as _;
+use std::time::Instant;
 
+use libbpf_rs::Program;
 use libbpf_rs::query::ProgInfoIter;
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object, ObjectBuilder, Program};
-use socket2::SockRef;
 
-use crate::network::Network;
+use crate::loaded::{Loaded, transfer};
 
 macro_rules! object {
     ($name:literal) => {
@@ -28,92 +23,11 @@ static OBJECTS: &[(&str, &[u8])] = &[
     object!("westwood"),
 ];
 
-const PATIENCE: Duration = Duration::from_secs(60);
-
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
-/// A congestion control in the kernel, until it is dropped.
-struct Loaded {
-    name: String,
-    object: Object,
-    _link: Link,
-}
-
-impl Loaded {
-    /// All network namespaces see the same congestion controls, so each test gives them names of its own.
-    fn new(name: &str, bytes: &[u8]) -> Self {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let own = format!("{name:.4}_{}_{count}", std::process::id() % 100_000);
-        let mut open = ObjectBuilder::default().open_memory(bytes).expect("clang has made it");
-        for mut map in open.maps_mut() {
-            let plain = map.name() == name;
-            if map.name().to_str().is_some_and(|map| map.ends_with("_7_1")) {
-                map.set_autocreate(false).expect("it is not loaded yet");
-            } else if plain {
-                rename(map.initial_value_mut().expect("a struct"), name, &own);
-            }
-        }
-        let mut object = open.load().expect("the kernel takes it: run the test as root");
-        let mut map = object.maps_mut().find(|map| map.name() == name).expect("the map is called as the algorithm");
-        let link = map.attach_struct_ops().expect("it is registered");
-        Self { name: own, object, _link: link }
-    }
-
-    /// What the connection tells: the words of `struct section`.
-    fn section(&self, stream: &TcpStream) -> [u32; 12] {
-        let map = self.object.maps().find(|map| map.name() == "sections").expect("a map of sections");
-        let value = map.lookup(&stream.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("a lookup");
-        let value = value.expect("the connection has told something");
-        let mut words = value.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().expect("four bytes")));
-        std::array::from_fn(|_| words.next().expect("twelve words"))
-    }
-}
-
-/// Puts `own` in the place of the name that `struct tcp_congestion_ops` begins with.
-fn rename(value: &mut [u8], name: &str, own: &str) {
-    let field = &mut value[..16];
-    assert_eq!(std::str::from_utf8(field).expect("text").trim_end_matches('\0'), name, "the registered name");
-    field.fill(0);
-    field[..own.len()].copy_from_slice(own.as_bytes());
-}
-
-/// A connection that uses `congestion` from its first byte.
-fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
-    let stream = TcpStream::connect_timeout(&address, PATIENCE).expect("the server is there");
-    SockRef::from(&stream).set_tcp_congestion(congestion.as_bytes()).expect("it is registered");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream
-}
-
-/// Sends `bytes` through a line of 40 Mbit/s with a short queue, and returns what the connection then tells.
-fn transfer(loaded: &Loaded, bytes: usize) -> [u32; 12] {
-    let network = Network::new("rate 40mbit burst 5kb limit 100kb");
-    let (listener, address) = network.listen();
-    let mut stream = network.client.inside(|| connect(address, &loaded.name));
-    let server = thread::spawn(move || {
-        let (mut accepted, _) = listener.accept().expect("a connection");
-        accepted.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        let mut received = Vec::new();
-        accepted.read_to_end(&mut received).expect("all of it comes");
-        accepted.write_all(&[1]).expect("the client waits");
-        received
-    });
-    let sent: Vec<u8> = (0..bytes).map(|place| (place % 251) as u8).collect();
-    stream.write_all(&sent).expect("it goes");
-    stream.shutdown(std::net::Shutdown::Write).expect("it is open");
-    stream.read_exact(&mut [0]).expect("the server has it all");
-    assert_eq!(ekiden_sys::congestion::of(&stream).expect("a TCP socket"), loaded.name);
-    let section = loaded.section(&stream);
-    assert!(server.join().expect("no panic") == sent, "other bytes");
-    section
-}
-
 #[test]
 fn all_carry_bytes_over_a_lossy_path_and_tell_how() {
     for (name, bytes) in OBJECTS {
         let loaded = Loaded::new(name, bytes);
-        let [_, _, window, _, _, base, rtt, queued, _, rounds, losses, timeouts] = transfer(&loaded, 8 << 20);
+        let [_, _, window, _, _, base, rtt, queued, _, rounds, losses, timeouts] = transfer(&loaded, 8 << 20, |_| ());
         let told = format!("{name}: window {window}, base {base} us, RTT {rtt} us, {queued} queued, {rounds} rounds");
         eprintln!("{told}, {losses} losses, {timeouts} timeouts");
         assert!((2..2000).contains(&window), "{told}");

@@ -5,6 +5,7 @@ mod bic;
 mod connections;
 mod highspeed;
 mod hybla;
+mod loaded;
 mod network;
 mod scalable;
 mod steps;

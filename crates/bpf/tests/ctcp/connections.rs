@@ -1,0 +1,84 @@
+//! Compound TCP in use: connections through a line of 40 Mbit/s with a short queue in front of it.
+
+use std::net::TcpStream;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{MapCore as _, MapFlags, Program};
+
+use crate::loaded::{Loaded, transfer};
+
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ctcp.bpf.o"));
+
+const BYTES: usize = 16 << 20;
+
+/// `struct section`.
+#[derive(Debug)]
+struct Told {
+    window: u32,
+    loss_window: u32,
+    delay_window: u32,
+    base_us: u32,
+    rtt_us: u32,
+    gamma: u32,
+    rounds: u32,
+    losses: u32,
+    timeouts: u32,
+}
+
+/// What a connection tells in the end that was asked for this gamma, or to tune it, before its first byte.
+fn told(gamma: u32, auto_gamma: u32) -> Told {
+    let loaded = Loaded::new("ctcp", OBJECT);
+    let ask = |stream: &TcpStream| {
+        let map = loaded.object.maps().find(|map| map.name() == "sections").unwrap();
+        let mut asked = [gamma, auto_gamma].map(u32::to_ne_bytes).concat();
+        asked.resize(map.value_size() as usize, 0);
+        map.update(&stream.as_raw_fd().to_ne_bytes(), &asked, MapFlags::ANY).unwrap();
+    };
+    let words = transfer(&loaded, BYTES, ask);
+    let [_, _, window, loss_window, delay_window, base_us, rtt_us, _, gamma, rounds, losses, timeouts] = words;
+    Told { window, loss_window, delay_window, base_us, rtt_us, gamma, rounds, losses, timeouts }
+}
+
+#[test]
+fn it_carries_bytes_and_tells_how() {
+    let told = told(0, 0);
+    assert_eq!(told.window, told.loss_window + told.delay_window, "{told:?}");
+    assert_eq!(told.gamma, 30, "{told:?}");
+    assert!((1..50_000).contains(&told.base_us) && told.base_us <= told.rtt_us && told.rtt_us < 200_000, "{told:?}");
+    assert!(told.rounds > 20 && told.losses > 0 && told.losses < told.rounds && told.timeouts < 3, "{told:?}");
+}
+
+#[test]
+fn a_gamma_that_was_asked_for_holds() {
+    let told = told(5, 0);
+    assert_eq!(told.gamma, 5, "{told:?}");
+    assert_eq!(told.delay_window, 0, "the queue of 70 packets is the loss window's: {told:?}");
+}
+
+/// A gamma that no queue reaches leaves the delay window to grow until packets are lost.
+#[test]
+fn without_a_bound_of_the_queue_the_delay_window_stays() {
+    let told = told(100_000, 0);
+    assert_eq!(told.gamma, 100_000, "{told:?}");
+    assert!(told.delay_window > 0 && told.losses > 0, "{told:?}");
+    assert_eq!(told.window, told.loss_window + told.delay_window, "{told:?}");
+}
+
+#[test]
+fn gamma_tunes_itself_within_its_bounds() {
+    let told = told(0, 1);
+    assert!(told.losses > 0 && (5..=30).contains(&told.gamma), "{told:?}");
+}
+
+#[test]
+fn the_programs_are_small() {
+    let loaded = Loaded::new("ctcp", OBJECT);
+    let ids: Vec<_> = loaded.object.progs().filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();
+    let infos: Vec<_> = ProgInfoIter::default().filter(|info| ids.contains(&info.id)).collect();
+    assert_eq!(infos.len(), ids.len());
+    for info in infos {
+        println!("{}: {} instructions verified", info.name.to_string_lossy(), info.verified_insns);
+        assert!(info.verified_insns < 20_000, "{:?}", info.name);
+    }
+}
