@@ -21,12 +21,12 @@ static __always_inline __u64 westwood_filter(__u64 bandwidth, __u64 sample)
 	return bandwidth ? (7 * bandwidth + sample) / 8 : sample;
 }
 
-/* What the path holds without its queues, in packets. Bandwidth counts up to 2^42 (4 billion packets per second) and
- * the RTT up to 2^21 us (2 s), so that the product stays below 2^64. */
+/* What the path holds without its queues, in packets. Bandwidth counts up to 2^38 (268 million packets per second) and
+ * the RTT up to 2^21 us (2 s), so that the window stays below 2^30. */
 static __always_inline __u32 westwood_window(__u64 bandwidth, __u32 base_us)
 {
+	__u64 most = 1ULL << 38;
 	__u64 base = base_us >> 21 ? 1 << 21 : base_us;
-	__u64 most = 1ULL << 42;
 
 	return at_least_two((bandwidth > most ? most : bandwidth) * base / SECOND_US / PACKET);
 }

@@ -84,6 +84,20 @@ fn no_round_trip_adds_more_than_the_largest_increment() {
     }
 }
 
+/// Past the maximum: each step is as wide as all before it and one more, up to the largest increment.
+#[test]
+fn past_the_maximum_the_steps_double() {
+    let steps = Steps::load();
+    for (past, step) in [(0, 1.0), (1, 2.0), (2, 2.0), (3, 4.0), (6, 4.0), (7, 8.0), (14, 8.0), (15, 16.0), (900, 16.0)]
+    {
+        let mut window = Window::new(&steps, "bic", 1000 + past);
+        window.besides[0] = 1000;
+        window.grow(1000 + past);
+        let grown = window.exactly() - (1000 + past) as f64;
+        assert!((grown - step).abs() < 0.001, "{past} packets past it: {grown}");
+    }
+}
+
 #[test]
 fn the_last_of_the_way_is_gone_with_the_smallest_increment() {
     let steps = Steps::load();

@@ -34,13 +34,15 @@ fn all_carry_bytes_over_a_lossy_path_and_tell_how() {
         assert!((1..100_000).contains(&base) && rtt >= base && rtt < 1_000_000, "{told}");
         // Vegas wants to have 2 to 4 packets waiting, and needs 6 on the way to have three samples. The others fill the
         // queue until it is full; Westwood+ then goes down to what the line holds without a queue, next to nothing here.
-        let expected = match *name {
-            "vegas" => 1..=8,
-            "westwood" => 1..=100,
-            _ => 15..=100,
+        // How often the queue is full tells whether the window grows back.
+        let (expected, reductions) = match *name {
+            "vegas" => (1..=8, 0..10),
+            "westwood" => (1..=100, 2..30),
+            "bic" | "scalable" => (15..=100, 6..60),
+            _ => (15..=100, 2..30),
         };
         assert!(expected.contains(&queued) && queued <= window, "{told}");
-        assert!(*name == "vegas" || losses > 0, "{told}");
+        assert!(reductions.contains(&losses), "{told}, {losses} losses");
         assert!((10..100_000).contains(&rounds), "{told}");
     }
 }

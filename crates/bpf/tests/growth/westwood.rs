@@ -62,13 +62,17 @@ fn a_loss_leaves_what_the_path_holds() {
     }
 }
 
+/// Bandwidths and RTTs beyond what exists count as the most that is believed, and nothing wraps.
 #[test]
 fn absurd_numbers_do_not_overflow() {
     let steps = Steps::load();
-    for (delivered, us, base) in [(0, 0, 0), (u64::from(u32::MAX), 1, u64::from(u32::MAX)), (1 << 24, 0, 1 << 31)] {
-        let mut filter = Filter { steps: &steps, bandwidth: 0 };
-        let (_, window) = filter.sample(delivered, us, base);
-        assert!(window >= 2);
-        assert!(delivered == 0 || window > 1 << 24, "{window}: it wrapped");
+    let most = u64::from(u32::MAX);
+    for (delivered, us) in [(0, 0), (1, 0), (1 << 24, 1), (300, 1), (1_000_003, 3), (most / 8, 1)] {
+        for base_us in [0, 1, 1_000_000, 3_000_000, 1 << 31, most] {
+            let mut filter = Filter { steps: &steps, bandwidth: 0 };
+            let (_, window) = filter.sample(delivered, us, base_us);
+            let believed = u128::from(filter.bandwidth.min(1 << 38)) * u128::from(base_us.min(1 << 21));
+            assert_eq!(u128::from(window), (believed / 1_024_000_000).max(2), "{delivered} {us} {base_us}");
+        }
     }
 }
