@@ -34,6 +34,8 @@ pub enum Event {
         /// Setting by setting.
         settings: Vec<Applied>,
     },
+    /// A congestion control that a profile asks for came from outside the kernel, or another one is in its place.
+    Congestion(Congestion),
     /// One request through the HTTP forward proxy was answered.
     Request(Box<Request>),
     /// A session ended.
@@ -109,6 +111,30 @@ pub enum Event {
         /// One sentence, and the remedy where there is one.
         message: String,
     },
+}
+
+/// What became of a congestion control that a profile asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Congestion {
+    /// Its name.
+    pub name: String,
+    /// What sections really have.
+    pub in_use: String,
+    /// Who has put it into the kernel, in words; nothing when nobody could.
+    pub from: Option<String>,
+    /// Why it is not there, and the remedy.
+    pub why: Option<String>,
+}
+
+impl Congestion {
+    /// Who comes with the kernel, as [`Congestion::from`] has it.
+    pub const KERNEL: &str = "kernel";
+
+    /// Whether there is something to say: it is another one, or not the kernel's.
+    #[must_use]
+    pub fn is_remarkable(&self) -> bool {
+        self.name != self.in_use || self.from.as_deref() != Some(Self::KERNEL)
+    }
 }
 
 /// A request that went through the HTTP forward proxy. Query strings and credentials are left out.

@@ -19,6 +19,20 @@ trait Value: FromStr + fmt::Display {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Algorithm(pub String);
 
+impl Algorithm {
+    /// What comes nearest to it of those that kernels bring, the nearest first; nothing where nobody here knows. Cubic
+    /// is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
+    /// congestion, as hybla and westwood do not, and leaves queues short, as vegas does.
+    #[must_use]
+    pub fn nearest(&self) -> &'static [&'static str] {
+        match self.0.as_str() {
+            "ctcp" | "highspeed" | "scalable" | "bic" => &["cubic"],
+            "hybla" | "westwood" | "vegas" => &["bbr", "cubic"],
+            _ => &[],
+        }
+    }
+}
+
 impl FromStr for Algorithm {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -109,6 +123,10 @@ settings! {
     Dscp(u8) = "dscp",
     /// Congestion control algorithm, `TCP_CONGESTION`.
     Congestion(Algorithm) = "congestion",
+    /// Packets of its own in the path's queues that Compound TCP takes for congestion; 0 is its own choice, 30.
+    CtcpGamma(u32) = "ctcp_gamma",
+    /// Has Compound TCP choose that number by its share of the queue, 5 to 30 packets.
+    CtcpAutoGamma(bool) = "ctcp_auto_gamma",
     /// Fixed receive buffer. Switches autotuning off: only to limit a section, never to make it fast.
     Rcvbuf(Bytes) = "rcvbuf",
     /// Fixed send buffer. Switches autotuning off.
@@ -228,11 +246,44 @@ impl Profile {
         &self.settings
     }
 
+    /// The congestion control it asks for.
+    #[must_use]
+    pub fn congestion(&self) -> Option<&Algorithm> {
+        self.settings.iter().find_map(|setting| match setting {
+            Setting::Congestion(algorithm) => Some(algorithm),
+            _ => None,
+        })
+    }
+
+    /// What it asks of Compound TCP; nothing, when it asks for another congestion control.
+    #[must_use]
+    pub fn compound_tcp(&self) -> Option<CompoundTcp> {
+        self.congestion().filter(|algorithm| algorithm.0 == "ctcp")?;
+        let mut asked = None;
+        for setting in &self.settings {
+            match setting {
+                Setting::CtcpGamma(gamma) => asked.get_or_insert_with(CompoundTcp::default).gamma = *gamma,
+                Setting::CtcpAutoGamma(on) => asked.get_or_insert_with(CompoundTcp::default).auto_gamma = *on,
+                _ => {}
+            }
+        }
+        asked
+    }
+
     /// Whether sockets are to be made as Multipath TCP.
     #[must_use]
     pub fn mptcp(&self) -> bool {
         self.settings.contains(&Setting::Mptcp(true))
     }
+}
+
+/// What a profile asks of Compound TCP itself, beyond using it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CompoundTcp {
+    /// [`Setting::CtcpGamma`], packets.
+    pub gamma: u32,
+    /// [`Setting::CtcpAutoGamma`].
+    pub auto_gamma: bool,
 }
 
 /// What became of one setting.
@@ -294,6 +345,19 @@ mod tests {
         profile.set(Setting::read("congestion", "cubic").unwrap());
         assert_eq!(profile.settings().len(), count);
         assert!(profile.settings().contains(&Setting::Congestion(Algorithm("cubic".into()))));
+    }
+
+    #[test]
+    fn compound_tcp_is_asked_only_where_it_is_in_use() {
+        let profile = |settings: &[(&str, &str)]| {
+            let mut profile = Profile::named("test");
+            settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
+            profile.compound_tcp()
+        };
+        let both = CompoundTcp { gamma: 12, auto_gamma: true };
+        assert_eq!(profile(&[("congestion", "ctcp"), ("ctcp_gamma", "12"), ("ctcp_auto_gamma", "true")]), Some(both));
+        assert_eq!(profile(&[("congestion", "cubic"), ("ctcp_gamma", "12")]), None);
+        assert_eq!(profile(&[("congestion", "ctcp")]), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Which congestion control a connection gets from its route (`congctl` of ip-route(8), `TCP_CONGESTION` of tcp(7)).
+//! Which congestion control a connection has, from its route (`congctl` of ip-route(8)) or by choice (`TCP_CONGESTION`
+//! of tcp(7)).
 
 use std::io;
 use std::net::{SocketAddrV4, TcpStream};
@@ -6,6 +7,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
+
+use crate::sockopt;
 
 /// The congestion control of a connection to `destination`. The kernel takes it from the route when the connection
 /// begins, so this needs no answer from there; the connection is given up at once.
@@ -50,6 +53,15 @@ pub fn connect(destination: SocketAddrV4, congestion: &str, timeout: Duration) -
 pub fn of(socket: impl AsFd) -> io::Result<String> {
     let name = SockRef::from(&socket).tcp_congestion()?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
+}
+
+/// Whether this process can choose `name`. The kernel looks for a module of that name, if this process may have one
+/// loaded (`CAP_NET_ADMIN`).
+///
+/// # Errors
+/// The kernel's: `ENOENT` without such a congestion control, `EPERM` when it takes `CAP_NET_ADMIN`.
+pub fn try_to_choose(name: &str) -> io::Result<()> {
+    sockopt::choose(Socket::new(Domain::IPV4, Type::STREAM, None)?.as_fd(), name)
 }
 
 #[cfg(test)]

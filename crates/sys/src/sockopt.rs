@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use ekiden_proto::profile::{Applied, Outcome, Profile, Setting};
+use ekiden_proto::profile::{Algorithm, Applied, Outcome, Profile, Setting};
 use ekiden_proto::units::{Bytes, Rate, Span};
 use libc::c_int;
 use socket2::{SockAddr, SockRef};
@@ -129,7 +129,9 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Resul
         Setting::Bind(address) => bind(socket, *address, role),
         Setting::Fwmark(mark) => integer(socket, SOCKET, libc::SO_MARK, mark.cast_signed(), Unit::Plain),
         Setting::Dscp(dscp) => self::dscp(socket, *dscp),
-        Setting::Congestion(algorithm) => congestion(socket, &algorithm.0),
+        Setting::Congestion(algorithm) => congestion(socket, algorithm),
+        // No socket options: whoever has loaded it asks it himself.
+        Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_) => Err(io::Error::other("it takes the ctcp of ekiden")),
         Setting::Rcvbuf(size) => buffer(socket, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, *size),
         Setting::Sndbuf(size) => buffer(socket, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, *size),
         Setting::WindowClamp(size) => tcp(libc::TCP_WINDOW_CLAMP, saturating(size.0), Unit::Bytes),
@@ -215,9 +217,19 @@ fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
     integer(socket, libc::IPPROTO_IP, libc::IP_TOS, class, Unit::Plain)
 }
 
-fn congestion(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<Request> {
-    set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, algorithm.as_bytes())?;
-    Ok(Request::Text { name: libc::TCP_CONGESTION, wanted: algorithm.to_owned() })
+/// Without the one that was asked for it is the nearest one that is there, which the read-back tells.
+fn congestion(socket: BorrowedFd<'_>, algorithm: &Algorithm) -> io::Result<Request> {
+    if let Err(error) = choose(socket, &algorithm.0)
+        && !algorithm.nearest().iter().any(|near| choose(socket, near).is_ok())
+    {
+        return Err(error);
+    }
+    Ok(Request::Text { name: libc::TCP_CONGESTION, wanted: algorithm.0.clone() })
+}
+
+/// Sets the congestion control (`TCP_CONGESTION`, tcp(7)).
+pub(crate) fn choose(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
+    set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, algorithm.as_bytes())
 }
 
 fn buffer(socket: BorrowedFd<'_>, force: c_int, plain: c_int, size: Bytes) -> io::Result<Request> {

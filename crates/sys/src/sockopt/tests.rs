@@ -59,6 +59,20 @@ fn what_the_kernel_lacks_is_unsupported() {
     assert_eq!(outcome("mptcp", "true"), "unsupported(this kernel does not have it)");
 }
 
+/// Some other program may have brought it, and that is as good.
+#[test]
+fn the_nearest_congestion_control_is_in_the_place_of_one_that_is_not_there() {
+    for name in ["westwood", "scalable"] {
+        let got = outcome("congestion", name);
+        assert!(["clamped(bbr)", "clamped(cubic)", "applied"].contains(&got.as_str()), "{name}: {got}");
+    }
+}
+
+#[test]
+fn what_is_no_socket_option_is_not_taken_for_one() {
+    assert_eq!(outcome("ctcp_gamma", "12"), "unsupported(it takes the ctcp of ekiden)");
+}
+
 /// The relay sets nothing on accepted sockets because of this.
 #[test]
 fn accepted_sockets_inherit_from_their_listener() {
