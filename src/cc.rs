@@ -1,9 +1,15 @@
 //! `ekiden cc`: congestion controls, and who has put them into the kernel.
 
+use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use ekiden_bpf::congestion::{self, CongestionError, Origin, Pinned, Presence, Unloaded, Way};
+use ekiden_bpf::congestion::{Held, Sections};
+use ekiden_proto::event::Congestion;
+use ekiden_proto::profile::CompoundTcp;
+use ekiden_relay::congestion::{Control, Provided, Telemetry};
 use serde_json::json;
 
 /// A profile that names one of ours has the relay load it; this is for keeping one, and for other programs.
@@ -148,4 +154,48 @@ fn as_json(all: &[Presence]) -> serde_json::Value {
         })
     };
     all.iter().map(one).collect()
+}
+
+/// For the relay: has the kernel have the congestion control of this name while the result lives.
+pub fn provide(name: &str) -> Result<Provided, String> {
+    let held = congestion::hold(name, None).map_err(|error| error.to_string())?;
+    let from = match &held.origin {
+        Origin::Kernel => Congestion::KERNEL.to_owned(),
+        Origin::NotLoaded => "loaded by this relay".to_owned(),
+        other => origin(other).1,
+    };
+    Ok(Provided { from, control: Some(Box::new(Ours(held))) })
+}
+
+/// A congestion control of ours, or at least one that is in the kernel because we have it.
+#[derive(Debug)]
+struct Ours(Held);
+
+impl Control for Ours {
+    fn telemetry(&self, socket: BorrowedFd<'_>) -> Option<Telemetry> {
+        let section = self.0.sections.as_ref()?.read(socket)?;
+        Some(Telemetry {
+            window: section.window,
+            loss_window: section.loss_window,
+            delay_window: section.delay_window,
+            base_rtt: Duration::from_micros(section.base_rtt_us.into()),
+            queued: section.queued,
+            gamma: section.gamma_now,
+            rounds: section.rounds,
+            losses: section.losses,
+            timeouts: section.timeouts,
+        })
+    }
+
+    fn ask(&self, socket: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String> {
+        let sections = self
+            .0
+            .sections
+            .as_ref()
+            .ok_or("its storage is not ours to see: `ekiden cc load ctcp` is what shares it")?;
+        sections.ask(socket, wish.gamma, wish.auto_gamma).map_err(|error| match error.kind() {
+            congestion::ErrorKind::PermissionDenied => Sections::may_not_ask("ctcp"),
+            _ => error.to_string(),
+        })
+    }
 }

@@ -3,6 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use ekiden_proto::event::Congestion;
+use ekiden_relay::congestion::Provided;
 
 /// Was not built in: `cargo build --release` with its default features, which takes clang
 #[derive(Args)]
@@ -22,5 +24,13 @@ impl Cc {
 }
 
 /// What to say.
-pub const LACKING: &str = "this ekiden was built with --no-default-features, without its congestion controls and queue \
+const LACKING: &str = "this ekiden was built with --no-default-features, without its congestion controls and queue \
     management: build it with `cargo build --release`, which takes clang (scripts/setup build)";
+
+/// For the relay: what the kernel does not have by itself is not there.
+pub fn provide(name: &str) -> Result<Provided, String> {
+    if ekiden_sys::congestion::choose(name).is_ok() {
+        return Ok(Provided { from: Congestion::KERNEL.to_owned(), control: None });
+    }
+    Err(LACKING.to_owned())
+}

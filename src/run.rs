@@ -7,6 +7,8 @@ use clap::Args;
 use ekiden_relay::config::read::{self, Flags};
 use ekiden_relay::server::{self, RunError};
 
+use crate::cc;
+
 /// What a configuration can also be told on the command line; a flag beats the environment, which beats the file.
 #[derive(Args)]
 pub struct Run {
@@ -36,7 +38,7 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { config, listen, forward, key, log, admin } = self;
         let flags = Flags { listen, forward, key, log, admin };
-        match server::run(&|| read::load(config.as_deref(), &flags)) {
+        match server::run(&|| read::load(config.as_deref(), &flags), &cc::provide) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(RunError::Config(mistakes)) => {
                 eprintln!("{mistakes}");

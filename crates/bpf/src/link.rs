@@ -1,7 +1,7 @@
-//! What bpf(2) does with links of struct_ops, and `libbpf_rs` does not.
+//! What bpf(2) does with links, and `libbpf_rs` does not: update those of struct_ops, find them by number.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 /// Has `link` run what is in `map` from now on (`BPF_LINK_UPDATE`, Linux 6.4). Who uses the old one goes on with it.
 ///
@@ -12,4 +12,18 @@ pub(crate) fn update(link: impl AsFd, map: impl AsFd) -> io::Result<()> {
     // SAFETY: both descriptors are open for the length of the call, and no options is what the null says.
     let result = unsafe { libbpf_sys::bpf_link_update(link, map, std::ptr::null()) };
     if result == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-result)) }
+}
+
+/// The link with this number (`BPF_LINK_GET_FD_BY_ID`): it lives as long as somebody has it.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENOENT` when it is gone.
+pub(crate) fn by_number(number: u32) -> io::Result<OwnedFd> {
+    // SAFETY: takes a number, returns a descriptor or a negative errno.
+    let result = unsafe { libbpf_sys::bpf_link_get_fd_by_id(number) };
+    if result < 0 {
+        return Err(io::Error::from_raw_os_error(-result));
+    }
+    // SAFETY: the kernel has just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }

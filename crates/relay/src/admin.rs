@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
+use ekiden_proto::event::Congestion;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -119,6 +120,7 @@ struct Sessions {
     sessions: Vec<SessionView>,
     pools: Vec<PoolView>,
     interfaces: Vec<InterfaceView>,
+    congestion: Vec<Congestion>,
 }
 
 impl Answering {
@@ -128,7 +130,7 @@ impl Answering {
         }
         match (request.method(), request.uri().path()) {
             (&Method::GET, "/metrics") => {
-                let (_, pipes) = self.describe().await;
+                let Description { pipes, .. } = self.describe().await;
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
                 page(StatusCode::OK, kind, self.shared.metrics.text(pipes, self.shared.shares.views()))
             }
@@ -140,32 +142,37 @@ impl Answering {
     }
 
     async fn sessions(&self) -> Response<Full<Bytes>> {
-        let (mut sessions, pipes) = self.describe().await;
+        let Description { mut sessions, pipes, congestion } = self.describe().await;
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
         let (pools, interfaces) = (self.shared.pools.views(), self.shared.shares.views());
         let version = env!("CARGO_PKG_VERSION");
-        let answer = Sessions { version, pipes_open, pipes_idle, pipe_fallbacks, sessions, pools, interfaces };
+        let answer =
+            Sessions { version, pipes_open, pipes_idle, pipe_fallbacks, sessions, pools, interfaces, congestion };
         match serde_json::to_string(&answer) {
             Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
             Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
         }
     }
 
-    async fn describe(&self) -> (Vec<SessionView>, PipeCounts) {
-        let (mut sessions, mut pipes) = (Vec::new(), PipeCounts::default());
+    async fn describe(&self) -> Description {
+        let mut all = Description::default();
         for worker in &self.workers {
             let (answer, answered) = oneshot::channel();
             if worker.send(Command::Describe(answer)).await.is_err() {
                 continue;
             }
-            let Description { sessions: more, pipes: counts } = answered.await.unwrap_or_default();
-            sessions.extend(more);
-            pipes.open += counts.open;
-            pipes.idle += counts.idle;
-            pipes.fallbacks += counts.fallbacks;
+            let Description { sessions, pipes, congestion } = answered.await.unwrap_or_default();
+            all.sessions.extend(sessions);
+            all.pipes.open += pipes.open;
+            all.pipes.idle += pipes.idle;
+            all.pipes.fallbacks += pipes.fallbacks;
+            // All serve the same, but for the gate, which serves nothing by itself.
+            if all.congestion.is_empty() {
+                all.congestion = congestion;
+            }
         }
-        (sessions, pipes)
+        all
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod admin;
 mod budget;
 pub mod config;
+pub mod congestion;
 mod dial;
 pub mod doctor;
 mod entrance;

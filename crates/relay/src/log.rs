@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use ekiden_proto::event::{Closed, Event, Request, SectionInfo};
+use ekiden_proto::event::{Closed, Congestion, Event, Request, SectionInfo};
 
 use crate::config::LogFormat;
 
@@ -142,6 +142,7 @@ fn text_line(line: &mut String, event: &Event) {
         }
         Event::ProfileApplied { place, profile, settings } => write!(line, " profile place={place} profile={profile}")
             .and_then(|()| settings.iter().try_for_each(|applied| write!(line, " [{applied}]"))),
+        Event::Congestion(congestion) => congestion_line(line, congestion),
         Event::Request(request) => request_line(line, request),
         Event::Closed(closed) => closed_line(line, closed),
         Event::AcceptPaused { listener, reason } => write!(line, " accept paused listener={listener} reason={reason}"),
@@ -164,6 +165,12 @@ fn text_line(line: &mut String, event: &Event) {
         Event::Warning { message } => write!(line, " warning {message}"),
     };
     written.expect("invariant: writing to a String does not fail");
+}
+
+fn congestion_line(line: &mut String, c: &Congestion) -> std::fmt::Result {
+    write!(line, " congestion control={} in_use={}", c.name, c.in_use)?;
+    optional(line, "from", c.from.as_deref().map(quoted))?;
+    optional(line, "why", c.why.as_deref().map(quoted))
 }
 
 fn request_line(line: &mut String, r: &Request) -> std::fmt::Result {

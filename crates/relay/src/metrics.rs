@@ -184,6 +184,7 @@ impl Metrics {
             }
             Event::Listening { .. }
             | Event::ProfileApplied { .. }
+            | Event::Congestion(_)
             | Event::AcceptResumed { .. }
             | Event::BypassBegan { .. }
             | Event::BypassEnded { .. }

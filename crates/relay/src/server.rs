@@ -17,6 +17,7 @@ use crate::admin;
 use crate::budget::Budget;
 use crate::config::read::Mistakes;
 use crate::config::{Admin, Config};
+use crate::congestion::{Controls, Provide};
 use crate::log::Log;
 use crate::rules::RulesError;
 use crate::share;
@@ -53,15 +54,20 @@ pub enum RunError {
 /// Reads the configuration.
 type Load<'a> = &'a dyn Fn() -> Result<Config, Mistakes>;
 
-/// Runs the relay until it is told to end. `load` reads the configuration, at the start and at every SIGHUP.
+/// Where a configuration, and what it asks for, come from.
+type Means<'a> = (Load<'a>, Provide<'a>);
+
+/// Runs the relay until it is told to end. `load` reads the configuration, at the start and at every SIGHUP, and
+/// `provide` has the kernel have the congestion controls it asks for.
 ///
 /// # Errors
 /// [`RunError`] when it cannot start; once it runs, nothing ends it but a signal.
-pub fn run(load: Load<'_>) -> Result<(), RunError> {
-    let config = Arc::new(load()?);
+pub fn run(load: Load<'_>, provide: Provide<'_>) -> Result<(), RunError> {
+    let config = load()?;
     let budget = Budget::new(process::raise_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
     let shared = Shared::new(log);
+    let config = with_controls(config, &Controls::default(), provide, &shared);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -78,11 +84,17 @@ pub fn run(load: Load<'_>) -> Result<(), RunError> {
         };
         relay.take(&config).await?;
         relay.tell_manager(Notifier::ready);
-        let config = relay.govern(load, config, &mut signals).await;
+        let config = relay.govern((load, provide), config, &mut signals).await;
         relay.drain(&config, &mut signals).await;
         drop(admin);
         Ok(())
     })
+}
+
+/// Sees to the congestion controls that `config` asks for; without one there is another in its place.
+fn with_controls(mut config: Config, before: &Controls, provide: Provide<'_>, shared: &Shared) -> Arc<Config> {
+    config.congestion = Controls::obtain(&config, before, provide, |event| shared.emit(event));
+    Arc::new(config)
 }
 
 fn start_admin(config: &Config, shared: &Arc<Shared>, workers: &Workers) -> Option<admin::Running> {
@@ -129,7 +141,7 @@ impl Relay {
     }
 
     /// Reloads at every SIGHUP until told to end; returns the configuration then in force.
-    async fn govern(&mut self, load: Load<'_>, mut config: Arc<Config>, signals: &mut Signals) -> Arc<Config> {
+    async fn govern(&mut self, means: Means<'_>, mut config: Arc<Config>, signals: &mut Signals) -> Arc<Config> {
         loop {
             let wanted = tokio::select! {
                 wanted = signals.next() => wanted,
@@ -139,7 +151,7 @@ impl Relay {
                 return config;
             }
             self.tell_manager(Notifier::reloading);
-            match self.reload(load, &config).await {
+            match self.reload(means, &config).await {
                 Ok(new) => config = new,
                 Err(error) => self.shared.emit(&Event::ReloadRejected { mistakes: mistakes(&error) }),
             }
@@ -147,8 +159,8 @@ impl Relay {
         }
     }
 
-    async fn reload(&mut self, load: Load<'_>, old: &Config) -> Result<Arc<Config>, RunError> {
-        let new = Arc::new(load()?);
+    async fn reload(&mut self, (load, provide): Means<'_>, old: &Config) -> Result<Arc<Config>, RunError> {
+        let new = with_controls(load()?, &old.congestion, provide, &self.shared);
         if let Err(error) = self.take(&new).await {
             self.sockets.forget_all_but(old);
             self.queues.settle(old);

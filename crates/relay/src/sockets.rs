@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ekiden_proto::event::Event;
 use ekiden_proto::profile::Profile;
-use ekiden_sys::sockopt::{self, Role};
+use ekiden_sys::sockopt::Role;
 use ekiden_sys::transparent::{set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -101,7 +101,7 @@ impl Sockets {
         for listener in &config.listeners {
             for bound in self.bound.iter_mut().filter(|bound| bound.is_for(listener)) {
                 bound.announce(listener, shared);
-                bound.tune(listener, shared);
+                bound.tune(listener, config, shared);
             }
         }
         report_dialled(config, shared);
@@ -137,7 +137,7 @@ impl Bound {
                 set_transparent(socket.as_fd())?;
             }
             socket.bind(&address.into())?;
-            sockopt::apply(socket.as_fd(), &listener.profile, Role::Listens);
+            config.congestion.apply(socket.as_fd(), &listener.profile, Role::Listens);
             socket.listen(BACKLOG)?;
             let socket = TcpListener::from(socket);
             address = socket.local_addr()?;
@@ -160,10 +160,10 @@ impl Bound {
     }
 
     /// Applies the listener's profile, which a reload may have changed, and reports what became of it.
-    fn tune(&self, listener: &Listener, shared: &Shared) {
+    fn tune(&self, listener: &Listener, config: &Config, shared: &Shared) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
-            settings = sockopt::apply_and_report(socket.as_fd(), &listener.profile, Role::Listens);
+            settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, Role::Listens);
         }
         let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
         shared.emit(&Event::ProfileApplied { place, profile, settings });
@@ -174,7 +174,7 @@ impl Bound {
 fn report_dialled(config: &Config, shared: &Shared) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
-        let settings = sockopt::apply_and_report(socket.as_fd(), profile, Role::Dials);
+        let settings = config.congestion.apply_and_report(socket.as_fd(), profile, Role::Dials);
         shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
     for (number, route) in config.routes.iter().enumerate() {

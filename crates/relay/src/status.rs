@@ -1,10 +1,16 @@
 //! What a running relay tells about itself: the answer of `/api/sessions`, read again by `ekiden status`.
 
+use std::os::fd::AsFd;
+
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::SectionInfo;
 use ekiden_proto::wire::section::TraceId;
+use ekiden_sys::congestion;
+use ekiden_sys::tcp_info::tcp_info;
 use serde::Serialize;
 use serde_json::Value;
+
+use crate::congestion::{Controls, Telemetry};
 
 /// One session that is open now.
 #[derive(Debug, Clone, Serialize)]
@@ -34,9 +40,52 @@ pub struct SessionView {
     /// Bytes toward the client so far.
     pub bytes_down: u64,
     /// The client's section.
-    pub down: Option<SectionInfo>,
+    pub down: Option<SectionView>,
     /// The server's section.
-    pub up: Option<SectionInfo>,
+    pub up: Option<SectionView>,
+}
+
+/// One section that is open now.
+#[derive(Debug, Clone, Serialize)]
+pub struct SectionView {
+    /// What the kernel knows of every connection.
+    #[serde(flatten)]
+    pub info: SectionInfo,
+    /// Its congestion control.
+    pub congestion: String,
+    /// Congestion window, packets.
+    pub window: u32,
+    /// The round trip without queues.
+    pub base_rtt_seconds: f64,
+    /// Its packets in the path's queues, as estimated.
+    pub queued: u32,
+    /// What its congestion control says, where that is one of ours.
+    pub told: Option<Telemetry>,
+}
+
+impl SectionView {
+    /// That of `socket`; none when the kernel knows nothing of it.
+    pub fn of(socket: impl AsFd + Copy, controls: &Controls) -> Option<Self> {
+        let info = tcp_info(socket.as_fd()).ok()?;
+        let congestion = congestion::of(socket).ok()?;
+        let told = controls.telemetry(&congestion, socket.as_fd()).filter(|told| told.rounds > 0);
+        let (window, base_rtt, queued) = match told {
+            Some(told) => (told.window, told.base_rtt, told.queued),
+            None => (info.cwnd, info.min_rtt, queued(&info)),
+        };
+        Some(Self { info, congestion, window, base_rtt_seconds: base_rtt.as_secs_f64(), queued, told })
+    }
+}
+
+/// Packets in queues, of a connection that uses its window: what the window has beyond one round trip without queues
+/// (Brakmo, Peterson: TCP Vegas, 1995).
+fn queued(info: &SectionInfo) -> u32 {
+    let (rtt, base) = (info.rtt.as_micros(), info.min_rtt.as_micros());
+    if base == 0 {
+        return 0;
+    }
+    let beyond = u128::from(info.cwnd) * rtt.saturating_sub(base) / rtt.max(1);
+    u32::try_from(beyond).unwrap_or(u32::MAX)
 }
 
 /// The pool of one next relay.
@@ -92,14 +141,15 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
             format!("{:.0}s", session["seconds"].as_f64().unwrap_or(0.0)),
             bytes(&session["bytes_up"]),
             bytes(&session["bytes_down"]),
-            section(&session["down"]),
-            section(&session["up"]),
         ]);
     }
     let mut out = aligned(&rows);
-    let below = [section_of(&pools(&answer["pools"])), section_of(&interfaces(&answer["interfaces"]))].concat();
-    if !below.is_empty() {
-        out.push_str(&format!("\n{below}"));
+    below(&mut out, &sections(&answer["sessions"]));
+    below(&mut out, &pools(&answer["pools"]));
+    below(&mut out, &interfaces(&answer["interfaces"]));
+    below(&mut out, &congestion(&answer["congestion"]));
+    if out.lines().count() > rows.len() {
+        out.push('\n');
     }
     let (open, idle) = (&answer["pipes_open"], &answer["pipes_idle"]);
     out.push_str(&format!(
@@ -110,8 +160,53 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     Ok(out)
 }
 
-const HEADINGS: [&str; 9] =
-    ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN", "CLIENT RTT/RETRANS", "SERVER RTT/RETRANS"];
+const HEADINGS: [&str; 7] = ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN"];
+
+const SECTION_HEADINGS: [&str; 8] =
+    ["SESSION", "SECTION", "CONGESTION", "WINDOW", "QUEUED", "BASE RTT", "RTT", "RETRANS"];
+
+/// Both sections of every session: packets, and times.
+fn sections(sessions: &Value) -> Vec<[String; 8]> {
+    let mut rows = vec![SECTION_HEADINGS.map(str::to_owned)];
+    for session in sessions.as_array().into_iter().flatten() {
+        for (side, whose) in [("down", "client"), ("up", "server")] {
+            let section = &session[side];
+            if section.is_null() {
+                continue;
+            }
+            rows.push([
+                text(&session["session"]),
+                whose.to_owned(),
+                text(&section["congestion"]),
+                text(&section["window"]),
+                text(&section["queued"]),
+                milliseconds(&section["base_rtt_seconds"]),
+                milliseconds(&section["rtt_seconds"]),
+                text(&section["retransmitted"]),
+            ]);
+        }
+    }
+    rows
+}
+
+const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];
+
+/// What became of the congestion controls that profiles ask for.
+fn congestion(all: &Value) -> Vec<[String; 4]> {
+    let mut rows = vec![CONGESTION_HEADINGS.map(str::to_owned)];
+    for one in all.as_array().into_iter().flatten() {
+        rows.push([&one["name"], &one["in_use"], &one["from"], &one["why"]].map(text));
+    }
+    rows
+}
+
+/// A table under another, where it has any rows.
+fn below<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+    if rows.len() > 1 {
+        out.push('\n');
+        out.push_str(&aligned(rows));
+    }
+}
 
 const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "MISSES", "STALE"];
 
@@ -148,11 +243,6 @@ fn interfaces(interfaces: &Value) -> Vec<[String; 6]> {
     rows
 }
 
-/// A table that is left out when it has nothing but headings, and the empty line behind it.
-fn section_of<const N: usize>(rows: &[[String; N]]) -> String {
-    if rows.len() > 1 { aligned(rows) + "\n" } else { String::new() }
-}
-
 fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
     let mut out = String::new();
@@ -187,16 +277,48 @@ fn rate(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |bits| format!("{:.2} Mbit/s", bits / 1e6))
 }
 
-fn section(value: &Value) -> String {
-    match value["rtt_seconds"].as_f64() {
-        Some(rtt) => format!("{:.1}ms/{}", rtt * 1000.0, value["retransmitted"]),
-        None => "-".to_owned(),
-    }
+fn milliseconds(value: &Value) -> String {
+    value.as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}ms", seconds * 1000.0))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use ekiden_proto::event::Congestion;
+
     use super::*;
+
+    #[test]
+    fn sections_and_congestion_controls_have_tables_of_their_own() {
+        let info = SectionInfo { rtt: Duration::from_millis(40), retransmitted: 3, ..SectionInfo::default() };
+        let told = None;
+        let view =
+            SectionView { info, congestion: "ctcp".to_owned(), window: 70, base_rtt_seconds: 0.03, queued: 17, told };
+        let asked = Congestion {
+            name: "vegas".to_owned(),
+            in_use: "bbr".to_owned(),
+            from: None,
+            why: Some("takes root".to_owned()),
+        };
+        let answer = serde_json::json!({
+            "version": "1", "pipes_open": 0, "pipes_idle": 0,
+            "sessions": [{ "session": 7, "down": null, "up": view }], "congestion": [asked],
+        });
+        let shown = table(&answer.to_string()).unwrap();
+        let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[4], ["7", "server", "ctcp", "70", "17", "30.0ms", "40.0ms", "3"], "{shown}");
+        assert_eq!(rows[7], ["vegas", "bbr", "-", "takes", "root"], "{shown}");
+    }
+
+    #[test]
+    fn queues_are_what_the_window_has_beyond_a_round_trip() {
+        let info = |cwnd, rtt, min_rtt| {
+            let (rtt, min_rtt) = (Duration::from_millis(rtt), Duration::from_millis(min_rtt));
+            queued(&SectionInfo { cwnd, rtt, min_rtt, ..SectionInfo::default() })
+        };
+        assert_eq!([info(100, 40, 30), info(100, 30, 30), info(100, 30, 40), info(9, 0, 0)], [25, 0, 0, 0]);
+    }
 
     #[test]
     fn pools_stand_under_the_sessions_where_there_are_any() {

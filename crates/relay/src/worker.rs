@@ -7,6 +7,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ekiden_proto::event::Congestion;
 use ekiden_sys::nfqueue::Queue;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
@@ -69,6 +70,8 @@ pub struct Description {
     pub sessions: Vec<SessionView>,
     /// Its pipes.
     pub pipes: PipeCounts,
+    /// The congestion controls that its configuration asks for.
+    pub congestion: Vec<Congestion>,
 }
 
 /// The state of one thread.
@@ -234,7 +237,10 @@ impl Worker {
     fn describe(&self) -> Description {
         let sessions = self.sessions.borrow();
         let sessions = sessions.iter().filter_map(|(_, session)| session.upgrade()).map(|session| session.view());
-        Description { sessions: sessions.collect(), pipes: self.pipes.counts() }
+        let entrances = self.entrances.borrow();
+        let congestion = entrances.first().map(|entrance| entrance.config.congestion.describe());
+        let congestion = congestion.unwrap_or_default();
+        Description { sessions: sessions.collect(), pipes: self.pipes.counts(), congestion }
     }
 
     /// Closes what nobody used since the last time, and gives memory back after a rush.

@@ -8,8 +8,6 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
-use crate::sockopt;
-
 /// The congestion control of a connection to `destination`. The kernel takes it from the route when the connection
 /// begins, so this needs no answer from there; the connection is given up at once.
 ///
@@ -53,15 +51,6 @@ pub fn connect(destination: SocketAddrV4, congestion: &str, timeout: Duration) -
 pub fn of(socket: impl AsFd) -> io::Result<String> {
     let name = SockRef::from(&socket).tcp_congestion()?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
-}
-
-/// Whether this process can choose `name`. The kernel looks for a module of that name, if this process may have one
-/// loaded (`CAP_NET_ADMIN`).
-///
-/// # Errors
-/// The kernel's: `ENOENT` without such a congestion control, `EPERM` when it takes `CAP_NET_ADMIN`.
-pub fn try_to_choose(name: &str) -> io::Result<()> {
-    sockopt::choose(Socket::new(Domain::IPV4, Type::STREAM, None)?.as_fd(), name)
 }
 
 #[cfg(test)]

@@ -228,7 +228,7 @@ fn congestion(socket: BorrowedFd<'_>, algorithm: &Algorithm) -> io::Result<Reque
 }
 
 /// Sets the congestion control (`TCP_CONGESTION`, tcp(7)).
-pub(crate) fn choose(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
+fn choose(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
     set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, algorithm.as_bytes())
 }
 

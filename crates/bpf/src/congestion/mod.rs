@@ -19,3 +19,5 @@ pub use pins::{ROOT, is_mounted, pinned};
 pub use presence::{Origin, Presence, list, presence};
 pub use registration::{Held, Pinned, Unloaded, hold, pin, unload};
 pub use telemetry::{Section, Sections};
+
+pub use libbpf_rs::ErrorKind;

@@ -1,24 +1,32 @@
 //! Into the kernel's list of congestion controls and out of it: held by this process, or pinned by a name.
 
+use std::os::fd::OwnedFd;
+
 use libbpf_rs::{ErrorKind, Link, MapCore, MapHandle};
 
 use super::object::{self, Loaded, Way};
 use super::telemetry::Sections;
-use super::{Algorithm, CongestionError, Origin, pins, presence};
+use super::{Algorithm, CongestionError, Origin, catalogue, pins, presence};
 use crate::{chatter, link};
 
-/// A congestion control that this process has put there; it goes with this, or with the process.
+/// A congestion control that is registered for as long as this lives, at least.
 #[derive(Debug)]
 pub struct Held {
+    /// Who else has put it there; [`Origin::NotLoaded`] when nobody had, so that it is this process's own.
+    pub origin: Origin,
+    /// The storage of its connections, where it is ours and can be read.
+    pub sections: Option<Sections>,
     registered: Registered,
-    /// The storage of its connections.
-    pub sections: Sections,
 }
 
 #[derive(Debug)]
 enum Registered {
     Link(Link),
     Map(MapHandle),
+    /// Somebody else's link.
+    Shared(#[expect(dead_code, reason = "open, and nothing else")] OwnedFd),
+    /// Nothing of it is in our hands.
+    Elsewhere,
 }
 
 impl Drop for Held {
@@ -33,16 +41,30 @@ impl Drop for Held {
 /// The only key of a map of operations.
 const ENTRY: [u8; 4] = [0; 4];
 
-/// Puts it into the kernel for as long as the result lives. The older way it outlives a process that is killed, and
-/// [`unload`] finds it.
+/// Sees to it that the kernel has the congestion control of this name while the result lives: whoever has loaded it, or
+/// else this process. The older way it outlives a process that is killed, and [`unload`] finds it.
 ///
 /// # Errors
-/// [`CongestionError`]; [`CongestionError::Taken`] when the name is in use, by whomever.
-pub fn hold(algorithm: &Algorithm, way: Option<Way>) -> Result<Held, CongestionError> {
+/// [`CongestionError`]
+pub fn hold(name: &str, way: Option<Way>) -> Result<Held, CongestionError> {
+    let origin = presence::presence(name).origin;
+    let (registered, sections) = match origin {
+        Origin::NotLoaded => return load(catalogue::find(name)?, way),
+        // Who may not open the link depends on whoever has loaded it.
+        Origin::Pinned => (pins::link(name).map_or(Registered::Elsewhere, Registered::Link), Sections::pinned(name)),
+        Origin::Held(_) => {
+            let link = presence::link_of(name).and_then(|number| link::by_number(number).ok());
+            (link.map_or(Registered::Elsewhere, Registered::Shared), None)
+        }
+        Origin::Kernel | Origin::Left | Origin::Hidden => (Registered::Elsewhere, None),
+    };
+    Ok(Held { origin, sections, registered })
+}
+
+fn load(algorithm: &Algorithm, way: Option<Way>) -> Result<Held, CongestionError> {
     let (mut loaded, way) = object::load(algorithm, way, false)?;
     let registered = register(algorithm, &mut loaded, way)?;
-    let sections = Sections::new(loaded.sections().ok_or_else(|| incomplete(algorithm))?);
-    Ok(Held { registered, sections })
+    Ok(Held { origin: Origin::NotLoaded, sections: loaded.sections().map(Sections::new), registered })
 }
 
 /// What [`pin`] did.
@@ -164,6 +186,7 @@ fn keep(algorithm: &Algorithm, loaded: &Loaded, registered: Registered) -> Resul
     match registered {
         Registered::Link(mut link) => pins::pin_link(algorithm.name, &mut link),
         Registered::Map(mut map) => pins::pin_map(algorithm.name, &mut map),
+        Registered::Shared(_) | Registered::Elsewhere => Ok(()),
     }
 }
 

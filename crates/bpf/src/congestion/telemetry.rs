@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::pins;
+use super::pins::{self, Pin};
 
 /// The map's name in every object.
 pub(super) const SECTIONS: &str = "sections";
@@ -91,6 +91,14 @@ impl Sections {
     #[must_use]
     pub fn pinned(name: &str) -> Option<Self> {
         pins::sections(name).map(Self::new)
+    }
+
+    /// What to say to who may read the pinned storage, and not write it.
+    #[must_use]
+    pub fn may_not_ask(name: &str) -> String {
+        let path = Pin::Sections.path(name);
+        let path = path.display();
+        format!("this user may not write {path}: chgrp GROUP {path}; chmod g+w {path}")
     }
 
     /// What a connection tells; none when it is under another congestion control.

@@ -31,6 +31,7 @@ use ekiden_proto::addr::{Network, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
+use crate::congestion::Controls;
 use crate::rules::Marks;
 use crate::users::Users;
 
@@ -65,6 +66,8 @@ pub struct Config {
     pub log: LogFormat,
     /// Worker threads.
     pub threads: usize,
+    /// The congestion controls that profiles ask for; none before the relay has seen to them.
+    pub congestion: Controls,
 }
 
 impl Config {
@@ -78,6 +81,13 @@ impl Config {
             }
         }
         paths
+    }
+
+    /// The profiles in use, some more than once.
+    pub fn profiles(&self) -> impl Iterator<Item = &Profile> {
+        let listeners = self.listeners.iter().map(|listener| &*listener.profile);
+        let routes = self.routes.iter().map(|route| &*route.profile);
+        listeners.chain(routes).chain(self.relays.iter().map(|hop| &*hop.profile))
     }
 
     /// The transparent listeners; their places in this order are their numbers in marks and queues.

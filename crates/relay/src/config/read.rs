@@ -112,6 +112,7 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         admin: admin(file.table("admin"), &command, flags, &listeners),
         log: log(file.table("log"), &command, flags),
         threads: file.or("threads", Threads::default()).0,
+        congestion: crate::congestion::Controls::default(),
         listeners: listeners.good,
     };
     file.finish();

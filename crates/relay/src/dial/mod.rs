@@ -26,6 +26,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::access::{Denied, Rules};
 use crate::config::{Hop, HopKind, Peering};
+use crate::congestion::Controls;
 use crate::path::Way;
 use crate::pool::Pools;
 use crate::pump::{self, Seal};
@@ -79,6 +80,8 @@ pub struct Dialler<'a> {
     pub source: Option<ClientAddr>,
     /// The resolver.
     pub names: &'a Names,
+    /// The congestion controls that profiles ask for.
+    pub congestion: &'a Controls,
     /// The connections that are ready.
     pub pools: &'a Arc<Pools>,
     /// Which targets the client may reach.
@@ -140,7 +143,7 @@ impl Dialler<'_> {
             return Err(Cause::Denied.into());
         }
         let permits = |ip| self.rules.permits(&target.host, Some(ip), target.port);
-        let outgoing = Outgoing { profile, marks: self.marks, source: self.source };
+        let outgoing = Outgoing { profile, congestion: self.congestion, marks: self.marks, source: self.source };
         let opened = tcp::open(target, outgoing, self.names, &permits, self.deadline()).await;
         let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
@@ -182,8 +185,8 @@ impl<'a> Line<'a> {
     }
 
     async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
-        let Dialler { names, pools, marks, .. } = *self.dialler;
-        let outgoing = Outgoing { profile: &hop.profile, marks, source: None };
+        let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
+        let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
         let opened = tcp::open(&hop.address, outgoing, names, &|_| true, self.deadline).await;
         let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
         pools.tried(hop, opened.as_ref().err());
@@ -206,7 +209,7 @@ impl<'a> Line<'a> {
 
     /// A connection on which a session can be opened: one that waits for it, or a new one.
     async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
-        let Dialler { names, pools, marks, .. } = *self.dialler;
+        let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
         if let Some(reached) = reached {
             let (mut stream, server) = settled(reached).await?;
             let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
@@ -217,7 +220,7 @@ impl<'a> Line<'a> {
         {
             return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
         }
-        let prepared = section::prepare(hop, peering, None, (names, marks), self.deadline).await;
+        let prepared = section::prepare(hop, peering, None, (names, congestion, marks), self.deadline).await;
         pools.tried(hop, prepared.as_ref().err());
         prepared
     }

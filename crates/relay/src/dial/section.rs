@@ -23,6 +23,7 @@ use super::Names;
 use super::error::{DialError, Teller};
 use super::tcp::{self, Outgoing};
 use crate::config::{Hop, Peering};
+use crate::congestion::Controls;
 use crate::pool::Pools;
 use crate::pump::Seal;
 use crate::rules::Marks;
@@ -68,12 +69,12 @@ pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
     known: Option<&Acquaintance>,
-    (names, marks): (&Names, Option<Marks>),
+    (names, congestion, marks): (&Names, &Controls, Option<Marks>),
     deadline: Instant,
 ) -> Result<Ready, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
-        let outgoing = Outgoing { profile: &hop.profile, marks, source: None };
+        let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
         let opened = tcp::open(&hop.address, outgoing, names, &|_| true, deadline).await;
         opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
     };

@@ -15,6 +15,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Names, race};
+use crate::congestion::Controls;
 use crate::rules::Marks;
 
 /// What a socket is that is about to connect.
@@ -22,6 +23,8 @@ use crate::rules::Marks;
 pub struct Outgoing<'a> {
     /// Its TCP settings.
     pub profile: &'a Profile,
+    /// The congestion controls that profiles ask for.
+    pub congestion: &'a Controls,
     /// The marks of our packets, where rules look for them.
     pub marks: Option<Marks>,
     /// The client whose address it has, instead of ours.
@@ -82,7 +85,7 @@ async fn connect(address: SocketAddr, outgoing: Outgoing<'_>, source: Option<Soc
         // Before the profile, which may have a mark of the operator's.
         set_mark(socket.as_fd(), if source.is_some() { marks.kept() } else { marks.own() })?;
     }
-    sockopt::apply(socket.as_fd(), outgoing.profile, Role::Dials);
+    outgoing.congestion.apply(socket.as_fd(), outgoing.profile, Role::Dials);
     if let Some(source) = source {
         set_transparent(socket.as_fd())?;
         // One client may have the same port for several servers.

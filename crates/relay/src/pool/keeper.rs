@@ -108,7 +108,8 @@ async fn prepare(queue: &Queue, config: &Config, names: &Names) -> Result<Waitin
     let peering = hop.peering().expect("invariant: only relays have places");
     let deadline = tokio::time::Instant::now() + config.timeouts.connect;
     let known = queue.known();
-    let mut ready = section::prepare(hop, peering, known.as_ref(), (names, config.needed_marks()), deadline).await?;
+    let means = (names, &config.congestion, config.needed_marks());
+    let mut ready = section::prepare(hop, peering, known.as_ref(), means, deadline).await?;
     if let Some(gift) = ready.transport.again.take() {
         queue.met(gift);
     }

@@ -18,7 +18,7 @@ use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
 use crate::pump::{self, Meter, Patience, Seal};
 use crate::session::Errand;
-use crate::status::SessionView;
+use crate::status::{SectionView, SessionView};
 use crate::users::Users;
 
 /// What is known of a session.
@@ -177,7 +177,7 @@ impl Session {
 
     /// What `ekiden status` shows of it.
     pub fn view(&self) -> SessionView {
-        let story = self.story.borrow();
+        let (story, congestion) = (self.story.borrow(), &self.entrance.config.congestion);
         SessionView {
             session: self.id,
             listener: self.entrance.listener.name.clone(),
@@ -191,8 +191,8 @@ impl Session {
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
-            down: tcp_info(self.client.as_fd()).ok(),
-            up: story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()),
+            down: SectionView::of(&self.client, congestion),
+            up: story.stream.as_ref().and_then(|stream| SectionView::of(stream.as_ref(), congestion)),
         }
     }
 

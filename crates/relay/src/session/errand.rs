@@ -124,6 +124,7 @@ impl Errand {
             marks: self.entrance.config.needed_marks(),
             source: listener.keep_client_address.then_some(self.client),
             names: self.entrance.names(),
+            congestion: &self.entrance.config.congestion,
             pools: &self.entrance.shared().pools,
             rules: Rules { listener: &listener.access, peer: peer.map(|peer| &peer.access) },
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
