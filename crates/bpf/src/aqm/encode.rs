@@ -75,14 +75,6 @@ impl Memory {
     }
 }
 
-/// The law alone, with the dice of `key`: `struct law`.
-#[must_use]
-pub fn law(settings: &Settings, key: u64) -> Vec<u8> {
-    let mut memory = Memory::default();
-    memory.law(settings, key);
-    memory.0
-}
-
 /// All of `struct settings`.
 pub(super) fn settings(settings: &Settings, key: u64, ways: u32) -> Vec<u8> {
     let mut memory = Memory::default();
@@ -124,7 +116,6 @@ mod tests {
             let wanted = Settings::new("123456789bit/s".parse().unwrap(), mode);
             let memory = settings(&wanted, 7, 4);
             assert_eq!(told(&memory).unwrap(), wanted);
-            assert_eq!(&memory[..8 + LAW], law(&wanted, 7), "the law comes first");
         }
         assert!(told(&[0; 3]).is_none());
     }

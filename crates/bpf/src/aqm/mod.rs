@@ -10,7 +10,7 @@ use std::io;
 pub mod attach;
 mod encode;
 mod maps;
-mod object;
+pub mod object;
 pub mod reading;
 pub mod report;
 pub mod settings;

@@ -14,22 +14,52 @@ static COUNTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
 static BACKLOG: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
 
 /// Loads the program. It is gone when the object is dropped, unless it hangs somewhere.
-pub(super) fn load(settings: &Settings, key: u64) -> Result<Object, Error> {
-    settings.check()?;
+///
+/// # Errors
+/// Mistakes in the settings, and whatever keeps the kernel from taking it.
+pub fn load(settings: &Settings, key: u64) -> Result<Object, Error> {
     if settings.backlog && !Path::new(BTF).exists() {
         return Err(Error::NoBtf);
     }
-    let (loaded, said) = chatter::during(|| open(settings, key));
+    load_from(if settings.backlog { BACKLOG } else { COUNTED }, settings, key)
+}
+
+/// Loads another program that includes `aqm_program.h`.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_from(program: &[u8], settings: &Settings, key: u64) -> Result<Object, Error> {
+    load_with(program, settings, key, |_| None)
+}
+
+/// Loads a program that has more to be set: what, by the name of the map.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(
+    program: &[u8],
+    settings: &Settings,
+    key: u64,
+    more: impl Fn(&str) -> Option<Vec<u8>>,
+) -> Result<Object, Error> {
+    settings.check()?;
+    let value = |name: &str| match name {
+        SETTINGS => Some(encode::settings(settings, key, WAYS)),
+        other => more(other),
+    };
+    let (loaded, said) = chatter::during(|| open(program, settings.table / WAYS, value));
     loaded.map_err(|error| refused(&error, &said))
 }
 
-fn open(settings: &Settings, key: u64) -> libbpf_rs::Result<Object> {
-    let mut object = ObjectBuilder::default().open_memory(if settings.backlog { BACKLOG } else { COUNTED })?;
+fn open(program: &[u8], sets: u32, value: impl Fn(&str) -> Option<Vec<u8>>) -> libbpf_rs::Result<Object> {
+    let mut object = ObjectBuilder::default().open_memory(program)?;
     for mut map in object.maps_mut() {
-        match map.name().to_str() {
-            Some(SLOTS) => map.set_max_entries(settings.table / WAYS)?,
-            Some(SETTINGS) => map.set_initial_value(&encode::settings(settings, key, WAYS))?,
-            _ => {}
+        let name = map.name().to_string_lossy().into_owned();
+        if name == SLOTS {
+            map.set_max_entries(sets)?;
+        }
+        if let Some(value) = value(&name) {
+            map.set_initial_value(&value)?;
         }
     }
     object.load()

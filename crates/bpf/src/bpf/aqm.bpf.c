@@ -9,6 +9,7 @@ static __always_inline bool look(struct __sk_buff *skb, struct level *waiting)
 	return false;
 }
 
+#define disguise(name)
 #include "aqm_program.h"
 
 SEC("tc")

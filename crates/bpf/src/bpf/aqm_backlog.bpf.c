@@ -40,6 +40,7 @@ static __always_inline bool look(struct __sk_buff *skb, struct level *waiting)
 	return true;
 }
 
+#define disguise(name)
 #include "aqm_program.h"
 
 SEC("tc")

@@ -2,7 +2,8 @@
 /*
  * The tc program of `ekiden aqm`: what arrives at an interface is let through, marked or dropped.
  *
- * Whoever includes this says where what waits is read: `look(skb, &level)`, whether there is a real queue to ask.
+ * Whoever includes this says where what waits is read: `look(skb, &level)`, whether there is a real queue to ask. A test
+ * may have the packet appear as another connection's: `disguise(&name)`.
  */
 #ifndef EKIDEN_AQM_PROGRAM_H
 #define EKIDEN_AQM_PROGRAM_H
@@ -194,6 +195,7 @@ static __always_inline int manage(struct __sk_buff *skb)
 	if (!queue || !state)
 		return TC_ACT_UNSPEC;
 	if (judged) {
+		disguise(&name);
 		arrival.flow = hash(&name, settings.key);
 		arrival.source = settings.law.mode == MODE_STATIC ? source(&name.source) : 0;
 	}

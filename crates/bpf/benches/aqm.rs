@@ -1,0 +1,104 @@
+//! What a packet costs in the tc program of `ekiden aqm`, in nanoseconds: every mode, and up to 100,000 connections.
+//!
+//! `BPF_PROG_TEST_RUN` runs the program on one packet a million times; each time the packet is made to look like another
+//! connection's, at random, so that the caches are missed as they would be. An empty program and the drawing of connections
+//! alone are measured beside it. Blocks of all are interleaved, and medians reported, because machines have moods.
+//!
+//! `busy` is a line that cannot take what comes (hits are decided), `idle` one that takes everything.
+
+#![allow(clippy::unwrap_used, missing_docs, reason = "a program that measures and ends")]
+
+use ekiden_bpf::aqm::object;
+use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
+use libbpf_rs::{Object, ProgramInput};
+
+static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
+
+const BLOCKS: usize = 15;
+const REPEAT: u32 = 200_000;
+const CONNECTIONS: [u64; 4] = [1, 1_000, 10_000, 100_000];
+
+/// Length of `struct __sk_buff`, and where in it a test may say something.
+const CONTEXT: usize = 192;
+const INGRESS: usize = 36;
+const WIRE_LEN: usize = 160;
+
+struct Subject {
+    what: String,
+    object: Object,
+    program: &'static str,
+    times: Vec<u64>,
+}
+
+impl Subject {
+    fn new(what: &str, mode: Mode, rate: &str, connections: u64, program: &'static str) -> Self {
+        let settings = Settings::new(rate.parse().unwrap(), mode);
+        let [limit, min, max] = [4_000_000, 100_000, 300_000].map(Amount::Bytes);
+        let settings = Settings { limit, min, max, table: 1 << 17, ..settings };
+        let set = |name: &str| (name == ".rodata.bench").then(|| connections.to_ne_bytes().to_vec());
+        let object = object::load_with(BENCH, &settings, 7, set).unwrap();
+        Self { what: what.to_owned(), object, program, times: Vec::new() }
+    }
+
+    /// Runs one block.
+    fn run(&mut self) {
+        let packet = packet();
+        let mut context = vec![0; CONTEXT];
+        context[INGRESS..INGRESS + 4].copy_from_slice(&1_u32.to_ne_bytes());
+        context[WIRE_LEN..WIRE_LEN + 4].copy_from_slice(&1514_u32.to_ne_bytes());
+        let program = self.object.progs_mut().find(|program| program.name() == self.program).unwrap();
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(&packet),
+            repeat: REPEAT,
+            ..ProgramInput::default()
+        };
+        self.times.push(u64::try_from(program.test_run(input).unwrap().duration.as_nanos()).unwrap());
+    }
+
+    fn median(&mut self) -> u64 {
+        self.times.sort_unstable();
+        self.times[self.times.len() / 2]
+    }
+}
+
+/// A TCP segment in IPv4 that may be marked.
+fn packet() -> Vec<u8> {
+    let mut packet = vec![0; 12];
+    packet.extend([0x08, 0x00]);
+    packet.extend([0x45, 2, 5, 0xdc, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    packet.extend([0x1f, 0x90, 0x00, 0x50]);
+    packet.resize(1514, 0);
+    packet
+}
+
+fn modes() -> Vec<(&'static str, Mode)> {
+    vec![
+        ("red", Mode::Red),
+        ("static", Mode::Static { heavy: vec![[10, 0, 0, 1].into(); 16] }),
+        ("dynamic", Mode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 }),
+        ("dynamic, each packet", Mode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 }),
+    ]
+}
+
+fn main() {
+    let mut subjects = vec![
+        Subject::new("an empty program", Mode::Red, "1Gbit/s", 1, "empty"),
+        Subject::new("drawing a connection", Mode::Red, "1Gbit/s", 100_000, "only_draw"),
+    ];
+    for (name, mode) in modes() {
+        for (load, rate) in [("busy", "20Gbit/s"), ("idle", "10000Gbit/s")] {
+            for connections in CONNECTIONS {
+                let what = format!("{name}, {load}, {connections} connections");
+                subjects.push(Subject::new(&what, mode.clone(), rate, connections, "ekiden_aqm"));
+            }
+        }
+    }
+    for _ in 0..BLOCKS {
+        subjects.iter_mut().for_each(Subject::run);
+    }
+    println!("ns a packet, medians of {BLOCKS} interleaved blocks of {REPEAT}:");
+    for subject in &mut subjects {
+        println!("{:>6}  {}", subject.median(), subject.what);
+    }
+}

@@ -1,0 +1,153 @@
+//! The C in the kernel and the Rust of the laboratory decide alike, arrival by arrival.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+use std::io::Write;
+
+use ekiden_bpf::aqm::object;
+use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
+use ekiden_proto::aqm::priority::{self, Dynamic, Static};
+use ekiden_proto::aqm::{Arrival, Verdict, Why, dice, red, virtual_queue};
+use libbpf_rs::{Object, ProgramInput};
+
+static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
+
+const ARRIVALS: u64 = 30_000;
+const KEY: u64 = 0x1234_5678_9abc_def0;
+const ETHERNET: usize = 14;
+
+/// A law as the laboratory has it.
+enum Law {
+    Red(red::Params, red::State),
+    Static(Static, red::State),
+    Dynamic(Dynamic, Box<priority::State>),
+}
+
+impl Law {
+    fn of(settings: &Settings) -> Self {
+        let red = red::Params::new(&settings.red(), Some(settings.drain()), KEY);
+        match &settings.mode {
+            Mode::Red => Self::Red(red, red::State::default()),
+            Mode::Static { .. } => Self::Static(Static::new(red, &[0x0a00_0001, 0x0a00_0003]), red::State::default()),
+            Mode::Dynamic { rec_int, sta_int, hist_len } => {
+                Self::Dynamic(Dynamic::new(red, *rec_int, *sta_int, *hist_len), Box::default())
+            }
+        }
+    }
+
+    fn judge(&mut self, arrival: &Arrival) -> Verdict {
+        match self {
+            Self::Red(params, state) => red::arrive(params, state, arrival),
+            Self::Static(params, state) => priority::by_sender(params, state, arrival),
+            Self::Dynamic(params, state) => priority::by_history(params, state, arrival),
+        }
+    }
+}
+
+/// What the program returns.
+const fn number(verdict: Verdict) -> u32 {
+    match verdict {
+        Verdict::Pass => 0,
+        Verdict::Mark => 1,
+        Verdict::Drop(Why::Full) => 2,
+        Verdict::Drop(Why::Early) => 3,
+        Verdict::Drop(Why::Forced) => 4,
+    }
+}
+
+/// Arrivals that meet every state of a law: a few that send much and many that send little, in floods, at about the
+/// line's rate, and with silences of all lengths between.
+fn arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
+    let mut now = 5_000_000_000;
+    (0..ARRIVALS).map(move |number| {
+        let bits = |place: u64| dice::bits(seed ^ place, number);
+        let phase = dice::bits(seed, number / 1000) % 4;
+        now += match phase {
+            0 => 10_000 + bits(1) % 10_000,
+            1 | 2 => 100_000 + bits(1) % 40_000,
+            _ => 1_000 << (bits(1) % 22),
+        };
+        let flow = if bits(2) % 3 == 0 { bits(3) as u32 } else { (phase * 7 + bits(3) % 3) as u32 };
+        let sizes: &[u32] = if phase == 1 { &[60, 1500, 65_000] } else { &[60, 1500, 1500] };
+        Arrival {
+            now,
+            flow,
+            source: 0x0a00_0000 + (bits(4) % 5) as u32,
+            bytes: sizes[(bits(5) % 3) as usize],
+            capable: u32::from(bits(6) % 3 == 0),
+            ..Arrival::default()
+        }
+    })
+}
+
+fn load(settings: &Settings) -> Option<Object> {
+    match object::load_from(REPLAY, settings, KEY) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "skipped: {error}");
+            None
+        }
+    }
+}
+
+fn in_kernel(object: &Object, arrival: &Arrival) -> u32 {
+    let mut data = vec![0; ETHERNET];
+    data.extend(arrival.now.to_ne_bytes());
+    for word in [arrival.flow, arrival.source, arrival.bytes, arrival.capable] {
+        data.extend(word.to_ne_bytes());
+    }
+    let program = object.progs_mut().next().unwrap();
+    program.test_run(ProgramInput { data_in: Some(&data), ..ProgramInput::default() }).unwrap().return_value
+}
+
+/// Replays arrivals in both; how often each verdict was given.
+fn compare(settings: &Settings, seed: u64) -> Option<[u32; 5]> {
+    let object = load(settings)?;
+    let line = virtual_queue::Params::new(settings.drain());
+    let (mut law, mut queue) = (Law::of(settings), virtual_queue::State::default());
+    let mut given = [0; 5];
+    for (index, mut arrival) in arrivals(seed).enumerate() {
+        let there = in_kernel(&object, &arrival);
+        arrival.number = index as u64;
+        virtual_queue::meet(&line, &mut queue, &mut arrival);
+        let here = law.judge(&arrival);
+        if matches!(here, Verdict::Pass | Verdict::Mark) {
+            virtual_queue::admit(&mut queue, arrival.bytes);
+        }
+        assert_eq!(there, number(here), "{:?}, arrival {index}: {arrival:?}", settings.mode);
+        given[there as usize] += 1;
+    }
+    Some(given)
+}
+
+fn settings(mode: Mode) -> Settings {
+    let one = Settings::new("100Mbit/s".parse().unwrap(), mode);
+    let [limit, min, max] = [200, 5, 60].map(Amount::Packets);
+    Settings { limit, min, max, p: 0.2, wq: 0.02, n: 4.5, ..one }
+}
+
+#[test]
+fn every_law_decides_alike_and_every_verdict_is_given() {
+    let heavy = vec![[10, 0, 0, 1].into(), [10, 0, 0, 3].into()];
+    for mode in [Mode::Red, Mode::Static { heavy }, Mode::Dynamic { rec_int: 3, sta_int: 20, hist_len: 50 }] {
+        for seed in [1, 2] {
+            let Some(given) = compare(&settings(mode.clone()), seed) else { return };
+            assert!(given.iter().all(|times| *times > 20), "{mode:?}: {given:?}");
+        }
+    }
+}
+
+#[test]
+fn thresholds_in_bytes_and_extreme_settings_decide_alike() {
+    let base = settings(Mode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 });
+    for settings in [
+        Settings { limit: Amount::Bytes(300_000), min: Amount::Bytes(1), max: Amount::Bytes(299_999), ..base.clone() },
+        Settings { wq: 1.0, p: 1.0, n: 10_000.0, ecn: false, ..base.clone() },
+        Settings { wq: 1e-7, min: Amount::Packets(0), max: Amount::Packets(1), ..base.clone() },
+        Settings { rate: "8bit/s".parse().unwrap(), ..base.clone() },
+        Settings { rate: "400Gbit/s".parse().unwrap(), ..base },
+    ] {
+        if compare(&settings, 3).is_none() {
+            return;
+        }
+    }
+}
