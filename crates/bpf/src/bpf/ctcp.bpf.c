@@ -89,17 +89,22 @@ static __always_inline void give_up(struct tcp_sock *tp, __u32 window)
 	tp->snd_ssthresh = smaller(tp->snd_ssthresh, window);
 }
 
+static __always_inline struct ctcp_round shown(const struct tcp_sock *tp, const struct round *round)
+{
+	return (struct ctcp_round){
+		.rtt_us = round->rtt_us,
+		.samples = round->samples,
+		.used = window_in_use(tp),
+		.now_ms = tp->tcp_mstamp / 1000,
+	};
+}
+
 static __always_inline void end_round(struct sock *sk, struct connection *connection)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct ctcp *c = &connection->ctcp;
 	struct section *section = section_of(sk);
-	struct ctcp_round round = {
-		.rtt_us = connection->round.rtt_us,
-		.samples = connection->round.samples,
-		.used = window_in_use(tp),
-		.now_ms = tp->tcp_mstamp / 1000,
-	};
+	struct ctcp_round round = shown(tp, &connection->round);
 
 	if (section && !section->auto_gamma)
 		ctcp_fix_gamma(c, section->gamma);
@@ -171,6 +176,7 @@ __u32 BPF_PROG(ctcp_ssthresh, struct sock *sk)
 	if (section && section->auto_gamma)
 		ctcp_tune_gamma(&connection->ctcp);
 	ctcp_follow(&connection->ctcp, tp->snd_cwnd, in_slow_start(tp));
+	round_begin(&connection->round, tp);
 	return ctcp_reduce(&connection->ctcp);
 }
 
@@ -193,13 +199,22 @@ void BPF_PROG(ctcp_set_state, struct sock *sk, __u8 state)
 		section->timeouts++;
 }
 
-/* Samples from before a recovery or an idle time do not tell of the window after it. */
+/* Samples from before an idle time, or of a recovery, do not tell of the window after it. */
 SEC("struct_ops")
 void BPF_PROG(ctcp_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
-	if (IS_EVENT(event, CA_EVENT_TX_START) || IS_EVENT(event, CA_EVENT_CWND_RESTART) ||
-	    IS_EVENT(event, CA_EVENT_COMPLETE_CWR))
-		round_begin(&STATE_OF(sk, struct connection)->round, tcp_sk(sk));
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct connection *connection = STATE_OF(sk, struct connection);
+
+	if (IS_EVENT(event, CA_EVENT_COMPLETE_CWR)) {
+		struct ctcp_round round = shown(tp, &connection->round);
+
+		ctcp_follow(&connection->ctcp, tp->snd_cwnd, in_slow_start(tp));
+		ctcp_end_recovery(&connection->ctcp, &round);
+		round_begin(&connection->round, tp);
+	} else if (IS_EVENT(event, CA_EVENT_TX_START) || IS_EVENT(event, CA_EVENT_CWND_RESTART)) {
+		round_begin(&connection->round, tp);
+	}
 }
 
 SEC("struct_ops")

@@ -293,6 +293,16 @@ static __always_inline void ctcp_end_round(struct ctcp *c, const struct ctcp_rou
 		ctcp_adjust(c, round);
 }
 
+/*
+ * Recovery is over. If nothing waited in its round trip the delay window grows in the next one: a round that is only
+ * watched before it would be one more than the loss costs. A queue, though, is what the reduction may have been for.
+ */
+static __always_inline void ctcp_end_recovery(struct ctcp *c, const struct ctcp_round *round)
+{
+	if (ctcp_measure(c, round) && ctcp_window(c) >= LOW_WINDOW && c->queued < c->gamma)
+		c->step = ctcp_step(ctcp_window(c));
+}
+
 /* A loss or a mark: both windows are halved (beta = 1/2). Returns their sum. */
 static __always_inline __u32 ctcp_reduce(struct ctcp *c)
 {
@@ -303,6 +313,7 @@ static __always_inline __u32 ctcp_reduce(struct ctcp *c)
 	c->cwnd_part = 0;
 	c->dwnd_part = 0;
 	c->step = 0;
+	c->settling = false;
 	c->stuck_rounds = 0;
 	return ctcp_window(c);
 }

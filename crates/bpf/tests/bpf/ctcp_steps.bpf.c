@@ -9,7 +9,20 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 /* In the order of `Op` in tests/ctcp/kernel.rs. */
-enum op { START, FOLLOW, GROW, SAMPLE, END_ROUND, REDUCE, TUNE_GAMMA, FIX_GAMMA, UNDO, TIMEOUT, END_SLOW_START };
+enum op {
+	START,
+	FOLLOW,
+	GROW,
+	SAMPLE,
+	END_ROUND,
+	REDUCE,
+	TUNE_GAMMA,
+	FIX_GAMMA,
+	UNDO,
+	TIMEOUT,
+	END_SLOW_START,
+	END_RECOVERY,
+};
 
 struct step {
 	__u32 op;
@@ -58,6 +71,9 @@ int take_step(struct step *step)
 		break;
 	case END_SLOW_START:
 		ctcp_end_slow_start(&c);
+		break;
+	case END_RECOVERY:
+		ctcp_end_recovery(&c, &round);
 		break;
 	}
 	step->state = c;

@@ -198,6 +198,20 @@ fn a_standing_queue_empties_the_delay_window() {
     assert_eq!((state.dwnd, state.cwnd), (0, cwnd + 3));
 }
 
+#[test]
+fn growth_goes_on_after_a_recovery_without_a_queue() {
+    let Some(steps) = Steps::load() else { return };
+    for (rtt_us, grows) in [(BASE_US, true), (2 * BASE_US, false)] {
+        let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
+        steps.take(&mut state, Op::Reduce);
+        let round = Round { rtt_us, samples: 3, used: 500, now_ms: 0 };
+        steps.take(&mut state, Op::EndRecovery { round });
+        assert_eq!((state.cwnd, state.dwnd), (250, 250), "a queue is what the reduction was for");
+        let step = if grows { model::step(500.0) } else { 0.0 };
+        assert!(close(parts(state.step), step, 0.01), "{}", parts(state.step));
+    }
+}
+
 /// The samples of the round after the delay window gave way are of packets that were sent before.
 #[test]
 fn one_queue_is_yielded_to_once() {

@@ -86,6 +86,7 @@ pub(crate) enum Op {
     Undo { window: u32 },
     Timeout { window: u32 },
     EndSlowStart,
+    EndRecovery { round: Round },
 }
 
 impl Op {
@@ -104,6 +105,7 @@ impl Op {
             Self::Undo { window } => (8, window, false, none),
             Self::Timeout { window } => (9, window, false, none),
             Self::EndSlowStart => (10, 0, false, none),
+            Self::EndRecovery { round } => (11, 0, false, round),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Whole connections in virtual time, every step taken in the kernel.
 
 use crate::dice::Dice;
-use crate::kernel::{Op, Steps};
+use crate::kernel::{Op, Round, Steps};
 use crate::model;
 
 const RTT_US: u32 = 100_000;
@@ -26,6 +26,8 @@ fn average_window(steps: &Steps, p: f64, losses: u32) -> f64 {
         packets += f64::from(state.window());
         rounds += 1.0;
         steps.take(&mut state, Op::Reduce);
+        let round = Round { rtt_us: RTT_US, samples: 3, used: state.window(), now_ms: 0 };
+        steps.take(&mut state, Op::EndRecovery { round });
     }
     packets / rounds
 }
