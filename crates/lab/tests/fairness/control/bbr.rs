@@ -1,0 +1,172 @@
+//! BBR version 1 (Cardwell, Cheng, Gunn, Yeganeh, Jacobson: BBR: congestion-based congestion control, ACM Queue 14(5),
+//! 2016; draft-cardwell-iccrg-bbr-congestion-control-00), without its detection of policers.
+
+use std::collections::VecDeque;
+
+use super::{Acked, Control, INITIAL_WINDOW};
+
+const HIGH_GAIN: f64 = 2.885;
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// Rounds over which the largest rate counts.
+const RATE_ROUNDS: u64 = 10;
+const MIN_RTT_SECONDS: f64 = 10.0;
+const PROBE_RTT_SECONDS: f64 = 0.2;
+const LEAST_WINDOW: f64 = 4.0;
+
+#[derive(PartialEq)]
+enum State {
+    Startup,
+    Drain,
+    ProbeRate,
+    ProbeRtt { until: Option<f64> },
+}
+
+pub struct Bbr {
+    state: State,
+    /// The largest rates, each with its round.
+    rates: VecDeque<(u64, f64)>,
+    round: u64,
+    min_rtt: f64,
+    min_rtt_at: f64,
+    full_rate: f64,
+    full_rounds: u32,
+    phase: usize,
+    phase_began: f64,
+    /// After a timeout the window starts again, until it is as large as before.
+    restart: Option<f64>,
+}
+
+impl Bbr {
+    pub const fn new() -> Self {
+        Self {
+            state: State::Startup,
+            rates: VecDeque::new(),
+            round: 0,
+            min_rtt: f64::INFINITY,
+            min_rtt_at: 0.0,
+            full_rate: 0.0,
+            full_rounds: 0,
+            phase: 0,
+            phase_began: 0.0,
+            restart: None,
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        self.rates.front().map_or(0.0, |(_, rate)| *rate)
+    }
+
+    fn product(&self) -> f64 {
+        if self.rates.is_empty() { INITIAL_WINDOW } else { self.rate() * self.min_rtt }
+    }
+
+    fn observe(&mut self, ack: &Acked) {
+        self.round += u64::from(ack.round);
+        while self.rates.back().is_some_and(|(_, rate)| *rate <= ack.rate) {
+            self.rates.pop_back();
+        }
+        self.rates.push_back((self.round, ack.rate));
+        while self.rates.front().is_some_and(|(round, _)| round + RATE_ROUNDS < self.round) {
+            self.rates.pop_front();
+        }
+    }
+
+    fn grow(&mut self, ack: &Acked) {
+        match self.state {
+            State::Startup if ack.round => {
+                if self.rate() >= 1.25 * self.full_rate {
+                    (self.full_rate, self.full_rounds) = (self.rate(), 0);
+                } else {
+                    self.full_rounds += 1;
+                }
+                if self.full_rounds >= 3 {
+                    self.state = State::Drain;
+                }
+            }
+            State::Drain if ack.in_flight <= self.product() => self.probe_rate(ack.now),
+            State::ProbeRate => self.next_phase(ack),
+            _ => (),
+        }
+    }
+
+    fn probe_rate(&mut self, now: f64) {
+        // The first phase is any but the one that drains: here by the round, which is as good as chance.
+        let phase = usize::try_from(self.round % 7).unwrap();
+        (self.state, self.phase, self.phase_began) = (State::ProbeRate, if phase == 1 { 7 } else { phase }, now);
+    }
+
+    fn next_phase(&mut self, ack: &Acked) {
+        let elapsed = ack.now - self.phase_began > self.min_rtt;
+        let over = match CYCLE[self.phase] {
+            gain if gain > 1.0 => elapsed && ack.in_flight >= (gain * self.product()).min(2.0 * self.product() - 1.0),
+            gain if gain < 1.0 => elapsed || ack.in_flight <= self.product(),
+            _ => elapsed,
+        };
+        // Loss ends the first phase as well; a packet more than a round trip is not waited for.
+        if over || ack.now - self.phase_began > 2.0 * self.min_rtt {
+            (self.phase, self.phase_began) = ((self.phase + 1) % 8, ack.now);
+        }
+    }
+
+    fn observe_rtt(&mut self, ack: &Acked) {
+        let expired = ack.now > self.min_rtt_at + MIN_RTT_SECONDS;
+        if ack.rtt <= self.min_rtt || expired {
+            (self.min_rtt, self.min_rtt_at) = (ack.rtt, ack.now);
+        }
+        if expired && !matches!(self.state, State::ProbeRtt { .. }) {
+            self.state = State::ProbeRtt { until: None };
+        }
+        if let State::ProbeRtt { until } = self.state {
+            match until {
+                None if ack.in_flight <= LEAST_WINDOW => {
+                    self.state = State::ProbeRtt { until: Some(ack.now + PROBE_RTT_SECONDS.max(self.min_rtt)) };
+                }
+                Some(end) if ack.now >= end => {
+                    self.min_rtt_at = ack.now;
+                    if self.full_rounds >= 3 { self.probe_rate(ack.now) } else { self.state = State::Startup }
+                }
+                _ => (),
+            }
+        }
+    }
+}
+
+impl Control for Bbr {
+    fn acked(&mut self, ack: &Acked) {
+        self.observe(ack);
+        self.grow(ack);
+        self.observe_rtt(ack);
+        self.restart = self.restart.map(|window| window + 1.0).filter(|window| *window < 2.0 * self.product());
+    }
+
+    fn lost(&mut self, _: f64) {}
+
+    fn timed_out(&mut self, _: f64) {
+        self.restart = Some(1.0);
+    }
+
+    fn window(&self) -> f64 {
+        let gain = if self.state == State::Startup { HIGH_GAIN } else { 2.0 };
+        let window = match self.state {
+            State::ProbeRtt { .. } => LEAST_WINDOW,
+            _ => (gain * self.product()).max(LEAST_WINDOW),
+        };
+        self.restart.map_or(window, |restart| restart.min(window))
+    }
+
+    fn pacing(&self) -> Option<f64> {
+        let gain = match self.state {
+            State::Startup => HIGH_GAIN,
+            State::Drain => 1.0 / HIGH_GAIN,
+            State::ProbeRate => CYCLE[self.phase],
+            State::ProbeRtt { .. } => 1.0,
+        };
+        // Before the first sample Linux assumes a millisecond; the window bounds what that may do.
+        let rate = if self.rates.is_empty() { INITIAL_WINDOW / 0.001 } else { self.rate() };
+        Some(gain * rate * 0.99)
+    }
+
+    fn ignores_loss(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,34 @@
+//! Reno: RFC 5681 with appropriate byte counting.
+
+use super::{Acked, Control, INITIAL_WINDOW};
+
+pub struct Reno {
+    window: f64,
+    threshold: f64,
+}
+
+impl Reno {
+    pub const fn new() -> Self {
+        Self { window: INITIAL_WINDOW, threshold: f64::INFINITY }
+    }
+}
+
+impl Control for Reno {
+    fn acked(&mut self, _: &Acked) {
+        self.window += if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
+    }
+
+    fn lost(&mut self, _: f64) {
+        self.threshold = (self.window / 2.0).max(2.0);
+        self.window = self.threshold;
+    }
+
+    fn timed_out(&mut self, _: f64) {
+        self.threshold = (self.window / 2.0).max(2.0);
+        self.window = 1.0;
+    }
+
+    fn window(&self) -> f64 {
+        self.window
+    }
+}
