@@ -8,6 +8,7 @@
 //!
 //! Nothing here holds packets. What waits is the caller's: a real queue, or a [`virtual_queue`].
 
+pub mod auto;
 pub mod dice;
 pub mod flow;
 pub mod fraction;

@@ -1,0 +1,277 @@
+//! One queue, first in, first out, that shares its line: whom to hit is decided at arrival, by what each connection has had
+//! and by how it answers.
+//!
+//! The specification is the head comment of `queue/auto.rs` in the laboratory.
+
+use crate::aqm::{Arrival, Room, Verdict, Why};
+
+mod fair;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+pub use table::{Set, Slot, WAYS};
+
+/// How often shares are computed anew, in nanoseconds.
+pub const EPOCH: u64 = 1 << 28;
+/// Over which time the present rate of a connection is taken, in nanoseconds.
+pub const RECENT: u64 = 1 << 28;
+/// How far a connection may be ahead of the others, or behind, in nanoseconds of its share.
+pub const RANGE: i64 = 6_000_000_000;
+/// By how much a new connection is behind the others.
+pub const START: i64 = 500_000_000;
+/// The bar is not lower than this below the mean of the leads.
+pub const DEEPEST: i64 = 1_000_000_000;
+/// The bar is not higher than this above the highest lead.
+pub const CLEARANCE: i64 = 100_000_000;
+/// How many times as much as its lead the rate of a connection counts, in spans of `RECENT`.
+const FORESIGHT: i64 = 12;
+/// Over which time the waiting time is smoothed, as a power of two of nanoseconds.
+const SMOOTH: u32 = 27;
+/// A connection that has been hit has so long to answer, and twice the waiting time more.
+const PATIENCE: u64 = 600_000_000;
+/// But not longer than this.
+const LONGEST_PATIENCE: u64 = 1_500_000_000;
+/// How often `n` may double. Then a connection is policed.
+pub const POLICED: u32 = 6;
+/// How often `n` has doubled when the hits on a connection are no longer signs to the queue.
+const DEAF: u32 = 3;
+/// The most that a connection's recent rate counts.
+const FASTEST: u64 = 8 * RECENT;
+
+/// What is fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub struct Params {
+    /// How much waits at most.
+    pub room: Room,
+    /// What the line takes, in bytes a second.
+    pub capacity: u64,
+    /// How long the line takes for a byte, in 2^-16 nanoseconds; 0 if it takes no time.
+    pub byte_time: u64,
+    /// The waiting time that is always acceptable, in nanoseconds.
+    pub target: u64,
+    /// Half of the time that the line takes for a full queue, in nanoseconds.
+    pub half: u64,
+    /// 1 if capable packets are marked, otherwise 0.
+    pub ecn: u64,
+    /// The number of sets of the table, a power of two, less one.
+    pub mask: u64,
+}
+
+/// What changes. All is 0 at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct State {
+    /// When the last packet arrived.
+    pub last: u64,
+    /// The smoothed waiting time, in nanoseconds.
+    pub average: u64,
+    /// Who is above it is hit, in nanoseconds of a share.
+    pub bar: i64,
+    /// Until when the bar does not sink.
+    pub pause: u64,
+    /// Which epoch it is, counted from 1, and when it began.
+    pub epoch: u64,
+    /// See `epoch`.
+    pub began: u64,
+    /// Connections that were there in the epoch before.
+    pub active: u64,
+    /// Those of them that want more than their share.
+    pub heavy: u64,
+    /// What the others have had, in bytes.
+    pub light: u64,
+    /// The sum of the leads of the heavy, each above the lowest possible.
+    pub leads: u64,
+    /// For how long the waiting time was above the reference, and how far: in 2^-10 references times nanoseconds.
+    pub above: u64,
+    /// The same below.
+    pub below: u64,
+    /// The highest lead that could be hit, of this epoch.
+    pub highest: i64,
+    /// Of the epoch before.
+    pub highest_before: i64,
+    /// The mean of the leads of the heavy.
+    pub mean: i64,
+    /// The fair rate as the queue has it, in bytes a second.
+    pub by_queue: u64,
+    /// The fair rate, in bytes a second.
+    pub fair: u64,
+    /// How long a connection with the fair rate takes for a byte, in 2^-16 nanoseconds.
+    pub price: u64,
+    /// What a connection with the fair rate sends in an epoch, in bytes.
+    pub portion: u64,
+    /// The smoothed number of heavy connections, in 2^-8.
+    pub crowd: u64,
+    /// The waiting time above which hits begin, in nanoseconds.
+    pub reference: u64,
+}
+
+/// The fastest line there is, in bytes a second: 1 Tbit/s.
+const FASTEST_LINE: u64 = 125_000_000_000;
+
+impl Params {
+    /// In front of a line of so many bits a second, with an acceptable waiting time, and a table of at least `connections`
+    /// slots.
+    #[must_use]
+    pub fn new(room: Room, target: u64, ecn: bool, bits_per_second: Option<u64>, connections: u64) -> Self {
+        let sets = (connections / WAYS as u64).clamp(1, 1 << 24).next_power_of_two();
+        let params =
+            Self { room, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
+        params.with_rate(bits_per_second)
+    }
+
+    /// The same in front of another line.
+    #[must_use]
+    pub fn with_rate(self, bits_per_second: Option<u64>) -> Self {
+        let capacity = bits_per_second.map_or(FASTEST_LINE, |rate| (rate / 8).clamp(1, FASTEST_LINE));
+        let byte_time = bits_per_second.map_or(0, |_| (1_000_000_000 << 16) / capacity);
+        let bytes = if self.room.in_bytes != 0 { self.room.limit } else { self.room.limit.saturating_mul(1500) };
+        Self { capacity, byte_time, half: waiting_time(byte_time, bytes) / 2, ..self }
+    }
+
+    /// How many sets the table has.
+    #[must_use]
+    pub const fn sets(&self) -> usize {
+        self.mask as usize + 1
+    }
+}
+
+/// The time a line takes for so many bytes, at most 2^36 nanoseconds.
+const fn waiting_time(byte_time: u64, bytes: u64) -> u64 {
+    let longest = 1 << 52;
+    if byte_time != 0 && bytes > longest / byte_time { longest >> 16 } else { bytes * byte_time >> 16 }
+}
+
+/// What becomes of a packet.
+pub fn arrive(params: &Params, state: &mut State, sets: &mut [Set], arrival: &Arrival) -> Verdict {
+    let waits = waiting_time(params.byte_time, arrival.waiting.bytes);
+    let calm = observe(params, state, arrival.now, waits);
+    let set = &mut sets[(table::place(arrival.flow) & params.mask) as usize];
+    let slot = table::find(set, arrival, state.mean - START);
+    meet(state, slot, arrival.now);
+    let verdict = judge(params, state, slot, &Finding { now: arrival.now, waits, calm, capable: arrival.capable });
+    if let Verdict::Drop(_) = verdict {
+        return verdict;
+    }
+    if !params.room.fits(arrival) {
+        return Verdict::Drop(Why::Full);
+    }
+    credit(state, slot, arrival.bytes);
+    verdict
+}
+
+/// Moves averages, the epoch and the bar on. The waiting time that counts: the lower of the present and the smoothed one.
+fn observe(params: &Params, state: &mut State, now: u64, waits: u64) -> u64 {
+    if state.epoch == 0 {
+        fair::begin(params, state, now);
+    }
+    if now.saturating_sub(state.began) >= EPOCH {
+        fair::end_epoch(params, state, now);
+    }
+    let passed = now.saturating_sub(state.last).min(1 << 30);
+    state.last = now;
+    let part = passed.min(1 << SMOOTH) >> 7;
+    if waits > state.average {
+        state.average += (waits - state.average) * part >> (SMOOTH - 7);
+    } else {
+        state.average -= (state.average - waits) * part >> (SMOOTH - 7);
+    }
+    let calm = waits.min(state.average);
+    move_bar(state, passed, calm);
+    calm
+}
+
+/// Above the reference the bar sinks, below it rises: twice the time that has passed if the difference is the reference.
+fn move_bar(state: &mut State, passed: u64, calm: u64) {
+    let reference = state.reference;
+    if calm >= reference {
+        let over = ((calm - reference).min(4 * reference) << 10) / reference;
+        state.above += passed * over;
+        if state.last >= state.pause {
+            state.bar -= (passed * over >> 9) as i64;
+        }
+    } else {
+        let under = ((reference - calm) << 10) / reference;
+        state.below += passed * under;
+        state.bar += (passed * under >> 9) as i64;
+    }
+    let highest = state.highest.max(state.highest_before);
+    if highest != fair::NOBODY {
+        state.bar = state.bar.min(highest + CLEARANCE);
+    }
+    state.bar = state.bar.max(state.mean - DEEPEST);
+}
+
+/// Brings a connection to the present.
+fn meet(state: &mut State, slot: &mut Slot, now: u64) {
+    let passed = now.saturating_sub(slot.seen);
+    slot.seen = now;
+    slot.lead = (slot.lead - passed.min(1 << 62) as i64).clamp(state.mean - RANGE, state.mean + RANGE);
+    slot.recent = slot.recent * RECENT / (RECENT + passed.min(1 << 40));
+    if slot.epoch != state.epoch {
+        fair::count(state, slot);
+    }
+    if slot.recent > RECENT * 6 / 10 {
+        state.highest = state.highest.max(slot.lead);
+    }
+}
+
+/// What a packet finds.
+struct Finding {
+    now: u64,
+    waits: u64,
+    calm: u64,
+    capable: u32,
+}
+
+fn judge(params: &Params, state: &mut State, slot: &mut Slot, finding: &Finding) -> Verdict {
+    if finding.calm <= state.reference || !is_due(state, slot, finding) {
+        return Verdict::Pass;
+    }
+    let patience = (PATIENCE + 2 * finding.waits).min(LONGEST_PATIENCE);
+    let since = if slot.hit_at == 0 { u64::MAX } else { finding.now.saturating_sub(slot.hit_at) };
+    while slot.doublings > 0 && since > 4 * (patience >> slot.doublings) {
+        slot.doublings -= 1;
+    }
+    let wait = patience >> slot.doublings;
+    if since < wait && slot.doublings < POLICED {
+        return Verdict::Pass;
+    }
+    if since < 2 * wait && 10 * slot.recent > 9 * slot.hit_recent {
+        let steps = if slot.recent > RECENT * 3 / 2 { 2 } else { 1 };
+        slot.doublings = (slot.doublings + steps).min(POLICED);
+    }
+    (slot.hit_at, slot.hit_recent) = (finding.now, slot.recent);
+    if slot.doublings < DEAF {
+        state.pause = finding.now + (patience << 17) / (state.crowd * state.crowd);
+    }
+    let mark = params.ecn != 0 && finding.capable != 0 && slot.doublings < POLICED;
+    if mark { Verdict::Mark } else { Verdict::Drop(Why::Early) }
+}
+
+/// Whether the connection is above the bar.
+fn is_due(state: &State, slot: &Slot, finding: &Finding) -> bool {
+    // A queue that empties already asks for no more hits, but of those that do not answer.
+    let empties = 20 * finding.waits < 19 * state.average;
+    let urgent = finding.calm > 4 * state.reference;
+    let least = if urgent { RECENT * 3 / 10 } else { RECENT * 6 / 10 };
+    if empties && slot.doublings < DEAF || slot.recent <= least {
+        return false;
+    }
+    let mut bar = state.bar;
+    if urgent {
+        let excess = ((finding.calm - 4 * state.reference) << 8) / state.reference;
+        bar -= (RANGE >> 10) * excess.min(1 << 14) as i64;
+    }
+    slot.lead + FORESIGHT * (slot.recent as i64 - RECENT as i64) > bar
+}
+
+/// Writes down what a connection sends.
+fn credit(state: &State, slot: &mut Slot, bytes: u32) {
+    let time = u64::from(bytes) * state.price >> 16;
+    slot.lead += time as i64;
+    slot.recent = (slot.recent + time).min(FASTEST);
+    slot.bytes += u64::from(bytes);
+}

@@ -1,0 +1,72 @@
+//! The connections that are known: a table of sets, found by the hash of the connection; a newcomer takes the slot of its
+//! set that was not seen for the longest time. If even that is in use, the table is too small, and the two are taken for
+//! one connection from now on.
+
+use crate::aqm::{Arrival, dice};
+
+/// Slots of a set.
+pub const WAYS: usize = 8;
+
+/// A slot that was seen within this time is in use, in nanoseconds.
+const IN_USE: u64 = 1 << 30;
+
+/// What is known of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Slot {
+    /// How far it is ahead: what it has had, less its share, in nanoseconds of its share.
+    pub lead: i64,
+    /// What it has had recently: `RECENT` if it was its share.
+    pub recent: u64,
+    /// When it was seen last.
+    pub seen: u64,
+    /// When it was hit last; 0 if never.
+    pub hit_at: u64,
+    /// How much `recent` was then.
+    pub hit_recent: u64,
+    /// What it has sent in the epoch, in bytes.
+    pub bytes: u64,
+    /// What it sends in an epoch, smoothed.
+    pub rate: u64,
+    /// Which epoch that is; 0 if it is new.
+    pub epoch: u64,
+    /// How often its `n` has doubled.
+    pub doublings: u32,
+    /// Only there to fill the slot.
+    pub unused: u32,
+}
+
+/// Slots that share a place of the table. A tag of 0 is an empty slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Set {
+    /// Whose slots they are: their hashes, made odd.
+    pub tags: [u32; WAYS],
+    /// See [`Slot`].
+    pub slots: [Slot; WAYS],
+}
+
+/// Where a connection belongs, as more bits than there are sets.
+pub(super) const fn place(flow: u32) -> u64 {
+    dice::mix(flow as u64) >> 32
+}
+
+/// The slot of a connection. A new one begins with `lead`.
+pub(super) fn find<'a>(set: &'a mut Set, arrival: &Arrival, lead: i64) -> &'a mut Slot {
+    let tag = arrival.flow | 1;
+    let mut stalest = 0;
+    for way in 0..WAYS {
+        if set.tags[way] == tag {
+            return &mut set.slots[way];
+        }
+        if set.slots[way].seen < set.slots[stalest].seen {
+            stalest = way;
+        }
+    }
+    let slot = &mut set.slots[stalest];
+    if set.tags[stalest] == 0 || arrival.now.saturating_sub(slot.seen) > IN_USE {
+        *slot = Slot { lead, seen: arrival.now, ..Slot::default() };
+    }
+    set.tags[stalest] = tag;
+    slot
+}
