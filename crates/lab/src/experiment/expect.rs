@@ -135,6 +135,7 @@ impl Judge<'_> {
             }
         };
         let unit = match (&to, metric::by_name(key)) {
+            (None, Ok(metric)) if metric.unit.is_empty() => String::new(),
             (None, Ok(metric)) => format!(" {}", metric.unit),
             _ => " x".into(),
         };
@@ -196,7 +197,10 @@ impl Judge<'_> {
             bounds.push(format!("at most {bar:.1} ms, {} x the floor {formula} = {milliseconds:.1}", number(times)));
         }
         let to = figure.to.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
-        format!("{place}: {}{}{to}", bounds.join(", "), figure.unit)
+        // Of any other figure than the experiment's, the unit alone would not tell.
+        let other = expect.metric.as_ref().filter(|metric| **metric != self.experiment.metric.key);
+        let other = other.map(|metric| format!("{metric} ")).unwrap_or_default();
+        format!("{place}: {other}{}{}{to}", bounds.join(", "), figure.unit)
     }
 
     /// `None` if the level is not among those that are run.

@@ -120,6 +120,7 @@ pub fn of(experiment: &Experiment, tools: &Tools, request: &Request) -> anyhow::
         factors: experiment.factors.iter().map(levels).collect(),
         treatments: experiment.settings.treatments.clone(),
         metric: experiment.metric.clone(),
+        map: experiment.settings.map.clone(),
         started: now(),
         machine: machine(),
         programs: tools.versions.clone(),

@@ -31,6 +31,9 @@ pub struct Manifest {
     pub treatments: Vec<String>,
     /// The metric that verdicts are about.
     pub metric: Metric,
+    /// Two factors over which figures are drawn as a map: across, and up.
+    #[serde(default)]
+    pub map: Option<[String; 2]>,
     /// When it started: RFC 3339, UTC.
     pub started: String,
     /// Kernel, processor, number of cores, memory, commit, privilege: name and value, in the order to be shown.

@@ -3,7 +3,7 @@
 use crate::experiment::results::Results;
 use crate::report::table::{Table, Tone};
 use crate::report::view::View;
-use crate::report::{floors, gains, tables};
+use crate::report::{floors, gains, groups, tables};
 
 /// Everything but the plots, as GitHub-flavoured Markdown.
 #[must_use]
@@ -36,6 +36,10 @@ pub fn markdown(results: &Results) -> String {
     if !results.floors.is_empty() {
         text += &format!("## Arithmetic floors\n\n{}\n\n", floors::LETTERS);
         rows(&mut text, &floors::table(&view));
+    }
+    if results.runs.iter().any(|run| !run.groups.is_empty()) {
+        text += &format!("## Groups\n\n{}\n\n", groups::NOTE);
+        rows(&mut text, &groups::table(&view));
     }
     section(&mut text, "Link validation", &tables::checks(results));
     section(&mut text, "Invalid runs", &tables::invalid_runs(&view));

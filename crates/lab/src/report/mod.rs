@@ -14,6 +14,7 @@ mod agreement;
 mod chart;
 mod floors;
 mod gains;
+mod groups;
 mod markdown;
 mod markup;
 mod number;

@@ -78,6 +78,12 @@ impl<'a> View<'a> {
             "seconds" => "time".to_owned(),
             "completion_ms" => "time to completion".to_owned(),
             "first_byte_ms" => "time to the first byte".to_owned(),
+            "ratio" => "ratio of rates".to_owned(),
+            "jain" => "Jain's index".to_owned(),
+            "queueing_ms" => "mean time in the queue".to_owned(),
+            "queueing_p95_ms" => "time in the queue, 95 %".to_owned(),
+            "queueing_p99_ms" => "time in the queue, 99 %".to_owned(),
+            "window_packets" => "mean window".to_owned(),
             key => key.replace('_', " "),
         }
     }

@@ -122,6 +122,7 @@ fn width(label: &str) -> f64 {
     label.chars().count() as f64 * LETTER
 }
 
-fn text(svg: &mut Markup, anchor: &str, [x, y]: [f64; 2], text: &str) {
+/// A label at a place.
+pub fn text(svg: &mut Markup, anchor: &str, [x, y]: [f64; 2], text: &str) {
     svg.leaf("text", &[("x", &Px(x)), ("y", &Px(y)), ("text-anchor", &anchor)], text);
 }

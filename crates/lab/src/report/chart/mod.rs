@@ -4,6 +4,7 @@ use crate::report::markup::Markup;
 
 mod bars;
 mod frame;
+mod heat;
 mod lines;
 mod mark;
 mod scale;
@@ -11,6 +12,7 @@ mod strip;
 
 pub use bars::{Bars, Bin};
 pub use frame::Axis;
+pub use heat::{Field, Heat};
 pub use lines::{Lines, Point, Series};
 pub use mark::{class, swatch};
 pub use scale::Scale;

@@ -2,6 +2,7 @@
 
 use ekiden_proto::units::{Bytes, Rate, Span};
 
+use crate::report::plots::levels_without;
 use crate::report::view::{Levels, View};
 
 /// A factor along an axis.
@@ -36,15 +37,15 @@ pub fn along(view: &View) -> Option<Along> {
 /// The combinations of the levels of all other factors.
 #[must_use]
 pub fn panels(view: &View, along: &Along) -> Vec<Levels> {
-    let mut panels: Vec<Levels> = Vec::new();
-    for levels in &view.combinations {
-        let mut rest = levels.clone();
-        rest.remove(&along.factor);
-        if !panels.contains(&rest) {
-            panels.push(rest);
-        }
-    }
-    panels
+    levels_without(view, std::slice::from_ref(&along.factor))
+}
+
+/// A panel at one of the levels of its axis.
+#[must_use]
+pub fn at_level(panel: &Levels, along: &Along, level: &str) -> Levels {
+    let mut levels = panel.clone();
+    levels.insert(along.factor.clone(), level.to_owned());
+    levels
 }
 
 /// Levels as amounts, if all of them are amounts of the same kind.

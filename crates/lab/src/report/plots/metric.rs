@@ -1,9 +1,10 @@
 //! The metric by a factor, and its ratio to the first treatment.
 
+use crate::experiment::metric::{JAIN, RATIO};
 use crate::experiment::results::{Cell, Summary};
 use crate::report::chart::{Axis, Chart, Lines, Point, Row, Scale, Series, Strip};
 use crate::report::number::{significant, with_unit};
-use crate::report::plots::levels::{Along, along, panels};
+use crate::report::plots::levels::{Along, along, at_level, panels};
 use crate::report::plots::published::{Published, published};
 use crate::report::plots::{Figure, legend, most_different};
 use crate::report::tables::confidence_interval;
@@ -13,7 +14,11 @@ use crate::report::view::{Levels, View};
 pub fn figure(view: &View) -> Option<Figure> {
     let Some(along) = along(view) else { return rows(view) };
     let sources = published(view);
-    let panels = panels(view, &along);
+    let known = |panel: &Levels| {
+        let here = |cell: &&Cell| panel.iter().all(|(factor, level)| cell.levels.get(factor) == Some(level));
+        view.results.cells.iter().filter(here).any(|cell| cell.summary.n > 0)
+    };
+    let panels: Vec<Levels> = panels(view, &along).into_iter().filter(known).collect();
     let (panels, left_out) = most_different(view, &panels.iter().collect::<Vec<_>>());
     let kinds: Vec<Vec<Chart>> =
         Kind::both(view).iter().map(|kind| kind.charts(view, &along, &panels, &sources)).collect();
@@ -49,13 +54,18 @@ struct Kind {
 
 impl Kind {
     fn both(view: &View) -> Vec<Self> {
+        let best_is_one = [RATIO, JAIN].contains(&view.results.manifest.metric.key.as_str());
         let metric = Self {
             name: view.metric(),
             unit: view.unit().to_owned(),
             of: |cell| Some(cell.summary),
-            reference: None,
+            reference: best_is_one.then_some(1.0),
             ratio: false,
         };
+        // What is to be close to 1 is not compared with what is not.
+        if best_is_one {
+            return vec![metric];
+        }
         let ratio = Self {
             name: format!("ratio to {}", view.baseline()),
             unit: format!("× {}", view.baseline()),
@@ -130,12 +140,6 @@ impl Kind {
     }
 }
 
-fn at_level(panel: &Levels, along: &Along, level: &str) -> Levels {
-    let mut levels = panel.clone();
-    levels.insert(along.factor.clone(), level.to_owned());
-    levels
-}
-
 /// The same scale for all panels, so that they can be compared at a glance; but each its own if that would press one of
 /// them flat.
 fn scales(panels: &[Vec<Series>], reference: Option<f64>) -> Vec<Scale> {
@@ -167,7 +171,9 @@ fn chart(view: &View, along: &Along, panel: &Levels, kind: &Kind, (y, series): (
     let mut ticks: Vec<(f64, String)> = along.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
     ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
     let x = Axis { label: along.factor.clone(), ticks, grid: false };
-    Lines { x, label: kind.unit.clone(), y, reference: kind.reference, series }.chart(title, description)
+    // A number without a unit says itself what it is.
+    let label = if kind.unit.is_empty() { kind.name.clone() } else { kind.unit.clone() };
+    Lines { x, label, y, reference: kind.reference, series }.chart(title, description)
 }
 
 /// Every run of every treatment, where there is no factor to go along an axis.
@@ -201,7 +207,8 @@ fn strip(view: &View, levels: &Levels) -> Chart {
     };
     let rows: Vec<Row> = view.treatments.iter().enumerate().map(row).collect();
     let title = format!("{}: {} by treatment", view.condition(levels, None), view.metric());
-    Strip::of(with_unit(&view.metric(), &format!("({})", view.unit())), rows).chart(title)
+    let unit = if view.unit().is_empty() { String::new() } else { format!("({})", view.unit()) };
+    Strip::of(with_unit(&view.metric(), &unit), rows).chart(title)
 }
 
 /// A sentence begins with it.

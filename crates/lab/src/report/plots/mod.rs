@@ -5,8 +5,10 @@ use crate::report::chart::Chart;
 use crate::report::view::{Levels, View};
 
 mod first_byte;
+mod groups;
 mod lateness;
 mod levels;
+mod map;
 mod metric;
 mod published;
 mod time;
@@ -30,14 +32,15 @@ const MOST: usize = 6;
 /// Charts of what came of the experiment.
 #[must_use]
 pub fn results(view: &View) -> Vec<Figure> {
-    let all = [metric::figure(view), time::figure(view), first_byte::figure(view)];
+    let all =
+        [metric(view), groups::rates(view), groups::over_time(view), time::figure(view), first_byte::figure(view)];
     all.into_iter().flatten().filter(|figure| !figure.charts.is_empty()).collect()
 }
 
 /// Charts of the metric alone.
 #[must_use]
 pub fn metric(view: &View) -> Option<Figure> {
-    metric::figure(view).filter(|figure| !figure.charts.is_empty())
+    map::figure(view).or_else(|| metric::figure(view)).filter(|figure| !figure.charts.is_empty())
 }
 
 /// Charts of how well the emulator did its work.
@@ -49,6 +52,19 @@ pub fn emulator(view: &View) -> Option<Figure> {
 /// Names of all treatments with their styles.
 fn legend(view: &View) -> Vec<(usize, String)> {
     view.treatments.iter().cloned().enumerate().collect()
+}
+
+/// The combinations of the levels of all other factors.
+fn levels_without(view: &View, factors: &[String]) -> Vec<Levels> {
+    let mut panels: Vec<Levels> = Vec::new();
+    for levels in &view.combinations {
+        let mut rest = levels.clone();
+        rest.retain(|factor, _| !factors.contains(factor));
+        if !panels.contains(&rest) {
+            panels.push(rest);
+        }
+    }
+    panels
 }
 
 /// The levels, of some factors or of all, at which treatments differ most, in the order of the manifest, and a note if some are

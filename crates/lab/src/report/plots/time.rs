@@ -22,8 +22,18 @@ pub fn figure(view: &View) -> Option<Figure> {
 
 /// The valid run in the middle by the metric; of two the lower.
 fn median_run<'a>(view: &'a View, levels: &'a Levels, treatment: &'a str) -> Option<&'a Run> {
+    median_run_of(view, levels, treatment, |run| duration(run) > 0.0)
+}
+
+/// The same of some runs.
+pub fn median_run_of<'a>(
+    view: &'a View,
+    levels: &'a Levels,
+    treatment: &'a str,
+    of: impl Fn(&Run) -> bool,
+) -> Option<&'a Run> {
     let key = &view.results.manifest.metric.key;
-    let runs = view.valid_runs(levels, treatment).filter(|run| duration(run) > 0.0);
+    let runs = view.valid_runs(levels, treatment).filter(|run| of(run));
     let mut ranked: Vec<(f64, &Run)> = runs.filter_map(|run| Some((*run.metrics.get(key)?, run))).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     ranked.get(ranked.len().saturating_sub(1) / 2).map(|(_, run)| *run)
@@ -75,7 +85,7 @@ fn unit(rate: f64) -> (&'static str, f64) {
 }
 
 /// Bytes per second over equal stretches of a transfer, at the middle of each. As many stretches as the samples bear.
-fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
+pub fn rates(timeline: &[(f64, u64)]) -> Vec<(f64, f64)> {
     let end = timeline.last().map_or(0.0, |(seconds, _)| *seconds);
     let stretches = (timeline.len() / 2).clamp(1, 80);
     let length = end / stretches as f64;

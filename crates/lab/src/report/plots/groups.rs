@@ -1,0 +1,144 @@
+//! What each group of connections got: over a factor, and over time.
+
+use crate::experiment::results::{GroupRun, Run};
+use crate::report::chart::{Axis, Chart, Lines, Point, Scale, Series, ticks};
+use crate::report::number::significant;
+use crate::report::plots::levels::{Along, along, at_level, panels};
+use crate::report::plots::{Figure, difference, time};
+use crate::report::view::{Levels, View};
+use crate::stats::fairness::mean;
+use crate::stats::median;
+
+/// The groups that send all the time, in the order in which runs name them.
+fn names(view: &View) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for group in view.results.runs.iter().flat_map(|run| &run.groups).filter(|group| !group.rates.is_empty()) {
+        if !names.contains(&group.name) {
+            names.push(group.name.clone());
+        }
+    }
+    names
+}
+
+/// The rate of one connection of each group by a factor: a chart for each treatment at each combination of the other factors.
+/// Where a treatment has one group at a time, the groups are in one chart, each alone.
+pub fn rates(view: &View) -> Option<Figure> {
+    let names = names(view);
+    let along = along(view).filter(|_| !names.is_empty() && view.results.manifest.map.is_none())?;
+    let mut alone: Vec<(&String, Vec<Series>)> = Vec::new();
+    let mut charts = Vec::new();
+    let title = |condition: &str, treatment: &str| {
+        format!("{condition}, {treatment}: goodput of a connection by {}", along.factor)
+    };
+    for panel in panels(view, &along) {
+        let mut drawn = Vec::new();
+        for treatment in &view.treatments {
+            let styled = names.iter().enumerate();
+            let series: Vec<Series> =
+                styled.filter_map(|group| series(view, &along, (&panel, treatment), group)).collect();
+            match (series.len(), alone.iter_mut().find(|(name, _)| *name == treatment)) {
+                (0, _) => {}
+                (1, Some((_, others))) if names.len() > 1 => others.extend(series),
+                (1, None) if names.len() > 1 => alone.push((treatment, series)),
+                _ => drawn.push((title(&view.condition(&panel, Some(&along.factor)), treatment), series)),
+            }
+        }
+        charts.extend(on_one_scale(&along, drawn));
+    }
+    let alone = alone.into_iter().map(|(treatment, series)| (title("each alone", treatment), series)).collect();
+    Some(Figure {
+        heading: format!("Goodput of each group by {}", along.factor),
+        note: "The mean rate of one connection of the group, as its receiver counted; medians over valid runs."
+            .to_owned(),
+        charts: on_one_scale(&along, alone).into_iter().chain(charts).collect(),
+        legend: names.into_iter().enumerate().collect(),
+    })
+}
+
+fn on_one_scale(along: &Along, drawn: Vec<(String, Vec<Series>)>) -> Vec<Chart> {
+    let values = drawn.iter().flat_map(|(_, series)| series).flat_map(|series| &series.points).map(|point| point.y);
+    let scale = Scale::amounts(values.chain([0.0]), 5);
+    drawn.into_iter().map(|(title, series)| chart(along, title, scale.clone(), series)).collect()
+}
+
+fn series(
+    view: &View,
+    along: &Along,
+    (panel, treatment): (&Levels, &str),
+    (style, name): (usize, &String),
+) -> Option<Series> {
+    let mut points = Vec::new();
+    for (level, place) in &along.levels {
+        let levels = at_level(panel, along, level);
+        let rates: Vec<f64> =
+            view.valid_runs(&levels, treatment).filter_map(|run| mean(&group(run, name)?.rates)).collect();
+        if !rates.is_empty() {
+            let y = median(&rates);
+            let hint = format!("{name}, {level}: {} Mbit/s, n = {}", significant(y), rates.len());
+            points.push(Point { x: *place, y, interval: None, hint });
+        }
+    }
+    points.sort_by(|a, b| a.x.total_cmp(&b.x));
+    (!points.is_empty()).then_some(Series { style, joined: along.ordered, marked: true, hollow: false, points })
+}
+
+fn group<'a>(run: &'a Run, name: &str) -> Option<&'a GroupRun> {
+    run.groups.iter().find(|group| group.name == name)
+}
+
+fn chart(along: &Along, title: String, y: Scale, series: Vec<Series>) -> Chart {
+    let hints: Vec<&str> = series.iter().flat_map(|series| &series.points).map(|point| point.hint.as_str()).collect();
+    let description = format!("{}.", hints.join("; "));
+    let mut ticks: Vec<(f64, String)> = along.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
+    ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let x = Axis { label: along.factor.clone(), ticks, grid: false };
+    Lines { x, label: "Mbit/s".to_owned(), y, reference: None, series }.chart(title, description)
+}
+
+/// What all connections of each group got over time, of each treatment, where treatments differ most.
+pub fn over_time(view: &View) -> Option<Figure> {
+    let several = |levels: &&Levels| {
+        view.treatments.iter().any(|treatment| view.valid_runs(levels, treatment).any(|run| run.groups.len() > 1))
+    };
+    let levels = view.combinations.iter().filter(several);
+    let levels = levels.max_by(|a, b| difference(view, a).total_cmp(&difference(view, b)))?;
+    let mut names: Vec<&str> = Vec::new();
+    let mut drawn = Vec::new();
+    for treatment in &view.treatments {
+        let Some(run) = time::median_run_of(view, levels, treatment, |run| !run.groups.is_empty()) else { continue };
+        for group in &run.groups {
+            if !names.contains(&group.name.as_str()) {
+                names.push(&group.name);
+            }
+        }
+        drawn.push((treatment, run));
+    }
+    let lines =
+        |run: &Run| -> Vec<Vec<(f64, f64)>> { run.groups.iter().map(|group| time::rates(&group.timeline)).collect() };
+    let peak = drawn.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(_, rate)| rate * 8e-6).fold(0.0, f64::max);
+    let end = drawn.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(at, _)| at).fold(0.0, f64::max);
+    let (x, y) = (Scale::until(end, 6), Scale::amounts([0.0, peak].into_iter(), 4));
+    let chart = |(treatment, run): &(&String, &Run)| {
+        let series = lines(run).into_iter().zip(&run.groups).map(|(line, group)| Series {
+            style: names.iter().position(|name| *name == group.name).unwrap_or_default(),
+            joined: true,
+            marked: false,
+            hollow: false,
+            points: (line.into_iter())
+                .map(|(at, rate)| Point { x: x.at(at), y: rate * 8e-6, interval: None, hint: String::new() })
+                .collect(),
+        });
+        let axis = Axis { label: "time since the start (s)".to_owned(), ticks: ticks(&x), grid: false };
+        let title =
+            format!("{}, {treatment}: goodput of all connections of a group over time", view.condition(levels, None));
+        let description = format!("Mbit/s over time of {}.", names.join(", "));
+        let series = series.collect();
+        Lines { x: axis, label: "Mbit/s".to_owned(), y: y.clone(), reference: None, series }.chart(title, description)
+    };
+    Some(Figure {
+        heading: "Who gets how much over time".to_owned(),
+        note: "For each treatment its median run, where treatments differ most.".to_owned(),
+        charts: drawn.iter().map(chart).collect(),
+        legend: names.iter().map(|name| (*name).to_owned()).enumerate().collect(),
+    })
+}
