@@ -8,8 +8,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a program that measures and ends")]
 
-use ekiden_bpf::aqm::object;
 use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
+use ekiden_bpf::aqm::{Line, object};
 use libbpf_rs::{Object, ProgramInput};
 
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
@@ -36,7 +36,7 @@ impl Subject {
         let [limit, min, max] = [4_000_000, 100_000, 300_000].map(Amount::Bytes);
         let settings = Settings { limit, min, max, table: 1 << 17, ..settings };
         let set = |name: &str| (name == ".rodata.bench").then(|| connections.to_ne_bytes().to_vec());
-        let object = object::load_with(BENCH, &settings, 7, set).unwrap();
+        let object = object::load_with(BENCH, &settings, Line { key: 7, ethernet: true }, set).unwrap();
         Self { what: what.to_owned(), object, program, times: Vec::new() }
     }
 

@@ -3,8 +3,8 @@
 
 use std::io::Write;
 
-use ekiden_bpf::aqm::object;
 use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
+use ekiden_bpf::aqm::{Line, object};
 use ekiden_proto::aqm::priority::{self, Dynamic, Static};
 use ekiden_proto::aqm::{Arrival, Verdict, Why, dice, red, virtual_queue};
 use libbpf_rs::{Object, ProgramInput};
@@ -80,7 +80,7 @@ fn arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
 }
 
 fn load(settings: &Settings) -> Option<Object> {
-    match object::load_from(REPLAY, settings, KEY) {
+    match object::load_from(REPLAY, settings, Line { key: KEY, ethernet: true }) {
         Ok(object) => Some(object),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "skipped: {error}");

@@ -4,8 +4,10 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::ethtool::request;
 use crate::netlink::{Message, Netlink, Request, attribute, attributes};
 
 /// linux/pkt_sched.h: the queueing discipline that is none, and the places for filters in it.
@@ -48,6 +50,22 @@ pub fn index(name: &str) -> io::Result<u32> {
     // SAFETY: `name` ends with a zero.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
+}
+
+/// Whether an interface's frames begin with an Ethernet header (netdevice(7), `SIOCGIFHWADDR`).
+///
+/// # Errors
+/// The kernel's: `ENODEV` if there is none of this name.
+pub fn has_ethernet(name: &str) -> io::Result<bool> {
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
+    let mut request = request(name)?;
+    // SAFETY: `request` names an interface, and the kernel writes no more than it is long.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: of the union, this is what the kernel has written.
+    let kind = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+    Ok(matches!(kind, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK))
 }
 
 /// All interfaces: index and name.
@@ -234,6 +252,7 @@ mod tests {
             || {
                 let one = index("one").unwrap();
                 assert!(interfaces().unwrap().contains(&(one, "one".to_owned())));
+                assert!(has_ethernet("one").unwrap());
                 assert_eq!(root(one).unwrap().as_deref(), Some("tbf"));
                 assert!(egress(one).unwrap().is_empty());
                 assert!(make_clsact(one).unwrap());

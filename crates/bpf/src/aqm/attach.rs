@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use ekiden_sys::tc;
 
 use super::settings::Settings;
-use super::{EACCES, EEXIST, ENOENT, EPERM, Error, PROGRAM, object};
+use super::{EACCES, EEXIST, ENOENT, EPERM, Error, Line, PROGRAM, object};
 
 /// Among the first that are asked: the program lets everything else have its say, which not everything else does.
 pub(super) const PREFERENCE: u16 = 1;
@@ -45,7 +45,8 @@ pub fn attach(name: &str, settings: &Settings, key: u64, replace: bool) -> Resul
     if settings.backlog {
         has_backlog(interface, name)?;
     }
-    let object = object::load(settings, key)?;
+    let ethernet = tc::has_ethernet(name).map_err(Error::of("asking for the kind of link"))?;
+    let object = object::load(settings, Line { key, ethernet })?;
     let program = object.progs().next().expect("invariant: the object has a program");
     let made = match &there {
         Some(place) => place.made,

@@ -6,11 +6,15 @@ use std::net::IpAddr;
 use ekiden_proto::aqm::priority::{Dynamic, Static};
 use ekiden_proto::aqm::{Room, flow, red, virtual_queue};
 
+use super::Line;
 use super::settings::{Mode, Settings};
 
 /// The room that `union` of the laws has.
 const LAW: usize = LAWS[0];
 const LAWS: [usize; 1] = [size_of::<Static>()];
+
+/// How often packets are entered into the table of connections, in a second of a busy line.
+const ENTRIES: u64 = 100_000;
 
 /// What the settings are told to `show` in, as JSON; the rest is zeros.
 const TOLD: usize = 1024;
@@ -76,11 +80,13 @@ impl Memory {
 }
 
 /// All of `struct settings`.
-pub(super) fn settings(settings: &Settings, key: u64, ways: u32) -> Vec<u8> {
+pub(super) fn settings(settings: &Settings, line: Line, ways: u32) -> Vec<u8> {
     let mut memory = Memory::default();
+    let Line { key, ethernet } = line;
     memory.law(settings, key);
     let virtual_queue::Params { rate, longest } = virtual_queue::Params::new(settings.drain());
-    memory.u64s([rate, longest, key, u64::from(settings.table / ways)]);
+    let sets = u64::from(settings.table / ways);
+    memory.u64s([rate, longest, key, sets, settings.drain() / 8 / ENTRIES, u64::from(ethernet)]);
     let end = memory.0.len() + TOLD;
     memory.0.extend(serde_json::to_vec(settings).unwrap_or_default());
     memory.fill(end);
@@ -114,7 +120,7 @@ mod tests {
             Mode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 },
         ] {
             let wanted = Settings::new("123456789bit/s".parse().unwrap(), mode);
-            let memory = settings(&wanted, 7, 4);
+            let memory = settings(&wanted, Line { key: 7, ethernet: true }, 4);
             assert_eq!(told(&memory).unwrap(), wanted);
         }
         assert!(told(&[0; 3]).is_none());

@@ -6,13 +6,15 @@ use super::report::{Connection, Counters};
 
 pub(super) const QUEUE: &str = "aqm_queue";
 pub(super) const SLOTS: &str = "aqm_slots";
+pub(super) const NAMES: &str = "aqm_names";
 pub(super) const SETTINGS: &str = ".rodata.settings";
 
 /// Slots of a set.
 pub(super) const WAYS: u32 = 4;
 
-/// Length of `struct slot`.
-const SLOT: usize = 64;
+/// Lengths of `struct slot` and `struct name`.
+const SLOT: usize = 16;
+const NAME: usize = 40;
 
 /// Reads numbers one after another.
 struct Memory<'a>(&'a [u8]);
@@ -44,7 +46,7 @@ impl<'a> Memory<'a> {
 /// `struct queue`.
 pub(super) fn counters(memory: &[u8]) -> Option<Counters> {
     let mut memory = Memory(memory);
-    // The lock, the number of the next packet, and the counted queue.
+    // Whether it is locked, the number of the next packet, and the counted queue.
     memory.take::<32>()?;
     Some(Counters {
         own: memory.u64()?,
@@ -58,29 +60,27 @@ pub(super) fn counters(memory: &[u8]) -> Option<Counters> {
         bytes: memory.u64()?,
         waited: memory.u64()?,
         waiting: memory.u64()?,
+        missed: memory.u64()?,
     })
 }
 
-/// The slots of a `struct set` that are in use.
-pub(super) fn connections(set: &[u8]) -> impl Iterator<Item = Connection> + '_ {
-    set.chunks_exact(SLOT).filter_map(connection)
+/// The connections of a `struct set` and its `struct names`.
+pub(super) fn connections<'a>(set: &'a [u8], names: &'a [u8]) -> impl Iterator<Item = Connection> + 'a {
+    set.chunks_exact(SLOT).zip(names.chunks_exact(NAME)).filter_map(|(slot, name)| connection(slot, name))
 }
 
-fn connection(slot: &[u8]) -> Option<Connection> {
-    let mut memory = Memory(slot);
-    let bytes = memory.u64()?;
-    let packets = memory.u32()?;
-    let hits = memory.u32()?;
-    let last = memory.u32()?;
-    if last == 0 {
+fn connection(slot: &[u8], name: &[u8]) -> Option<Connection> {
+    let (mut slot, mut name) = (Memory(slot), Memory(name));
+    slot.u32()?;
+    if slot.u32()? == 0 {
         return None;
     }
-    memory.u32()?;
-    let (source, destination) = (memory.address()?, memory.address()?);
-    let source = SocketAddr::new(source, memory.port()?);
-    let destination = SocketAddr::new(destination, memory.port()?);
-    let [protocol] = memory.take()?;
-    Some(Connection { source, destination, protocol, bytes, packets, hits })
+    let (bytes, hit) = (slot.u32()?, slot.u32()?);
+    let (source, destination) = (name.address()?, name.address()?);
+    let source = SocketAddr::new(source, name.port()?);
+    let destination = SocketAddr::new(destination, name.port()?);
+    let [protocol] = name.take()?;
+    Some(Connection { source, destination, protocol, bytes, hit })
 }
 
 #[cfg(test)]
@@ -88,17 +88,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_is_read_and_a_free_one_is_not() {
-        let mut slot = vec![0; SLOT];
-        slot[..8].copy_from_slice(&1500_u64.to_ne_bytes());
-        slot[16..20].copy_from_slice(&7_u32.to_ne_bytes());
-        slot[34..40].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
-        slot[55] = 1;
-        slot[56..58].copy_from_slice(&[0x1f, 0x90]);
-        slot[60] = 6;
-        let read: Vec<_> = connections(&[slot, vec![0; SLOT]].concat()).collect();
+    fn a_slot_in_use_is_read_and_a_free_one_is_not() {
+        let slot: Vec<u8> = [9, 7, 1500, 3_u32].iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let mut name = vec![0; NAME];
+        name[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        name[31] = 1;
+        name[32..34].copy_from_slice(&[0x1f, 0x90]);
+        name[36] = 6;
+        let read: Vec<_> = connections(&[slot, vec![0; SLOT]].concat(), &[name, vec![0; NAME]].concat()).collect();
         let [one] = &read[..] else { panic!("{read:?}") };
-        assert_eq!((one.source.to_string().as_str(), one.bytes, one.protocol), ("10.0.0.1:8080", 1500, 6));
+        assert_eq!((one.source.to_string().as_str(), one.bytes, one.hit, one.protocol), ("10.0.0.1:8080", 1500, 3, 6));
         assert_eq!(one.destination.to_string(), "[::1]:0");
     }
 }

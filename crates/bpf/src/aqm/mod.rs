@@ -18,6 +18,15 @@ pub mod settings;
 /// What the program is called, wherever the kernel lists programs.
 pub const PROGRAM: &str = "ekiden_aqm";
 
+/// What the program is told beside what a person sets.
+#[derive(Debug, Clone, Copy)]
+pub struct Line {
+    /// A number that nobody outside can guess: with it, chance and the places of connections cannot be foreseen.
+    pub key: u64,
+    /// Whether frames begin with an Ethernet header.
+    pub ethernet: bool,
+}
+
 /// Why something could not be done, and what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -4,32 +4,35 @@ use std::path::Path;
 
 use libbpf_rs::{ErrorKind, Object, ObjectBuilder};
 
-use super::maps::{SETTINGS, SLOTS, WAYS};
+use super::maps::{NAMES, SETTINGS, SLOTS, WAYS};
 use super::settings::Settings;
-use super::{Error, encode};
+use super::{Error, Line, encode};
 use crate::chatter;
 use crate::kernel::BTF;
 
 static COUNTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
 static BACKLOG: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
 
+/// How much of what the verifier says is passed on.
+const LAST_LINES: usize = 8;
+
 /// Loads the program. It is gone when the object is dropped, unless it hangs somewhere.
 ///
 /// # Errors
 /// Mistakes in the settings, and whatever keeps the kernel from taking it.
-pub fn load(settings: &Settings, key: u64) -> Result<Object, Error> {
+pub fn load(settings: &Settings, line: Line) -> Result<Object, Error> {
     if settings.backlog && !Path::new(BTF).exists() {
         return Err(Error::NoBtf);
     }
-    load_from(if settings.backlog { BACKLOG } else { COUNTED }, settings, key)
+    load_from(if settings.backlog { BACKLOG } else { COUNTED }, settings, line)
 }
 
 /// Loads another program that includes `aqm_program.h`.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_from(program: &[u8], settings: &Settings, key: u64) -> Result<Object, Error> {
-    load_with(program, settings, key, |_| None)
+pub fn load_from(program: &[u8], settings: &Settings, line: Line) -> Result<Object, Error> {
+    load_with(program, settings, line, |_| None)
 }
 
 /// Loads a program that has more to be set: what, by the name of the map.
@@ -39,12 +42,12 @@ pub fn load_from(program: &[u8], settings: &Settings, key: u64) -> Result<Object
 pub fn load_with(
     program: &[u8],
     settings: &Settings,
-    key: u64,
+    line: Line,
     more: impl Fn(&str) -> Option<Vec<u8>>,
 ) -> Result<Object, Error> {
     settings.check()?;
     let value = |name: &str| match name {
-        SETTINGS => Some(encode::settings(settings, key, WAYS)),
+        SETTINGS => Some(encode::settings(settings, line, WAYS)),
         other => more(other),
     };
     let (loaded, said) = chatter::during(|| open(program, settings.table / WAYS, value));
@@ -55,7 +58,7 @@ fn open(program: &[u8], sets: u32, value: impl Fn(&str) -> Option<Vec<u8>>) -> l
     let mut object = ObjectBuilder::default().open_memory(program)?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if name == SLOTS {
+        if [SLOTS, NAMES].contains(&name.as_str()) {
             map.set_max_entries(sets)?;
         }
         if let Some(value) = value(&name) {
@@ -70,5 +73,11 @@ fn refused(error: &libbpf_rs::Error, said: &str) -> Error {
     if error.kind() == ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
         return Error::NotPermitted("loading the program");
     }
-    Error::Refused { source: std::io::Error::other(error.to_string()), log: said.trim_end().to_owned() }
+    Error::Refused { source: std::io::Error::other(error.to_string()), log: end(said) }
+}
+
+/// The last lines: the verifier says what it is about at the end.
+fn end(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }

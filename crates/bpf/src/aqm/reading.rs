@@ -7,9 +7,12 @@ use ekiden_sys::tc;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::report::{Connection, Counters, Report};
+use super::report::{Connection, Counters, Gain, Report};
 use super::settings::Settings;
 use super::{Error, attach, encode, maps};
+
+/// How many entries are read by one call.
+const BATCH: u32 = 4096;
 
 /// The maps of one program.
 struct Maps {
@@ -17,6 +20,7 @@ struct Maps {
     settings: Settings,
     queue: MapHandle,
     slots: MapHandle,
+    names: MapHandle,
 }
 
 /// What was counted at one moment.
@@ -61,40 +65,54 @@ impl Maps {
             maps.insert(map.name().to_string_lossy().into_owned(), map);
         }
         let mut take = |name: &str| maps.remove(name).ok_or_else(|| stranger(name));
-        let (queue, slots) = (take(maps::QUEUE)?, take(maps::SLOTS)?);
+        let (queue, slots, names) = (take(maps::QUEUE)?, take(maps::SLOTS)?, take(maps::NAMES)?);
         // The kernel keeps fifteen bytes of a name.
         let settings = lookup(&take(&maps::SETTINGS[..15])?, 0, MapFlags::ANY)?;
         let settings = encode::told(&settings).ok_or_else(|| stranger("settings"))?;
-        Ok(Some(Self { interface: name.to_owned(), settings, queue, slots }))
+        Ok(Some(Self { interface: name.to_owned(), settings, queue, slots, names }))
     }
 
     fn read(&self) -> Result<Snapshot, Error> {
-        let queue = lookup(&self.queue, 0, MapFlags::LOCK)?;
+        let queue = lookup(&self.queue, 0, MapFlags::ANY)?;
         let counters = maps::counters(&queue).ok_or_else(|| stranger(maps::QUEUE))?;
-        let mut connections = Vec::new();
-        for set in 0..self.slots.max_entries() {
-            connections.extend(maps::connections(&lookup(&self.slots, set, MapFlags::ANY)?));
-        }
+        let [slots, names] = [&self.slots, &self.names].map(table);
+        let both = slots?.into_iter().zip(names?);
+        let connections = both.flat_map(|(set, names)| maps::connections(&set, &names).collect::<Vec<_>>()).collect();
         Ok(Snapshot { counters, connections })
     }
 
     fn report(&self, before: &Snapshot, after: &Snapshot, watch: Duration) -> Report {
         let known: HashMap<_, _> = before.connections.iter().map(|connection| (connection.key(), connection)).collect();
-        let gained = after.connections.iter().map(|connection| {
-            let bytes = known.get(&connection.key()).map_or(0, |before| before.bytes);
-            // A slot that was taken over in the meantime begins anew.
-            let gained = connection.bytes.checked_sub(bytes).unwrap_or(connection.bytes);
-            (connection.clone(), gained)
+        let gains = after.connections.iter().map(|connection| {
+            let before = known.get(&connection.key());
+            Gain {
+                connection: connection.clone(),
+                bytes: gained(before.map_or(0, |before| before.bytes), connection.bytes),
+                hit: gained(before.map_or(0, |before| before.hit), connection.hit),
+            }
         });
         let recent = after.counters.since(&before.counters);
-        Report::new(&self.interface, &self.settings, after.counters, recent, gained.collect(), watch)
+        Report::new(&self.interface, &self.settings, after.counters, recent, gains.collect(), watch)
     }
+}
+
+/// By how much a number of the table has grown. It wraps; but nobody sends 2 GiB in a second or so, so that a connection of
+/// which it would seem so had lost its slot, and begun anew.
+const fn gained(before: u32, after: u32) -> u32 {
+    let gained = after.wrapping_sub(before);
+    if gained > u32::MAX / 2 { after } else { gained }
 }
 
 /// An error about a program that has our name, and is not ours or of another version.
 fn stranger(what: &str) -> Error {
     let source = std::io::Error::other(format!("{what} is not there, or not as it should be"));
     Error::Kernel { what: "reading the maps (was it attached by another version of ekiden?)", source }
+}
+
+/// All entries of an array.
+fn table(map: &MapHandle) -> Result<Vec<Vec<u8>>, Error> {
+    let entries = map.lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY).map_err(|_| Error::NotReadable)?;
+    Ok(entries.map(|(_, value)| value).collect())
 }
 
 fn lookup(map: &MapHandle, key: u32, flags: MapFlags) -> Result<Vec<u8>, Error> {

@@ -42,6 +42,8 @@ pub struct Counters {
     /// What waited before the last packet, in bytes.
     #[serde(skip)]
     pub waiting: u64,
+    /// Let through, for other processors were at it for too long.
+    pub missed: u64,
 }
 
 /// What one connection was let to send.
@@ -53,12 +55,22 @@ pub struct Connection {
     pub destination: SocketAddr,
     /// IP protocol.
     pub protocol: u8,
+    /// Bytes let through; wraps, so that only differences say something.
+    #[serde(skip)]
+    pub bytes: u32,
+    /// Bytes marked or dropped; wraps.
+    #[serde(skip)]
+    pub hit: u32,
+}
+
+/// What a connection did while it was watched.
+pub(super) struct Gain {
+    /// It.
+    pub(super) connection: Connection,
     /// Bytes let through.
-    pub bytes: u64,
-    /// Packets let through.
-    pub packets: u32,
-    /// Packets marked or dropped.
-    pub hits: u32,
+    pub(super) bytes: u32,
+    /// Bytes marked or dropped.
+    pub(super) hit: u32,
 }
 
 /// One connection while it was watched.
@@ -67,8 +79,10 @@ pub struct Share {
     /// It.
     #[serde(flatten)]
     pub connection: Connection,
-    /// In bits a second.
+    /// What was let through, in bits a second.
     pub rate: f64,
+    /// What was marked or dropped, in bits a second.
+    pub hit_rate: f64,
 }
 
 /// What goes on at one interface.
@@ -104,7 +118,7 @@ impl Counters {
     /// Packets that have arrived.
     #[must_use]
     pub const fn seen(&self) -> u64 {
-        self.own + self.other + self.judged()
+        self.own + self.other + self.missed + self.judged()
     }
 
     /// Packets that were judged.
@@ -132,6 +146,7 @@ impl Counters {
             bytes: self.bytes - before.bytes,
             waited: self.waited - before.waited,
             waiting: self.waiting,
+            missed: self.missed - before.missed,
         }
     }
 }
@@ -149,15 +164,19 @@ impl Report {
         settings: &Settings,
         counters: Counters,
         recent: Counters,
-        gained: Vec<(Connection, u64)>,
+        gains: Vec<Gain>,
         watch: Duration,
     ) -> Self {
         let seconds = watch.as_secs_f64();
         let drain = settings.drain() as f64;
-        let known = gained.len();
-        let rates =
-            gained.into_iter().map(|(connection, bytes)| Share { connection, rate: bytes as f64 * 8.0 / seconds });
-        let mut shares: Vec<Share> = rates.filter(|share| share.rate > 0.0).collect();
+        let known = gains.len();
+        let bits = |bytes: u32| f64::from(bytes) * 8.0 / seconds;
+        let shares = gains.into_iter().map(|Gain { connection, bytes, hit }| Share {
+            connection,
+            rate: bits(bytes),
+            hit_rate: bits(hit),
+        });
+        let mut shares: Vec<Share> = shares.filter(|share| share.rate > 0.0).collect();
         shares.sort_by(|one, other| other.rate.total_cmp(&one.rate));
         let active = sharing(&shares, drain);
         let rates: Vec<f64> = shares[..active].iter().map(|share| share.rate).collect();
@@ -202,7 +221,7 @@ impl fmt::Display for Report {
         writeln!(f, "  limit {}, min {}, max {}, p {}", settings.limit, settings.min, settings.max, settings.p)?;
         writeln!(
             f,
-            "  seen {}: passed {}, marked {}, dropped {} (full {}, early {}, forced {}), own {}, not IP {}",
+            "  seen {}: passed {}, marked {}, dropped {} (full {}, early {}, forced {}), own {}, not IP {}, missed {}",
             counters.seen(),
             counters.passed,
             counters.marked,
@@ -211,7 +230,8 @@ impl fmt::Display for Report {
             counters.early,
             counters.forced,
             counters.own,
-            counters.other
+            counters.other,
+            counters.missed
         )?;
         writeln!(
             f,
@@ -235,13 +255,14 @@ impl fmt::Display for Report {
 
 impl fmt::Display for Share {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Connection { source, destination, protocol, hits, .. } = &self.connection;
+        let Connection { source, destination, protocol, .. } = &self.connection;
+        let hit = 100.0 * self.hit_rate / (self.rate + self.hit_rate).max(1.0);
         let protocol = match protocol {
             6 => "tcp".to_owned(),
             17 => "udp".to_owned(),
             number => format!("protocol {number}"),
         };
-        write!(f, "{:>12}  {protocol} {source} > {destination}, {hits} hit", shown(self.rate))
+        write!(f, "{:>12}  {protocol} {source} > {destination}, {hit:.2} % hit", shown(self.rate))
     }
 }
 
@@ -287,14 +308,14 @@ mod tests {
                 destination: "10.0.0.2:2".parse().unwrap(),
                 protocol: 6,
                 bytes: 0,
-                packets: 0,
-                hits: 0,
+                hit: 0,
             },
             rate,
+            hit_rate: 1e6,
         };
         let shares = [50e6, 40e6, 1000.0].map(share);
         assert_eq!(sharing(&shares, 90e6), 2);
         assert_eq!(sharing(&[], 90e6), 0);
-        assert_eq!(shares[0].to_string(), "50.00 Mbit/s  tcp 10.0.0.1:1 > 10.0.0.2:2, 0 hit");
+        assert_eq!(shares[0].to_string(), "50.00 Mbit/s  tcp 10.0.0.1:1 > 10.0.0.2:2, 1.96 % hit");
     }
 }

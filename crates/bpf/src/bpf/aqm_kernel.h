@@ -6,6 +6,7 @@
 #include "kernel.h"
 #include <bpf/bpf_endian.h>
 
+#define BPF_F_MMAPABLE (1 << 10)
 #define BPF_HDR_START_NET 1
 
 #define TC_ACT_UNSPEC (-1) /* on to whatever else hangs here */
@@ -50,10 +51,6 @@ struct __sk_buff {
 	__u32 gso_size;
 	__u8 tstamp_type;
 	__u64 hwtstamp __attribute__((aligned(8)));
-};
-
-struct bpf_spin_lock {
-	__u32 val;
 };
 
 #endif

@@ -58,15 +58,19 @@ static __always_inline __u64 slope_at(const volatile struct slope *slope, __u64 
 	return slope->base + ((average - slope->from) >> slope->shift) * slope->rise / slope->span;
 }
 
-static __always_inline __u64 red_decay(const volatile struct red_params *params, __u64 average, __u64 packets)
+/* The average stays where it is: what is in a map is nothing to the verifier, and it looks at 24 ways, not at 2^24. */
+static __always_inline void red_decay(const volatile struct red_params *params, struct red_state *state, __u64 packets)
 {
-	if (packets >> POWERS)
-		return 0;
-	for (int power = 0; power < POWERS; power++) {
-		if (packets >> power & 1)
-			average = share(average, params->keep[power]);
+	volatile __u64 *average = &state->average;
+
+	if (packets >> POWERS) {
+		*average = 0;
+		return;
 	}
-	return average;
+	for (int power = 0; power < POWERS && packets >> power; power++) {
+		if (packets >> power & 1)
+			*average = share(*average, params->keep[power]);
+	}
 }
 
 static __always_inline void red_update_average(const volatile struct red_params *params, struct red_state *state,
@@ -81,9 +85,10 @@ static __always_inline void red_update_average(const volatile struct red_params 
 		state->average = 0;
 	} else {
 		__u64 idle = state->left + arrival->idle;
+		__u64 packets = idle / params->typical_time;
 
-		state->average = red_decay(params, state->average, idle / params->typical_time);
-		state->left = idle % params->typical_time;
+		red_decay(params, state, packets);
+		state->left = idle - packets * params->typical_time;
 	}
 }
 

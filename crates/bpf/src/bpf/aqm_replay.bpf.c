@@ -12,8 +12,6 @@ static __always_inline bool look(struct __sk_buff *skb, struct level *waiting)
 #define disguise(name)
 #include "aqm_program.h"
 
-#define ETHERNET 14
-
 /* What a test hands in, behind what has to look like an Ethernet header. */
 struct told_arrival {
 	__u64 now;
@@ -40,8 +38,9 @@ int replay(struct __sk_buff *skb)
 	arrival.source = told.source;
 	arrival.bytes = told.bytes;
 	arrival.capable = told.capable;
-	bpf_spin_lock(&queue->lock);
+	if (!lock(queue))
+		return VERDICTS;
 	verdict = decide(queue, state, &arrival, false, 1);
-	bpf_spin_unlock(&queue->lock);
+	unlock(queue);
 	return verdict;
 }
