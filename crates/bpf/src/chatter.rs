@@ -12,14 +12,19 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs `act`; beside its result, what libbpf said meanwhile.
 pub(crate) fn during<T>(act: impl FnOnce() -> T) -> (T, String) {
-    static LISTENING: Once = Once::new();
-    LISTENING.call_once(|| {
-        set_print(Some((PrintLevel::Info, note)));
-    });
+    hush();
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     said().clear();
     let result = act();
     (result, std::mem::take(&mut *said()))
+}
+
+/// From now on nobody hears what libbpf says.
+pub(crate) fn hush() {
+    static LISTENING: Once = Once::new();
+    LISTENING.call_once(|| {
+        set_print(Some((PrintLevel::Info, note)));
+    });
 }
 
 fn note(_: PrintLevel, line: String) {

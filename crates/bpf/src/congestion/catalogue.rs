@@ -28,7 +28,19 @@ macro_rules! catalogue {
 
 catalogue! {
     "ctcp": "Compound TCP: Reno, and a second window for as long as no queue builds up",
-        "Tan, Song, Zhang, Sridharan: A Compound TCP approach for high-speed and long-distance networks, INFOCOM 2006";
+        "Tan, Song, Zhang, Sridharan, IEEE INFOCOM 2006; draft-sridharan-tcpm-ctcp-02";
+    "highspeed": "for windows of thousands of packets: the larger, the faster they grow and the less they shrink",
+        "Floyd, RFC 3649";
+    "hybla": "makes a long round trip as fast as one of 25 ms: for satellites",
+        "Caini, Firrincieli, International Journal of Satellite Communications and Networking 22(5), 2004";
+    "westwood": "Westwood+: Reno, that after a loss goes on with what the path was seen to carry: for radio links",
+        "Grieco, Mascolo, ACM SIGCOMM Computer Communication Review 34(2), 2004";
+    "vegas": "keeps two to four packets of its own waiting: leaves queues short, and yields to all that fill them",
+        "Brakmo, Peterson, IEEE Journal on Selected Areas in Communications 13(8), 1995";
+    "scalable": "is back after a loss within 13 round trips, whatever its window",
+        "Kelly, ACM SIGCOMM Computer Communication Review 33(2), 2003";
+    "bic": "searches for the window of the last loss, first fast and then with care; cubic came after it",
+        "Xu, Harfoush, Rhee, IEEE INFOCOM 2004";
 }
 
 /// A word on what kernels bring.

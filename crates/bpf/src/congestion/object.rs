@@ -113,3 +113,73 @@ pub(super) fn is_ours(map: &str, algorithm: &str) -> bool {
     let rest = map.strip_prefix(algorithm);
     rest.is_some_and(|rest| rest.is_empty() || VARIANTS.iter().any(|(_, suffix)| rest == *suffix))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::congestion::find;
+
+    fn open(name: &str) -> OpenObject {
+        ObjectBuilder::default().open_memory(find(name).unwrap().object).unwrap()
+    }
+
+    #[test]
+    fn kernels_get_the_operations_that_fit_them() {
+        for (name, new) in [("ctcp", "ctcp_7_1"), ("vegas", "vegas_7_1"), ("bic", "bic")] {
+            let object = open(name);
+            assert_eq!(operations(&object, name, |_| false), name);
+            assert_eq!(operations(&object, name, |member| member == "cwnd_event_tx_start"), new);
+        }
+    }
+
+    #[test]
+    fn maps_of_all_variants_are_ours() {
+        for (map, algorithm, ours) in [
+            ("ctcp", "ctcp", true),
+            ("ctcp_7_1", "ctcp", true),
+            ("ctcp_mine", "ctcp", false),
+            ("dctcp", "ctcp", false),
+            ("bbr", "ctcp", false),
+        ] {
+            assert_eq!(is_ours(map, algorithm), ours, "{map}");
+        }
+    }
+
+    /// The types of a kernel with tcp_congestion_ops and without the hook are those that our own object brings along.
+    #[test]
+    fn a_kernel_without_the_hook_is_told_from_one_that_has_it() {
+        let file = std::env::temp_dir().join(format!("ekiden-no-hook-{}", std::process::id()));
+        std::fs::File::create(&file).unwrap().write_all(find("ctcp").unwrap().object).unwrap();
+        let bare = Kernel::of(&file);
+        std::fs::remove_file(file).unwrap();
+        let bare = bare.unwrap();
+        assert!(bare.has_member("tcp_congestion_ops", "cong_avoid"));
+        assert!(matches!(fits(&bare), Err(CongestionError::NoHook)));
+        assert_eq!(Way::of(&bare), Way::Map, "nor links");
+        assert!(Kernel::of("/nonexistent").is_none());
+        match Kernel::running() {
+            Some(running) => fits(&running).unwrap(),
+            None => eprintln!("skipped in part: this kernel has no BTF"),
+        }
+    }
+
+    /// The kernel takes nothing from those who do not give their source; its reason is in the log, and only there.
+    #[test]
+    fn what_the_kernel_says_when_it_refuses_is_kept() {
+        if !kernel::lacking().is_empty() || Kernel::running().is_none() {
+            eprintln!("skipped: loading is not permitted");
+            return;
+        }
+        let ctcp = find("ctcp").unwrap();
+        let mut object = ctcp.object.to_vec();
+        let licence = b"Dual MIT/GPL";
+        let at = object.windows(licence.len()).position(|bytes| bytes == licence).unwrap();
+        object[at..at + licence.len()].copy_from_slice(b"Proprietary!");
+        let closed = Algorithm { object: object.leak(), ..*ctcp };
+        let Err(refused) = load(&closed, None, false) else { panic!("the kernel has taken it") };
+        assert!(refused.log().unwrap().to_lowercase().contains("gpl"), "{:?}", refused.log());
+        assert!(!refused.to_string().contains('\n') && refused.to_string().contains("--verbose"), "{refused}");
+    }
+}

@@ -97,7 +97,8 @@ pub(super) fn pin_link(name: &str, link: &mut Link) -> Result<(), CongestionErro
 
 pub(super) fn link(name: &str) -> Option<Link> {
     let path = Pin::Link.path(name);
-    path.exists().then(|| chatter::during(|| Link::open(path)).0.ok()).flatten()
+    chatter::hush();
+    path.exists().then(|| Link::open(path).ok()).flatten()
 }
 
 pub(super) fn map(name: &str) -> Option<MapHandle> {
@@ -111,7 +112,8 @@ pub(super) fn sections(name: &str) -> Option<MapHandle> {
 }
 
 fn open(path: &Path, flags: u32) -> Option<MapHandle> {
-    path.exists().then(|| chatter::during(|| MapHandle::from_pinned_path_with_file_flags(path, flags)).0.ok()).flatten()
+    chatter::hush();
+    path.exists().then(|| MapHandle::from_pinned_path_with_file_flags(path, flags).ok()).flatten()
 }
 
 /// Removes all pins of `name`, and the directories that are empty then.

@@ -1,0 +1,95 @@
+//! Kept by a name in the BPF file system.
+
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use ekiden_bpf::congestion::{Origin, Pinned, ROOT, Sections, Unloaded, Way, find, hold, pin, presence, unload};
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter};
+use libbpf_rs::{Link, MapType};
+
+use crate::connection::{Connection, in_a_room};
+use crate::turn::{Turn, absent};
+
+fn link_of(name: &str) -> PathBuf {
+    Path::new(ROOT).join("cc").join(name).join("link")
+}
+
+/// The numbers of the pinned link and of the map it runs.
+fn numbers(name: &str) -> (u32, u32) {
+    let info = Link::open(link_of(name)).unwrap().info().unwrap();
+    match info.info {
+        LinkTypeInfo::StructOps(operations) => (info.id, operations.map_id),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn operations(name: &str) -> Vec<u32> {
+    let ours = MapInfoIter::default().filter(|map| map.ty == MapType::StructOps && map.name.to_str() == Some(name));
+    ours.map(|map| map.id).collect()
+}
+
+#[test]
+fn an_update_exchanges_what_new_connections_get() {
+    if in_a_room("pinned::an_update_exchanges_what_new_connections_get") {
+        return;
+    }
+    let Some(turn) = Turn::take() else { return };
+    let algorithm = find(turn.name).unwrap();
+    assert_eq!(pin(algorithm, None).unwrap(), Pinned::Loaded);
+    let (link, first) = numbers(turn.name);
+    let mut old = Connection::under(turn.name);
+    assert_eq!(pin(algorithm, None).unwrap(), Pinned::Updated);
+    let (same, second) = numbers(turn.name);
+    assert_eq!(link, same, "the name was never free");
+    assert_ne!(first, second);
+    let mut new = Connection::under(turn.name);
+    old.carries(1 << 20);
+    new.carries(1 << 20);
+    assert!(operations(turn.name).contains(&first), "the old connection keeps what it began with");
+    // Both are in one storage: whoever reads it need not know of the update.
+    let sections = Sections::pinned(turn.name).unwrap();
+    for connection in [&old, &new] {
+        sections.ask(connection.near.as_fd(), 9, false).unwrap();
+        assert_eq!(sections.read(connection.near.as_fd()).unwrap().gamma, 9);
+    }
+    assert_eq!(unload(turn.name).unwrap(), Unloaded::Gone);
+    absent(turn.name);
+    assert!(!Path::new(ROOT).exists(), "nothing of ours is left");
+    old.carries(1 << 20);
+    new.carries(1 << 20);
+    assert!(LinkInfoIter::default().all(|other| other.id != link));
+}
+
+#[test]
+fn the_older_way_is_pinned_updated_and_unloaded_as_well() {
+    if in_a_room("pinned::the_older_way_is_pinned_updated_and_unloaded_as_well") {
+        return;
+    }
+    let Some(turn) = Turn::take() else { return };
+    let algorithm = find(turn.name).unwrap();
+    assert_eq!(pin(algorithm, Some(Way::Map)).unwrap(), Pinned::Loaded);
+    let mut old = Connection::under(turn.name);
+    assert_eq!(pin(algorithm, Some(Way::Map)).unwrap(), Pinned::Updated);
+    assert_eq!(presence(turn.name).origin, Origin::Pinned);
+    old.carries(1 << 20);
+    assert_eq!(unload(turn.name).unwrap(), Unloaded::Gone);
+    absent(turn.name);
+    old.carries(1 << 20);
+}
+
+/// A relay that began with it must not lose it while it runs.
+#[test]
+fn what_a_process_uses_stays_until_it_ends() {
+    if in_a_room("pinned::what_a_process_uses_stays_until_it_ends") {
+        return;
+    }
+    let Some(turn) = Turn::take() else { return };
+    pin(find(turn.name).unwrap(), None).unwrap();
+    let held = hold(turn.name, None).unwrap();
+    assert_eq!(held.origin, Origin::Pinned);
+    assert!(held.sections.is_some());
+    std::fs::remove_file(link_of(turn.name)).unwrap();
+    assert_eq!(presence(turn.name).origin, Origin::Held(Vec::new()));
+    drop(held);
+    absent(turn.name);
+}

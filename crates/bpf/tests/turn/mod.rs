@@ -1,0 +1,91 @@
+//! The kernel has one list of congestion controls for all its namespaces, and tests run side by side: whoever registers
+//! a name, or counts on its absence, takes a turn, and a name that nobody has; a laboratory may have some for hours. The
+//! turn ends with the test, however that ends.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ekiden_bpf::congestion::{CATALOGUE, Origin, list, presence, unload};
+
+/// How long to wait for others: links that nobody holds are released in the background.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Nobody else's test registers a name while this lives.
+pub struct Turn {
+    holder: Child,
+    /// A congestion control of ours that the kernel does not have.
+    pub name: &'static str,
+}
+
+impl Turn {
+    /// Waits for it; none, and said aloud, where the kernel takes nothing from us. What a test that was killed has left is
+    /// removed.
+    pub fn take() -> Option<Self> {
+        Self::with(|_| true)
+    }
+
+    /// The same, with this very name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::with(|one| one == name)
+    }
+
+    fn with(fits: impl Fn(&str) -> bool) -> Option<Self> {
+        if let Some(why) = lacking() {
+            eprintln!("skipped: {why}");
+            return None;
+        }
+        let lock = std::env::temp_dir().join("ekiden-congestion-controls.lock");
+        let mut holder = Command::new("flock");
+        // It has the lock until its standard input ends, which it does with us.
+        holder.arg(lock).args(["sh", "-c", "echo; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut holder = holder.spawn().expect("flock of util-linux");
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "\n", "no lock");
+        for algorithm in CATALOGUE {
+            if presence(algorithm.name).origin == Origin::Left {
+                unload(algorithm.name).unwrap();
+            }
+        }
+        // The first one is the one that others are most likely to be at.
+        let names = || CATALOGUE.iter().rev().map(|algorithm| algorithm.name).filter(|name| fits(name));
+        let name = eventually("a name that nobody has", || names().find(|name| is_absent(name)));
+        Some(Self { holder, name })
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        drop(self.holder.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// Waits until the kernel does not have it.
+pub fn absent(name: &str) {
+    eventually("the end of a congestion control", || is_absent(name).then_some(()));
+}
+
+fn is_absent(name: &str) -> bool {
+    presence(name).origin == Origin::NotLoaded
+}
+
+fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "waited in vain for {what}: {:?}", list());
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn lacking() -> Option<String> {
+    let capabilities = ekiden_bpf::kernel::lacking();
+    if !capabilities.is_empty() {
+        return Some(format!("no {capabilities:?}"));
+    }
+    ekiden_bpf::kernel::Kernel::running().is_none().then(|| "the kernel has no BTF".to_owned())
+}
