@@ -16,7 +16,7 @@ pub use table::{Set, Slot, WAYS};
 /// How often shares are computed anew, in nanoseconds.
 pub const EPOCH: u64 = 1 << 28;
 /// Over which time the present rate of a connection is taken, in nanoseconds.
-pub const RECENT: u64 = 1 << 28;
+pub const RECENT: u64 = 1 << 29;
 /// How far a connection may be ahead of the others, or behind, in nanoseconds of its share.
 pub const RANGE: i64 = 6_000_000_000;
 /// By how much a new connection is behind the others.
@@ -26,17 +26,21 @@ pub const DEEPEST: i64 = 1_000_000_000;
 /// The bar is not higher than this above the highest lead.
 pub const CLEARANCE: i64 = 100_000_000;
 /// How many times as much as its lead the rate of a connection counts, in spans of `RECENT`.
-const FORESIGHT: i64 = 12;
+const FORESIGHT: i64 = 6;
 /// Over which time the waiting time is smoothed, as a power of two of nanoseconds.
 const SMOOTH: u32 = 27;
 /// A connection that has been hit has so long to answer, and twice the waiting time more.
 const PATIENCE: u64 = 600_000_000;
 /// But not longer than this.
 const LONGEST_PATIENCE: u64 = 1_500_000_000;
+/// After so long without a hit one doubling is forgotten, as a power of two of nanoseconds.
+const RELAX: u32 = 31;
 /// How often `n` may double. Then a connection is policed.
 pub const POLICED: u32 = 6;
 /// How often `n` has doubled when the hits on a connection are no longer signs to the queue.
 const DEAF: u32 = 3;
+/// Who has sent so much in an epoch is busy, in bytes.
+const FEW_BYTES: u64 = 6000;
 /// The most that a connection's recent rate counts.
 const FASTEST: u64 = 8 * RECENT;
 
@@ -76,6 +80,8 @@ pub struct State {
     pub epoch: u64,
     /// See `epoch`.
     pub began: u64,
+    /// Connections that have sent more than a few packets in this epoch.
+    pub busy: u64,
     /// Connections that were there in the epoch before.
     pub active: u64,
     /// Those of them that want more than their share.
@@ -106,6 +112,8 @@ pub struct State {
     pub crowd: u64,
     /// The waiting time above which hits begin, in nanoseconds.
     pub reference: u64,
+    /// The waiting time above which those are hit, too, that are not ahead.
+    pub urgent: u64,
 }
 
 /// The fastest line there is, in bytes a second: 1 Tbit/s.
@@ -158,7 +166,7 @@ pub fn arrive(params: &Params, state: &mut State, sets: &mut [Set], arrival: &Ar
     if !params.room.fits(arrival) {
         return Verdict::Drop(Why::Full);
     }
-    credit(state, slot, arrival.bytes);
+    credit(params, state, slot, arrival.bytes);
     verdict
 }
 
@@ -230,22 +238,23 @@ fn judge(params: &Params, state: &mut State, slot: &mut Slot, finding: &Finding)
     if finding.calm <= state.reference || !is_due(state, slot, finding) {
         return Verdict::Pass;
     }
-    let patience = (PATIENCE + 2 * finding.waits).min(LONGEST_PATIENCE);
-    let since = if slot.hit_at == 0 { u64::MAX } else { finding.now.saturating_sub(slot.hit_at) };
-    while slot.doublings > 0 && since > 4 * (patience >> slot.doublings) {
-        slot.doublings -= 1;
+    let mut patience = (PATIENCE + 2 * finding.waits).min(LONGEST_PATIENCE);
+    if slot.recent > 2 * RECENT {
+        patience = patience * 2 * RECENT / slot.recent;
     }
+    let since = if slot.hit_at == 0 { u64::MAX } else { finding.now.saturating_sub(slot.hit_at) };
+    slot.doublings -= (since >> RELAX).min(u64::from(slot.doublings)) as u32;
     let wait = patience >> slot.doublings;
     if since < wait && slot.doublings < POLICED {
         return Verdict::Pass;
     }
     if since < 2 * wait && 10 * slot.recent > 9 * slot.hit_recent {
-        let steps = if slot.recent > RECENT * 3 / 2 { 2 } else { 1 };
+        let steps = 1 + u32::from(slot.recent > RECENT * 3 / 2) + u32::from(slot.recent > RECENT * 4);
         slot.doublings = (slot.doublings + steps).min(POLICED);
     }
     (slot.hit_at, slot.hit_recent) = (finding.now, slot.recent);
     if slot.doublings < DEAF {
-        state.pause = finding.now + (patience << 17) / (state.crowd * state.crowd);
+        state.pause = finding.now + (patience << 18) / (state.crowd * state.crowd).max(1 << 18);
     }
     let mark = params.ecn != 0 && finding.capable != 0 && slot.doublings < POLICED;
     if mark { Verdict::Mark } else { Verdict::Drop(Why::Early) }
@@ -255,21 +264,27 @@ fn judge(params: &Params, state: &mut State, slot: &mut Slot, finding: &Finding)
 fn is_due(state: &State, slot: &Slot, finding: &Finding) -> bool {
     // A queue that empties already asks for no more hits, but of those that do not answer.
     let empties = 20 * finding.waits < 19 * state.average;
-    let urgent = finding.calm > 4 * state.reference;
+    let urgent = finding.calm > state.urgent;
+    if finding.now < state.pause && slot.doublings < DEAF && !urgent {
+        return false;
+    }
     let least = if urgent { RECENT * 3 / 10 } else { RECENT * 6 / 10 };
     if empties && slot.doublings < DEAF || slot.recent <= least {
         return false;
     }
     let mut bar = state.bar;
     if urgent {
-        let excess = ((finding.calm - 4 * state.reference) << 8) / state.reference;
+        let excess = ((finding.calm - state.urgent) << 10) / state.urgent;
         bar -= (RANGE >> 10) * excess.min(1 << 14) as i64;
     }
     slot.lead + FORESIGHT * (slot.recent as i64 - RECENT as i64) > bar
 }
 
 /// Writes down what a connection sends.
-fn credit(state: &State, slot: &mut Slot, bytes: u32) {
+fn credit(params: &Params, state: &mut State, slot: &mut Slot, bytes: u32) {
+    if slot.bytes < FEW_BYTES && slot.bytes + u64::from(bytes) >= FEW_BYTES {
+        fair::count_busy(params, state);
+    }
     let time = u64::from(bytes) * state.price >> 16;
     slot.lead += time as i64;
     slot.recent = (slot.recent + time).min(FASTEST);

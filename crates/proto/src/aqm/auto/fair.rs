@@ -12,6 +12,8 @@ const FEW: u64 = 60;
 const MANY: u64 = 6;
 /// The longest waiting time that few connections are left, in nanoseconds.
 const LONGEST_FOR_FEW: u64 = 40_000_000;
+/// What waits longer than four references and this is too much, in nanoseconds.
+const URGENT: u64 = 100_000_000;
 /// Longer than this an epoch is not taken for, in microseconds.
 const LONGEST_EPOCH: u64 = 100_000_000;
 const MICROSECONDS: u64 = 1_000_000;
@@ -41,6 +43,17 @@ pub(super) fn count(state: &mut State, slot: &mut Slot) {
     (slot.bytes, slot.epoch) = (0, state.epoch);
 }
 
+/// Counts a connection that sends much in this epoch. Many that come at once are not waited for until its end.
+pub(super) fn count_busy(params: &Params, state: &mut State) {
+    state.busy += 1;
+    let equal = params.capacity / state.busy;
+    if state.average > state.reference && 2 * equal < state.fair {
+        (state.fair, state.by_queue) = (equal, equal);
+        state.crowd = state.busy << 8;
+        derive(params, state);
+    }
+}
+
 /// Computes the shares anew, from what was counted.
 pub(super) fn end_epoch(params: &Params, state: &mut State, now: u64) {
     let elapsed = now - state.began;
@@ -59,7 +72,7 @@ pub(super) fn end_epoch(params: &Params, state: &mut State, now: u64) {
     if state.heavy > 0 {
         state.mean += (state.leads / state.heavy) as i64 - RANGE;
     }
-    (state.active, state.heavy, state.light, state.leads, state.above, state.below) = (0, 0, 0, 0, 0, 0);
+    (state.busy, state.active, state.heavy, state.light, state.leads, state.above, state.below) = (0, 0, 0, 0, 0, 0, 0);
     (state.highest_before, state.highest) = (state.highest, NOBODY);
     state.epoch += 1;
     state.began = now;
@@ -82,5 +95,6 @@ fn derive(params: &Params, state: &mut State) {
     let packets = waiting_time(params.byte_time, PACKET) * state.crowd >> 8;
     let crowded = (FEW * packets).min(LONGEST_FOR_FEW).max(MANY * packets);
     state.reference = params.target.max(crowded).min(params.half).max(1);
+    state.urgent = (4 * state.reference + URGENT).min(params.half * 3 / 2).max(1);
     const { assert!(EPOCH == 1 << 28) };
 }
