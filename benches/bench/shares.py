@@ -22,6 +22,10 @@ SETTLED = 5.0  # seconds until shares are measured
 HOUSE = [("cubic", 1), ("bbr", 1), ("reno", 1)]
 
 
+def say(*what):
+    print("bench:", *what, file=sys.stderr, flush=True)
+
+
 def listener(port, server, more):
     return (f'[[listener]]\nname = "l{port}"\nbind = "0.0.0.0:{port}"\nkind = "tcp"\ntarget = "{server}"\n'
             f"allow_open = true\nallow_private = true\n{more}\n")
@@ -52,7 +56,7 @@ class Relay:
         argv = [self.binary, "run", "-c", config(folder, interface, rate)]
         self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
         for line in self.process.stdout:
-            if f"l{IDLE_PORT}" in line and line.startswith("listening"):
+            if f"listener=l{IDLE_PORT}" in line:
                 break
 
     def status(self):
@@ -103,6 +107,7 @@ def jain(values):
 
 def shares(folder, interface, sections, seconds):
     """What each got, how alike that is for the weights, and the round-trip times meanwhile."""
+    say("shares", sections, interface)
     with Relay(folder, interface) as relay:
         running = start([(control, weight, 0, seconds) for control, weight in sections], seconds)
         time.sleep(SETTLED)
@@ -118,6 +123,7 @@ def shares(folder, interface, sections, seconds):
 
 def reaction(folder, interface, first, second):
     """Seconds until a newcomer has its share, and until the first has all again."""
+    say("reaction", first, second, interface)
     comes, goes, seconds = 5.0, 15.0, 20.0
     with Relay(folder, interface):
         running = start([(first, 1, 0, seconds), (second, 1, comes, goes)], seconds)
@@ -139,6 +145,7 @@ def reaction(folder, interface, first, second):
 
 def crowd_cpu(folder, interface, count, downloads, seconds):
     """CPU of the relay beside so many idle sections, in per cent of a core."""
+    say("cpu", count, downloads, interface)
     with Relay(folder, interface, "1Gbit/s" if interface == "lo" else SHARED) as relay:
         argv = [*ENDS, "crowd", str(IDLE_PORT), str(count)]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as idle:

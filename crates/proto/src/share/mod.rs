@@ -38,7 +38,7 @@ pub struct Division {
     rate: f64,
     /// What everybody can have for each share; infinite when nobody wants that much.
     level: f64,
-    /// The same, were there one more who wants all it can get, with the largest weight of all.
+    /// The same, did those who want nothing yet want all they can get; or were there one more of the largest weight.
     entry: f64,
     /// What nobody wants.
     left: f64,
@@ -48,17 +48,18 @@ pub struct Division {
 #[must_use]
 pub fn divide(rate: u64, claims: &mut [Claim]) -> Division {
     claims.sort_unstable_by(Claim::order);
-    let heaviest = claims.iter().map(|claim| claim.weight).max().unwrap_or(1);
+    let heaviest = claims.iter().map(|claim| u64::from(claim.weight)).max().unwrap_or(1);
+    let new = claims.iter().filter(|claim| claim.wants == 0).map(|claim| u64::from(claim.weight)).sum();
     let rate = rate as f64;
     let (level, left) = fill(rate, claims, 0);
-    let (entry, _) = fill(rate, claims, heaviest);
+    let (entry, _) = fill(rate, claims, heaviest.max(new));
     Division { rate, level, entry, left }
 }
 
 /// The level at which `claims`, and one that wants everything for `more` shares, take up all of `rate`; and what is left.
-fn fill(rate: f64, claims: &[Claim], more: u32) -> (f64, f64) {
+fn fill(rate: f64, claims: &[Claim], more: u64) -> (f64, f64) {
     let mut left = rate;
-    let mut shares = u64::from(more) + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
+    let mut shares = more + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
     for claim in claims {
         let level = left / shares as f64;
         if claim.wants as f64 >= level * f64::from(claim.weight) {
@@ -94,7 +95,9 @@ impl Division {
     #[must_use]
     pub fn ceiling(&self, claim: Claim) -> u64 {
         let (most, wants) = (self.most(claim.weight), claim.wants as f64);
-        let sudden = (wants + self.left).max(wants * HEADROOM).max(self.entry * f64::from(claim.weight));
+        let entry = self.entry * f64::from(claim.weight);
+        // Many may come at once; who has been seen to send leaves some to the others.
+        let sudden = if claim.wants == 0 { entry } else { (wants + self.left).max(wants * HEADROOM).max(entry) };
         most.min(sudden) as u64
     }
 

@@ -114,6 +114,8 @@ fn ceilings_leave_room_for_who_speeds_up() {
     let taken = divide(100, &mut claims(&[(1, ALL)]));
     assert_eq!(taken.ceiling(new), 50, "who comes gets its share at once");
     assert_eq!(taken.ceiling(Claim { weight: 1, wants: 60 }), 84, "and who has more, room to show it");
+    let crowd = divide(100, &mut claims(&[(1, 0), (1, 0), (2, 0)]));
+    assert_eq!(crowd.ceiling(new), 25, "who comes with others shares with them");
     assert_eq!((taken.level(), alone.level()), (Some(100), None));
 }
 

@@ -20,6 +20,8 @@ struct Books {
     /// By the numbers of the desks.
     desks: Vec<Post>,
     division: Division,
+    /// The weight of those who have come since then.
+    arrivals: u64,
     /// All claims; kept for its room.
     claims: Vec<Claim>,
 }
@@ -49,7 +51,8 @@ pub struct Figures {
 impl Interface {
     /// Nobody sends.
     pub fn new(name: &str, rate: u64) -> Self {
-        let books = Books { rate, desks: Vec::new(), division: Division::of_nobody(rate), claims: Vec::new() };
+        let books =
+            Books { rate, desks: Vec::new(), division: Division::of_nobody(rate), arrivals: 0, claims: Vec::new() };
         Self { name: name.to_owned(), books: Mutex::new(books) }
     }
 
@@ -75,9 +78,12 @@ impl Interface {
         books.divide()
     }
 
-    /// How it is divided now.
-    pub fn division(&self) -> Division {
-        self.lock().division
+    /// Up to what somebody may send who has just begun: less for each who begins before all is divided anew.
+    pub fn welcome(&self, weight: u32) -> u64 {
+        let mut books = self.lock();
+        books.arrivals += u64::from(weight);
+        let alone = books.division.ceiling(Claim { weight, wants: 0 });
+        (u128::from(alone) * u128::from(weight) / u128::from(books.arrivals)) as u64
     }
 
     /// What `ekiden status` shows of it.
@@ -105,6 +111,7 @@ impl Books {
     fn divide(&mut self) -> Division {
         self.claims.clear();
         self.claims.extend(self.desks.iter().flat_map(|post| &post.claims));
+        self.arrivals = 0;
         self.division = divide(self.rate, &mut self.claims);
         self.division
     }

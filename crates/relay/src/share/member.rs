@@ -70,7 +70,8 @@ impl Member {
         }
         let Ok(active) = Active::new(stream.as_fd(), now) else { return };
         *self.active.borrow_mut() = Some(Box::new(active));
-        if self.bound(&self.interface.division()) {
+        let ceiling = self.interface.welcome(self.weight.get());
+        if self.with(|active, stream| active.bound(stream.as_fd(), ceiling).is_ok()) {
             self.idle.set(None);
             desk.take(Rc::clone(self));
         } else {

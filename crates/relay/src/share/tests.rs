@@ -131,15 +131,22 @@ fn all_desks_share_one_rate() {
     let interface = Interface::new("one", 1000);
     let greedy = Claim { weight: 1, wants: u64::MAX };
     let figures = Figures { rate: 500.0, held: 1, sum: 500.0, squares: 250_000.0 };
-    for desk in [0, 2] {
-        interface.exchange(desk, &mut Post { claims: vec![greedy], figures });
-    }
-    assert_eq!(interface.division().share(greedy), 500);
+    interface.exchange(0, &mut Post { claims: vec![greedy], figures });
+    assert_eq!(interface.exchange(2, &mut Post { claims: vec![greedy], figures }).share(greedy), 500);
     let view = interface.view();
     assert_eq!((view.rate_bits, view.sending, view.level_bits, view.sent_bits), (8000, 2, Some(4000), 8000));
     assert_eq!(view.fairness, Some(1.0));
     interface.change(3000);
-    assert_eq!(interface.division().share(greedy), 1500);
-    interface.exchange(2, &mut Post::default());
-    assert_eq!((interface.division().share(greedy), interface.view().fairness), (3000, None));
+    assert_eq!(interface.view().level_bits, Some(12_000));
+    assert_eq!(interface.exchange(2, &mut Post::default()).share(greedy), 3000);
+    assert_eq!(interface.view().fairness, None);
+}
+
+#[test]
+fn who_comes_with_others_gets_less() {
+    let interface = Interface::new("one", 1200);
+    assert_eq!([1, 1, 1, 3].map(|weight| interface.welcome(weight)), [1200, 600, 400, 600]);
+    interface
+        .exchange(0, &mut Post { claims: vec![Claim { weight: 1, wants: u64::MAX }], figures: Figures::default() });
+    assert_eq!([1, 1].map(|weight| interface.welcome(weight)), [600, 300]);
 }
