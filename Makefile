@@ -2,7 +2,7 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-lab check-lab fuzz
+.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-lab check-lab fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -57,6 +57,11 @@ bench-transparent: ## Transparent relays beside tcp forwarding, haproxy and no r
 	@scripts/setup bench
 	$(CARGO) build --release --locked
 	python3 benches/transparent.py
+
+bench-share: ## Shares of an interface beside none, on a slow link of the laboratory; as root, twenty minutes
+	@scripts/setup lab
+	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
+	python3 benches/share.py
 
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab
