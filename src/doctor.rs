@@ -1,9 +1,15 @@
 //! `ekiden doctor`: what is missing on this machine, and the fix.
 
+#[cfg(feature = "bpf")]
+mod bpf;
+
 use std::process::ExitCode;
 
 use clap::Args;
 use ekiden_relay::doctor::{Verdict, examine};
+
+#[cfg(not(feature = "bpf"))]
+use crate::lacking as bpf;
 
 /// Looks at the machine; changes nothing.
 #[derive(Args)]
@@ -11,7 +17,8 @@ pub struct Doctor {}
 
 impl Doctor {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let findings = examine();
+        let mut findings = examine();
+        findings.extend(bpf::findings());
         for finding in &findings {
             println!("{finding}");
         }

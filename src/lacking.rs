@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_proto::event::Congestion;
 use ekiden_relay::congestion::Provided;
+use ekiden_relay::doctor::{Finding, Verdict};
 
 /// Was not built in: `cargo build --release` with its default features, which takes clang
 #[derive(Args)]
@@ -33,4 +34,10 @@ pub fn provide(name: &str) -> Result<Provided, String> {
         return Ok(Provided { from: Congestion::KERNEL.to_owned(), control: None });
     }
     Err(LACKING.to_owned())
+}
+
+/// For `ekiden doctor`.
+pub fn findings() -> Vec<Finding> {
+    let (subject, found) = ("BPF congestion controls".to_owned(), "not built in".to_owned());
+    vec![Finding { verdict: Verdict::Could, subject, found, remedy: LACKING.to_owned() }]
 }

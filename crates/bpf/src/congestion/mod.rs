@@ -14,7 +14,7 @@ mod telemetry;
 
 pub use catalogue::{Algorithm, CATALOGUE, about, find};
 pub use error::CongestionError;
-pub use object::Way;
+pub use object::{Way, fits};
 pub use pins::{ROOT, is_mounted, pinned};
 pub use presence::{Origin, Presence, list, presence};
 pub use registration::{Held, Pinned, Unloaded, hold, pin, unload};

@@ -60,7 +60,11 @@ pub(super) fn load(algorithm: &Algorithm, way: Option<Way>, share: bool) -> Resu
     })
 }
 
-fn fits(kernel: &Kernel) -> Result<(), CongestionError> {
+/// Whether the kernel takes congestion controls from outside.
+///
+/// # Errors
+/// [`CongestionError::NoHook`]
+pub fn fits(kernel: &Kernel) -> Result<(), CongestionError> {
     if kernel.has(HOOK) { Ok(()) } else { Err(CongestionError::NoHook) }
 }
 

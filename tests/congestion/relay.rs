@@ -1,0 +1,174 @@
+//! Relays whose profiles name a congestion control.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::harness::{Folder, Relay, accept, connect, eventually, read_exactly, server};
+use crate::room::{NOBODY, Room};
+use crate::turn::{Turn, absent};
+
+/// A relay to a server of the test's own, with one profile for both sections.
+struct Scene {
+    relay: Relay,
+    origin: TcpListener,
+    address: SocketAddr,
+    folder: Folder,
+}
+
+impl Scene {
+    fn new(room: &Room, through: &str, profile: &str) -> Self {
+        let (origin, address) = server();
+        let folder = Folder::new();
+        let file = configuration(&folder, address, profile);
+        let mut command = room.command(through, &format!("run -c {}", file.display()));
+        Self { relay: Relay::start(&mut command, 1), origin, address, folder }
+    }
+
+    /// The event about congestion controls.
+    fn event(&mut self) -> Value {
+        self.relay.next(|event| event["event"] == "congestion")
+    }
+
+    /// The report of the listener's profile.
+    fn settings(&mut self) -> Vec<String> {
+        let applied = self.relay.next(|event| event["event"] == "profile_applied");
+        applied["settings"].as_array().unwrap().iter().map(|one| one.as_str().unwrap().to_owned()).collect()
+    }
+
+    /// A session, and both its ends.
+    fn session(&self) -> (TcpStream, TcpStream) {
+        let mut client = connect(self.relay.address());
+        client.write_all(b"hello").unwrap();
+        let mut server = accept(&self.origin);
+        assert_eq!(read_exactly(&mut server, 5), b"hello");
+        (client, server)
+    }
+
+    /// What the status says of the sections of the newest session: client's and server's.
+    fn sections(&self) -> [Value; 2] {
+        let sessions = self.relay.sessions();
+        let session = sessions.last().unwrap();
+        [session["down"].clone(), session["up"].clone()]
+    }
+
+    fn reload(&mut self, profile: &str) {
+        configuration(&self.folder, self.address, profile);
+        self.relay.signal("HUP");
+        self.relay.next(|event| event["event"] == "reloaded");
+    }
+}
+
+fn configuration(folder: &Folder, origin: SocketAddr, profile: &str) -> PathBuf {
+    let listener =
+        format!("bind = \"127.0.0.1:0\"\nname = \"door\"\nkind = \"tcp\"\ntarget = \"{origin}\"\nprofile = \"p\"");
+    let route = "path = [\"direct\"]\nprofile = \"p\"";
+    let text = format!("version = 1\n[profile.p]\n{profile}\n[[listener]]\n{listener}\n[[route]]\n{route}\n");
+    folder.write("relay.toml", text)
+}
+
+#[test]
+fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
+    let Some(turn) = Turn::take() else { return };
+    let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
+    let mut scene = Scene::new(&room, "", &format!("congestion = {:?}", turn.name));
+    let event = scene.event();
+    assert_eq!((&event["name"], &event["in_use"]), (&turn.name.into(), &turn.name.into()), "{event}");
+    assert_eq!(event["from"], "loaded by this relay");
+    assert!(scene.settings().contains(&format!("congestion = {}: applied", turn.name)));
+    let _session = scene.session();
+    for section in scene.sections() {
+        assert_eq!(section["congestion"], turn.name, "{section}");
+        assert!(section["window"].as_u64().unwrap() > 0, "{section}");
+    }
+    assert_eq!(room.listed(turn.name)["holders"], serde_json::json!([scene.relay.id()]));
+    let table = room.ekiden(&format!("status --admin unix:{}", scene.relay.admin.display())).well();
+    assert!(table.contains("loaded by this relay") && table.contains("QUEUED"), "{table}");
+    scene.relay.signal("KILL");
+    absent(turn.name);
+}
+
+#[test]
+fn without_privilege_the_nearest_one_is_in_its_place_and_that_is_told_everywhere() {
+    let Some(turn) = Turn::take() else { return };
+    let room = Room::new();
+    let mut scene = Scene::new(&room, NOBODY, &format!("congestion = {:?}", turn.name));
+    let event = scene.event();
+    let (in_use, why) = (event["in_use"].as_str().unwrap().to_owned(), event["why"].as_str().unwrap());
+    assert_ne!(in_use, turn.name);
+    assert!(why.contains("CAP_BPF") && why.contains("AmbientCapabilities"), "{why}");
+    let setting = format!("congestion = {}: ", turn.name);
+    let settings = scene.settings();
+    let reported = settings.iter().find_map(|one| one.strip_prefix(&setting)).unwrap();
+    assert!(reported.starts_with("clamped(") || reported.starts_with("unsupported("), "{reported}");
+    let _session = scene.session();
+    for section in scene.sections() {
+        assert_eq!(section["congestion"], in_use.as_str(), "{section}");
+    }
+    let answer: Value = serde_json::from_str(&scene.relay.ask("/api/sessions")).unwrap();
+    assert_eq!(answer["congestion"][0]["in_use"], in_use.as_str(), "{answer}");
+    assert_eq!(answer["congestion"][0]["why"], event["why"]);
+}
+
+/// The user of a relay needs nothing for what an administrator has loaded, and reads what his connections tell.
+#[test]
+fn without_privilege_what_is_loaded_is_chosen_and_heard() {
+    let Some(_turn) = Turn::of("ctcp") else { return };
+    let room = Room::new();
+    room.ekiden("cc load ctcp").well();
+    let mut scene = Scene::new(&room, NOBODY, "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let event = scene.event();
+    assert_eq!((&event["in_use"], &event["from"]), (&"ctcp".into(), &"ekiden cc load".into()), "{event}");
+    let settings = scene.settings();
+    let gamma = settings.iter().find(|one| one.starts_with("ctcp_gamma")).unwrap();
+    assert!(gamma.contains("unsupported") && gamma.contains("chmod g+w"), "{gamma}");
+    assert!(tell_of_themselves(&scene, 30), "{:?}", scene.sections());
+}
+
+#[test]
+fn wishes_reach_the_connections_of_both_sides() {
+    let Some(_turn) = Turn::of("ctcp") else { return };
+    let room = Room::new();
+    let mut scene = Scene::new(&room, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
+    let settings = scene.settings();
+    assert!(settings.contains(&"ctcp_gamma = 12: applied".to_owned()), "{settings:?}");
+    assert!(tell_of_themselves(&scene, 12), "{:?}", scene.sections());
+}
+
+/// Sends both ways until the congestion controls of both sections speak with this gamma.
+fn tell_of_themselves(scene: &Scene, gamma: u64) -> bool {
+    let (mut client, mut server) = scene.session();
+    let speaks = |section: &Value| section["told"]["gamma"].as_u64() == Some(gamma);
+    eventually("telemetry", || {
+        carries(&mut client, &mut server);
+        carries(&mut server, &mut client);
+        scene.sections().iter().all(speaks).then_some(true)
+    })
+}
+
+/// Less than the buffers hold, so that one thread is enough.
+fn carries(from: &mut TcpStream, to: &mut TcpStream) {
+    from.write_all(&[1; 20_000]).unwrap();
+    read_exactly(to, 20_000);
+}
+
+#[test]
+fn a_reload_loads_what_is_new_and_lets_go_of_what_nobody_wants() {
+    let Some(turn) = Turn::take() else { return };
+    let room = Room::new();
+    let mut scene = Scene::new(&room, "", "congestion = \"reno\"");
+    assert_eq!(room.listed(turn.name)["origin"], "not_loaded");
+    scene.reload(&format!("congestion = {:?}", turn.name));
+    assert_eq!(scene.event()["from"], "loaded by this relay");
+    let session = scene.session();
+    assert_eq!(scene.sections()[0]["congestion"], turn.name, "accepted after the reload");
+    scene.reload("congestion = \"reno\"");
+    drop(session);
+    absent(turn.name);
+    let _session = scene.session();
+    eventually("a session of the last configuration", || {
+        scene.sections().iter().all(|section| section["congestion"] == "reno").then_some(())
+    });
+}

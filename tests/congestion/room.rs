@@ -1,0 +1,100 @@
+//! A mount namespace with a BPF file system of its own. It lives as long as its first process, which lives as long as the
+//! test; what is pinned there goes with it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::ekiden;
+
+pub struct Room(Child);
+
+/// What a program said.
+pub struct Said {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Room {
+    /// One with a BPF file system.
+    pub fn new() -> Self {
+        Self::after("mount -t bpf bpf /sys/fs/bpf")
+    }
+
+    /// One in which a shell has done something first. Takes root, as whoever has a turn is.
+    pub fn after(script: &str) -> Self {
+        let mut first = Command::new("unshare");
+        first.args(["--mount", "--propagation", "private", "sh", "-c", &format!("{script} && echo && exec cat")]);
+        let mut first = first.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(first.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "\n", "{script}");
+        Self(first)
+    }
+
+    /// `ekiden ARGUMENTS` in here, as root.
+    pub fn ekiden(&self, arguments: &str) -> Said {
+        self.run("", arguments)
+    }
+
+    /// The same as nobody, without any privilege.
+    pub fn as_nobody(&self, arguments: &str) -> Said {
+        self.run(NOBODY, arguments)
+    }
+
+    /// The same through another program that starts it.
+    pub fn run(&self, through: &str, arguments: &str) -> Said {
+        Said::from(self.command(through, arguments).output().unwrap())
+    }
+
+    /// Prepares that.
+    pub fn command(&self, through: &str, arguments: &str) -> Command {
+        let binary = ekiden();
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.0.id())).args(through.split_whitespace());
+        command.arg(binary.get_program()).args(arguments.split_whitespace()).stdin(Stdio::null());
+        command
+    }
+
+    /// What `ekiden cc list --json` says of one name.
+    pub fn listed(&self, name: &str) -> Value {
+        let list: Value = serde_json::from_str(&self.ekiden("cc list --json").out).unwrap();
+        list.as_array().unwrap().iter().find(|one| one["name"] == name).unwrap().clone()
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Has the rest of the command line run without any privilege.
+pub const NOBODY: &str = "setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set -all";
+
+impl Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let said = Self { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
+        assert!(!said.err.contains("libbpf"), "libbpf's own words: {}", said.err);
+        said
+    }
+
+    /// It did what it was told; what it wrote.
+    pub fn well(self) -> String {
+        assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
+        self.out
+    }
+
+    /// It did not, and said why in one line with all of these.
+    pub fn because(&self, reasons: &[&str]) {
+        assert_eq!(self.code, Some(1), "{}{}", self.out, self.err);
+        assert_eq!(self.err.lines().count(), 1, "{}", self.err);
+        for reason in reasons {
+            assert!(self.err.contains(reason), "no word of {reason:?} in: {}", self.err);
+        }
+    }
+}
