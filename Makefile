@@ -30,6 +30,7 @@ test: ## Everything that must pass: format, lints, docs, unit, black box, namesp
 	@scripts/setup test
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
+	$(CARGO) test --locked --no-default-features --test lacking
 	$(CARGO) test --workspace --locked
 	fuzz/run 5
 
@@ -37,6 +38,7 @@ lint: ## Format, clippy and documentation
 	@scripts/setup build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 test-clients: ## The slower real programs: Chromium, ssh, ...

@@ -1,0 +1,37 @@
+//! A binary that was built with --no-default-features: everything works but what it has not, and that it says.
+#![cfg(not(feature = "bpf"))]
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use harness::{Folder, Relay, ekiden};
+
+const REMEDY: [&str; 2] = ["--no-default-features", "cargo build --release"];
+
+#[test]
+fn what_is_not_built_in_says_how_to_get_it() {
+    for arguments in ["cc list", "cc load ctcp --older", "aqm attach --dev eth0", "aqm", "cc"] {
+        let output = ekiden().args(arguments.split(' ')).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments}: {said}");
+        assert!(REMEDY.iter().all(|part| said.contains(part)), "{arguments}: {said}");
+    }
+    let doctor = String::from_utf8(ekiden().arg("doctor").output().unwrap().stdout).unwrap();
+    assert!(REMEDY.iter().all(|part| doctor.contains(part)), "{doctor}");
+}
+
+#[test]
+fn a_profile_that_names_one_of_ours_has_the_nearest_and_says_so() {
+    let folder = Folder::new();
+    let file = folder.write("relay.toml", "version = 1\n[profile.p]\ncongestion = \"hybla\"\n");
+    let mut command = ekiden();
+    command.args(["run", "-L", "tcp://127.0.0.1:0/127.0.0.1:9?profile=p", "-c"]).arg(file);
+    let relay = Relay::start(&mut command, 1);
+    let answer: serde_json::Value = serde_json::from_str(&relay.ask("/api/sessions")).unwrap();
+    let hybla = &answer["congestion"][0];
+    if hybla["in_use"] == "hybla" {
+        eprintln!("skipped: somebody else has loaded hybla");
+        return;
+    }
+    assert!(REMEDY.iter().all(|part| hybla["why"].as_str().unwrap().contains(part)), "{hybla}");
+}
