@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ekiden_bpf::aqm::attach;
 use ekiden_bpf::aqm::reading;
-use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TABLE, Mode, Settings};
+use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TABLE, DEFAULT_TARGET, Mode, Settings};
 use ekiden_proto::units::{Rate, Span};
 
 /// For packets that this host forwards. Its own sockets' packets are let through and counted: a drop here is no loss to
@@ -37,6 +37,8 @@ enum Kind {
     Static,
     /// RED that hits the connection that is the most frequent in a sample --n times as often
     Dynamic,
+    /// Hits whoever has had more than the others, the more often the less they answer: shares fairly, keeps queues short
+    Auto,
 }
 
 #[derive(Args)]
@@ -84,6 +86,9 @@ struct Attach {
     /// dynamic: how many recorded connections are remembered
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 100)]
     hist_len: u32,
+    /// auto: a waiting time that is always acceptable
+    #[arg(long, value_name = "TIME", default_value_t = DEFAULT_TARGET)]
+    target: Span,
     /// Drops also where a mark (RFC 3168) would do
     #[arg(long)]
     no_ecn: bool,

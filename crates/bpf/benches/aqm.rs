@@ -8,7 +8,7 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a program that measures and ends")]
 
-use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
+use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TARGET, Mode, Settings};
 use ekiden_bpf::aqm::{Line, object};
 use libbpf_rs::{Object, ProgramInput};
 
@@ -75,6 +75,7 @@ fn packet() -> Vec<u8> {
 fn modes() -> Vec<(&'static str, Mode)> {
     vec![
         ("red", Mode::Red),
+        ("auto", Mode::Auto { target: DEFAULT_TARGET }),
         ("static", Mode::Static { heavy: vec![[10, 0, 0, 1].into(); 16] }),
         ("dynamic", Mode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 }),
         ("dynamic, each packet", Mode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 }),

@@ -4,9 +4,9 @@
 use std::io::Write;
 
 use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
-use ekiden_bpf::aqm::{Line, object};
+use ekiden_bpf::aqm::{Line, encode, object};
 use ekiden_proto::aqm::priority::{self, Dynamic, Static};
-use ekiden_proto::aqm::{Arrival, Verdict, Why, dice, red, virtual_queue};
+use ekiden_proto::aqm::{Arrival, Verdict, Why, auto, dice, red, virtual_queue};
 use libbpf_rs::{Object, ProgramInput};
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
@@ -20,6 +20,7 @@ enum Law {
     Red(red::Params, red::State),
     Static(Static, red::State),
     Dynamic(Dynamic, Box<priority::State>),
+    Auto(auto::Params, Box<auto::State>, Vec<auto::Set>),
 }
 
 impl Law {
@@ -28,6 +29,11 @@ impl Law {
         match &settings.mode {
             Mode::Red => Self::Red(red, red::State::default()),
             Mode::Static { .. } => Self::Static(Static::new(red, &[0x0a00_0001, 0x0a00_0003]), red::State::default()),
+            Mode::Auto { .. } => {
+                let params = encode::auto_params(settings);
+                let sets = vec![auto::Set::default(); params.sets()];
+                Self::Auto(params, Box::default(), sets)
+            }
             Mode::Dynamic { rec_int, sta_int, hist_len } => {
                 Self::Dynamic(Dynamic::new(red, *rec_int, *sta_int, *hist_len), Box::default())
             }
@@ -39,6 +45,7 @@ impl Law {
             Self::Red(params, state) => red::arrive(params, state, arrival),
             Self::Static(params, state) => priority::by_sender(params, state, arrival),
             Self::Dynamic(params, state) => priority::by_history(params, state, arrival),
+            Self::Auto(params, state, sets) => auto::arrive(params, state, sets, arrival),
         }
     }
 }
@@ -99,13 +106,27 @@ fn in_kernel(object: &Object, arrival: &Arrival) -> u32 {
     program.test_run(ProgramInput { data_in: Some(&data), ..ProgramInput::default() }).unwrap().return_value
 }
 
+/// Arrivals that are a fifth more than the line takes, for seconds: from three that send much, or all of a quarter of the
+/// time, and from many; now and then with a silence.
+fn crowd(seed: u64) -> impl Iterator<Item = Arrival> {
+    let mut now = 5_000_000_000;
+    (0..ARRIVALS).map(move |number| {
+        let bits = |place: u64| dice::bits(seed ^ place, number);
+        now += if number % 4000 == 3999 { 1 << (20 + bits(1) % 12) } else { 1_000_000 + bits(1) % 1_000_000 };
+        let sender = if number / 2000 % 4 == 0 { 0 } else { bits(2) % 4 };
+        let flow = if sender == 3 { bits(3) as u32 % 3000 } else { sender as u32 * 100_000 };
+        let capable = u32::from(sender == 1);
+        Arrival { now, flow, bytes: if bits(4) % 8 == 0 { 60 } else { 1500 }, capable, ..Arrival::default() }
+    })
+}
+
 /// Replays arrivals in both; how often each verdict was given.
-fn compare(settings: &Settings, seed: u64) -> Option<[u32; 5]> {
+fn compare(settings: &Settings, arrivals: impl Iterator<Item = Arrival>) -> Option<[u32; 5]> {
     let object = load(settings)?;
     let line = virtual_queue::Params::new(settings.drain());
     let (mut law, mut queue) = (Law::of(settings), virtual_queue::State::default());
     let mut given = [0; 5];
-    for (index, mut arrival) in arrivals(seed).enumerate() {
+    for (index, mut arrival) in arrivals.enumerate() {
         let there = in_kernel(&object, &arrival);
         arrival.number = index as u64;
         virtual_queue::meet(&line, &mut queue, &mut arrival);
@@ -130,8 +151,25 @@ fn every_law_decides_alike_and_every_verdict_is_given() {
     let heavy = vec![[10, 0, 0, 1].into(), [10, 0, 0, 3].into()];
     for mode in [Mode::Red, Mode::Static { heavy }, Mode::Dynamic { rec_int: 3, sta_int: 20, hist_len: 50 }] {
         for seed in [1, 2] {
-            let Some(given) = compare(&settings(mode.clone()), seed) else { return };
+            let Some(given) = compare(&settings(mode.clone()), arrivals(seed)) else { return };
             assert!(given.iter().all(|times| *times > 20), "{mode:?}: {given:?}");
+        }
+    }
+}
+
+/// With so few slots that connections take each other's over.
+#[test]
+fn auto_decides_alike_whatever_waits_and_whoever_is_forgotten() {
+    for (limit, target, table, ecn) in [(2000, "5ms", 64, true), (300, "1ms", 64, false), (5000, "50ms", 4096, true)] {
+        let mode = Mode::Auto { target: target.parse().unwrap() };
+        let rate = "6Mbit/s".parse().unwrap();
+        let settings = Settings { rate, limit: Amount::Packets(limit), table, ecn, ..settings(mode) };
+        for seed in [1, 2] {
+            let Some([passed, marked, full, early, _]) = compare(&settings, crowd(seed)) else { return };
+            assert!(passed > 1000 && early > 20 && (marked > 5) == ecn, "{passed} {marked} {full} {early}");
+            if compare(&settings, arrivals(seed)).is_none() {
+                return;
+            }
         }
     }
 }
@@ -146,7 +184,7 @@ fn thresholds_in_bytes_and_extreme_settings_decide_alike() {
         Settings { rate: "8bit/s".parse().unwrap(), ..base.clone() },
         Settings { rate: "400Gbit/s".parse().unwrap(), ..base },
     ] {
-        if compare(&settings, 3).is_none() {
+        if compare(&settings, arrivals(3)).is_none() {
             return;
         }
     }

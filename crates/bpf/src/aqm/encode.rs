@@ -2,16 +2,16 @@
 //! every field is eight bytes, or said to be less.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ekiden_proto::aqm::priority::{Dynamic, Static};
-use ekiden_proto::aqm::{Room, flow, red, virtual_queue};
+use ekiden_proto::aqm::{Room, auto, flow, red, virtual_queue};
 
 use super::Line;
 use super::settings::{Mode, Settings};
 
-/// The room that `union` of the laws has.
-const LAW: usize = LAWS[0];
-const LAWS: [usize; 1] = [size_of::<Static>()];
+/// The room that the `union` of the laws takes: that of the largest.
+const LAW: usize = size_of::<Static>();
 
 /// How often packets are entered into the table of connections, in a second of a busy line.
 const ENTRIES: u64 = 100_000;
@@ -52,10 +52,19 @@ impl Memory {
         self.u64s(keep);
     }
 
+    fn auto(&mut self, params: &auto::Params) {
+        let auto::Params { room: Room { limit, in_bytes }, capacity, byte_time, target, half, ecn, mask } = *params;
+        self.u64s([limit, in_bytes, capacity, byte_time, target, half, ecn, mask]);
+    }
+
     fn law(&mut self, settings: &Settings, key: u64) {
         let red = red::Params::new(&settings.red(), Some(settings.drain()), key);
         let end = self.0.len() + 8 + LAW;
         match &settings.mode {
+            Mode::Auto { .. } => {
+                self.u64s([3]);
+                self.auto(&auto_params(settings));
+            }
             Mode::Red => {
                 self.u64s([0]);
                 self.red(&red);
@@ -77,6 +86,15 @@ impl Memory {
         }
         self.fill(end);
     }
+}
+
+/// What `auto` is told.
+#[must_use]
+pub fn auto_params(settings: &Settings) -> auto::Params {
+    let Settings { mode, ecn, table, .. } = settings;
+    let target = if let Mode::Auto { target } = mode { target.0 } else { Duration::ZERO };
+    let target = u64::try_from(target.as_nanos()).unwrap_or(u64::MAX);
+    auto::Params::new(settings.red().room, target, *ecn, Some(settings.drain()), u64::from(*table))
 }
 
 /// All of `struct settings`.
@@ -111,11 +129,13 @@ fn sender(address: &IpAddr) -> u32 {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
     use super::*;
+    use crate::aqm::settings::DEFAULT_TARGET;
 
     #[test]
     fn what_is_told_is_what_was_set() {
         for mode in [
             Mode::Red,
+            Mode::Auto { target: DEFAULT_TARGET },
             Mode::Static { heavy: vec!["2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap(); 16] },
             Mode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 },
         ] {
@@ -132,5 +152,8 @@ mod tests {
         let mut memory = Memory::default();
         memory.red(&red::Params::new(&one.red(), None, 1));
         assert_eq!(memory.0.len(), size_of::<red::Params>());
+        let mut memory = Memory::default();
+        memory.auto(&auto_params(&one));
+        assert_eq!(memory.0.len(), size_of::<auto::Params>());
     }
 }

@@ -7,6 +7,7 @@ use super::report::{Connection, Counters};
 pub(super) const QUEUE: &str = "aqm_queue";
 pub(super) const SLOTS: &str = "aqm_slots";
 pub(super) const NAMES: &str = "aqm_names";
+pub(super) const SHARES: &str = "aqm_shares";
 pub(super) const SETTINGS: &str = ".rodata.settings";
 
 /// Slots of a set.

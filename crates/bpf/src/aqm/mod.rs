@@ -8,7 +8,7 @@
 use std::io;
 
 pub mod attach;
-mod encode;
+pub mod encode;
 mod maps;
 pub mod object;
 pub mod reading;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use libbpf_rs::{ErrorKind, Object, ObjectBuilder};
 
-use super::maps::{NAMES, SETTINGS, SLOTS, WAYS};
-use super::settings::Settings;
+use super::maps::{NAMES, SETTINGS, SHARES, SLOTS, WAYS};
+use super::settings::{Mode, Settings};
 use super::{Error, Line, encode};
 use crate::chatter;
 use crate::kernel::BTF;
@@ -50,16 +50,20 @@ pub fn load_with(
         SETTINGS => Some(encode::settings(settings, line, WAYS)),
         other => more(other),
     };
-    let (loaded, said) = chatter::during(|| open(program, settings.table / WAYS, value));
+    let (loaded, said) = chatter::during(|| open(program, settings, value));
     loaded.map_err(|error| refused(&error, &said))
 }
 
-fn open(program: &[u8], sets: u32, value: impl Fn(&str) -> Option<Vec<u8>>) -> libbpf_rs::Result<Object> {
+fn open(program: &[u8], settings: &Settings, value: impl Fn(&str) -> Option<Vec<u8>>) -> libbpf_rs::Result<Object> {
     let mut object = ObjectBuilder::default().open_memory(program)?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if [SLOTS, NAMES].contains(&name.as_str()) {
-            map.set_max_entries(sets)?;
+        match &*name {
+            SLOTS | NAMES => map.set_max_entries(settings.table / WAYS)?,
+            SHARES if matches!(settings.mode, Mode::Auto { .. }) => {
+                map.set_max_entries(encode::auto_params(settings).sets() as u32)?;
+            }
+            _ => {}
         }
         if let Some(value) = value(&name) {
             map.set_initial_value(&value)?;

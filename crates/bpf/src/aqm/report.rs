@@ -270,6 +270,7 @@ impl fmt::Display for Mode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Red => f.write_str("red"),
+            Self::Auto { target } => write!(f, "auto, target {target}"),
             Self::Static { heavy } => write!(f, "static, heavy {heavy:?}"),
             Self::Dynamic { rec_int, sta_int, hist_len } => {
                 write!(f, "dynamic, rec-int {rec_int}, sta-int {sta_int}, hist-len {hist_len}")

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ekiden_proto::aqm::priority::SENDERS;
 use ekiden_proto::aqm::{LARGEST, Room, history, red};
-use ekiden_proto::units::{Bytes, Rate};
+use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -20,8 +21,14 @@ const DEFAULT_WAIT: [u64; 3] = [10, 30, 200];
 /// No default threshold is below so many bytes: two large superpackets.
 const LEAST_THRESHOLD: u64 = 2 * 65_536;
 
+/// The waiting time that `auto` finds acceptable in any case, where that is not set.
+pub const DEFAULT_TARGET: Span = Span(Duration::from_millis(5));
+
 /// Slots of the table of connections, where that is not set.
 pub const DEFAULT_TABLE: u32 = 65_536;
+
+/// More waiting time than this nobody finds acceptable.
+const LONGEST_TARGET: Duration = Duration::from_secs(10);
 
 /// How many slots there may be: from one set to 1 GiB of them.
 const TABLE: [u32; 2] = [64, 1 << 24];
@@ -55,6 +62,11 @@ pub enum Mode {
         sta_int: u32,
         /// How many are remembered.
         hist_len: u32,
+    },
+    /// Whoever has had more than the others, the more often the less they answer.
+    Auto {
+        /// A waiting time that is always acceptable.
+        target: Span,
     },
 }
 
@@ -154,6 +166,9 @@ impl Settings {
             }
             Mode::Dynamic { hist_len, .. } if !(1..=history::LONGEST).contains(&(*hist_len as usize)) => {
                 Some("--hist-len: from 1 to 1024")
+            }
+            Mode::Auto { target } if target.0.is_zero() || target.0 > LONGEST_TARGET => {
+                Some("--target: more than 0, and at most 10s")
             }
             _ => None,
         }
@@ -268,6 +283,8 @@ mod tests {
             (Settings { table: 0, ..one.clone() }, "--table"),
             (settings(Mode::Static { heavy: vec![] }), "--heavy"),
             (settings(Mode::Static { heavy: vec![[10, 0, 0, 1].into(); 17] }), "--heavy"),
+            (settings(Mode::Auto { target: Span(Duration::ZERO) }), "--target"),
+            (settings(Mode::Auto { target: Span(Duration::from_secs(11)) }), "--target"),
             (dynamic(0, 1, 1), "--rec-int"),
             (dynamic(1, 0, 1), "--sta-int"),
             (dynamic(1, 1, 0), "--hist-len"),

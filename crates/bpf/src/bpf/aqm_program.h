@@ -187,14 +187,14 @@ static __always_inline void count(struct counters *counters, const struct arriva
 	counters->bytes += arrival->bytes;
 }
 
-static __always_inline enum verdict decide(struct queue *queue, union law_state *state, struct arrival *arrival,
-					   bool real, __u32 segments)
+static __always_inline enum verdict decide(struct queue *queue, union law_state *state, struct auto_set *set,
+					   struct arrival *arrival, bool real, __u32 segments)
 {
 	enum verdict verdict;
 
 	meet(queue, arrival, real);
 	arrival->number = queue->number++;
-	verdict = law_judge(&settings.law, state, arrival);
+	verdict = law_judge(&settings.law, state, set, arrival);
 	queue->counters.verdicts[verdict]++;
 	if (verdict <= MARK) {
 		virtual_admit(&queue->line, arrival->bytes);
@@ -230,6 +230,7 @@ static __always_inline int manage(struct __sk_buff *skb)
 	struct queue *queue = bpf_map_lookup_elem(&aqm_queue, &zero);
 	union law_state *state = bpf_map_lookup_elem(&aqm_law, &zero);
 	enum verdict verdict = PASS;
+	struct auto_set *set;
 
 	if (!queue || !state)
 		return TC_ACT_UNSPEC;
@@ -238,13 +239,16 @@ static __always_inline int manage(struct __sk_buff *skb)
 		arrival.flow = hash(&name, settings.key);
 		arrival.source = settings.law.mode == MODE_STATIC ? source(&name.source) : 0;
 	}
+	set = law_set(&settings.law, arrival.flow);
+	if (set)
+		set->touched = 1;
 	arrival.now = bpf_ktime_get_ns();
 	if (!lock(queue)) {
 		__sync_fetch_and_add(&queue->counters.missed, 1);
 		return TC_ACT_UNSPEC;
 	}
 	if (judged)
-		verdict = decide(queue, state, &arrival, real, segments);
+		verdict = decide(queue, state, set, &arrival, real, segments);
 	else
 		let_through(queue, &arrival, own, real, segments);
 	unlock(queue);

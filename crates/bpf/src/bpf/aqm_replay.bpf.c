@@ -40,7 +40,7 @@ int replay(struct __sk_buff *skb)
 	arrival.capable = told.capable;
 	if (!lock(queue))
 		return VERDICTS;
-	verdict = decide(queue, state, &arrival, false, 1);
+	verdict = decide(queue, state, law_set(&settings.law, told.flow), &arrival, false, 1);
 	unlock(queue);
 	return verdict;
 }

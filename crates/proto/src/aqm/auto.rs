@@ -125,8 +125,7 @@ impl Params {
     #[must_use]
     pub fn new(room: Room, target: u64, ecn: bool, bits_per_second: Option<u64>, connections: u64) -> Self {
         let sets = (connections / WAYS as u64).clamp(1, 1 << 24).next_power_of_two();
-        let params =
-            Self { room, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
+        let params = Self { room, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
         params.with_rate(bits_per_second)
     }
 

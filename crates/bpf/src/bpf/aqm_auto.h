@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: MIT OR GPL-2.0-only */
+/* A queue that shares by whom it hits: auto.rs, auto/table.rs and auto/fair.rs of crates/proto/src/aqm, line by line. */
+#ifndef EKIDEN_AQM_AUTO_H
+#define EKIDEN_AQM_AUTO_H
+
+#include "aqm.h"
+
+#define AUTO_EPOCH (1ULL << 28)
+#define AUTO_RECENT (1LL << 28)
+#define AUTO_RANGE 6000000000LL
+#define AUTO_START 500000000LL
+#define AUTO_DEEPEST 1000000000LL
+#define AUTO_CLEARANCE 100000000LL
+#define AUTO_FORESIGHT 12
+#define AUTO_SMOOTH 27
+#define AUTO_PATIENCE 600000000ULL
+#define AUTO_LONGEST_PATIENCE 1500000000ULL
+#define AUTO_POLICED 6
+#define AUTO_DEAF 3
+#define AUTO_FASTEST (8ULL * AUTO_RECENT)
+
+struct auto_params {
+	struct room room;
+	__u64 capacity;
+	__u64 byte_time;
+	__u64 target;
+	__u64 half;
+	__u64 ecn;
+	__u64 mask;
+};
+
+struct auto_state {
+	__u64 last;
+	__u64 average;
+	__s64 bar;
+	__u64 pause;
+	__u64 epoch;
+	__u64 began;
+	__u64 active;
+	__u64 heavy;
+	__u64 light;
+	__u64 leads;
+	__u64 above;
+	__u64 below;
+	__s64 highest;
+	__s64 highest_before;
+	__s64 mean;
+	__u64 by_queue;
+	__u64 fair;
+	__u64 price;
+	__u64 portion;
+	__u64 crowd;
+	__u64 reference;
+};
+
+static __always_inline __u64 at_most(__u64 value, __u64 most)
+{
+	return value < most ? value : most;
+}
+
+static __always_inline __u64 at_least(__u64 value, __u64 least)
+{
+	return value > least ? value : least;
+}
+
+static __always_inline __u64 less(__u64 value, __u64 by)
+{
+	return value > by ? value - by : 0;
+}
+
+static __always_inline __u64 auto_waiting_time(__u64 byte_time, __u64 bytes)
+{
+	__u64 longest = 1ULL << 52;
+
+	return byte_time && bytes > longest / byte_time ? longest >> 16 : bytes * byte_time >> 16;
+}
+
+/* auto/table.rs */
+
+#define AUTO_WAYS 8
+#define AUTO_IN_USE (1ULL << 30)
+
+/* A cache line; so the epoch has 32 bits here, which last for 36 years. */
+struct auto_slot {
+	__s64 lead;
+	__u64 recent;
+	__u64 seen;
+	__u64 hit_at;
+	__u64 hit_recent;
+	__u64 bytes;
+	__u64 rate;
+	__u32 epoch;
+	__u32 doublings;
+};
+
+struct auto_set {
+	__u32 tags[AUTO_WAYS];
+	__u32 touched; /* written early, so that the line is here when the tags are read */
+	__u32 unused[7];
+	struct auto_slot slots[AUTO_WAYS];
+};
+
+static __always_inline __u64 auto_place(__u32 flow)
+{
+	return mix(flow) >> 32;
+}
+
+/* Tags first: whose slot it is not is not looked at. */
+static __always_inline __u32 auto_way(const struct auto_set *set, __u32 tag)
+{
+	__u32 stalest = 0;
+	__u64 seen;
+
+	for (__u32 way = 0; way < AUTO_WAYS; way++) {
+		if (set->tags[way] == tag)
+			return way;
+	}
+	seen = set->slots[0].seen;
+	for (__u32 way = 1; way < AUTO_WAYS; way++) {
+		if (set->slots[way].seen < seen) {
+			seen = set->slots[way].seen;
+			stalest = way;
+		}
+	}
+	return stalest;
+}
+
+static __always_inline struct auto_slot *auto_find(struct auto_set *set, const struct arrival *arrival, __s64 lead)
+{
+	__u32 tag = arrival->flow | 1;
+	__u32 way = auto_way(set, tag) % AUTO_WAYS;
+	struct auto_slot *slot = &set->slots[way];
+
+	if (set->tags[way] == tag)
+		return slot;
+	if (!set->tags[way] || less(arrival->now, slot->seen) > AUTO_IN_USE) {
+		__builtin_memset(slot, 0, sizeof(*slot));
+		slot->lead = lead;
+		slot->seen = arrival->now;
+	}
+	set->tags[way] = tag;
+	return slot;
+}
+
+/* auto/fair.rs */
+
+#define AUTO_NOBODY (-0x7fffffffffffffffLL - 1)
+#define AUTO_FEW 60
+#define AUTO_MANY 6
+#define AUTO_LONGEST_FOR_FEW 40000000ULL
+#define AUTO_LONGEST_EPOCH 100000000ULL
+#define AUTO_MICROSECONDS 1000000ULL
+
+static __always_inline void auto_derive(const volatile struct auto_params *params, struct auto_state *state)
+{
+	__u64 packets, crowded;
+
+	state->fair = at_least(state->fair, 1);
+	state->price = (1000000000ULL << 16) / state->fair;
+	state->portion = state->fair * 275 >> 10;
+	packets = auto_waiting_time(params->byte_time, TYPICAL_PACKET) * state->crowd >> 8;
+	crowded = at_least(at_most(AUTO_FEW * packets, AUTO_LONGEST_FOR_FEW), AUTO_MANY * packets);
+	state->reference = at_least(at_most(at_least(params->target, crowded), params->half), 1);
+}
+
+static __always_inline void auto_begin(const volatile struct auto_params *params, struct auto_state *state, __u64 now)
+{
+	state->epoch = 1;
+	state->began = state->last = now;
+	state->fair = state->by_queue = params->capacity;
+	state->crowd = 1 << 8;
+	state->highest = state->highest_before = AUTO_NOBODY;
+}
+
+static __always_inline void auto_count(struct auto_state *state, struct auto_slot *slot)
+{
+	if (slot->epoch) {
+		state->active++;
+		slot->rate = slot->rate ? (slot->rate + slot->bytes) / 2 : slot->bytes;
+	}
+	if (2 * slot->rate >= state->portion || (slot->hit_at && 10 * slot->rate >= state->portion)) {
+		state->heavy++;
+		state->leads += slot->lead - state->mean + AUTO_RANGE;
+	} else {
+		state->light += slot->bytes;
+	}
+	slot->bytes = 0;
+	slot->epoch = state->epoch;
+}
+
+static __always_inline __u64 auto_by_queue(const struct auto_state *state, __u64 elapsed)
+{
+	bool above = state->above > state->below;
+	__u64 difference = (above ? state->above - state->below : state->below - state->above) / elapsed;
+	__u64 change = state->by_queue * at_most(difference, 1 << 10) / (10 << 10);
+
+	return above ? state->by_queue - change : state->by_queue + change;
+}
+
+static __always_inline void auto_end_epoch(const volatile struct auto_params *params, struct auto_state *state,
+					   __u64 now)
+{
+	__u64 elapsed = now - state->began;
+	__u64 micros = at_most(elapsed / 1000, AUTO_LONGEST_EPOCH);
+	__u64 heavy = at_least(state->heavy, 1);
+	__u64 least = params->capacity / at_least(state->active, 1);
+	__u64 left = less(params->capacity * micros / AUTO_MICROSECONDS, state->light);
+	__u64 most = at_most(at_least(left / heavy * AUTO_MICROSECONDS / micros, least), params->capacity);
+
+	state->by_queue = at_most(at_least(auto_by_queue(state, elapsed), least), most);
+	if (state->by_queue < state->fair)
+		state->fair = state->by_queue;
+	else
+		state->fair += (state->by_queue - state->fair) / 10;
+	state->crowd = (state->crowd + (heavy << 8)) / 2;
+	if (state->heavy)
+		state->mean += (__s64)(state->leads / state->heavy) - AUTO_RANGE;
+	state->active = state->heavy = state->light = state->leads = state->above = state->below = 0;
+	state->highest_before = state->highest;
+	state->highest = AUTO_NOBODY;
+	state->epoch++;
+	state->began = now;
+}
+
+/* auto.rs */
+
+static __always_inline void auto_move_bar(struct auto_state *state, __u64 passed, __u64 calm)
+{
+	__u64 reference = state->reference;
+	__s64 highest = state->highest > state->highest_before ? state->highest : state->highest_before;
+
+	if (calm >= reference) {
+		__u64 over = (at_most(calm - reference, 4 * reference) << 10) / reference;
+
+		state->above += passed * over;
+		if (state->last >= state->pause)
+			state->bar -= passed * over >> 9;
+	} else {
+		__u64 under = ((reference - calm) << 10) / reference;
+
+		state->below += passed * under;
+		state->bar += passed * under >> 9;
+	}
+	if (highest != AUTO_NOBODY && state->bar > highest + AUTO_CLEARANCE)
+		state->bar = highest + AUTO_CLEARANCE;
+	if (state->bar < state->mean - AUTO_DEEPEST)
+		state->bar = state->mean - AUTO_DEEPEST;
+}
+
+static __always_inline __u64 auto_observe(const volatile struct auto_params *params, struct auto_state *state, __u64 now,
+					  __u64 waits)
+{
+	bool first = !state->epoch, over;
+	__u64 passed, part, calm;
+
+	if (first)
+		auto_begin(params, state, now);
+	over = less(now, state->began) >= AUTO_EPOCH;
+	if (over)
+		auto_end_epoch(params, state, now);
+	if (first || over)
+		auto_derive(params, state);
+	passed = at_most(less(now, state->last), 1 << 30);
+	state->last = now;
+	part = at_most(passed, 1 << AUTO_SMOOTH) >> 7;
+	if (waits > state->average)
+		state->average += (waits - state->average) * part >> (AUTO_SMOOTH - 7);
+	else
+		state->average -= (state->average - waits) * part >> (AUTO_SMOOTH - 7);
+	calm = at_most(waits, state->average);
+	auto_move_bar(state, passed, calm);
+	return calm;
+}
+
+static __always_inline void auto_meet(struct auto_state *state, struct auto_slot *slot, __u64 now)
+{
+	__u64 passed = less(now, slot->seen);
+	__s64 lead = slot->lead - (__s64)at_most(passed, 1ULL << 62);
+
+	slot->seen = now;
+	if (lead < state->mean - AUTO_RANGE)
+		lead = state->mean - AUTO_RANGE;
+	if (lead > state->mean + AUTO_RANGE)
+		lead = state->mean + AUTO_RANGE;
+	slot->lead = lead;
+	slot->recent = slot->recent * AUTO_RECENT / (AUTO_RECENT + at_most(passed, 1ULL << 40));
+	if (slot->epoch != (__u32)state->epoch)
+		auto_count(state, slot);
+	if (slot->recent > AUTO_RECENT * 6 / 10 && state->highest < slot->lead)
+		state->highest = slot->lead;
+}
+
+static __always_inline bool auto_is_due(const struct auto_state *state, const struct auto_slot *slot, __u64 waits,
+					__u64 calm)
+{
+	bool empties = 20 * waits < 19 * state->average;
+	bool urgent = calm > 4 * state->reference;
+	__u64 least = urgent ? AUTO_RECENT * 3 / 10 : AUTO_RECENT * 6 / 10;
+	__s64 bar = state->bar;
+
+	if ((empties && slot->doublings < AUTO_DEAF) || slot->recent <= least)
+		return false;
+	if (urgent) {
+		__u64 excess = ((calm - 4 * state->reference) << 8) / state->reference;
+
+		bar -= (AUTO_RANGE >> 10) * (__s64)at_most(excess, 1 << 14);
+	}
+	return slot->lead + AUTO_FORESIGHT * ((__s64)slot->recent - AUTO_RECENT) > bar;
+}
+
+static __always_inline enum verdict auto_judge(const volatile struct auto_params *params, struct auto_state *state,
+					       struct auto_slot *slot, const struct arrival *arrival, __u64 waits,
+					       __u64 calm)
+{
+	__u64 patience, since, wait;
+
+	if (calm <= state->reference || !auto_is_due(state, slot, waits, calm))
+		return PASS;
+	patience = at_most(AUTO_PATIENCE + 2 * waits, AUTO_LONGEST_PATIENCE);
+	since = slot->hit_at ? less(arrival->now, slot->hit_at) : ~0ULL;
+	for (int i = 0; i < AUTO_POLICED; i++) {
+		if (slot->doublings && since > 4 * (patience >> slot->doublings))
+			slot->doublings--;
+	}
+	wait = patience >> slot->doublings;
+	if (since < wait && slot->doublings < AUTO_POLICED)
+		return PASS;
+	if (since < 2 * wait && 10 * slot->recent > 9 * slot->hit_recent)
+		slot->doublings = at_most(slot->doublings + (slot->recent > AUTO_RECENT * 3 / 2 ? 2 : 1), AUTO_POLICED);
+	slot->hit_at = arrival->now;
+	slot->hit_recent = slot->recent;
+	if (slot->doublings < AUTO_DEAF)
+		state->pause = arrival->now + (patience << 17) / (state->crowd * state->crowd);
+	return params->ecn && arrival->capable && slot->doublings < AUTO_POLICED ? MARK : DROP_EARLY;
+}
+
+static __always_inline void auto_credit(const struct auto_state *state, struct auto_slot *slot, __u32 bytes)
+{
+	__u64 time = bytes * state->price >> 16;
+
+	slot->lead += time;
+	slot->recent = at_most(slot->recent + time, AUTO_FASTEST);
+	slot->bytes += bytes;
+}
+
+static __always_inline enum verdict auto_arrive(const volatile struct auto_params *params, struct auto_state *state,
+						struct auto_set *set, const struct arrival *arrival)
+{
+	__u64 waits = auto_waiting_time(params->byte_time, arrival->waiting.bytes);
+	__u64 calm = auto_observe(params, state, arrival->now, waits);
+	struct auto_slot *slot = auto_find(set, arrival, state->mean - AUTO_START);
+	enum verdict verdict;
+
+	auto_meet(state, slot, arrival->now);
+	verdict = auto_judge(params, state, slot, arrival, waits, calm);
+	if (verdict > MARK)
+		return verdict;
+	if (!room_fits(&params->room, arrival))
+		return DROP_FULL;
+	auto_credit(state, slot, arrival->bytes);
+	return verdict;
+}
+
+#endif
