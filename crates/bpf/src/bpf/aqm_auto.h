@@ -6,17 +6,19 @@
 #include "aqm.h"
 
 #define AUTO_EPOCH (1ULL << 28)
-#define AUTO_RECENT (1LL << 28)
+#define AUTO_RECENT (1LL << 29)
 #define AUTO_RANGE 6000000000LL
 #define AUTO_START 500000000LL
 #define AUTO_DEEPEST 1000000000LL
 #define AUTO_CLEARANCE 100000000LL
-#define AUTO_FORESIGHT 12
+#define AUTO_FORESIGHT 6
 #define AUTO_SMOOTH 27
 #define AUTO_PATIENCE 600000000ULL
 #define AUTO_LONGEST_PATIENCE 1500000000ULL
+#define AUTO_RELAX 31
 #define AUTO_POLICED 6
 #define AUTO_DEAF 3
+#define AUTO_FEW_BYTES 6000
 #define AUTO_FASTEST (8ULL * AUTO_RECENT)
 
 struct auto_params {
@@ -36,6 +38,7 @@ struct auto_state {
 	__u64 pause;
 	__u64 epoch;
 	__u64 began;
+	__u64 busy;
 	__u64 active;
 	__u64 heavy;
 	__u64 light;
@@ -51,6 +54,7 @@ struct auto_state {
 	__u64 portion;
 	__u64 crowd;
 	__u64 reference;
+	__u64 urgent;
 };
 
 static __always_inline __u64 at_most(__u64 value, __u64 most)
@@ -148,6 +152,7 @@ static __always_inline struct auto_slot *auto_find(struct auto_set *set, const s
 #define AUTO_FEW 60
 #define AUTO_MANY 6
 #define AUTO_LONGEST_FOR_FEW 40000000ULL
+#define AUTO_URGENT 100000000ULL
 #define AUTO_LONGEST_EPOCH 100000000ULL
 #define AUTO_MICROSECONDS 1000000ULL
 
@@ -161,6 +166,7 @@ static __always_inline void auto_derive(const volatile struct auto_params *param
 	packets = auto_waiting_time(params->byte_time, TYPICAL_PACKET) * state->crowd >> 8;
 	crowded = at_least(at_most(AUTO_FEW * packets, AUTO_LONGEST_FOR_FEW), AUTO_MANY * packets);
 	state->reference = at_least(at_most(at_least(params->target, crowded), params->half), 1);
+	state->urgent = at_least(at_most(4 * state->reference + AUTO_URGENT, params->half * 3 / 2), 1);
 }
 
 static __always_inline void auto_begin(const volatile struct auto_params *params, struct auto_state *state, __u64 now)
@@ -186,6 +192,19 @@ static __always_inline void auto_count(struct auto_state *state, struct auto_slo
 	}
 	slot->bytes = 0;
 	slot->epoch = state->epoch;
+}
+
+static __always_inline void auto_count_busy(const volatile struct auto_params *params, struct auto_state *state)
+{
+	__u64 equal;
+
+	state->busy++;
+	equal = params->capacity / state->busy;
+	if (state->average > state->reference && 2 * equal < state->fair) {
+		state->fair = state->by_queue = equal;
+		state->crowd = state->busy << 8;
+		auto_derive(params, state);
+	}
 }
 
 static __always_inline __u64 auto_by_queue(const struct auto_state *state, __u64 elapsed)
@@ -215,7 +234,7 @@ static __always_inline void auto_end_epoch(const volatile struct auto_params *pa
 	state->crowd = (state->crowd + (heavy << 8)) / 2;
 	if (state->heavy)
 		state->mean += (__s64)(state->leads / state->heavy) - AUTO_RANGE;
-	state->active = state->heavy = state->light = state->leads = state->above = state->below = 0;
+	state->busy = state->active = state->heavy = state->light = state->leads = state->above = state->below = 0;
 	state->highest_before = state->highest;
 	state->highest = AUTO_NOBODY;
 	state->epoch++;
@@ -290,18 +309,20 @@ static __always_inline void auto_meet(struct auto_state *state, struct auto_slot
 		state->highest = slot->lead;
 }
 
-static __always_inline bool auto_is_due(const struct auto_state *state, const struct auto_slot *slot, __u64 waits,
-					__u64 calm)
+static __always_inline bool auto_is_due(const struct auto_state *state, const struct auto_slot *slot, __u64 now,
+					__u64 waits, __u64 calm)
 {
 	bool empties = 20 * waits < 19 * state->average;
-	bool urgent = calm > 4 * state->reference;
+	bool urgent = calm > state->urgent;
 	__u64 least = urgent ? AUTO_RECENT * 3 / 10 : AUTO_RECENT * 6 / 10;
 	__s64 bar = state->bar;
 
+	if (now < state->pause && slot->doublings < AUTO_DEAF && !urgent)
+		return false;
 	if ((empties && slot->doublings < AUTO_DEAF) || slot->recent <= least)
 		return false;
 	if (urgent) {
-		__u64 excess = ((calm - 4 * state->reference) << 8) / state->reference;
+		__u64 excess = ((calm - state->urgent) << 10) / state->urgent;
 
 		bar -= (AUTO_RANGE >> 10) * (__s64)at_most(excess, 1 << 14);
 	}
@@ -314,30 +335,36 @@ static __always_inline enum verdict auto_judge(const volatile struct auto_params
 {
 	__u64 patience, since, wait;
 
-	if (calm <= state->reference || !auto_is_due(state, slot, waits, calm))
+	if (calm <= state->reference || !auto_is_due(state, slot, arrival->now, waits, calm))
 		return PASS;
 	patience = at_most(AUTO_PATIENCE + 2 * waits, AUTO_LONGEST_PATIENCE);
+	if (slot->recent > 2 * AUTO_RECENT)
+		patience = patience * 2 * AUTO_RECENT / slot->recent;
 	since = slot->hit_at ? less(arrival->now, slot->hit_at) : ~0ULL;
-	for (int i = 0; i < AUTO_POLICED; i++) {
-		if (slot->doublings && since > 4 * (patience >> slot->doublings))
-			slot->doublings--;
-	}
+	slot->doublings -= at_most(since >> AUTO_RELAX, slot->doublings);
 	wait = patience >> slot->doublings;
 	if (since < wait && slot->doublings < AUTO_POLICED)
 		return PASS;
-	if (since < 2 * wait && 10 * slot->recent > 9 * slot->hit_recent)
-		slot->doublings = at_most(slot->doublings + (slot->recent > AUTO_RECENT * 3 / 2 ? 2 : 1), AUTO_POLICED);
+	if (since < 2 * wait && 10 * slot->recent > 9 * slot->hit_recent) {
+		__u32 steps = 1 + (slot->recent > AUTO_RECENT * 3 / 2) + (slot->recent > AUTO_RECENT * 4);
+
+		slot->doublings = at_most(slot->doublings + steps, AUTO_POLICED);
+	}
 	slot->hit_at = arrival->now;
 	slot->hit_recent = slot->recent;
 	if (slot->doublings < AUTO_DEAF)
-		state->pause = arrival->now + (patience << 17) / (state->crowd * state->crowd);
+		state->pause = arrival->now + (patience << 18) / at_least(state->crowd * state->crowd, 1 << 18);
 	return params->ecn && arrival->capable && slot->doublings < AUTO_POLICED ? MARK : DROP_EARLY;
 }
 
-static __always_inline void auto_credit(const struct auto_state *state, struct auto_slot *slot, __u32 bytes)
+static __always_inline void auto_credit(const volatile struct auto_params *params, struct auto_state *state,
+					struct auto_slot *slot, __u32 bytes)
 {
-	__u64 time = bytes * state->price >> 16;
+	__u64 time;
 
+	if (slot->bytes < AUTO_FEW_BYTES && slot->bytes + bytes >= AUTO_FEW_BYTES)
+		auto_count_busy(params, state);
+	time = bytes * state->price >> 16;
 	slot->lead += time;
 	slot->recent = at_most(slot->recent + time, AUTO_FASTEST);
 	slot->bytes += bytes;
@@ -357,7 +384,7 @@ static __always_inline enum verdict auto_arrive(const volatile struct auto_param
 		return verdict;
 	if (!room_fits(&params->room, arrival))
 		return DROP_FULL;
-	auto_credit(state, slot, arrival->bytes);
+	auto_credit(params, state, slot, arrival->bytes);
 	return verdict;
 }
 
