@@ -96,6 +96,7 @@ fn run(block: u32, order: u32, levels: &Levels, treatment: &str) -> Run {
         } else {
             Vec::new()
         },
+        groups: Vec::new(),
         links: vec![direction("wan", "client", "server", order), direction("wan", "server", "client", order + 1)],
         timeline: (0..=100).map(curve).collect(),
         cpu_busy: 0.3 + 0.2 * noise,
@@ -200,6 +201,7 @@ fn manifest(factors: &[(&str, Vec<&str>)], blocks: u32) -> Manifest {
         factors: factors.iter().map(|(name, levels)| ((*name).to_owned(), owned(levels))).collect(),
         treatments: TREATMENTS.map(str::to_owned).into(),
         metric: Metric { key: "mb_s".to_owned(), unit: "MB/s".to_owned(), higher_is_better: true },
+        map: None,
         started: "2026-01-02T03:04:05Z".to_owned(),
         machine: vec![pair("kernel", "Linux 6.18.0"), pair("cores", "2"), pair("memory", "8 GiB")],
         programs: vec![pair("squid", "5.7"), pair("haproxy", "2.6.12"), pair("curl", "7.88.1")],
