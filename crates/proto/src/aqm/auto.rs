@@ -25,6 +25,8 @@ pub const START: i64 = 500_000_000;
 pub const DEEPEST: i64 = 1_000_000_000;
 /// The bar is not higher than this above the highest lead.
 pub const CLEARANCE: i64 = 100_000_000;
+/// A connection that is so far ahead, and is getting further, is hit at half of the reference.
+pub const FAR: i64 = 1_200_000_000;
 /// How many times as much as its lead the rate of a connection counts, in spans of `RECENT`.
 const FORESIGHT: i64 = 6;
 /// Over which time the waiting time is smoothed, as a power of two of nanoseconds.
@@ -234,7 +236,7 @@ struct Finding {
 }
 
 fn judge(params: &Params, state: &mut State, slot: &mut Slot, finding: &Finding) -> Verdict {
-    if finding.calm <= state.reference || !is_due(state, slot, finding) {
+    if !is_due(state, slot, finding) {
         return Verdict::Pass;
     }
     let mut patience = (PATIENCE + 2 * finding.waits).min(LONGEST_PATIENCE);
@@ -259,24 +261,28 @@ fn judge(params: &Params, state: &mut State, slot: &mut Slot, finding: &Finding)
     if mark { Verdict::Mark } else { Verdict::Drop(Why::Early) }
 }
 
-/// Whether the connection is above the bar.
+/// Whether the connection is to be hit, as far as the others are concerned.
 fn is_due(state: &State, slot: &Slot, finding: &Finding) -> bool {
-    // A queue that empties already asks for no more hits, but of those that do not answer.
-    let empties = 20 * finding.waits < 19 * state.average;
-    let urgent = finding.calm > state.urgent;
-    if finding.now < state.pause && slot.doublings < DEAF && !urgent {
+    if slot.recent <= RECENT * 6 / 10 || finding.calm <= state.reference / 2 {
         return false;
     }
-    let least = if urgent { RECENT * 3 / 10 } else { RECENT * 6 / 10 };
-    if empties && slot.doublings < DEAF || slot.recent <= least {
+    let urgent = finding.calm > state.urgent;
+    // A queue that empties already asks for no more hits, nor one whose last hit has not been answered yet.
+    let empties = 20 * finding.waits < 19 * state.average;
+    let waits_for_answer = finding.now < state.pause && !urgent;
+    if slot.doublings < DEAF && (empties || waits_for_answer) {
         return false;
+    }
+    let score = slot.lead + FORESIGHT * (slot.recent as i64 - RECENT as i64);
+    if finding.calm <= state.reference {
+        return slot.recent > RECENT && slot.lead > state.mean + FAR && score > state.mean + FAR;
     }
     let mut bar = state.bar;
     if urgent {
         let excess = ((finding.calm - state.urgent) << 10) / state.urgent;
         bar -= (RANGE >> 10) * excess.min(1 << 14) as i64;
     }
-    slot.lead + FORESIGHT * (slot.recent as i64 - RECENT as i64) > bar
+    score > bar
 }
 
 /// Writes down what a connection sends.

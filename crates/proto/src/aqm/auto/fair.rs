@@ -8,7 +8,7 @@ pub(super) const NOBODY: i64 = i64::MIN;
 /// The size of a packet where one has to be assumed, in bytes.
 const PACKET: u64 = 1500;
 /// Packets that a connection may have waiting: of few connections, and of many.
-const FEW: u64 = 60;
+const FEW: u64 = 80;
 const MANY: u64 = 6;
 /// The longest waiting time that few connections are left, in nanoseconds.
 const LONGEST_FOR_FEW: u64 = 40_000_000;
