@@ -1,8 +1,12 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 8] = [
+pub const ALL: [(&str, &str); 12] = [
+    ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
+    ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
+    ("fit2013-many", include_str!("../../experiments/fit2013-many.toml")),
+    ("fit2013-pairs", include_str!("../../experiments/fit2013-pairs.toml")),
     ("hasegawa-download", include_str!("../../experiments/hasegawa-download.toml")),
     ("hasegawa-tables", include_str!("../../experiments/hasegawa-tables.toml")),
     ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
