@@ -70,10 +70,13 @@ fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
     stream
 }
 
-/// Sends `bytes` through a line of 40 Mbit/s with a short queue, and returns what the connection then tells. `ask` is told
-/// the connection before its first byte.
-pub fn transfer(loaded: &Loaded, bytes: usize, ask: impl FnOnce(&TcpStream)) -> [u32; 12] {
-    let network = Network::new("rate 40mbit burst 5kb limit 100kb");
+/// 40 Mbit/s with a short queue, as [`Network::new`] takes it.
+pub const SHORT: &str = "rate 40mbit burst 5kb limit 100kb";
+
+/// Sends `bytes` through a line with such a queue, and returns what the connection then tells. `ask` is told the
+/// connection before its first byte.
+pub fn transfer(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&TcpStream)) -> [u32; 12] {
+    let network = Network::new(queue);
     let (listener, address) = network.listen();
     let mut stream = network.client.inside(|| connect(address, &loaded.name));
     ask(&stream);
