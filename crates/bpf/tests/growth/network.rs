@@ -59,7 +59,8 @@ impl Network {
         router.run("sysctl -q -w net.ipv4.ip_forward=1");
         // Bursts of segmentation offload would be longer than the queue, and acknowledged once.
         client.run("ip link set right gso_max_segs 1");
-        client.run("ip route add default via 10.0.0.2");
+        // A first window that some have to give up again.
+        client.run("ip route add default via 10.0.0.2 initcwnd 50");
         server.run("ip route add default via 10.0.1.1");
         router.run(&format!("tc qdisc add dev right root tbf {queue}"));
         Self { client, _router: router, server }
