@@ -197,8 +197,9 @@ impl Judge<'_> {
             bounds.push(format!("at most {bar:.1} ms, {} x the floor {formula} = {milliseconds:.1}", number(times)));
         }
         let to = figure.to.as_ref().map(|to| format!(" {to}")).unwrap_or_default();
-        // Of any other figure than the experiment's, the unit alone would not tell.
+        // A ratio of another figure than the experiment's does not tell of which.
         let other = expect.metric.as_ref().filter(|metric| **metric != self.experiment.metric.key);
+        let other = other.filter(|_| figure.to.is_some() || figure.unit.is_empty());
         let other = other.map(|metric| format!("{metric} ")).unwrap_or_default();
         format!("{place}: {other}{}{}{to}", bounds.join(", "), figure.unit)
     }

@@ -6,6 +6,7 @@ use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::factor::{At, Where};
+use crate::experiment::gain::Grid;
 use crate::experiment::group::Group;
 use crate::program::agent::Agent;
 use crate::program::command::Way;
@@ -213,7 +214,7 @@ pub struct Settings {
     /// How many runs are made at once, each in a sandbox of its own.
     #[serde(default = "one")]
     pub jobs: u32,
-    /// Two factors over which figures are drawn as a map: across, and up.
+    /// Two factors over which figures are drawn as a map: across and up.
     pub map: Option<[String; 2]>,
 }
 
@@ -283,18 +284,4 @@ pub struct Expect {
     pub source: Option<String>,
     /// What a reader should know, as why the published figure cannot be reached here.
     pub remark: Option<String>,
-}
-
-/// Published figures at the levels of up to two factors.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Grid {
-    /// The factor whose levels the rows are, in their order. None: there is one row.
-    pub rows: Option<String>,
-    /// The factor whose levels the columns are. None: there is one column.
-    pub columns: Option<String>,
-    /// Without relays.
-    pub without: Vec<Vec<f64>>,
-    /// With relays.
-    pub with: Vec<Vec<f64>>,
 }

@@ -4,11 +4,27 @@
 //! it is better, as with today's congestion control, there is less to gain: then the treatment has to reach a share of the
 //! [`limit`] of its slowest section.
 
-use crate::experiment::file::{Expect, Grid};
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::file::Expect;
 use crate::experiment::read::{Experiment, Place};
 use crate::experiment::results::{GainRow, Outcome, Run, Summary, Verdict};
 use crate::experiment::{analyse, expect, limit, metric};
 use crate::stats;
+
+/// Published figures at the levels of up to two factors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grid {
+    /// The factor whose levels the rows are, in their order. None: there is one row.
+    pub rows: Option<String>,
+    /// The factor whose levels the columns are. None: there is one column.
+    pub columns: Option<String>,
+    /// Without relays.
+    pub without: Vec<Vec<f64>>,
+    /// With relays.
+    pub with: Vec<Vec<f64>>,
+}
 
 /// Finds what is wrong with the gains that an expectation names.
 pub fn check(experiment: &Experiment, expect: &Expect, mut wrong: impl FnMut(String)) {

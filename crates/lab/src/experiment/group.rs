@@ -85,3 +85,6 @@ impl Workload {
         self.group.iter().filter(|group| group.short.is_none())
     }
 }
+
+#[cfg(test)]
+mod tests;

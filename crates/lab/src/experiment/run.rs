@@ -137,7 +137,7 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     if let Some(failure) = first_failure(&mut services) {
         anyhow::bail!(failure);
     }
-    nothing_hidden(network)?;
+    network.ensure_nothing_hidden()?;
     let transfers = transfers?;
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
     let metrics = metric::of(&transfers);
@@ -159,20 +159,12 @@ fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyho
     if let Some(failure) = first_failure(&mut ready.services) {
         anyhow::bail!(failure);
     }
-    nothing_hidden(network)?;
+    network.ensure_nothing_hidden()?;
     let (groups, links) = (groups?, running.reports()?);
     let waits = fairness::waits(&before, &links);
     let mut metrics = fairness::of(&groups, workload.ratio.as_ref(), &waits);
     metrics.extend(fairness::window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)));
     Ok(Measured { metrics, timeline: Vec::new(), groups, links, cpu_busy })
-}
-
-/// No kernel has dropped or damaged a packet on its own account.
-fn nothing_hidden(network: &Network) -> anyhow::Result<()> {
-    match network.hidden_drops()?.into_iter().find(|(_, count)| *count > 0) {
-        Some((what, count)) => anyhow::bail!("{what}: {count} packets that no link dropped"),
-        None => Ok(()),
-    }
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is

@@ -7,7 +7,7 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use ekiden_sys::{congestion, ethtool, tun};
 
 use crate::emulator::{Port, Wire};
@@ -91,6 +91,15 @@ impl Network {
             drops.extend(counted.into_iter().map(|(what, count)| (format!("{name} {what}"), count)));
         }
         Ok(drops)
+    }
+
+    /// Makes sure that no kernel of a host dropped or damaged a packet on its own account.
+    ///
+    /// # Errors
+    /// One did, or the counters could not be read.
+    pub fn ensure_nothing_hidden(&self) -> anyhow::Result<()> {
+        let hidden = self.hidden_drops()?.into_iter().find(|(_, count)| *count > 0);
+        hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets that no link dropped"))
     }
 
     fn at(&self, name: &str) -> anyhow::Result<&HostHandle> {

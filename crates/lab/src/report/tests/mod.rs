@@ -6,6 +6,7 @@ use crate::report::{html, markdown, plots, terminal, write};
 
 mod arithmetic;
 mod fixture;
+mod sharing;
 mod wellformed;
 
 fn titles(results: &Results) -> Vec<Vec<String>> {
@@ -59,6 +60,7 @@ fn broken() -> Results {
 
 fn all() -> Vec<Results> {
     let others = [hostile(), broken(), arithmetic::with_floors(), arithmetic::with_gains()];
+    let others = others.into_iter().chain([sharing::with_groups(), sharing::with_map()]);
     [fixture::full(), fixture::single(), fixture::without_runs()].into_iter().chain(others).collect()
 }
 

@@ -1,0 +1,72 @@
+//! Reports of groups that share a bottleneck, and of maps.
+
+use crate::experiment::results::{GroupRun, Metric, Results, Summary};
+use crate::report::tests::{fixture, titles};
+use crate::report::{html, markdown};
+
+/// Two groups in every run, and the ratio of their rates as the figure.
+pub fn with_groups() -> Results {
+    let mut results = fixture::full();
+    results.manifest.metric = Metric { key: "ratio".into(), unit: String::new(), higher_is_better: true };
+    for run in &mut results.runs {
+        let group = |name: &str, rate: f64| GroupRun {
+            name: name.into(),
+            congestion: name.into(),
+            mbit_s: 2.0 * rate,
+            rates: vec![rate, rate],
+            retransmits: Some(7),
+            timeline: vec![(0.0, 0), (1.0, 1_000_000), (2.0, 3_000_000)],
+            completions: Vec::new(),
+        };
+        let size = if run.levels["size"] == "1MB" { "cubic" } else { "ctcp" };
+        run.groups = match run.treatment.as_str() {
+            "direct" => vec![group(size, 90.0)],
+            _ => vec![group("cubic", 60.0), group("ctcp", 30.0)],
+        };
+        run.metrics.insert("ratio".into(), 0.5);
+    }
+    results
+}
+
+/// The same figures as a map over both factors, one field unknown.
+pub fn with_map() -> Results {
+    let mut results = fixture::full();
+    results.manifest.map = Some(["split".into(), "size".into()]);
+    results.cells[1].summary = Summary::default();
+    results
+}
+
+#[test]
+fn a_map_has_a_field_for_each_combination_that_is_known() {
+    let results = with_map();
+    let page = html(&results);
+    assert_eq!(page.matches("class=\"heat\"").count(), results.cells.len() - 1);
+    let titles = titles(&results);
+    assert_eq!(titles[0].len(), 6, "one for each treatment: {:?}", titles[0]);
+    assert_eq!(titles[0][0], "direct: goodput");
+    assert!(page.contains("Goodput by split and size") && page.contains("The darker, the better: more is better."));
+}
+
+#[test]
+fn what_is_best_at_one_is_drawn_beside_one_and_compared_with_nothing() {
+    let titles = titles(&with_groups());
+    assert_eq!(titles[0], ["1MB: ratio of rates by split", "100MB: ratio of rates by split"]);
+    assert!(html(&with_groups()).contains("class=\"reference\""));
+}
+
+#[test]
+fn groups_have_lines_of_their_own_and_those_alone_share_a_chart() {
+    let titles = titles(&with_groups());
+    assert_eq!(titles[1].len(), 11, "{:?}", titles[1]);
+    assert_eq!(titles[1][0], "each alone, direct: goodput of a connection by split");
+    assert!(titles[1].contains(&"100MB, squid: goodput of a connection by split".to_owned()));
+    assert!(titles[2].iter().all(|title| title.ends_with("goodput of all connections of a group over time")));
+}
+
+#[test]
+fn the_table_of_groups_says_what_each_had_and_got() {
+    let text = markdown(&with_groups());
+    let row = text.lines().find(|line| line.contains("| squid | ctcp | ctcp | 2 |")).unwrap();
+    assert!(row.ends_with("| 60.0 | 30.0 | 30.0 – 30.0 | 7.00 |"), "{row}");
+    assert!(!markdown(&fixture::full()).contains("## Groups"));
+}

@@ -1,0 +1,138 @@
+//! Groups of connections that share a bottleneck, with congestion controls of the kernel; and several runs at once.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::scene::{Scene, impossible, said};
+
+/// CUBIC, Reno and short flows over a slow line, at four round trips.
+const SHARED: &str = r#"
+lab = 1
+name = "small"
+title = "Who gets how much"
+[host.a]
+[host.b]
+[link.line]
+ends = ["a", "b"]
+rate = "20Mbit/s"
+queue = { kind = "tail-drop", limit = "100pkt" }
+[workload]
+protocol = "share"
+time = { quick = "2s", full = "2s" }
+ratio = ["reno", "cubic"]
+[[workload.group]]
+name = "cubic"
+from = "a"
+to = "b"
+congestion = "cubic"
+connections = 2
+[[workload.group]]
+name = "reno"
+from = "a"
+to = "b"
+congestion = "reno"
+[[workload.group]]
+name = "short"
+from = "a"
+to = "b"
+congestion = "cubic"
+short = { bytes = "16KiB", every = "100ms" }
+[treatment.tail-drop]
+program = "direct"
+[experiment]
+treatments = ["tail-drop"]
+metric = "ratio"
+also = ["mbit_s", "jain", "queueing_ms", "completion_ms"]
+blocks = { quick = 1, full = 1 }
+lateness_limit = "100ms"
+[[factor]]
+name = "rtt"
+levels = [
+    { name = "2ms", set = { "link.line.delay" = "1ms" } },
+    { name = "4ms", set = { "link.line.delay" = "2ms" } },
+    { name = "6ms", set = { "link.line.delay" = "3ms" } },
+    { name = "8ms", set = { "link.line.delay" = "4ms" } },
+]
+"#;
+
+#[test]
+fn groups_share_a_line_and_several_runs_are_made_at_once() {
+    let scene = Scene::new();
+    scene.write(SHARED);
+    let output = scene.run(&["--no-check", "--jobs", "2"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(runs.len(), 4, "each once, whoever made it: {}", said(&output));
+    for run in &runs {
+        let figure = |key: &str| run["metrics"][key].as_f64().unwrap_or(f64::NAN);
+        let groups = run["groups"].as_array().unwrap();
+        let had: Vec<_> = groups.iter().map(|group| group["congestion"].as_str().unwrap()).collect();
+        assert_eq!(had, ["cubic", "reno", "cubic"]);
+        assert_eq!(groups[0]["rates"].as_array().unwrap().len(), 2);
+        assert!(!groups[2]["completions"].as_array().unwrap().is_empty());
+        // 1448 of 1500 bytes of 20 Mbit/s, less what the start takes, and what was under way at the end.
+        assert!((10.0..20.5).contains(&figure("mbit_s")), "{run}");
+        assert!(figure("ratio") > 0.0 && (1.0 / 3.0..=1.0).contains(&figure("jain")), "{run}");
+        // 100 packets of 1500 bytes wait for 60 ms.
+        assert!(figure("queueing_ms") > 1.0 && figure("queueing_p99_ms") < 63.0, "{run}");
+    }
+    let busy = |run: &serde_json::Value| run["took"].as_f64().unwrap();
+    assert!(runs.iter().map(busy).sum::<f64>() > 8.0, "they took their time");
+    let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
+    assert!(page.contains("Goodput of each group by rtt") && page.contains("<h2>Groups</h2>"), "{}", page.len());
+}
+
+#[test]
+fn a_congestion_control_that_is_not_there_is_told_before_anything_runs() {
+    let scene = Scene::new();
+    scene.write(&SHARED.replace("congestion = \"reno\"", "congestion = \"frugal\""));
+    let output = scene.run(&["--no-check"]);
+    if said(&output).contains("is not installed") {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("congestion = \"frugal\", but this kernel has: "), "{}", said(&output));
+    assert!(!scene.0.join("results").exists());
+}
+
+#[test]
+fn an_interrupt_ends_workers_and_leaves_nothing() {
+    let scene = Scene::new();
+    scene.write(&SHARED.replace("quick = \"2s\"", "quick = \"30s\""));
+    let mut command = scene.lab();
+    command.args(["run", "small.toml", "--no-check", "--jobs", "3"]).process_group(0).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let outer = child.id();
+    let reader = std::thread::spawn(move || child.wait_with_output().unwrap());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while clients(&scene) < 2 && !reader.is_finished() && Instant::now() < deadline {
+        std::thread::yield_now();
+    }
+    let interrupted = Instant::now();
+    // Not by the terminal, which tells everybody: only the outermost process.
+    Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();
+    let output = reader.join().unwrap();
+    if impossible(&output) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("interrupted after 0 of 4 runs; the same command goes on"), "{}", said(&output));
+    assert!(interrupted.elapsed() < Duration::from_secs(25), "it does not wait for runs to end");
+    assert_eq!((scene.runs().len(), clients(&scene)), (0, 0), "nothing is left");
+}
+
+/// How many clients of iperf3 work in the folder of the test, also in namespaces.
+fn clients(scene: &Scene) -> usize {
+    let folder = std::fs::canonicalize(&scene.0).unwrap();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mine = |process: &std::fs::DirEntry| {
+        let words = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let is_client = String::from_utf8_lossy(&words).split('\0').any(|word| word == "--client");
+        is_client && std::fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd == folder)
+    };
+    processes.filter(mine).count()
+}
