@@ -199,3 +199,9 @@ impl Control for Ours {
         })
     }
 }
+
+/// For `ekiden check`: what is wrong with the name of a congestion control that nobody here knows.
+pub fn hint(name: &str) -> Option<String> {
+    let loaded = congestion::presence(name).origin != Origin::NotLoaded;
+    congestion::find(name).err().filter(|_| !loaded).map(|error| format!("the kernel has not loaded it, and {error}"))
+}

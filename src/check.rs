@@ -1,10 +1,14 @@
 //! `ekiden check`: is this configuration right?
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, Flags};
+
+use crate::cc;
 
 /// Validates a configuration file.
 #[derive(Args)]
@@ -19,6 +23,11 @@ impl Check {
             Ok(config) => {
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
+                for name in named(&config) {
+                    if let Some(hint) = cc::hint(name) {
+                        eprintln!("{}: hint: congestion = {name:?}: {hint}", self.file.display());
+                    }
+                }
                 println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());
                 Ok(ExitCode::SUCCESS)
             }
@@ -28,4 +37,9 @@ impl Check {
             }
         }
     }
+}
+
+/// The congestion controls that profiles in use ask for.
+fn named(config: &Config) -> BTreeSet<&str> {
+    config.profiles().filter_map(|profile| profile.congestion()).map(|algorithm| algorithm.0.as_str()).collect()
 }

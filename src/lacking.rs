@@ -36,6 +36,11 @@ pub fn provide(name: &str) -> Result<Provided, String> {
     Err(LACKING.to_owned())
 }
 
+/// For `ekiden check`.
+pub fn hint(name: &str) -> Option<String> {
+    ekiden_sys::congestion::choose(name).is_err().then(|| LACKING.to_owned())
+}
+
 /// For `ekiden doctor`.
 pub fn findings() -> Vec<Finding> {
     let (subject, found) = ("BPF congestion controls".to_owned(), "not built in".to_owned());

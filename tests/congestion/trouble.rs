@@ -1,6 +1,6 @@
 //! What is said when something is missing, and what is done without it.
 
-use crate::harness::{Folder, eventually};
+use crate::harness::{Folder, ekiden, eventually};
 use crate::room::{NOBODY, Room};
 use crate::turn::{Turn, absent};
 
@@ -81,4 +81,20 @@ impl Drop for Ended {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn a_name_that_nobody_knows_is_told_when_the_configuration_is_checked() {
+    let folder = Folder::new();
+    let check = |congestion: &str| {
+        let profile = format!("[profile.p]\ncongestion = {congestion:?}\n");
+        let listener = "[[listener]]\nbind = \"127.0.0.1:0\"\nprofile = \"p\"\n";
+        let file = folder.write("relay.toml", format!("version = 1\n{profile}{listener}"));
+        let output = ekiden().arg("check").arg(file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let hint = check("ctpc");
+    assert!(hint.contains("congestion = \"ctpc\"") && hint.contains("perhaps ctcp?"), "{hint}");
+    assert_eq!((check("ctcp"), check("reno")), (String::new(), String::new()));
 }

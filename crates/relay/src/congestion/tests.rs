@@ -60,7 +60,7 @@ fn what_nobody_brings_is_replaced_and_told_with_the_reason() {
     let [told] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((told.name.as_str(), told.why.as_deref()), (ABSENT, Some("no clang in sight")));
     assert!(["bbr", "cubic"].contains(&told.in_use.as_str()), "{told:?}");
-    assert_eq!(controls.describe(), [told.clone()]);
+    assert_eq!(controls.describe().as_slice(), std::slice::from_ref(told));
 }
 
 /// It is held, and so must not be let go and loaded again while connections come in.
