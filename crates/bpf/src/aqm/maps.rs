@@ -4,9 +4,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::report::{Connection, Counters};
 
-pub(super) const QUEUE: &str = "aqm_queue";
-pub(super) const SLOTS: &str = "aqm_slots";
-pub(super) const NAMES: &str = "aqm_names";
+/// What was counted, and the queue that is only counted.
+pub const QUEUE: &str = "aqm_queue";
+/// The connections.
+pub const SLOTS: &str = "aqm_slots";
+/// What they are called.
+pub const NAMES: &str = "aqm_names";
 pub(super) const SHARES: &str = "aqm_shares";
 pub(super) const SETTINGS: &str = ".rodata.settings";
 
@@ -45,7 +48,8 @@ impl<'a> Memory<'a> {
 }
 
 /// `struct queue`.
-pub(super) fn counters(memory: &[u8]) -> Option<Counters> {
+#[must_use]
+pub fn counters(memory: &[u8]) -> Option<Counters> {
     let mut memory = Memory(memory);
     // Whether it is locked, the number of the next packet, and the counted queue.
     memory.take::<32>()?;
@@ -66,7 +70,7 @@ pub(super) fn counters(memory: &[u8]) -> Option<Counters> {
 }
 
 /// The connections of a `struct set` and its `struct names`.
-pub(super) fn connections<'a>(set: &'a [u8], names: &'a [u8]) -> impl Iterator<Item = Connection> + 'a {
+pub fn connections<'a>(set: &'a [u8], names: &'a [u8]) -> impl Iterator<Item = Connection> + 'a {
     set.chunks_exact(SLOT).zip(names.chunks_exact(NAME)).filter_map(|(slot, name)| connection(slot, name))
 }
 

@@ -9,7 +9,7 @@ use std::io;
 
 pub mod attach;
 pub mod encode;
-mod maps;
+pub mod maps;
 pub mod object;
 pub mod reading;
 pub mod report;
