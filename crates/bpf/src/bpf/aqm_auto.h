@@ -11,6 +11,7 @@
 #define AUTO_START 500000000LL
 #define AUTO_DEEPEST 1000000000LL
 #define AUTO_CLEARANCE 100000000LL
+#define AUTO_FAR 1200000000LL
 #define AUTO_FORESIGHT 6
 #define AUTO_SMOOTH 27
 #define AUTO_PATIENCE 600000000ULL
@@ -149,7 +150,7 @@ static __always_inline struct auto_slot *auto_find(struct auto_set *set, const s
 /* auto/fair.rs */
 
 #define AUTO_NOBODY (-0x7fffffffffffffffLL - 1)
-#define AUTO_FEW 60
+#define AUTO_FEW 80
 #define AUTO_MANY 6
 #define AUTO_LONGEST_FOR_FEW 40000000ULL
 #define AUTO_URGENT 100000000ULL
@@ -312,21 +313,29 @@ static __always_inline void auto_meet(struct auto_state *state, struct auto_slot
 static __always_inline bool auto_is_due(const struct auto_state *state, const struct auto_slot *slot, __u64 now,
 					__u64 waits, __u64 calm)
 {
-	bool empties = 20 * waits < 19 * state->average;
-	bool urgent = calm > state->urgent;
-	__u64 least = urgent ? AUTO_RECENT * 3 / 10 : AUTO_RECENT * 6 / 10;
-	__s64 bar = state->bar;
+	bool urgent, empties, waits_for_answer;
+	__s64 score, bar;
 
-	if (now < state->pause && slot->doublings < AUTO_DEAF && !urgent)
+	if (slot->recent <= AUTO_RECENT * 6 / 10 || calm <= state->reference / 2)
 		return false;
-	if ((empties && slot->doublings < AUTO_DEAF) || slot->recent <= least)
+	urgent = calm > state->urgent;
+	empties = 20 * waits < 19 * state->average;
+	waits_for_answer = now < state->pause && !urgent;
+	if (slot->doublings < AUTO_DEAF && (empties || waits_for_answer))
 		return false;
+	score = slot->lead + AUTO_FORESIGHT * ((__s64)slot->recent - AUTO_RECENT);
+	if (calm <= state->reference) {
+		__s64 far = state->mean + AUTO_FAR;
+
+		return slot->recent > AUTO_RECENT && slot->lead > far && score > far;
+	}
+	bar = state->bar;
 	if (urgent) {
 		__u64 excess = ((calm - state->urgent) << 10) / state->urgent;
 
 		bar -= (AUTO_RANGE >> 10) * (__s64)at_most(excess, 1 << 14);
 	}
-	return slot->lead + AUTO_FORESIGHT * ((__s64)slot->recent - AUTO_RECENT) > bar;
+	return score > bar;
 }
 
 static __always_inline enum verdict auto_judge(const volatile struct auto_params *params, struct auto_state *state,
@@ -335,7 +344,7 @@ static __always_inline enum verdict auto_judge(const volatile struct auto_params
 {
 	__u64 patience, since, wait;
 
-	if (calm <= state->reference || !auto_is_due(state, slot, arrival->now, waits, calm))
+	if (!auto_is_due(state, slot, arrival->now, waits, calm))
 		return PASS;
 	patience = at_most(AUTO_PATIENCE + 2 * waits, AUTO_LONGEST_PATIENCE);
 	if (slot->recent > 2 * AUTO_RECENT)
