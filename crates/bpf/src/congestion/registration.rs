@@ -47,6 +47,14 @@ const ENTRY: [u8; 4] = [0; 4];
 /// # Errors
 /// [`CongestionError`]
 pub fn hold(name: &str, way: Option<Way>) -> Result<Held, CongestionError> {
+    match hold_now(name, way) {
+        // Somebody was faster, a second relay that starts at the same time: then it is his, and there.
+        Err(CongestionError::Taken { .. }) => hold_now(name, way),
+        other => other,
+    }
+}
+
+fn hold_now(name: &str, way: Option<Way>) -> Result<Held, CongestionError> {
     let origin = presence::presence(name).origin;
     let (registered, sections) = match origin {
         Origin::NotLoaded => return load(catalogue::find(name)?, way),

@@ -53,6 +53,22 @@ fn who_holds_what_another_has_loaded_keeps_it() {
     absent(turn.name);
 }
 
+/// As relays do that start together.
+#[test]
+fn of_two_who_load_it_at_once_both_have_it() {
+    let Some(turn) = Turn::take() else { return };
+    for _ in 0..5 {
+        let both: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..2).map(|_| scope.spawn(|| hold(turn.name, Some(Way::Link)).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let loaded = both.iter().filter(|held| held.origin == Origin::NotLoaded).count();
+        assert_eq!(loaded, 1, "the other one has it from the first");
+        drop(both);
+        absent(turn.name);
+    }
+}
+
 /// The relay sets parameters on its listeners only because of this (BPF_F_CLONE).
 #[test]
 fn accepted_connections_inherit_what_their_listener_was_asked() {
