@@ -60,7 +60,7 @@ bench-transparent: ## Transparent relays beside tcp forwarding, haproxy and no r
 	$(CARGO) build --release --locked
 	python3 benches/transparent.py
 
-bench-share: ## Shares of an interface beside none, on a slow link of the laboratory; as root, twenty minutes
+bench-share: ## Shares of an interface beside none, on a slow link of the laboratory; as root, half an hour
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
 	python3 benches/share.py

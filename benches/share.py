@@ -41,16 +41,19 @@ exec "$SHARE_PYTHON" "$SHARE_AGENT" "$SHARE_FOLDER" line "$SHARE_SIZE"
 """
 
 
+def binary(name):
+    return os.environ.get(name.upper().replace("-", "_"), f"{ROOT}/target/release/{name}")
+
+
 def run_lab(quick):
     with tempfile.TemporaryDirectory(prefix="ekiden-share-") as folder:
         lab = f"{folder}/share.toml"
         with open(lab, "w") as f:
             f.write(LAB)
-        binary = lambda name, variable: os.environ.get(variable, f"{ROOT}/target/release/{name}")  # noqa: E731
         environment = {**os.environ, "SHELL": "/bin/bash", "SHARE_PYTHON": sys.executable, "SHARE_FOLDER": folder,
                        "SHARE_AGENT": f"{HERE}/bench/shares.py", "SHARE_SIZE": "quick" if quick else "full",
-                       "SHARE_EKIDEN": binary("ekiden", "EKIDEN")}
-        argv = [binary("ekiden-lab", "EKIDEN_LAB"), "shell", lab, "relay"]
+                       "SHARE_EKIDEN": binary("ekiden")}
+        argv = [binary("ekiden-lab"), "shell", lab, "relay"]
         subprocess.run(argv, input=START, text=True, env=environment, check=True)
         with open(f"{folder}/found.json") as f:
             return json.load(f)
@@ -106,7 +109,7 @@ def page(found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--quick", action="store_true", help="one round of short downloads, two minutes")
+    parser.add_argument("--quick", action="store_true", help="one round of short downloads, five minutes")
     parser.add_argument("--out", default=os.path.join(HERE, "share.md"), help="where the page is written")
     options = parser.parse_args()
     if os.geteuid() != 0:

@@ -16,10 +16,8 @@ ENDS = [sys.executable, os.path.join(HERE, "share_ends.py")]
 CONTROLS = ("bbr", "cubic", "reno")
 SERVER_PORT, IDLE_PORT, FIRST_PORT = 8000, 8009, 8001
 STEP = 0.05  # seconds, as in share_ends.py
-LINE = 20e6  # bits a second: the link between relay and client
-SHARED = "19.6Mbit/s"  # 98 % of it
+SHARED = "19.6Mbit/s"  # 98 % of the link between relay and client
 SETTLED = 5.0  # seconds until shares are measured
-HOUSE = [("cubic", 1), ("bbr", 1), ("reno", 1)]
 
 
 def say(*what):
@@ -167,12 +165,13 @@ def measure(folder, interface, files, quick):
     # Two descriptors each, and some for everything else.
     idle = min(1000 if quick else 10000, files // 2 - 300)
     hands = [None, interface]
+    single = [(control, 1) for control in CONTROLS]
     weighed = [("cubic", 1), ("bbr", 3), ("reno", 1)]
     many = [(control, 1) for control in CONTROLS for _ in range(5)]
     found = {"shares": [], "reaction": [], "cpu": []}
     for _ in range(rounds):
         for hand in hands:
-            for name, sections in (("one of each", HOUSE), ("five of each", many), ("BBR has weight 3", weighed)):
+            for name, sections in (("one of each", single), ("five of each", many), ("BBR has weight 3", weighed)):
                 if hand or name != "BBR has weight 3":
                     found["shares"].append({"hand": bool(hand), "name": name, "sections": sections,
                                             **shares(folder, hand, sections, seconds)})
