@@ -146,6 +146,7 @@ impl Attach {
         let mode = match self.mode {
             Kind::Red => Mode::Red,
             Kind::Static => Mode::Static { heavy: self.heavy.clone() },
+            Kind::Auto => Mode::Auto { target: self.target },
             Kind::Dynamic => Mode::Dynamic { rec_int: self.rec_int, sta_int: self.sta_int, hist_len: self.hist_len },
         };
         let default = Settings::new(self.rate, mode);
