@@ -41,6 +41,8 @@ const RELAX: u32 = 31;
 pub const POLICED: u32 = 6;
 /// How often `n` has doubled when the hits on a connection are no longer signs to the queue.
 const DEAF: u32 = 3;
+/// No packet costs more than one of so many bytes.
+const LARGEST_PACKET: u32 = 1 << 17;
 /// Who has sent so much in an epoch is busy, in bytes.
 const FEW_BYTES: u64 = 6000;
 /// The most that a connection's recent rate counts.
@@ -290,7 +292,7 @@ fn credit(params: &Params, state: &mut State, slot: &mut Slot, bytes: u32) {
     if slot.bytes < FEW_BYTES && slot.bytes + u64::from(bytes) >= FEW_BYTES {
         fair::count_busy(params, state);
     }
-    let time = u64::from(bytes) * state.price >> 16;
+    let time = u64::from(bytes.min(LARGEST_PACKET)) * state.price >> 16;
     slot.lead += time as i64;
     slot.recent = (slot.recent + time).min(FASTEST);
     slot.bytes += u64::from(bytes);

@@ -14,6 +14,8 @@ const MANY: u64 = 6;
 const LONGEST_FOR_FEW: u64 = 40_000_000;
 /// What waits longer than four references and this is too much, in nanoseconds.
 const URGENT: u64 = 100_000_000;
+/// The longest time that a line takes for a packet, as far as shares are concerned, in nanoseconds.
+const SLOWEST: u64 = 1 << 30;
 /// Longer than this an epoch is not taken for, in microseconds.
 const LONGEST_EPOCH: u64 = 100_000_000;
 const MICROSECONDS: u64 = 1_000_000;
@@ -92,7 +94,7 @@ fn derive(params: &Params, state: &mut State) {
     state.price = (1_000_000_000 << 16) / state.fair;
     // An epoch is 275/1024 of a second.
     state.portion = state.fair * 275 >> 10;
-    let packets = waiting_time(params.byte_time, PACKET) * state.crowd >> 8;
+    let packets = waiting_time(params.byte_time, PACKET).min(SLOWEST) * state.crowd >> 8;
     let crowded = (FEW * packets).min(LONGEST_FOR_FEW).max(MANY * packets);
     state.reference = params.target.max(crowded).min(params.half).max(1);
     state.urgent = (4 * state.reference + URGENT).min(params.half * 3 / 2).max(1);
