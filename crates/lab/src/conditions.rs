@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 mod queue;
 
 pub use queue::{
-    CodelSettings, DynamicSettings, FqCodelSettings, Limit, QueueKind, RedSettings, Senders, StaticSettings,
+    AutoSettings, CodelSettings, DynamicSettings, FqCodelSettings, Limit, QueueKind, RedSettings, Senders,
+    StaticSettings,
 };
 
 /// One direction of a link. Everything absent is perfect: no limit, no delay, no loss.

@@ -17,6 +17,8 @@ use ekiden_proto::units::Rate;
 
 #[path = "replay/arrivals.rs"]
 mod arrivals;
+#[path = "replay/auto.rs"]
+mod auto;
 #[path = "replay/settings.rs"]
 mod settings;
 

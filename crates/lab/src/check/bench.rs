@@ -187,6 +187,7 @@ impl Bench<'_> {
             QueueKind::Red(_) => "RED: replay",
             QueueKind::StaticPriority(_) => "static priority drop: replay",
             QueueKind::DynamicPriority(_) => "dynamic priority drop: replay",
+            QueueKind::Auto(_) => "auto: replay",
             QueueKind::Codel(_) => "CoDel: replay",
             QueueKind::FqCodel(_) => "FQ-CoDel: replay",
         };

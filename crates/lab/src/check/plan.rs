@@ -247,6 +247,7 @@ fn room(conditions: &Conditions, bytes: u32) -> u64 {
         Some(QueueKind::Red(settings)) => settings.limit,
         Some(QueueKind::StaticPriority(settings)) => settings.limit,
         Some(QueueKind::DynamicPriority(settings)) => settings.limit,
+        Some(QueueKind::Auto(settings)) => settings.limit,
         Some(QueueKind::Codel(settings)) => settings.limit,
         Some(QueueKind::FqCodel(settings)) => settings.limit,
         None => return u64::MAX,

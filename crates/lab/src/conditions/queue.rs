@@ -63,6 +63,8 @@ pub enum QueueKind {
     StaticPriority(StaticSettings),
     /// RED that drops the most frequent connection more (FIT2013).
     DynamicPriority(DynamicSettings),
+    /// One queue that hits the connections that are ahead of the others.
+    Auto(AutoSettings),
     /// Controlled delay (RFC 8289).
     Codel(CodelSettings),
     /// Flow queueing with `CoDel` (RFC 8290).
@@ -175,6 +177,20 @@ pub struct Senders {
     /// Their addresses ([`Packet::source`](crate::packet::Packet::source)): whoever reads a lab looks them up.
     #[serde(skip)]
     pub sources: Vec<u32>,
+}
+
+/// Settings of the queue that shares by hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AutoSettings {
+    /// How much waits at most.
+    pub limit: Limit,
+    /// The waiting time that is always acceptable.
+    #[serde(default = "default_target")]
+    pub target: Span,
+    /// Whether capable packets are marked instead of dropped.
+    #[serde(default)]
+    pub ecn: bool,
 }
 
 /// Settings of `CoDel` (RFC 8289 section 4).

@@ -21,6 +21,7 @@ use crate::dice::Dice;
 use crate::ledger::Ledger;
 use crate::packet::{Ecn, Packet};
 
+pub mod auto;
 pub mod codel;
 mod fifo;
 pub mod fq_codel;
@@ -113,6 +114,7 @@ pub fn build(kind: &QueueKind, rate: Option<Rate>, dice: Dice) -> Box<dyn Queue>
         QueueKind::Red(settings) => Box::new(red::Red::new(settings, rate, dice)),
         QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriority::new(settings, rate, dice)),
         QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriority::new(settings, rate, dice)),
+        QueueKind::Auto(settings) => Box::new(auto::Auto::new(settings, rate)),
         QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
         QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
     }

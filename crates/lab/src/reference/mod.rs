@@ -17,6 +17,7 @@ use crate::dice::Dice;
 use crate::ledger::Cause;
 use crate::packet::{Ecn, Packet};
 
+mod auto;
 mod codel;
 mod fq_codel;
 pub mod loss;
@@ -71,6 +72,7 @@ pub fn line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: Dice) -> V
         QueueKind::Red(settings) => Box::new(red::Red::new(*settings, 1.0, rate, dice)),
         QueueKind::StaticPriority(settings) => Box::new(priority::Static::new(settings, rate, dice)),
         QueueKind::DynamicPriority(settings) => Box::new(priority::Dynamic::new(*settings, rate, dice)),
+        QueueKind::Auto(settings) => Box::new(auto::Auto::new(*settings, rate)),
         QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
         QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
     };

@@ -21,7 +21,7 @@ pub const KEYS: &[Expected] = &[
     ("duplicate", "a table like { p = 0.01 }"),
 ];
 
-const QUEUE: &str = r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, codel, fq-codel"#;
+const QUEUE: &str = r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, auto, codel, fq-codel"#;
 const RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
 
 /// Reads one direction; notes what is wrong.
@@ -83,6 +83,7 @@ impl Check<'_> {
     fn queue(&mut self, queue: &QueueKind) {
         let (limit, positive) = match queue {
             QueueKind::TailDrop { limit } => (limit, &[][..]),
+            QueueKind::Auto(auto) => (&auto.limit, &[][..]),
             QueueKind::Codel(codel) => (&codel.limit, &[][..]),
             QueueKind::FqCodel(fair) => (&fair.limit, &[("flows", fair.flows as u64), ("quantum", fair.quantum.0)][..]),
             QueueKind::Red(red) => {

@@ -1,0 +1,291 @@
+//! The queue that shares its line, by the specification at the head of the emulator's `queue/auto.rs`: in wide integers,
+//! with a map of connections in the place of a table.
+
+use std::collections::BTreeMap;
+
+use ekiden_proto::aqm::dice::mix;
+use ekiden_proto::units::Rate;
+
+use super::{Journal, Model, amount, fits, number};
+use crate::Nanos;
+use crate::conditions::{AutoSettings, Limit};
+use crate::ledger::Cause;
+use crate::packet::{Ecn, Packet};
+
+const MS: i128 = 1_000_000;
+const RANGE: i128 = 6000 * MS;
+const R: i128 = 1 << 29;
+
+/// A connection.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    lead: i128,
+    recent: i128,
+    seen: i128,
+    hit: Option<(i128, i128)>,
+    bytes: i128,
+    rate: i128,
+    epoch: i128,
+    doublings: u32,
+}
+
+/// What is counted in an epoch.
+#[derive(Default)]
+struct Counts {
+    busy: i128,
+    active: i128,
+    heavy: i128,
+    light: i128,
+    leads: i128,
+    above: i128,
+    below: i128,
+    highest: Option<i128>,
+}
+
+pub struct Auto {
+    settings: AutoSettings,
+    capacity: i128,
+    waiting: Vec<Packet>,
+    /// By set and place in it: the tag, and what is known.
+    table: BTreeMap<(u64, usize), (u32, Known)>,
+    counts: Counts,
+    before: Option<i128>,
+    epoch: i128,
+    began: i128,
+    last: i128,
+    average: i128,
+    bar: i128,
+    pause: i128,
+    mean: i128,
+    level: i128,
+    fair: i128,
+    crowd: i128,
+}
+
+/// What a packet finds.
+struct Finding {
+    now: i128,
+    w: i128,
+    q: i128,
+}
+
+impl Auto {
+    pub fn new(settings: AutoSettings, rate: Rate) -> Self {
+        let capacity = (i128::from(rate.bits_per_second()) / 8).max(1);
+        Self {
+            settings,
+            capacity,
+            waiting: Vec::new(),
+            table: BTreeMap::new(),
+            counts: Counts::default(),
+            before: None,
+            epoch: 0,
+            began: 0,
+            last: 0,
+            average: 0,
+            bar: 0,
+            pause: 0,
+            mean: 0,
+            level: capacity,
+            fair: capacity,
+            crowd: 256,
+        }
+    }
+
+    fn time_of(&self, bytes: i128) -> i128 {
+        (bytes * ((1_000_000_000 << 16) / self.capacity) >> 16).min(1 << 36)
+    }
+
+    fn half(&self) -> i128 {
+        let limit = i128::from(number(self.settings.limit));
+        self.time_of(if matches!(self.settings.limit, Limit::Bytes(_)) { limit } else { limit * 1500 }) / 2
+    }
+
+    fn price(&self) -> i128 {
+        (1_000_000_000 << 16) / self.fair.max(1)
+    }
+
+    fn reference(&self) -> i128 {
+        let p = self.time_of(1500).min(1 << 30) * self.crowd / 256;
+        let target = i128::try_from(self.settings.target.0.as_nanos()).unwrap_or(i128::MAX);
+        target.max((80 * p).min(40 * MS)).max(6 * p).min(self.half()).max(1)
+    }
+
+    fn urgent(&self) -> i128 {
+        (4 * self.reference() + 100 * MS).min(self.half() * 3 / 2).max(1)
+    }
+
+    fn end_epoch(&mut self, now: i128) {
+        let counts = std::mem::take(&mut self.counts);
+        let elapsed = now - self.began;
+        let micros = (elapsed / 1000).min(100_000_000);
+        let least = self.capacity / counts.active.max(1);
+        let left = (self.capacity * micros / 1_000_000 - counts.light).max(0);
+        let most = (left / counts.heavy.max(1) * 1_000_000 / micros).max(least).min(self.capacity);
+        let change = self.level * ((counts.above - counts.below).abs() / elapsed).min(1024) / 10_240;
+        self.level += if counts.above > counts.below { -change } else { change };
+        self.level = self.level.max(least).min(most);
+        self.fair = if self.level < self.fair { self.level } else { self.fair + (self.level - self.fair) / 10 }.max(1);
+        self.crowd = (self.crowd + 256 * counts.heavy.max(1)) / 2;
+        if counts.heavy > 0 {
+            self.mean += counts.leads / counts.heavy - RANGE;
+        }
+        (self.before, self.epoch, self.began) = (counts.highest, self.epoch + 1, now);
+    }
+
+    /// Brings everything but the connections to `now`.
+    fn observe(&mut self, now: i128) -> Finding {
+        if self.epoch == 0 {
+            (self.epoch, self.began, self.last) = (1, now, now);
+        }
+        if now - self.began >= 1 << 28 {
+            self.end_epoch(now);
+        }
+        let passed = (now - self.last).min(1 << 30);
+        self.last = now;
+        let bytes: i128 = self.waiting.iter().map(|packet| i128::from(packet.bytes)).sum();
+        let w = self.time_of(bytes);
+        let step = (w - self.average).abs() * (passed.min(1 << 27) / 128) >> 20;
+        self.average += if w > self.average { step } else { -step };
+        let q = w.min(self.average);
+        let reference = self.reference();
+        if q >= reference {
+            let x = 1024 * (q - reference).min(4 * reference) / reference;
+            self.counts.above += passed * x;
+            self.bar -= if now < self.pause { 0 } else { passed * x / 512 };
+        } else {
+            let x = 1024 * (reference - q) / reference;
+            self.counts.below += passed * x;
+            self.bar += passed * x / 512;
+        }
+        if let Some(highest) = self.counts.highest.max(self.before) {
+            self.bar = self.bar.min(highest + 100 * MS);
+        }
+        self.bar = self.bar.max(self.mean - 1000 * MS);
+        Finding { now, w, q }
+    }
+
+    /// Where the connection is in the table; it is there afterwards.
+    fn place(&mut self, flow: u32, now: i128) -> (u64, usize) {
+        let (set, tag) = ((mix(u64::from(flow)) >> 32) % 2048, flow | 1);
+        let of = |way| self.table.get(&(set, way));
+        if let Some(way) = (0..8).find(|way| of(*way).is_some_and(|(of, _)| *of == tag)) {
+            return (set, way);
+        }
+        let stalest = (0..8).min_by_key(|way| of(*way).map_or(0, |(_, known)| known.seen)).unwrap_or(0);
+        let fresh = Known { lead: self.mean - 500 * MS, seen: now, ..Known::default() };
+        let kept = of(stalest).map(|(_, known)| *known).filter(|known| now - known.seen <= 1 << 30);
+        self.table.insert((set, stalest), (tag, kept.unwrap_or(fresh)));
+        (set, stalest)
+    }
+
+    fn meet(&mut self, known: &mut Known, now: i128) {
+        let unseen = now - known.seen;
+        known.seen = now;
+        known.lead = (known.lead - unseen).clamp(self.mean - RANGE, self.mean + RANGE);
+        known.recent = known.recent * R / (R + unseen.min(1 << 40));
+        if known.epoch != self.epoch {
+            self.count(known);
+        }
+        if known.recent > R * 6 / 10 {
+            self.counts.highest = self.counts.highest.max(Some(known.lead));
+        }
+    }
+
+    fn count(&mut self, known: &mut Known) {
+        let portion = self.fair * 275 / 1024;
+        if known.epoch > 0 {
+            self.counts.active += 1;
+            known.rate = if known.rate == 0 { known.bytes } else { (known.rate + known.bytes) / 2 };
+        }
+        if 2 * known.rate >= portion || known.hit.is_some() && 10 * known.rate >= portion {
+            self.counts.heavy += 1;
+            self.counts.leads += known.lead - self.mean + RANGE;
+        } else {
+            self.counts.light += known.bytes;
+        }
+        (known.bytes, known.epoch) = (0, self.epoch);
+    }
+
+    /// Whether it would be hit if it had had time to answer.
+    fn is_due(&self, known: &Known, finding: &Finding) -> bool {
+        let &Finding { now, w, q } = finding;
+        let (reference, urgent) = (self.reference(), self.urgent());
+        let score = known.lead + 6 * (known.recent - R);
+        if known.recent <= R * 6 / 10 || q <= reference / 2 {
+            return false;
+        }
+        if known.doublings < 3 && (20 * w < 19 * self.average || now < self.pause && q <= urgent) {
+            return false;
+        }
+        if q <= reference {
+            return known.recent > R && known.lead.min(score) > self.mean + 1200 * MS;
+        }
+        let lower = if q > urgent { RANGE / 1024 * (1024 * (q - urgent) / urgent).min(1 << 14) } else { 0 };
+        score > self.bar - lower
+    }
+
+    fn is_hit(&mut self, known: &mut Known, finding: &Finding) -> bool {
+        if !self.is_due(known, finding) {
+            return false;
+        }
+        let mut patience = (600 * MS + 2 * finding.w).min(1500 * MS);
+        if known.recent > 2 * R {
+            patience = patience * 2 * R / known.recent;
+        }
+        let since = known.hit.map_or(i128::from(u64::MAX), |(at, _)| finding.now - at);
+        known.doublings -= u32::try_from(since >> 31).unwrap_or(u32::MAX).min(known.doublings);
+        let wait = patience >> known.doublings;
+        if since < wait && known.doublings < 6 {
+            return false;
+        }
+        if since < 2 * wait && known.hit.is_some_and(|(_, recent)| 10 * known.recent > 9 * recent) {
+            known.doublings += 1 + u32::from(known.recent > R * 3 / 2) + u32::from(known.recent > 4 * R);
+            known.doublings = known.doublings.min(6);
+        }
+        known.hit = Some((finding.now, known.recent));
+        if known.doublings < 3 {
+            self.pause = finding.now + (patience << 18) / (self.crowd * self.crowd).max(1 << 18);
+        }
+        true
+    }
+
+    fn let_in(&mut self, known: &mut Known, packet: Packet) {
+        let bytes = i128::from(packet.bytes);
+        if known.bytes < 6000 && known.bytes + bytes >= 6000 {
+            self.counts.busy += 1;
+            let equal = self.capacity / self.counts.busy;
+            if self.average > self.reference() && 2 * equal < self.fair {
+                (self.fair, self.level, self.crowd) = (equal.max(1), equal, 256 * self.counts.busy);
+            }
+        }
+        let cost = bytes.min(1 << 17) * self.price() >> 16;
+        known.lead += cost;
+        known.recent = (known.recent + cost).min(8 * R);
+        known.bytes += bytes;
+        self.waiting.push(packet);
+    }
+}
+
+impl Model for Auto {
+    fn arrive(&mut self, mut packet: Packet, journal: &mut Journal) {
+        let finding = self.observe(i128::from(packet.at));
+        let place = self.place(packet.flow, finding.now);
+        let (tag, mut known) = self.table[&place];
+        self.meet(&mut known, finding.now);
+        let hit = self.is_hit(&mut known, &finding);
+        if hit && !(self.settings.ecn && packet.ecn != Ecn::NotCapable && known.doublings < 6) {
+            journal.drop(&packet, packet.at, Cause::Early);
+        } else if !fits(&self.waiting, &packet, self.settings.limit) {
+            journal.drop(&packet, packet.at, Cause::Full);
+        } else {
+            packet.ecn = if hit { Ecn::Marked } else { packet.ecn };
+            self.let_in(&mut known, packet);
+        }
+        self.table.insert(place, (tag, known));
+    }
+
+    fn take(&mut self, _now: Nanos, _journal: &mut Journal) -> Option<Packet> {
+        (amount(&self.waiting, Limit::Packets(1)) > 0).then(|| self.waiting.remove(0))
+    }
+}
