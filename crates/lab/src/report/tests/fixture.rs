@@ -85,7 +85,6 @@ fn run(block: u32, order: u32, levels: &Levels, treatment: &str) -> Run {
     let curve =
         |step: u32| (seconds * f64::from(step) / 100.0, (bytes as f64 * (f64::from(step) / 100.0).powf(1.35)) as u64);
     Run {
-        groups: Vec::new(),
         block,
         order,
         levels: levels.clone(),
@@ -191,7 +190,6 @@ fn manifest(factors: &[(&str, Vec<&str>)], blocks: u32) -> Manifest {
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let owned = |levels: &Vec<&str>| levels.iter().map(|level| (*level).to_owned()).collect();
     Manifest {
-        map: None,
         name: "split-position".to_owned(),
         title: "Where on a long path does one relay help most, and by how much?".to_owned(),
         source: Some("Maki 2008, table 2".to_owned()),
