@@ -82,10 +82,12 @@ impl Drop for Loaded {
             return;
         }
         for name in &self.names {
-            let done = cc(&self.ekiden, "unload", name);
-            if !done.is_ok_and(|output| output.status.success()) {
-                eprintln!("congestion control {name} is still loaded: ekiden cc unload {name}");
-            }
+            let said = match cc(&self.ekiden, "unload", name) {
+                Ok(output) if output.status.success() => continue,
+                Ok(output) => last_lines(&String::from_utf8_lossy(&output.stderr)),
+                Err(error) => format!("{error:#}"),
+            };
+            eprintln!("congestion control {name} is still loaded, `ekiden cc unload {name}` takes it out: {said}");
         }
     }
 }

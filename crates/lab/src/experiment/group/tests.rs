@@ -1,4 +1,4 @@
-use crate::experiment::read::Experiment;
+use crate::experiment::read::{Cell, Experiment};
 
 /// Two groups over one bottleneck, two levels of senders.
 const TEXT: &str = r#"
@@ -65,9 +65,8 @@ fn mistakes(from: &str, to: &str) -> Vec<String> {
 fn a_treatment_with_conditions_runs_where_they_hold_and_nowhere_else() {
     let experiment = Experiment::read("x", TEXT).unwrap();
     let rate = |treatment: &str, senders: &str| {
-        let cells = experiment.cells.iter();
-        let cell =
-            cells.filter(|cell| cell.place.treatment == treatment && cell.place.levels["senders"] == senders).next()?;
+        let is_it = |cell: &&Cell| cell.place.treatment == treatment && cell.place.levels["senders"] == senders;
+        let cell = experiment.cells.iter().find(is_it)?;
         cell.spec.lab.links["line"].forward.rate.map(|rate| rate.to_string())
     };
     let red = ["both", "many", "all", "alone"].map(|senders| rate("red", senders));
