@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use ekiden_sys::congestion;
+use ekiden_sys::{congestion, signal};
 
 use crate::experiment::read::Cell;
 use crate::program::service::last_lines;
@@ -29,13 +30,19 @@ pub fn are_ours(wanted: &BTreeSet<String>) -> bool {
     wanted.iter().any(|name| OURS.contains(&name.as_str()))
 }
 
-/// Congestion controls that were loaded, and are unloaded when this is dropped by the process that loaded them.
+/// Congestion controls that were loaded. Dropped by the process that loaded them, and also when that is killed with all that it
+/// forked, they are unloaded.
 #[derive(Debug)]
 pub struct Loaded {
-    ekiden: PathBuf,
     names: Vec<String>,
+    /// Who unloads them, once nobody holds the other end of its standard input.
+    caretaker: Option<Child>,
     owner: u32,
 }
+
+/// Waits until its standard input ends, and unloads. It has to be there before the sandbox is: who has moved into another pid
+/// namespace, whose head has ended, cannot start anybody (`pid_namespaces(7)`).
+const CARETAKER: &str = r#"cat > /dev/null; exec "$0" cc unload "$@" > /dev/null"#;
 
 impl Loaded {
     /// Loads those of `wanted` that the kernel does not have. To be called outside of the sandbox.
@@ -43,11 +50,7 @@ impl Loaded {
     /// # Errors
     /// One is not there, and there is no ekiden or it does not bring it; the text says what to do.
     pub fn load(wanted: &BTreeSet<String>, ekiden: Option<&Path>) -> anyhow::Result<Self> {
-        let mut loaded = Self {
-            ekiden: ekiden.map(Path::to_owned).unwrap_or_default(),
-            names: Vec::new(),
-            owner: std::process::id(),
-        };
+        let mut loaded = Self { names: Vec::new(), caretaker: None, owner: std::process::id() };
         for name in wanted.iter().filter(|name| !is_there(name)) {
             let has =
                 std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").unwrap_or_default();
@@ -60,7 +63,9 @@ impl Loaded {
             );
             let ekiden =
                 ekiden.context("ekiden brings it: build it (make build), or say where it is with --ekiden PATH");
-            let output = cc(ekiden.with_context(missing)?, "load", name)?;
+            let ekiden = ekiden.with_context(missing)?;
+            let output = Command::new(ekiden).args(["cc", "load", name]).stdin(Stdio::null()).output();
+            let output = output.with_context(|| ekiden.display().to_string())?;
             let said = String::from_utf8_lossy(&output.stderr);
             anyhow::ensure!(
                 output.status.success(),
@@ -68,26 +73,36 @@ impl Loaded {
                 missing(),
                 last_lines(&said)
             );
-            loaded.names.push(name.clone());
+            loaded.take_care(ekiden, name)?;
             anyhow::ensure!(is_there(name), "{}, although `ekiden cc load {name}` succeeded", missing());
         }
         Ok(loaded)
+    }
+
+    /// Has everything that was loaded unloaded in the end.
+    fn take_care(&mut self, ekiden: &Path, name: &str) -> anyhow::Result<()> {
+        self.names.push(name.to_owned());
+        let mut command = Command::new("sh");
+        // In a group of its own, out of reach of the terminal's interrupts.
+        command.args(["-c", CARETAKER]).arg(ekiden).args(&self.names).stdin(Stdio::piped()).process_group(0);
+        let caretaker = command.spawn().context("sh")?;
+        if let Some(mut before) = self.caretaker.replace(caretaker) {
+            // Of fewer names: it goes without having done anything.
+            signal::kill_group(before.id())?;
+            before.wait()?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // Whoever was forked has a copy.
-        if self.owner != std::process::id() {
-            return;
-        }
-        for name in &self.names {
-            let said = match cc(&self.ekiden, "unload", name) {
-                Ok(output) if output.status.success() => continue,
-                Ok(output) => last_lines(&String::from_utf8_lossy(&output.stderr)),
-                Err(error) => format!("{error:#}"),
-            };
-            eprintln!("congestion control {name} is still loaded, `ekiden cc unload {name}` takes it out: {said}");
+        // Whoever was forked has a copy, and only lets go of the pipe.
+        let Some(mut caretaker) = self.caretaker.take().filter(|_| self.owner == std::process::id()) else { return };
+        drop(caretaker.stdin.take());
+        if !caretaker.wait().is_ok_and(|status| status.success()) {
+            let names = self.names.join(" ");
+            eprintln!("still loaded: {names}; `ekiden cc unload {names}` takes out what is not in use");
         }
     }
 }
@@ -97,15 +112,10 @@ fn is_there(name: &str) -> bool {
     !congestion::choose(name).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn cc(ekiden: &Path, verb: &str, name: &str) -> anyhow::Result<Output> {
-    let mut command = Command::new(ekiden);
-    command.args(["cc", verb, name]).stdin(Stdio::null());
-    command.output().with_context(|| ekiden.display().to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::run::Folder;
 
     fn names(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -138,5 +148,20 @@ mod tests {
         assert!(error.contains(&format!("`ekiden cc load {name}` failed: it printed nothing")), "{error}");
         let error = Loaded::load(&names(&[name]), Some(Path::new("/bin/true"))).unwrap_err().to_string();
         assert!(error.contains("succeeded"), "{error}");
+    }
+
+    #[test]
+    fn what_was_loaded_is_unloaded_in_the_end_and_not_before() {
+        let folder =
+            Folder::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-cc", std::process::id())).unwrap();
+        let (script, said) = (folder.path().join("ekiden"), folder.path().join("said"));
+        std::fs::write(&script, format!("#!/bin/sh\necho \"$@\" >> {}\n", said.display())).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let mut loaded = Loaded { names: Vec::new(), caretaker: None, owner: std::process::id() };
+        loaded.take_care(&script, "ctcp").unwrap();
+        loaded.take_care(&script, "bic").unwrap();
+        assert!(!said.exists(), "not yet");
+        drop(loaded);
+        assert_eq!(std::fs::read_to_string(&said).unwrap(), "cc unload ctcp bic\n");
     }
 }
