@@ -1,7 +1,7 @@
 //! What a program that hangs somewhere has counted, read from its maps.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ekiden_sys::tc;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
@@ -25,11 +25,12 @@ struct Maps {
 
 /// What was counted at one moment.
 struct Snapshot {
+    at: Instant,
     counters: Counters,
     connections: Vec<Connection>,
 }
 
-/// What goes on at an interface, or at all that are managed, watched for so long.
+/// What goes on at an interface, or at all that are managed, watched for so long or a little longer.
 ///
 /// # Errors
 /// [`Error::NotThere`], [`Error::NotReadable`], and the kernel's.
@@ -44,7 +45,7 @@ pub fn show(name: Option<&str>, watch: Duration, wait: impl FnOnce(Duration)) ->
     }
     let after = all.iter().map(Maps::read).collect::<Result<Vec<_>, _>>()?;
     let both = before.iter().zip(&after);
-    Ok(all.iter().zip(both).map(|(maps, (before, after))| maps.report(before, after, watch)).collect())
+    Ok(all.iter().zip(both).map(|(maps, (before, after))| maps.report(before, after)).collect())
 }
 
 /// Every interface of this network namespace that has the program.
@@ -73,15 +74,17 @@ impl Maps {
     }
 
     fn read(&self) -> Result<Snapshot, Error> {
+        let at = Instant::now();
         let queue = lookup(&self.queue, 0, MapFlags::ANY)?;
         let counters = maps::counters(&queue).ok_or_else(|| stranger(maps::QUEUE))?;
         let [slots, names] = [&self.slots, &self.names].map(table);
         let both = slots?.into_iter().zip(names?);
         let connections = both.flat_map(|(set, names)| maps::connections(&set, &names).collect::<Vec<_>>()).collect();
-        Ok(Snapshot { counters, connections })
+        Ok(Snapshot { at, counters, connections })
     }
 
-    fn report(&self, before: &Snapshot, after: &Snapshot, watch: Duration) -> Report {
+    fn report(&self, before: &Snapshot, after: &Snapshot) -> Report {
+        let watch = after.at - before.at;
         let known: HashMap<_, _> = before.connections.iter().map(|connection| (connection.key(), connection)).collect();
         let gains = after.connections.iter().map(|connection| {
             let before = known.get(&connection.key());

@@ -218,7 +218,11 @@ impl fmt::Display for Report {
         let Self { settings, counters, .. } = self;
         let queue = if settings.backlog { "real queue" } else { "counted queue" };
         writeln!(f, "{}: {}, {}, {queue}", self.interface, settings.mode, settings.rate)?;
-        writeln!(f, "  limit {}, min {}, max {}, p {}", settings.limit, settings.min, settings.max, settings.p)?;
+        if matches!(settings.mode, Mode::Auto { .. }) {
+            writeln!(f, "  limit {}", settings.limit)?;
+        } else {
+            writeln!(f, "  limit {}, min {}, max {}, p {}", settings.limit, settings.min, settings.max, settings.p)?;
+        }
         writeln!(
             f,
             "  seen {}: passed {}, marked {}, dropped {} (full {}, early {}, forced {}), own {}, not IP {}, missed {}",
@@ -235,7 +239,7 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  last {} s: {}, waiting {}, mean delay {:.1} ms",
+            "  last {:.1} s: {}, waiting {}, mean delay {:.1} ms",
             self.watched,
             shown(self.throughput),
             Bytes(self.waiting),

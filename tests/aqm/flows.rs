@@ -1,0 +1,85 @@
+//! Real TCP connections of several congestion controls through the box, by iperf3, and how they share.
+
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::harness::eventually;
+use crate::network::Network;
+use crate::traffic::{attach, show};
+
+/// The first seconds of connections, which are about something else.
+const START: usize = 4;
+
+/// One connection.
+#[derive(Clone, Copy)]
+pub struct Flow {
+    pub congestion: &'static str,
+    pub seconds: usize,
+}
+
+/// A program that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs connections from the client to the server at the same time; the mean rate of each after its start, in bits a second.
+pub fn run(network: &Network, flows: &[Flow]) -> Vec<f64> {
+    let ports = (5201_u16..).take(flows.len());
+    let servers: Vec<Running> = ports.clone().map(|port| serve(network, port)).collect();
+    let clients: Vec<Child> = ports.zip(flows).map(|(port, flow)| start(network, port, *flow)).collect();
+    let rates = clients.into_iter().map(rate).collect();
+    drop(servers);
+    rates
+}
+
+fn serve(network: &Network, port: u16) -> Running {
+    let mut server = network.server.command("iperf3");
+    server.args(["-s", "-1", "-p", &port.to_string()]).stdout(Stdio::null());
+    let running = Running(server.spawn().expect("iperf3"));
+    let listening = || network.server.shell(&format!("ss -Hltn sport = :{port}")).out.contains("LISTEN");
+    eventually("iperf3 listens", || listening().then_some(()));
+    running
+}
+
+fn start(network: &Network, port: u16, flow: Flow) -> Child {
+    let mut client = network.client.command("iperf3");
+    client.args(["-c", "10.3.0.2", "-J", "-C", flow.congestion, "-p", &port.to_string()]);
+    client.args(["-t", &flow.seconds.to_string()]).stdout(Stdio::piped()).spawn().expect("iperf3")
+}
+
+fn rate(client: Child) -> f64 {
+    let output = client.wait_with_output().expect("iperf3");
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let intervals = said["intervals"].as_array().unwrap_or_else(|| panic!("{said}"));
+    let rates: Vec<f64> =
+        intervals.iter().skip(START).map(|one| one["sum"]["bits_per_second"].as_f64().unwrap()).collect();
+    rates.iter().sum::<f64>() / rates.len().max(1) as f64
+}
+
+fn jain(rates: &[f64]) -> f64 {
+    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+    rates.iter().sum::<f64>().powi(2) / (squares * rates.len() as f64)
+}
+
+/// A long queue, in which BBR starves beside CUBIC, unless the box sees to it.
+#[test]
+fn auto_shares_between_congestion_controls_and_a_plain_queue_does_not() {
+    let Some(network) = Network::new() else { return };
+    network.middle.run("tc", "qdisc add dev wan0 root tbf rate 50mbit burst 20kb limit 1mb");
+    let flows = ["bbr", "cubic", "cubic", "reno"].map(|congestion| Flow { congestion, seconds: 14 });
+    let plain = run(&network, &flows);
+    attach(&network, "auto", &[]);
+    let shared = run(&network, &flows);
+    let shown = show(&network, "10ms");
+    println!("plain {plain:?} {}, auto {shared:?} {}", jain(&plain), jain(&shared));
+    assert!(jain(&shared) > 0.85 && jain(&shared) > jain(&plain), "auto {shared:?}, plain {plain:?}: {shown}");
+    assert!(shared.iter().sum::<f64>() > 0.75 * 49e6, "{shared:?}");
+    network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
+    assert!(!network.middle.run("tc", "qdisc show dev wan0").contains("clsact"));
+}

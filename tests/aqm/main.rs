@@ -1,0 +1,12 @@
+//! `ekiden aqm` as an operator uses it, on a box between hosts in network namespaces of the tests' own.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "the hosts of other tests, and these need less of them")]
+#[path = "../rules/network.rs"]
+mod network;
+
+mod flows;
+mod manage;
+mod traffic;

@@ -1,0 +1,137 @@
+//! What attach, detach and show do to an interface, and what they say when they cannot.
+
+use crate::network::{Host, Said};
+
+/// A host with a pair of interfaces, `one` and `other`.
+fn host() -> Option<Host> {
+    let host = Host::new()?;
+    host.ip("link add one type veth peer name other");
+    host.ip("link set one up");
+    host.ip("link set other up");
+    Some(host)
+}
+
+fn attach(host: &Host, mode: &str, more: &[&str]) -> Said {
+    let start = ["aqm", "attach", "--dev", "one", "--rate", "100Mbit/s", "--mode", mode];
+    host.ekiden(&[&start[..], more].concat())
+}
+
+fn qdiscs(host: &Host) -> String {
+    host.run("tc", "qdisc show dev one")
+}
+
+/// How many programs of ours hang at the interface.
+fn filters(host: &Host) -> usize {
+    host.run("tc", "filter show dev one egress").matches("direct-action").count()
+}
+
+#[test]
+fn what_is_attached_stays_is_shown_and_goes_without_a_trace() {
+    let Some(host) = host() else { return };
+    let before = qdiscs(&host);
+    for mode in ["red", "static", "dynamic", "auto"] {
+        let heavy: &[&str] = if mode == "static" { &["--heavy", "10.0.0.1", "--heavy", "fd00::1"] } else { &[] };
+        let said = attach(&host, mode, heavy);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        assert_eq!(filters(&host), 1);
+        let shown = host.succeeds(&["aqm", "show", "--watch", "10ms"]);
+        assert!(shown.starts_with(&format!("one: {mode}")), "{shown}");
+        let json = host.succeeds(&["aqm", "show", "--dev", "one", "--json", "--watch", "10ms"]);
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!((&json[0]["settings"]["mode"], &json[0]["settings"]["rate"]), (&mode.into(), &"100Mbit/s".into()));
+        host.succeeds(&["aqm", "detach", "--dev", "one"]);
+        assert_eq!(qdiscs(&host), before, "{mode}");
+    }
+    assert!(host.succeeds(&["aqm", "show"]).contains("no interface"));
+}
+
+#[test]
+fn twice_is_a_mistake_unless_it_is_to_be_replaced() {
+    let Some(host) = host() else { return };
+    assert_eq!(attach(&host, "red", &[]).code, Some(0));
+    let said = attach(&host, "auto", &[]);
+    assert!(said.code == Some(1) && said.err.contains("--replace"), "{}", said.err);
+    let replaced = attach(&host, "red", &["--replace", "--limit", "1MiB", "--min", "1KiB", "--max", "2KiB"]);
+    assert_eq!(replaced.code, Some(0), "{}", replaced.err);
+    assert_eq!(filters(&host), 1);
+    assert!(host.succeeds(&["aqm", "show", "--watch", "10ms"]).contains("limit 1MiB, min 1KiB, max 2KiB"));
+    host.succeeds(&["aqm", "detach", "--dev", "one"]);
+    assert!(!qdiscs(&host).contains("clsact"), "it was made for the first of them");
+    let said = host.ekiden(&["aqm", "detach", "--dev", "one"]);
+    assert!(said.code == Some(1) && said.err.contains("not managed"), "{}", said.err);
+}
+
+#[test]
+fn what_others_have_put_there_stays() {
+    let Some(host) = host() else { return };
+    host.run("tc", "qdisc add dev one clsact");
+    let others = "protocol ip pref 7 u32 match u32 0 0";
+    host.run("tc", &format!("filter add dev one egress {others}"));
+    let state = || host.shell("tc filter show dev one egress; tc qdisc show dev one").out;
+    let before = state();
+    assert_eq!(attach(&host, "red", &[]).code, Some(0));
+    host.succeeds(&["aqm", "detach", "--dev", "one"]);
+    assert_eq!(state(), before);
+    // Somebody who comes later, too, and uses the clsact that was made for us.
+    host.run("tc", "qdisc del dev one clsact");
+    assert_eq!(attach(&host, "red", &[]).code, Some(0));
+    host.run("tc", &format!("filter add dev one ingress {others}"));
+    host.succeeds(&["aqm", "detach", "--dev", "one"]);
+    assert!(host.run("tc", "filter show dev one ingress").contains("u32"));
+}
+
+#[test]
+fn it_goes_with_its_interface() {
+    let Some(host) = host() else { return };
+    assert_eq!(attach(&host, "red", &[]).code, Some(0));
+    host.ip("link del one");
+    assert!(host.succeeds(&["aqm", "show"]).contains("no interface"));
+    let said = host.ekiden(&["aqm", "detach", "--dev", "one"]);
+    assert!(said.code == Some(1) && said.err.contains("no interface one"), "{}", said.err);
+    host.ip("link add one type veth peer name other");
+    assert_eq!(attach(&host, "red", &[]).code, Some(0), "a new one of that name knows nothing of it");
+}
+
+#[test]
+fn mistakes_are_told_with_what_to_do() {
+    let Some(host) = host() else { return };
+    for (mode, more, says) in [
+        ("red", &["--min", "2MiB", "--max", "1MiB"][..], "--min"),
+        ("red", &["--min", "10pkt"], "all in packets"),
+        ("red", &["--p", "2"], "--p"),
+        ("red", &["--wq", "0"], "--wq"),
+        ("red", &["--n", "0"], "--n"),
+        ("red", &["--table", "1000"], "--table"),
+        ("red", &["--limit", "0B"], "--limit"),
+        ("red", &["--backlog"], "tc qdisc add dev one root"),
+        ("dynamic", &["--hist-len", "0"], "--hist-len"),
+        ("dynamic", &["--rec-int", "0"], "--rec-int"),
+        ("static", &[], "--heavy"),
+        ("auto", &["--target", "0s"], "--target"),
+    ] {
+        let said = attach(&host, mode, more);
+        assert!(said.code == Some(1) && said.err.contains(says), "{mode} {more:?}: {}", said.err);
+    }
+    for (dev, rate, says) in [("nothing0", "1Mbit/s", "ip link"), ("one", "0bit/s", "--rate"), ("one", "5", "--rate")] {
+        let said = host.ekiden(&["aqm", "attach", "--dev", dev, "--rate", rate, "--mode", "red"]);
+        assert!(said.code != Some(0) && said.err.contains(says), "{dev} {rate}: {}", said.err);
+    }
+    assert!(!qdiscs(&host).contains("clsact"), "nothing is left of what did not succeed");
+}
+
+#[test]
+fn without_privilege_the_remedy_is_told() {
+    let Some(host) = host() else { return };
+    // Where the binary is, only root may look; so root it is, without what root may.
+    let run = |arguments: &str| {
+        host.shell(&format!("setpriv --inh-caps=-all --bounding-set=-all {} {arguments}", env!("CARGO_BIN_EXE_ekiden")))
+    };
+    let said = run("aqm attach --dev one --rate 1Mbit/s --mode red");
+    assert!(said.code == Some(1) && said.err.contains("CAP_NET_ADMIN and CAP_BPF"), "{}", said.err);
+    assert_eq!(attach(&host, "red", &[]).code, Some(0));
+    let said = run("aqm show --dev one");
+    assert!(said.code == Some(1) && said.err.contains("as root"), "{}", said.err);
+    let said = run("aqm detach --dev one");
+    assert!(said.code == Some(1) && said.err.contains("CAP_NET_ADMIN"), "{}", said.err);
+    assert_eq!(filters(&host), 1);
+}

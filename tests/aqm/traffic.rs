@@ -1,0 +1,86 @@
+//! What becomes of packets that a box forwards, of its own, and of marks.
+
+use serde_json::Value;
+
+use crate::flows::{Flow, run};
+use crate::network::Network;
+
+/// Manages what leaves the box toward the server.
+pub fn attach(network: &Network, mode: &str, more: &[&str]) {
+    let start = ["aqm", "attach", "--dev", "wan0", "--rate", "50Mbit/s", "--mode", mode];
+    network.middle.succeeds(&[&start[..], more].concat());
+}
+
+pub fn show(network: &Network, watch: &str) -> Value {
+    let json = network.middle.succeeds(&["aqm", "show", "--dev", "wan0", "--json", "--watch", watch]);
+    serde_json::from_str::<Value>(&json).unwrap()[0].take()
+}
+
+fn counter(shown: &Value, name: &str) -> u64 {
+    shown["counters"][name].as_u64().unwrap()
+}
+
+#[test]
+fn own_packets_pass_and_forwarded_ones_are_judged_by_connection() {
+    let Some(network) = Network::new() else { return };
+    attach(&network, "red", &[]);
+    for (host, address) in [(&network.client, "10.3.0.2"), (&network.client, "fd03::2"), (&network.middle, "10.3.0.2")]
+    {
+        assert_eq!(host.shell(&format!("ping -c 3 -i 0.1 {address}")).code, Some(0));
+    }
+    // These go out while they are watched.
+    let pings = "for a in fd03::2 10.3.0.2; do ping -c 30 -i 0.1 $a >/dev/null 2>&1 & done";
+    assert_eq!(network.client.shell(pings).code, Some(0));
+    let shown = show(&network, "1s");
+    assert!(counter(&shown, "own") >= 3 && counter(&shown, "passed") >= 6, "{shown}");
+    let heaviest = shown["heaviest"].as_array().unwrap();
+    let found = |source: &str, protocol: u64| {
+        heaviest.iter().any(|share| share["source"].as_str() == Some(source) && share["protocol"] == protocol)
+    };
+    assert!(found("10.1.0.2:0", 1) && found("[fd01::2]:0", 58), "{shown}");
+    assert!(!found("10.2.0.1:0", 1), "{shown}");
+}
+
+#[test]
+fn capable_packets_are_marked_and_others_dropped() {
+    let Some(network) = Network::new() else { return };
+    let small = ["--limit", "1MiB", "--min", "4KiB", "--max", "200KiB", "--wq", "0.05"];
+    let plain = [&small[..], &["--no-ecn"]].concat();
+    for (ecn, more) in [("1", &small[..]), ("0", &small[..]), ("1", &plain)] {
+        network.client.set("ipv4/tcp_ecn", ecn);
+        network.server.set("ipv4/tcp_ecn", "1");
+        attach(&network, "red", more);
+        run(&network, &[Flow { congestion: "cubic", seconds: 3 }]);
+        let shown = show(&network, "10ms");
+        let (marked, early) = (counter(&shown, "marked"), counter(&shown, "early"));
+        let capable = ecn == "1" && more.len() == small.len();
+        assert!(if capable { marked > 10 && early < marked / 4 } else { marked == 0 && early > 3 }, "{ecn} {shown}");
+        network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
+    }
+}
+
+/// What comes as superpackets from the veth is counted as the packets that it will be on the line.
+#[test]
+fn superpackets_are_counted_as_what_they_will_be() {
+    let Some(network) = Network::new() else { return };
+    attach(&network, "auto", &[]);
+    run(&network, &[Flow { congestion: "cubic", seconds: 2 }]);
+    let shown = show(&network, "10ms");
+    let [passed, packets, bytes] = ["passed", "packets", "bytes"].map(|name| counter(&shown, name));
+    assert!(packets > 2 * passed, "no superpackets here: {shown}");
+    let mean = bytes / packets;
+    assert!((900..=1514).contains(&mean), "{mean} bytes a packet: {shown}");
+}
+
+#[test]
+fn with_backlog_what_really_waits_decides() {
+    let Some(network) = Network::new() else { return };
+    network.middle.run("tc", "qdisc add dev wan0 root tbf rate 20mbit burst 20kb limit 1mb");
+    attach(&network, "red", &["--backlog", "--limit", "1MiB", "--min", "20KiB", "--max", "200KiB", "--wq", "0.05"]);
+    run(&network, &[Flow { congestion: "cubic", seconds: 3 }]);
+    let shown = show(&network, "10ms");
+    // The rate that is configured is never reached: a queue that is only counted would have stayed empty.
+    assert!(counter(&shown, "early") > 3, "{shown}");
+    network.middle.succeeds(&["aqm", "detach", "--dev", "wan0"]);
+    assert!(network.middle.run("tc", "qdisc show dev wan0").contains("tbf"));
+}
