@@ -2,7 +2,7 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-lab check-lab fuzz
+.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-lab check-lab fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -64,6 +64,10 @@ bench-share: ## Shares of an interface beside none, on a slow link of the labora
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
 	python3 benches/share.py
+
+bench-aqm: ## What a packet costs in the tc program of ekiden aqm, every mode, up to 100,000 connections; as root
+	@scripts/setup build
+	$(CARGO) bench --locked --package ekiden-bpf --bench aqm
 
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab

@@ -4,12 +4,15 @@
 //! connection's, at random, so that the caches are missed as they would be. An empty program and the drawing of connections
 //! alone are measured beside it. Blocks of all are interleaved, and medians reported, because machines have moods.
 //!
+//! Where other programs run at the same time, `chrt -f 1 taskset -c 1` before it keeps them out.
+//!
 //! `busy` is a line that cannot take what comes (hits are decided), `idle` one that takes everything.
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a program that measures and ends")]
 
 use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TARGET, Mode, Settings};
-use ekiden_bpf::aqm::{Line, object};
+use ekiden_bpf::aqm::{Line, PROGRAM, object};
+use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Object, ProgramInput};
 
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
@@ -24,20 +27,19 @@ const INGRESS: usize = 36;
 const WIRE_LEN: usize = 160;
 
 struct Subject {
-    what: String,
     object: Object,
     program: &'static str,
     times: Vec<u64>,
 }
 
 impl Subject {
-    fn new(what: &str, mode: Mode, rate: &str, connections: u64, program: &'static str) -> Self {
+    fn new(mode: Mode, rate: &str, connections: u64, program: &'static str) -> Self {
         let settings = Settings::new(rate.parse().unwrap(), mode);
         let [limit, min, max] = [4_000_000, 100_000, 300_000].map(Amount::Bytes);
         let settings = Settings { limit, min, max, table: 1 << 17, ..settings };
         let set = |name: &str| (name == ".rodata.bench").then(|| connections.to_ne_bytes().to_vec());
         let object = object::load_with(BENCH, &settings, Line { key: 7, ethernet: true }, set).unwrap();
-        Self { what: what.to_owned(), object, program, times: Vec::new() }
+        Self { object, program, times: Vec::new() }
     }
 
     /// Runs one block.
@@ -82,24 +84,45 @@ fn modes() -> Vec<(&'static str, Mode)> {
     ]
 }
 
+/// One row: a mode and a load, with each number of connections.
+struct Row {
+    what: String,
+    verified: u32,
+    subjects: Vec<Subject>,
+}
+
+impl Row {
+    fn new(name: &str, mode: &Mode, load: &str, rate: &str) -> Self {
+        let subject = |connections| Subject::new(mode.clone(), rate, connections, "ekiden_aqm");
+        let subjects: Vec<Subject> = CONNECTIONS.into_iter().map(subject).collect();
+        Self { what: format!("{name}, {load}"), verified: verified(), subjects }
+    }
+}
+
+/// How many instructions the verifier has looked at, of the program that was loaded last.
+fn verified() -> u32 {
+    ProgInfoIter::default().filter(|program| program.name == PROGRAM).last().map_or(0, |program| program.verified_insns)
+}
+
 fn main() {
-    let mut subjects = vec![
-        Subject::new("an empty program", Mode::Red, "1Gbit/s", 1, "empty"),
-        Subject::new("drawing a connection", Mode::Red, "1Gbit/s", 100_000, "only_draw"),
-    ];
-    for (name, mode) in modes() {
-        for (load, rate) in [("busy", "20Gbit/s"), ("idle", "10000Gbit/s")] {
-            for connections in CONNECTIONS {
-                let what = format!("{name}, {load}, {connections} connections");
-                subjects.push(Subject::new(&what, mode.clone(), rate, connections, "ekiden_aqm"));
-            }
-        }
-    }
+    let mut empty = Subject::new(Mode::Red, "1Gbit/s", 1, "empty");
+    let mut draw = Subject::new(Mode::Red, "1Gbit/s", 100_000, "only_draw");
+    let loads = [("busy", "10Gbit/s"), ("idle", "1000Gbit/s")];
+    let rows = modes().into_iter().flat_map(|(name, mode)| loads.map(|(load, rate)| Row::new(name, &mode, load, rate)));
+    let mut rows: Vec<Row> = rows.collect();
     for _ in 0..BLOCKS {
-        subjects.iter_mut().for_each(Subject::run);
+        empty.run();
+        draw.run();
+        rows.iter_mut().flat_map(|row| &mut row.subjects).for_each(Subject::run);
     }
-    println!("ns a packet, medians of {BLOCKS} interleaved blocks of {REPEAT}:");
-    for subject in &mut subjects {
-        println!("{:>6}  {}", subject.median(), subject.what);
+    let empty = empty.median();
+    println!(
+        "ns a packet, medians of {BLOCKS} interleaved blocks of {REPEAT}, without the {empty} of an empty program"
+    );
+    println!("(drawing a connection, which is in all of them: {})\n", draw.median() - empty);
+    println!("| mode | {} | verified |\n|---|{}---|", CONNECTIONS.map(|n| n.to_string()).join(" | "), "---|".repeat(4));
+    for Row { what, verified, subjects } in &mut rows {
+        let medians: Vec<String> = subjects.iter_mut().map(|one| (one.median() - empty).to_string()).collect();
+        println!("| {what} | {} | {verified} |", medians.join(" | "));
     }
 }
