@@ -20,6 +20,13 @@ struct name {
 	__u8 unused[3];
 };
 
+/* Whose packet it is, and whether a mark may stand for a drop. */
+struct found {
+	struct name name;
+	__u32 capable;
+	__u32 unused;
+};
+
 struct vlan_tag {
 	__be16 tci;
 	__be16 protocol;
@@ -78,47 +85,49 @@ static __always_inline void map_address(union address *address, __u32 ipv4)
 	address->word[3] = ipv4;
 }
 
-static __always_inline bool read_ipv4(struct __sk_buff *skb, bool ethernet, __u32 offset, struct name *name,
-				      struct arrival *arrival)
+static __always_inline bool read_ipv4(struct __sk_buff *skb, bool ethernet, __u32 offset, struct found *found)
 {
 	struct ipv4 header;
 	__u32 length;
 
 	if (!load(skb, ethernet, offset, &header))
 		return false;
-	map_address(&name->source, header.source);
-	map_address(&name->destination, header.destination);
-	name->protocol = header.protocol;
-	arrival->capable = (header.traffic_class & ECN) != 0;
+	map_address(&found->name.source, header.source);
+	map_address(&found->name.destination, header.destination);
+	found->name.protocol = header.protocol;
+	found->capable = (header.traffic_class & ECN) != 0;
 	length = (header.version_and_length & 0xf) * 4;
 	if (!(header.fragment & bpf_htons(IPV4_FRAGMENT)))
-		read_ports(skb, ethernet, offset + length, name);
+		read_ports(skb, ethernet, offset + length, &found->name);
 	return true;
 }
 
-static __always_inline bool read_ipv6(struct __sk_buff *skb, bool ethernet, __u32 offset, struct name *name,
-				      struct arrival *arrival)
+static __always_inline bool read_ipv6(struct __sk_buff *skb, bool ethernet, __u32 offset, struct found *found)
 {
 	struct ipv6 header;
 
 	if (!load(skb, ethernet, offset, &header))
 		return false;
-	name->source = header.source;
-	name->destination = header.destination;
-	name->protocol = header.next_header;
-	arrival->capable = (bpf_ntohl(header.version_class_label) >> 20 & ECN) != 0;
-	read_ports(skb, ethernet, offset + sizeof(header), name);
+	found->name.source = header.source;
+	found->name.destination = header.destination;
+	found->name.protocol = header.next_header;
+	found->capable = (bpf_ntohl(header.version_class_label) >> 20 & ECN) != 0;
+	read_ports(skb, ethernet, offset + sizeof(header), &found->name);
 	return true;
 }
 
-/* Whether it is IP; then `name` and `capable` are filled in. */
-static __always_inline bool read_packet(struct __sk_buff *skb, bool ethernet, struct name *name,
-					struct arrival *arrival)
+/*
+ * Whether it is IP; then `found`, which was 0, is filled in. A function that is verified by itself: whoever calls it is not
+ * verified once more for each kind of packet.
+ */
+__noinline int read_packet(struct __sk_buff *skb, struct found *found, bool ethernet)
 {
 	__u16 protocol = bpf_ntohs(skb->protocol);
 	__u32 offset = 0;
 	struct vlan_tag tag;
 
+	if (!found)
+		return false;
 	for (int i = 0; i < 2 && (protocol == ETH_P_8021Q || protocol == ETH_P_8021AD); i++) {
 		if (!load(skb, ethernet, offset, &tag))
 			return false;
@@ -126,8 +135,8 @@ static __always_inline bool read_packet(struct __sk_buff *skb, bool ethernet, st
 		offset += sizeof(tag);
 	}
 	if (protocol == ETH_P_IP)
-		return read_ipv4(skb, ethernet, offset, name, arrival);
-	return protocol == ETH_P_IPV6 && read_ipv6(skb, ethernet, offset, name, arrival);
+		return read_ipv4(skb, ethernet, offset, found);
+	return protocol == ETH_P_IPV6 && read_ipv6(skb, ethernet, offset, found);
 }
 
 /* `source` of flow.rs. */

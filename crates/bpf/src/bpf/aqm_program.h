@@ -222,10 +222,10 @@ static __always_inline void let_through(struct queue *queue, struct arrival *arr
 static __always_inline int manage(struct __sk_buff *skb)
 {
 	struct arrival arrival = { .bytes = skb->wire_len };
-	struct name name = {};
+	struct found found = {};
 	__u32 zero = 0, segments = skb->gso_segs;
 	bool own = skb->sk && !skb->ingress_ifindex;
-	bool judged = !own && read_packet(skb, settings.ethernet, &name, &arrival);
+	bool judged = !own && read_packet(skb, &found, settings.ethernet);
 	bool real = look(skb, &arrival.waiting);
 	struct queue *queue = bpf_map_lookup_elem(&aqm_queue, &zero);
 	union law_state *state = bpf_map_lookup_elem(&aqm_law, &zero);
@@ -235,9 +235,10 @@ static __always_inline int manage(struct __sk_buff *skb)
 	if (!queue || !state)
 		return TC_ACT_UNSPEC;
 	if (judged) {
-		disguise(&name);
-		arrival.flow = hash(&name, settings.key);
-		arrival.source = settings.law.mode == MODE_STATIC ? source(&name.source) : 0;
+		disguise(&found.name);
+		arrival.capable = found.capable;
+		arrival.flow = hash(&found.name, settings.key);
+		arrival.source = settings.law.mode == MODE_STATIC ? source(&found.name.source) : 0;
 	}
 	set = law_set(&settings.law, arrival.flow);
 	if (set)
@@ -256,7 +257,7 @@ static __always_inline int manage(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 	if (verdict == MARK)
 		bpf_skb_ecn_set_ce(skb);
-	account(&name, &arrival, verdict);
+	account(&found.name, &arrival, verdict);
 	return verdict <= MARK ? TC_ACT_UNSPEC : TC_ACT_SHOT;
 }
 
