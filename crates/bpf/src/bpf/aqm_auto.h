@@ -19,6 +19,7 @@
 #define AUTO_RELAX 31
 #define AUTO_POLICED 6
 #define AUTO_DEAF 3
+#define AUTO_LARGEST_PACKET (1 << 17)
 #define AUTO_FEW_BYTES 6000
 #define AUTO_FASTEST (8ULL * AUTO_RECENT)
 
@@ -154,6 +155,7 @@ static __always_inline struct auto_slot *auto_find(struct auto_set *set, const s
 #define AUTO_MANY 6
 #define AUTO_LONGEST_FOR_FEW 40000000ULL
 #define AUTO_URGENT 100000000ULL
+#define AUTO_SLOWEST (1ULL << 30)
 #define AUTO_LONGEST_EPOCH 100000000ULL
 #define AUTO_MICROSECONDS 1000000ULL
 
@@ -164,7 +166,7 @@ static __always_inline void auto_derive(const volatile struct auto_params *param
 	state->fair = at_least(state->fair, 1);
 	state->price = (1000000000ULL << 16) / state->fair;
 	state->portion = state->fair * 275 >> 10;
-	packets = auto_waiting_time(params->byte_time, TYPICAL_PACKET) * state->crowd >> 8;
+	packets = at_most(auto_waiting_time(params->byte_time, TYPICAL_PACKET), AUTO_SLOWEST) * state->crowd >> 8;
 	crowded = at_least(at_most(AUTO_FEW * packets, AUTO_LONGEST_FOR_FEW), AUTO_MANY * packets);
 	state->reference = at_least(at_most(at_least(params->target, crowded), params->half), 1);
 	state->urgent = at_least(at_most(4 * state->reference + AUTO_URGENT, params->half * 3 / 2), 1);
@@ -373,7 +375,7 @@ static __always_inline void auto_credit(const volatile struct auto_params *param
 
 	if (slot->bytes < AUTO_FEW_BYTES && slot->bytes + bytes >= AUTO_FEW_BYTES)
 		auto_count_busy(params, state);
-	time = bytes * state->price >> 16;
+	time = at_most(bytes, AUTO_LARGEST_PACKET) * state->price >> 16;
 	slot->lead += time;
 	slot->recent = at_most(slot->recent + time, AUTO_FASTEST);
 	slot->bytes += bytes;
