@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use ekiden_bpf::aqm::report::{Connection, Counters};
+use ekiden_bpf::aqm::counted::{Connection, Counters};
 use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TARGET, Mode, Settings};
 use ekiden_bpf::aqm::{Error, Line, maps, object};
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};

@@ -7,7 +7,8 @@ use ekiden_sys::tc;
 use libbpf_rs::query::{ProgInfoIter, ProgInfoQueryOptions};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::report::{Connection, Counters, Gain, Report};
+use super::counted::{Connection, Counters, Gain};
+use super::report::Report;
 use super::settings::Settings;
 use super::{Error, attach, encode, maps};
 

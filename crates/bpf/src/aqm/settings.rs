@@ -1,16 +1,15 @@
 //! What a person sets, checked, with every default.
 
-use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 use ekiden_proto::aqm::priority::SENDERS;
 use ekiden_proto::aqm::{LARGEST, Room, history, red};
-use ekiden_proto::units::{Bytes, Rate, Span};
+use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
+pub use super::amount::Amount;
 
 /// The counted queue drains at this part of the configured rate, so that it fills before a real one does.
 const VIRTUAL_PERCENT: u64 = 98;
@@ -32,16 +31,6 @@ const LONGEST_TARGET: Duration = Duration::from_secs(10);
 
 /// How many slots there may be: from one set to 1 GiB of them.
 const TABLE: [u32; 2] = [64, 1 << 24];
-
-/// An amount of what waits: `64pkt` or `256KiB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub enum Amount {
-    /// Packets; where nothing but bytes is counted, of 1500 bytes each.
-    Packets(u64),
-    /// Bytes.
-    Bytes(u64),
-}
 
 /// Who is hit, and how often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -203,47 +192,6 @@ impl Settings {
     }
 }
 
-impl Amount {
-    const fn number(self) -> u64 {
-        match self {
-            Self::Packets(number) | Self::Bytes(number) => number,
-        }
-    }
-}
-
-impl FromStr for Amount {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let read = match text.strip_suffix("pkt") {
-            Some(packets) => packets.trim().parse().ok().map(Self::Packets),
-            None => text.parse::<Bytes>().ok().map(|bytes| Self::Bytes(bytes.0)),
-        };
-        read.ok_or_else(|| format!(r#"{text:?} is not an amount like "64pkt" or "256KiB""#))
-    }
-}
-
-impl fmt::Display for Amount {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Packets(packets) => write!(f, "{packets}pkt"),
-            Self::Bytes(bytes) => Bytes(*bytes).fmt(f),
-        }
-    }
-}
-
-impl From<Amount> for String {
-    fn from(amount: Amount) -> Self {
-        amount.to_string()
-    }
-}
-
-impl TryFrom<String> for Amount {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
@@ -295,15 +243,5 @@ mod tests {
         }
         let both = Settings { p: 2.0, table: 3, ..one };
         assert_eq!(both.check().unwrap_err().to_string().lines().count(), 2, "all at once");
-    }
-
-    #[test]
-    fn amounts_read_and_write() {
-        for text in ["64pkt", "256KiB", "1B"] {
-            assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
-        }
-        for text in ["64", "pkt", "-1pkt", "", "1.5pkt"] {
-            assert!(text.parse::<Amount>().is_err(), "{text}");
-        }
     }
 }
