@@ -93,7 +93,7 @@ impl Auto {
     }
 
     fn time_of(&self, bytes: i128) -> i128 {
-        (bytes * ((1_000_000_000 << 16) / self.capacity) >> 16).min(1 << 36)
+        (bytes * ((1_000_000_000 << 16) / self.capacity) / (1 << 16)).min(1 << 36)
     }
 
     fn half(&self) -> i128 {
@@ -145,7 +145,7 @@ impl Auto {
         self.last = now;
         let bytes: i128 = self.waiting.iter().map(|packet| i128::from(packet.bytes)).sum();
         let w = self.time_of(bytes);
-        let step = (w - self.average).abs() * (passed.min(1 << 27) / 128) >> 20;
+        let step = (w - self.average).abs() * (passed.min(1 << 27) / 128) / (1 << 20);
         self.average += if w > self.average { step } else { -step };
         let q = w.min(self.average);
         let reference = self.reference();
@@ -259,7 +259,7 @@ impl Auto {
                 (self.fair, self.level, self.crowd) = (equal.max(1), equal, 256 * self.counts.busy);
             }
         }
-        let cost = bytes.min(1 << 17) * self.price() >> 16;
+        let cost = bytes.min(1 << 17) * self.price() / (1 << 16);
         known.lead += cost;
         known.recent = (known.recent + cost).min(8 * R);
         known.bytes += bytes;

@@ -152,7 +152,7 @@ impl Params {
 /// The time a line takes for so many bytes, at most 2^36 nanoseconds.
 const fn waiting_time(byte_time: u64, bytes: u64) -> u64 {
     let longest = 1 << 52;
-    if byte_time != 0 && bytes > longest / byte_time { longest >> 16 } else { bytes * byte_time >> 16 }
+    if byte_time != 0 && bytes > longest / byte_time { longest >> 16 } else { (bytes * byte_time) >> 16 }
 }
 
 /// What becomes of a packet.
@@ -185,9 +185,9 @@ fn observe(params: &Params, state: &mut State, now: u64, waits: u64) -> u64 {
     state.last = now;
     let part = passed.min(1 << SMOOTH) >> 7;
     if waits > state.average {
-        state.average += (waits - state.average) * part >> (SMOOTH - 7);
+        state.average += ((waits - state.average) * part) >> (SMOOTH - 7);
     } else {
-        state.average -= (state.average - waits) * part >> (SMOOTH - 7);
+        state.average -= ((state.average - waits) * part) >> (SMOOTH - 7);
     }
     let calm = waits.min(state.average);
     move_bar(state, passed, calm);
@@ -201,12 +201,12 @@ fn move_bar(state: &mut State, passed: u64, calm: u64) {
         let over = ((calm - reference).min(4 * reference) << 10) / reference;
         state.above += passed * over;
         if state.last >= state.pause {
-            state.bar -= (passed * over >> 9) as i64;
+            state.bar -= ((passed * over) >> 9) as i64;
         }
     } else {
         let under = ((reference - calm) << 10) / reference;
         state.below += passed * under;
-        state.bar += (passed * under >> 9) as i64;
+        state.bar += ((passed * under) >> 9) as i64;
     }
     let highest = state.highest.max(state.highest_before);
     if highest != fair::NOBODY {
@@ -292,7 +292,7 @@ fn credit(params: &Params, state: &mut State, slot: &mut Slot, bytes: u32) {
     if slot.bytes < FEW_BYTES && slot.bytes + u64::from(bytes) >= FEW_BYTES {
         fair::count_busy(params, state);
     }
-    let time = u64::from(bytes.min(LARGEST_PACKET)) * state.price >> 16;
+    let time = (u64::from(bytes.min(LARGEST_PACKET)) * state.price) >> 16;
     slot.lead += time as i64;
     slot.recent = (slot.recent + time).min(FASTEST);
     slot.bytes += u64::from(bytes);

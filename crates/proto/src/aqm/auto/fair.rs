@@ -71,8 +71,8 @@ pub(super) fn end_epoch(params: &Params, state: &mut State, now: u64) {
         state.fair += (state.by_queue - state.fair) / 10;
     }
     state.crowd = (state.crowd + (heavy << 8)) / 2;
-    if state.heavy > 0 {
-        state.mean += (state.leads / state.heavy) as i64 - RANGE;
+    if let Some(mean) = state.leads.checked_div(state.heavy) {
+        state.mean += mean as i64 - RANGE;
     }
     (state.busy, state.active, state.heavy, state.light, state.leads, state.above, state.below) = (0, 0, 0, 0, 0, 0, 0);
     (state.highest_before, state.highest) = (state.highest, NOBODY);
@@ -93,8 +93,8 @@ fn derive(params: &Params, state: &mut State) {
     state.fair = state.fair.max(1);
     state.price = (1_000_000_000 << 16) / state.fair;
     // An epoch is 275/1024 of a second.
-    state.portion = state.fair * 275 >> 10;
-    let packets = waiting_time(params.byte_time, PACKET).min(SLOWEST) * state.crowd >> 8;
+    state.portion = (state.fair * 275) >> 10;
+    let packets = (waiting_time(params.byte_time, PACKET).min(SLOWEST) * state.crowd) >> 8;
     let crowded = (FEW * packets).min(LONGEST_FOR_FEW).max(MANY * packets);
     state.reference = params.target.max(crowded).min(params.half).max(1);
     state.urgent = (4 * state.reference + URGENT).min(params.half * 3 / 2).max(1);
