@@ -177,6 +177,27 @@ fn mistakes_of_links() {
 
 /// Each key of priority drop with a value that makes no sense.
 #[test]
+fn mistakes_of_the_queue_that_shares() {
+    for (keys, expected) in [
+        (r#"limit = "0pkt""#, r#"link.wan.queue.limit = "0pkt": expected room for at least one packet"#.to_owned()),
+        (
+            r#"limit = "9pkt", target = 5"#,
+            format!(
+                r#"link.wan.queue = {{ kind = "auto", limit = "9pkt", target = 5 }}: invalid type: integer `5`, expected a string; {KEY_QUEUE}"#
+            ),
+        ),
+        (
+            r#"limit = "9pkt", min = "1pkt""#,
+            format!(
+                r#"link.wan.queue = {{ kind = "auto", limit = "9pkt", min = "1pkt" }}: unknown field `min`, expected one of `limit`, `target`, `ecn`; {KEY_QUEUE}"#
+            ),
+        ),
+    ] {
+        assert_eq!(link_mistakes(&format!(r#"queue = {{ kind = "auto", {keys} }}"#)), expected);
+    }
+}
+
+#[test]
 fn mistakes_of_priority_drop() {
     let mistakes = |kind: &str, keys: &str, key: &str, value: &str| {
         let right =
@@ -250,7 +271,7 @@ fn heavy_hosts_have_addresses() {
     assert_eq!(super::parse(lab.to_toml().parse().unwrap()).unwrap(), lab);
 }
 
-const KEY_QUEUE: &str = r#"expected a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, codel, fq-codel"#;
+const KEY_QUEUE: &str = r#"expected a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, auto, codel, fq-codel"#;
 
 #[test]
 fn mistakes_of_events() {
