@@ -38,7 +38,6 @@ pub struct Fate {
     /// Packets delivered after the warm-up.
     pub packets: u64,
     pub dropped: u64,
-    pub timeouts: u64,
     pub reductions: u64,
     /// How long a short transfer took, in seconds.
     pub took: Option<f64>,
@@ -52,7 +51,6 @@ enum Event {
     Acknowledge(usize, u64, bool),
     Pace(usize),
     Timer(usize),
-    Sample,
 }
 
 struct Connection {
@@ -64,14 +62,6 @@ struct Connection {
     pacing: bool,
     timer: bool,
     last_ack: Nanos,
-}
-
-/// One row of a trace: when, what waits, and each connection's window.
-pub struct Sample {
-    pub at: Nanos,
-    pub waiting: u64,
-    pub windows: Vec<f64>,
-    pub delivered: Vec<u64>,
 }
 
 pub struct Network {
@@ -89,15 +79,12 @@ pub struct Network {
     ledger: Ledger,
     /// How many packets have waited how long, in steps of a tenth of a millisecond.
     waits: Vec<u64>,
-    samples: Vec<Sample>,
-    sample_every: Nanos,
 }
 
 /// What a run has shown.
 pub struct Run {
     pub fates: Vec<Fate>,
     pub waits: Vec<u64>,
-    pub samples: Vec<Sample>,
     /// From the warm-up to the end, in seconds.
     pub seconds: f64,
 }
@@ -128,20 +115,11 @@ impl Network {
             on_line: None,
             ledger: Ledger::default(),
             waits: vec![0; 50_000],
-            samples: Vec::new(),
-            sample_every: 0,
         };
         for (index, flow) in flows.iter().enumerate() {
             network.at(flow.start, Event::Start(index));
         }
         network
-    }
-
-    /// Writes down windows and the queue every so often.
-    pub fn trace(mut self, every: Nanos) -> Self {
-        self.sample_every = every;
-        self.at(0, Event::Sample);
-        self
     }
 
     /// Runs until `end`; what is measured begins at `warm_up`.
@@ -153,15 +131,10 @@ impl Network {
             }
             self.happen(now, event);
         }
-        let finish = |connection: Connection| Fate {
-            timeouts: connection.sender.timeouts,
-            reductions: connection.sender.reductions,
-            ..connection.fate
-        };
+        let finish = |connection: Connection| Fate { reductions: connection.sender.reductions, ..connection.fate };
         Run {
             fates: self.connections.into_iter().map(finish).collect(),
             waits: self.waits,
-            samples: self.samples,
             seconds: crate::sender::seconds(end - warm_up),
         }
     }
@@ -182,7 +155,6 @@ impl Network {
                 self.send(index, now);
             }
             Event::Timer(index) => self.timer(index, now),
-            Event::Sample => self.sample(now),
         }
     }
 
@@ -239,7 +211,8 @@ impl Network {
         let connection = &self.connections[index];
         let ecn = if connection.flow.ecn { Ecn::Capable } else { Ecn::NotCapable };
         let tag = (index as u64) << 40 | number;
-        let packet = Packet { number: self.arrivals, at: now, bytes: PACKET, flow: connection.hash, ecn, tag };
+        let packet =
+            Packet { number: self.arrivals, at: now, bytes: PACKET, flow: connection.hash, source: 0, ecn, tag };
         self.arrivals += 1;
         self.queue.enqueue(packet, &mut self.ledger);
         self.count_drops();
@@ -287,15 +260,5 @@ impl Network {
             connection.fate.took = Some(crate::sender::seconds(now - connection.flow.start));
         }
         self.send(index, now);
-    }
-
-    fn sample(&mut self, now: Nanos) {
-        self.samples.push(Sample {
-            at: now,
-            waiting: self.queue.held().packets,
-            windows: self.connections.iter().map(|connection| connection.sender.window()).collect(),
-            delivered: self.connections.iter().map(|connection| connection.fate.packets).collect(),
-        });
-        self.at(now + self.sample_every, Event::Sample);
     }
 }

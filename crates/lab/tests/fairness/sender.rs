@@ -49,7 +49,6 @@ pub struct Sender {
     backoff: u32,
     /// What is left to send, of a short transfer.
     pub left: Option<u64>,
-    pub timeouts: u64,
     pub reductions: u64,
 }
 
@@ -78,13 +77,8 @@ impl Sender {
             probed: false,
             backoff: 0,
             left: size,
-            timeouts: 0,
             reductions: 0,
         }
-    }
-
-    pub fn window(&self) -> f64 {
-        self.control.window()
     }
 
     pub fn pacing(&self) -> Option<f64> {
@@ -213,8 +207,11 @@ impl Sender {
             self.smoothed_rtt + (4.0 * self.rtt_deviation).max(SHORTEST_TIMEOUT)
         };
         let probe = (2.0 * self.smoothed_rtt).max(SHORTEST_PROBE);
-        let patience =
-            if self.probed || self.smoothed_rtt == 0.0 { timeout * f64::from(1 << self.backoff) } else { probe.min(timeout) };
+        let patience = if self.probed || self.smoothed_rtt == 0.0 {
+            timeout * f64::from(1 << self.backoff)
+        } else {
+            probe.min(timeout)
+        };
         Some(self.progress_at + nanos(patience))
     }
 
@@ -226,7 +223,6 @@ impl Sender {
             self.lose(1);
             return Some(self.send(now));
         }
-        self.timeouts += 1;
         self.probed = true;
         self.backoff = (self.backoff + 1).min(6);
         self.lose(self.outstanding.len() as u64);
