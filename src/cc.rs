@@ -103,14 +103,17 @@ fn unloaded(name: &str, unloaded: &Unloaded) -> String {
     match unloaded {
         Unloaded::Gone => format!("{name} is unloaded"),
         Unloaded::Held(processes) => {
-            format!("{name} is no longer kept; until they end, it is held by {}", pids(processes))
+            format!("{name} is no longer kept; until they end, it is held by {}", holders(processes))
         }
     }
 }
 
-fn pids(processes: &[u32]) -> String {
-    let shown: Vec<_> = processes.iter().map(|process| format!("pid {process}")).collect();
-    shown.join(", ")
+/// Who holds one. A pin in another mount namespace has no process.
+pub fn holders(processes: &[u32]) -> String {
+    match processes {
+        [] => "a pin out of sight".to_owned(),
+        _ => processes.iter().map(|process| format!("pid {process}")).collect::<Vec<_>>().join(", "),
+    }
 }
 
 /// Where it is from, in a word and in full.
@@ -118,7 +121,7 @@ fn origin(origin: &Origin) -> (&'static str, String) {
     match origin {
         Origin::Kernel => ("kernel", "kernel".to_owned()),
         Origin::Pinned => ("pinned", "ekiden cc load".to_owned()),
-        Origin::Held(processes) => ("held", pids(processes)),
+        Origin::Held(processes) => ("held", holders(processes)),
         Origin::Left => ("left", "left by a killed process".to_owned()),
         Origin::Hidden => ("hidden", "(only root sees)".to_owned()),
         Origin::NotLoaded => ("not_loaded", "not loaded".to_owned()),
@@ -146,10 +149,10 @@ fn table(all: &[Presence]) -> String {
 
 fn as_json(all: &[Presence]) -> serde_json::Value {
     let one = |one: &Presence| {
-        let holders = if let Origin::Held(processes) = &one.origin { processes.as_slice() } else { &[] };
+        let processes = if let Origin::Held(processes) = &one.origin { processes.as_slice() } else { &[] };
         let (from, loaded) = (origin(&one.origin).0, one.origin != Origin::NotLoaded);
         json!({
-            "name": one.name, "origin": from, "holders": holders, "loaded": loaded,
+            "name": one.name, "origin": from, "holders": processes, "loaded": loaded,
             "without_privilege": one.free, "about": one.about,
         })
     };

@@ -4,6 +4,8 @@ use ekiden_bpf::congestion::{self, Origin, Presence, Way};
 use ekiden_bpf::kernel::{self, Kernel};
 use ekiden_relay::doctor::{Finding, Verdict};
 
+use crate::cc;
+
 /// Looks at all of it.
 pub fn findings() -> Vec<Finding> {
     let kernel = Kernel::running();
@@ -51,7 +53,7 @@ fn privileges() -> Finding {
 fn file_system() -> Finding {
     let mounted = congestion::is_mounted();
     let found = if mounted { "at /sys/fs/bpf" } else { "none at /sys/fs/bpf" };
-    let remedy = "`ekiden cc load` and `ekiden aqm attach` keep things there: mount -t bpf bpf /sys/fs/bpf";
+    let remedy = "`ekiden cc load` keeps things there: mount -t bpf bpf /sys/fs/bpf";
     finding("BPF file system", found, (!mounted).then(|| (Verdict::Could, remedy.to_owned())))
 }
 
@@ -60,10 +62,7 @@ fn control(one: &Presence) -> Option<Finding> {
     let found = match &one.origin {
         Origin::Kernel | Origin::NotLoaded | Origin::Hidden => return None,
         Origin::Pinned => "kept by `ekiden cc load`".to_owned(),
-        Origin::Held(processes) => {
-            let shown: Vec<_> = processes.iter().map(u32::to_string).collect();
-            format!("held by pid {}", shown.join(", "))
-        }
+        Origin::Held(processes) => format!("held by {}", cc::holders(processes)),
         Origin::Left => "left by a process that was killed".to_owned(),
     };
     let remedy = format!("ekiden cc unload {}", one.name);
