@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use ekiden_proto::share::jain_of as jain;
 use ekiden_proto::units::Bytes;
 use serde::Serialize;
 
@@ -101,14 +102,6 @@ impl Report {
 fn sharing(shares: &[Share], line: f64) -> usize {
     let fair = line / shares.len().max(1) as f64;
     shares.iter().filter(|share| share.rate >= fair * ACTIVE).count()
-}
-
-/// Jain's index (Jain, Chiu, Hawe: A quantitative measure of fairness, DEC-TR-301, 1984).
-#[must_use]
-pub fn jain(rates: &[f64]) -> Option<f64> {
-    let sum: f64 = rates.iter().sum();
-    let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
-    (squares > 0.0).then(|| sum * sum / (rates.len() as f64 * squares))
 }
 
 impl fmt::Display for Report {

@@ -1,14 +1,6 @@
 //! How evenly something is shared.
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): the square of the sum over `n` times the sum of squares. 1 if all have
-/// the same, `1/n` if one has everything; `None` of nobody, or where nobody has anything.
-#[must_use]
-#[allow(clippy::cast_precision_loss, reason = "a number of connections")]
-pub fn jain(shares: &[f64]) -> Option<f64> {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    (squares > 0.0).then(|| sum * sum / (shares.len() as f64 * squares))
-}
+pub use ekiden_proto::share::jain_of as jain;
 
 /// The mean; `None` of no values.
 #[must_use]

@@ -4,8 +4,7 @@ use crate::network::{PACKET, Run};
 
 /// Jain's index of fairness: 1 if all are equal, 1/n if one has everything.
 pub fn jain(rates: &[f64]) -> f64 {
-    let (sum, squares) = rates.iter().fold((0.0, 0.0), |(sum, squares), rate| (sum + rate, squares + rate * rate));
-    if squares == 0.0 { 1.0 } else { sum * sum / (rates.len() as f64 * squares) }
+    ekiden_proto::share::jain_of(rates).unwrap_or(1.0)
 }
 
 impl Run {

@@ -110,7 +110,17 @@ impl Division {
 /// for fewer than two, and when all are nothing.
 #[must_use]
 pub fn jain(count: usize, sum: f64, squares: f64) -> Option<f64> {
-    (count > 1 && squares > 0.0).then(|| sum * sum / (count as f64 * squares))
+    if count > 1 { index(count, sum, squares) } else { None }
+}
+
+/// The same of values at hand: also of a single one, which is like itself. `None` of no values, and when all are nothing.
+#[must_use]
+pub fn jain_of(values: &[f64]) -> Option<f64> {
+    index(values.len(), values.iter().sum(), values.iter().map(|value| value * value).sum())
+}
+
+fn index(count: usize, sum: f64, squares: f64) -> Option<f64> {
+    (squares > 0.0).then(|| sum * sum / (count as f64 * squares))
 }
 
 #[cfg(test)]
