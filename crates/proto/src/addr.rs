@@ -180,6 +180,30 @@ impl Network {
             _ => false,
         }
     }
+
+    /// Whether all of `other` lies in this network.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
+    /// Whether some address lies in both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many leading bits its addresses have in common.
+    #[must_use]
+    pub const fn prefix(&self) -> u8 {
+        self.prefix
+    }
 }
 
 fn masked_v4(ip: Ipv4Addr, prefix: u8) -> Ipv4Addr {

@@ -27,6 +27,7 @@ mod signals;
 mod sockets;
 pub mod status;
 mod steering;
+mod tun;
 pub mod users;
 mod worker;
 mod workers;

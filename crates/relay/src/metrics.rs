@@ -52,6 +52,7 @@ pub struct Metrics {
     limited: Family<ByLimit, Counter>,
     pauses: Family<ByReason, Counter>,
     passed: Family<ByBypass, Counter>,
+    dropped: Family<ByBypass, Counter>,
     reloads: Family<ByResult, Counter>,
     requests: Family<ByClass, Counter>,
     kept: Family<ByResult, Counter>,
@@ -86,6 +87,7 @@ impl Metrics {
             limited: Family::default(),
             pauses: Family::default(),
             passed: Family::default(),
+            dropped: Family::default(),
             reloads: Family::default(),
             requests: Family::default(),
             kept: Family::default(),
@@ -113,6 +115,7 @@ impl Metrics {
         r.register("sessions_limited", "What held sessions back", self.limited.clone());
         r.register("accept_pauses", "How often accepting paused", self.pauses.clone());
         r.register("connections_passed", "Caught connections that went on without us, by why", self.passed.clone());
+        r.register("tunnel_packets_dropped", "Packets of tunnels that went nowhere, by why", self.dropped.clone());
         r.register("reloads", "Configuration reloads", self.reloads.clone());
         r.register("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
         r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
@@ -158,6 +161,11 @@ impl Metrics {
     /// Counts a caught connection that goes on without us.
     pub fn passed(&self, listener: &str, reason: &'static str) {
         self.passed.get_or_create(&ByBypass { listener: listener.to_owned(), reason }).inc();
+    }
+
+    /// Counts a packet of a tunnel that goes nowhere.
+    pub fn dropped(&self, listener: &str, reason: &'static str) {
+        self.dropped.get_or_create(&ByBypass { listener: listener.to_owned(), reason }).inc();
     }
 
     /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.

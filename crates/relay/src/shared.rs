@@ -14,6 +14,7 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::share::Shares;
+use crate::tun::Tunnels;
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub struct Shared {
     pub shares: Arc<Shares>,
     /// Connections that the rules have caught.
     pub held: Held,
+    /// The devices of tunnels.
+    pub tunnels: Tunnels,
 }
 
 impl Shared {
@@ -55,6 +58,7 @@ impl Shared {
             began: Instant::now(),
             shares: Arc::default(),
             held: Held::default(),
+            tunnels: Tunnels::default(),
         })
     }
 

@@ -12,7 +12,7 @@ use ekiden_sys::sockopt::Role;
 use ekiden_sys::transparent::{set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::config::{Config, Kind, Listener};
+use crate::config::{Config, Listener};
 use crate::shared::Shared;
 
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
@@ -130,10 +130,10 @@ impl Bound {
             let socket = new_socket(listener, true)?;
             if let Some(marks) = config.needed_marks() {
                 // Those that are accepted by TPROXY have their servers' addresses.
-                let foreign = listener.kind == Kind::Tproxy;
+                let foreign = listener.kind.is_by_tproxy();
                 set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
             }
-            if listener.kind == Kind::Tproxy {
+            if listener.kind.is_by_tproxy() {
                 set_transparent(socket.as_fd())?;
             }
             socket.bind(&address.into())?;

@@ -14,21 +14,16 @@ use crate::packet::{Outgoing, Received};
 const TUN_F_USO4: c_uint = 0x20;
 const TUN_F_USO6: c_uint = 0x40;
 
+/// Where devices come from.
+pub const PATH: &str = "/dev/net/tun";
+
 /// Makes a TUN device called `interface` in the calling thread's network namespace. Every packet read or written begins
 /// with a `virtio_net_hdr` of 10 bytes. With `offload` the kernel hands over TCP superpackets, and UDP ones if it can.
 ///
 /// # Errors
 /// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken.
 pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
-    let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
-    let device = options.open("/dev/net/tun")?;
-    let mut request = request(interface)?;
-    let flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    request.ifr_ifru.ifru_flags = c_short::try_from(flags).map_err(io::Error::other)?;
-    // SAFETY: `request` is a valid ifreq with a name and flags, which is what TUNSETIFF reads.
-    if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let device = attach(interface, libc::IFF_VNET_HDR)?;
     let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     if offload {
         set_offload(&device, tcp | TUN_F_USO4 | TUN_F_USO6).or_else(|_| set_offload(&device, tcp))?;
@@ -36,6 +31,30 @@ pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
         set_offload(&device, 0)?;
     }
     Ok(device.into())
+}
+
+/// Makes a TUN device called `interface` in the calling thread's network namespace, where nothing has that name. What is
+/// read or written is one packet and nothing else, never longer than the MTU; neither waits. The device lasts as long as
+/// the descriptor.
+///
+/// # Errors
+/// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken, `EPERM` without
+/// `CAP_NET_ADMIN`.
+pub fn create_bare(interface: &str) -> io::Result<File> {
+    attach(interface, libc::IFF_TUN_EXCL)
+}
+
+/// Makes one, without information about the protocol before packets.
+fn attach(interface: &str, flags: c_int) -> io::Result<File> {
+    let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
+    let device = options.open(PATH)?;
+    let mut request = request(interface)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | flags) as c_short;
+    // SAFETY: `request` is a valid ifreq with a name and flags, which is what TUNSETIFF reads.
+    if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(device)
 }
 
 fn set_offload(device: &File, flags: c_uint) -> io::Result<()> {

@@ -7,7 +7,7 @@ use ekiden_proto::addr::Network;
 
 use super::reader::Reader;
 use super::value::{Shape, Value};
-use super::{Access, Hosts, Kind, Listener, Pattern};
+use super::{Access, Hosts, Kind, Listener, Pattern, Tun};
 use crate::rules::Marks;
 
 /// When a client is told "connected".
@@ -60,7 +60,7 @@ pub(super) fn transparent(table: Reader<'_>) -> Transparent {
 pub(super) fn read(
     reader: &Reader<'_>,
     kind: Option<Kind>,
-    bind: Option<SocketAddr>,
+    (bind, tun): (Option<SocketAddr>, Option<&Tun>),
     access: &Access,
 ) -> Option<Capture> {
     if !kind?.is_transparent() {
@@ -68,7 +68,7 @@ pub(super) fn read(
         keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"tproxy\" and \"redirect\" have it"));
         return None;
     }
-    let interfaces: Vec<_> = reader.some("interfaces").into_iter().map(|(_, Interface(name))| name).collect();
+    let interfaces = interfaces(reader, kind?, tun);
     let clients = reader.list("clients");
     let own_programs = interfaces.iter().any(|name| name == "lo");
     if own_programs && kind == Some(Kind::Tproxy) {
@@ -85,11 +85,22 @@ pub(super) fn read(
     Some(Capture { interfaces, clients })
 }
 
+/// Where connections come in.
+fn interfaces(reader: &Reader<'_>, kind: Kind, tun: Option<&Tun>) -> Vec<String> {
+    if kind != Kind::Tun {
+        return reader.some("interfaces").into_iter().map(|(_, Interface(name))| name).collect();
+    }
+    if reader.has("interfaces") {
+        reader.mistake("interfaces", "nothing: a tunnel's connections come in by its own device");
+    }
+    tun.map(|tun| tun.device.clone()).into_iter().collect()
+}
+
 /// There are marks and queues for so many.
 pub(super) fn check_number(reader: &Reader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
     let before = others.iter().filter(|other| other.kind.is_transparent()).count();
     if listener.is_some_and(|listener| listener.kind.is_transparent()) && before >= Marks::MOST_LISTENERS {
-        reader.mistake("kind", format!("at most {} that are tproxy or redirect", Marks::MOST_LISTENERS));
+        reader.mistake("kind", format!("at most {} that are tproxy, redirect or tun", Marks::MOST_LISTENERS));
     }
 }
 
@@ -104,7 +115,7 @@ fn check_bind(reader: &Reader<'_>, kind: Kind, bind: SocketAddr, only_own_progra
 }
 
 impl Value for Connect {
-    const EXPECTED: &'static str = r#""strict" or "early"; for tproxy and redirect also "hold""#;
+    const EXPECTED: &'static str = r#""strict" or "early"; for tproxy, redirect and tun also "hold""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
             "hold" => Ok(Self::Hold),

@@ -13,12 +13,12 @@ use super::shared::Shared;
 use super::sharing::Weight;
 use super::url::{Url, table};
 use super::value::{Bind, Name};
-use super::{Access, Connect, Kind, Listener, SectionListener, capture};
+use super::{Access, Connect, Hosts, Kind, Listener, Pattern, SectionListener, Tun, capture, tun};
 use crate::users::Users;
 
 /// What a mistake in a `-L` says is expected.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
-    section://ADDR?key=FILE&peers=FILE or tproxy://ADDR?interfaces=NAME, with the keys of [[listener]] as ?key=value&key=value";
+    section://ADDR?key=FILE&peers=FILE, tproxy://ADDR?interfaces=NAME or tun://DEVICE?net=NETWORK, with the keys of [[listener]] as ?key=value&key=value";
 
 /// The listeners of one source.
 #[derive(Default)]
@@ -27,6 +27,8 @@ pub(super) struct Listeners {
     pub good: Vec<Arc<Listener>>,
     /// The addresses of all, also of those with other mistakes.
     pub binds: Vec<SocketAddr>,
+    /// The tunnels of all, also of those with other mistakes.
+    tunnels: Vec<Tun>,
 }
 
 impl Listeners {
@@ -44,8 +46,11 @@ impl Listeners {
             given.push(name);
         }
         for (reader, given) in readers.into_iter().zip(given) {
-            let bind = listeners.bind(&reader);
-            let listener = listener(&reader, bind, shared);
+            let kind = if reader.has("kind") { reader.optional("kind") } else { Some(Kind::Auto) };
+            let tun = tun::read(&reader, kind, &listeners.tunnels);
+            listeners.tunnels.extend(tun.clone());
+            let bind = listeners.bind(&reader, kind, tun.as_ref());
+            let listener = listener(&reader, kind, bind, tun, shared);
             capture::check_number(&reader, listener.as_ref(), &listeners.good);
             reader.finish();
             let Some(mut listener) = listener else { continue };
@@ -57,7 +62,10 @@ impl Listeners {
 
     /// Reads the address. The kernel would let several of our sockets share it (`SO_REUSEPORT`), and clients would
     /// meet either listener by chance.
-    fn bind(&mut self, reader: &Reader<'_>) -> Option<SocketAddr> {
+    fn bind(&mut self, reader: &Reader<'_>, kind: Option<Kind>, tun: Option<&Tun>) -> Option<SocketAddr> {
+        if kind == Some(Kind::Tun) && !reader.has("bind") {
+            return self.usual_bind(tun?);
+        }
         let Bind(bind) = reader.required("bind")?;
         if bind.port() != 0 && self.binds.contains(&bind) {
             reader.mistake("bind", "an address that no other listener has");
@@ -65,11 +73,22 @@ impl Listeners {
         self.binds.push(bind);
         Some(bind)
     }
+
+    /// The address of a tunnel that says none.
+    fn usual_bind(&mut self, tun: &Tun) -> Option<SocketAddr> {
+        let is_free = |bind: &SocketAddr| self.binds.iter().all(|taken| taken.port() != bind.port());
+        let bind = (0..u16::MAX - tun::FIRST_PORT).map(|place| tun.usual_bind(place)).find(is_free)?;
+        self.binds.push(bind);
+        Some(bind)
+    }
 }
 
-/// `auto-1080`, or `auto-1080-2` where that is taken.
+/// `auto-1080`, or `auto-1080-2` where that is taken; a tunnel has the name of its device.
 fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
-    let base = format!("{}-{}", listener.kind.word(), listener.bind.port());
+    let base = match &listener.tun {
+        Some(tun) => tun.device.clone(),
+        None => format!("{}-{}", listener.kind.word(), listener.bind.port()),
+    };
     let numbered = (2..).map(|n| format!("{base}-{n}"));
     let name = std::iter::once(base.clone()).chain(numbered).find(|name| !names.contains(name));
     let name = name.expect("invariant: numbers do not run out");
@@ -78,8 +97,13 @@ fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
 }
 
 /// Reads one listener, all but its name; `None` when there is a mistake in what it cannot do without.
-fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> Option<Listener> {
-    let kind = if reader.has("kind") { reader.optional("kind") } else { Some(Kind::Auto) };
+fn listener(
+    reader: &Reader<'_>,
+    kind: Option<Kind>,
+    bind: Option<SocketAddr>,
+    tun: Option<Tun>,
+    shared: &Shared,
+) -> Option<Listener> {
     let target = target(reader, kind, bind);
     let users = users(reader, kind, shared);
     let section = section(reader, kind, shared);
@@ -95,17 +119,25 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
     }
     let access = Access {
         deny: reader.list("deny"),
-        allow: reader.list("allow"),
+        allow: allow(reader, kind, tun.as_ref()),
         allow_private: reader.or("allow_private", local || transparent),
     };
-    let capture = capture::read(reader, kind, bind, &access);
+    let capture = capture::read(reader, kind, (bind, tun.as_ref()), &access);
+    if let (Some(tun), Some(bind)) = (&tun, bind) {
+        tun::check_bind(reader, tun, bind);
+    }
     let keep_client_address = reader.or("keep_client_address", kind == Some(Kind::Tproxy));
     let weight = reader.or("weight", Weight(1)).0;
     let profile = shared.profiles.choose(reader, "profile");
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
-    if kind == Some(Kind::Section) && section.is_none() || transparent && capture.is_none() {
+    let lacking = match kind? {
+        Kind::Section => section.is_none(),
+        Kind::Tun => tun.is_none(),
+        kind => kind.is_transparent() && capture.is_none(),
+    };
+    if lacking {
         return None;
     }
     Some(Listener {
@@ -117,6 +149,7 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
         access,
         connect,
         capture,
+        tun,
         keep_client_address,
         section,
         weight,
@@ -124,11 +157,25 @@ fn listener(reader: &Reader<'_>, bind: Option<SocketAddr>, shared: &Shared) -> O
     })
 }
 
+/// Reads which targets alone may be reached.
+fn allow(reader: &Reader<'_>, kind: Option<Kind>, tun: Option<&Tun>) -> Vec<Pattern> {
+    if kind != Some(Kind::Tun) {
+        return reader.list("allow");
+    }
+    if reader.has("allow") {
+        reader.mistake("allow", "nothing: net says what is behind the device, and deny what of that is closed");
+    }
+    let nets = tun.into_iter().flat_map(|tun| &tun.nets);
+    nets.map(|net| Pattern { hosts: Hosts::In(*net), port: None }).collect()
+}
+
 /// Reads who may use a listener for clients.
 fn users(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<Arc<Users>> {
     let nobody = match kind {
         Some(Kind::Tcp) => "no users: a tcp listener has no way to ask who somebody is",
-        Some(Kind::Tproxy | Kind::Redirect) => "no users: clients do not know of this listener, and cannot be asked",
+        Some(Kind::Tproxy | Kind::Redirect | Kind::Tun) => {
+            "no users: clients do not know of this listener, and cannot be asked"
+        }
         Some(Kind::Section) => "no users: relays have keys, and peers = FILE says which may come in",
         Some(Kind::Auto | Kind::Socks | Kind::Http) | None => return shared.users(reader),
     };
@@ -148,7 +195,7 @@ fn connect(reader: &Reader<'_>, kind: Option<Kind>) -> Connect {
     }
     let connect = reader.or("connect", usual);
     if connect == Connect::Hold && !transparent {
-        reader.mistake("connect", r#""strict" or "early": only tproxy and redirect see a client's first packet"#);
+        reader.mistake("connect", r#""strict" or "early": only tproxy, redirect and tun see a client's first packet"#);
     }
     connect
 }
@@ -179,7 +226,7 @@ fn closed(kind: Option<Kind>) -> &'static str {
         Some(Kind::Section) => {
             "a loopback address, because every relay could use this one: set peers = FILE, or allow_open = true"
         }
-        Some(Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect) | None => {
+        Some(Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Tun) | None => {
             "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \
              or allow_open = true"
         }
@@ -195,7 +242,7 @@ fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<SocketAddr>) -> 
             }
             Some(target)
         }
-        Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Section => {
+        Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Tun | Kind::Section => {
             if reader.has("target") {
                 reader.mistake("target", "no target: only kind = \"tcp\" has one, here the client says it");
             }
@@ -243,6 +290,15 @@ pub(super) fn from_url(place: &Place<'_>, text: &str) -> Option<toml::de::DeTabl
         return None;
     };
     let target = Some(("target".to_owned(), url.path)).filter(|(_, path)| !path.is_empty());
-    let fixed = [("kind".to_owned(), url.scheme.to_owned()), ("bind".to_owned(), url.address.to_owned())];
-    Some(table(fixed.into_iter().chain(target).chain(url.query)))
+    let at = if url.scheme == Kind::Tun.word() { "device" } else { "bind" };
+    let fixed = [("kind".to_owned(), url.scheme.to_owned()), (at.to_owned(), url.address.to_owned())];
+    Some(table(fixed.into_iter().chain(target).chain(url.query.into_iter().flat_map(each_net))))
+}
+
+/// `net=A,B` is short for `net=A&net=B`.
+fn each_net((key, value): (String, String)) -> Vec<(String, String)> {
+    if key != "net" {
+        return vec![(key, value)];
+    }
+    value.split(',').map(|net| (key.clone(), net.to_owned())).collect()
 }

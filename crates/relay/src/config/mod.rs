@@ -17,6 +17,7 @@ mod relays;
 mod routes;
 mod shared;
 mod sharing;
+mod tun;
 mod url;
 mod value;
 mod way;
@@ -37,6 +38,7 @@ use crate::users::Users;
 
 pub use capture::{Capture, Connect, RulesBy, Transparent};
 pub use sharing::{Interface, Weights};
+pub use tun::Tun;
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
@@ -140,6 +142,8 @@ pub enum Kind {
     Tproxy,
     /// Connections that are routed through this host or made by its programs, caught by address translation.
     Redirect,
+    /// Connections to networks that are behind another relay, caught by TPROXY at a TUN device.
+    Tun,
     /// Other relays, with keys.
     Section,
 }
@@ -161,8 +165,10 @@ pub struct Listener {
     pub access: Access,
     /// When clients are told "connected".
     pub connect: Connect,
-    /// What is caught; with [`Kind::Tproxy`] and [`Kind::Redirect`] only.
+    /// What is caught; with [`Kind::is_transparent`] only.
     pub capture: Option<Capture>,
+    /// The device and what is behind it; with [`Kind::Tun`] only.
+    pub tun: Option<Tun>,
     /// Whether targets see the client's own address.
     pub keep_client_address: bool,
     /// What it takes to be called by relays; with [`Kind::Section`] only.
@@ -302,12 +308,18 @@ impl Kind {
     /// Whether clients do not know of the listener.
     #[must_use]
     pub const fn is_transparent(self) -> bool {
-        matches!(self, Self::Tproxy | Self::Redirect)
+        matches!(self, Self::Tproxy | Self::Redirect | Self::Tun)
+    }
+
+    /// Whether TPROXY brings clients to it.
+    #[must_use]
+    pub const fn is_by_tproxy(self) -> bool {
+        matches!(self, Self::Tproxy | Self::Tun)
     }
 
     /// All kinds, in the order in which they are documented.
-    pub const ALL: [Self; 7] =
-        [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Tproxy, Self::Redirect, Self::Section];
+    pub const ALL: [Self; 8] =
+        [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Tproxy, Self::Redirect, Self::Tun, Self::Section];
 
     /// Its word in the configuration, in logs and in metrics.
     #[must_use]
@@ -319,6 +331,7 @@ impl Kind {
             Self::Tcp => "tcp",
             Self::Tproxy => "tproxy",
             Self::Redirect => "redirect",
+            Self::Tun => "tun",
             Self::Section => "section",
         }
     }

@@ -17,7 +17,9 @@ use super::profiles::Profiles;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
-use super::{Admin, Config, Limits, LogFormat, Timeouts, capture, key, listener, named, relays, routes, sharing, url};
+use super::{
+    Admin, Config, Limits, LogFormat, Timeouts, capture, key, listener, named, relays, routes, sharing, tun, url,
+};
 
 pub use super::mistake::{Found, Mistake, Mistakes};
 pub use super::value::default_admin;
@@ -115,6 +117,8 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         congestion: crate::congestion::Controls::default(),
         listeners: listeners.good,
     };
+    let of_flags = command.below("-L", None);
+    tun::check(&config, &if flags.listen.is_empty() { file.place_of("listener") } else { of_flags });
     file.finish();
     config
 }

@@ -50,6 +50,11 @@ impl<'a> Reader<'a> {
         self.find(key).1.is_some()
     }
 
+    /// The place of `key`, for mistakes that only show when everything is read.
+    pub fn place_of(&self, key: &'static str) -> Place<'a> {
+        self.find(key).0
+    }
+
     /// Notes a mistake about `key` that only shows in the light of other keys.
     pub fn mistake(&self, key: &'static str, expected: impl Into<String>) {
         let (place, value) = self.find(key);

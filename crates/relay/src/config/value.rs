@@ -223,7 +223,7 @@ impl Value for Name {
 }
 
 impl Value for Kind {
-    const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "tproxy", "redirect", "section""#;
+    const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "tproxy", "redirect", "tun", "section""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or(Self::EXPECTED)
     }

@@ -24,7 +24,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::config::{Config, Kind, Listener};
+use crate::config::{Config, Listener};
 
 pub use apply::{Applied, claim, forget_ended, remove};
 pub use counters::{Counter, counters};
@@ -137,7 +137,7 @@ fn interfaces(listener: &Listener) -> impl Iterator<Item = &str> {
 
 /// Whether it is caught by TPROXY rather than by address translation.
 fn by_tproxy(listener: &Listener) -> bool {
-    listener.kind == Kind::Tproxy
+    listener.kind.is_by_tproxy()
 }
 
 impl Family {

@@ -1,0 +1,166 @@
+//! What a tunnel is: a device, the networks behind it, and that nothing leads back into it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use ekiden_proto::addr::{Host, Network};
+
+use super::capture::Interface;
+use super::mistake::Found;
+use super::place::Place;
+use super::reader::Reader;
+use super::value::{Shape, Value};
+use super::{Config, Hosts, Kind, Listener, Pattern, Route};
+
+/// The ports of tunnels without a `bind`, for the first one and so on.
+pub(super) const FIRST_PORT: u16 = 7100;
+
+/// A device, and what is behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tun {
+    /// The name of the interface.
+    pub device: String,
+    /// The networks behind it.
+    pub nets: Vec<Network>,
+    /// The longest packet that the host sends into it, in bytes.
+    pub mtu: u32,
+    /// The address that this host's own programs have in there; none for what the kernel chooses.
+    pub source: Option<IpAddr>,
+}
+
+impl Tun {
+    /// Where first packets are taken: at a loopback address of its networks' family, or everywhere if it has both.
+    pub(super) fn usual_bind(&self, place: u16) -> SocketAddr {
+        let port = FIRST_PORT + place;
+        let (v4, v6) = self.families();
+        match (v4, v6) {
+            (_, false) => (Ipv4Addr::LOCALHOST, port).into(),
+            (false, true) => (Ipv6Addr::LOCALHOST, port).into(),
+            (true, true) => (Ipv6Addr::UNSPECIFIED, port).into(),
+        }
+    }
+
+    /// Whether there are networks of IPv4, and of IPv6.
+    fn families(&self) -> (bool, bool) {
+        let has = |v4| self.nets.iter().any(|net| net.address().is_ipv4() == v4);
+        (has(true), has(false))
+    }
+
+    /// Whether connections to all its networks can come to a listener at `bind`.
+    fn fits(&self, bind: SocketAddr) -> bool {
+        match self.families() {
+            (true, true) => bind.is_ipv6() && bind.ip().is_unspecified(),
+            (true, false) => bind.ip().to_canonical().is_ipv4() || bind.ip().is_unspecified(),
+            _ => bind.is_ipv6(),
+        }
+    }
+}
+
+/// Reads what is a tunnel's, which is the business of `tun` listeners only.
+pub(super) fn read(reader: &Reader<'_>, kind: Option<Kind>, others: &[Tun]) -> Option<Tun> {
+    if kind? != Kind::Tun {
+        let keys = ["device", "net", "mtu", "source"].into_iter().filter(|key| reader.has(key));
+        keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"tun\" has it"));
+        return None;
+    }
+    let device = reader.required("device").map(|Interface(name)| name);
+    if others.iter().any(|other| Some(&other.device) == device.as_ref()) {
+        reader.mistake("device", "a name that no other tunnel's device has");
+    }
+    let nets: Vec<Network> = reader.some("net").into_iter().map(|(_, net)| net).collect();
+    if nets.iter().enumerate().any(|(at, net)| nets[..at].iter().any(|before| before.overlaps(net))) {
+        reader.mistake("net", "each network once, and none within another one");
+    }
+    let theirs = |net: &Network| others.iter().find(|other| other.nets.iter().any(|taken| taken.overlaps(net)));
+    if let Some(other) = nets.iter().find_map(theirs) {
+        reader.mistake("net", format!("networks that are not behind {} as well: a packet has one way", other.device));
+    }
+    let Mtu(mtu) = reader.or("mtu", Mtu(1500));
+    if mtu < 1280 && nets.iter().any(|net| net.address().is_ipv6()) {
+        reader.mistake("mtu", "at least 1280, which IPv6 wants (RFC 8200, 5)");
+    }
+    let source = reader.optional("source");
+    (!nets.is_empty()).then_some(Tun { device: device?, nets, mtu, source })
+}
+
+/// Checks the address at which a tunnel's connections are taken.
+pub(super) fn check_bind(reader: &Reader<'_>, tun: &Tun, bind: SocketAddr) {
+    if !tun.fits(bind) {
+        reader.mistake("bind", "an address of the networks' family, [::] for both; or none, and one is chosen");
+    }
+}
+
+/// Finds tunnels that would lead into themselves.
+pub(super) fn check(config: &Config, place: &Place<'_>) {
+    for net in config.tunnels().flat_map(|(_, tun)| &tun.nets) {
+        if let Some(why) = leads_back(config, net) {
+            place.below("net", None).note(Found::Value(format!("\"{net}\"")), why);
+        }
+    }
+}
+
+/// Why sections to `net` would go into the tunnel that they are to carry.
+fn leads_back(config: &Config, net: &Network) -> Option<String> {
+    if config.routes_into(net).any(|route| route.paths.iter().all(|path| path.is_direct())) {
+        return Some(format!(
+            "a way for {net} by another relay, because direct would lead back into the tunnel: \
+             [[route]] with to = [\"{net}\"] and the path to the relay there, or forward for everything"
+        ));
+    }
+    let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first());
+    let inside = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
+    let hop = first_hops.into_iter().find(|hop| inside(&hop.address.host))?;
+    Some(format!("networks without the next relay: {} is at {}, which would be in its own tunnel", hop, hop.address))
+}
+
+impl Config {
+    /// The tunnels, with the listeners they are of.
+    pub fn tunnels(&self) -> impl Iterator<Item = (&Arc<Listener>, &Tun)> {
+        self.listeners.iter().filter_map(|listener| Some((listener, listener.tun.as_ref()?)))
+    }
+
+    /// The routes that an address in `net` may take.
+    fn routes_into<'a>(&'a self, net: &'a Network) -> impl Iterator<Item = &'a Route> {
+        let mut decided = false;
+        self.routes.iter().filter(move |route| {
+            let before = decided;
+            decided |= route.to.is_empty() || route.to.iter().any(|pattern| takes_all(pattern, net));
+            !before && (route.to.is_empty() || route.to.iter().any(|pattern| may_take(pattern, net)))
+        })
+    }
+}
+
+fn may_take(pattern: &Pattern, net: &Network) -> bool {
+    match &pattern.hosts {
+        Hosts::Any => true,
+        Hosts::In(network) => network.overlaps(net),
+        Hosts::Name(_) | Hosts::Under(_) => false,
+    }
+}
+
+fn takes_all(pattern: &Pattern, net: &Network) -> bool {
+    let hosts = match &pattern.hosts {
+        Hosts::Any => true,
+        Hosts::In(network) => network.covers(net),
+        Hosts::Name(_) | Hosts::Under(_) => false,
+    };
+    hosts && pattern.port.is_none()
+}
+
+/// The longest packet of an interface.
+struct Mtu(u32);
+
+impl Value for Mtu {
+    const EXPECTED: &'static str = "a number of bytes from 576 to 65535, like 1500";
+    const SHAPE: Shape = Shape::Number;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|mtu| (576..=65_535).contains(mtu)).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Value for IpAddr {
+    const EXPECTED: &'static str = "an address of this host like \"192.168.1.1\"";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the host sends into a device.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use super::Device;
+use super::lanes::Lanes;
+use crate::entrance::Entrance;
+
+/// The longest packet there is, whatever the interface's MTU is made to be while we run.
+const LONGEST: usize = 65_536;
+
+/// How many are read before others on this thread have their turn.
+const BATCH: usize = 64;
+
+/// Reads a device until told to stop.
+///
+/// # Errors
+/// The kernel's: the device has gone, or cannot be watched.
+pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: watch::Receiver<()>) -> io::Result<()> {
+    #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
+    let file = AsyncFd::new(device.reading()?)?;
+    let lanes = Lanes::new(Rc::clone(&entrance), Arc::clone(&device));
+    let reader = Reader { entrance, device, lanes };
+    let mut buffer = vec![0; LONGEST];
+    loop {
+        let mut readable = tokio::select! {
+            _ = stop.changed() => return Ok(()),
+            readable = file.readable() => readable?,
+        };
+        match readable.try_io(|file| reader.batch(file.get_ref(), &mut buffer)) {
+            // Nothing is left.
+            Err(_) => {}
+            Ok(done) => done?,
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+struct Reader {
+    entrance: Rc<Entrance>,
+    device: Arc<Device>,
+    lanes: Rc<Lanes>,
+}
+
+impl Reader {
+    /// Reads a few packets.
+    ///
+    /// # Errors
+    /// `WouldBlock` when there were not so many, else the kernel's.
+    fn batch(&self, mut file: &File, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..BATCH {
+            match file.read(buffer) {
+                Ok(length) => self.take(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&self, packet: &[u8]) {
+        if !is_tcp(packet) {
+            self.lanes.carry(packet);
+        } else if self.device.write(packet).is_err() {
+            // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
+            self.entrance.shared().metrics.dropped(&self.entrance.listener.name, "not_taken");
+        }
+    }
+}
+
+/// Whether a packet is TCP, of IPv4 (RFC 791) or of IPv6 without extensions (RFC 8200), which nobody sends with TCP.
+fn is_tcp(packet: &[u8]) -> bool {
+    const TCP: u8 = 6;
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(9) == Some(&TCP),
+        Some(6) => packet.get(6) == Some(&TCP),
+        _ => false,
+    }
+}
