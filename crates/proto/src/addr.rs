@@ -171,6 +171,18 @@ pub struct Network {
 }
 
 impl Network {
+    /// The network of the addresses that have the first `prefix` bits of `address`; none when there are not so many, or
+    /// when others are set.
+    #[must_use]
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let network = match address {
+            IpAddr::V4(v4) if prefix <= 32 => IpAddr::V4(masked_v4(v4, prefix)),
+            IpAddr::V6(v6) if prefix <= 128 => IpAddr::V6(masked_v6(v6, prefix)),
+            _ => return None,
+        };
+        (network == address).then_some(Self { address, prefix })
+    }
+
     /// Whether `ip` lies in this network. IPv4-mapped IPv6 counts as IPv4.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
@@ -233,14 +245,7 @@ impl FromStr for Network {
             }
             None => widest,
         };
-        let network = match address {
-            IpAddr::V4(v4) => IpAddr::V4(masked_v4(v4, prefix)),
-            IpAddr::V6(v6) => IpAddr::V6(masked_v6(v6, prefix)),
-        };
-        if network != address {
-            return Err(AddrError::Network);
-        }
-        Ok(Self { address, prefix })
+        Self::new(address, prefix).ok_or(AddrError::Network)
     }
 }
 

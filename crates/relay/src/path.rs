@@ -32,6 +32,15 @@ pub fn select(config: &Config, pools: &Pools, target: &Target) -> Vec<Way> {
     up.into_iter().chain(down).map(way).collect()
 }
 
+/// Those of `ways` that do not end here: direct would lead back into the tunnel that it came from.
+///
+/// # Errors
+/// [`Cause::Unreachable`] when there is none.
+pub fn relayed(mut ways: Vec<Way>) -> Result<Vec<Way>, Cause> {
+    ways.retain(|way| !way.path.is_direct());
+    if ways.is_empty() { Err(Cause::Unreachable) } else { Ok(ways) }
+}
+
 /// The way that the relay before us has chosen: to the first of `keys`, which has to be a relay of ours, and on from there.
 ///
 /// # Errors

@@ -25,7 +25,8 @@ use crate::shared::Shared;
 use crate::signals::{Signals, Wanted};
 use crate::sockets::{BindError, Sockets};
 use crate::steering::{QueueError, Queues, Rules};
-use crate::worker::Command;
+use crate::tun::{Devices, TunnelError};
+use crate::worker::{Command, Steering};
 use crate::workers::Workers;
 
 /// How often a draining relay looks whether it is empty.
@@ -43,6 +44,9 @@ pub enum RunError {
     /// A queue of first packets.
     #[error(transparent)]
     Queue(#[from] QueueError),
+    /// The device of a tunnel.
+    #[error(transparent)]
+    Tunnel(#[from] TunnelError),
     /// The rules that catch connections.
     #[error(transparent)]
     Rules(#[from] RulesError),
@@ -80,6 +84,7 @@ pub fn run(load: Load<'_>, provide: Provide<'_>) -> Result<(), RunError> {
             sockets: Sockets::default(),
             queues: Queues::default(),
             rules: Rules::default(),
+            devices: Devices::default(),
             notifier: Notifier::from_environment()?,
         };
         relay.take(&config).await?;
@@ -118,6 +123,7 @@ struct Relay {
     sockets: Sockets,
     queues: Queues,
     rules: Rules,
+    devices: Devices,
     notifier: Notifier,
 }
 
@@ -129,13 +135,17 @@ impl Relay {
         // Whose it is says more than that a queue is taken.
         self.rules.claim(config)?;
         self.queues.bind(config, &self.shared)?;
+        self.devices.bind(config)?;
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
         self.shared.pools.serve(config, budget.ready)?;
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
         self.shared.shares.serve(&config.interfaces);
-        self.workers.serve(config, &self.sockets, gates, budget.sessions).await?;
+        let devices = self.devices.lend(config);
+        self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect());
+        self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget.sessions).await?;
         self.sockets.settle(config, &self.shared);
         self.queues.settle(config);
+        self.devices.settle(config, &self.shared);
         share::missing(&config.interfaces).for_each(|message| self.shared.emit(&Event::Warning { message }));
         Ok(())
     }
@@ -164,6 +174,7 @@ impl Relay {
         if let Err(error) = self.take(&new).await {
             self.sockets.forget_all_but(old);
             self.queues.settle(old);
+            self.devices.settle(old, &self.shared);
             return Err(error);
         }
         if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {

@@ -25,6 +25,7 @@ use crate::session::Session;
 use crate::share::Desk;
 use crate::shared::Shared;
 use crate::status::SessionView;
+use crate::tun::{self, Device};
 
 /// Most connections taken from the queue of a socket that is about to close.
 const LAST_ACCEPTS: usize = 4096;
@@ -49,6 +50,15 @@ pub enum Command {
 /// A transparent listener, its number, and the queue of its first packets.
 pub type Gated = (Arc<Listener>, usize, Queue);
 
+/// What brings connections here that know nothing of us.
+#[derive(Default)]
+pub struct Steering {
+    /// The queues of first packets, with the listeners they are for and the numbers of those.
+    pub gates: Vec<Gated>,
+    /// The devices of tunnels, with their listeners.
+    pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
+}
+
 /// What a worker has to serve.
 pub struct Service {
     /// The configuration for new sessions.
@@ -57,8 +67,8 @@ pub struct Service {
     pub most_sessions: usize,
     /// The sockets to accept from, with what they are for.
     pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
-    /// The queues of first packets, with the listeners they are for and the numbers of those.
-    pub gates: Vec<Gated>,
+    /// What it alone takes care of.
+    pub steering: Steering,
     /// Whether some worker has a queue for every transparent listener.
     pub gated: bool,
 }
@@ -116,7 +126,7 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
 
 async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     let mut stop_accepting = watch::Sender::new(());
-    // Gates go on while the relay drains: what they let pass by then would otherwise wait.
+    // Gates and readers of devices go on while the relay drains: what they let pass by then would otherwise wait.
     let mut stop_guarding = watch::Sender::new(());
     let mut tidy = interval(TIDY);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -191,9 +201,17 @@ async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: watch:
     }
 }
 
+/// Reads the device of a tunnel until told to stop.
+async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: watch::Receiver<()>) {
+    let name = device.name.clone();
+    if let Err(error) = tun::run(Rc::clone(&entrance), device, stop).await {
+        entrance.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
+    }
+}
+
 impl Worker {
     fn serve(self: &Rc<Self>, service: Service, stop: &watch::Sender<()>, stop_guarding: &watch::Sender<()>) {
-        let Service { config, most_sessions, sockets, gates, gated } = service;
+        let Service { config, most_sessions, sockets, steering, gated } = service;
         let names = Rc::new(Names::new(&config.dns_servers));
         let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, most_sessions, gated));
         self.desk.follow();
@@ -203,8 +221,11 @@ impl Worker {
             self.entrances.borrow_mut().push(Rc::clone(&entrance));
             tokio::task::spawn_local(accept(entrance, socket, stop.subscribe()));
         }
-        for (listener, number, queue) in gates {
+        for (listener, number, queue) in steering.gates {
             tokio::task::spawn_local(guard(entrance(listener), queue, number, stop_guarding.subscribe()));
+        }
+        for (listener, device) in steering.devices {
+            tokio::task::spawn_local(read(entrance(listener), device, stop_guarding.subscribe()));
         }
     }
 

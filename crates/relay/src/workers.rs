@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::sockets::Sockets;
-use crate::worker::{self, Command, Gated, Service};
+use crate::worker::{self, Command, Service, Steering};
 
 /// The worker threads, and the way to talk to them.
 pub struct Workers {
@@ -59,15 +59,19 @@ impl Workers {
         &self,
         config: &Arc<Config>,
         sockets: &Sockets,
-        mut gates: Vec<Gated>,
+        steering: Steering,
         most_sessions: usize,
     ) -> io::Result<()> {
-        let gated = !gates.is_empty();
+        let gated = !steering.gates.is_empty();
         let gate = self.commands.len() - 1;
-        for (number, worker) in self.commands.iter().enumerate() {
+        let mut parts: Vec<Steering> = self.commands.iter().map(|_| Steering::default()).collect();
+        parts[gate].gates = steering.gates;
+        for (place, device) in steering.devices.into_iter().enumerate() {
+            parts[place % gate].devices.push(device);
+        }
+        for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
             let sockets = sockets.for_worker(config, number)?;
-            let gates = if number == gate { std::mem::take(&mut gates) } else { Vec::new() };
-            let service = Service { config: Arc::clone(config), most_sessions, sockets, gates, gated };
+            let service = Service { config: Arc::clone(config), most_sessions, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
         }
         Ok(())

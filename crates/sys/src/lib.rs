@@ -4,6 +4,7 @@
 pub mod congestion;
 pub mod ethtool;
 pub mod init;
+pub mod link;
 #[cfg(test)]
 mod namespace;
 mod netlink;

@@ -1,20 +1,36 @@
-//! By which interface packets leave (rtnetlink(7), `RTM_GETROUTE`; netdevice(7)), in the network namespace of the calling
-//! thread.
+//! By which interface packets leave, and routes (rtnetlink(7), `RTM_*ROUTE`; netdevice(7)), in the network namespace of the
+//! calling thread.
 
-use std::ffi::CString;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
+use ekiden_proto::addr::Network;
 use libc::c_int;
 use socket2::SockRef;
 
+use crate::link;
 use crate::netlink::{Message, Netlink, Request, attributes};
 
-/// `struct rtmsg`: its length, and where `rtm_dst_len` and `rtm_src_len` are, in bytes.
+/// `struct rtmsg`: its length, and where its fields are, in bytes.
 const HEADER: usize = 12;
 const TO_LENGTH: usize = 1;
 const FROM_LENGTH: usize = 2;
+const TABLE: usize = 4;
+const PROTOCOL: usize = 5;
+const SCOPE: usize = 6;
+const TYPE: usize = 7;
+
+/// A route that is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Route {
+    /// Where to.
+    pub to: Network,
+    /// The number of the interface; none where there are several, or where packets go nowhere.
+    pub interface: Option<u32>,
+    /// Whether the kernel made it, because the interface has an address in that network.
+    pub is_connected: bool,
+}
 
 /// A way to ask the kernel for routes.
 #[derive(Debug)]
@@ -45,6 +61,51 @@ impl Routes {
         self.ask(Some(from), to, mark).or_else(|_| self.ask(None, to, mark))
     }
 
+    /// All routes of the table `main`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn all(&self) -> io::Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut header = [0; HEADER];
+            header[0] = family as u8;
+            self.0.send(Request::new(libc::RTM_GETROUTE, &header).flagged(libc::NLM_F_DUMP))?;
+            // Every part is made when the one before is received.
+            let mut buffer = vec![0; 32 << 10];
+            loop {
+                match self.0.receive(&mut buffer, |message| routes.extend(route(&message))) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(routes)
+    }
+
+    /// Leads packets to `net` to interface number `interface`, where this host's own have the address `source` unless they
+    /// have chosen one.
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` when there is one that is as good, `EINVAL` when `source` is none of this host's, `ENETDOWN`.
+    pub fn add(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
+        let request = change(libc::RTM_NEWROUTE, net, interface).flagged(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        let source = source.filter(|source| source.is_ipv4() == net.address().is_ipv4()).map(|source| octets(source).1);
+        self.0.ask(match source {
+            Some(source) => request.with(c_int::from(libc::RTA_PREFSRC), &source),
+            None => request,
+        })
+    }
+
+    /// Takes that away again.
+    ///
+    /// # Errors
+    /// The kernel's: `ESRCH` when there is none.
+    pub fn remove(&self, net: &Network, interface: u32) -> io::Result<()> {
+        self.0.ask(change(libc::RTM_DELROUTE, net, interface))
+    }
+
     fn ask(&self, from: Option<IpAddr>, to: IpAddr, mark: u32) -> io::Result<u32> {
         let (family, to) = octets(to);
         let from = from.map(|from| octets(from).1);
@@ -71,6 +132,40 @@ fn octets(ip: IpAddr) -> (c_int, Vec<u8>) {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
     }
+}
+
+/// A request about a route of ours.
+fn change(kind: u16, net: &Network, interface: u32) -> Request {
+    let (family, to) = octets(net.address());
+    let mut header = [0; HEADER];
+    header[0] = family as u8;
+    header[TO_LENGTH] = net.prefix();
+    header[TABLE] = libc::RT_TABLE_MAIN;
+    header[PROTOCOL] = libc::RTPROT_STATIC;
+    // There is no router behind it.
+    header[SCOPE] = if net.address().is_ipv4() { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
+    header[TYPE] = libc::RTN_UNICAST;
+    Request::new(kind, &header)
+        .with(c_int::from(libc::RTA_DST), &to)
+        .with(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
+}
+
+/// A route in a list of them; none for those of other tables.
+fn route(message: &Message<'_>) -> Option<Route> {
+    let Message::Other(body) = message else { return None };
+    let (header, rest) = body.split_at_checked(HEADER)?;
+    let value = |wanted| attributes(rest).find(|(kind, _)| *kind == c_int::from(wanted)).map(|(_, value)| value);
+    if header[TABLE] != libc::RT_TABLE_MAIN {
+        return None;
+    }
+    let to: IpAddr = match (c_int::from(header[0]), value(libc::RTA_DST)) {
+        (libc::AF_INET, to) => to.map_or(Some([0; 4]), |to| to.try_into().ok())?.into(),
+        (libc::AF_INET6, to) => to.map_or(Some([0; 16]), |to| to.try_into().ok())?.into(),
+        _ => return None,
+    };
+    let to = Network::new(to, header[TO_LENGTH])?;
+    let interface = value(libc::RTA_OIF).and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes);
+    Some(Route { to, interface, is_connected: header[PROTOCOL] == libc::RTPROT_KERNEL })
 }
 
 /// The interface of an answer.
@@ -103,8 +198,7 @@ pub fn interface_name(index: u32) -> io::Result<String> {
 /// Whether there is an interface of this name.
 #[must_use]
 pub fn has_interface(name: &str) -> bool {
-    // SAFETY: if_nametoindex(3) reads a string that ends with a zero, and a `CString` does.
-    CString::new(name).is_ok_and(|name| unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)
+    link::index(name).is_some()
 }
 
 #[cfg(test)]
@@ -148,6 +242,39 @@ mod tests {
             assert_eq!(lookup(None, "198.51.100.1", 7).unwrap(), "two");
             assert!(lookup(Some("203.0.113.1"), "192.0.2.9", 0).is_err(), "from nowhere");
             assert!(lookup(None, "203.0.113.1", 0).is_err(), "to nowhere");
+        });
+    }
+
+    #[test]
+    fn routes_come_and_go() {
+        let network = [
+            "ip link add one type veth peer name two",
+            "ip link set one up",
+            "ip link set two up",
+            "ip address add 192.0.2.1/24 dev one",
+            "ip route add 198.51.100.0/24 dev one metric 7",
+            "ip route add 198.51.100.0/25 dev one table 100",
+        ];
+        inside(&network, || {
+            let (routes, two) = (Routes::open().unwrap(), link::index("two").unwrap());
+            let all = routes.all().unwrap();
+            let one = link::index("one");
+            let to = |net: &str, is_connected| Route { to: net.parse().unwrap(), interface: one, is_connected };
+            assert!(all.contains(&to("198.51.100.0/24", false)) && all.contains(&to("192.0.2.0/24", true)), "{all:?}");
+            assert!(!all.contains(&to("198.51.100.0/25", false)), "of another table");
+            for net in ["203.0.113.0/24", "fd00:1::/48"] {
+                let net: Network = net.parse().unwrap();
+                let ours = Route { to: net, interface: Some(two), is_connected: false };
+                routes.add(&net, two, Some("192.0.2.1".parse().unwrap())).unwrap();
+                assert!(routes.all().unwrap().contains(&ours));
+                let again = routes.add(&net, two, None).unwrap_err();
+                assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
+                routes.remove(&net, two).unwrap();
+                assert!(!routes.all().unwrap().contains(&ours));
+                assert_eq!(routes.remove(&net, two).unwrap_err().raw_os_error(), Some(libc::ESRCH));
+            }
+            let foreign = routes.add(&"203.0.113.0/24".parse().unwrap(), two, Some("203.0.113.9".parse().unwrap()));
+            assert_eq!(foreign.unwrap_err().raw_os_error(), Some(libc::EINVAL));
         });
     }
 

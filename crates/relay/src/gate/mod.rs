@@ -147,7 +147,9 @@ impl Gate {
     /// Lets a packet go on without us. Ends of ours from a session before, with the same ports, would meet its answers.
     fn pass(&self, id: u32, ends: &Ends, reason: &'static str) {
         let (client, server) = (ends.client.0, ends.server.0);
-        for (local, remote) in [(server, client), (client, server)] {
+        // Through a tunnel this host's own programs come too: at the client's end is one of their sockets then.
+        let theirs = (self.entrance.listener.kind != Kind::Tun).then_some((client, server));
+        for (local, remote) in [(server, client)].into_iter().chain(theirs) {
             // Nearly always there is none.
             let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
         }

@@ -8,7 +8,8 @@ use super::tool::run;
 /// One counter of our table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// What it counts: `caught`, `unanswered`, `passed`, `refused`, `unreachable` or `asymmetric`.
+    /// What it counts: `caught`, `unanswered`, `passed`, `refused`, `unreachable` or `asymmetric`; of
+    /// tunnels `unserved`, `ended` and `returned`.
     pub what: String,
     /// Of which listener; `None` for all of them together.
     pub listener: Option<String>,

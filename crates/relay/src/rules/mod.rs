@@ -8,6 +8,8 @@
 //!
 //! Every other packet comes to us only if a transparent socket of ours is at its other end; whatever began without us
 //! goes on without us. When the daemon is gone the queue lets go, TPROXY finds no listener, and packets are forwarded.
+//!
+//! What came out of a tunnel's device and is not ours would be forwarded into it again; it is rejected instead.
 
 mod apply;
 mod counters;
@@ -40,6 +42,8 @@ pub struct Ruleset {
     marks: Marks,
     families: Vec<Family>,
     catches: Vec<Arc<Listener>>,
+    /// The devices of tunnels.
+    devices: Vec<String>,
 }
 
 /// An address family.
@@ -59,7 +63,8 @@ impl Ruleset {
         families.sort_unstable();
         families.dedup();
         let (marks, catches) = (config.marks(), config.transparent_listeners().cloned().collect());
-        (!families.is_empty()).then_some(Self { marks, families, catches })
+        let devices = config.tunnels().map(|(_, tun)| tun.device.clone()).collect();
+        (!families.is_empty()).then_some(Self { marks, families, catches, devices })
     }
 
     /// Which of several daemons on this host it is for.

@@ -29,9 +29,7 @@ pub(super) fn replace(marks: Marks) -> String {
 pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
     let gated = !matches!(queue, Queue::Missing(_));
     let mut table = Table { rules, text: format!("table inet {} {{\n  comment \"{comment}\"\n", table(rules.marks)) };
-    if !rules.catches.is_empty() {
-        table.counters();
-    }
+    table.counters();
     table.catch();
     if *queue == Queue::Nft && rules.holds() {
         table.hold();
@@ -41,6 +39,7 @@ pub(super) fn text(rules: &Ruleset, queue: &Queue, comment: &str) -> String {
         table.translate(gated);
         table.watch();
     }
+    table.turn_back();
     table.output();
     table.own_programs();
     table.text + "}\n"
@@ -78,6 +77,9 @@ impl Table<'_> {
         }
         if self.rules.holds() {
             ["passed", "refused", "unreachable", "asymmetric"].into_iter().for_each(|name| counter(name, None));
+        }
+        if !self.rules.devices.is_empty() {
+            ["unserved", "ended", "returned"].into_iter().for_each(|name| counter(name, None));
         }
     }
 
@@ -214,10 +216,39 @@ impl Table<'_> {
         });
     }
 
-    /// What we send with somebody else's address is no business of conntrack.
+    /// What comes out of a tunnel's device was sent into it by this host. If nobody takes it, it has been everywhere:
+    /// first packets that we cannot serve, and connections that an earlier daemon had, which are told that they are over.
+    fn turn_back(&mut self) {
+        if self.rules.devices.is_empty() {
+            return;
+        }
+        let devices = self.rules.devices.clone();
+        self.chain("turn_back", "filter hook forward priority filter - 20", |table| {
+            for name in devices {
+                let again = format!("iifname \"{name}\" oifname \"{name}\"");
+                table.line(&format!("{again} {SYN} counter name unserved reject with icmpx type host-unreachable"));
+                table.line(&format!("{again} meta l4proto tcp counter name ended reject with tcp reset"));
+                table.line(&format!("{again} counter name returned reject with icmpx type admin-prohibited"));
+            }
+        });
+    }
+
+    /// What we send with somebody else's address is no business of conntrack. What this host's own programs send into a
+    /// tunnel is none either: it comes back in, and with the same ends.
     fn output(&mut self) {
-        let kept = is(self.rules.marks.kept());
-        self.chain("output", "filter hook output priority raw", |table| table.line(&format!("{kept} notrack")));
+        let (rules, marks) = (self.rules, self.rules.marks);
+        let devices = set(rules.devices.iter().map(String::as_str));
+        self.chain("output", "filter hook output priority raw", |table| {
+            if !rules.devices.is_empty() {
+                for ours in [marks.own(), marks.kept()] {
+                    let ours = is(ours);
+                    let never = "reject with icmpx type host-unreachable # a section inside its own tunnel";
+                    table.line(&format!("oifname {devices} {ours} {never}"));
+                }
+                table.line(&format!("oifname {devices} meta l4proto tcp notrack"));
+            }
+            table.line(&format!("{} notrack", is(marks.kept())));
+        });
     }
 
     fn own_programs(&mut self) {

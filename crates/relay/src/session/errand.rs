@@ -11,7 +11,7 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MOST_HOPS;
 
-use crate::config::Connect;
+use crate::config::{Connect, Kind};
 use crate::config::access::Rules;
 use crate::dial::{Dialler, Journey};
 use crate::entrance::Entrance;
@@ -77,10 +77,14 @@ impl Errand {
     /// The ways to `target`, the best first; at least one.
     ///
     /// # Errors
-    /// Why there is none: this is the second time that the session comes by, or whoever sent it may not do that.
+    /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
+    /// out of a tunnel would go back into it.
     pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
         let (config, pools) = (&self.entrance.config, &self.entrance.shared().pools);
-        let Some(arrival) = &self.arrival else { return Ok(path::select(config, pools, target)) };
+        let Some(arrival) = &self.arrival else {
+            let ways = path::select(config, pools, target);
+            return if self.entrance.listener.kind == Kind::Tun { path::relayed(ways) } else { Ok(ways) };
+        };
         if self.arrived_as.is_none() {
             return Err(Cause::Loop);
         }

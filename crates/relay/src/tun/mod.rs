@@ -5,6 +5,7 @@
 //! else crosses as packets, by lanes beside the sessions.
 
 mod device;
+mod devices;
 mod lanes;
 mod reader;
 
@@ -12,6 +13,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 pub use device::Device;
+pub use devices::{Devices, TunnelError};
 pub use reader::run;
 
 /// The devices that are in force now, for all threads.

@@ -1,0 +1,230 @@
+//! The devices that this process has made, and the routes into them. Both are gone when it is, whatever ends it: the
+//! kernel takes a device away with the last descriptor of it, and routes with their device.
+
+use std::fs::File;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use ekiden_proto::addr::Network;
+use ekiden_proto::event::Event;
+use ekiden_sys::link::{Links, index};
+use ekiden_sys::route::{Route, Routes, interface_name};
+use ekiden_sys::tun::create_bare;
+
+use super::Device;
+use crate::config::{Config, Listener, Tun};
+use crate::shared::Shared;
+use crate::sockets::NEEDS_NET_ADMIN;
+
+/// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
+const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+
+/// A tunnel that cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum TunnelError {
+    /// There is no device for it.
+    #[error("tunnel {device}: no such device can be made: {cause}{}", hint(cause))]
+    Device {
+        /// Its name.
+        device: String,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+    /// Packets go another way.
+    #[error("tunnel {device}: {net} has a route already, by {by}: ip route del {net}, or take it out of net")]
+    Routed {
+        /// The device.
+        device: String,
+        /// The network behind it.
+        net: Network,
+        /// The interface.
+        by: String,
+    },
+    /// The network is here.
+    #[error("tunnel {device}: {net} is a part of {own}, where {by} is: sites need networks of their own, renumber one")]
+    Here {
+        /// The device.
+        device: String,
+        /// The network behind it.
+        net: Network,
+        /// Ours.
+        own: Network,
+        /// The interface.
+        by: String,
+    },
+    /// A route cannot be made.
+    #[error("tunnel {device}: no route to {net}: {cause}{}", hint(cause))]
+    Route {
+        /// The device.
+        device: String,
+        /// The network behind it.
+        net: Network,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
+        io::ErrorKind::NotFound => " (there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN)",
+        io::ErrorKind::ResourceBusy => " (an interface has that name: ip link del it, or take another name)",
+        io::ErrorKind::InvalidInput => " (is source an address of this host?)",
+        _ => "",
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Devices {
+    held: Vec<Held>,
+}
+
+impl Devices {
+    /// Makes what `config` has and we have not. If that is turned down, [`Devices::settle`] takes away what was made.
+    ///
+    /// # Errors
+    /// The first tunnel that cannot be had.
+    pub fn bind(&mut self, config: &Config) -> Result<(), TunnelError> {
+        // Somebody may have deleted one.
+        self.held.retain(Held::is_there);
+        config.tunnels().try_for_each(|(_, tun)| self.have(tun))
+    }
+
+    fn have(&mut self, tun: &Tun) -> Result<(), TunnelError> {
+        let no_device = |cause| TunnelError::Device { device: tun.device.clone(), cause };
+        let routes = Routes::open().and_then(|routes| routes.all()).map_err(no_device)?;
+        tun.nets.iter().try_for_each(|net| self.check(&tun.device, net, &routes))?;
+        let place = self.held.iter().position(|held| held.name == tun.device);
+        if place.is_none() {
+            self.held.push(Held::new(tun).map_err(no_device)?);
+        }
+        let place = place.unwrap_or(self.held.len() - 1);
+        for net in &tun.nets {
+            // What another device of ours gives away comes here when that is settled.
+            if !self.held.iter().any(|held| held.leads_to(net)) {
+                self.held[place].add(net, tun.source)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for routes of others that would be in the way, or for hosts that are here.
+    fn check(&self, device: &str, net: &Network, routes: &[Route]) -> Result<(), TunnelError> {
+        let ours = |route: &&Route| self.held.iter().any(|held| route.interface == Some(held.index));
+        let by = |route: &Route| route.interface.and_then(|index| interface_name(index).ok()).unwrap_or_default();
+        let (device, net) = (device.to_owned(), *net);
+        for route in routes.iter().filter(|route| !ours(route)) {
+            let (own, by) = (route.to, by(route));
+            if route.is_connected && own.covers(&net) {
+                return Err(TunnelError::Here { device, net, own, by });
+            }
+            if own == net {
+                return Err(TunnelError::Routed { device, net, by });
+            }
+        }
+        Ok(())
+    }
+
+    /// The devices of `config`, with their listeners.
+    #[must_use]
+    pub fn lend(&self, config: &Config) -> Vec<(Arc<Listener>, Arc<Device>)> {
+        let lend = |(listener, tun): (&Arc<Listener>, &Tun)| {
+            let held = self.held.iter().find(|held| held.name == tun.device)?;
+            let device = Device::new(tun.device.clone(), tun.nets.clone(), Arc::clone(&held.file));
+            Some((Arc::clone(listener), Arc::new(device)))
+        };
+        config.tunnels().filter_map(lend).collect()
+    }
+
+    /// Takes away what `config` has no use for, and goes over to its networks.
+    pub fn settle(&mut self, config: &Config, shared: &Shared) {
+        let wanted = |held: &Held| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
+        self.held.retain(|held| wanted(held).is_some());
+        let mut results = Vec::new();
+        for held in &mut self.held {
+            results.push(wanted(held).map_or(Ok(()), |tun| held.keep_only(tun)));
+        }
+        for held in &mut self.held {
+            results.push(wanted(held).map_or(Ok(()), |tun| held.follow(tun)));
+        }
+        for error in results.into_iter().filter_map(Result::err) {
+            shared.emit(&Event::Warning { message: error.to_string() });
+        }
+    }
+}
+
+/// A device that is there.
+#[derive(Debug)]
+struct Held {
+    name: String,
+    index: u32,
+    file: Arc<File>,
+    mtu: u32,
+    /// The networks whose routes lead into it, with the address that our own programs have there.
+    routed: Vec<(Network, Option<IpAddr>)>,
+}
+
+impl Held {
+    fn new(tun: &Tun) -> io::Result<Self> {
+        let file = Arc::new(create_bare(&tun.device)?);
+        let index = index(&tun.device).ok_or(io::ErrorKind::NotFound)?;
+        let held = Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new() };
+        let links = Links::open()?;
+        links.set_mtu(index, tun.mtu)?;
+        links.accept_from_anywhere(index)?;
+        links.add_silent_address(index, DUMMY)?;
+        links.set_up(index)?;
+        Ok(held)
+    }
+
+    fn is_there(&self) -> bool {
+        index(&self.name) == Some(self.index)
+    }
+
+    fn leads_to(&self, net: &Network) -> bool {
+        self.routed.iter().any(|(routed, _)| routed == net)
+    }
+
+    fn add(&mut self, net: &Network, source: Option<IpAddr>) -> Result<(), TunnelError> {
+        let added = Routes::open().and_then(|routes| routes.add(net, self.index, source));
+        added.map_err(|cause| TunnelError::Route { device: self.name.clone(), net: *net, cause })?;
+        self.routed.push((*net, source));
+        Ok(())
+    }
+
+    /// Takes routes away that `tun` does not have.
+    fn keep_only(&mut self, tun: &Tun) -> Result<(), TunnelError> {
+        let stays = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
+        let (stay, go): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(stays);
+        self.routed = stay;
+        for (net, _) in go {
+            let removed = Routes::open().and_then(|routes| routes.remove(&net, self.index));
+            removed.map_err(|cause| TunnelError::Route { device: self.name.clone(), net, cause })?;
+        }
+        Ok(())
+    }
+
+    /// Adds what it has and we have not. An MTU that somebody else has changed stays until ours does.
+    fn follow(&mut self, tun: &Tun) -> Result<(), TunnelError> {
+        for net in &tun.nets {
+            if !self.leads_to(net) {
+                self.add(net, tun.source)?;
+            }
+        }
+        if std::mem::replace(&mut self.mtu, tun.mtu) != tun.mtu {
+            let set = Links::open().and_then(|links| links.set_mtu(self.index, tun.mtu));
+            set.map_err(|cause| TunnelError::Device { device: self.name.clone(), cause })?;
+        }
+        Ok(())
+    }
+}
+
+/// At once, also while somebody who has stopped reading still has the descriptor.
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Fails when it has gone before.
+        let _ = Links::open().and_then(|links| links.delete(self.index));
+    }
+}

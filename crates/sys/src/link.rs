@@ -1,0 +1,160 @@
+//! How an interface is set (rtnetlink(7), `RTM_SETLINK` and `RTM_NEWADDR`), in the network namespace of the calling thread.
+//! Without `/proc/sys`, which services often may not write to.
+
+use std::ffi::CString;
+use std::io;
+use std::net::Ipv4Addr;
+
+use libc::c_int;
+
+use crate::netlink::{Netlink, Request, attribute};
+
+// linux/ip.h; not in every libc.
+const FORWARDING: c_int = 1;
+const RP_FILTER: c_int = 8;
+const ACCEPT_LOCAL: c_int = 23;
+
+/// linux/if_link.h: the settings of IPv4, and how IPv6 makes addresses by itself; and that it makes none.
+const IFLA_INET_CONF: c_int = 1;
+const IFLA_INET6_ADDR_GEN_MODE: c_int = 8;
+const IN6_ADDR_GEN_MODE_NONE: u8 = 1;
+
+/// A way to set interfaces.
+#[derive(Debug)]
+pub struct Links(Netlink);
+
+impl Links {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn open() -> io::Result<Self> {
+        Netlink::open(libc::NETLINK_ROUTE).map(Self)
+    }
+
+    /// Limits the packets of interface number `index` to `mtu` bytes.
+    ///
+    /// # Errors
+    /// The kernel's: `EINVAL` for what the interface cannot, `ENODEV`, `EPERM`.
+    pub fn set_mtu(&self, index: u32, mtu: u32) -> io::Result<()> {
+        self.0.ask(change(index, 0).with(c_int::from(libc::IFLA_MTU), &mtu.to_ne_bytes()))
+    }
+
+    /// Has the host take packets at an interface that come from anywhere, also from its own addresses (`rp_filter` 2,
+    /// `accept_local`), and forward them; and give it no address of IPv6 by itself.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV`, `EPERM`.
+    pub fn accept_from_anywhere(&self, index: u32) -> io::Result<()> {
+        let conf = [(FORWARDING, 1_u32), (RP_FILTER, 2), (ACCEPT_LOCAL, 1)];
+        let conf = conf.map(|(key, value)| attribute(key, &value.to_ne_bytes())).concat();
+        self.set_family(index, libc::AF_INET, &attribute(IFLA_INET_CONF, &conf))?;
+        // A kernel or an interface without IPv6 has nothing to be kept from.
+        let _ = self.set_family(
+            index,
+            libc::AF_INET6,
+            &attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]),
+        );
+        Ok(())
+    }
+
+    fn set_family(&self, index: u32, family: c_int, settings: &[u8]) -> io::Result<()> {
+        self.0.ask(change(index, 0).with(c_int::from(libc::IFLA_AF_SPEC), &attribute(family, settings)))
+    }
+
+    /// Gives an interface an address that no program gets as its own, because its scope is nowhere (ip-address(8)).
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` when it has it, `ENODEV`, `EPERM`.
+    pub fn add_silent_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
+        // `struct ifaddrmsg`: the family, the prefix, no flags, the scope, the interface.
+        let mut header = vec![libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_NOWHERE];
+        header.extend(index.to_ne_bytes());
+        let address = address.octets();
+        let request = Request::new(libc::RTM_NEWADDR, &header)
+            .flagged(libc::NLM_F_CREATE | libc::NLM_F_EXCL)
+            .with(c_int::from(libc::IFA_LOCAL), &address)
+            .with(c_int::from(libc::IFA_ADDRESS), &address);
+        self.0.ask(request)
+    }
+
+    /// Takes an interface away, whoever has it open.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV`, `EPERM`.
+    pub fn delete(&self, index: u32) -> io::Result<()> {
+        self.0.ask(about(libc::RTM_DELLINK, index, 0))
+    }
+
+    /// Turns an interface on.
+    ///
+    /// # Errors
+    /// The kernel's: `ENODEV`, `EPERM`.
+    pub fn set_up(&self, index: u32) -> io::Result<()> {
+        self.0.ask(change(index, libc::IFF_UP as u32))
+    }
+}
+
+/// A change of an interface, which turns these flags on.
+fn change(index: u32, flags: u32) -> Request {
+    about(libc::RTM_SETLINK, index, flags)
+}
+
+/// A request with a `struct ifinfomsg`.
+fn about(kind: u16, index: u32, flags: u32) -> Request {
+    let mut header = vec![0; 4];
+    for field in [index, flags, flags] {
+        header.extend(field.to_ne_bytes());
+    }
+    Request::new(kind, &header)
+}
+
+/// The number of the interface of this name, if there is one.
+#[must_use]
+pub fn index(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    // SAFETY: if_nametoindex(3) reads a string that ends with a zero, and a `CString` does.
+    Some(unsafe { libc::if_nametoindex(name.as_ptr()) }).filter(|index| *index != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use std::fs;
+
+    use super::*;
+    use crate::namespace::inside;
+    use crate::tun;
+
+    #[test]
+    fn a_device_is_set_as_wanted() {
+        inside(&[], || {
+            let _device = tun::create_bare("tun7").unwrap();
+            assert_eq!(tun::create_bare("tun7").unwrap_err().raw_os_error(), Some(libc::EBUSY));
+            assert_eq!(tun::create_bare("lo").unwrap_err().raw_os_error(), Some(libc::EBUSY));
+            let (links, index) = (Links::open().unwrap(), index("tun7").unwrap());
+            links.set_mtu(index, 1400).unwrap();
+            links.accept_from_anywhere(index).unwrap();
+            links.add_silent_address(index, Ipv4Addr::new(192, 0, 0, 8)).unwrap();
+            links.set_up(index).unwrap();
+            let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_owned();
+            assert_eq!(read("/proc/thread-self/net/if_inet6").lines().filter(|line| line.contains("tun7")).count(), 0);
+            for (key, value) in [("forwarding", "1"), ("rp_filter", "2"), ("accept_local", "1")] {
+                assert_eq!(read(&format!("/proc/sys/net/ipv4/conf/tun7/{key}")), value, "{key}");
+            }
+            let shown = std::process::Command::new("ip").args(["address", "show", "tun7"]).output().unwrap();
+            let shown = String::from_utf8(shown.stdout).unwrap();
+            assert!(shown.contains("mtu 1400") && shown.contains(",UP,"), "{shown}");
+            assert!(shown.contains("192.0.0.8/32 scope nowhere"), "{shown}");
+            links.delete(index).unwrap();
+            assert_eq!(super::index("tun7"), None);
+        });
+    }
+
+    #[test]
+    fn what_is_not_there_has_no_number() {
+        assert!(index("lo").is_some() && index("no such one").is_none() && index("a\0b").is_none());
+        let gone = Links::open().and_then(|links| links.set_up(u32::MAX)).unwrap_err();
+        assert!([Some(libc::ENODEV), Some(libc::EINVAL), Some(libc::EPERM)].contains(&gone.raw_os_error()), "{gone}");
+    }
+}
