@@ -9,6 +9,7 @@ mod cursor;
 #[cfg(test)]
 mod feeding;
 pub mod http;
+pub mod ip;
 pub mod section;
 pub mod socks4;
 pub mod socks5;

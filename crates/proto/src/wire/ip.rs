@@ -1,0 +1,156 @@
+//! The head of an IP packet that crosses a tunnel: from whom, to whom, and what is in it (RFC 791, RFC 8200).
+//!
+//! A packet is read whole, so what it says of its length has to be true. Checksums are not looked at: whoever gets the
+//! packet does that, and nothing in it is changed on the way. Nothing is put together from fragments either; of those the
+//! first one alone shows a port.
+
+use std::net::IpAddr;
+
+use super::WireError;
+use super::cursor::Cursor;
+
+/// Protocol number of TCP.
+pub const TCP: u8 = 6;
+const UDP: u8 = 17;
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+const UDP_LITE: u8 = 136;
+
+const HOP_BY_HOP: u8 = 0;
+const ROUTING: u8 = 43;
+const FRAGMENT: u8 = 44;
+const AUTHENTICATION: u8 = 51;
+const DESTINATION_OPTIONS: u8 = 60;
+
+/// Lengths of the fixed headers, in bytes.
+const IPV4_HEADER: usize = 20;
+const IPV6_HEADER: usize = 40;
+
+/// Where a fragment lies in its packet: in the last 13 bits of IPv4's field, in the first 13 of IPv6's.
+const IPV4_OFFSET: u16 = 0x1fff;
+const IPV6_OFFSET: u16 = 0xfff8;
+
+const WRONG_LENGTH: WireError = WireError::Invalid("a packet of another length than it says");
+
+/// What routers and rules look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Who has sent it.
+    pub source: IpAddr,
+    /// Who is to get it.
+    pub destination: IpAddr,
+    /// What follows the IP headers: [`TCP`], 17 is UDP, ... (IANA's list of protocol numbers).
+    pub protocol: u8,
+    /// The destination's port, where the protocol has ports and this packet shows them; a later fragment does not.
+    pub port: Option<u16>,
+}
+
+impl Head {
+    /// Reads a whole packet, from its IP header to its last byte.
+    ///
+    /// # Errors
+    /// [`WireError::Invalid`]: no host could have sent it like this.
+    pub fn read(packet: &[u8]) -> Result<Self, WireError> {
+        let mut cursor = Cursor::new(packet);
+        // Nothing can follow a packet, so what is missing will never come.
+        Self::fields(&mut cursor, packet.len()).map_err(|error| match error {
+            WireError::Incomplete => WireError::Invalid("a packet that is cut short"),
+            error => error,
+        })
+    }
+
+    fn fields(cursor: &mut Cursor<'_>, length: usize) -> Result<Self, WireError> {
+        let first = cursor.byte()?;
+        match first >> 4 {
+            4 => ipv4(cursor, usize::from(first & 0xf) * 4, length),
+            6 => ipv6(cursor, length),
+            _ => Err(WireError::Invalid("neither IPv4 nor IPv6")),
+        }
+    }
+}
+
+/// Whether a router may pass on packets from or to this address: it is that of one host, and means the same one on
+/// either side (RFC 1122 section 3.2.1.3, RFC 3927 section 7, RFC 4291 section 2.5).
+#[must_use]
+pub fn is_routable(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            let this_network_or_none = ip.octets()[0] == 0 || ip.octets()[0] >= 240;
+            !(this_network_or_none || ip.is_multicast() || ip.is_loopback() || ip.is_link_local())
+        }
+        IpAddr::V6(ip) => {
+            let none = ip.is_unspecified() || ip.to_ipv4_mapped().is_some();
+            !(none || ip.is_multicast() || ip.is_loopback() || ip.is_unicast_link_local())
+        }
+    }
+}
+
+/// An IPv4 packet of whose header the first of `header` bytes was read.
+fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<Head, WireError> {
+    let options = header.checked_sub(IPV4_HEADER).ok_or(WireError::Invalid("an IPv4 header shorter than 20 bytes"))?;
+    let _service = cursor.byte()?;
+    if usize::from(u16::from_be_bytes(cursor.array()?)) != length {
+        return Err(WRONG_LENGTH);
+    }
+    let _id: [u8; 2] = cursor.array()?;
+    let is_later = u16::from_be_bytes(cursor.array()?) & IPV4_OFFSET != 0;
+    let [_lifetime, protocol] = cursor.array()?;
+    let _checksum: [u8; 2] = cursor.array()?;
+    let (source, destination) = (cursor.array::<4>()?.into(), cursor.array::<4>()?.into());
+    cursor.take(options)?;
+    let port = if is_later { None } else { port(cursor, protocol)? };
+    Ok(Head { source, destination, protocol, port })
+}
+
+/// An IPv6 packet of whose header the first byte was read.
+fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<Head, WireError> {
+    let _class_and_label: [u8; 3] = cursor.array()?;
+    // A jumbogram says 0 (RFC 2675). There is no room for one in a record.
+    if usize::from(u16::from_be_bytes(cursor.array()?)) + IPV6_HEADER != length {
+        return Err(WRONG_LENGTH);
+    }
+    let [first, _lifetime] = cursor.array()?;
+    let (source, destination) = (cursor.array::<16>()?.into(), cursor.array::<16>()?.into());
+    let (protocol, is_later) = behind_extensions(cursor, first)?;
+    let port = if is_later { None } else { port(cursor, protocol)? };
+    Ok(Head { source, destination, protocol, port })
+}
+
+/// Reads the extension headers from `first` on: what is behind them, and whether it is a fragment other than the first
+/// of its packet (RFC 8200 section 4, RFC 4302 section 2).
+fn behind_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), WireError> {
+    let mut kind = first;
+    loop {
+        if !matches!(kind, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS) {
+            return Ok((kind, false));
+        }
+        let [next, length] = cursor.array()?;
+        match kind {
+            FRAGMENT => {
+                let [high, low, _, _, _, _] = cursor.array()?;
+                if u16::from_be_bytes([high, low]) & IPV6_OFFSET != 0 {
+                    return Ok((next, true));
+                }
+            }
+            AUTHENTICATION => {
+                cursor.take(usize::from(length) * 4 + 6)?;
+            }
+            _ => {
+                cursor.take(usize::from(length) * 8 + 6)?;
+            }
+        }
+        kind = next;
+    }
+}
+
+/// The destination's port, where `protocol` has ports: all of these begin with that of the source and this one.
+fn port(cursor: &mut Cursor<'_>, protocol: u8) -> Result<Option<u16>, WireError> {
+    if !matches!(protocol, TCP | UDP | DCCP | SCTP | UDP_LITE) {
+        return Ok(None);
+    }
+    let _source = cursor.port()?;
+    cursor.port().map(Some)
+}
+
+#[cfg(test)]
+mod tests;

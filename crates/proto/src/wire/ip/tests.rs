@@ -1,0 +1,150 @@
+use super::*;
+
+/// UDP from 192.168.1.7:4000 to 192.168.2.9:53, with 3 bytes.
+const V4: [u8; 31] = [
+    0x45, 0, 0, 31, 0, 1, 0, 0, 64, UDP, 0, 0, 192, 168, 1, 7, 192, 168, 2, 9, //
+    0x0f, 0xa0, 0, 53, 0, 11, 0, 0, 1, 2, 3,
+];
+
+/// The same from [fd00:1::7]:4000 to [fd00:2::9]:53.
+const V6: [u8; 51] = [
+    0x60, 0, 0, 0, 0, 11, UDP, 64, //
+    0xfd, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, //
+    0xfd, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, //
+    0x0f, 0xa0, 0, 53, 0, 11, 0, 0, 1, 2, 3,
+];
+
+fn changed(packet: &[u8], changes: &[(usize, u8)]) -> Vec<u8> {
+    let mut packet = packet.to_vec();
+    for (at, to) in changes {
+        packet[*at] = *to;
+    }
+    packet
+}
+
+/// `V6` with extension headers in front of what is in it: each is its type, and its bytes behind the next one's type.
+fn extended(extensions: &[(u8, &[u8])]) -> Vec<u8> {
+    let mut packet = V6[..IPV6_HEADER].to_vec();
+    let mut next_at = 6;
+    for (kind, rest) in extensions {
+        packet[next_at] = *kind;
+        next_at = packet.len();
+        packet.push(UDP);
+        packet.extend(*rest);
+    }
+    packet.extend(&V6[IPV6_HEADER..]);
+    let length = u16::try_from(packet.len() - IPV6_HEADER).unwrap();
+    packet[4..6].copy_from_slice(&length.to_be_bytes());
+    packet
+}
+
+fn v4(protocol: u8, port: Option<u16>) -> Head {
+    Head { source: "192.168.1.7".parse().unwrap(), destination: "192.168.2.9".parse().unwrap(), protocol, port }
+}
+
+fn v6(protocol: u8, port: Option<u16>) -> Head {
+    Head { source: "fd00:1::7".parse().unwrap(), destination: "fd00:2::9".parse().unwrap(), protocol, port }
+}
+
+fn refused(packet: &[u8], why: &'static str) {
+    assert_eq!(Head::read(packet), Err(WireError::Invalid(why)), "{packet:?}");
+}
+
+#[test]
+fn ipv4_with_and_without_options() {
+    assert_eq!(Head::read(&V4), Ok(v4(UDP, Some(53))));
+    let mut options = changed(&V4, &[(0, 0x46), (3, 35)]);
+    options.splice(20..20, [1; 4]);
+    assert_eq!(Head::read(&options), Ok(v4(UDP, Some(53))));
+    assert_eq!(Head::read(&changed(&V4, &[(9, TCP)])), Ok(v4(TCP, Some(53))));
+    assert_eq!(Head::read(&changed(&V4, &[(9, 1)])), Ok(v4(1, None)), "ICMP has no ports");
+    assert_eq!(Head::read(&changed(&V4[..20], &[(3, 20), (9, 59)])), Ok(v4(59, None)), "nothing in it");
+}
+
+#[test]
+fn ipv4_fragments_show_the_port_once() {
+    assert_eq!(Head::read(&changed(&V4, &[(6, 0x20)])), Ok(v4(UDP, Some(53))), "the first");
+    assert_eq!(Head::read(&changed(&V4, &[(6, 0x20), (7, 1)])), Ok(v4(UDP, None)), "another");
+    assert_eq!(Head::read(&changed(&V4[..21], &[(3, 21), (7, 185)])), Ok(v4(UDP, None)), "one byte, the last");
+}
+
+#[test]
+fn ipv6_with_and_without_extension_headers() {
+    assert_eq!(Head::read(&V6), Ok(v6(UDP, Some(53))));
+    assert_eq!(Head::read(&changed(&V6, &[(6, 58)])), Ok(v6(58, None)), "ICMPv6 has no ports");
+    let (options, longer): (&[u8], &[u8]) = (&[0, 1, 4, 0, 0, 0, 0], &[1; 15]);
+    let (authentication, first): (&[u8], &[u8]) = (&[4; 23], &[0, 0, 1, 0, 0, 0, 7]);
+    for extensions in [
+        &[(HOP_BY_HOP, options)][..],
+        &[(DESTINATION_OPTIONS, longer)],
+        &[(ROUTING, options)],
+        &[(AUTHENTICATION, authentication)],
+        &[(FRAGMENT, first)],
+        &[(HOP_BY_HOP, longer), (ROUTING, options), (FRAGMENT, first), (AUTHENTICATION, authentication)],
+    ] {
+        assert_eq!(Head::read(&extended(extensions)), Ok(v6(UDP, Some(53))), "{extensions:?}");
+    }
+    // What is in a later fragment is no header, whatever it looks like.
+    let later: &[u8] = &[0, 5, 0xa9, 0, 0, 0, 7];
+    assert_eq!(Head::read(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
+}
+
+/// TCP does not hide from whoever looks for it.
+#[test]
+fn tcp_behind_extension_headers_is_tcp() {
+    let mut packet = extended(&[(DESTINATION_OPTIONS, &[0, 1, 4, 0, 0, 0, 0])]);
+    packet[IPV6_HEADER] = TCP;
+    assert_eq!(Head::read(&packet), Ok(v6(TCP, Some(53))));
+}
+
+#[test]
+fn the_length_is_that_of_the_packet() {
+    for packet in [V4.as_slice(), &V6] {
+        for end in 1..packet.len() {
+            assert!(matches!(Head::read(&packet[..end]), Err(WireError::Invalid(_))), "{end} bytes");
+        }
+        refused(&[packet, b"x"].concat(), "a packet of another length than it says");
+    }
+    refused(b"", "a packet that is cut short");
+    refused(&changed(&V4, &[(2, 1)]), "a packet of another length than it says");
+    refused(&changed(&V6, &[(5, 0)]), "a packet of another length than it says");
+    let largest = [&[0x45, 0, 0xff, 0xff], &V4[4..], &[0; 65_535 - 31]].concat();
+    assert_eq!(Head::read(&largest), Ok(v4(UDP, Some(53))));
+}
+
+#[test]
+fn what_no_host_could_have_sent_is_refused() {
+    refused(&changed(&V4, &[(0, 0x44)]), "an IPv4 header shorter than 20 bytes");
+    refused(&changed(&V4, &[(0, 0x4f)]), "a packet that is cut short");
+    refused(&changed(&V4, &[(0, 0x55)]), "neither IPv4 nor IPv6");
+    refused(&changed(&V4[..23], &[(3, 23)]), "a packet that is cut short");
+    refused(&changed(&V6, &[(6, HOP_BY_HOP), (41, 9)]), "a packet that is cut short");
+    refused(&changed(&V6, &[(6, AUTHENTICATION), (41, 9)]), "a packet that is cut short");
+    refused(&changed(&V6[..47], &[(5, 7), (6, FRAGMENT)]), "a packet that is cut short");
+}
+
+#[test]
+fn addresses_that_mean_something_else_elsewhere_are_not_routed() {
+    for (ip, routable) in [
+        ("192.168.1.7", true),
+        ("10.0.0.0", true),
+        ("8.8.8.8", true),
+        ("100.64.0.1", true),
+        ("0.0.0.0", false),
+        ("0.1.2.3", false),
+        ("127.0.0.1", false),
+        ("169.254.1.1", false),
+        ("224.0.0.251", false),
+        ("240.0.0.1", false),
+        ("255.255.255.255", false),
+        ("fd00::1", true),
+        ("2001:db8::1", true),
+        ("::", false),
+        ("::1", false),
+        ("fe80::1", false),
+        ("ff02::1", false),
+        ("::ffff:192.168.1.7", false),
+    ] {
+        assert_eq!(is_routable(ip.parse().unwrap()), routable, "{ip}");
+    }
+}
