@@ -16,5 +16,5 @@ mod tests;
 pub use again::{Acquaintance, Tickets};
 pub use hello::{Hello, Refusal, Versions};
 pub use noise::{Initiator, Responder, Transport};
-pub use open::{Answer, Failure, Open, TraceId};
+pub use open::{Answer, Failure, Open, Purpose, TraceId};
 pub use record::RecordKey;

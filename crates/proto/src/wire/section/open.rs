@@ -4,6 +4,7 @@
 //! version is the exception, since we do not know it.)
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
@@ -26,6 +27,10 @@ const MOST_TIME: Duration = Duration::from_secs(60 * 60);
 
 const EARLY: u8 = 1;
 const ENCRYPT: u8 = 2;
+const DATAGRAMS: u8 = 4;
+
+/// What stands in place of a target where there is none.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
 
@@ -48,8 +53,37 @@ pub struct Open {
     pub client: ClientAddr,
     /// The relays that follow, in order.
     pub path: Vec<PublicKey>,
-    /// Where the last of them goes.
-    pub target: Target,
+    /// What the last of them is to do.
+    pub purpose: Purpose,
+}
+
+/// What a session is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Purpose {
+    /// The bytes of one connection to this target.
+    Stream(Target),
+    /// A lane: packets for the tunnel of the last relay, and packets from there, each of them a record.
+    Datagrams,
+}
+
+impl Purpose {
+    /// The target, where there is one.
+    #[must_use]
+    pub const fn target(&self) -> Option<&Target> {
+        match self {
+            Self::Stream(target) => Some(target),
+            Self::Datagrams => None,
+        }
+    }
+
+    fn read(cursor: &mut Cursor, datagrams: bool) -> Result<Self, WireError> {
+        let address = Address::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?;
+        match (datagrams, address.socket()) {
+            (false, _) => address.target().map(Self::Stream),
+            (true, Some(NOWHERE)) => Ok(Self::Datagrams),
+            (true, _) => Err(WireError::Invalid("datagrams with a target")),
+        }
+    }
 }
 
 /// What came of it.
@@ -82,15 +116,19 @@ impl Open {
     /// The path has more than 255 relays; the other side refuses more than [`MOST_HOPS`].
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let early = if self.early { EARLY } else { 0 };
-        let encrypt = if self.encrypt { ENCRYPT } else { 0 };
+        let flag = |set, bit| if set { bit } else { 0 };
+        let datagrams = self.purpose == Purpose::Datagrams;
+        let flags = flag(self.early, EARLY) | flag(self.encrypt, ENCRYPT) | flag(datagrams, DATAGRAMS);
         let relays = u8::try_from(self.path.len()).expect("invariant: a path has at most 16 relays");
-        let mut out = vec![early | encrypt, self.hops_left];
+        let mut out = vec![flags, self.hops_left];
         out.extend(self.trace.0);
         address::write(&Host::from(self.client.0.ip()), self.client.0.port(), &mut out);
         out.push(relays);
         out.extend(self.path.iter().flat_map(|key| key.0));
-        address::write(&self.target.host, self.target.port, &mut out);
+        match &self.purpose {
+            Purpose::Stream(target) => address::write(&target.host, target.port, &mut out),
+            Purpose::Datagrams => address::write(&Host::from(NOWHERE.ip()), NOWHERE.port(), &mut out),
+        }
         out
     }
 
@@ -110,6 +148,9 @@ impl Open {
 
     fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let flags = cursor.byte()?;
+        if flags & DATAGRAMS != 0 && flags & ENCRYPT == 0 {
+            return Err(WireError::Invalid("datagrams that are not in records"));
+        }
         Ok(Self {
             early: flags & EARLY != 0,
             encrypt: flags & ENCRYPT != 0,
@@ -119,7 +160,7 @@ impl Open {
             path: (0..at_most(cursor.byte()?, MOST_HOPS)?)
                 .map(|_| cursor.array().map(PublicKey))
                 .collect::<Result<_, _>>()?,
-            target: Address::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?.target()?,
+            purpose: Purpose::read(cursor, flags & DATAGRAMS != 0)?,
         })
     }
 }

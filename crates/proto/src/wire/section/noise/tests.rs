@@ -3,7 +3,7 @@
 
 use super::super::record::{HEADER, TAG};
 use super::*;
-use crate::wire::section::{Answer, Open};
+use crate::wire::section::{Answer, Open, Purpose};
 
 const OURS: Versions = Versions::OURS;
 
@@ -88,8 +88,17 @@ fn the_transcript_in_the_specification_is_ours() {
         assert_eq!(bytes, documented(what), "{what}");
     }
     assert!(session.encrypt && !session.early);
-    assert_eq!((session.hops_left, session.target.to_string().as_str()), (3, "example.com:443"));
+    assert_eq!((session.hops_left, session.purpose), (3, Purpose::Stream("example.com:443".parse().unwrap())));
     assert_eq!(answer.times, [std::time::Duration::from_micros(1500)]);
+}
+
+/// A lane, too, is written as the specification has it.
+#[test]
+fn the_lane_of_the_specification() {
+    let lane = Open::read(&documented("OPEN of a lane, plaintext")).unwrap();
+    assert!(lane.encrypt && !lane.early);
+    assert_eq!((lane.hops_left, lane.purpose), (3, Purpose::Datagrams));
+    assert_eq!((lane.path, lane.client.to_string().as_str()), (vec![PublicKey([0xab; 32])], "0.0.0.0:0"));
 }
 
 /// The bytes in the specification under a line `NAME:`.

@@ -9,8 +9,13 @@ fn smallest() -> Open {
         trace: TraceId([9; 16]),
         client: ClientAddr("192.0.2.7:4000".parse().unwrap()),
         path: vec![],
-        target: "a:1".parse().unwrap(),
+        purpose: Purpose::Stream("a:1".parse().unwrap()),
     }
+}
+
+/// A lane, and nothing in it but what must be.
+fn lane() -> Open {
+    Open { encrypt: true, purpose: Purpose::Datagrams, ..smallest() }
 }
 
 fn largest() -> Open {
@@ -21,7 +26,7 @@ fn largest() -> Open {
         hops_left: MOST_HOPS,
         client: ClientAddr("[2001:db8::7]:65535".parse().unwrap()),
         path: (0..MOST_HOPS).map(|n| PublicKey([n; key::LENGTH])).collect(),
-        target: Target::new(Host::parse(&name).unwrap(), 65_535).unwrap(),
+        purpose: Purpose::Stream(Target::new(Host::parse(&name).unwrap(), 65_535).unwrap()),
         ..smallest()
     }
 }
@@ -32,7 +37,7 @@ fn failed(cause: Cause, relay: u8, of_hop: bool) -> Answer {
 
 #[test]
 fn opens_round_trip() {
-    let to = |target: &str| Open { target: target.parse().unwrap(), ..smallest() };
+    let to = |target: &str| Open { purpose: Purpose::Stream(target.parse().unwrap()), ..smallest() };
     for open in [
         smallest(),
         largest(),
@@ -40,6 +45,8 @@ fn opens_round_trip() {
         to("[2001:db8::1]:443"),
         Open { early: true, ..smallest() },
         Open { encrypt: true, ..smallest() },
+        lane(),
+        Open { early: true, path: vec![PublicKey([1; 32])], ..lane() },
         Open { client: ClientAddr("[fe80::1]:0".parse().unwrap()), ..smallest() },
     ] {
         assert_eq!(Open::read(&open.write()), Ok(open));
@@ -55,11 +62,13 @@ fn an_open_looks_like_this() {
     let expected =
         [b"\x01\x03".as_slice(), &[9; 16], b"\x01\xc0\x00\x02\x07\x0f\xa0", b"\x01", &[0xab; 32], b"\x03\x01a\x00\x01"];
     assert_eq!(open.write(), expected.concat());
+    let expected = [b"\x06\0".as_slice(), &[9; 16], b"\x01\xc0\x00\x02\x07\x0f\xa0", b"\0", b"\x01\0\0\0\0\0\0"];
+    assert_eq!(lane().write(), expected.concat());
 }
 
 #[test]
 fn whatever_is_cut_short_or_goes_on_is_refused() {
-    for whole in [smallest().write(), largest().write()] {
+    for whole in [smallest().write(), largest().write(), lane().write()] {
         for end in 0..whole.len() {
             assert!(matches!(Open::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
         }
@@ -80,7 +89,13 @@ fn opens_out_of_bounds_or_in_another_form_are_refused() {
     let client = b"\x01\xc0\x00\x02\x07\x0f\xa0".as_slice();
     let no_path = b"\0".as_slice();
     for (what, bytes) in [
-        ("an unknown flag", [b"\x04\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+        ("an unknown flag", [b"\x08\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+        ("a lane with a target", [b"\x06\0", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
+        ("a lane with a port", [b"\x06\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\x01"].concat()),
+        ("a lane to a host", [b"\x06\0", &head[2..], client, no_path, b"\x01\xc0\0\x02\x01\0\0"].concat()),
+        ("a lane of the other family", [b"\x06\0", &head[2..], client, no_path, b"\x04", &[0; 18]].concat()),
+        ("a lane without records", [b"\x04\0", &head[2..], client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
+        ("no lane, and no target", [&head, client, no_path, b"\x01\0\0\0\0\0\0"].concat()),
         ("17 hops left", [b"\0\x11", &head[2..], client, no_path, b"\x03\x01a\0\x01"].concat()),
         ("a client by name", [&head, b"\x03\x01a\x0f\xa0".as_slice(), no_path, b"\x03\x01a\0\x01"].concat()),
         ("an unknown client", [&head, b"\x02".as_slice(), no_path, b"\x03\x01a\0\x01"].concat()),
