@@ -2,7 +2,8 @@
 //!
 //! Nothing here performs I/O, asks for the time, or uses `unsafe`, so every line can be tested and fuzzed without a
 //! socket. [`wire`] holds the protocols, [`addr`] and [`units`] the vocabulary, [`profile`] the TCP settings of a
-//! section, [`event`] everything a relay has to tell, and [`aqm`] the arithmetic of queue management.
+//! section, [`tuning`] what becomes of them by itself, [`event`] everything a relay has to tell, and [`aqm`] the arithmetic
+//! of queue management.
 #![forbid(unsafe_code)]
 
 #[macro_use]
@@ -16,5 +17,6 @@ pub mod key;
 pub mod limiting;
 pub mod profile;
 pub mod share;
+pub mod tuning;
 pub mod units;
 pub mod wire;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate, Span};
 
 /// A type that a setting may have: read from the text of a configuration value.
@@ -163,6 +164,8 @@ settings! {
     PacingRate(Rate) = "pacing_rate",
     /// Delay added to every segment sent, `TCP_TX_DELAY`; takes effect under the fq queueing discipline only.
     TxDelay(Span) = "tx_delay",
+    /// Whether what the profile says nothing of is chosen as the path turns out to be ([`crate::tuning`]).
+    Tune(bool) = "tune",
 }
 
 impl Setting {
@@ -270,6 +273,24 @@ impl Profile {
         asked
     }
 
+    /// Whether it says something of `key`.
+    #[must_use]
+    pub fn says(&self, key: &str) -> bool {
+        self.settings.iter().any(|setting| setting.key() == key)
+    }
+
+    /// Whether sections are tuned as they go on.
+    #[must_use]
+    pub fn is_tuned(&self) -> bool {
+        self.settings.contains(&Setting::Tune(true))
+    }
+
+    /// Everything that a socket gets before it connects or listens: the settings, and what tuning begins with.
+    pub fn opening(&self) -> impl Iterator<Item = Setting> {
+        let tuned = self.is_tuned().then(Tuning::opening).into_iter().flatten();
+        self.settings.iter().cloned().chain(tuned.filter(|setting| !self.says(setting.key())))
+    }
+
     /// Whether sockets are to be made as Multipath TCP.
     #[must_use]
     pub fn mptcp(&self) -> bool {
@@ -358,6 +379,20 @@ mod tests {
         assert_eq!(profile(&[("congestion", "ctcp"), ("ctcp_gamma", "12"), ("ctcp_auto_gamma", "true")]), Some(both));
         assert_eq!(profile(&[("congestion", "cubic"), ("ctcp_gamma", "12")]), None);
         assert_eq!(profile(&[("congestion", "ctcp")]), None);
+    }
+
+    #[test]
+    fn tuning_begins_with_what_the_profile_leaves_open() {
+        let opening = |settings: &[(&str, &str)]| {
+            let mut profile = Profile::named("test");
+            settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
+            profile.opening().map(|setting| setting.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(opening(&[("tune", "false")]), ["tune = false"]);
+        assert_eq!(
+            opening(&[("tune", "true"), ("rto_min", "90ms")]),
+            ["rto_min = 90ms", "tune = true", "notsent_lowat = 1MiB", "delack_max = 20ms"]
+        );
     }
 
     #[test]

@@ -29,4 +29,5 @@ pub mod tcp_info;
 pub mod thread;
 pub mod transparent;
 pub mod tun;
+pub mod tuned;
 pub mod udp;

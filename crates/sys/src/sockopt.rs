@@ -14,9 +14,9 @@ use socket2::{SockAddr, SockRef};
 
 // Newer than the headers of Debian 12; from linux/tcp.h of Linux 6.15.
 const TCP_TX_DELAY: c_int = 37;
-const TCP_RTO_MAX_MS: c_int = 44;
-const TCP_RTO_MIN_US: c_int = 45;
-const TCP_DELACK_MAX_US: c_int = 46;
+pub(crate) const TCP_RTO_MAX_MS: c_int = 44;
+pub(crate) const TCP_RTO_MIN_US: c_int = 45;
+pub(crate) const TCP_DELACK_MAX_US: c_int = 46;
 
 /// How many connections with data in their SYN a listener holds (RFC 7413, `TCP_FASTOPEN`).
 const FAST_OPEN_QUEUE: c_int = 1024;
@@ -33,22 +33,25 @@ pub enum Role {
 /// Applies `profile` before listen(2) or connect(2) and reports every setting, read back from the kernel.
 #[must_use]
 pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: Role) -> Vec<Applied> {
-    let report = |setting: &Setting| {
-        let outcome = match apply_one(socket, setting, role).and_then(|request| request.read_back(socket)) {
-            Ok(None) => Outcome::Applied,
-            Ok(Some(granted)) => Outcome::Clamped(granted),
-            Err(error) => Outcome::Unsupported(reason(&error)),
-        };
-        Applied { setting: setting.clone(), outcome }
-    };
-    profile.settings().iter().map(report).collect()
+    let report = |setting| Applied { outcome: change(socket, &setting, role), setting };
+    profile.opening().map(report).collect()
+}
+
+/// Applies one setting, at any time of a socket's life, and says what became of it.
+#[must_use]
+pub fn change(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> Outcome {
+    match apply_one(socket, setting, role).and_then(|request| request.read_back(socket)) {
+        Ok(None) => Outcome::Applied,
+        Ok(Some(granted)) => Outcome::Clamped(granted),
+        Err(error) => Outcome::Unsupported(reason(&error)),
+    }
 }
 
 /// Applies `profile` like [`apply_and_report`], without asking what became of it.
 pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: Role) {
-    for setting in profile.settings() {
+    for setting in profile.opening() {
         // Already reported the first time; a section without one of its settings still carries bytes.
-        let _ = apply_one(socket, setting, role);
+        let _ = apply_one(socket, &setting, role);
     }
 }
 
@@ -154,6 +157,8 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Resul
         Setting::ThinLinearTimeouts(on) => tcp(libc::TCP_THIN_LINEAR_TIMEOUTS, c_int::from(*on), Unit::Plain),
         Setting::PacingRate(rate) => pacing(socket, *rate),
         Setting::TxDelay(span) => tcp(TCP_TX_DELAY, micros(*span), Unit::Micros),
+        // No option of its own: whoever looks after the socket reads it.
+        Setting::Tune(_) => Ok(Request::Done),
     }
 }
 

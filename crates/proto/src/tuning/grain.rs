@@ -1,0 +1,66 @@
+//! How much of a stream goes into one record.
+//!
+//! A relay can pass on nothing of a record before it has all of it. So the first records of a stream are small, and those
+//! after a pause, which begin an answer that somebody waits for; a stream that goes on gets large ones, which cost least.
+
+use std::time::Duration;
+
+/// Plaintext of the first records of a stream, in bytes.
+pub const SMALLEST: usize = 4096;
+
+/// For so many bytes of the stream a record may be one byte longer.
+const GROWTH: u64 = 16;
+
+/// What is a pause: longer than the gaps of a stream on a long path that still opens its window.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The records of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Grain {
+    /// Bytes since the last pause.
+    run: u64,
+    last: Duration,
+}
+
+impl Grain {
+    /// Most plaintext of the next record, made at `now`, and never more than `most`.
+    pub fn room(&mut self, now: Duration, most: usize) -> usize {
+        if now.saturating_sub(std::mem::replace(&mut self.last, now)) > PAUSE {
+            self.run = 0;
+        }
+        usize::try_from(self.run / GROWTH).map_or(most, |grown| (SMALLEST + grown).min(most))
+    }
+
+    /// So many bytes went into it.
+    pub fn took(&mut self, bytes: usize) {
+        self.run += bytes as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: usize = 65_519;
+
+    #[test]
+    fn records_grow_with_the_run_and_are_small_after_a_pause() {
+        let mut grain = Grain::default();
+        let mut now = Duration::ZERO;
+        let mut before = 0;
+        for _ in 0..200 {
+            let room = grain.room(now, MOST);
+            assert!(room >= before && (SMALLEST..=MOST).contains(&room), "{room} after {before}");
+            before = room;
+            grain.took(room);
+            now += PAUSE;
+        }
+        assert_eq!(before, MOST, "bulk goes in whole records");
+        assert_eq!(grain.room(now + PAUSE, MOST), SMALLEST, "{grain:?}");
+    }
+
+    #[test]
+    fn the_bound_is_never_passed() {
+        assert_eq!(Grain::default().room(Duration::ZERO, 100), 100);
+    }
+}

@@ -1,0 +1,92 @@
+//! Automatic tuning of a section: from what the kernel tells of it now and then, how its TCP should behave.
+//!
+//! What a loss costs. A lost segment with others behind it is missed after a round trip (RACK, RFC 8985); a lost tail is
+//! probed after two; but a lost retransmission, or a tail whose probe is lost as well, waits for the retransmission
+//! timeout, which in Linux is `srtt + max(rto_min, 4 rttvar)` with 200 ms for `rto_min`, doubled each time. Between two
+//! relays that is far too long: at the other end nobody delays an acknowledgement for more than
+//! [`Tuning::delack_max`]. If the peer does after all, or the path's delay jumps, timeouts are spurious, which it says
+//! itself (DSACK, RFC 2883), and they are put off again.
+//!
+//! [`Section`] decides the options of a socket, [`Grain`] the size of records.
+
+mod grain;
+mod section;
+
+use std::time::Duration;
+
+use crate::profile::Setting;
+use crate::units::{Bytes, Span};
+
+pub use grain::{Grain, SMALLEST};
+pub use section::Section;
+
+/// What a connection has done since it began, as the kernel counts it (`TCP_INFO`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sample {
+    /// When that was, on any clock that goes on.
+    pub at: Duration,
+    /// Smoothed round trip; zero while there is none.
+    pub rtt: Duration,
+    /// Its mean deviation.
+    pub rttvar: Duration,
+    /// The shortest round trip; zero while there is none.
+    pub min_rtt: Duration,
+    /// Segments of data sent, those sent again included.
+    pub sent: u32,
+    /// Segments sent again.
+    pub retransmitted: u32,
+    /// Segments that the peer had got already.
+    pub spurious: u32,
+    /// Segments of data that came in.
+    pub received: u32,
+    /// Of these, ahead of others.
+    pub out_of_order: u32,
+}
+
+/// How the TCP of a section behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tuning {
+    /// Lower bound of the part of the retransmission timeout that comes on top of the round trip.
+    pub rto_min: Duration,
+    /// Upper bound of the retransmission timeout, whatever has doubled it.
+    pub rto_max: Duration,
+    /// Longest delay of our acknowledgements.
+    pub delack_max: Duration,
+    /// Whether timeouts stay as they are, instead of doubling, while few segments are under way.
+    pub thin_linear_timeouts: bool,
+}
+
+impl Tuning {
+    /// What sections begin with, before anything is known of the path. What counts for the first segments has to be there
+    /// before them: a longer `rto_min` would be forgotten a quarter each round trip only.
+    pub const OPENING: Self = Self {
+        rto_min: Duration::from_millis(40),
+        rto_max: Duration::from_secs(120),
+        delack_max: Duration::from_millis(20),
+        thin_linear_timeouts: false,
+    };
+
+    /// Unsent bytes that the kernel may hold from the beginning: several milliseconds of a gigabit. The pump lowers it
+    /// where a receiver is slow.
+    pub const UNSENT: Bytes = Bytes(1024 * 1024);
+
+    /// What sockets get before they connect or listen. Not `rto_max`, which would shorten the time that a server has for
+    /// its answer to SYN.
+    #[must_use]
+    pub fn opening() -> [Setting; 3] {
+        let Self { rto_min, delack_max, .. } = Self::OPENING;
+        [Setting::NotsentLowat(Self::UNSENT), Setting::RtoMin(Span(rto_min)), Setting::DelackMax(Span(delack_max))]
+    }
+
+    /// The settings that differ from those `before`.
+    pub fn since(self, before: Self) -> impl Iterator<Item = Setting> {
+        let changes = [
+            (self.rto_min != before.rto_min).then_some(Setting::RtoMin(Span(self.rto_min))),
+            (self.rto_max != before.rto_max).then_some(Setting::RtoMax(Span(self.rto_max))),
+            (self.delack_max != before.delack_max).then_some(Setting::DelackMax(Span(self.delack_max))),
+            (self.thin_linear_timeouts != before.thin_linear_timeouts)
+                .then_some(Setting::ThinLinearTimeouts(self.thin_linear_timeouts)),
+        ];
+        changes.into_iter().flatten()
+    }
+}

@@ -1,0 +1,126 @@
+//! What a connection's timers are, and what there is to choose them by (tcp(7), `TCP_INFO`).
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use ekiden_proto::tuning::Sample;
+use libc::c_int;
+
+use crate::sockopt::{TCP_DELACK_MAX_US, TCP_RTO_MAX_MS, TCP_RTO_MIN_US, get};
+use crate::tcp_info::{Raw, read};
+
+/// Options that are in force; none for those that this kernel does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InForce {
+    /// `TCP_RTO_MIN_US`.
+    pub rto_min: Option<Duration>,
+    /// `TCP_RTO_MAX_MS`.
+    pub rto_max: Option<Duration>,
+    /// `TCP_DELACK_MAX_US`.
+    pub delack_max: Option<Duration>,
+    /// `TCP_NOTSENT_LOWAT`, bytes; 0 for the host's default.
+    pub notsent_lowat: Option<u32>,
+    /// `TCP_THIN_LINEAR_TIMEOUTS`.
+    pub thin_linear_timeouts: Option<bool>,
+    /// The retransmission timeout that follows, `tcpi_rto`.
+    pub rto: Option<Duration>,
+}
+
+/// What the options of a connection are.
+#[must_use]
+pub fn in_force(socket: BorrowedFd<'_>) -> InForce {
+    let option = |name| get::<c_int>(socket, libc::IPPROTO_TCP, name).ok().map(c_int::cast_unsigned);
+    let micros = |value: u32| Duration::from_micros(u64::from(value));
+    InForce {
+        rto_min: option(TCP_RTO_MIN_US).map(micros),
+        rto_max: option(TCP_RTO_MAX_MS).map(|value| Duration::from_millis(u64::from(value))),
+        delack_max: option(TCP_DELACK_MAX_US).map(micros),
+        notsent_lowat: option(libc::TCP_NOTSENT_LOWAT),
+        thin_linear_timeouts: option(libc::TCP_THIN_LINEAR_TIMEOUTS).map(|value| value != 0),
+        rto: read(socket).ok().map(|raw| short(&raw, 8)),
+    }
+}
+
+/// What a connection has done by `at`.
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn sample(socket: BorrowedFd<'_>, at: Duration) -> io::Result<Sample> {
+    let raw = read(socket)?;
+    Ok(Sample {
+        at,
+        rtt: short(&raw, 68),
+        rttvar: short(&raw, 72),
+        // The kernel says ~0 where there is no sample yet.
+        min_rtt: if raw.u32(148) == u32::MAX { Duration::ZERO } else { short(&raw, 148) },
+        sent: raw.u32(156),
+        retransmitted: raw.u32(100),
+        spurious: raw.u32(216),
+        received: raw.u32(152),
+        out_of_order: raw.u32(224),
+    })
+}
+
+fn short(raw: &Raw, offset: usize) -> Duration {
+    Duration::from_micros(u64::from(raw.u32(offset)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use ekiden_proto::profile::{Outcome, Setting};
+
+    use super::*;
+    use crate::sockopt::{Role, change};
+
+    #[test]
+    fn what_was_set_is_in_force_and_what_was_sent_is_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        for (key, value) in [("rto_min", "40ms"), ("rto_max", "2s"), ("delack_max", "20ms"), ("notsent_lowat", "64KiB")]
+        {
+            let outcome = change(near.as_fd(), &Setting::read(key, value).unwrap(), Role::Dials);
+            assert_eq!(outcome, Outcome::Applied, "{key}");
+        }
+        let now = in_force(near.as_fd());
+        let millis = |millis| Some(Duration::from_millis(millis));
+        assert_eq!((now.rto_min, now.rto_max, now.delack_max), (millis(40), millis(2000), millis(20)));
+        assert_eq!((now.notsent_lowat, now.thin_linear_timeouts), (Some(64 * 1024), Some(false)));
+
+        for _ in 0..3 {
+            near.write_all(b"ping").unwrap();
+            far.read_exact(&mut [0; 4]).unwrap();
+            far.write_all(b"pong").unwrap();
+            near.read_exact(&mut [0; 4]).unwrap();
+        }
+        let at = Duration::from_secs(9);
+        let seen = sample(near.as_fd(), at).unwrap();
+        assert_eq!((seen.at, seen.sent, seen.received), (at, 3, 3), "{seen:?}");
+        assert_eq!((seen.retransmitted, seen.spurious, seen.out_of_order), (0, 0, 0), "{seen:?}");
+        assert!(seen.rtt > Duration::ZERO && seen.rttvar < Duration::from_secs(1) && seen.min_rtt > Duration::ZERO);
+        let timeout = in_force(near.as_fd()).rto.unwrap();
+        assert!(timeout >= seen.rtt + Duration::from_millis(40) - Duration::from_millis(8), "{timeout:?}");
+    }
+
+    /// Accepted sockets are not dialled: what they begin with, they have from their listener.
+    #[test]
+    fn accepted_sockets_have_the_timers_of_their_listener() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for (key, value) in
+            [("rto_min", "48ms"), ("rto_max", "3s"), ("delack_max", "16ms"), ("thin_linear_timeouts", "true")]
+        {
+            let outcome = change(listener.as_fd(), &Setting::read(key, value).unwrap(), Role::Listens);
+            assert_eq!(outcome, Outcome::Applied, "{key}");
+        }
+        let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let now = in_force(listener.accept().unwrap().0.as_fd());
+        let millis = |millis| Some(Duration::from_millis(millis));
+        assert_eq!((now.rto_min, now.rto_max, now.delack_max), (millis(48), millis(3000), millis(16)));
+        assert_eq!(now.thin_linear_timeouts, Some(true));
+    }
+}
