@@ -28,6 +28,7 @@ mod sockets;
 pub mod status;
 mod steering;
 mod tun;
+mod tuning;
 pub mod users;
 mod worker;
 mod workers;

@@ -3,6 +3,7 @@
 mod table;
 
 use std::os::fd::AsFd;
+use std::rc::Rc;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::SectionInfo;
@@ -12,6 +13,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use serde::Serialize;
 
 use crate::congestion::{Controls, Telemetry};
+use crate::tuning::{Tuner, TuningView};
 
 pub use table::table;
 
@@ -64,11 +66,13 @@ pub struct SectionView {
     pub queued: u32,
     /// What its congestion control says, where that is one of ours.
     pub told: Option<Telemetry>,
+    /// What is chosen for it as it goes on, where it is tuned.
+    pub tuning: Option<TuningView>,
 }
 
 impl SectionView {
     /// That of `socket`; none when the kernel knows nothing of it.
-    pub fn of(socket: impl AsFd + Copy, controls: &Controls) -> Option<Self> {
+    pub fn of(socket: impl AsFd + Copy, controls: &Controls, tuner: Option<Rc<Tuner>>) -> Option<Self> {
         let info = tcp_info(socket.as_fd()).ok()?;
         let congestion = congestion::of(socket).ok()?;
         let told = controls.telemetry(&congestion, socket.as_fd()).filter(|told| told.rounds > 0);
@@ -76,7 +80,8 @@ impl SectionView {
             Some(told) => (told.window, told.base_rtt, told.queued),
             None => (info.cwnd, info.min_rtt, queued(&info)),
         };
-        Some(Self { info, congestion, window, base_rtt_seconds: base_rtt.as_secs_f64(), queued, told })
+        let tuning = tuner.and_then(|tuner| tuner.view());
+        Some(Self { info, congestion, window, base_rtt_seconds: base_rtt.as_secs_f64(), queued, told, tuning })
     }
 }
 

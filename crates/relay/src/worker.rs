@@ -26,6 +26,7 @@ use crate::share::Desk;
 use crate::shared::Shared;
 use crate::status::SessionView;
 use crate::tun::{self, Device};
+use crate::tuning::Rounds;
 
 /// Most connections taken from the queue of a socket that is about to close.
 const LAST_ACCEPTS: usize = 4096;
@@ -94,6 +95,8 @@ pub struct Worker {
     pub session_ended: Notify,
     /// Shares of interfaces.
     pub desk: Rc<Desk>,
+    /// Tuned sections.
+    pub rounds: Rc<Rounds>,
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
@@ -110,6 +113,7 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
     let worker = Rc::new(Worker {
         kept: Kept::new(Arc::clone(&shared)),
         desk: Desk::new(Arc::clone(&shared.shares)),
+        rounds: Rounds::new(),
         shared,
         pipes: PipePool::new(most_pipes),
         sessions: RefCell::default(),
@@ -131,6 +135,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     let mut tidy = interval(TIDY);
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::task::spawn_local(Rc::clone(&worker.desk).run());
+    tokio::task::spawn_local(Rc::clone(&worker.rounds).run());
     let mut most_sessions_seen = 0;
     loop {
         let command = tokio::select! {

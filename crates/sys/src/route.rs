@@ -4,6 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use ekiden_proto::addr::Network;
 use libc::c_int;
@@ -32,6 +33,10 @@ pub struct Route {
     pub is_connected: bool,
 }
 
+// Of linux/rtnetlink.h: the metrics that a route does not leave to sockets, one bit each; and the least timeout, in ms.
+const RTAX_LOCK: c_int = 1;
+const RTAX_RTO_MIN: c_int = 13;
+
 /// A way to ask the kernel for routes.
 #[derive(Debug)]
 pub struct Routes(Netlink);
@@ -50,6 +55,19 @@ impl Routes {
     /// # Errors
     /// The kernel's: not a connected socket, or no route any more.
     pub fn of_socket(&self, socket: BorrowedFd<'_>) -> io::Result<u32> {
+        self.find(socket, interface)
+    }
+
+    /// The lower bound that the route of a connected socket has for its retransmission timeouts, where it has one
+    /// (`rto_min` of ip-route(8)). It wins over the socket's own.
+    ///
+    /// # Errors
+    /// As [`Routes::of_socket`].
+    pub fn locked_rto_min(&self, socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
+        self.find(socket, |route| Some(rto_min(route)))
+    }
+
+    fn find<T>(&self, socket: BorrowedFd<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
         let socket = SockRef::from(&socket);
         let address = |address: socket2::SockAddr| {
             let address = address.as_socket().ok_or(io::ErrorKind::Unsupported)?;
@@ -58,7 +76,7 @@ impl Routes {
         let (from, to) = (address(socket.local_addr()?)?, address(socket.peer_addr()?)?);
         let mark = socket.mark()?;
         // The kernel knows no way from an address that is not its own: of a transparent socket only the rest is asked.
-        self.ask(Some(from), to, mark).or_else(|_| self.ask(None, to, mark))
+        self.ask(Some(from), to, mark, read).or_else(|_| self.ask(None, to, mark, read))
     }
 
     /// All routes of the table `main`.
@@ -106,7 +124,7 @@ impl Routes {
         self.0.ask(change(libc::RTM_DELROUTE, net, interface))
     }
 
-    fn ask(&self, from: Option<IpAddr>, to: IpAddr, mark: u32) -> io::Result<u32> {
+    fn ask<T>(&self, from: Option<IpAddr>, to: IpAddr, mark: u32, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
         let (family, to) = octets(to);
         let from = from.map(|from| octets(from).1);
         let mut header = [0; HEADER];
@@ -122,7 +140,7 @@ impl Routes {
         self.0.send(request)?;
         let mut buffer = [0; 1024];
         let mut found = Err(io::ErrorKind::InvalidData.into());
-        self.0.receive(&mut buffer, |message| found = interface(&message))?;
+        self.0.receive(&mut buffer, |message| found = answer(&message, read))?;
         found
     }
 }
@@ -170,14 +188,31 @@ fn route(message: &Message<'_>) -> Option<Route> {
 
 /// The interface of an answer.
 fn interface(message: &Message<'_>) -> io::Result<u32> {
+/// What there is to `read` in an answer.
+fn answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
     let route = match message {
         Message::Done(Err(error)) => return Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),
         Message::Done(Ok(())) => return Err(io::ErrorKind::InvalidData.into()),
         Message::Other(route) => route.get(HEADER..).unwrap_or_default(),
     };
-    let number = attributes(route).find(|(kind, _)| *kind == c_int::from(libc::RTA_OIF));
-    let number = number.and_then(|(_, value)| value.try_into().ok()).map(u32::from_ne_bytes);
-    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    read(route).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// The interface of a route.
+fn interface(route: &[u8]) -> Option<u32> {
+    number(route, c_int::from(libc::RTA_OIF))
+}
+
+/// The `rto_min` of a route, where it is one that wins.
+fn rto_min(route: &[u8]) -> Option<Duration> {
+    let (_, metrics) = attributes(route).find(|(kind, _)| *kind == c_int::from(libc::RTA_METRICS))?;
+    let locked = number(metrics, RTAX_LOCK)? & 1 << RTAX_RTO_MIN != 0;
+    locked.then(|| number(metrics, RTAX_RTO_MIN)).flatten().map(|millis| Duration::from_millis(u64::from(millis)))
+}
+
+fn number(attributes_of: &[u8], wanted: c_int) -> Option<u32> {
+    let (_, value) = attributes(attributes_of).find(|(kind, _)| *kind == wanted)?;
+    value.try_into().ok().map(u32::from_ne_bytes)
 }
 
 /// The name of interface number `index`.
@@ -233,7 +268,7 @@ mod tests {
                 assert_eq!(name_for(&routes, &stream), "lo", "{address}");
             }
             let lookup = |from: Option<&str>, to: &str, mark| {
-                let found = routes.ask(from.map(|from| from.parse().unwrap()), to.parse().unwrap(), mark);
+                let found = routes.ask(from.map(|from| from.parse().unwrap()), to.parse().unwrap(), mark, interface);
                 found.and_then(interface_name)
             };
             assert_eq!(lookup(Some("192.0.2.1"), "192.0.2.9", 0).unwrap(), "one");
@@ -275,6 +310,15 @@ mod tests {
             }
             let foreign = routes.add(&"203.0.113.0/24".parse().unwrap(), two, Some("203.0.113.9".parse().unwrap()));
             assert_eq!(foreign.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    fn a_bound_of_the_route_is_seen() {
+        let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 3s table local"];
+        inside(&network, || {
+            let routes = Routes::open().unwrap();
+            for (address, expected) in [("127.0.0.1:0", None), ("127.7.0.1:0", Some(Duration::from_secs(3)))] {
+                let listener = TcpListener::bind(address).unwrap();
+                let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                assert_eq!(routes.locked_rto_min(stream.as_fd()).unwrap(), expected, "{address}");
+            }
         });
     }
 

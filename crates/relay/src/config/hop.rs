@@ -11,6 +11,7 @@ use ekiden_proto::addr::Target;
 
 use super::mistake::Found;
 use super::place::Place;
+use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::url::{Url, table};
@@ -47,6 +48,7 @@ pub(super) fn read(place: &Place<'_>, text: &str, shared: &Shared) -> Option<Hop
     let profile = shared.profiles.choose(&options, "profile");
     options.finish();
     let kind = kind?;
+    let profile = if matches!(kind, HopKind::Section(_)) { tuned(profile) } else { profile };
     let name = format!("{}://{address}", kind.word()).into();
     Some(Hop { name, kind, address, profile })
 }

@@ -8,6 +8,7 @@ use ekiden_proto::addr::{Host, Target};
 use super::access::Denied;
 use super::mistake::Found;
 use super::place::Place;
+use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::sharing::Weight;
@@ -129,6 +130,7 @@ fn listener(
     let keep_client_address = reader.or("keep_client_address", kind == Some(Kind::Tproxy));
     let weight = reader.or("weight", Weight(1)).0;
     let profile = shared.profiles.choose(reader, "profile");
+    let profile = if kind == Some(Kind::Section) { tuned(profile) } else { profile };
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }

@@ -48,6 +48,16 @@ impl Profiles {
     }
 }
 
+/// Sections between relays are tuned, unless their profile says otherwise: both ends are ours.
+pub(super) fn tuned(profile: Arc<Profile>) -> Arc<Profile> {
+    if profile.says("tune") {
+        return profile;
+    }
+    let mut tuned = Profile::clone(&profile);
+    tuned.set(Setting::Tune(true));
+    Arc::new(tuned)
+}
+
 impl<'a> Draft<'a> {
     fn read(name: &'a str, reader: &Reader<'_>) -> Self {
         let base = reader.optional("base");

@@ -7,6 +7,7 @@ use super::listener::{Listeners, leads_to};
 use super::mistake::Found;
 use super::named::Named;
 use super::place::Place;
+use super::profiles::tuned;
 use super::read::Flags;
 use super::reader::Reader;
 use super::shared::Shared;
@@ -54,7 +55,7 @@ fn relay(reader: &Reader<'_>, shared: &Shared) -> Option<Hop> {
     }
     let address = reader.optional("address");
     let peering = peering(reader, shared);
-    let profile = shared.profiles.choose(reader, "profile");
+    let profile = tuned(shared.profiles.choose(reader, "profile"));
     Some(Hop { name: Box::default(), kind: HopKind::Section(peering?), address: address?, profile })
 }
 

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::TcpStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr};
+use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::TraceId;
 use socket2::SockRef;
 use tokio::time::Instant;
@@ -33,6 +34,8 @@ pub struct Ahead {
     pub seal: Option<Seal>,
     /// The name of the path.
     pub path: Option<Box<str>>,
+    /// The TCP settings of the section.
+    pub profile: Option<Arc<Profile>>,
     /// The session's name on the relays.
     pub trace: Option<TraceId>,
     /// How long each relay took.

@@ -9,6 +9,7 @@ use ekiden_proto::limiting::Direction;
 use prometheus_client::metrics::counter::Counter;
 
 use crate::share::Member;
+use crate::tuning::Tuner;
 
 /// Bytes through one listener, counted as they move.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +39,8 @@ struct Lane {
     blocked: Cell<Duration>,
     /// The section that sends these bytes, where it shares an interface with others.
     member: RefCell<Option<Rc<Member>>>,
+    /// Who tunes that section, if somebody does.
+    tuner: RefCell<Option<Rc<Tuner>>>,
 }
 
 impl Meter {
@@ -61,6 +64,24 @@ impl Meter {
         }
     }
 
+    /// Notes who tunes the section that sends the bytes of a direction from now on; nobody, for `None`.
+    pub fn is_tuned_by(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
+        self.lane(direction).tuner.replace(tuner);
+    }
+
+    /// Who tunes the section that sends the bytes of a direction.
+    #[must_use]
+    pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
+        self.lane(direction).tuner.borrow().clone()
+    }
+
+    /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.
+    fn wake_tuners(&self) {
+        for lane in [&self.down, &self.up] {
+            lane.tuner.borrow().iter().for_each(Tuner::moved);
+        }
+    }
+
     /// Notes how many shares its sections have.
     pub fn weigh(&self, weight: u32) {
         for lane in [&self.down, &self.up] {
@@ -71,6 +92,7 @@ impl Meter {
     /// Notes bytes that were written from a buffer.
     pub fn copied(&self, direction: Direction, bytes: usize) {
         self.lane(direction).moved(bytes as u64);
+        self.wake_tuners();
         match direction {
             Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
             Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
@@ -81,6 +103,7 @@ impl Meter {
     pub fn spliced(&self, direction: Direction, bytes: usize) {
         let lane = self.lane(direction);
         lane.moved(bytes as u64);
+        self.wake_tuners();
         lane.spliced.set(lane.spliced.get() + bytes as u64);
         match direction {
             Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),

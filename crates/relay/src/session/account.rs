@@ -83,6 +83,8 @@ impl Session {
         };
         let (client, meter) = (Rc::new(client), Meter::new(entrance.totals()));
         meter.is_sent_by(Direction::Down, entrance.worker.desk.member(&client, entrance.listener.weight));
+        let idle = entrance.config.timeouts.idle;
+        meter.is_tuned_by(Direction::Down, entrance.worker.rounds.tuner(&client, &entrance.listener.profile, idle));
         let session = Rc::new(Self {
             id: shared.next_session(),
             meter,
@@ -120,7 +122,10 @@ impl Session {
 
     /// Notes the section that was dialled for it.
     pub fn reached(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
-        self.meter.is_sent_by(Direction::Up, self.entrance.worker.desk.member(&stream, self.weight()));
+        let (worker, idle) = (&self.entrance.worker, self.entrance.config.timeouts.idle);
+        self.meter.is_sent_by(Direction::Up, worker.desk.member(&stream, self.weight()));
+        let tuner = self.errand.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
+        self.meter.is_tuned_by(Direction::Up, tuner);
         let mut story = self.story.borrow_mut();
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
@@ -147,6 +152,7 @@ impl Session {
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
     pub fn parted(&self) {
         self.meter.is_sent_by(Direction::Up, None);
+        self.meter.is_tuned_by(Direction::Up, None);
         let mut story = self.story.borrow_mut();
         if let Some(stream) = story.stream.take() {
             story.up = tcp_info(stream.as_fd()).ok();
@@ -191,8 +197,11 @@ impl Session {
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
-            down: SectionView::of(&self.client, congestion),
-            up: story.stream.as_ref().and_then(|stream| SectionView::of(stream.as_ref(), congestion)),
+            down: SectionView::of(&self.client, congestion, self.meter.tuner(Direction::Down)),
+            up: story
+                .stream
+                .as_ref()
+                .and_then(|stream| SectionView::of(stream.as_ref(), congestion, self.meter.tuner(Direction::Up))),
         }
     }
 

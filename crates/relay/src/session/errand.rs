@@ -4,10 +4,12 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::cause::Cause;
+use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MOST_HOPS;
 
@@ -37,6 +39,8 @@ pub struct Errand {
 #[derive(Default)]
 struct Taken {
     path: Option<Box<str>>,
+    /// The TCP settings of the section that was dialled for it.
+    profile: Option<Arc<Profile>>,
     /// The name under which it went on to relays.
     trace: Option<TraceId>,
 }
@@ -51,7 +55,9 @@ impl Errand {
 
     /// Notes which way it tries.
     pub fn goes(&self, way: &Way) {
-        self.taken.borrow_mut().path = Some(way.path.name.clone());
+        let mut taken = self.taken.borrow_mut();
+        taken.path = Some(way.path.name.clone());
+        taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
     }
 
     /// Notes the name under which it goes on to relays.
@@ -60,13 +66,18 @@ impl Errand {
     }
 
     /// Notes what is known of it from before: somebody else has dialled.
-    pub fn went(&self, path: Option<Box<str>>, trace: Option<TraceId>) {
-        *self.taken.borrow_mut() = Taken { path, trace };
+    pub fn went(&self, path: Option<Box<str>>, profile: Option<Arc<Profile>>, trace: Option<TraceId>) {
+        *self.taken.borrow_mut() = Taken { path, profile, trace };
     }
 
     /// The name of the way it tried last.
     pub fn path(&self) -> Option<Box<str>> {
         self.taken.borrow().path.clone()
+    }
+
+    /// The TCP settings of the section that was dialled for it.
+    pub fn profile(&self) -> Option<Arc<Profile>> {
+        self.taken.borrow().profile.clone()
     }
 
     /// Its name on the relays.

@@ -22,6 +22,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     }
     let mut out = aligned(&rows);
     below(&mut out, &sections(&answer["sessions"]));
+    below(&mut out, &tunings(&answer["sessions"]));
     below(&mut out, &pools(&answer["pools"]));
     below(&mut out, &interfaces(&answer["interfaces"]));
     below(&mut out, &congestion(&answer["congestion"]));
@@ -64,6 +65,44 @@ fn sections(sessions: &Value) -> Vec<[String; 8]> {
         }
     }
     rows
+}
+
+const TUNING_HEADINGS: [&str; 10] =
+    ["SESSION", "SECTION", "RTO", "RTO MIN", "RTO MAX", "DELAYED ACK", "UNSENT", "THIN", "RECORD", "NOT IN FORCE"];
+
+/// The sections that are tuned, and how.
+fn tunings(sessions: &Value) -> Vec<[String; 10]> {
+    let mut rows = vec![TUNING_HEADINGS.map(str::to_owned)];
+    for session in sessions.as_array().into_iter().flatten() {
+        for (side, whose) in [("down", "client"), ("up", "server")] {
+            let tuning = &session[side]["tuning"];
+            if tuning.is_null() {
+                continue;
+            }
+            rows.push([
+                text(&session["session"]),
+                whose.to_owned(),
+                milliseconds(&tuning["rto_seconds"]),
+                milliseconds(&tuning["rto_min_seconds"]),
+                milliseconds(&tuning["rto_max_seconds"]),
+                milliseconds(&tuning["delack_max_seconds"]),
+                bytes(&tuning["notsent_lowat"]),
+                if tuning["thin_linear_timeouts"] == true { "linear" } else { "doubled" }.to_owned(),
+                if tuning["record"].is_null() { "-".to_owned() } else { bytes(&tuning["record"]) },
+                not_in_force(tuning),
+            ]);
+        }
+    }
+    rows
+}
+
+/// What stands in the way: options that the kernel lacks, and a route that wins over the socket.
+fn not_in_force(tuning: &Value) -> String {
+    let route = &tuning["route_rto_min_seconds"];
+    let route = (!route.is_null()).then(|| format!("the route has rto_min {}", milliseconds(route)));
+    let refused = tuning["refused"].as_array().into_iter().flatten().map(text);
+    let all: Vec<String> = route.into_iter().chain(refused).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join("; ") }
 }
 
 const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];
@@ -171,8 +210,15 @@ mod tests {
     fn sections_and_congestion_controls_have_tables_of_their_own() {
         let info = SectionInfo { rtt: Duration::from_millis(40), retransmitted: 3, ..SectionInfo::default() };
         let told = None;
-        let view =
-            SectionView { info, congestion: "ctcp".to_owned(), window: 70, base_rtt_seconds: 0.03, queued: 17, told };
+        let view = SectionView {
+            info,
+            congestion: "ctcp".to_owned(),
+            window: 70,
+            base_rtt_seconds: 0.03,
+            queued: 17,
+            told,
+            tuning: None,
+        };
         let asked = Congestion {
             name: "vegas".to_owned(),
             in_use: "bbr".to_owned(),

@@ -1,0 +1,83 @@
+//! What one thread does for its tuned sections.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::profile::Profile;
+use ekiden_sys::route::Routes;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::Tuner;
+
+/// How often sections are looked at.
+const ROUND: Duration = Duration::from_millis(100);
+
+/// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
+const MOST_LOOKS: usize = 1000;
+
+/// The tuned sections of a thread whose bytes move.
+#[derive(Debug)]
+pub struct Rounds {
+    /// Whose turn it is comes first.
+    moving: RefCell<VecDeque<Rc<Tuner>>>,
+    routes: OnceCell<Option<Routes>>,
+    began: Instant,
+    woken: Notify,
+}
+
+impl Rounds {
+    /// Nothing moves.
+    pub fn new() -> Rc<Self> {
+        Rc::new(Self {
+            moving: RefCell::default(),
+            routes: OnceCell::new(),
+            began: Instant::now(),
+            woken: Notify::new(),
+        })
+    }
+
+    /// Has a section tuned, if its profile says so. A session ends after `idle` without a byte.
+    pub fn tuner(self: &Rc<Self>, stream: &Rc<TcpStream>, profile: &Profile, idle: Duration) -> Option<Rc<Tuner>> {
+        profile.is_tuned().then(|| Tuner::new(stream, self, profile, idle))
+    }
+
+    /// Looks at a section in the next round.
+    pub fn take(&self, tuner: Rc<Tuner>) {
+        let mut moving = self.moving.borrow_mut();
+        if moving.is_empty() {
+            self.woken.notify_one();
+        }
+        moving.push_back(tuner);
+    }
+
+    /// Makes rounds for as long as bytes move.
+    pub async fn run(self: Rc<Self>) {
+        let mut rounds = interval(ROUND);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            self.woken.notified().await;
+            while !self.moving.borrow().is_empty() {
+                rounds.tick().await;
+                self.round(self.began.elapsed());
+            }
+        }
+    }
+
+    /// Looks at those whose turn it is. Each has to move again to be looked at again.
+    pub fn round(&self, now: Duration) {
+        let turns = self.moving.borrow().len().min(MOST_LOOKS);
+        for _ in 0..turns {
+            let Some(tuner) = self.moving.borrow_mut().pop_front() else { break };
+            tuner.look(now);
+        }
+    }
+
+    /// A way to ask for routes.
+    pub fn routes(&self) -> Option<&Routes> {
+        self.routes.get_or_init(|| Routes::open().ok()).as_ref()
+    }
+}

@@ -1,0 +1,137 @@
+//! One section whose TCP is tuned.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use ekiden_proto::profile::{Outcome, Profile, Setting};
+use ekiden_proto::tuning::Section;
+use ekiden_proto::units::Span;
+use ekiden_sys::sockopt::{Role, change};
+use ekiden_sys::tuned::sample;
+use tokio::net::TcpStream;
+
+use super::{Rounds, TuningView};
+
+/// A section that is tuned. It belongs to a session; its thread's rounds know it while bytes move.
+#[derive(Debug)]
+pub struct Tuner {
+    /// Gone when the section is.
+    stream: Weak<TcpStream>,
+    rounds: Weak<Rounds>,
+    /// What the profile says itself.
+    said: Said,
+    /// How long its session may be silent.
+    idle: Duration,
+    /// Whether the next round looks at it.
+    awaited: Cell<bool>,
+    section: RefCell<Section>,
+    /// Options that the kernel has refused here, and what it said.
+    refused: RefCell<Vec<(&'static str, String)>>,
+    /// Most plaintext of the newest record, where its bytes are in records.
+    record: Cell<Option<usize>>,
+}
+
+/// What a profile says itself, which is left alone.
+#[derive(Debug, Clone, Copy)]
+struct Said {
+    rto_min: bool,
+    rto_max: bool,
+    delack_max: bool,
+    thin_linear_timeouts: bool,
+    user_timeout: bool,
+}
+
+impl Said {
+    fn by(profile: &Profile) -> Self {
+        let user_timeout = profile.says("user_timeout");
+        // With the number of probes, or their distance, the profile has said when a peer is dead. It is not heard any more
+        // where there is a user timeout (tcp(7)), which `rto_max` has to bring with it.
+        let probes = profile.says("keepalive_interval") || profile.says("keepalive_count");
+        Self {
+            rto_min: profile.says("rto_min"),
+            rto_max: profile.says("rto_max") || probes && !user_timeout,
+            delack_max: profile.says("delack_max"),
+            thin_linear_timeouts: profile.says("thin_linear_timeouts"),
+            user_timeout,
+        }
+    }
+
+    fn says(self, setting: &Setting) -> bool {
+        match setting {
+            Setting::RtoMin(_) => self.rto_min,
+            Setting::RtoMax(_) => self.rto_max,
+            Setting::DelackMax(_) => self.delack_max,
+            Setting::ThinLinearTimeouts(_) => self.thin_linear_timeouts,
+            Setting::UserTimeout(_) => self.user_timeout,
+            _ => true,
+        }
+    }
+}
+
+impl Tuner {
+    /// One of a section that has just begun.
+    pub fn new(stream: &Rc<TcpStream>, rounds: &Rc<Rounds>, profile: &Profile, idle: Duration) -> Rc<Self> {
+        Rc::new(Self {
+            stream: Rc::downgrade(stream),
+            rounds: Rc::downgrade(rounds),
+            said: Said::by(profile),
+            idle,
+            awaited: Cell::new(false),
+            section: RefCell::default(),
+            refused: RefCell::default(),
+            record: Cell::new(None),
+        })
+    }
+
+    /// Bytes have moved into it, or out of it.
+    pub fn moved(self: &Rc<Self>) {
+        if !self.awaited.replace(true)
+            && let Some(rounds) = self.rounds.upgrade()
+        {
+            rounds.take(Rc::clone(self));
+        }
+    }
+
+    /// Notes how large its records are now.
+    pub fn makes_records_of(&self, most: usize) {
+        self.record.set(Some(most));
+    }
+
+    /// Looks how the section is doing, and sets what has to change.
+    pub fn look(&self, now: Duration) {
+        self.awaited.set(false);
+        let Some(stream) = self.stream.upgrade() else { return };
+        // Fails only when the socket is already dead.
+        let Ok(sample) = sample(stream.as_fd(), now) else { return };
+        let mut section = self.section.borrow_mut();
+        let before = section.tuning();
+        for setting in section.look(sample).since(before) {
+            self.set(&stream, &setting);
+        }
+    }
+
+    fn set(&self, stream: &TcpStream, setting: &Setting) {
+        let refused = self.refused.borrow().iter().any(|(key, _)| *key == setting.key());
+        if self.said.says(setting) || refused {
+            return;
+        }
+        // The kernel counts retries by it, fifteen of them (`tcp_retries2`): the sooner they come, the shorter an outage
+        // would end the connection. With a time of its own it lasts as long as its session may be silent.
+        if matches!(setting, Setting::RtoMax(_)) {
+            self.set(stream, &Setting::UserTimeout(Span(self.idle)));
+        }
+        if let Outcome::Unsupported(why) = change(stream.as_fd(), setting, Role::Dials) {
+            self.refused.borrow_mut().push((setting.key(), why));
+        }
+    }
+
+    /// What `ekiden status` shows of it; nothing when the section is gone.
+    pub fn view(&self) -> Option<TuningView> {
+        let stream = self.stream.upgrade()?;
+        let rounds = self.rounds.upgrade()?;
+        let refused = self.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();
+        Some(TuningView::of(stream.as_fd(), self.record.get(), rounds.routes(), refused))
+    }
+}
