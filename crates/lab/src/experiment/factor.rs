@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::file::Treatment;
+use crate::experiment::treatment::Treatment;
 
 /// `[[factor]]`: something that varies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,12 +5,10 @@ use std::time::Duration;
 use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::factor::{At, Where};
+use crate::experiment::factor::Where;
 use crate::experiment::gain::Grid;
 use crate::experiment::group::Group;
 use crate::program::agent::Agent;
-use crate::program::command::Way;
-use crate::program::ekiden::Mode;
 use crate::program::server::{Protocol, Server};
 
 /// `[workload]`: who transfers what.
@@ -110,82 +108,6 @@ pub struct Background {
 
 const fn two_seconds() -> Span {
     Span(Duration::from_secs(2))
-}
-
-/// A program that stands between client and server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Relay {
-    /// None: the client reaches the server by itself.
-    Direct,
-    /// dante, a SOCKS server.
-    Dante,
-    /// squid, an HTTP proxy.
-    Squid,
-    /// haproxy, a forwarder.
-    Haproxy,
-    /// ekiden.
-    Ekiden,
-    /// Whatever `command` says.
-    Command,
-}
-
-/// `[treatment.NAME]`: one of the things that are compared.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Treatment {
-    /// The program at each host of the chain.
-    pub program: Relay,
-    /// What ekiden speaks.
-    #[serde(default = "socks")]
-    pub mode: Mode,
-    /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
-    #[serde(default)]
-    pub tunnel: bool,
-    /// Whether ekiden's relays know each other by keys and speak the section protocol, rather than the client's.
-    #[serde(default)]
-    pub sections: bool,
-    /// Whether the first relay of such a chain says "connected" before the server has answered.
-    #[serde(default)]
-    pub early: bool,
-    /// Whether the sections between relays of such a chain are encrypted.
-    #[serde(default)]
-    pub encrypt: bool,
-    /// Whether its relays stand in the way of packets, and clients know of none: they connect to the server's own address.
-    #[serde(default)]
-    pub transparent: bool,
-    /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
-    pub profile: Option<String>,
-    /// The profile of the sections to client and server, for a transparent ekiden. Default: ekiden's own default.
-    pub near_profile: Option<String>,
-    /// For which protocols it runs. Default: all that the program can.
-    #[serde(default)]
-    pub protocols: Vec<Protocol>,
-    /// The hosts at which relays stand. Default: the workload's.
-    #[serde(default)]
-    pub chain: Vec<String>,
-    /// For `program = "command"`: the program and its arguments; see [`command::fill`](crate::program::command::fill).
-    #[serde(default)]
-    pub command: Vec<String>,
-    /// For `program = "command"`: how to know that it is ready, and where clients find it: `"tcp:1080"`.
-    #[serde(default)]
-    pub ready: String,
-    /// For `program = "command"`: how clients use it.
-    #[serde(default = "forward")]
-    pub client: Way,
-    /// What is different in the rest of the file.
-    #[serde(default)]
-    pub set: toml::Table,
-    /// What is different in it at some levels. If there is anything, it is run at these only.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub at: Vec<At>,
-}
-
-const fn socks() -> Mode {
-    Mode::Socks
-}
-const fn forward() -> Way {
-    Way::Forward
 }
 
 /// `[experiment]`.

@@ -15,8 +15,8 @@
 //!
 //! Encryption between relays is agreed on before a session is there: it adds nothing.
 
-use crate::experiment::file::{Relay, Treatment};
 use crate::experiment::read::Spec;
+use crate::experiment::treatment::{Relay, Treatment};
 use crate::program::chain;
 use crate::program::command::Way;
 use crate::program::server::Protocol;

@@ -15,8 +15,8 @@
 //! the truth is below both; where nothing delays, only the line bounds.
 
 use crate::conditions::{Conditions, Loss};
-use crate::experiment::file::Relay;
 use crate::experiment::read::Spec;
+use crate::experiment::treatment::Relay;
 use crate::program::server::Protocol;
 use crate::topology::routes::{self, Hop};
 use crate::topology::{Host, Lab, window};

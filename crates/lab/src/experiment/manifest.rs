@@ -8,11 +8,13 @@ use sha2::{Digest, Sha256};
 use time::OffsetDateTime;
 
 use crate::experiment::campaign::Request;
-use crate::experiment::file::Relay;
 use crate::experiment::read::{Cell, Experiment};
 use crate::experiment::results::Manifest;
+use crate::experiment::treatment::Relay;
 use crate::program::server::Protocol;
-use crate::program::{self, About, congestion, dante, ekiden, haproxy, iperf3, squid, transparent, version_of};
+use crate::program::{
+    self, About, congestion, dante, ekiden, haproxy, iperf3, openvpn, squid, ssh, transparent, version_of, vtun,
+};
 
 /// The programs that an experiment needs, found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -61,9 +63,11 @@ impl Tools {
         }
         let wanted = |cell: &&&Cell| request.only.is_empty() || request.only.contains(&cell.place.treatment);
         let mut wanted = cells.iter().filter(wanted);
-        if effective_user() != 0 && wanted.any(|cell| cell.spec.treatment.program == Relay::Squid) {
+        let changes_user = |cell: &&Cell| matches!(cell.spec.treatment.program, Relay::Squid | Relay::Ssh);
+        if effective_user() != 0 && wanted.any(changes_user) {
             missing.push(
-                "squid has to become another user, which only root can let it: sudo, or --only without it".into(),
+                "squid and sshd have to become another user, which only root can let them: sudo, or --only without them"
+                    .into(),
             );
         }
         if missing.is_empty() { Ok(tools) } else { Err(missing) }
@@ -89,6 +93,9 @@ fn needed(cells: &[&Cell]) -> Vec<&'static About> {
             Relay::Dante => need(&dante::ABOUT),
             Relay::Squid => need(&squid::ABOUT),
             Relay::Haproxy => need(&haproxy::ABOUT),
+            Relay::Ssh => [&ssh::ABOUT, &ssh::SERVER].into_iter().for_each(&mut need),
+            Relay::Openvpn => [&openvpn::ABOUT, &openvpn::OPENSSL].into_iter().for_each(&mut need),
+            Relay::Vtun => need(&vtun::ABOUT),
             Relay::Direct | Relay::Ekiden | Relay::Command => {}
         }
         if !cell.spec.background.is_empty() {

@@ -31,6 +31,7 @@ pub mod store;
 pub mod stream;
 pub mod task;
 pub mod transfer;
+pub mod treatment;
 
 #[cfg(test)]
 mod examples_for_tests;

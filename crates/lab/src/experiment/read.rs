@@ -8,8 +8,9 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::experiment::factor::Factor;
-use crate::experiment::file::{Background, Expect, Settings, Treatment, Workload};
+use crate::experiment::file::{Background, Expect, Settings, Workload};
 use crate::experiment::results::Metric;
+use crate::experiment::treatment::Treatment;
 use crate::experiment::{expect, metric, overrides};
 use crate::topology::{self, Lab};
 

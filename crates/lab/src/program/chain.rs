@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::experiment::file::{Relay, Treatment};
+use crate::experiment::treatment::{Relay, Treatment};
 use crate::program::command::{self, Way};
 use crate::program::curl::Via;
+use crate::program::ekiden::Profile;
 use crate::program::service::{Launch, Service};
 use crate::program::transparent::{self, Side};
-use crate::program::{About, dante, ekiden, haproxy, section, squid};
+use crate::program::{About, dante, ekiden, haproxy, section, squid, ssh, tunnel};
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::plan::Plan;
@@ -52,7 +53,14 @@ pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<
     let Some(first) = hosts.first().filter(|_| treatment.program != Relay::Direct) else {
         return Ok((Vec::new(), Via::Direct));
     };
+    if treatment.program.is_tunnel() {
+        return Ok((tunnel::start(treatment.program, &treatment.chain, around)?, Via::Direct));
+    }
     let entrance = SocketAddrV4::new(first.address(), port(treatment)?);
+    if treatment.program == Relay::Ssh {
+        let ends = tunnel::Ends::of(&treatment.chain, around)?;
+        return Ok((ssh::start(&ends, around.server)?, Via::Forwarder(entrance)));
+    }
     let ekiden = || around.ekiden.context("no ekiden was looked for");
     let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let sections = treatment.sections.then(|| section::Chain::create(&known, ekiden()?, around.folder)).transpose()?;
@@ -78,8 +86,9 @@ fn sides(treatment: &Treatment, place: usize, around: Surroundings<'_>) -> anyho
         let to = around.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
         let to = neighbour.map_or(to.name(), String::as_str);
         let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no way to {to}"))?;
-        let profile = if neighbour.is_some() { &treatment.profile } else { &treatment.near_profile };
-        anyhow::Ok(Side { interface: interface.to_owned(), host, profile: profile.clone() })
+        let far = treatment.profile.as_ref().map(|profile| profile.name().to_owned());
+        let profile = if neighbour.is_some() { far } else { treatment.near_profile.clone() };
+        anyhow::Ok(Side { interface: interface.to_owned(), host, profile })
     };
     let before = place.checked_sub(1).and_then(|before| chain.get(before));
     Ok([side(before, around.client)?, side(chain.get(place + 1), *around.server.ip())?])
@@ -104,10 +113,12 @@ pub fn way(treatment: &Treatment) -> Way {
     match treatment.program {
         Relay::Dante => Way::Socks,
         Relay::Squid => Way::Http,
-        Relay::Haproxy | Relay::Direct => Way::Forward,
+        Relay::Haproxy | Relay::Ssh | Relay::Direct => Way::Forward,
+        Relay::Openvpn | Relay::Vtun => Way::Transparent,
         Relay::Ekiden => match treatment.mode {
             ekiden::Mode::Socks => Way::Socks,
             ekiden::Mode::Http => Way::Http,
+            ekiden::Mode::Tcp => Way::Forward,
         },
         Relay::Command => treatment.client,
     }
@@ -115,7 +126,8 @@ pub fn way(treatment: &Treatment) -> Way {
 
 fn port(treatment: &Treatment) -> anyhow::Result<u16> {
     Ok(match treatment.program {
-        Relay::Direct => 0,
+        Relay::Direct | Relay::Openvpn | Relay::Vtun => 0,
+        Relay::Ssh => ssh::PORT,
         Relay::Dante => dante::PORT,
         Relay::Squid => squid::PORT,
         Relay::Haproxy => haproxy::PORT,
@@ -138,7 +150,9 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
         Ok((about.name.to_owned(), about.find()?, arguments))
     };
     let (name, executable, arguments) = match treatment.program {
-        Relay::Direct => anyhow::bail!("direct is no program"),
+        Relay::Direct | Relay::Ssh | Relay::Openvpn | Relay::Vtun => {
+            anyhow::bail!("{:?} is no program of one host", treatment.program)
+        }
         Relay::Dante => named(&dante::ABOUT, &["-f"], dante::configuration(host.address(), next))?,
         Relay::Squid => {
             let name = squid::service_name(host.name());
@@ -154,12 +168,14 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
         }
         Relay::Ekiden => {
             let text = match (post.sections, &post.sides) {
-                (Some(chain), _) => chain.configuration(post.place, treatment),
+                (Some(chain), _) => chain.configuration(post.place, treatment, around.server),
                 (None, Some(sides)) => ekiden::transparent(sides),
                 (None, None) => {
-                    ekiden::configuration(treatment.mode, next, post.place == 0, treatment.profile.as_deref())
+                    let profile = treatment.profile.as_ref().map(Profile::name);
+                    ekiden::configuration(treatment.mode, next, post.place == 0, profile)
                 }
             };
+            let text = text + &treatment.profile.as_ref().map_or_else(String::new, Profile::definition);
             let binary = around.ekiden.context("no ekiden was looked for")?.to_owned();
             ("ekiden".to_owned(), binary, vec!["run".into(), "-c".into(), write("ekiden", text)?])
         }

@@ -19,15 +19,58 @@ pub enum Mode {
     Socks,
     /// HTTP proxy.
     Http,
+    /// Nothing: the first relay forwards to the server.
+    Tcp,
 }
 
 impl Mode {
+    /// What ekiden calls a listener for it.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Socks => "socks",
+            Self::Http => "http",
+            Self::Tcp => "tcp",
+        }
+    }
+
     /// The port it listens on.
     #[must_use]
     pub const fn port(self) -> u16 {
         match self {
             Self::Socks => 1080,
             Self::Http => 3128,
+            Self::Tcp => 8000,
+        }
+    }
+}
+
+/// The settings of sections between relays.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "the name of a profile, or a table of what is in one, like { tune = false }")]
+pub enum Profile {
+    /// One that ekiden brings.
+    Named(String),
+    /// One of the treatment's own.
+    Own(toml::Table),
+}
+
+impl Profile {
+    /// What it is called in a configuration.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Named(name) => name,
+            Self::Own(_) => "own",
+        }
+    }
+
+    /// What has to be in a configuration that names it.
+    #[must_use]
+    pub fn definition(&self) -> String {
+        match self {
+            Self::Named(_) => String::new(),
+            Self::Own(settings) => format!("[profile.{}]\n{settings}", self.name()),
         }
     }
 }
@@ -36,11 +79,8 @@ impl Mode {
 /// one, and, if it is not the `first`, from the one before.
 #[must_use]
 pub fn configuration(mode: Mode, next: Option<Ipv4Addr>, first: bool, profile: Option<&str>) -> String {
-    let (kind, scheme) = match mode {
-        Mode::Socks => ("socks", "socks5"),
-        Mode::Http => ("http", "http"),
-    };
-    let port = mode.port();
+    let (kind, port) = (mode.kind(), mode.port());
+    let scheme = if mode == Mode::Socks { "socks5" } else { kind };
     let mut text = String::from("version = 1\n");
     if let Some(next) = next {
         let profile = profile.map_or_else(String::new, |profile| format!("?profile={profile}"));
@@ -117,6 +157,14 @@ mod tests {
         assert!(!first.contains("\nprofile"), "{first}");
         let last = configuration(Mode::Http, None, false, Some("longhaul"));
         assert!(last.contains("\nprofile = \"longhaul\"\n") && !last.contains("forward"), "{last}");
+    }
+
+    #[test]
+    fn a_profile_of_ones_own_is_defined() {
+        let own = Profile::Own("base = \"longhaul\"\ntune = false".parse().unwrap());
+        let table: toml::Table = own.definition().parse().unwrap();
+        assert_eq!(table["profile"][own.name()]["tune"].as_bool(), Some(false));
+        assert_eq!(Profile::Named("lan".into()).definition(), "");
     }
 
     #[test]

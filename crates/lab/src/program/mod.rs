@@ -1,10 +1,10 @@
 //! The real programs: servers, proxies and clients, how each is configured, started and found ready.
 
-use std::fs::Permissions;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{OpenOptions, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Context;
 use ekiden_sys::netns;
@@ -21,12 +21,16 @@ pub mod ekiden;
 pub mod haproxy;
 pub mod iperf3;
 pub mod nginx;
+pub mod openvpn;
 pub mod section;
 pub mod server;
 pub mod service;
 pub mod squid;
+pub mod ssh;
 pub mod transparent;
+pub mod tunnel;
 pub mod vsftpd;
+pub mod vtun;
 pub mod wget;
 
 /// A program that somebody has to install.
@@ -105,6 +109,41 @@ pub fn keep_shared_memory_inside() -> anyhow::Result<()> {
         netns::mount_tmpfs(folder).context("cannot mount a tmpfs on /dev/shm")?;
         std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
     }
+    Ok(())
+}
+
+/// Covers `/run` by an empty file system, but for the folder that is the first word, makes the folder that is the second, and
+/// becomes the program that the others are.
+const OWN_RUN: &str =
+    r#"cd "$1" && mount -t tmpfs tmpfs /run && mkdir -p "$1" "$2" && mount -c --bind . "$1" && shift 2 && exec "$@""#;
+
+/// A command line for a program that has to find, or writes, files in `/run` which are nobody's to make: it gets a `/run` of
+/// its own, in a mount namespace that ends with it, in which there are `folder`, where the run keeps its files, and `made`.
+#[must_use]
+pub fn in_own_run(folder: &Path, made: &str, executable: &Path, arguments: Vec<String>) -> (PathBuf, Vec<String>) {
+    let shell = ["--mount", "--propagation", "private", "sh", "-c", OWN_RUN, "sh"].map(str::to_owned);
+    let words = [folder.display().to_string(), made.to_owned(), executable.display().to_string()];
+    ("unshare".into(), shell.into_iter().chain(words).chain(arguments).collect())
+}
+
+/// Writes a file that nobody else may read.
+///
+/// # Errors
+/// The file system's.
+pub fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    Ok(file.write_all(text.as_bytes())?)
+}
+
+/// Runs a program to its end.
+///
+/// # Errors
+/// It cannot be started, or fails; with its last words.
+pub fn finish(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.stdin(Stdio::null()).output().with_context(|| name.clone())?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{name}, {}: {}", output.status, service::last_lines(&said));
     Ok(())
 }
 

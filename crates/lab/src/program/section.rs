@@ -6,14 +6,14 @@
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Context;
 
-use crate::experiment::file::Treatment;
+use crate::experiment::treatment::Treatment;
 use crate::program::ekiden::Mode;
 
 /// The port of relays behind the first.
@@ -86,14 +86,14 @@ impl Chain {
         Ok(Self(relays))
     }
 
-    /// The configuration of the relay at `place`, from 0.
+    /// The configuration of the relay at `place`, from 0, on the way to `server`.
     #[must_use]
-    pub fn configuration(&self, place: usize, treatment: &Treatment) -> String {
+    pub fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
         let (own, others) = (&self.0[place], &self.0[place + 1..]);
         // Only the first relay decides about the path: the others know their neighbour.
         let known = if place == 0 { others } else { &others[..others.len().min(1)] };
         let mut text = format!("version = 1\nprivate_key = {:?}\n", own.key.display().to_string());
-        text.push_str(&if place == 0 { entrance(treatment) } else { inside(own, treatment) });
+        text.push_str(&if place == 0 { entrance(treatment, server) } else { inside(own, treatment) });
         for relay in known {
             let Relay { name, address, public, .. } = relay;
             let _ = writeln!(text, "[[relay]]\nname = \"{name}\"\naddress = \"{address}:{PORT}\"\nkey = \"{public}\"");
@@ -110,18 +110,16 @@ impl Chain {
 }
 
 /// Where clients come in. It alone says how soon they are told "connected": that travels with every session.
-fn entrance(treatment: &Treatment) -> String {
-    let (port, kind) = (
-        treatment.mode.port(),
-        match treatment.mode {
-            Mode::Socks => "socks",
-            Mode::Http => "http",
-        },
-    );
+fn entrance(treatment: &Treatment, server: SocketAddrV4) -> String {
+    let (port, kind) = (treatment.mode.port(), treatment.mode.kind());
     let mode = if treatment.early { "early" } else { "strict" };
+    let target = match treatment.mode {
+        Mode::Tcp => format!("target = \"{server}\"\n"),
+        Mode::Socks | Mode::Http => String::new(),
+    };
     format!(
         "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"\nconnect = \"{mode}\"\nallow_open = true\n\
-         allow_private = true\n"
+         allow_private = true\n{target}"
     )
 }
 
@@ -136,7 +134,7 @@ fn inside(own: &Relay, treatment: &Treatment) -> String {
 }
 
 fn profile(treatment: &Treatment) -> String {
-    treatment.profile.as_ref().map_or_else(String::new, |profile| format!("profile = \"{profile}\"\n"))
+    treatment.profile.as_ref().map_or_else(String::new, |profile| format!("profile = \"{}\"\n", profile.name()))
 }
 
 #[cfg(test)]
@@ -160,6 +158,8 @@ mod tests {
         Chain((1..=relays).map(relay).collect())
     }
 
+    const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 100, 9, 1), 5201);
+
     fn read(text: &str) -> toml::Table {
         text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn the_first_relay_says_the_path_and_the_others_know_the_next() {
         let settings = treatment("mode = \"http\"\nearly = true\nencrypt = true\nprofile = \"longhaul\"");
-        let configurations = [0, 1, 2].map(|place| read(&chain(3).configuration(place, &settings)));
+        let configurations = [0, 1, 2].map(|place| read(&chain(3).configuration(place, &settings, SERVER)));
         assert_eq!(configurations.each_ref().map(|table| names(table)), [vec!["r2", "r3"], vec!["r3"], vec![]]);
         let [first, middle, last] = &configurations;
         assert_eq!(first["path"][0]["relays"], toml::Value::from(vec!["r2", "r3"]));
@@ -189,8 +189,17 @@ mod tests {
     }
 
     #[test]
+    fn a_forwarder_knows_the_server() {
+        let first = read(&chain(2).configuration(0, &treatment("mode = \"tcp\"\nprofile = { tune = false }"), SERVER));
+        let listener = &first["listener"][0];
+        assert_eq!((listener["kind"].as_str(), listener["target"].as_str()), (Some("tcp"), Some("10.100.9.1:5201")));
+        assert_eq!(listener["bind"].as_str(), Some("0.0.0.0:8000"));
+        assert_eq!(first["relay"][0]["profile"].as_str(), Some("own"));
+    }
+
+    #[test]
     fn a_single_relay_has_no_path() {
-        let only = read(&chain(1).configuration(0, &treatment("")));
+        let only = read(&chain(1).configuration(0, &treatment(""), SERVER));
         assert!(["relay", "path", "route"].iter().all(|key| !only.contains_key(*key)));
         assert_eq!(only["listener"][0]["kind"].as_str(), Some("socks"));
         assert_eq!(only["listener"][0]["connect"].as_str(), Some("strict"));

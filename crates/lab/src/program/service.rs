@@ -96,6 +96,12 @@ impl Service {
         Some(format!("{} on {} {}: {}", self.name, self.host, ended(status), self.tail()))
     }
 
+    /// Who it is and the last lines it printed, in one.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{} on {}: {}", self.name, self.host, self.tail())
+    }
+
     /// The last lines it printed, in one.
     fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();

@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use anyhow::Context;
 
-use crate::experiment::file::Treatment;
+use crate::experiment::treatment::Treatment;
 use crate::program::About;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::{counters, ip};

@@ -1,17 +1,19 @@
 //! What the kernel dropped on hosts, where nothing should ever be dropped: such a run is invalid.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-/// Drops and errors of the calling thread's network namespace, as what and how many; only those that happened.
+/// Drops and errors of the calling thread's network namespace, as what and how many; only those that happened, and of
+/// interfaces only those of `ours`.
 ///
 /// # Errors
 /// `/proc/thread-self/net` could not be read.
-pub fn read() -> io::Result<Vec<(String, u64)>> {
+pub fn read(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
     // Not /proc/net, which belongs to the process and not to the thread.
     let interfaces = fs::read_to_string("/proc/thread-self/net/dev")?;
     let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
-    let all = interface_drops(&interfaces).into_iter().chain(checksum_errors(&protocols));
+    let all = interface_drops(&interfaces, ours).into_iter().chain(checksum_errors(&protocols));
     Ok(all.filter(|(_, count)| *count > 0).collect())
 }
 
@@ -30,8 +32,8 @@ pub fn dialled() -> io::Result<u64> {
 /// Columns of `/proc/net/dev` behind the name: 2 and 3 are errors and drops received, 10 and 11 sent.
 const COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
 
-fn interface_drops(text: &str) -> Vec<(String, u64)> {
-    let rows = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| name.trim() != "lo");
+fn interface_drops(text: &str, ours: &BTreeSet<String>) -> Vec<(String, u64)> {
+    let rows = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| ours.contains(name.trim()));
     rows.flat_map(|(name, numbers)| {
         let numbers: Vec<u64> = numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
         COLUMNS.map(|(column, what)| (format!("{} {what}", name.trim()), numbers.get(column).copied().unwrap_or(0)))
@@ -64,9 +66,10 @@ mod tests {
     #[test]
     fn drops_are_read_by_column() {
         let text = "Inter-|   Receive   |  Transmit\n face |bytes packets errs\n\
-            lo: 1 1 9 9 0 0 0 0 1 1 9 9 0 0 0 0\n  wan: 900 8 1 2 0 0 0 0 700 6 3 4 0 0 0 0\n";
+            lo: 1 1 9 9 0 0 0 0 1 1 9 9 0 0 0 0\ntunnel: 1 1 9 9 0 0 0 0 1 1 9 9 0 0 0 0\n  wan: 900 8 1 2 0 0 0 0 700 6 3 4 0 0 0 0\n";
         let expected = [("wan rx_errors", 1), ("wan rx_dropped", 2), ("wan tx_errors", 3), ("wan tx_dropped", 4)];
-        assert_eq!(interface_drops(text), expected.map(|(what, count)| (what.to_owned(), count)));
+        let ours = BTreeSet::from(["wan".to_owned()]);
+        assert_eq!(interface_drops(text, &ours), expected.map(|(what, count)| (what.to_owned(), count)));
     }
 
     #[test]

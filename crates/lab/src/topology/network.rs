@@ -1,6 +1,6 @@
 //! Namespaces, interfaces, addresses and routes of a lab that runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::SocketAddrV4;
@@ -21,6 +21,8 @@ pub use crate::topology::host::HostHandle;
 pub struct Network {
     name: String,
     hosts: BTreeMap<String, HostHandle>,
+    /// The interfaces of each host that are ends of links.
+    ends: BTreeMap<String, BTreeSet<String>>,
     wires: Vec<Wire>,
 }
 
@@ -36,11 +38,14 @@ impl Network {
     pub fn build(lab: &Lab) -> anyhow::Result<Self> {
         ensure!(lab.links.len() <= MAX_LINKS, "a lab has at most {MAX_LINKS} links");
         let plan = Plan::of(lab);
-        let mut network = Self { name: lab.name.clone(), hosts: BTreeMap::new(), wires: Vec::new() };
+        let mut network =
+            Self { name: lab.name.clone(), hosts: BTreeMap::new(), ends: BTreeMap::new(), wires: Vec::new() };
         for (name, host) in &lab.hosts {
             let handle = HostHandle::new(name, plan.address_of(name))?;
             handle.set_sysctls(sysctls(host).iter().map(|(key, value)| (*key, value.as_str())))?;
             network.hosts.insert(name.clone(), handle);
+            let ends = plan.ends_of(name).map(|(_, here, _)| here.interface.clone());
+            network.ends.insert(name.clone(), ends.collect());
         }
         for line in &plan.lines {
             let wire = network.lay(line, lab).with_context(|| format!("link {:?}", line.name))?;
@@ -79,14 +84,15 @@ impl Network {
     }
 
     /// Packets that kernels of hosts dropped or found broken since the lab was built, as where and how many. Any at all:
-    /// what was measured is not what the lab file says.
+    /// what was measured is not what the lab file says. A device that a program has made is the program's: a tunnel drops
+    /// what it cannot carry.
     ///
     /// # Errors
     /// The counters could not be read.
     pub fn hidden_drops(&self) -> anyhow::Result<Vec<(String, u64)>> {
         let mut drops = Vec::new();
         for (name, host) in &self.hosts {
-            let counted = host.enter(counters::read).and_then(|counted| counted);
+            let counted = host.enter(|| counters::read(&self.ends[name])).and_then(|counted| counted);
             let counted = counted.with_context(|| format!("host {name:?}: cannot read its counters"))?;
             drops.extend(counted.into_iter().map(|(what, count)| (format!("{name} {what}"), count)));
         }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use crate::topology::routes::first_steps;
+use crate::topology::routes::{first_steps, way};
 use crate::topology::{Backend, Lab, Link, Offload, window};
 
 /// How many subnets there are.
@@ -89,6 +89,24 @@ impl<'a> Plan<'a> {
     pub fn interface_toward(&self, host: &str, to: &str) -> Option<&str> {
         let link = first_steps(self.lab, host).get(to)?.link;
         self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.interface.as_str())
+    }
+
+    /// The address of `host` on the link by which it reaches `to`.
+    #[must_use]
+    pub fn address_toward(&self, host: &str, to: &str) -> Option<Ipv4Addr> {
+        let link = first_steps(self.lab, host).get(to)?.link;
+        self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.address)
+    }
+
+    /// The addresses of all hosts to which the way from `host` leads past `gate`.
+    #[must_use]
+    pub fn behind(&self, host: &str, gate: &str) -> Vec<Ipv4Addr> {
+        let passes = |to: &&String| {
+            let way = way(self.lab, host, to).unwrap_or_default();
+            to.as_str() != gate && way.iter().any(|hop| hop.link.ends.iter().any(|end| end == gate))
+        };
+        let hosts = self.lab.hosts.keys().filter(passes);
+        hosts.flat_map(|to| self.ends_of(to).map(|(_, here, _)| here.address)).collect()
     }
 
     /// Whether a host's end of a link makes no superpackets: because the lab says so, or netem is behind it.
@@ -229,6 +247,18 @@ mod tests {
         assert_eq!((from_a["b"].link, from_a["x"].link, from_a["y"].link), ("l1", "l1", "l2"));
         assert_eq!(first_steps(&lab, "b")["a"].link, "l3");
         assert_eq!(Plan::of(&lab).interface_toward("b", "a"), Some("l3"));
+    }
+
+    #[test]
+    fn whoever_is_behind_a_gate_has_all_of_its_addresses_there() {
+        let row = [("1", ["a", "l"]), ("2", ["l", "x"]), ("3", ["x", "r"]), ("4", ["r", "b"]), ("5", ["b", "c"])];
+        let lab = lab(&row, &["l", "x", "r", "b"]);
+        let plan = Plan::of(&lab);
+        let addresses = |all: &[[u8; 2]]| all.iter().map(|[net, host]| Ipv4Addr::new(10, 100, *net, *host)).collect();
+        let behind: Vec<Ipv4Addr> = addresses(&[[3, 2], [4, 1], [4, 2]]);
+        assert_eq!(plan.behind("l", "r"), behind, "b and c, and not x in between");
+        assert_eq!(plan.behind("r", "l"), [Ipv4Addr::new(10, 100, 0, 1)]);
+        assert_eq!(plan.address_toward("r", "l"), Some(Ipv4Addr::new(10, 100, 2, 2)));
     }
 
     #[test]

@@ -3,12 +3,14 @@
 use toml::{Table, Value};
 
 use crate::experiment::factor::{self, Factor, Quick};
-use crate::experiment::file::{Relay, Settings, Treatment, Workload};
+use crate::experiment::file::{Settings, Workload};
 use crate::experiment::group;
 use crate::experiment::read::Spec;
+use crate::experiment::treatment::{Relay, Treatment};
 use crate::program::agent::Agent;
 use crate::program::chain;
 use crate::program::command::{self, Way};
+use crate::program::ekiden::Mode;
 use crate::program::server::Protocol;
 use crate::topology;
 
@@ -110,6 +112,12 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     }
     if treatment.sections && treatment.program != Relay::Ekiden {
         mistakes.push("sections: only ekiden has them".into());
+    }
+    if treatment.program.is_pair() && treatment.chain.len() != 2 {
+        mistakes.push("chain: two hosts, one for each end of the tunnel".into());
+    }
+    if treatment.mode == Mode::Tcp && !treatment.sections {
+        mistakes.push("mode: tcp with sections = true only; a relay by itself is program = \"command\"".into());
     }
     if treatment.transparent && !matches!(treatment.program, Relay::Haproxy | Relay::Ekiden) {
         mistakes.push("transparent: only haproxy and ekiden can be".into());

@@ -1,0 +1,104 @@
+//! What is compared: programs between client and server, and how they are used.
+
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::factor::At;
+use crate::program::command::Way;
+use crate::program::ekiden::{Mode, Profile};
+use crate::program::server::Protocol;
+
+/// A program that stands between client and server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Relay {
+    /// None: the client reaches the server by itself.
+    Direct,
+    /// dante, a SOCKS server.
+    Dante,
+    /// squid, an HTTP proxy.
+    Squid,
+    /// haproxy, a forwarder.
+    Haproxy,
+    /// `ssh -L`, a forwarder between two hosts.
+    Ssh,
+    /// OpenVPN over TCP, a tunnel of packets between two hosts.
+    Openvpn,
+    /// VTun over TCP, the same.
+    Vtun,
+    /// ekiden.
+    Ekiden,
+    /// Whatever `command` says.
+    Command,
+}
+
+impl Relay {
+    /// Whether it carries packets between devices at two hosts: clients know of nothing.
+    #[must_use]
+    pub const fn is_tunnel(self) -> bool {
+        matches!(self, Self::Openvpn | Self::Vtun)
+    }
+
+    /// Whether it is at two hosts always, and no chain of others.
+    #[must_use]
+    pub const fn is_pair(self) -> bool {
+        self.is_tunnel() || matches!(self, Self::Ssh)
+    }
+}
+
+/// `[treatment.NAME]`: one of the things that are compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Treatment {
+    /// The program at each host of the chain.
+    pub program: Relay,
+    /// What ekiden speaks.
+    #[serde(default = "socks")]
+    pub mode: Mode,
+    /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
+    #[serde(default)]
+    pub tunnel: bool,
+    /// Whether ekiden's relays know each other by keys and speak the section protocol, rather than the client's.
+    #[serde(default)]
+    pub sections: bool,
+    /// Whether the first relay of such a chain says "connected" before the server has answered.
+    #[serde(default)]
+    pub early: bool,
+    /// Whether the sections between relays of such a chain are encrypted.
+    #[serde(default)]
+    pub encrypt: bool,
+    /// Whether its relays stand in the way of packets, and clients know of none: they connect to the server's own address.
+    #[serde(default)]
+    pub transparent: bool,
+    /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
+    pub profile: Option<Profile>,
+    /// The profile of the sections to client and server, for a transparent ekiden. Default: ekiden's own default.
+    pub near_profile: Option<String>,
+    /// For which protocols it runs. Default: all that the program can.
+    #[serde(default)]
+    pub protocols: Vec<Protocol>,
+    /// The hosts at which relays stand. Default: the workload's.
+    #[serde(default)]
+    pub chain: Vec<String>,
+    /// For `program = "command"`: the program and its arguments; see [`command::fill`](crate::program::command::fill).
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// For `program = "command"`: how to know that it is ready, and where clients find it: `"tcp:1080"`.
+    #[serde(default)]
+    pub ready: String,
+    /// For `program = "command"`: how clients use it.
+    #[serde(default = "forward")]
+    pub client: Way,
+    /// What is different in the rest of the file.
+    #[serde(default)]
+    pub set: toml::Table,
+    /// What is different in it at some levels. If there is anything, it is run at these only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub at: Vec<At>,
+}
+
+const fn socks() -> Mode {
+    Mode::Socks
+}
+const fn forward() -> Way {
+    Way::Forward
+}
