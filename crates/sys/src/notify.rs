@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use crate::clock::monotonic;
+
 /// How long a manager may keep us waiting that does not read what it is told.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -97,14 +99,6 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
         [b'/', ..] => SocketAddr::from_pathname(name),
         _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "NOTIFY_SOCKET has to begin with / or @")),
     }
-}
-
-/// The time since some moment before this process (`CLOCK_MONOTONIC`).
-fn monotonic() -> Duration {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a timespec for the kernel to fill; this clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 #[cfg(test)]
