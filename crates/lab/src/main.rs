@@ -29,6 +29,12 @@ enum Command {
     Run(cli::run::Run),
     /// Reports again what is in a folder of results
     Report(cli::report::Report),
+    /// Writes a fixed amount in blocks of one size: what an experiment starts as a client
+    #[command(hide = true)]
+    Write(cli::write::Write),
+    /// Takes what a writer writes: what an experiment starts as a server
+    #[command(hide = true)]
+    Sink(cli::sink::Sink),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +45,8 @@ fn main() -> ExitCode {
         Command::Shell(shell) => shell.execute(),
         Command::Run(run) => run.execute(),
         Command::Report(report) => report.execute(),
+        Command::Write(write) => write.execute(),
+        Command::Sink(sink) => sink.execute(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("ekiden-lab: {error:#}");

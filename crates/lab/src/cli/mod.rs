@@ -9,6 +9,8 @@ pub mod list;
 pub mod report;
 pub mod run;
 pub mod shell;
+pub mod sink;
+pub mod write;
 
 /// The exit status when something is wrong with what was asked for, or with a run.
 pub const MISTAKE: u8 = 2;

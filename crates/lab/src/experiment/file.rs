@@ -23,13 +23,22 @@ pub struct Workload {
     pub server: String,
     /// What they speak.
     pub protocol: Protocol,
-    /// The server program. Default: nginx for HTTP, vsftpd for FTP, iperf3 for streams.
+    /// The server program. Default: nginx for HTTP, vsftpd for FTP, iperf3 for streams, the laboratory's own for blocks.
     pub program: Option<Server>,
     /// What fetches files.
     #[serde(default)]
     pub agent: Agent,
     /// How much the client fetches in one transfer. Not of streams.
     pub file: Option<Bytes>,
+    /// How much is written in blocks. Not of anything else.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub amount: Option<Bytes>,
+    /// How large a block is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub block: Option<Bytes>,
+    /// How long after each block the next one is written. Default: at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Span>,
     /// How long a stream is. Not of files.
     pub time: Option<Times>,
     /// How many transfers a run is, one after the other, each on a connection of its own.
@@ -57,6 +66,12 @@ impl Workload {
     #[must_use]
     pub fn server_program(&self) -> Server {
         self.program.unwrap_or(Server::of(self.protocol))
+    }
+
+    /// The size of blocks that carry their time, in bytes.
+    #[must_use]
+    pub fn stamped(&self) -> Option<u64> {
+        self.pause.and(self.block).map(|block| block.0)
     }
 }
 

@@ -82,10 +82,10 @@ fn needed(cells: &[&Cell]) -> Vec<&'static About> {
         }
     };
     for cell in cells {
-        if !matches!(cell.spec.workload.protocol, Protocol::Stream | Protocol::Share) {
+        if matches!(cell.spec.workload.protocol, Protocol::Http | Protocol::Ftp) {
             need(cell.spec.workload.agent.about());
         }
-        need(cell.spec.workload.server_program().about());
+        cell.spec.workload.server_program().about().into_iter().for_each(&mut need);
         if cell.spec.treatment.transparent {
             need(&transparent::ABOUT);
         }

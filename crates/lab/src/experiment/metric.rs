@@ -6,7 +6,7 @@ use crate::experiment::results::Metric;
 use crate::experiment::transfer::Transfer;
 use crate::stats;
 
-const KNOWN: [(&str, &str, bool); 14] = [
+const KNOWN: [(&str, &str, bool); 19] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
@@ -14,6 +14,11 @@ const KNOWN: [(&str, &str, bool); 14] = [
     ("seconds", "s", false),
     (FIRST_BYTE, "ms", false),
     ("completion_ms", "ms", false),
+    ("completion_s", "s", false),
+    ("write_s", "s", false),
+    ("write_mbit_s", "Mbit/s", true),
+    ("block_ms", "ms", false),
+    ("block_p99_ms", "ms", false),
     (RATIO, "", true),
     (JAIN, "", true),
     ("queueing_ms", "ms", false),
@@ -82,7 +87,31 @@ pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     ];
     // Nobody waits for the first byte of a stream.
     let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
-    figures.into_iter().chain(first_byte).map(|(key, value)| (key.to_owned(), value)).collect()
+    let all = figures.into_iter().chain(first_byte).chain(of_blocks(transfers));
+    all.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What more there is to say of transfers in blocks.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+fn of_blocks(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
+    let blocks: Vec<_> = transfers.iter().filter_map(|transfer| transfer.blocks.as_ref()).collect();
+    if blocks.is_empty() {
+        return Vec::new();
+    }
+    let median = |values: Vec<f64>| stats::summary(&values).median;
+    let write: f64 = blocks.iter().map(|blocks| blocks.write_s).sum();
+    let bits = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64 * 8.0;
+    let mut figures = vec![
+        ("completion_s", median(transfers.iter().map(|transfer| transfer.seconds).collect())),
+        ("write_s", median(blocks.iter().map(|blocks| blocks.write_s).collect())),
+        ("write_mbit_s", if write > 0.0 { bits / write / 1e6 } else { 0.0 }),
+    ];
+    let mut waits: Vec<f64> = blocks.iter().flat_map(|blocks| &blocks.waits).map(|wait| wait * 1e3).collect();
+    waits.sort_by(f64::total_cmp);
+    if !waits.is_empty() {
+        figures.extend([("block_ms", stats::quantile(&waits, 0.5)), ("block_p99_ms", stats::quantile(&waits, 0.99))]);
+    }
+    figures
 }
 
 /// Bytes per second over the second half of the time.
@@ -97,11 +126,12 @@ fn steady(timeline: &[(f64, u64)]) -> f64 {
 mod tests {
     use super::*;
     use crate::experiment::fairness;
+    use crate::experiment::transfer::Blocks;
 
     #[test]
     fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
         let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
-        let transfer = Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline };
+        let transfer = Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline, blocks: None };
         let figures = of(&[transfer]);
         assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
         assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
@@ -120,13 +150,27 @@ mod tests {
     }
 
     #[test]
+    fn blocks_are_written_before_they_have_arrived() {
+        let blocks = Blocks { write_s: 2.0, waits: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect() };
+        let figures = of(&[Transfer { seconds: 4.0, bytes: 1_000_000, blocks: Some(blocks), ..Transfer::default() }]);
+        let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
+        assert!(
+            is("mbit_s", 2.0) && is("write_mbit_s", 4.0) && is("write_s", 2.0) && is("completion_s", 4.0),
+            "{figures:?}"
+        );
+        assert!(is("block_ms", 100.5) && is("block_p99_ms", 198.01), "{figures:?}");
+        assert!(!of(&[Transfer::default()]).contains_key("write_s"));
+    }
+
+    #[test]
     fn a_stream_has_no_first_byte() {
         assert!(!of(&[Transfer::default()]).contains_key(FIRST_BYTE));
     }
 
     #[test]
     fn every_metric_is_a_figure_of_a_run() {
-        let mut figures = of(&[Transfer { first_byte: Some(0.0), ..Transfer::default() }]);
+        let blocks = Some(Blocks { write_s: 1.0, waits: vec![1.0] });
+        let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));

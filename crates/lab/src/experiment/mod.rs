@@ -4,6 +4,7 @@
 //! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] say what came of it.
 
 pub mod analyse;
+pub mod blocks;
 pub mod builtin;
 pub mod campaign;
 pub mod cpu;

@@ -23,7 +23,7 @@ use crate::experiment::transfer::Transfer;
 use crate::ledger::Cause;
 use crate::program::chain::{self, Surroundings};
 use crate::program::iperf3::{self, Traffic};
-use crate::program::server::Protocol;
+use crate::program::server::{Protocol, Serving};
 use crate::program::service::Service;
 use crate::program::transparent;
 use crate::topology::Lab;
@@ -109,7 +109,8 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let (client, host) = (find(&workload.client)?, find(&workload.server)?);
     let files = Files::create(&means.folder, workload.file)?;
 
-    let mut services = vec![workload.server_program().start(host, &files.root, &folder.0)?];
+    let serving = Serving { root: &files.root, stamped: workload.stamped() };
+    let mut services = vec![workload.server_program().start(host, serving, &folder.0)?];
     let around = Surroundings {
         network,
         lab: &lab,

@@ -89,7 +89,7 @@ impl Ready<'_> {
             let long = self.all.iter().filter(|ends| ends.group.short.is_none());
             let clients = long.clone().map(|ends| self.start(ends)).collect::<anyhow::Result<Vec<Client>>>();
             let sent = clients.and_then(|mut clients| {
-                clients.iter_mut().try_for_each(|client| stream::wait(client, time + timeout).map(drop))
+                clients.iter_mut().try_for_each(|client| stream::wait(client, "iperf3", time + timeout).map(drop))
             });
             let short =
                 short.into_iter().map(|flows| flows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));

@@ -44,19 +44,19 @@ pub fn send(request: Request<'_>) -> anyhow::Result<Transfer> {
     command.stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(Stdio::null());
     let mut client = Client(command.spawn().context("iperf3")?);
     // Whether it failed is in its answer.
-    wait(&mut client, request.timeout)?;
+    wait(&mut client, "iperf3", request.timeout)?;
     let Received { seconds, bytes, timeline } = Answer::received(&std::fs::read_to_string(&answer)?)?;
-    Ok(Transfer { seconds, first_byte: None, bytes, timeline })
+    Ok(Transfer { seconds, bytes, timeline, ..Transfer::default() })
 }
 
-pub(super) fn wait(client: &mut Client, timeout: Duration) -> anyhow::Result<ExitStatus> {
+pub(super) fn wait(client: &mut Client, name: &str, timeout: Duration) -> anyhow::Result<ExitStatus> {
     let started = Instant::now();
     loop {
         if let Some(status) = client.0.try_wait()? {
             return Ok(status);
         }
         anyhow::ensure!(!signal::interrupted(), "interrupted");
-        anyhow::ensure!(started.elapsed() < timeout, "timeout: iperf3 has not ended in {timeout:?}");
+        anyhow::ensure!(started.elapsed() < timeout, "timeout: {name} has not ended in {timeout:?}");
         std::thread::sleep(POLL);
     }
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use ekiden_proto::units::Bytes;
+use ekiden_proto::units::{Bytes, Span};
 
 use crate::experiment::file::Workload;
-use crate::experiment::stream;
 use crate::experiment::transfer::{self, Transfer};
+use crate::experiment::{blocks, stream};
 use crate::program::content::Content;
 use crate::program::curl::Via;
 use crate::program::iperf3::Amount;
@@ -64,9 +64,10 @@ impl Task<'_> {
     /// # Errors
     /// The client's.
     pub fn attempt(&self, timeout: Duration) -> anyhow::Result<Transfer> {
-        match self.time {
-            Some(_) => self.send(Amount::Bytes(TRIAL), timeout),
-            None => self.fetch(&self.files.small, timeout),
+        match (self.time, self.workload.amount) {
+            (Some(_), _) => self.send(Amount::Bytes(TRIAL), timeout),
+            (None, Some(_)) => self.write(TRIAL, None, timeout),
+            (None, None) => self.fetch(&self.files.small, timeout),
         }
     }
 
@@ -75,9 +76,12 @@ impl Task<'_> {
     /// # Errors
     /// The client's, or what arrived is not what was sent.
     pub fn transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
-        match self.time {
-            Some(time) => self.send(Amount::Time(time), time + timeout),
-            None => self.fetch(self.files.large.as_ref().context("the workload has neither file nor time")?, timeout),
+        match (self.time, self.workload.amount) {
+            (Some(time), _) => self.send(Amount::Time(time), time + timeout),
+            (None, Some(amount)) => self.write(amount.0, self.workload.pause, timeout),
+            (None, None) => {
+                self.fetch(self.files.large.as_ref().context("the workload has nothing to transfer")?, timeout)
+            }
         }
     }
 
@@ -88,11 +92,22 @@ impl Task<'_> {
     }
 
     fn send(&self, amount: Amount, timeout: Duration) -> anyhow::Result<Transfer> {
-        let server = match self.via {
-            Via::Direct => SocketAddrV4::new(self.server, self.workload.protocol.port()),
-            Via::Forwarder(relay) => relay,
-            Via::Socks(_) | Via::Http(_) | Via::Tunnel(_) => anyhow::bail!("iperf3 knows no proxies"),
-        };
-        stream::send(stream::Request { client: self.client, server, amount, timeout, folder: self.folder })
+        let (client, server, folder) = (self.client, self.reached()?, self.folder);
+        stream::send(stream::Request { client, server, amount, timeout, folder })
+    }
+
+    fn write(&self, amount: u64, pause: Option<Span>, timeout: Duration) -> anyhow::Result<Transfer> {
+        let (client, server, folder) = (self.client, self.reached()?, self.folder);
+        let block = self.workload.block.context("blocks of no size")?.0;
+        blocks::write(blocks::Request { client, server, amount, block, pause, timeout, folder })
+    }
+
+    /// Where a program connects to that knows nothing of proxies.
+    fn reached(&self) -> anyhow::Result<SocketAddrV4> {
+        match self.via {
+            Via::Direct => Ok(SocketAddrV4::new(self.server, self.workload.protocol.port())),
+            Via::Forwarder(relay) => Ok(relay),
+            Via::Socks(_) | Via::Http(_) | Via::Tunnel(_) => anyhow::bail!("the client knows no proxies"),
+        }
     }
 }

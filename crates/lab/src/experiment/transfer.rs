@@ -48,6 +48,17 @@ pub struct Transfer {
     pub bytes: u64,
     /// Seconds since the agent was started, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
+    /// What there is to say of blocks, if it was made of such.
+    pub blocks: Option<Blocks>,
+}
+
+/// What the writer of blocks knows more.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Blocks {
+    /// From just before the first `write(2)` to just after the last, in seconds.
+    pub write_s: f64,
+    /// How long each block was under way, in seconds; of blocks with a pause between them.
+    pub waits: Vec<f64>,
 }
 
 /// A client that is killed when nobody waits for it any more.
@@ -127,25 +138,28 @@ fn watch(mut body: ChildStdout, request: Request<'_>, started: Instant) -> anyho
     let ended = started.elapsed();
     let timeline = timeline.end(ended, bytes);
     let first_byte = timeline.first().map(|(at, _)| *at);
-    Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline })
+    Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline, blocks: None })
 }
 
 /// Points in time that get sparser as time goes by: some hundreds, however long it takes.
 #[derive(Default)]
-struct Timeline {
+pub struct Timeline {
     points: Vec<(f64, u64)>,
     next: Duration,
 }
 
 impl Timeline {
-    fn note(&mut self, at: Duration, bytes: u64) {
+    /// Notes how many bytes there were by then.
+    pub fn note(&mut self, at: Duration, bytes: u64) {
         if at >= self.next {
             self.points.push((at.as_secs_f64(), bytes));
             self.next = at + GRAIN.max(at / 100);
         }
     }
 
-    fn end(mut self, at: Duration, bytes: u64) -> Vec<(f64, u64)> {
+    /// All points, the last at the end.
+    #[must_use]
+    pub fn end(mut self, at: Duration, bytes: u64) -> Vec<(f64, u64)> {
         if self.points.last().is_none_or(|(_, last)| *last < bytes) {
             self.points.push((at.as_secs_f64(), bytes));
         }

@@ -25,6 +25,7 @@ pub mod openvpn;
 pub mod section;
 pub mod server;
 pub mod service;
+pub mod sink;
 pub mod squid;
 pub mod ssh;
 pub mod transparent;
@@ -32,6 +33,7 @@ pub mod tunnel;
 pub mod vsftpd;
 pub mod vtun;
 pub mod wget;
+pub mod writer;
 
 /// A program that somebody has to install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

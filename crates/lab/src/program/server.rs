@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::content::Content;
 use crate::program::service::{Launch, Service};
-use crate::program::{About, apache, iperf3, nginx, vsftpd};
+use crate::program::{About, apache, iperf3, nginx, sink, vsftpd};
 use crate::topology::network::HostHandle;
 
 /// What client and server speak.
@@ -22,6 +22,8 @@ pub enum Protocol {
     Stream,
     /// The same from several senders at once, who share a bottleneck.
     Share,
+    /// Nothing but bytes, a fixed amount of them, in blocks of one size.
+    Blocks,
 }
 
 impl Protocol {
@@ -33,6 +35,7 @@ impl Protocol {
             Self::Ftp => "ftp",
             Self::Stream => "stream",
             Self::Share => "share",
+            Self::Blocks => "blocks",
         }
     }
 
@@ -43,6 +46,7 @@ impl Protocol {
             Self::Http => 80,
             Self::Ftp => 21,
             Self::Stream | Self::Share => iperf3::PORT,
+            Self::Blocks => sink::PORT,
         }
     }
 }
@@ -59,6 +63,8 @@ pub enum Server {
     Vsftpd,
     /// iperf3, which takes a stream.
     Iperf3,
+    /// The laboratory's own, which takes blocks.
+    Sink,
 }
 
 impl Server {
@@ -69,6 +75,7 @@ impl Server {
             Protocol::Http => Self::Nginx,
             Protocol::Ftp => Self::Vsftpd,
             Protocol::Stream | Protocol::Share => Self::Iperf3,
+            Protocol::Blocks => Self::Sink,
         }
     }
 
@@ -79,26 +86,35 @@ impl Server {
             Self::Apache | Self::Nginx => Protocol::Http,
             Self::Vsftpd => Protocol::Ftp,
             Self::Iperf3 => Protocol::Stream,
+            Self::Sink => Protocol::Blocks,
         }
     }
 
-    /// What to install for it.
+    /// What people call it.
     #[must_use]
-    pub const fn about(self) -> &'static About {
+    pub fn name(self) -> &'static str {
+        self.about().map_or("sink", |about| about.name)
+    }
+
+    /// What to install for it; nothing for what comes with the laboratory.
+    #[must_use]
+    pub const fn about(self) -> Option<&'static About> {
         match self {
-            Self::Apache => &apache::ABOUT,
-            Self::Nginx => &nginx::ABOUT,
-            Self::Vsftpd => &vsftpd::ABOUT,
-            Self::Iperf3 => &iperf3::ABOUT,
+            Self::Apache => Some(&apache::ABOUT),
+            Self::Nginx => Some(&nginx::ABOUT),
+            Self::Vsftpd => Some(&vsftpd::ABOUT),
+            Self::Iperf3 => Some(&iperf3::ABOUT),
+            Self::Sink => None,
         }
     }
 
-    /// Starts it on `host`, serving the files in `root`, its own files in `folder`.
+    /// Starts it on `host`, its own files in `folder`.
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub fn start(self, host: &HostHandle, root: &Path, folder: &Path) -> anyhow::Result<Service> {
-        let about = self.about();
+    pub fn start(self, host: &HostHandle, serving: Serving<'_>, folder: &Path) -> anyhow::Result<Service> {
+        let Some(about) = self.about() else { return sink::start(host, serving.stamped, folder) };
+        let root = serving.root;
         let write = |text: String| -> anyhow::Result<String> {
             let file = folder.join(format!("{}.conf", about.executable));
             std::fs::write(&file, text)?;
@@ -111,7 +127,7 @@ impl Server {
             // -e: what goes wrong before it has read its configuration
             Self::Nginx => vec!["-e".into(), "stderr".into(), "-c".into(), write(nginx::configuration(folder, root))?],
             Self::Vsftpd => vec![write(vsftpd::configuration(root))?],
-            Self::Iperf3 => iperf3::listen(iperf3::PORT),
+            Self::Iperf3 | Self::Sink => iperf3::listen(iperf3::PORT),
         };
         let launch = Launch {
             name: about.name.into(),
@@ -121,6 +137,15 @@ impl Server {
         };
         Service::start(host, launch, folder)
     }
+}
+
+/// What a server is to serve.
+#[derive(Debug, Clone, Copy)]
+pub struct Serving<'a> {
+    /// The folder of its files.
+    pub root: &'a Path,
+    /// The size of blocks that carry the time at which they were written; none if there are no such blocks.
+    pub stamped: Option<u64>,
 }
 
 /// The URL of `content` on a server at `address`.

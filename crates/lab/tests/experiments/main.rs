@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use scene::{SMALL, Scene, ekiden, impossible, said};
 
+mod blocks;
 mod scene;
 mod shared;
 mod transparent;

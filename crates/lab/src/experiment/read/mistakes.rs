@@ -1,5 +1,6 @@
 //! What can be wrong with an experiment file although every part of it can be read, and combinations that make no sense.
 
+use ekiden_proto::units::Bytes;
 use toml::{Table, Value};
 
 use crate::experiment::factor::{self, Factor, Quick};
@@ -12,10 +13,14 @@ use crate::program::chain;
 use crate::program::command::{self, Way};
 use crate::program::ekiden::Mode;
 use crate::program::server::Protocol;
+use crate::program::sink;
 use crate::topology;
 
 /// The keys at the top of an experiment file that are not the lab's.
 const KEYS: [&str; 8] = ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
+
+/// A block is in memory, and one write(2).
+const LARGEST_BLOCK: u64 = 16 << 20;
 
 /// Why a combination makes no sense, if it makes none.
 pub fn senseless(spec: &Spec) -> Option<String> {
@@ -40,7 +45,8 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     match protocol {
         Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
         Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
-        Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share => None,
+        Protocol::Blocks if !is_open => Some("the writer knows no proxies".into()),
+        Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share | Protocol::Blocks => None,
     }
 }
 
@@ -81,22 +87,44 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
 fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
     let share = workload.protocol == Protocol::Share && workload.program.is_none();
     if workload.server_program().protocol() != workload.protocol && !share {
-        let (program, protocol) = (workload.server_program().about().name, workload.protocol.name());
+        let (program, protocol) = (workload.server_program().name(), workload.protocol.name());
         mistakes.push(format!("workload: {program} does not speak {protocol}"));
     }
     group::check(workload, mistakes);
-    let is_stream = matches!(workload.protocol, Protocol::Stream | Protocol::Share);
-    if is_stream != workload.time.is_some() || is_stream == workload.file.is_some() {
+    let [is_stream, is_blocks, is_file] = match workload.protocol {
+        Protocol::Stream | Protocol::Share => [true, false, false],
+        Protocol::Blocks => [false, true, false],
+        Protocol::Http | Protocol::Ftp => [false, false, true],
+    };
+    let has = [workload.time.is_some(), workload.amount.is_some(), workload.file.is_some()];
+    if has != [is_stream, is_blocks, is_file] || workload.block.is_some() != is_blocks {
         mistakes.push(
-            "workload: a stream has time = { quick = \"5s\", full = \"60s\" }, everything else has a file".into(),
+            "workload: a stream has time = { quick = \"5s\", full = \"60s\" }, blocks have an amount and the size of a \
+             block, everything else has a file"
+                .into(),
         );
     }
+    of_blocks(workload, mistakes);
     let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
     if times.into_iter().any(|time| time.is_zero() || time.subsec_nanos() > 0) {
         mistakes.push("workload: time: whole seconds".into());
     }
-    if workload.file.is_some_and(|file| file.0 == 0) || workload.transfers == 0 {
+    let is_empty = |size: Option<Bytes>| size.is_some_and(|size| size.0 == 0);
+    if is_empty(workload.file) || is_empty(workload.amount) || workload.transfers == 0 {
         mistakes.push("workload: nothing to transfer".into());
+    }
+}
+
+fn of_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
+    let least = if workload.pause.is_some() { sink::STAMP as u64 } else { 1 };
+    if workload.block.is_some_and(|block| !(least..=LARGEST_BLOCK).contains(&block.0)) {
+        mistakes.push(format!(
+            "workload: block: from 1B to {LARGEST_BLOCK}B; with a pause it carries its time, {} bytes",
+            sink::STAMP
+        ));
+    }
+    if workload.pause.is_some() && workload.protocol != Protocol::Blocks {
+        mistakes.push("workload: pause: between blocks only".into());
     }
 }
 

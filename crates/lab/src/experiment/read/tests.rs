@@ -121,6 +121,43 @@ fn a_stream_passes_what_is_open_and_is_longer_in_the_full_size() {
     assert_eq!(takes, [10, 69]);
 }
 
+/// The same experiment, but for FTP, with blocks instead of a file.
+fn in_blocks(keys: &str) -> String {
+    let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", &format!("protocol = \"blocks\"\n{keys}"));
+    text.split_once("[[factor]]\nname = \"protocol\"").unwrap().0.to_owned()
+}
+
+#[test]
+fn blocks_pass_what_is_open_and_have_a_server_of_their_own() {
+    let experiment = Experiment::read("x", &in_blocks("amount = \"1MiB\"\nblock = \"640B\"")).unwrap();
+    let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
+    assert_eq!(skipped[0], ("dante, short".to_owned(), "the writer knows no proxies"));
+    let workload = &experiment.cells[0].spec.workload;
+    assert_eq!((workload.server_program().name(), workload.stamped()), ("sink", None));
+    let paused = in_blocks("amount = \"1MiB\"\nblock = \"64B\"\npause = \"20ms\"");
+    let experiment = Experiment::read("x", &paused).unwrap();
+    assert_eq!(experiment.cells[0].spec.workload.stamped(), Some(64), "the sink has to know where times are");
+}
+
+#[test]
+fn what_blocks_cannot_be_is_a_mistake() {
+    let wrong = [
+        ("amount = \"1MiB\"", "blocks have an amount and the size of a block"),
+        ("block = \"640B\"", "blocks have an amount and the size of a block"),
+        ("amount = \"1MiB\"\nblock = \"640B\"\nfile = \"1MB\"", "blocks have an amount and the size of a block"),
+        ("amount = \"1MiB\"\nblock = \"0B\"", "block: from 1B to 16777216B"),
+        ("amount = \"1MiB\"\nblock = \"7B\"\npause = \"1ms\"", "with a pause it carries its time, 8 bytes"),
+        ("amount = \"0B\"\nblock = \"1B\"", "nothing to transfer"),
+        ("amount = \"1MiB\"\nblock = \"1B\"\nprogram = \"nginx\"", "nginx does not speak blocks"),
+    ];
+    for (keys, wanted) in wrong {
+        let mistakes = mistakes(&in_blocks(keys));
+        assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
+    }
+    let file = TEXT.replace("file = \"1MB\"", "file = \"1MB\"\npause = \"1ms\"");
+    assert_eq!(mistakes(&file), ["workload: pause: between blocks only"]);
+}
+
 #[test]
 fn one_relay_has_no_section_to_encrypt() {
     let encrypted = "program = \"ekiden\"\nsections = true\nencrypt = true";

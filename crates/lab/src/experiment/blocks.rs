@@ -1,0 +1,63 @@
+//! A fixed amount in blocks of one size: the writer is a process on the client's host, the sink one on the server's.
+
+use std::fs::File;
+use std::net::SocketAddrV4;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use ekiden_proto::units::Span;
+
+use crate::experiment::stream;
+use crate::experiment::transfer::{Blocks, Client, Transfer};
+use crate::program::service::last_lines;
+use crate::program::writer::Written;
+use crate::topology::network::HostHandle;
+
+/// What is written.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The host of the writer.
+    pub client: &'a HostHandle,
+    /// Where it connects to.
+    pub server: SocketAddrV4,
+    /// How much, in bytes.
+    pub amount: u64,
+    /// How much at once, in bytes.
+    pub block: u64,
+    /// How long after each block the next one is written.
+    pub pause: Option<Span>,
+    /// How long it may take in all.
+    pub timeout: Duration,
+    /// Where its answer goes.
+    pub folder: &'a Path,
+}
+
+/// Lets the writer write `request`.
+///
+/// # Errors
+/// The writer's, or it takes too long, or an interrupt.
+pub fn write(request: Request<'_>) -> anyhow::Result<Transfer> {
+    let mut command = request.client.command(std::env::current_exe()?);
+    command.args(["write", &request.server.to_string(), &request.amount.to_string(), &request.block.to_string()]);
+    command.args(request.pause.map(|pause| format!("--pause={pause}")));
+    // Into files: nobody has to read them meanwhile.
+    let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
+    command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
+    let mut writer = Client(command.spawn().context("the writer")?);
+    let status = stream::wait(&mut writer, "the writer", request.timeout)?;
+    anyhow::ensure!(status.success(), "the writer: {}", last_lines(&std::fs::read_to_string(&complaint)?));
+    Ok(told(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
+}
+
+fn told(written: Written) -> Transfer {
+    Transfer {
+        seconds: written.completion_s,
+        first_byte: None,
+        bytes: written.bytes,
+        timeline: written.timeline,
+        blocks: Some(Blocks { write_s: written.write_s, waits: written.waits }),
+    }
+}

@@ -1,0 +1,142 @@
+//! The writer: sends a fixed amount in blocks of one size, each by one `write(2)`, as a plain program does.
+//!
+//! It sets nothing on its socket: what small blocks cost, with Nagle's algorithm (RFC 896) and all, is what is measured. With a
+//! pause between them each block begins with the time at which it was written, and the [sink] subtracts.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::Context;
+use ekiden_sys::clock::monotonic;
+use serde::{Deserialize, Serialize};
+
+use crate::program::sink::{self, Arrived};
+
+/// What is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    /// To whom.
+    pub to: SocketAddr,
+    /// How much, in bytes.
+    pub amount: u64,
+    /// How much at once, in bytes; the last block may be smaller.
+    pub block: usize,
+    /// How long after each block the next one is written. None: at once.
+    pub pause: Option<Duration>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// How much arrived, in bytes.
+    pub bytes: u64,
+    /// From just before the first `write(2)` to just after the last, in seconds.
+    pub write_s: f64,
+    /// From just before the first `write(2)` until the sink had the last byte, in seconds.
+    pub completion_s: f64,
+    /// How long each block took from `write(2)` until the sink had all of it, in seconds; of blocks with a pause between them.
+    pub waits: Vec<f64>,
+    /// Seconds since the first `write(2)`, bytes that had arrived by then.
+    pub timeline: Vec<(f64, u64)>,
+}
+
+/// Writes what `order` says, and waits until the sink has it.
+///
+/// # Errors
+/// The connection's, or not everything arrived.
+pub fn carry_out(order: Order) -> anyhow::Result<Written> {
+    let mut stream = TcpStream::connect(order.to).with_context(|| format!("cannot connect to {}", order.to))?;
+    let started = monotonic();
+    let sent = match order.pause {
+        None => blocks(&mut stream, order),
+        Some(pause) => stamped(&mut stream, order, pause),
+    };
+    let write = monotonic() - started;
+    sent.context("the sink takes nothing")?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).context("the sink says nothing")?;
+    let arrived: Arrived =
+        serde_json::from_str(&answer).with_context(|| format!("no answer of a sink: {answer:.80}"))?;
+    anyhow::ensure!(arrived.bytes == order.amount, "{} of {} bytes arrived", arrived.bytes, order.amount);
+    let since = |time: Duration| time.saturating_sub(started).as_secs_f64();
+    Ok(Written {
+        bytes: arrived.bytes,
+        write_s: write.as_secs_f64(),
+        completion_s: since(arrived.last),
+        waits: arrived.waits,
+        timeline: arrived.timeline.into_iter().map(|(at, bytes)| (since(arrived.began) + at, bytes)).collect(),
+    })
+}
+
+fn blocks(stream: &mut TcpStream, order: Order) -> std::io::Result<()> {
+    let block = vec![0; order.block];
+    let mut left = order.amount;
+    while left > 0 {
+        let count = next(left, order.block);
+        stream.write_all(&block[..count])?;
+        left -= count as u64;
+    }
+    Ok(())
+}
+
+/// The same, each block so long after the one before it, and with its time in front.
+fn stamped(stream: &mut TcpStream, order: Order, pause: Duration) -> std::io::Result<()> {
+    let mut block = vec![0; order.block];
+    let (mut left, mut due) = (order.amount, monotonic());
+    while left > 0 {
+        std::thread::sleep(due.saturating_sub(monotonic()));
+        let count = next(left, order.block);
+        block[..sink::STAMP].copy_from_slice(&sink::stamp(monotonic()));
+        stream.write_all(&block[..count])?;
+        (left, due) = (left - count as u64, due + pause);
+    }
+    Ok(())
+}
+
+fn next(left: u64, block: usize) -> usize {
+    usize::try_from(left).unwrap_or(block).min(block)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What comes of an order to a sink in a thread.
+    fn carried(amount: u64, block: usize, pause: Option<Duration>) -> Written {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        std::thread::spawn(move || sink::take(listener.accept().unwrap().0, pause.map(|_| block)).unwrap());
+        carry_out(Order { to, amount, block, pause }).unwrap()
+    }
+
+    #[test]
+    fn all_blocks_arrive_after_they_were_written() {
+        let written = carried(100_001, 1000, None);
+        assert_eq!(written.bytes, 100_001);
+        assert!(written.write_s > 0.0 && written.completion_s > 0.0, "{written:?}");
+        assert_eq!(written.timeline.last().map(|(_, bytes)| *bytes), Some(100_001));
+        let end = written.timeline.last().unwrap().0;
+        assert!((end - written.completion_s).abs() < 1e-3, "{end} s and {} s", written.completion_s);
+        assert!(written.waits.is_empty(), "nobody wrote times into them");
+    }
+
+    #[test]
+    fn blocks_with_a_pause_between_them_tell_how_long_each_took() {
+        let pause = Duration::from_millis(2);
+        let written = carried(10 * 64, 64, Some(pause));
+        assert_eq!(written.waits.len(), 10);
+        assert!(written.waits.iter().all(|wait| (0.0..1.0).contains(wait)), "{:?}", written.waits);
+        assert!(written.write_s >= 9.0 * pause.as_secs_f64(), "{} s", written.write_s);
+    }
+
+    #[test]
+    fn nobody_there_is_told() {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = carry_out(Order { to: free, amount: 1, block: 1, pause: None }).unwrap_err().to_string();
+        assert_eq!(error, format!("cannot connect to {free}"));
+    }
+}
