@@ -186,8 +186,6 @@ fn route(message: &Message<'_>) -> Option<Route> {
     Some(Route { to, interface, is_connected: header[PROTOCOL] == libc::RTPROT_KERNEL })
 }
 
-/// The interface of an answer.
-fn interface(message: &Message<'_>) -> io::Result<u32> {
 /// What there is to `read` in an answer.
 fn answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
     let route = match message {
@@ -310,6 +308,10 @@ mod tests {
             }
             let foreign = routes.add(&"203.0.113.0/24".parse().unwrap(), two, Some("203.0.113.9".parse().unwrap()));
             assert_eq!(foreign.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        });
+    }
+
+    #[test]
     fn a_bound_of_the_route_is_seen() {
         let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 3s table local"];
         inside(&network, || {
