@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::config::Admin;
 use crate::pump::PipeCounts;
 use crate::shared::Shared;
-use crate::status::{InterfaceView, PoolView, SessionView};
+use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
 use crate::worker::{Command, Description};
 
 /// A running admin listener; it ends, and its socket file goes, when this is dropped.
@@ -120,6 +120,7 @@ struct Sessions {
     sessions: Vec<SessionView>,
     pools: Vec<PoolView>,
     interfaces: Vec<InterfaceView>,
+    lanes: Vec<LaneView>,
     congestion: Vec<Congestion>,
 }
 
@@ -146,9 +147,18 @@ impl Answering {
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
         let (pools, interfaces) = (self.shared.pools.views(), self.shared.shares.views());
-        let version = env!("CARGO_PKG_VERSION");
-        let answer =
-            Sessions { version, pipes_open, pipes_idle, pipe_fallbacks, sessions, pools, interfaces, congestion };
+        let (version, lanes) = (env!("CARGO_PKG_VERSION"), self.shared.lanes.views());
+        let answer = Sessions {
+            version,
+            pipes_open,
+            pipes_idle,
+            pipe_fallbacks,
+            sessions,
+            pools,
+            interfaces,
+            lanes,
+            congestion,
+        };
         match serde_json::to_string(&answer) {
             Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
             Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),

@@ -18,6 +18,7 @@ use crate::pool;
 use crate::pump::{PipeCounts, Totals};
 use crate::share;
 use crate::status::InterfaceView;
+use crate::tun::{Counts, Crossing};
 
 macro_rules! label_sets {
     ($($name:ident { $($field:ident: $type:ty),+ })+) => {$(
@@ -32,6 +33,7 @@ label_sets! {
     ByLimit { limited: String }
     ByReason { reason: &'static str }
     ByBypass { listener: String, reason: &'static str }
+    ByDirection { listener: String, direction: &'static str }
     ByResult { result: &'static str }
     ByClass { class: String }
     ByWay { listener: String, direction: &'static str, way: &'static str }
@@ -52,6 +54,9 @@ pub struct Metrics {
     limited: Family<ByLimit, Counter>,
     pauses: Family<ByReason, Counter>,
     passed: Family<ByBypass, Counter>,
+    crossings: Mutex<HashMap<String, Arc<Crossing>>>,
+    packets: Family<ByDirection, Counter>,
+    packet_bytes: Family<ByDirection, Counter>,
     dropped: Family<ByBypass, Counter>,
     reloads: Family<ByResult, Counter>,
     requests: Family<ByClass, Counter>,
@@ -87,6 +92,9 @@ impl Metrics {
             limited: Family::default(),
             pauses: Family::default(),
             passed: Family::default(),
+            crossings: Mutex::default(),
+            packets: Family::default(),
+            packet_bytes: Family::default(),
             dropped: Family::default(),
             reloads: Family::default(),
             requests: Family::default(),
@@ -115,6 +123,8 @@ impl Metrics {
         r.register("sessions_limited", "What held sessions back", self.limited.clone());
         r.register("accept_pauses", "How often accepting paused", self.pauses.clone());
         r.register("connections_passed", "Caught connections that went on without us, by why", self.passed.clone());
+        r.register("tunnel_packets", "Packets through lanes, by direction", self.packets.clone());
+        r.register("tunnel_packet_bytes", "Bytes of these, IP headers included", self.packet_bytes.clone());
         r.register("tunnel_packets_dropped", "Packets of tunnels that went nowhere, by why", self.dropped.clone());
         r.register("reloads", "Configuration reloads", self.reloads.clone());
         r.register("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
@@ -161,6 +171,20 @@ impl Metrics {
     /// Counts a caught connection that goes on without us.
     pub fn passed(&self, listener: &str, reason: &'static str) {
         self.passed.get_or_create(&ByBypass { listener: listener.to_owned(), reason }).inc();
+    }
+
+    /// The packet counters of a listener, for its lanes to count into as they go.
+    #[must_use]
+    pub fn crossing(&self, listener: &str) -> Arc<Crossing> {
+        let mut crossings = self.crossings.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = |direction| ByDirection { listener: listener.to_owned(), direction };
+        let counts = |direction| Counts {
+            packets: self.packets.get_or_create_owned(&label(direction)),
+            bytes: self.packet_bytes.get_or_create_owned(&label(direction)),
+        };
+        let dropped = |reason| self.dropped.get_or_create_owned(&ByBypass { listener: listener.to_owned(), reason });
+        let made = crossings.entry(listener.to_owned()).or_insert_with(|| Arc::new(Crossing::new(counts, dropped)));
+        Arc::clone(made)
     }
 
     /// Counts a packet of a tunnel that goes nowhere.

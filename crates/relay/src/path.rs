@@ -24,8 +24,14 @@ pub struct Way {
 /// The ways to `target`, the best first: those whose first hop is down come last.
 #[must_use]
 pub fn select(config: &Config, pools: &Pools, target: &Target) -> Vec<Way> {
+    ways_to(config, pools, &target.host, target.port)
+}
+
+/// The same for what may have no port: 0, which no pattern with a port fits.
+#[must_use]
+pub fn ways_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<Way> {
     let route =
-        config.routes.iter().find(|route| route.matches(target)).expect("invariant: the last route matches all");
+        config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all");
     let (up, down): (Vec<_>, Vec<_>) =
         route.paths.iter().partition(|path| path.hops.first().is_none_or(|hop| !pools.is_down(hop)));
     let way = |path| Way { path: Arc::clone(path), beyond: Vec::new(), profile: Arc::clone(&route.profile) };
@@ -54,13 +60,13 @@ pub fn chosen(config: &Config, keys: &[PublicKey]) -> Result<Option<Way>, Cause>
 }
 
 impl Route {
-    /// Whether it is for `target`. A name is not resolved for that, so networks match addresses only.
-    fn matches(&self, target: &Target) -> bool {
-        let address = match target.host {
-            Host::Ip(ip) => Some(ip),
+    /// Whether it is for this target. A name is not resolved for that, so networks match addresses only.
+    fn matches(&self, host: &Host, port: u16) -> bool {
+        let address = match host {
+            Host::Ip(ip) => Some(*ip),
             Host::Name(_) => None,
         };
-        self.to.is_empty() || self.to.iter().any(|pattern| pattern.matches(&target.host, address, target.port))
+        self.to.is_empty() || self.to.iter().any(|pattern| pattern.matches(host, address, port))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::share::Shares;
-use crate::tun::Tunnels;
+use crate::tun::{Roll, Tunnels};
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Shared {
     pub held: Held,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
+    /// Their lanes.
+    pub lanes: Roll,
 }
 
 impl Shared {
@@ -59,6 +61,7 @@ impl Shared {
             shares: Arc::default(),
             held: Held::default(),
             tunnels: Tunnels::default(),
+            lanes: Roll::default(),
         })
     }
 

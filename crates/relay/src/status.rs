@@ -115,6 +115,33 @@ pub struct PoolView {
     pub stale: u64,
 }
 
+/// One end of a lane: packets that are not TCP, through a tunnel.
+#[derive(Debug, Clone, Serialize)]
+pub struct LaneView {
+    /// The listener that it belongs to.
+    pub listener: String,
+    /// The path it was dialled by, or the relay that has dialled it.
+    pub by: String,
+    /// Whether we have dialled it.
+    pub dialled: bool,
+    /// Whether both sides have agreed on it.
+    pub stands: bool,
+    /// Age.
+    pub seconds: f64,
+    /// Packets that wait to be sent.
+    pub waiting: usize,
+    /// Packets to the other side so far.
+    pub packets_sent: u64,
+    /// Packets from the other side so far.
+    pub packets_received: u64,
+    /// Bytes of those that were sent.
+    pub bytes_sent: u64,
+    /// Bytes of those that were received.
+    pub bytes_received: u64,
+    /// Packets that went nowhere, in either direction.
+    pub packets_dropped: u64,
+}
+
 /// An interface whose rate sections share.
 #[derive(Debug, Clone, Serialize)]
 pub struct InterfaceView {

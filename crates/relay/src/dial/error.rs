@@ -34,6 +34,15 @@ impl DialError {
         Self { hop: Some(hop.to_string()), ..cause.into() }
     }
 
+    /// A hop that is asked for a lane, and knows of none.
+    #[must_use]
+    pub fn carries_no_datagrams(hop: impl ToString) -> Self {
+        let remark = Some(
+            "the last hop of the path is no relay, and packets need one: route these networks elsewhere".to_owned(),
+        );
+        Self { remark, ..Self::of_hop(Cause::Unreachable, hop) }
+    }
+
     /// Whether the next hop broke off.
     #[must_use]
     pub fn is_break(&self) -> bool {

@@ -12,6 +12,7 @@ mod race;
 pub mod section;
 mod tcp;
 
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,8 @@ use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::section::{TraceId, open};
+use ekiden_proto::wire::section::{Purpose, TraceId, open};
+use ekiden_sys::queued::set_notsent_lowat;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -31,6 +33,7 @@ use crate::path::Way;
 use crate::pool::Pools;
 use crate::pump::{self, Seal};
 use crate::rules::Marks;
+use crate::tun;
 
 pub use bridge::{Answer, Plain, plain, settled};
 pub use error::DialError;
@@ -100,7 +103,21 @@ impl Dialler<'_> {
             return self.open_target(target, &way.profile).await;
         }
         self.check(target)?;
-        Line::new(self, journey).through(&way.path.hops, &way.beyond, target).await
+        Line::new(self, journey).through(&way.path.hops, &way.beyond, &Purpose::Stream(target.clone())).await
+    }
+
+    /// Opens a lane by a way that ends at a relay.
+    ///
+    /// # Errors
+    /// The true cause, and the hop that failed; `Unreachable` when only this relay is on the way.
+    pub async fn open_lane(&self, way: &Way, journey: &Journey) -> Result<Dialled, DialError> {
+        if way.path.is_direct() {
+            return Err(Cause::Unreachable.into());
+        }
+        let dialled = Line::new(self, journey).through(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
+        // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
+        let _ = set_notsent_lowat(dialled.stream.as_fd(), tun::UNSENT);
+        Ok(dialled)
     }
 
     /// Connects to the last hop only, for requests that an HTTP proxy is asked in absolute form.
@@ -116,7 +133,11 @@ impl Dialler<'_> {
         self.check(target)?;
         let (last, before) = way.path.hops.split_last().expect("invariant: asked only where there is a hop");
         let line = Line::new(self, journey);
-        if before.is_empty() { line.open_hop(last).await } else { line.through(before, &[], &last.address).await }
+        if before.is_empty() {
+            line.open_hop(last).await
+        } else {
+            line.through(before, &[], &Purpose::Stream(last.address.clone())).await
+        }
     }
 
     /// When the whole path has to stand.
@@ -164,20 +185,23 @@ impl<'a> Line<'a> {
 
     /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
     /// step: the first gets the keys of the others.
-    async fn through(&self, hops: &[Arc<Hop>], beyond: &[PublicKey], end: &Target) -> Result<Dialled, DialError> {
+    async fn through(&self, hops: &[Arc<Hop>], beyond: &[PublicKey], end: &Purpose) -> Result<Dialled, DialError> {
         let mut reached = None;
         let mut rest = hops;
         while let Some((hop, behind)) = rest.split_first() {
             let group = behind.iter().take_while(|next| next.is_section() && hop.is_section()).count();
             let (group, behind) = behind.split_at(group);
-            let next = behind.first().map_or(end, |hop| &hop.address);
+            let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
             let dialled = match &hop.kind {
                 HopKind::Section(peering) => {
                     let ready = self.ready(reached, hop, peering).await?;
                     let beyond = if behind.is_empty() { beyond } else { &[] };
                     self.open(ready, Relays { hop, peering, group, beyond }, next).await?
                 }
-                HopKind::Socks5(_) | HopKind::Http(_) => self.ask(reached, hop, next).await?,
+                HopKind::Socks5(_) | HopKind::Http(_) => {
+                    let next = next.target().ok_or_else(|| DialError::carries_no_datagrams(hop))?;
+                    self.ask(reached, hop, next).await?
+                }
             };
             (reached, rest) = (Some(dialled), behind);
         }
@@ -225,14 +249,14 @@ impl<'a> Line<'a> {
         prepared
     }
 
-    async fn open(&self, ready: Ready, relays: Relays<'_>, next: &Target) -> Result<Dialled, DialError> {
+    async fn open(&self, ready: Ready, relays: Relays<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
         if self.journey.hops_left == 0 {
             return Err(Cause::Loop.into());
         }
         let Ready { mut stream, server, transport, waited } = ready;
-        let encrypt = self.journey.encrypt || relays.wants_encryption();
+        let encrypt = self.journey.encrypt || relays.wants_encryption() || purpose == Purpose::Datagrams;
         let seal = Rc::new(Seal::new(transport, open::Answer::MOST));
-        let destination = Destination { path: relays.keys(), target: next, encrypt };
+        let destination = Destination { path: relays.keys(), purpose, encrypt };
         let sent = section::open(&mut stream, &seal, self.journey, destination).await;
         let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
         if encrypt {

@@ -5,14 +5,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::addr::{ClientAddr, ServerAddr};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::hello::MOST;
 use ekiden_proto::wire::section::noise::HandshakeError;
 use ekiden_proto::wire::section::{
-    Acquaintance, Answer, Hello, Initiator, Open, Refusal, TraceId, Transport, Versions,
+    Acquaintance, Answer, Hello, Initiator, Open, Purpose, Refusal, TraceId, Transport, Versions,
 };
 use ekiden_sys::outq::unacknowledged;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -181,11 +181,11 @@ pub struct Opening {
 
 /// Where a session is to go, as OPEN says it.
 #[derive(Debug)]
-pub struct Destination<'a> {
+pub struct Destination {
     /// The relays behind the one that is asked.
     pub path: Vec<PublicKey>,
-    /// Where the last of them goes.
-    pub target: &'a Target,
+    /// What the last of them is to do.
+    pub purpose: Purpose,
     /// Whether the session's bytes are in records.
     pub encrypt: bool,
 }
@@ -198,7 +198,7 @@ pub async fn open(
     stream: &mut TcpStream,
     seal: &Seal,
     journey: &Journey,
-    destination: Destination<'_>,
+    destination: Destination,
 ) -> io::Result<TraceId> {
     let trace = journey.trace.unwrap_or_else(TraceId::generate);
     let open = Open {
@@ -208,7 +208,7 @@ pub async fn open(
         trace,
         client: journey.client,
         path: destination.path,
-        target: destination.target.clone(),
+        purpose: destination.purpose,
     };
     stream.write_all(&seal.sealed(&open.write())).await.map(|()| trace)
 }

@@ -22,7 +22,7 @@ use crate::gate::Ahead;
 use crate::session::Session;
 
 pub use inbox::Inbox;
-pub use manner::{Manner, hang_up};
+pub use manner::{Manner, hang_up, write_all};
 
 /// What a client wants.
 pub enum Wish {
@@ -66,7 +66,8 @@ pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, En
 async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
     let listener = &session.entrance.listener;
     if let Some(arrival) = &session.errand.arrival {
-        let (target, manner) = (arrival.open.target.clone(), Manner::Section(Rc::clone(arrival)));
+        let target = arrival.open.purpose.target().expect("invariant: a lane wants to go nowhere").clone();
+        let manner = Manner::Section(Rc::clone(arrival));
         return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner }));
     }
     if listener.kind.is_transparent() {

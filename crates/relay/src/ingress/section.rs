@@ -11,7 +11,7 @@ use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::event::End;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::noise::refusal;
-use ekiden_proto::wire::section::{Answer, Failure, Hello, Open, Refusal, Responder, Versions};
+use ekiden_proto::wire::section::{Answer, Failure, Hello, Open, Purpose, Refusal, Responder, Versions};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -51,7 +51,8 @@ pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: Client
     match opened {
         Opened::Begins(open) => {
             let seal = RefCell::new(Some(Rc::new(seal)));
-            begin(&entrance, Arrival { open: *open, peer: None, key, seal, at: Instant::now() }, stream);
+            let arrival = Arrival { open: *open, peer: None, key, seal, at: Instant::now() };
+            begin(&entrance, arrival, (stream, address));
         }
         Opened::Unused => entrance.left(address.0.ip(), false),
         Opened::Wrong(why) => entrance.turn_away(stream, address, End::BadHandshake(why), None),
@@ -146,8 +147,12 @@ async fn next_session(entrance: &Entrance, stream: &TcpStream, seal: &Seal) -> O
 }
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
-fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, stream: TcpStream) {
-    let client = arrival.open.client;
+fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpStream, ClientAddr)) {
+    let client = match arrival.open.purpose {
+        Purpose::Stream(_) => arrival.open.client,
+        // It has packets of many; who brings them is the relay itself.
+        Purpose::Datagrams => address,
+    };
     let Some(entrance) = entrance.worker.successor(entrance) else { return entrance.left(client.0.ip(), false) };
     if let Some(peers) = &section_of(&entrance).peers {
         match peers.0.get(&arrival.key) {

@@ -96,6 +96,27 @@ impl Errand {
             let ways = path::select(config, pools, target);
             return if self.entrance.listener.kind == Kind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
+        let ways = match self.chosen(arrival)? {
+            Some(way) => vec![way],
+            None => path::select(config, pools, target),
+        };
+        let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
+        if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
+    }
+
+    /// The way that a lane goes on from here; none where it has come to its end.
+    ///
+    /// # Errors
+    /// Why it may not: as [`Errand::ways`].
+    pub fn lane_onward(&self, arrival: &Arrival) -> Result<Option<Way>, Cause> {
+        match self.chosen(arrival)? {
+            Some(way) if !arrival.permits(&way) => Err(Cause::Denied),
+            way => Ok(way),
+        }
+    }
+
+    /// The way that the relay before us has chosen, if any.
+    fn chosen(&self, arrival: &Arrival) -> Result<Option<Way>, Cause> {
         if self.arrived_as.is_none() {
             return Err(Cause::Loop);
         }
@@ -103,12 +124,7 @@ impl Errand {
         if section.is_some_and(|section| section.encrypt) && !arrival.open.encrypt {
             return Err(Cause::Denied);
         }
-        let ways = match path::chosen(config, &arrival.open.path)? {
-            Some(way) => vec![way],
-            None => path::select(config, pools, target),
-        };
-        let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
-        if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }
+        path::chosen(&self.entrance.config, &arrival.open.path)
     }
 
     /// What it takes along to the next relay.
@@ -131,9 +147,14 @@ impl Errand {
         }
     }
 
+    /// Which targets it may have.
+    pub fn rules(&self) -> Rules<'_> {
+        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
+        Rules { listener: &self.entrance.listener.access, peer: peer.map(|peer| &peer.access) }
+    }
+
     /// What it takes to dial, when so many `ways` share the time.
     pub fn dialler_for(&self, ways: usize) -> Dialler<'_> {
-        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
         let listener = &self.entrance.listener;
         Dialler {
             marks: self.entrance.config.needed_marks(),
@@ -141,7 +162,7 @@ impl Errand {
             names: self.entrance.names(),
             congestion: &self.entrance.config.congestion,
             pools: &self.entrance.shared().pools,
-            rules: Rules { listener: &listener.access, peer: peer.map(|peer| &peer.access) },
+            rules: self.rules(),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
     }

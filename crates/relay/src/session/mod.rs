@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
+use ekiden_proto::wire::section::Purpose;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
@@ -21,6 +22,7 @@ use crate::dial::{DialError, Dialled, Opened};
 use crate::gate::Ahead;
 use crate::ingress::{self, Manner, Tunnel, Wish};
 use crate::pump::{self, Between, Opening, Seal, Side};
+use crate::tun;
 
 pub use account::{Came, Session};
 pub use errand::Errand;
@@ -28,11 +30,17 @@ pub use reach::{Reached, dial, reach};
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
-    let end = match connect(&session).await {
-        Ok(connected) => carry(&session, connected).await,
-        Err(end) => end,
-    };
+    let lane = session.errand.arrival.as_ref().filter(|arrival| arrival.open.purpose == Purpose::Datagrams);
+    let end =
+        if let Some(arrival) = lane { Box::pin(tun::serve(&session, arrival)).await } else { stream(&session).await };
     session.ends(end);
+}
+
+async fn stream(session: &Rc<Session>) -> End {
+    match connect(session).await {
+        Ok(connected) => carry(session, connected).await,
+        Err(end) => end,
+    }
 }
 
 /// A session that has reached its target, or will have when a relay has answered.

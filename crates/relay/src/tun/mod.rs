@@ -4,17 +4,33 @@
 //! listeners catch its first packets, and the kernel ends it. What crosses are its bytes, never its segments. Everything
 //! else crosses as packets, by lanes beside the sessions.
 
+mod arrived;
+mod carrier;
+mod crossing;
 mod device;
 mod devices;
+mod judge;
+mod lane;
 mod lanes;
+mod queue;
 mod reader;
+mod roll;
+mod seen;
 
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use ekiden_proto::wire::ip::Head;
+
+pub use arrived::serve;
+pub use carrier::UNSENT;
+pub use crossing::{Counts, Crossing};
 pub use device::Device;
 pub use devices::{Devices, TunnelError};
 pub use reader::run;
+pub use roll::Roll;
+
+use judge::Dropped;
 
 /// The devices that are in force now, for all threads.
 #[derive(Debug, Default)]
@@ -31,5 +47,24 @@ impl Tunnels {
     pub fn by_source(&self, source: IpAddr) -> Option<Arc<Device>> {
         let devices = self.0.read().unwrap_or_else(PoisonError::into_inner);
         devices.iter().find(|device| device.leads_to(source)).cloned()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Has this host receive a packet that has come from the other side.
+    ///
+    /// # Errors
+    /// Why it goes nowhere.
+    fn take(&self, packet: &[u8], head: &Head) -> Result<(), Dropped> {
+        let device = self.by_source(head.source).ok_or(Dropped::Spoofed)?;
+        // It would come back at once.
+        if self.by_source(head.destination).is_some() {
+            return Err(Dropped::Denied);
+        }
+        device.write(packet).map_err(|_| Dropped::NotTaken)
     }
 }

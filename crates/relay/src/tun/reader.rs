@@ -25,7 +25,7 @@ const BATCH: usize = 64;
 pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: watch::Receiver<()>) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
     let file = AsyncFd::new(device.reading()?)?;
-    let lanes = Lanes::new(Rc::clone(&entrance), Arc::clone(&device));
+    let lanes = Lanes::new(Rc::clone(&entrance));
     let reader = Reader { entrance, device, lanes };
     let mut buffer = vec![0; LONGEST];
     loop {

@@ -1,0 +1,142 @@
+//! Lanes that other relays have dialled: each is a session. Here it ends at the tunnels, or goes on to another relay.
+
+use std::os::fd::AsFd;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::End;
+use ekiden_proto::limiting::Direction;
+use ekiden_sys::queued::set_notsent_lowat;
+
+use super::carrier::{Broken, Carrier, UNSENT};
+use super::judge::judge;
+use super::lane::Lane;
+use crate::dial::{DialError, Dialled, Opened};
+use crate::ingress::Manner;
+use crate::ingress::section::Arrival;
+use crate::path::Way;
+use crate::pump::{self, Seal, silence};
+use crate::session::Session;
+
+/// What somebody has to do who wants lanes to end here.
+const NO_TUNNEL: &str = "there is no tunnel here: give this relay a listener with kind = \"tun\" \
+    whose net has the addresses of the packets that are to come";
+
+/// Serves a lane from OPEN to its end.
+pub async fn serve(session: &Rc<Session>, arrival: &Rc<Arrival>) -> End {
+    let served = match session.errand.lane_onward(arrival) {
+        Ok(None) if session.entrance.shared().tunnels.is_empty() => {
+            let remark = Some(NO_TUNNEL.to_owned());
+            Err(Broken::Refused(DialError { remark, ..Cause::Unreachable.into() }))
+        }
+        Ok(None) => Served::new(session, arrival).end_here().await,
+        Ok(Some(way)) => Served::new(session, arrival).go_on(&way).await,
+        Err(cause) => Err(Broken::Refused(cause.into())),
+    };
+    match served {
+        Ok(()) => End::Finished,
+        Err(Broken::Refused(error)) => {
+            Manner::Section(Rc::clone(arrival)).refused(&session.client, &error).await;
+            session.failed(&error)
+        }
+        Err(Broken::Connection(error, direction)) => pump::end_of(&pump::Broken::Reading(error), direction),
+    }
+}
+
+struct Served<'a> {
+    session: &'a Session,
+    arrival: &'a Rc<Arrival>,
+    /// The keys of the section that it came by.
+    seal: Rc<Seal>,
+}
+
+impl<'a> Served<'a> {
+    fn new(session: &'a Session, arrival: &'a Rc<Arrival>) -> Self {
+        // A lane keeps nothing back for long, and so the kernel must not. One that cannot be told has no such queue.
+        let _ = set_notsent_lowat(session.client.as_fd(), UNSENT);
+        let seal = arrival.data_seal().expect("invariant: a lane is encrypted");
+        Self { session, arrival, seal }
+    }
+
+    /// An end of the lane, as others know it.
+    fn lane(&self, by: &str, sends: Direction) -> Arc<Lane> {
+        let (shared, listener) = (self.session.entrance.shared(), &self.session.entrance.listener.name);
+        shared.lanes.enter(listener, &shared.metrics.crossing(listener), by, sends)
+    }
+
+    /// Until nothing has moved for long, or the relay is about to end.
+    async fn done(&self) {
+        tokio::select! {
+            () = silence(&self.session.meter, self.session.patience().idle) => {}
+            () = self.session.entrance.worker.drains() => {}
+        }
+    }
+
+    async fn grant(&self) -> Result<(), Broken> {
+        let manner = Manner::Section(Rc::clone(self.arrival));
+        let granted = manner.granted(&self.session.client, None, &self.session.hop_times()).await;
+        granted.map_err(|error| Broken::Connection(error, Direction::Up))
+    }
+
+    /// Between the relay before us and the tunnels of this host.
+    async fn end_here(&self) -> Result<(), Broken> {
+        self.grant().await?;
+        let lane = self.lane(&self.arrival.peer_name(), Direction::Down);
+        lane.is_agreed();
+        let carrier = self.toward_client(&lane);
+        let shared = self.session.entrance.shared();
+        let take = |packet: &[u8]| lane.gives(packet, shared, Some(self.session.errand.rules()));
+        carrier.run(carrier.receive(take), self.done()).await
+    }
+
+    /// Between the relay before us and another one. What would have to wait is dropped here as anywhere, and our rules hold
+    /// for packets as they do for sessions.
+    async fn go_on(&self, way: &Way) -> Result<(), Broken> {
+        let (session, asked) = (self.session, Instant::now());
+        session.errand.goes(way);
+        let dialled = session.errand.dialler_for(1).open_lane(way, &session.errand.journey()).await?;
+        session.errand.is_known_as(dialled.trace());
+        let Dialled { stream, server, opened } = dialled;
+        let Opened { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
+        let stream = Rc::new(stream);
+        session.reached(server, Rc::clone(&stream), asked);
+        pump::abort(&stream);
+        session.answered(opening.answer(&stream, &seal).await?, asked);
+        self.grant().await?;
+        let up = self.lane(&way.path.name, Direction::Up);
+        let down = self.lane(&self.arrival.peer_name(), Direction::Down);
+        up.is_agreed();
+        down.is_agreed();
+        let near = self.toward_client(&down);
+        let far = Carrier { lane: &up, stream: &stream, seal: &seal, meter: &session.meter };
+        let upward = |packet: &[u8]| match judge(packet, Some(session.errand.rules())) {
+            Ok(_) => up.push(packet),
+            Err(why) => down.drops(why, 1),
+        };
+        let downward = |packet: &[u8]| match judge(packet, None) {
+            Ok(_) => down.push(packet),
+            Err(why) => up.drops(why, 1),
+        };
+        let mut near = pin!(near.run(near.receive(upward), self.done()));
+        let mut far = pin!(far.run(far.receive(downward), std::future::pending()));
+        tokio::select! {
+            ended = &mut near => {
+                ended?;
+                up.retire();
+                far.await
+            }
+            ended = &mut far => {
+                ended?;
+                down.retire();
+                near.await
+            }
+        }
+    }
+
+    fn toward_client<'b>(&'b self, lane: &'b Lane) -> Carrier<'b> {
+        Carrier { lane, stream: &self.session.client, seal: &self.seal, meter: &self.session.meter }
+    }
+}

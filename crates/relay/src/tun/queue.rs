@@ -1,0 +1,104 @@
+//! Packets that wait for a lane: few, and not for long. Who comes too late is no use to anybody, and would keep those
+//! behind it from being in time.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Most packets that wait.
+const MOST: usize = 256;
+
+/// Most bytes of packets that wait.
+const MOST_BYTES: usize = 64 * 1024;
+
+/// How long a packet may wait.
+const LONGEST: Duration = Duration::from_millis(100);
+
+/// The packets in order.
+#[derive(Debug, Default)]
+pub struct Queue {
+    packets: VecDeque<(Instant, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Queue {
+    /// Takes one, unless there are too many. A single one may be of any length.
+    pub fn push(&mut self, packet: &[u8], now: Instant) -> bool {
+        let has_room = self.packets.len() < MOST && self.bytes + packet.len() <= MOST_BYTES;
+        if has_room || self.packets.is_empty() {
+            self.packets.push_back((now, packet.to_vec()));
+            self.bytes += packet.len();
+        }
+        has_room || self.packets.len() == 1
+    }
+
+    /// Gives away the first one, if it and what was taken before have at most `room` bytes.
+    pub fn pop(&mut self, room: usize) -> Option<Vec<u8>> {
+        let fits = self.packets.front().is_some_and(|(_, packet)| packet.len() <= room);
+        let (_, packet) = if fits { self.packets.pop_front() } else { None }?;
+        self.bytes -= packet.len();
+        Some(packet)
+    }
+
+    /// Drops those that have waited too long; how many that were.
+    pub fn expire(&mut self, now: Instant) -> usize {
+        let is_late = |(since, _): &(Instant, Vec<u8>)| now.saturating_duration_since(*since) > LONGEST;
+        let before = self.packets.len();
+        while let Some((_, packet)) = self.packets.pop_front_if(|waiting| is_late(waiting)) {
+            self.bytes -= packet.len();
+        }
+        before - self.packets.len()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.packets.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: usize = usize::MAX;
+
+    #[test]
+    fn packets_leave_in_order_and_as_they_came() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        assert!(queue.push(b"first", now) && queue.push(b"", now) && queue.push(b"last", now));
+        assert_eq!(std::iter::from_fn(|| queue.pop(ALL)).collect::<Vec<_>>(), [b"first".as_slice(), b"", b"last"]);
+        assert_eq!((queue.len(), queue.bytes), (0, 0));
+    }
+
+    #[test]
+    fn it_is_full_by_number_and_by_bytes() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        assert_eq!((0..300).filter(|_| queue.push(b"small", now)).count(), MOST);
+        let mut queue = Queue::default();
+        assert_eq!((0..300).filter(|_| queue.push(&[0; 1400], now)).count(), MOST_BYTES / 1400);
+        assert!(queue.pop(ALL).is_some() && queue.push(&[0; 1400], now), "there is room again");
+        let mut queue = Queue::default();
+        assert!(queue.push(&[0; 65_535], now), "the longest there is");
+        assert!(!queue.push(&[0; 1], now + LONGEST));
+        assert_eq!(queue.pop(ALL).map(|packet| packet.len()), Some(65_535));
+    }
+
+    #[test]
+    fn who_waits_too_long_is_dropped() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let step = LONGEST / 2;
+        assert!(queue.push(b"a", now) && queue.push(b"b", now + step) && queue.push(b"c", now + 2 * step));
+        assert_eq!(queue.expire(now + LONGEST), 0, "just in time");
+        assert_eq!(queue.expire(now + LONGEST + step), 1);
+        assert_eq!(queue.pop(ALL).as_deref(), Some(b"b".as_slice()));
+        assert_eq!(queue.expire(now + 9 * LONGEST), 1);
+        assert_eq!((queue.pop(ALL), queue.bytes), (None, 0));
+    }
+
+    #[test]
+    fn what_has_no_room_stays() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        assert!(queue.push(&[1; 100], now));
+        assert_eq!(queue.pop(99), None);
+        assert_eq!(queue.pop(100), Some(vec![1; 100]));
+    }
+}

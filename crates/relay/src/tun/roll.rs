@@ -1,0 +1,36 @@
+//! The lanes of this process, for those who want to see them, and for answers that have to find theirs.
+
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use ekiden_proto::limiting::Direction;
+
+use super::crossing::Crossing;
+use super::lane::Lane;
+use super::seen::Seen;
+use crate::status::LaneView;
+
+/// All lanes, of all threads.
+#[derive(Debug, Default)]
+pub struct Roll {
+    all: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
+    /// Where addresses were last seen.
+    pub(super) seen: Seen,
+}
+
+impl Roll {
+    /// Enters a new lane of a listener; `by` is its path, or who has dialled it.
+    pub(super) fn enter(&self, listener: &str, crossing: &Arc<Crossing>, by: &str, sends: Direction) -> Arc<Lane> {
+        let lane = Lane::new(crossing, by, sends);
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(_, lane)| lane.strong_count() > 0);
+        all.push((listener.into(), Arc::downgrade(&lane)));
+        lane
+    }
+
+    /// What `ekiden status` shows.
+    #[must_use]
+    pub fn views(&self) -> Vec<LaneView> {
+        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().filter_map(|(listener, lane)| Some(lane.upgrade()?.view(listener))).collect()
+    }
+}
