@@ -50,11 +50,7 @@ impl Links {
         let conf = conf.map(|(key, value)| attribute(key, &value.to_ne_bytes())).concat();
         self.set_family(index, libc::AF_INET, &attribute(IFLA_INET_CONF, &conf))?;
         // A kernel or an interface without IPv6 has nothing to be kept from.
-        let _ = self.set_family(
-            index,
-            libc::AF_INET6,
-            &attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]),
-        );
+        let _ = self.set_family(index, libc::AF_INET6, &attribute(IFLA_INET6_ADDR_GEN_MODE, &[IN6_ADDR_GEN_MODE_NONE]));
         Ok(())
     }
 

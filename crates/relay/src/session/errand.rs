@@ -13,8 +13,8 @@ use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MOST_HOPS;
 
-use crate::config::{Connect, Kind};
 use crate::config::access::Rules;
+use crate::config::{Connect, Kind};
 use crate::dial::{Dialler, Journey};
 use crate::entrance::Entrance;
 use crate::ingress::section::Arrival;

@@ -10,6 +10,7 @@ mod routes;
 mod sections;
 mod sharing;
 mod transparent;
+mod tun;
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

@@ -60,7 +60,7 @@ fn what_packets_cannot_have_is_told() {
         (format!("{tproxy}&connect=soon"), "-L[1].connect = \"soon\": expected \"strict\" or \"early\""),
         ("auto://:1?interfaces=lan0".to_owned(), "-L[1].interfaces = \"lan0\": expected nothing"),
         ("auto://:1?clients=10.0.0.0/8".to_owned(), "-L[1].clients = \"10.0.0.0/8\": expected nothing"),
-        ("auto://:1?connect=hold".to_owned(), "only tproxy and redirect see a client's first packet"),
+        ("auto://:1?connect=hold".to_owned(), "only tproxy, redirect and tun see a client's first packet"),
     ] {
         let told = flag_mistake(&listen(&[&url]));
         assert!(told.contains(says) && told.lines().count() == 1, "{url}: {told}");
@@ -75,7 +75,7 @@ fn there_are_marks_for_sixteen_listeners() {
     let urls: Vec<_> = (1..=Marks::MOST_LISTENERS + 1).map(url).collect();
     let mut urls: Vec<_> = urls.iter().map(String::as_str).collect();
     let told = flag_mistake(&listen(&urls));
-    assert!(told.contains("-L[17].kind = \"tproxy\": expected at most 16 that are tproxy or redirect"), "{told}");
+    assert!(told.contains("-L[17].kind = \"tproxy\": expected at most 16 that are tproxy, redirect or tun"), "{told}");
     urls[16] = "auto://:1080";
     let config = load(None, &listen(&urls)).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(config.transparent_listeners().count(), 16);

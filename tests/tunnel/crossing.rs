@@ -1,0 +1,131 @@
+//! What crosses, and how its end travels.
+
+use std::io::{ErrorKind, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::thread;
+
+use crate::harness::*;
+use crate::network::*;
+use crate::programs::*;
+use crate::sites::*;
+
+#[test]
+fn hosts_reach_each_other_by_their_own_addresses() {
+    let Some(mut sites) = Sites::new("") else { return };
+    for family in BOTH {
+        for (from, to) in [("client", "server"), ("server", "client")] {
+            let (mut client, mut server) = sites.connect(from, to, family);
+            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap(), "the client's own address");
+            cross(&mut client, &mut server);
+            cross(&mut server, &mut client);
+            drop(client);
+            assert_eq!(hear_out(&mut server), (Vec::new(), Ending::Clean));
+            drop(server);
+            let [left, right] = sites.closed();
+            let (near, far) = if from == "client" { (left, right) } else { (right, left) };
+            assert_eq!((&near["path"], &near["listener"]), (&"long".into(), &"tunnel".into()), "{near}");
+            assert_eq!((&far["path"], &far["listener"]), (&"direct".into(), &"section".into()), "{far}");
+            assert_eq!((&near["end"], &far["end"]), (&"finished".into(), &"finished".into()));
+        }
+    }
+}
+
+#[test]
+fn what_is_closed_or_not_there_is_so_across_the_tunnel() {
+    let Some(sites) = Sites::new("") else { return };
+    for family in BOTH {
+        let (listener, address) = sites.listen("server", family);
+        drop(listener);
+        let error = sites.row["client"].try_connect(address).expect_err("nobody listens");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        // The far box says so, by neighbour discovery.
+        let nobody = match family {
+            Family::V4 => "10.0.2.77:9",
+            Family::V6 => "[fd00:0:0:2::77]:9",
+        };
+        let error =
+            sites.row["client"].try_connect(nobody.parse::<SocketAddr>().unwrap()).expect_err("nobody is there");
+        assert!([ErrorKind::HostUnreachable, ErrorKind::TimedOut].contains(&error.kind()), "{error}");
+    }
+}
+
+#[test]
+fn ends_travel_as_they_are() {
+    let Some(mut sites) = Sites::new("") else { return };
+    for family in BOTH {
+        let (mut client, mut server) = sites.connect("client", "server", family);
+        client.write_all(b"question").unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(hear_out(&mut server), (b"question".to_vec(), Ending::Clean));
+        server.write_all(b"answer").unwrap();
+        drop(server);
+        assert_eq!(hear_out(&mut client), (b"answer".to_vec(), Ending::Clean));
+        sites.closed();
+
+        for server_resets in [false, true] {
+            let (mut client, mut server) = sites.connect("client", "server", family);
+            client.write_all(b"x").unwrap();
+            read_exactly(&mut server, 1);
+            let mut other = if server_resets {
+                reset(server);
+                client
+            } else {
+                reset(client);
+                server
+            };
+            assert_eq!(hear_out(&mut other), (Vec::new(), Ending::Reset));
+            sites.closed();
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_stops_reading_stops_only_its_own() {
+    let Some(sites) = Sites::new("") else { return };
+    let (mut client, mut server) = sites.connect("client", "server", Family::V4);
+    client.set_nonblocking(true).unwrap();
+    let (block, mut sent) = (pattern(65_536), 0);
+    // Until all buffers on the way are full; nobody reads.
+    let mut full = 0;
+    while full < 40 {
+        match client.write(&block) {
+            Ok(count) => (sent, full) = (sent + count, 0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                full += 1;
+                thread::park_timeout(std::time::Duration::from_millis(5));
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(sent < 256 << 20, "a tunnel without a bound: {sent}");
+    let (mut other, mut its_server) = sites.connect("client", "server", Family::V4);
+    other.write_all(b"not held up").unwrap();
+    assert_eq!(read_exactly(&mut its_server, 11), b"not held up");
+    client.set_nonblocking(false).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let (heard, ending) = hear_out(&mut server);
+    assert_eq!((heard.len(), ending), (sent, Ending::Clean));
+}
+
+/// As its users use it: a file from a web server at the other site, by its own address.
+#[test]
+fn curl_fetches_from_the_other_site() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let Some(sites) = Sites::new("") else { return };
+    for family in BOTH {
+        let (listener, address) = sites.listen("server", family);
+        let server = thread::spawn(move || {
+            let mut stream = accept(&listener);
+            read_head(&mut stream);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok").unwrap();
+            plain(stream.peer_addr().unwrap()).ip()
+        });
+        let folder = Folder::new();
+        let mut curl = client("curl", &folder);
+        curl.args(["-sSf", &format!("http://{address}/")]);
+        assert_eq!(sites.row["client"].inside(|| succeeds(&mut curl)), b"ok");
+        assert_eq!(join(server), sites.row.right("client", family));
+    }
+}

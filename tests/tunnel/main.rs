@@ -1,0 +1,21 @@
+//! A tunnel between two sites, in networks made for each test: hosts of one site reach those of the other by their own
+//! addresses, and what crosses between the two boxes is one relay's sections.
+//!
+//! `sites` makes the two; every other module is one question.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/boxes.rs"]
+mod boxes;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/network.rs"]
+mod network;
+#[path = "../clients/programs.rs"]
+mod programs;
+
+mod sites;
+
+mod crossing;
+mod own_programs;

@@ -1,0 +1,125 @@
+//! Two sites and the long link between them: client - left - right - server. The box `left` stands before the client's
+//! network, `right` before the server's, and neither knows a route to the other's but its tunnel.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::boxes::Station;
+use crate::harness::*;
+use crate::network::*;
+
+/// The name of the devices.
+pub const DEVICE: &str = "ekiden0";
+
+/// The two boxes, and the hosts behind them.
+pub struct Sites {
+    pub row: Row,
+    pub left: Station,
+    pub right: Station,
+    pub texts: Texts,
+}
+
+/// How the boxes are configured.
+pub struct Texts {
+    pub left: String,
+    pub right: String,
+    _files: (Key, Key, Folder),
+}
+
+/// Sends more than fits into the buffers on the way.
+pub fn cross(from: &mut TcpStream, to: &mut TcpStream) {
+    let sent = pattern(8_000_000);
+    let got = thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&sent).unwrap());
+        read_exactly(to, sent.len())
+    });
+    assert!(got == sent, "bytes were lost or swapped");
+}
+
+/// The networks of the client's site, or of the server's.
+pub fn networks(families: &[Family], link: u8) -> Vec<String> {
+    let net = |family: &Family| match family {
+        Family::V4 => format!("10.0.{link}.0/24"),
+        Family::V6 => format!("fd00:0:0:{link}::/64"),
+    };
+    families.iter().map(net).collect()
+}
+
+/// The row of hosts, without routes from site to site.
+pub fn hosts(families: &'static [Family]) -> Option<Row> {
+    let row = Row::of(&["client", "left", "right", "server"], families)?;
+    for family in families {
+        let net = &networks(&[*family], 2)[0];
+        let flag = if net.contains(':') { "-6" } else { "-4" };
+        row["left"].run("ip", &[flag, "route", "del", net], "");
+        for host in ["left", "right"] {
+            row[host].run("ip", &[flag, "route", "del", "default"], "");
+        }
+    }
+    Some(row)
+}
+
+impl Texts {
+    /// Of boxes that call each other by the first family; `tun` are further lines of the tunnels' listeners.
+    pub fn new(row: &Row, tun: &str) -> Self {
+        let (left, right, folder) = (Key::new(), Key::new(), Folder::new());
+        let of = |(own, link): (&Key, u8), (other, at): (&Key, SocketAddr), behind: u8| {
+            let peers = folder.write(&format!("peers-{link}"), format!("{} other\n", other.public));
+            let nets = networks(row.families, behind);
+            format!(
+                "private_key = {:?}\n[[relay]]\nname = \"other\"\naddress = \"{at}\"\nkey = \"{}\"\nencrypt = true\n\
+                 [[path]]\nname = \"long\"\nrelays = [\"other\"]\n[[route]]\nto = {nets:?}\npath = [\"long\"]\n\
+                 [[listener]]\nname = \"section\"\nkind = \"section\"\nbind = \"[::]:7000\"\npeers = {peers:?}\n\
+                 allow_private = true\nkeep_client_address = true\n\
+                 [[listener]]\nname = \"tunnel\"\nkind = \"tun\"\ndevice = \"{DEVICE}\"\nnet = {nets:?}\n{tun}\n",
+                own.file, other.public
+            )
+        };
+        let family = row.families[0];
+        let at = |host, address: fn(&Row, &str, Family) -> std::net::IpAddr| {
+            SocketAddr::new(address(row, host, family), 7000)
+        };
+        Self {
+            left: of((&left, 0), (&right, at("right", Row::left)), 2),
+            right: of((&right, 2), (&left, at("left", Row::right)), 0),
+            _files: (left, right, folder),
+        }
+    }
+}
+
+impl Sites {
+    /// Starts them, where that is possible.
+    pub fn new(tun: &str) -> Option<Self> {
+        let row = hosts(&BOTH)?;
+        let texts = Texts::new(&row, tun);
+        Some(Self::start(row, texts))
+    }
+
+    /// The same with these.
+    pub fn start(row: Row, texts: Texts) -> Self {
+        let (left, right) = (Station::start(&row["left"], &texts.left), Station::start(&row["right"], &texts.right));
+        Self { row, left, right, texts }
+    }
+
+    /// A listener on a host, and where the other site reaches it.
+    pub fn listen(&self, host: &str, family: Family) -> (TcpListener, SocketAddr) {
+        let (listener, port) = self.row[host].listen();
+        let ip = if host == "client" { self.row.right(host, family) } else { self.row.left(host, family) };
+        (listener, SocketAddr::new(ip, port))
+    }
+
+    /// A connection from one host to another, both ends in hand.
+    pub fn connect(&self, from: &str, to: &str, family: Family) -> (TcpStream, TcpStream) {
+        let (listener, address) = self.listen(to, family);
+        let client = self.row[from].connect(address);
+        (client, accept(&listener))
+    }
+
+    /// The closing events of the last session, at the left box and at the right one.
+    pub fn closed(&mut self) -> [Value; 2] {
+        [self.left.relay.closed(), self.right.relay.closed()]
+    }
+}
