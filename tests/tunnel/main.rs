@@ -18,4 +18,6 @@ mod programs;
 mod sites;
 
 mod crossing;
+mod life;
 mod own_programs;
+mod trouble;

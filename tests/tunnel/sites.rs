@@ -29,6 +29,25 @@ pub struct Texts {
     _files: (Key, Key, Folder),
 }
 
+/// A question and its answer.
+pub fn talk(client: &mut TcpStream, server: &mut TcpStream) {
+    client.write_all(b"question").unwrap();
+    assert_eq!(read_exactly(server, 8), b"question");
+    server.write_all(b"answer").unwrap();
+    assert_eq!(read_exactly(client, 6), b"answer");
+}
+
+/// The device of each TUN interface and of each route into one, as ip(8) shows them.
+pub fn traces(host: &Host) -> Vec<String> {
+    let links = host.run("ip", &["-o", "link", "show", "type", "tun"], "");
+    let links = links.lines().filter_map(|line| Some(line.split(": ").nth(1)?.to_owned()));
+    let routes = ["-4", "-6"].map(|flag| host.run("ip", &[flag, "route", "show"], "")).concat();
+    let other = |name: &str| !matches!(name, "left" | "right" | "lo");
+    let after_dev = |line: &str| line.split(" dev ").nth(1)?.split(' ').next().map(str::to_owned);
+    let routes: Vec<_> = routes.lines().filter_map(after_dev).filter(|name| other(name)).collect();
+    links.chain(routes).collect()
+}
+
 /// Sends more than fits into the buffers on the way.
 pub fn cross(from: &mut TcpStream, to: &mut TcpStream) {
     let sent = pattern(8_000_000);

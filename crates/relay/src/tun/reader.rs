@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
@@ -18,20 +19,23 @@ const LONGEST: usize = 65_536;
 /// How many are read before others on this thread have their turn.
 const BATCH: usize = 64;
 
+/// A packet, or that the device has gone.
+const WANTED: Interest = Interest::READABLE.add(Interest::ERROR);
+
 /// Reads a device until told to stop.
 ///
 /// # Errors
 /// The kernel's: the device has gone, or cannot be watched.
 pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: watch::Receiver<()>) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
-    let file = AsyncFd::new(device.reading()?)?;
+    let file = AsyncFd::with_interest(device.reading()?, WANTED)?;
     let lanes = Lanes::new(Rc::clone(&entrance));
     let reader = Reader { entrance, device, lanes };
     let mut buffer = vec![0; LONGEST];
     loop {
         let mut readable = tokio::select! {
             _ = stop.changed() => return Ok(()),
-            readable = file.readable() => readable?,
+            readable = file.ready(WANTED) => readable?,
         };
         match readable.try_io(|file| reader.batch(file.get_ref(), &mut buffer)) {
             // Nothing is left.
