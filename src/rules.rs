@@ -89,7 +89,7 @@ impl Source {
 fn needed(config: &Config) -> Option<Ruleset> {
     let rules = Ruleset::of(config);
     if rules.is_none() {
-        eprintln!("no rules: no listener is tproxy or redirect, or has keep_client_address");
+        eprintln!("no rules: no listener is tproxy, redirect or tun, or has keep_client_address");
     }
     rules
 }

@@ -3,6 +3,7 @@
 
 mod checks;
 mod transparent;
+mod tunnels;
 
 use std::fmt;
 
@@ -53,6 +54,7 @@ pub fn examine() -> Vec<Finding> {
     let mut findings = checks::all();
     if checks::is_net_admin() {
         findings.extend(transparent::all());
+        findings.push(tunnels::fitness());
     }
     findings.extend(BUILT_IN.iter().map(|name| profile(name)));
     findings

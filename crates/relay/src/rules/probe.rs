@@ -11,15 +11,22 @@ use super::{Applied, Family, Marks, Ruleset, routing};
 use crate::config::read::{Flags, load};
 
 /// Every kind of rule, for both address families.
-const EVERYTHING: [&str; 2] =
-    ["tproxy://[::]:7001?interfaces=lan0", "redirect://[::]:7002?interfaces=lan0&interfaces=lo"];
+const EVERYTHING: [&str; 3] = [
+    "tproxy://[::]:7001?interfaces=lan0",
+    "redirect://[::]:7002?interfaces=lan0&interfaces=lo",
+    "tun://ekiden0?net=192.0.2.0/24,2001:db8::/32",
+];
+
+/// Where the last of them would lead.
+const ONWARD: &str = "socks5://127.0.0.1:1";
 
 /// Applies rules of every kind where nobody sees them; `None` where we may not have a namespace for that.
 ///
 /// # Errors
 /// What is missing, and the remedy.
 pub fn probe() -> Result<Option<Applied>, RulesError> {
-    let flags = Flags { listen: EVERYTHING.map(str::to_owned).into(), ..Flags::default() };
+    let flags =
+        Flags { listen: EVERYTHING.map(str::to_owned).into(), forward: vec![ONWARD.to_owned()], ..Flags::default() };
     let config = load(None, &flags).expect("invariant: the listeners are right");
     let rules = Ruleset::of(&config).expect("invariant: transparent listeners need rules");
     let Ok(namespace) = netns::new_network() else { return Ok(None) };

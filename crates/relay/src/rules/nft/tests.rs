@@ -6,7 +6,8 @@ use crate::config::read::{Flags, load};
 use crate::rules::Queue;
 
 fn rules(urls: &[&str]) -> Option<Ruleset> {
-    let flags = Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), ..Flags::default() };
+    let forward = vec!["socks5://203.0.113.1:1080".to_owned()];
+    let flags = Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), forward, ..Flags::default() };
     Ruleset::of(&load(None, &flags).unwrap_or_else(|mistakes| panic!("{mistakes}")))
 }
 
@@ -117,4 +118,29 @@ fn the_script_names_the_programs_and_the_instance() {
         assert!(script.contains(part), "no {part} in {script}");
     }
     assert!(!script.contains("0xe1"), "{script}");
+}
+
+/// Also while nothing is caught any more: what goes into the device comes out of it until it is gone.
+#[test]
+fn what_comes_out_of_a_tunnel_goes_into_none() {
+    let rules =
+        rules(&["tun://a?net=10.1.0.0/16", "tun://b?net=fd00::/8", "tproxy://[::]:7001?interfaces=lan0"]).unwrap();
+    for rules in [rules.released(), rules] {
+        let table = text(&rules, &Queue::Nft, "x");
+        let out_and_in = |name: &str| format!("iifname \"{name}\" oifname \"{name}\"");
+        let expected = ["a", "b"].map(out_and_in).map(|again| {
+            [
+                format!("{again} {SYN} counter name unserved reject with icmpx type host-unreachable"),
+                format!("{again} meta l4proto tcp counter name ended reject with tcp reset"),
+                format!("{again} counter name returned reject with icmpx type admin-prohibited"),
+            ]
+        });
+        assert_eq!(chain(&table, "turn_back"), expected.concat());
+        let output = chain(&table, "output");
+        for (line, ours) in output.iter().zip(["0xe1020000", "0xe1060000"]) {
+            let own = format!("oifname {{ \"a\", \"b\" }} meta mark & 0xffff0000 == {ours} reject with icmpx");
+            assert!(line.starts_with(&own), "{line}");
+        }
+        assert_eq!(output[2], "oifname { \"a\", \"b\" } meta l4proto tcp notrack");
+    }
 }
