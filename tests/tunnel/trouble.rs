@@ -79,6 +79,30 @@ fn a_host_without_devices_or_privilege_is_told_what_to_do() {
     assert_eq!(traces(&row["left"]), Vec::<String>::new());
 }
 
+#[test]
+fn doctor_says_whether_there_can_be_tunnels() {
+    if missing(&["unshare"]) {
+        return;
+    }
+    let Some(sites) = Sites::new("") else { return };
+    let report = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(ekiden().get_program());
+        String::from_utf8(sites.row["left"].inside(|| command.output()).expect("it runs").stdout).expect("text")
+    };
+    let healthy = report("exec \"$0\" doctor");
+    for line in
+        ["ok    tunnels                      /dev/net/tun makes devices", "ok    forwarding                   on"]
+    {
+        assert!(healthy.contains(line), "{healthy}");
+    }
+    let without = report("mount -t tmpfs none /dev/net && exec \"$0\" doctor");
+    assert!(without.contains("hint  tunnels                      /dev/net/tun: No such file"), "{without}");
+    sites.row["left"].set("ipv4/ip_forward", "0");
+    let off = report("exec \"$0\" doctor");
+    assert!(off.contains("hint  forwarding                   off: net.ipv4.ip_forward"), "{off}");
+}
+
 /// A target whose name turns out to be behind the tunnel: whoever dials it from here would go through the tunnel to get
 /// there, and if it were the next relay, for ever.
 #[test]
