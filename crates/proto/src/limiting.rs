@@ -16,6 +16,15 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// The way back.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Down => Self::Up,
+            Self::Up => Self::Down,
+        }
+    }
+
     /// The word used in logs and metric labels.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -20,7 +20,7 @@ use crate::dial::{Names, is_exhaustion};
 use crate::entrance::Entrance;
 use crate::gate;
 use crate::ingress::http::Kept;
-use crate::pump::{PipeCounts, PipePool};
+use crate::pump::{PipeCounts, PipePool, pause};
 use crate::session::Session;
 use crate::share::Desk;
 use crate::shared::Shared;
@@ -136,6 +136,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     tidy.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tokio::task::spawn_local(Rc::clone(&worker.desk).run());
     tokio::task::spawn_local(Rc::clone(&worker.rounds).run());
+    tokio::task::spawn_local(pause::run());
     let mut most_sessions_seen = 0;
     loop {
         let command = tokio::select! {

@@ -28,6 +28,7 @@ pub mod splice;
 pub mod tc;
 pub mod tcp_info;
 pub mod thread;
+pub mod timer;
 pub mod transparent;
 pub mod tun;
 pub mod tuned;

@@ -6,13 +6,19 @@
 use std::time::Duration;
 
 /// Plaintext of the first records of a stream, in bytes.
-pub const SMALLEST: usize = 4096;
+const SMALLEST: usize = 4096;
 
 /// For so many bytes of the stream a record may be one byte longer.
 const GROWTH: u64 = 16;
 
 /// What is a pause: longer than the gaps of a stream on a long path that still opens its window.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// Most plaintext of a record behind so many bytes of a stream, and never more than `most`.
+#[must_use]
+pub fn usual(behind: u64, most: usize) -> usize {
+    usize::try_from(behind / GROWTH).map_or(most, |grown| (SMALLEST + grown).min(most))
+}
 
 /// The records of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,7 +34,7 @@ impl Grain {
         if now.saturating_sub(std::mem::replace(&mut self.last, now)) > PAUSE {
             self.run = 0;
         }
-        usize::try_from(self.run / GROWTH).map_or(most, |grown| (SMALLEST + grown).min(most))
+        usual(self.run, most)
     }
 
     /// So many bytes went into it.

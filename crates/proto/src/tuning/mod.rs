@@ -7,8 +7,9 @@
 //! [`Tuning::delack_max`]. If the peer does after all, or the path's delay jumps, timeouts are spurious, which it says
 //! itself (DSACK, RFC 2883), and they are put off again.
 //!
-//! [`Section`] decides the options of a socket, [`Grain`] the size of records.
+//! [`Section`] decides the options of a socket, [`Grain`] the size of records, [`Gather`] whether small pieces wait.
 
+mod gather;
 mod grain;
 mod section;
 
@@ -17,7 +18,8 @@ use std::time::Duration;
 use crate::profile::Setting;
 use crate::units::{Bytes, Span};
 
-pub use grain::{Grain, SMALLEST};
+pub use gather::Gather;
+pub use grain::{Grain, usual};
 pub use section::Section;
 
 /// What a connection has done since it began, as the kernel counts it (`TCP_INFO`).

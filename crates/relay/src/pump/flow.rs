@@ -4,6 +4,7 @@
 //! only while the receiving side has no room, so an idle session has neither buffer nor pipe.
 
 mod fill;
+mod shape;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -19,6 +20,7 @@ use super::backlog::Backlog;
 use super::meter::Meter;
 use super::pipes::{PipePool, Pooled};
 use super::seal::Seal;
+use shape::Shape;
 
 /// Bytes a direction has to move before a pipe is worth its system calls.
 const SPLICE_AFTER: u64 = 64 * 1024;
@@ -82,6 +84,8 @@ pub struct Flow<'a> {
     done: bool,
     blocked_since: Option<Instant>,
     backlog: Backlog,
+    /// None as long as nobody tunes where they go.
+    shape: Option<Box<Shape>>,
     meter: &'a Meter,
     pipes: &'a PipePool,
 }
@@ -102,6 +106,7 @@ impl<'a> Flow<'a> {
             done: false,
             blocked_since: None,
             backlog: Backlog::new(),
+            shape: meter.is_tuned(direction).then(|| Box::new(Shape::new())),
             meter,
             pipes,
         }

@@ -69,10 +69,21 @@ impl Meter {
         self.lane(direction).tuner.replace(tuner);
     }
 
+    /// Whether somebody tunes the section that sends the bytes of a direction.
+    #[must_use]
+    pub fn is_tuned(&self, direction: Direction) -> bool {
+        self.lane(direction).tuner.borrow().is_some()
+    }
+
     /// Who tunes the section that sends the bytes of a direction.
     #[must_use]
     pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
         self.lane(direction).tuner.borrow().clone()
+    }
+
+    /// Notes how large the records of a direction may be now.
+    pub fn makes_records_of(&self, direction: Direction, most: usize) {
+        self.lane(direction).tuner.borrow().iter().for_each(|tuner| tuner.makes_records_of(most));
     }
 
     /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.

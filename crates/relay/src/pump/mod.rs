@@ -11,6 +11,7 @@
 mod backlog;
 mod flow;
 mod meter;
+pub mod pause;
 mod pipes;
 mod scratch;
 mod seal;

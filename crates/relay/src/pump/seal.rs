@@ -15,8 +15,11 @@ use ekiden_sys::recv::append;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// How much is read when it is not known how long the next record is.
+/// How much is read when it is not known how long the next record is, at first.
 const STEP: usize = 4096;
+
+/// And at most, when all that was read before was there: small records come one behind the other.
+const MOST_STEP: usize = 64 * 1024;
 
 /// The keys of a section, and what is half read of it.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ struct Opener {
     key: RecordKey,
     /// What has arrived of records that are not opened yet.
     arrived: Vec<u8>,
+    /// How much is read when it is not known how long the next record is.
+    step: usize,
     /// Longest plaintext of the first record, behind which nothing is read, because what follows may be no record. `None`
     /// when there are only records.
     first: Option<usize>,
@@ -49,7 +54,7 @@ impl Seal {
     /// behind it.
     #[must_use]
     pub fn new(transport: Transport, first: usize) -> Self {
-        let opener = Opener { key: transport.open, arrived: Vec::new(), first: Some(first) };
+        let opener = Opener { key: transport.open, arrived: Vec::new(), step: STEP, first: Some(first) };
         Self { sealer: RefCell::new(transport.seal), opener: RefCell::new(opener) }
     }
 
@@ -102,6 +107,21 @@ impl Seal {
         self.opener.borrow_mut().read(from)
     }
 
+    /// The same, but small records that have arrived behind each other come as one.
+    ///
+    /// # Errors
+    /// As [`Seal::read`].
+    pub fn read_row(&self, from: &TcpStream) -> io::Result<Option<Opened>> {
+        let mut opener = self.opener.borrow_mut();
+        if opener.row().is_none() && opener.complete(0)?.is_none() {
+            opener.receive(from)?;
+        }
+        match opener.row() {
+            Some(row) => opener.open_row(row).map(Some),
+            None => opener.complete(0)?.map(|length| opener.open(length)).transpose(),
+        }
+    }
+
     /// Waits for a record.
     ///
     /// # Errors
@@ -124,7 +144,11 @@ impl Seal {
 impl Opener {
     /// How long the record is that has begun to arrive.
     fn length(&self) -> io::Result<Option<usize>> {
-        let Some(header) = self.arrived.first_chunk::<HEADER>() else { return Ok(None) };
+        self.length_at(0)
+    }
+
+    fn length_at(&self, at: usize) -> io::Result<Option<usize>> {
+        let Some(header) = self.arrived[at..].first_chunk::<HEADER>() else { return Ok(None) };
         let rest = RecordKey::rest(*header).map_err(invalid)?;
         if self.first.is_some_and(|most| rest > most + TAG) {
             Err(invalid(WireError::TooLarge))
@@ -133,15 +157,50 @@ impl Opener {
         }
     }
 
+    /// How long the record is that begins at `at`, where all of it has arrived.
+    fn complete(&self, at: usize) -> io::Result<Option<usize>> {
+        Ok(self.length_at(at)?.filter(|length| at + *length <= self.arrived.len()))
+    }
+
     fn read(&mut self, from: &TcpStream) -> io::Result<Option<Opened>> {
-        let complete = |opener: &Self| -> io::Result<Option<usize>> {
-            Ok(opener.length()?.filter(|length| *length <= opener.arrived.len()))
-        };
-        if let Some(length) = complete(self)? {
+        if let Some(length) = self.complete(0)? {
             return self.open(length).map(Some);
         }
         self.receive(from)?;
-        complete(self)?.map(|length| self.open(length)).transpose()
+        self.complete(0)?.map(|length| self.open(length)).transpose()
+    }
+
+    /// Where the small records end that have arrived, if there are several. The end of the stream is no part of it, nor is
+    /// what is no record: both are told by themselves.
+    fn row(&self) -> Option<usize> {
+        let (mut end, mut records) = (0, 0);
+        while let Ok(Some(length)) = self.complete(end)
+            && (HEADER + TAG + 1..STEP).contains(&length)
+            && end + length <= MOST
+        {
+            (end, records) = (end + length, records + 1);
+        }
+        (records > 1 && self.first.is_none()).then_some(end)
+    }
+
+    /// Opens the records up to `end`. One that does not open ends the row, and is told when it comes first.
+    fn open_row(&mut self, end: usize) -> io::Result<Opened> {
+        let mut record = Vec::with_capacity(HEADER + end + TAG);
+        record.extend_from_slice(&[0; HEADER]);
+        let mut at = 0;
+        while at < end {
+            let length = self.complete(at)?.expect("invariant: the row was complete");
+            match self.key.open(&mut self.arrived[at..at + length]) {
+                Ok(plain) => record.extend_from_slice(&self.arrived[at..][plain]),
+                Err(error) if at == 0 => return Err(invalid(error)),
+                Err(_) => break,
+            }
+            at += length;
+        }
+        self.arrived = self.arrived.split_off(at);
+        let plain = HEADER..record.len();
+        record.extend_from_slice(&[0; TAG]);
+        Ok(Opened { record, plain })
     }
 
     fn receive(&mut self, from: &TcpStream) -> io::Result<()> {
@@ -149,9 +208,9 @@ impl Opener {
         // The header of the next record comes along, so that a long row of records takes one read each.
         let ahead = if self.first.is_some() { 0 } else { HEADER };
         let wanted = match self.length()? {
-            Some(length) => length + ahead - have,
+            Some(length) if self.first.is_some() || length >= STEP => length + ahead - have,
             None if self.first.is_some() => HEADER - have,
-            None => STEP,
+            _ => self.step,
         };
         self.arrived.reserve_exact(wanted);
         let arrived = &mut self.arrived;
@@ -163,6 +222,9 @@ impl Opener {
             if count > 0 && count < wanted { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
         });
         let read = read.map_or(result, Ok)?;
+        if wanted == self.step {
+            self.step = if read < wanted { STEP } else { (self.step * 2).min(MOST_STEP) };
+        }
         // Whoever ends a stream says so in a record first: this one was cut off.
         if read == 0 { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
     }

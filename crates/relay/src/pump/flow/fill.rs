@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
+use ekiden_proto::tuning;
 use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -14,18 +15,13 @@ use crate::pump::pipes::Pooled;
 use crate::pump::scratch;
 use crate::pump::seal::{Opened, Seal};
 
-/// Plaintext of the first records of a stream, in bytes.
-const SMALLEST: usize = 4096;
-
-/// For so many bytes of the stream a record may be one byte longer.
-const GROWTH: u64 = 16;
-
 impl<'a> Flow<'a> {
     /// Reads once, and writes at once what it read by copying.
     pub(super) fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Broken>> {
         loop {
             if !self.from.seal.is_some_and(Seal::has_record) {
                 ready!(self.from.stream.poll_read_ready(cx)).map_err(Broken::Reading)?;
+                ready!(self.poll_shape(cx));
             }
             let filled = match (self.from.seal, self.pipe()) {
                 (Some(seal), _) => self.open_record(seal),
@@ -37,6 +33,12 @@ impl<'a> Flow<'a> {
                 other => return Poll::Ready(other),
             }
         }
+    }
+
+    /// Whether what has arrived is taken now, or waits for more.
+    fn poll_shape(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let answers = self.meter.bytes(self.direction.other());
+        self.shape.as_mut().map_or(Poll::Ready(()), |shape| shape.poll(cx, answers))
     }
 
     /// A pipe, where bytes may go through one and it is worth it.
@@ -58,8 +60,9 @@ impl<'a> Flow<'a> {
     }
 
     fn copy(&mut self) -> Result<(), Broken> {
+        let room = self.room();
         scratch::with(|scratch| {
-            let most = self.most(self.room());
+            let most = self.most(room);
             let read = read_some(self.from.stream, &mut scratch[HEADER..][..most]).map_err(Broken::Reading)?;
             self.account(read);
             if read == 0 {
@@ -87,16 +90,21 @@ impl<'a> Flow<'a> {
 
     /// How much is read at once. Records grow with the stream: each relay has to wait for the whole of one, which costs
     /// most while windows are small, and many small ones cost most when they are large.
-    fn room(&self) -> usize {
-        match self.to.seal {
-            None => scratch::PLAIN,
-            Some(_) => usize::try_from(self.moved / GROWTH).map_or(MOST, |grown| (SMALLEST + grown).min(MOST)),
+    fn room(&mut self) -> usize {
+        match (self.to.seal, &mut self.shape) {
+            (None, _) => scratch::PLAIN,
+            (Some(_), None) => tuning::usual(self.moved, MOST),
+            (Some(_), Some(shape)) => {
+                let room = shape.room(MOST);
+                self.meter.makes_records_of(self.direction, room);
+                room
+            }
         }
     }
 
-    /// Takes one record; it leaves from the buffer it came in.
+    /// Takes one record, or several small ones as one; it leaves from the buffer it came in.
     fn open_record(&mut self, seal: &Seal) -> Result<(), Broken> {
-        let Some(Opened { mut record, plain }) = seal.read(self.from.stream).map_err(Broken::Reading)? else {
+        let Some(Opened { mut record, plain }) = seal.read_row(self.from.stream).map_err(Broken::Reading)? else {
             return Err(Broken::Reading(io::ErrorKind::WouldBlock.into()));
         };
         self.account(plain.len());
@@ -133,6 +141,10 @@ impl<'a> Flow<'a> {
     fn account(&mut self, read: usize) {
         self.ended = read == 0;
         self.moved += read as u64;
+        let answers = self.meter.bytes(self.direction.other());
+        if let Some(shape) = &mut self.shape {
+            shape.took(read, answers);
+        }
         if self.to.seal.is_some() {
             self.meter.copied(self.direction, read);
         }

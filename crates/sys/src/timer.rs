@@ -1,0 +1,71 @@
+//! A clock that rings once, to a microsecond (timerfd_create(2)).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// It can be read when it has rung.
+#[derive(Debug)]
+pub struct Timer(OwnedFd);
+
+impl Timer {
+    /// One that is not set.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new() -> io::Result<Self> {
+        let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
+        // SAFETY: there is no memory involved.
+        let descriptor = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is new, so nobody else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Rings after `span`, which is not zero and less than a second; before that it is as if it had not rung.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn set(&self, span: Duration) -> io::Result<()> {
+        let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let value = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(span.subsec_nanos().max(1) as i32) };
+        let wanted = libc::itimerspec { it_interval: never, it_value: value };
+        // SAFETY: the kernel reads `wanted`, which lives until after the call, and writes nothing.
+        let result = unsafe { libc::timerfd_settime(self.as_raw_fd(), 0, &raw const wanted, std::ptr::null_mut()) };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+impl AsRawFd for Timer {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::poll::Poll;
+
+    #[test]
+    fn it_rings_when_it_was_set_to() {
+        let timer = Timer::new().unwrap();
+        let mut poll = Poll::new(vec![timer.0.as_fd()]);
+        poll.wait(Some(Duration::ZERO)).unwrap();
+        assert!(!poll.any_ready(), "nobody has set it");
+        for span in [Duration::from_micros(100), Duration::from_millis(3)] {
+            let set = Instant::now();
+            timer.set(span).unwrap();
+            poll.wait(Some(Duration::from_secs(5))).unwrap();
+            assert!(poll.any_ready() && set.elapsed() >= span, "{:?}", set.elapsed());
+        }
+        timer.set(Duration::from_millis(900)).unwrap();
+        poll.wait(Some(Duration::ZERO)).unwrap();
+        assert!(!poll.any_ready(), "it was set again");
+    }
+}
