@@ -31,8 +31,6 @@ pub struct Sample {
     pub rtt: Duration,
     /// Its mean deviation.
     pub rttvar: Duration,
-    /// The shortest round trip; zero while there is none.
-    pub min_rtt: Duration,
     /// Segments of data sent, those sent again included.
     pub sent: u32,
     /// Segments sent again.
@@ -59,8 +57,9 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What sections begin with, before anything is known of the path. What counts for the first segments has to be there
-    /// before them: a longer `rto_min` would be forgotten a quarter each round trip only.
+    /// What sections begin with, before anything is known of the path. It has to be there before the first round trip is
+    /// measured: that makes `4 rttvar` at least `rto_min` and twice the round trip, which later falls by a quarter each
+    /// round trip, and never rises again because of `rto_min` alone (tcp_rtt_estimator()).
     pub const OPENING: Self = Self {
         rto_min: Duration::from_millis(40),
         rto_max: Duration::from_secs(120),

@@ -11,8 +11,13 @@ const LEAST_RTO_MIN: Duration = Duration::from_millis(28);
 /// The most that a socket may have (`TCP_RTO_MIN_US`): the kernel's own.
 const MOST_RTO_MIN: Duration = Duration::from_millis(200);
 
-/// A part of the shortest round trip that `rto_min` is, at least: delays of long paths vary more.
-const OF_ROUND_TRIP: u32 = 6;
+/// What is left for the clocks of both kernels, two ticks each at most, and for whoever has to be scheduled.
+const SLACK: Duration = Duration::from_millis(12);
+
+/// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC 8985,
+/// 7.2): a timeout before that would shrink the window to one segment where a probe would not, and undo it too late
+/// when only the acknowledgement was lost.
+const ROUND_TRIPS: u32 = 2;
 
 /// So many timeouts are the longest one: enough that what is sent into an outage is next to nothing.
 const DOUBLED: u32 = 8;
@@ -117,7 +122,7 @@ impl Section {
     }
 
     fn decide(&self, now: &Sample, many: bool) -> Tuning {
-        let usual = LEAST_RTO_MIN.max(now.min_rtt / OF_ROUND_TRIP).as_secs_f64() * self.caution;
+        let usual = LEAST_RTO_MIN.max(now.rtt * ROUND_TRIPS + SLACK).as_secs_f64() * self.caution;
         let rto_min = Duration::from_secs_f64(usual).min(MOST_RTO_MIN);
         let timeout = now.rtt + rto_min.max(now.rttvar * 4);
         Tuning {

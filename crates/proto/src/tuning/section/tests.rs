@@ -10,7 +10,7 @@ struct Path {
 impl Path {
     fn of(rtt: u64) -> Self {
         let rtt = Duration::from_millis(rtt);
-        let sample = Sample { rtt, min_rtt: rtt, rttvar: rtt / 50, ..Sample::default() };
+        let sample = Sample { rtt, rttvar: rtt / 50, ..Sample::default() };
         Self { sample, section: Section::default() }
     }
 
@@ -55,7 +55,6 @@ fn whatever_a_kernel_says_the_values_are_ones_that_it_takes() {
                 at,
                 rtt: micros(next(5_000_000)),
                 rttvar: micros(next(5_000_000)),
-                min_rtt: micros(next(5_000_000)),
                 sent: next(u32::MAX),
                 retransmitted: next(u32::MAX),
                 spurious: next(u32::MAX),
@@ -88,8 +87,21 @@ fn longer_round_trips_never_mean_shorter_timeouts() {
     let all: Vec<Tuning> = [1, 5, 10, 40, 80, 150, 300, 600, 1200, 3000].map(tuning).to_vec();
     assert!(all.is_sorted_by_key(|tuning| tuning.rto_min), "{all:?}");
     assert!(all.is_sorted_by_key(|tuning| tuning.rto_max), "{all:?}");
-    assert_eq!((all[2].rto_min, all[2].rto_max), (LEAST_RTO_MIN, LEAST_RTO_MAX), "10 ms");
+    assert_eq!((all[2].rto_min, all[2].rto_max), (Duration::from_millis(40), LEAST_RTO_MAX), "10 ms: nearly 32");
     assert_eq!(all[9].rto_max, MOST_RTO_MAX, "3 s");
+}
+
+/// The tail's probe leaves after two round trips, and its answer is there after three.
+#[test]
+fn a_probe_of_the_tail_has_time_for_its_answer() {
+    for rtt in [1, 10, 40, 90] {
+        let mut path = Path::of(rtt);
+        let tuning = path.sends(100, 5, 0);
+        let timeout = path.sample.rtt + tuning.rto_min;
+        assert!(timeout > path.sample.rtt * 3, "{rtt} ms: {timeout:?}");
+        assert!(tuning.rto_min < MOST_RTO_MIN, "{rtt} ms: {tuning:?}");
+    }
+    assert_eq!(Path::of(150).sends(100, 5, 0).rto_min, MOST_RTO_MIN, "the kernel takes no more");
 }
 
 #[test]
@@ -108,7 +120,7 @@ fn losses_make_timeouts_linear_and_acknowledgements_prompt() {
 
 #[test]
 fn spurious_timeouts_are_put_off_until_they_stop_and_for_a_while() {
-    let mut path = Path::of(20);
+    let mut path = Path::of(2);
     let usual = path.sends(100, 3, 0).rto_min;
     assert_eq!(usual, LEAST_RTO_MIN);
     let values: Vec<Duration> = (0..6).map(|_| path.sends(100, 2, 2).rto_min).collect();
@@ -121,7 +133,7 @@ fn spurious_timeouts_are_put_off_until_they_stop_and_for_a_while() {
 
 #[test]
 fn a_stray_duplicate_among_many_losses_puts_nothing_off() {
-    let mut path = Path::of(20);
+    let mut path = Path::of(2);
     assert_eq!(path.sends(1000, 50, 2).rto_min, LEAST_RTO_MIN);
 }
 
