@@ -98,10 +98,50 @@ pub struct Host {
     /// How much one of its connections has under way at most, in either direction; see [`window`]. None: what the kernel's own
     /// defaults allow.
     pub window: Option<Bytes>,
+    /// The shortest time until one of its connections sends again what nobody has acknowledged; pinned by its routes. None:
+    /// the kernel's default, or what a program asks for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rto_min: Option<Span>,
+    /// How it finds out what was lost.
+    #[serde(skip_serializing_if = "Recovery::is_new")]
+    pub recovery: Recovery,
     /// Its own sysctls, as in `net.ipv4.tcp_rmem = "4096 131072 1048576"`.
     pub sysctl: BTreeMap<String, String>,
     /// Whether its interfaces segment and merge for it.
     pub offload: Offload,
+}
+
+/// How a host finds out what was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recovery {
+    /// As the kernel does: SACK (RFC 2018), RACK and TLP (RFC 8985), F-RTO (RFC 5682).
+    #[default]
+    New,
+    /// By three duplicate acknowledgements (RFC 6582), or when the timeout is over: without any of these.
+    Old,
+}
+
+impl Recovery {
+    const fn is_new(&self) -> bool {
+        matches!(self, Self::New)
+    }
+
+    /// The sysctls that make it.
+    #[must_use]
+    pub fn sysctls(self) -> &'static [&'static str] {
+        match self {
+            Self::New => &[],
+            // Each is off at 0.
+            Self::Old => &[
+                "net.ipv4.tcp_sack",
+                "net.ipv4.tcp_dsack",
+                "net.ipv4.tcp_recovery",
+                "net.ipv4.tcp_early_retrans",
+                "net.ipv4.tcp_frto",
+            ],
+        }
+    }
 }
 
 /// Segmentation offload of a host's interfaces.

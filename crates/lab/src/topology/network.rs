@@ -249,6 +249,7 @@ fn sysctls(host: &Host) -> Vec<(&str, String)> {
         let off = ["net.ipv6.conf.all.disable_ipv6", "net.ipv6.conf.default.disable_ipv6"];
         settings.extend(off.map(|key| (key, "1".to_owned())));
     }
+    settings.extend(host.recovery.sysctls().iter().map(|key| (*key, "0".to_owned())));
     settings.extend(host.window.map(window::sysctls).unwrap_or_default());
     settings.extend(host.sysctl.iter().map(|(key, value)| (key.as_str(), value.clone())));
     settings

@@ -148,7 +148,8 @@ impl<'a> Plan<'a> {
         let congestion = host.congestion.as_ref().map(|name| format!(" congctl lock {name}"));
         let packets = host.window.and_then(|window| window::packets(window, line.link.mtu));
         let packets = packets.map(|packets| format!(" cwnd lock {packets}"));
-        [congestion, packets].into_iter().flatten().collect()
+        let rto = host.rto_min.map(|rto| format!(" rto_min {}ms", rto.0.as_millis()));
+        [congestion, packets, rto].into_iter().flatten().collect()
     }
 
     /// A route for each address of each host that is not on a link of this one. To addresses and not to subnets, so that
@@ -204,7 +205,9 @@ fn unique(link: &str, taken: &mut BTreeSet<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ekiden_proto::units::Bytes;
+    use std::time::Duration;
+
+    use ekiden_proto::units::{Bytes, Span};
 
     use super::*;
     use crate::topology::file;
@@ -237,6 +240,9 @@ mod tests {
         ];
         assert_eq!(Plan::of(&lab).commands("a", Backend::Packet), expected);
         assert!(Plan::of(&lab).commands("r", Backend::Packet).iter().all(|command| !command.contains("congctl")));
+        lab.hosts.entry("r".to_owned()).or_default().rto_min = Some(Span(Duration::from_secs(3)));
+        let route = "route add 10.100.1.0/30 dev wan proto kernel scope link src 10.100.1.1 rto_min 3000ms";
+        assert!(Plan::of(&lab).commands("r", Backend::Packet).iter().any(|command| command == route));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ekiden_lab::emulator::Port;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::{Backend, Lab, Offload};
+use ekiden_lab::topology::{Backend, Lab, Offload, Recovery};
+use ekiden_proto::units::Span;
 use ekiden_sys::congestion;
 
 use crate::labs::{cable, chain, emulated, lab, with_host};
@@ -22,6 +23,7 @@ pub const TESTS: &[Test] = &[
     ("congestion_control_is_pinned_for_both_sides", congestion_control_is_pinned_for_both_sides),
     ("an_unknown_congestion_control_is_an_error", an_unknown_congestion_control_is_an_error),
     ("sysctls_are_set_and_refusals_named", sysctls_are_set_and_refusals_named),
+    ("a_host_waits_and_recovers_as_it_is_told", a_host_waits_and_recovers_as_it_is_told),
     ("names_resolve_on_every_host", names_resolve_on_every_host),
     ("an_emulated_link_ends_in_the_wire_room", an_emulated_link_ends_in_the_wire_room),
     ("offloads_are_switched_off", offloads_are_switched_off),
@@ -95,6 +97,35 @@ fn an_unknown_congestion_control_is_an_error() -> Result<(), Skipped> {
     let lab = with_host(pair(), "a", |host| host.congestion = Some("frob".to_owned()));
     let error = format!("{:#}", Network::build(&lab).err().unwrap());
     assert!(error.starts_with(r#"host "a": congestion = "frob", but this kernel has: "#), "{error}");
+    Ok(())
+}
+
+fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
+    let told = with_host(pair(), "a", |host| {
+        (host.rto_min, host.recovery) = (Some(Span(Duration::from_secs(3))), Recovery::Old);
+    });
+    let network = Network::build(&told).unwrap();
+    let (a, b) = (host(&network, "a"), host(&network, "b"));
+    for key in Recovery::Old.sysctls() {
+        let file = format!("/proc/sys/{}", key.replace('.', "/"));
+        let read = |host: &HostHandle| host.enter(|| fs::read_to_string(&file)).unwrap().unwrap().trim().to_owned();
+        assert_eq!(read(a), "0", "{key}");
+    }
+    let listener = b.enter(|| TcpListener::bind((b.address(), 0))).unwrap().unwrap();
+    let there = listener.local_addr().unwrap();
+    let connecting = a.enter(|| TcpStream::connect(there)).unwrap().unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    (&connecting).write_all(b"x").unwrap();
+    (&accepted).read_exact(&mut [0]).unwrap();
+    // In milliseconds, and with what the path itself takes.
+    let rto = |host: &HostHandle| {
+        let output = host.command("ss").args(["-tinH", "state", "established"]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let word = said.split_whitespace().find_map(|word| word.strip_prefix("rto:")).expect(&said);
+        word.parse::<f64>().unwrap()
+    };
+    assert!((3000.0..4000.0).contains(&rto(a)), "{}", rto(a));
+    assert!(rto(b) < 1000.0, "{}", rto(b));
     Ok(())
 }
 

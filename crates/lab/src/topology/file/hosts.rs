@@ -1,6 +1,7 @@
 //! Hosts out of their tables.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use toml::{Table, Value};
 
@@ -12,9 +13,14 @@ const KEYS: &[Expected] = &[
     ("forward", "true or false"),
     ("congestion", r#"a congestion control like "cubic""#),
     ("window", r#"a size like "256KiB""#),
+    ("rto_min", r#"a time like "1s""#),
+    ("recovery", r#""new" or "old""#),
     ("sysctl", r#"settings like { "net.ipv4.tcp_rmem" = "4096 131072 1048576" }"#),
     ("offload", r#""gso" or "off""#),
 ];
+
+/// The kernel waits no longer than this (`TCP_RTO_MAX`).
+const LONGEST_RTO: Duration = Duration::from_secs(120);
 
 /// Whether a host or link may be called so: interfaces, host names and `ip` take it as it is.
 pub fn named_well(name: &str) -> bool {
@@ -53,6 +59,9 @@ fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
     }
     if host.window.is_some_and(|window| window.0 < 4096) {
         mistakes.note_at(format!("{at}.window"), "expected at least 4KiB");
+    }
+    if host.rto_min.is_some_and(|rto| rto.0 < Duration::from_millis(1) || rto.0 > LONGEST_RTO) {
+        mistakes.note_at(format!("{at}.rto_min"), "expected 1ms to 2min");
     }
     for (key, value) in &host.sysctl {
         // Others are the whole machine's.

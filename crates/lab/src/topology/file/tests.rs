@@ -1,5 +1,10 @@
+use std::time::Duration;
+
+use ekiden_proto::units::Span;
+
 use super::*;
 use crate::conditions::{Conditions, Count, Loss, LossAt, QueueKind};
+use crate::topology::Recovery;
 
 fn lab(text: &str) -> Result<Lab, String> {
     parse(text.parse().unwrap()).map_err(|mistakes| mistakes.to_string())
@@ -123,7 +128,7 @@ lab = 2: expected 1, the version of the format
 name: is missing; expected what the lab is called
 seed = -1: expected a whole number, not negative
 mode = "quick": expected "exact", "fast", "coarse" or "auto"
-host.a.forwards: is not a key; expected one of forward, congestion, window, sysctl, offload
+host.a.forwards: is not a key; expected one of forward, congestion, window, rto_min, recovery, sysctl, offload
 host.a.offload = "yes": expected "gso" or "off"
 host.b_c: expected a name of letters, digits and '-', not localhost
 host.b_c.sysctl."kernel.panic" = "1": expected a setting of a network namespace like "net.ipv4.tcp_rmem"
@@ -309,4 +314,22 @@ fn hosts_that_do_not_reach_each_other() {
          host \"alone\" cannot reach \"r1\": no links lead there"
     );
     assert!(!lab(&chain("forward = true")).unwrap_err().contains("forward"));
+}
+
+#[test]
+fn how_a_host_recovers_is_its_own_matter() {
+    let text =
+        |keys: &str| format!("lab = 1\nname = \"x\"\n[host.a]\n{keys}\n[host.b]\n[link.c]\nends = [\"a\", \"b\"]");
+    let read = lab(&text("rto_min = \"1.5s\"\nrecovery = \"old\"")).unwrap();
+    assert_eq!(
+        (read.hosts["a"].rto_min, read.hosts["a"].recovery),
+        (Some(Span(Duration::from_millis(1500))), Recovery::Old)
+    );
+    assert_eq!((read.hosts["b"].rto_min, read.hosts["b"].recovery), (None, Recovery::New));
+    assert_eq!(lab(&read.to_toml()).unwrap(), read);
+    assert_eq!(lab(&text("rto_min = \"0s\"")).unwrap_err(), "host.a.rto_min: expected 1ms to 2min");
+    assert_eq!(
+        lab(&text("recovery = \"slow\"")).unwrap_err(),
+        "host.a.recovery = \"slow\": expected \"new\" or \"old\""
+    );
 }
