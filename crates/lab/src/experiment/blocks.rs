@@ -59,5 +59,6 @@ fn told(written: Written) -> Transfer {
         bytes: written.bytes,
         timeline: written.timeline,
         blocks: Some(Blocks { write_s: written.write_s, waits: written.waits }),
+        flows: None,
     }
 }

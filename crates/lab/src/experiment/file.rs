@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiment::factor::Where;
 use crate::experiment::gain::Grid;
-use crate::experiment::group::Group;
+use crate::experiment::group::{Group, Short};
 use crate::program::agent::Agent;
 use crate::program::server::{Protocol, Server};
 
@@ -39,6 +39,12 @@ pub struct Workload {
     /// How long after each block the next one is written. Default: at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Span>,
+    /// How many flows there are at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u32>,
+    /// Short flows beside them, one after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short: Option<Short>,
     /// How long a stream is. Not of files.
     pub time: Option<Times>,
     /// How many transfers a run is, one after the other, each on a connection of its own.
@@ -56,7 +62,7 @@ pub struct Workload {
     /// The group whose rates are compared, and the one they are compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<[String; 2]>,
-    /// How much of the time, at its start, does not count where several share. Default: none of it.
+    /// How much of the time, at its start, does not count where several share, or of flows. Default: none of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_up: Option<Span>,
 }

@@ -41,6 +41,9 @@ const fn one() -> u32 {
     1
 }
 
+/// Short flows beside others are written at once.
+const LARGEST: u64 = 16 << 20;
+
 /// More connections than one process of iperf3 takes.
 const MOST: u32 = 128;
 
@@ -51,8 +54,18 @@ pub fn check(workload: &Workload, mistakes: &mut Vec<String>) {
     if shares == workload.group.is_empty() {
         return wrong("[[workload.group]]: at least one with protocol = \"share\", none otherwise".into());
     }
-    if !shares && (workload.ratio.is_some() || workload.warm_up.is_some()) {
-        wrong("ratio, warm_up: with protocol = \"share\" only".into());
+    let has_flows = workload.protocol == Protocol::Flows;
+    if !shares && (workload.ratio.is_some() || (workload.warm_up.is_some() && !has_flows)) {
+        wrong("ratio, warm_up: with protocol = \"share\" only, warm_up also with \"flows\"".into());
+    }
+    if workload.connections.is_some_and(|connections| !(1..=MOST).contains(&connections)) {
+        wrong(format!("connections: 1 to {MOST}"));
+    }
+    if has_flows != workload.connections.is_some() || (workload.short.is_some() && !has_flows) {
+        wrong("connections, and short beside them: with protocol = \"flows\", and there only".into());
+    }
+    if workload.short.is_some_and(|short| short.bytes.0 == 0 || short.bytes.0 > LARGEST || short.every.0.is_zero()) {
+        wrong("short: bytes from 1B to 16MiB, and every more than nothing".into());
     }
     for (place, group) in workload.group.iter().enumerate() {
         let name = &group.name;

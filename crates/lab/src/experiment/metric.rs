@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::results::Metric;
-use crate::experiment::transfer::Transfer;
-use crate::stats;
+use crate::experiment::transfer::{Flows, Transfer};
+use crate::stats::{self, fairness::jain};
 
-const KNOWN: [(&str, &str, bool); 19] = [
+const KNOWN: [(&str, &str, bool); 21] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
@@ -14,6 +14,7 @@ const KNOWN: [(&str, &str, bool); 19] = [
     ("seconds", "s", false),
     (FIRST_BYTE, "ms", false),
     ("completion_ms", "ms", false),
+    ("completion_p95_ms", "ms", false),
     ("completion_s", "s", false),
     ("write_s", "s", false),
     ("write_mbit_s", "Mbit/s", true),
@@ -21,6 +22,7 @@ const KNOWN: [(&str, &str, bool); 19] = [
     ("block_p99_ms", "ms", false),
     (RATIO, "", true),
     (JAIN, "", true),
+    ("stalled", "", false),
     ("queueing_ms", "ms", false),
     ("queueing_p95_ms", "ms", false),
     ("queueing_p99_ms", "ms", false),
@@ -87,7 +89,7 @@ pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     ];
     // Nobody waits for the first byte of a stream.
     let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
-    let all = figures.into_iter().chain(first_byte).chain(of_blocks(transfers));
+    let all = figures.into_iter().chain(first_byte).chain(of_blocks(transfers)).chain(of_flows(transfers));
     all.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
@@ -114,6 +116,25 @@ fn of_blocks(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
     figures
 }
 
+/// What more there is to say of many flows at once. How long transfers take is then told of the short ones.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of flows")]
+fn of_flows(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
+    let flows: Vec<&Flows> = transfers.iter().filter_map(|transfer| transfer.flows.as_ref()).collect();
+    let rates: Vec<f64> = flows.iter().flat_map(|flows| &flows.bytes).map(|bytes| *bytes as f64).collect();
+    if rates.is_empty() {
+        return Vec::new();
+    }
+    let stalled = rates.iter().filter(|rate| **rate <= 0.0).count() as f64 / rates.len() as f64;
+    let mut took: Vec<f64> = flows.iter().flat_map(|flows| &flows.completions).map(|took| took * 1e3).collect();
+    took.sort_by(f64::total_cmp);
+    let completions = if took.is_empty() {
+        Vec::new()
+    } else {
+        vec![("completion_ms", stats::quantile(&took, 0.5)), ("completion_p95_ms", stats::quantile(&took, 0.95))]
+    };
+    [("stalled", stalled)].into_iter().chain(jain(&rates).map(|jain| (JAIN, jain))).chain(completions).collect()
+}
+
 /// Bytes per second over the second half of the time.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
 fn steady(timeline: &[(f64, u64)]) -> f64 {
@@ -131,7 +152,8 @@ mod tests {
     #[test]
     fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
         let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
-        let transfer = Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline, blocks: None };
+        let transfer =
+            Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline, ..Transfer::default() };
         let figures = of(&[transfer]);
         assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
         assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
@@ -163,6 +185,18 @@ mod tests {
     }
 
     #[test]
+    fn a_flow_that_moved_nothing_is_counted_and_counts() {
+        let flows = Flows { bytes: vec![100, 300, 0, 0], completions: vec![0.3, 0.1, 2.0] };
+        let figures = of(&[Transfer { seconds: 4.0, bytes: 400, flows: Some(flows), ..Transfer::default() }]);
+        let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
+        assert!(is("stalled", 0.5) && is("jain", 0.4) && is("mb_s", 1e-4), "{figures:?}");
+        assert!(is("completion_ms", 300.0) && is("completion_p95_ms", 1830.0), "{figures:?}");
+        let silent = Flows { bytes: vec![0], completions: Vec::new() };
+        let figures = of(&[Transfer { seconds: 4.0, flows: Some(silent), ..Transfer::default() }]);
+        assert!((figures["stalled"] - 1.0).abs() < 1e-9 && !figures.contains_key("jain"), "{figures:?}");
+    }
+
+    #[test]
     fn a_stream_has_no_first_byte() {
         assert!(!of(&[Transfer::default()]).contains_key(FIRST_BYTE));
     }
@@ -170,7 +204,8 @@ mod tests {
     #[test]
     fn every_metric_is_a_figure_of_a_run() {
         let blocks = Some(Blocks { write_s: 1.0, waits: vec![1.0] });
-        let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, ..Transfer::default() }]);
+        let flows = Some(Flows { bytes: vec![1], completions: vec![1.0] });
+        let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));

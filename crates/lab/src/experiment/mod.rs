@@ -14,6 +14,7 @@ pub mod factor;
 pub mod fairness;
 pub mod file;
 pub mod floor;
+pub mod flows;
 pub mod gain;
 pub mod group;
 pub mod jobs;

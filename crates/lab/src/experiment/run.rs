@@ -23,6 +23,7 @@ use crate::experiment::transfer::Transfer;
 use crate::ledger::Cause;
 use crate::program::chain::{self, Surroundings};
 use crate::program::iperf3::{self, Traffic};
+use crate::program::receiver::Receiver;
 use crate::program::server::{Protocol, Serving};
 use crate::program::service::Service;
 use crate::program::transparent;
@@ -110,7 +111,11 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let files = Files::create(&means.folder, workload.file)?;
 
     let serving = Serving { root: &files.root, stamped: workload.stamped() };
-    let mut services = vec![workload.server_program().start(host, serving, &folder.0)?];
+    let (mut services, mut receiver) = (Vec::new(), None);
+    match workload.protocol {
+        Protocol::Flows => receiver = Some(Receiver::start(host, Protocol::Flows.port())?),
+        _ => services.push(workload.server_program().start(host, serving, &folder.0)?),
+    }
     let around = Surroundings {
         network,
         lab: &lab,
@@ -121,13 +126,14 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     };
     let (relays, via) = chain::start(&spec.treatment, around)?;
     services.extend(relays);
-    let task = Task { workload, time, client, server: host.address(), via, files: &files, folder: &folder.0 };
+    let (files, receiver, folder) = (&files, receiver.as_ref(), &folder.0);
+    let task = Task { workload, time, client, server: host.address(), via, files, receiver, folder };
     let dialled = || transparent::dialled(&spec.treatment, network);
     until_it_works(&task, &dialled, &mut services)?;
     for _ in 0..workload.warm_up_transfers {
         task.attempt(WORKS).context("warm-up")?;
     }
-    start_background(&spec.background, network, &folder.0, &mut services)?;
+    start_background(&spec.background, network, folder, &mut services)?;
 
     let (before, dialled_before) = (Reading::now(), dialled()?);
     let transfers: anyhow::Result<Vec<Transfer>> =

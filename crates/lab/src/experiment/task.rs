@@ -9,10 +9,11 @@ use ekiden_proto::units::{Bytes, Span};
 
 use crate::experiment::file::Workload;
 use crate::experiment::transfer::{self, Transfer};
-use crate::experiment::{blocks, stream};
+use crate::experiment::{blocks, flows, stream};
 use crate::program::content::Content;
 use crate::program::curl::Via;
 use crate::program::iperf3::Amount;
+use crate::program::receiver::Receiver;
 use crate::program::server;
 use crate::topology::network::HostHandle;
 
@@ -54,6 +55,8 @@ pub struct Task<'a> {
     pub via: Via,
     /// What it serves.
     pub files: &'a Files,
+    /// What takes flows; none if there are none.
+    pub receiver: Option<&'a Receiver>,
     /// Where files of the run go.
     pub folder: &'a Path,
 }
@@ -64,6 +67,9 @@ impl Task<'_> {
     /// # Errors
     /// The client's.
     pub fn attempt(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+        if self.receiver.is_some() {
+            return flows::attempt(self.client, self.reached()?, TRIAL, timeout);
+        }
         match (self.time, self.workload.amount) {
             (Some(_), _) => self.send(Amount::Bytes(TRIAL), timeout),
             (None, Some(_)) => self.write(TRIAL, None, timeout),
@@ -76,6 +82,9 @@ impl Task<'_> {
     /// # Errors
     /// The client's, or what arrived is not what was sent.
     pub fn transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+        if let Some(receiver) = self.receiver {
+            return self.carry(receiver);
+        }
         match (self.time, self.workload.amount) {
             (Some(time), _) => self.send(Amount::Time(time), time + timeout),
             (None, Some(amount)) => self.write(amount.0, self.workload.pause, timeout),
@@ -100,6 +109,14 @@ impl Task<'_> {
         let (client, server, folder) = (self.client, self.reached()?, self.folder);
         let block = self.workload.block.context("blocks of no size")?.0;
         blocks::write(blocks::Request { client, server, amount, block, pause, timeout, folder })
+    }
+
+    fn carry(&self, receiver: &Receiver) -> anyhow::Result<Transfer> {
+        let (client, server, short) = (self.client, self.reached()?, self.workload.short);
+        let (connections, time) = self.workload.connections.zip(self.time).context("flows without a number or time")?;
+        let warm_up = self.workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
+        anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
+        flows::carry(receiver, flows::Request { client, server, connections, short, time, warm_up })
     }
 
     /// Where a program connects to that knows nothing of proxies.

@@ -50,6 +50,17 @@ pub struct Transfer {
     pub timeline: Vec<(f64, u64)>,
     /// What there is to say of blocks, if it was made of such.
     pub blocks: Option<Blocks>,
+    /// What there is to say of flows, if it was many at once.
+    pub flows: Option<Flows>,
+}
+
+/// What the receiver of many flows knows more.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Flows {
+    /// How much came over each that sends all the time, in the time that counts.
+    pub bytes: Vec<u64>,
+    /// How long each short one took, in seconds.
+    pub completions: Vec<f64>,
 }
 
 /// What the writer of blocks knows more.
@@ -138,7 +149,7 @@ fn watch(mut body: ChildStdout, request: Request<'_>, started: Instant) -> anyho
     let ended = started.elapsed();
     let timeline = timeline.end(ended, bytes);
     let first_byte = timeline.first().map(|(at, _)| *at);
-    Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline, blocks: None })
+    Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline, ..Transfer::default() })
 }
 
 /// Points in time that get sparser as time goes by: some hundreds, however long it takes.

@@ -22,6 +22,7 @@ pub mod haproxy;
 pub mod iperf3;
 pub mod nginx;
 pub mod openvpn;
+pub mod receiver;
 pub mod section;
 pub mod server;
 pub mod service;

@@ -24,6 +24,8 @@ pub enum Protocol {
     Share,
     /// Nothing but bytes, a fixed amount of them, in blocks of one size.
     Blocks,
+    /// Nothing but bytes, from many connections at once, for a time.
+    Flows,
 }
 
 impl Protocol {
@@ -36,6 +38,7 @@ impl Protocol {
             Self::Stream => "stream",
             Self::Share => "share",
             Self::Blocks => "blocks",
+            Self::Flows => "flows",
         }
     }
 
@@ -46,7 +49,7 @@ impl Protocol {
             Self::Http => 80,
             Self::Ftp => 21,
             Self::Stream | Self::Share => iperf3::PORT,
-            Self::Blocks => sink::PORT,
+            Self::Blocks | Self::Flows => sink::PORT,
         }
     }
 }
@@ -75,7 +78,7 @@ impl Server {
             Protocol::Http => Self::Nginx,
             Protocol::Ftp => Self::Vsftpd,
             Protocol::Stream | Protocol::Share => Self::Iperf3,
-            Protocol::Blocks => Self::Sink,
+            Protocol::Blocks | Protocol::Flows => Self::Sink,
         }
     }
 

@@ -13,7 +13,8 @@ pub fn read(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
     // Not /proc/net, which belongs to the process and not to the thread.
     let interfaces = fs::read_to_string("/proc/thread-self/net/dev")?;
     let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
-    let all = interface_drops(&interfaces, ours).into_iter().chain(checksum_errors(&protocols));
+    let extensions = fs::read_to_string("/proc/thread-self/net/netstat")?;
+    let all = interface_drops(&interfaces, ours).into_iter().chain(checksum_errors(&protocols, &extensions));
     Ok(all.filter(|(_, count)| *count > 0).collect())
 }
 
@@ -43,11 +44,18 @@ fn interface_drops(text: &str, ours: &BTreeSet<String>) -> Vec<(String, u64)> {
 
 const CHECKSUMS: [&str; 3] = ["Tcp InErrs", "Tcp InCsumErrors", "Udp InCsumErrors"];
 
-fn checksum_errors(text: &str) -> Vec<(String, u64)> {
-    protocol_values(text).into_iter().filter(|(what, _)| CHECKSUMS.contains(&what.as_str())).collect()
+/// Who sends SYN+ACK again, because the answer was lost on a link, is answered once more (RFC 5961 section 4), and the kernel
+/// counts that segment as broken, too.
+const CHALLENGES: &str = "TcpExt TCPSYNChallenge";
+
+fn checksum_errors(protocols: &str, extensions: &str) -> Vec<(String, u64)> {
+    let challenges = protocol_values(extensions).into_iter().find(|(what, _)| what == CHALLENGES).map_or(0, |(_, n)| n);
+    let errors = protocol_values(protocols).into_iter().filter(|(what, _)| CHECKSUMS.contains(&what.as_str()));
+    let fine = |what: &str| if what == "Tcp InErrs" { challenges } else { 0 };
+    errors.map(|(what, count)| (what.clone(), count.saturating_sub(fine(&what)))).collect()
 }
 
-/// Every value by protocol and name. `/proc/net/snmp` has two lines for each protocol: names, then numbers.
+/// Every value by protocol and name. `/proc/net/snmp` and `netstat` have two lines for each protocol: names, then numbers.
 fn protocol_values(text: &str) -> Vec<(String, u64)> {
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let pairs =
@@ -76,6 +84,12 @@ mod tests {
     fn checksum_errors_are_read_by_name() {
         let text = "Tcp: InSegs InErrs InCsumErrors\nTcp: 10 3 2\nUdp: InDatagrams InCsumErrors\nUdp: 7 1\n";
         let expected = [("Tcp InErrs", 3), ("Tcp InCsumErrors", 2), ("Udp InCsumErrors", 1)];
-        assert_eq!(checksum_errors(text), expected.map(|(what, count)| (what.to_owned(), count)));
+        assert_eq!(checksum_errors(text, ""), expected.map(|(what, count)| (what.to_owned(), count)));
+        let challenged = "TcpExt: SyncookiesSent TCPSYNChallenge\nTcpExt: 5 2\n";
+        assert_eq!(
+            checksum_errors(text, challenged)[0],
+            ("Tcp InErrs".to_owned(), 1),
+            "one is not the answer to a SYN"
+        );
     }
 }

@@ -45,8 +45,10 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     match protocol {
         Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
         Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
-        Protocol::Blocks if !is_open => Some("the writer knows no proxies".into()),
-        Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share | Protocol::Blocks => None,
+        Protocol::Blocks | Protocol::Flows if !is_open => Some("the writer knows no proxies".into()),
+        Protocol::Http | Protocol::Ftp | Protocol::Stream | Protocol::Share | Protocol::Blocks | Protocol::Flows => {
+            None
+        }
     }
 }
 
@@ -85,14 +87,14 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
 }
 
 fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
-    let share = workload.protocol == Protocol::Share && workload.program.is_none();
-    if workload.server_program().protocol() != workload.protocol && !share {
+    let own = matches!(workload.protocol, Protocol::Share | Protocol::Flows) && workload.program.is_none();
+    if workload.server_program().protocol() != workload.protocol && !own {
         let (program, protocol) = (workload.server_program().name(), workload.protocol.name());
         mistakes.push(format!("workload: {program} does not speak {protocol}"));
     }
     group::check(workload, mistakes);
     let [is_stream, is_blocks, is_file] = match workload.protocol {
-        Protocol::Stream | Protocol::Share => [true, false, false],
+        Protocol::Stream | Protocol::Share | Protocol::Flows => [true, false, false],
         Protocol::Blocks => [false, true, false],
         Protocol::Http | Protocol::Ftp => [false, false, true],
     };

@@ -1,0 +1,171 @@
+//! Many flows at once, and short ones beside them, through whatever stands in between.
+//!
+//! Each of the many is a connection that always has something to send; all begin together, and what counts is what the
+//! receiver has of each when time is up. Nothing else crosses, so that a tunnel that collapses takes no verdict with it: with
+//! iperf3, whose results cross by the same way, there would be none.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ekiden_sys::signal;
+
+use crate::experiment::group::Short;
+use crate::experiment::transfer::{Flows, Transfer};
+use crate::program::receiver::{LONG, Receiver, SHORT};
+use crate::topology::network::HostHandle;
+
+/// How much is written at once, in bytes.
+const PIECE: usize = 64 * 1024;
+/// How often the receiver is asked how much it has.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Who sends how much.
+#[derive(Clone, Copy)]
+pub struct Request<'a> {
+    /// The host that sends.
+    pub client: &'a HostHandle,
+    /// Where it connects to.
+    pub server: SocketAddrV4,
+    /// How many send all the time.
+    pub connections: u32,
+    /// What is sent beside them, one after the other.
+    pub short: Option<Short>,
+    /// How long.
+    pub time: Duration,
+    /// How much of that, at its start, does not count.
+    pub warm_up: Duration,
+}
+
+/// Sends a short flow of `bytes`, and waits until the receiver says that it has them.
+///
+/// # Errors
+/// It does not get through in time.
+pub fn attempt(client: &HostHandle, server: SocketAddrV4, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
+    let started = Instant::now();
+    client.enter(|| short(server, bytes, started + timeout))??;
+    Ok(Transfer { seconds: started.elapsed().as_secs_f64(), bytes, ..Transfer::default() })
+}
+
+/// Lets all flows of `request` send to `receiver`.
+///
+/// # Errors
+/// The host could not be entered, or an interrupt. A flow that moves nothing is no error: it is counted.
+pub fn carry(receiver: &Receiver, request: Request<'_>) -> anyhow::Result<Transfer> {
+    let Request { client, server, connections, time, warm_up, .. } = request;
+    receiver.forget();
+    let all = Senders { until: Instant::now() + time, open: Mutex::default(), over: AtomicBool::new(false) };
+    let (seen, completions) = client.enter(|| {
+        std::thread::scope(|scope| {
+            (0..connections).for_each(|_| drop(scope.spawn(|| all.send(server))));
+            let beside = scope.spawn(|| request.short.map_or_else(Vec::new, |short| beside(server, short, request)));
+            let seen = watch(receiver, time, warm_up);
+            all.end();
+            (seen, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })?;
+    let seen = seen?;
+    let mut bytes: Vec<u64> = seen.counts.clone();
+    // Whoever never came has moved nothing.
+    bytes.resize(bytes.len().max(connections as usize), 0);
+    Ok(Transfer {
+        seconds: (time - warm_up).as_secs_f64(),
+        bytes: bytes.iter().sum(),
+        timeline: seen.timeline,
+        flows: Some(Flows { bytes, completions }),
+        ..Transfer::default()
+    })
+}
+
+/// What the receiver had.
+struct Seen {
+    /// Of each flow, in the time that counts.
+    counts: Vec<u64>,
+    /// Seconds since the start, bytes of all flows by then.
+    timeline: Vec<(f64, u64)>,
+}
+
+fn watch(receiver: &Receiver, time: Duration, warm_up: Duration) -> anyhow::Result<Seen> {
+    let started = Instant::now();
+    let (mut before, mut timeline) = (None, vec![(0.0, 0)]);
+    loop {
+        let at = started.elapsed();
+        let counts = receiver.counts();
+        timeline.push((at.as_secs_f64(), counts.iter().sum()));
+        if before.is_none() && at >= warm_up {
+            before = Some(counts.clone());
+        }
+        if at >= time {
+            let before = before.unwrap_or_default().into_iter().chain(std::iter::repeat(0));
+            return Ok(Seen { counts: counts.iter().zip(before).map(|(now, then)| now - then).collect(), timeline });
+        }
+        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        std::thread::sleep(LOOK.min(time.saturating_sub(at)));
+    }
+}
+
+/// The flows that send all the time.
+struct Senders {
+    until: Instant,
+    open: Mutex<Vec<TcpStream>>,
+    over: AtomicBool,
+}
+
+impl Senders {
+    /// Sends until it is over. Whoever does not get through has moved nothing, which the receiver knows.
+    fn send(&self, server: SocketAddrV4) {
+        let Ok(mut stream) = connect(server, self.until) else { return };
+        let Ok(other) = stream.try_clone() else { return };
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+        let piece = [LONG; PIECE];
+        while !self.over.load(Ordering::Acquire) && stream.write_all(&piece).is_ok() {}
+    }
+
+    /// Who waits for room wakes up by this.
+    fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended is as good.
+        open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+    }
+}
+
+fn connect(server: SocketAddrV4, until: Instant) -> std::io::Result<TcpStream> {
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    TcpStream::connect_timeout(&SocketAddr::from(server), left)
+}
+
+/// Sends one short flow after the other, and says how long each took, in seconds. One that is still under way in the end counts
+/// with the time so far if none took longer: so a tunnel that lets nothing through does not look as if nobody had asked.
+fn beside(server: SocketAddrV4, flow: Short, request: Request<'_>) -> Vec<f64> {
+    let started = Instant::now();
+    let until = started + request.time;
+    let mut took = Vec::new();
+    while Instant::now() < until {
+        let began = Instant::now();
+        let done = short(server, flow.bytes.0, until);
+        let seconds = began.elapsed().as_secs_f64();
+        if began - started >= request.warm_up && (done.is_ok() || took.iter().all(|other| *other < seconds)) {
+            took.push(seconds);
+        }
+        std::thread::sleep(flow.every.0.saturating_sub(began.elapsed()));
+    }
+    took
+}
+
+fn short(server: SocketAddrV4, bytes: u64, until: Instant) -> anyhow::Result<()> {
+    let mut stream = connect(server, until)?;
+    let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_write_timeout(Some(left))?;
+    stream.set_read_timeout(Some(left))?;
+    stream.write_all(&vec![SHORT; usize::try_from(bytes)?])?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut count = [0; 8];
+    stream.read_exact(&mut count).context("the receiver says nothing")?;
+    let arrived = u64::from_be_bytes(count);
+    anyhow::ensure!(arrived == bytes, "{arrived} of {bytes} bytes arrived");
+    Ok(())
+}
