@@ -45,7 +45,7 @@ pub struct About {
     pub package: &'static str,
     /// The name of its executable.
     pub executable: &'static str,
-    /// The arguments that make it print its version.
+    /// The arguments that make it print its version; none if nothing does: then its package is asked.
     pub version: &'static [&'static str],
 }
 
@@ -70,7 +70,11 @@ impl About {
     /// # Errors
     /// It is not installed.
     pub fn version(&self) -> anyhow::Result<String> {
-        Ok(version_of(&self.find()?, self.version))
+        let executable = self.find()?;
+        Ok(match self.version {
+            [] => version_of("dpkg-query".as_ref(), &["--show", "--showformat", "${Version}", self.package]),
+            arguments => version_of(&executable, arguments),
+        })
     }
 }
 
