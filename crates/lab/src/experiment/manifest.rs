@@ -13,7 +13,8 @@ use crate::experiment::results::Manifest;
 use crate::experiment::treatment::Relay;
 use crate::program::server::Protocol;
 use crate::program::{
-    self, About, congestion, dante, ekiden, haproxy, iperf3, openvpn, squid, ssh, transparent, version_of, vtun,
+    self, About, congestion, dante, ekiden, haproxy, iperf3, openvpn, softether, squid, ssh, transparent, version_of,
+    vtun,
 };
 
 /// The programs that an experiment needs, found.
@@ -96,6 +97,7 @@ fn needed(cells: &[&Cell]) -> Vec<&'static About> {
             Relay::Ssh => [&ssh::ABOUT, &ssh::SERVER].into_iter().for_each(&mut need),
             Relay::Openvpn => [&openvpn::ABOUT, &openvpn::OPENSSL].into_iter().for_each(&mut need),
             Relay::Vtun => need(&vtun::ABOUT),
+            Relay::Softether => need(&softether::ABOUT),
             Relay::Direct | Relay::Ekiden | Relay::Command => {}
         }
         if !cell.spec.background.is_empty() {

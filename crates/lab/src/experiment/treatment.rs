@@ -25,6 +25,8 @@ pub enum Relay {
     Openvpn,
     /// VTun over TCP, the same.
     Vtun,
+    /// SoftEther VPN over TCP, the same.
+    Softether,
     /// ekiden.
     Ekiden,
     /// Whatever `command` says.
@@ -35,7 +37,7 @@ impl Relay {
     /// Whether it carries packets between devices at two hosts: clients know of nothing.
     #[must_use]
     pub const fn is_tunnel(self) -> bool {
-        matches!(self, Self::Openvpn | Self::Vtun)
+        matches!(self, Self::Openvpn | Self::Vtun | Self::Softether)
     }
 
     /// Whether it is at two hosts always, and no chain of others.

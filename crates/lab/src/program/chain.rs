@@ -114,7 +114,7 @@ pub fn way(treatment: &Treatment) -> Way {
         Relay::Dante => Way::Socks,
         Relay::Squid => Way::Http,
         Relay::Haproxy | Relay::Ssh | Relay::Direct => Way::Forward,
-        Relay::Openvpn | Relay::Vtun => Way::Transparent,
+        Relay::Openvpn | Relay::Vtun | Relay::Softether => Way::Transparent,
         Relay::Ekiden => match treatment.mode {
             ekiden::Mode::Socks => Way::Socks,
             ekiden::Mode::Http => Way::Http,
@@ -126,7 +126,7 @@ pub fn way(treatment: &Treatment) -> Way {
 
 fn port(treatment: &Treatment) -> anyhow::Result<u16> {
     Ok(match treatment.program {
-        Relay::Direct | Relay::Openvpn | Relay::Vtun => 0,
+        Relay::Direct | Relay::Openvpn | Relay::Vtun | Relay::Softether => 0,
         Relay::Ssh => ssh::PORT,
         Relay::Dante => dante::PORT,
         Relay::Squid => squid::PORT,
@@ -150,7 +150,7 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
         Ok((about.name.to_owned(), about.find()?, arguments))
     };
     let (name, executable, arguments) = match treatment.program {
-        Relay::Direct | Relay::Ssh | Relay::Openvpn | Relay::Vtun => {
+        Relay::Direct | Relay::Ssh | Relay::Openvpn | Relay::Vtun | Relay::Softether => {
             anyhow::bail!("{:?} is no program of one host", treatment.program)
         }
         Relay::Dante => named(&dante::ABOUT, &["-f"], dante::configuration(host.address(), next))?,

@@ -27,6 +27,7 @@ pub mod section;
 pub mod server;
 pub mod service;
 pub mod sink;
+pub mod softether;
 pub mod squid;
 pub mod ssh;
 pub mod transparent;

@@ -14,7 +14,7 @@ use ekiden_sys::signal;
 use crate::experiment::treatment::Relay;
 use crate::program::chain::Surroundings;
 use crate::program::service::Service;
-use crate::program::{openvpn, vtun};
+use crate::program::{openvpn, softether, vtun};
 use crate::topology::ip;
 use crate::topology::network::HostHandle;
 use crate::topology::plan::Plan;
@@ -85,6 +85,7 @@ pub fn start(program: Relay, chain: &[String], around: Surroundings<'_>) -> anyh
     let mut opened = match program {
         Relay::Openvpn => openvpn::start(&ends)?,
         Relay::Vtun => vtun::start(&ends)?,
+        Relay::Softether => softether::start(&ends)?,
         other => anyhow::bail!("{other:?} is no tunnel of packets"),
     };
     let deadline = Instant::now() + CROSSES;

@@ -11,6 +11,7 @@ use scene::{SMALL, Scene, ekiden, impossible, said};
 mod blocks;
 mod scene;
 mod shared;
+mod softether;
 mod transparent;
 
 #[test]

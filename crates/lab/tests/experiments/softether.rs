@@ -1,0 +1,63 @@
+//! A file through SoftEther VPN, between two hosts that the other two know as routers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::scene::{SMALL, Scene, impossible, said};
+
+fn tunnelled() -> String {
+    SMALL
+        .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
+        .replace(
+            "ends = [\"relay\", \"server\"]",
+            "ends = [\"relay\", \"other\"]\ndelay = \"5ms\"\n[link.last]\nends = [\"other\", \"server\"]",
+        )
+        .replace("chain = [\"relay\"]", "chain = [\"relay\", \"other\"]")
+        .replace("program = \"RELAY\"", "program = \"softether\"")
+        .replace("[experiment]", "[experiment]\nlateness_limit = \"1s\"")
+}
+
+/// How many bytes of a run went in at the server's end of the link between the relays.
+fn crossed(run: &serde_json::Value) -> u64 {
+    let links = run["links"].as_array().unwrap();
+    let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
+    way["bytes_in"].as_u64().unwrap()
+}
+
+/// What the host's own SoftEther would write, with the times of change.
+fn left_behind() -> BTreeMap<String, std::time::SystemTime> {
+    let folders = ["/var/lib/softether", "/var/log/softether", "/run/softether", "/tmp"].map(Path::new);
+    let files = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
+    let own = files.filter(|file| !file.path().starts_with("/tmp") || hidden(&file.file_name().to_string_lossy()));
+    own.filter_map(|file| Some((file.path().display().to_string(), file.metadata().ok()?.modified().ok()?))).collect()
+}
+
+fn hidden(name: &str) -> bool {
+    name.starts_with(".unicode_cache") || name.starts_with(".VPN")
+}
+
+#[test]
+fn a_file_crosses_softether_encrypted_and_nothing_is_left_of_it() {
+    let before = left_behind();
+    let scene = Scene::new();
+    scene.write(&tunnelled());
+    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    let of = |treatment: &str| {
+        let valid = |run: &&serde_json::Value| run["treatment"] == treatment && run["invalid"].is_null();
+        runs.iter().find(valid).unwrap_or_else(|| panic!("{treatment}: {}", said(&output)))
+    };
+    let (direct, tunnelled) = (of("direct"), of("relay"));
+    assert_eq!(tunnelled["metrics"]["bytes"], 1e6);
+    // Around each of 700 packets there are 14 bytes for Ethernet, 40 for IP and TCP, and some for TLS; connecting takes 36 kB.
+    assert!(crossed(tunnelled) > crossed(direct) + 50_000, "{} {}", crossed(tunnelled), crossed(direct));
+    assert_eq!(left_behind(), before);
+    let manifest = std::fs::read_to_string(scene.0.join("results/small-quick/manifest.json")).unwrap();
+    let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
+    let programs = manifest["programs"].as_array().unwrap();
+    let version = programs.iter().find(|program| program[0] == "softether").unwrap()[1].as_str().unwrap();
+    assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+}
