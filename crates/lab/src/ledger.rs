@@ -25,6 +25,22 @@ pub enum Cause {
     Memory,
 }
 
+impl Cause {
+    /// In words.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Down => "link down",
+            Self::IngressLoss => "ingress loss",
+            Self::Full => "queue full",
+            Self::Early => "early",
+            Self::Forced => "forced",
+            Self::WireLoss => "wire loss",
+            Self::Memory => "no memory",
+        }
+    }
+}
+
 /// A drop: the packet, with `at` the time it was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drop {

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use ekiden_proto::units::Span;
 
 use crate::conditions::Conditions;
-use crate::emulator::{Emulator, Options};
+use crate::emulator::{Emulator, Options, Recording};
 use crate::experiment::results::CheckRow;
 use crate::ledger::Cause;
 use crate::topology::network::Network;
@@ -86,7 +86,8 @@ pub fn run(lab: &Lab, size: Size, progress: &mut dyn FnMut(&CheckRow)) -> anyhow
 }
 
 fn start(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
-    let options = Options { mode: lab.mode.checked(), seed: lab.seed, events: Vec::new(), record: true };
+    let options =
+        Options { mode: lab.mode.checked(), seed: lab.seed, events: Vec::new(), record: Recording::Everything };
     Emulator::start(&network.wires(), &options)
 }
 

@@ -47,10 +47,9 @@ impl Direction {
         report: DirectionReport,
         overhead: u32,
         quantum: Nanos,
-        record: bool,
+        records: Option<Records>,
     ) -> Self {
         let heads = vec![Vec::new(); BATCH];
-        let records = record.then(Records::default);
         Self {
             pipeline,
             report,
@@ -95,7 +94,8 @@ impl Direction {
             return;
         };
         store.hold(slot, u32::from(frame.packets));
-        let whole = !self.pipeline.is_by_packet() && !self.report.exact;
+        // Who keeps records wants each packet of the wire, whether or not anything here tells them apart.
+        let whole = !self.pipeline.is_by_packet() && !self.report.exact && self.records.is_none();
         let count = if whole { frame.packets } else { 1 };
         for first in (0..frame.packets).step_by(usize::from(count)) {
             let packet = Packet {
@@ -110,7 +110,8 @@ impl Direction {
             let at = self.pipeline.push(packet);
             if let Some(records) = &mut self.records {
                 let packet = Packet { at, ..packet };
-                records.push(Record { packet, segment: (first, frame.packets), fate: Fate::UnderWay });
+                let tcp = frame.tcp(store.get(slot).bytes(), first, count);
+                records.push(Record { packet, segment: (first, frame.packets), tcp, fate: Fate::UnderWay });
             }
         }
         self.settle(store);

@@ -285,5 +285,8 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
+mod header;
+pub use header::TcpHeader;
+
 #[cfg(test)]
 mod tests;

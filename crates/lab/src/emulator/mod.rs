@@ -22,6 +22,7 @@ use crate::emulator::clock::Clock;
 use crate::emulator::direction::Direction;
 use crate::emulator::driver::{Change, Command, Driver};
 use crate::emulator::port::OpenPort;
+use crate::emulator::records::Records;
 use crate::emulator::store::Store;
 use crate::ledger::Cause;
 use crate::nanos;
@@ -40,6 +41,7 @@ mod records;
 mod store;
 
 pub use clock::keep_awake;
+pub use frame::TcpHeader;
 pub use lateness::Lateness;
 
 /// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due
@@ -81,8 +83,34 @@ pub struct Options {
     pub seed: u64,
     /// What changes while it runs, in order of time.
     pub events: Vec<Event>,
-    /// Whether the fate of every packet is kept for [`Emulator::records`].
-    pub record: bool,
+    /// Of which packets the fate is kept for [`Emulator::records`].
+    pub record: Recording,
+}
+
+/// Of which packets the fate is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Recording {
+    /// Of none: it costs nothing.
+    #[default]
+    Nothing,
+    /// Of all on all links, for as long as there is memory.
+    Everything,
+    /// Of those of these links, in each direction of the first [`LOGGED`].
+    Links(Vec<String>),
+}
+
+/// A log of packets is no longer than this in each direction: some 25 MB.
+pub const LOGGED: usize = 200_000;
+
+impl Recording {
+    /// How many packets it keeps of each direction of a link.
+    fn of(&self, link: &str) -> usize {
+        match self {
+            Self::Everything => usize::MAX,
+            Self::Links(links) if links.iter().any(|name| name == link) => LOGGED,
+            Self::Nothing | Self::Links(_) => 0,
+        }
+    }
 }
 
 /// What a direction of a link did.
@@ -130,6 +158,8 @@ pub struct Record {
     pub packet: Packet,
     /// Which segment of its superpacket it was, and of how many.
     pub segment: (u16, u16),
+    /// What TCP says of it, if it is of TCP over IPv4.
+    pub tcp: Option<TcpHeader>,
     /// What became of it.
     pub fate: Fate,
 }
@@ -205,7 +235,7 @@ impl Emulator {
         answer.recv().context("the emulator has ended")
     }
 
-    /// What became of every packet that entered `link` at host `from`; empty unless it was told to record.
+    /// What became of every packet that entered `link` at host `from`, in order; empty unless it was told to record.
     ///
     /// # Errors
     /// The emulator has ended.
@@ -271,7 +301,8 @@ fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()
         let port = OpenPort::open(port).with_context(|| format!("link {:?}: the end at {from:?}", wire.name))?;
         driver.ports.push(port);
         let quantum = if options.mode == Mode::Coarse { COARSE_QUANTUM } else { FAST_QUANTUM };
-        driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), quantum, options.record));
+        let records = Records::new(options.record.of(&wire.name));
+        driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), quantum, records));
         driver.changes.extend(changes);
     }
     Ok(())

@@ -82,6 +82,7 @@ pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base
     let folder = Folder::create(base, "experiment")?;
     let means = Means {
         folder: folder.path().to_owned(),
+        results: dir.clone(),
         ekiden: tools.ekiden.clone(),
         full: request.full,
         time: request.time,

@@ -56,6 +56,9 @@ pub struct Workload {
     /// The hosts at which relays stand, from the client's end.
     #[serde(default)]
     pub chain: Vec<String>,
+    /// The links whose packets are written down; the first is where the client sends.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub packet_log: Vec<String>,
     /// Who shares the bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub group: Vec<Group>,

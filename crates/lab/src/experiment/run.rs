@@ -14,13 +14,13 @@ use crate::experiment::fairness;
 use crate::experiment::file::Background;
 use crate::experiment::manifest;
 use crate::experiment::metric;
+use crate::experiment::packets::{self, Direction, Log};
 use crate::experiment::plan::Planned;
 use crate::experiment::read::Spec;
 use crate::experiment::results::{GroupRun, Run};
 use crate::experiment::share;
 use crate::experiment::task::{Files, TRIAL, Task};
 use crate::experiment::transfer::Transfer;
-use crate::ledger::Cause;
 use crate::program::chain::{self, Surroundings};
 use crate::program::iperf3::{self, Traffic};
 use crate::program::receiver::Receiver;
@@ -32,6 +32,9 @@ use crate::topology::network::{HostHandle, Network};
 use crate::topology::running::Running;
 use crate::warnings::{BUSY, Warning};
 
+mod faithful;
+use faithful::objection;
+
 /// How long a chain may take until it works.
 const WORKS: Duration = Duration::from_secs(20);
 /// How often it is tried until then.
@@ -42,6 +45,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub struct Means {
     /// Where files of runs go.
     pub folder: PathBuf,
+    /// Where results go, and logs of packets beside them.
+    pub results: PathBuf,
     /// Where ekiden is; none if no treatment uses it.
     pub ekiden: Option<PathBuf>,
     /// Whether runs are of the full size.
@@ -60,6 +65,7 @@ struct Measured {
     timeline: Vec<(f64, u64)>,
     groups: Vec<GroupRun>,
     links: Vec<DirectionReport>,
+    log: Vec<Direction>,
     cpu_busy: f64,
 }
 
@@ -86,6 +92,9 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
             run.timeline = measured.timeline;
             run.groups = measured.groups;
             run.links = measured.links;
+            run.sequences = packets::pictures(&measured.log);
+            run.warnings
+                .extend(write_log(planned, &measured.log, &means.results).err().map(|error| format!("{error:#}")));
             run.cpu_busy = measured.cpu_busy;
             if run.cpu_busy > BUSY {
                 run.warnings.push(Warning::CpuBound.to_string());
@@ -95,10 +104,18 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
     run
 }
 
+/// The log of the first block, beside the results; those of all would fill disks.
+fn write_log(planned: &Planned<'_>, log: &[Direction], results: &Path) -> anyhow::Result<()> {
+    if planned.block > 0 || log.is_empty() {
+        return Ok(());
+    }
+    packets::write(log, &results.join("packets").join(packets::folder_name(&planned.cell.place)))
+}
+
 fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     // What is made last goes first: programs before the network they run in.
     let lab = Lab { seed, ..spec.lab.clone() };
-    let running = Running::start(&lab)?;
+    let running = Running::start_logged(&lab, &spec.workload.packet_log)?;
     let folder = Folder::create(&means.folder, "run")?;
     if spec.workload.protocol == Protocol::Share {
         return shared(spec, &running, &folder.0, means);
@@ -135,6 +152,7 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     }
     start_background(&spec.background, network, folder, &mut services)?;
 
+    let log = Log::begin(&running, &lab, &workload.packet_log)?;
     let (before, dialled_before) = (Reading::now(), dialled()?);
     let transfers: anyhow::Result<Vec<Transfer>> =
         (0..workload.transfers).map(|_| task.transfer(means.timeout)).collect();
@@ -149,7 +167,8 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
     let metrics = metric::of(&transfers);
     let timeline = transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
-    Ok(Measured { metrics, timeline, groups: Vec::new(), links: running.reports()?, cpu_busy })
+    let (log, links) = (log.end(&running)?, running.reports()?);
+    Ok(Measured { metrics, timeline, groups: Vec::new(), links, log, cpu_busy })
 }
 
 /// The same where several groups share a bottleneck.
@@ -171,7 +190,7 @@ fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyho
     let waits = fairness::waits(&before, &links);
     let mut metrics = fairness::of(&groups, workload.ratio.as_ref(), &waits);
     metrics.extend(fairness::window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)));
-    Ok(Measured { metrics, timeline: Vec::new(), groups, links, cpu_busy })
+    Ok(Measured { metrics, timeline: Vec::new(), groups, links, log: Vec::new(), cpu_busy })
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
@@ -220,24 +239,6 @@ fn start_background(
     Ok(())
 }
 
-/// Why a run whose links did this does not count, if it does not.
-fn objection(links: &[DirectionReport], has_events: bool, limit: Duration) -> Option<String> {
-    links.iter().find_map(|link| {
-        let direction = format!("{} ({} → {})", link.link, link.from, link.to);
-        if link.hidden > 0 {
-            return Some(format!("the kernel dropped {} packets around the emulator on {direction}", link.hidden));
-        }
-        if let Some(lost) = link.dropped.get(&Cause::Memory).filter(|lost| **lost > 0) {
-            return Some(format!("the emulator had no memory for {lost} packets on {direction}"));
-        }
-        if !has_events && link.dropped.get(&Cause::Down).is_some_and(|lost| *lost > 0) {
-            return Some(format!("{direction} was down"));
-        }
-        let late = Duration::from_nanos(link.lateness.quantile(0.99));
-        (late > limit).then(|| Warning::FellBehind { direction, late, limit }.to_string())
-    })
-}
-
 /// A folder that is removed with all that is in it when this is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
@@ -267,35 +268,5 @@ impl Drop for Folder {
     fn drop(&mut self) {
         // Nobody is left to be told; it is in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::emulator::Lateness;
-
-    fn link(hidden: u64, late: u64) -> DirectionReport {
-        let lateness = Lateness { bounds: vec![late, u64::MAX], counts: vec![100, 0], max: late };
-        DirectionReport { link: "wan".into(), from: "a".into(), to: "b".into(), hidden, lateness, ..Default::default() }
-    }
-
-    #[test]
-    fn a_run_is_invalid_if_the_emulator_was_not_faithful() {
-        let limit = Duration::from_millis(1);
-        assert_eq!(objection(&[link(0, 900_000)], false, limit), None);
-        let late = objection(&[link(0, 0), link(0, 2_000_000)], false, limit).unwrap();
-        assert!(late.starts_with("the emulator fell behind on wan (a → b)"), "{late}");
-        let hidden = objection(&[link(3, 0)], false, limit).unwrap();
-        assert_eq!(hidden, "the kernel dropped 3 packets around the emulator on wan (a → b)");
-    }
-
-    #[test]
-    fn a_link_that_was_down_is_meant_only_if_there_are_events() {
-        let mut down = link(0, 0);
-        down.dropped.insert(Cause::Down, 1);
-        let limit = Duration::from_millis(1);
-        assert_eq!(objection(&[down.clone()], false, limit).as_deref(), Some("wan (a → b) was down"));
-        assert_eq!(objection(&[down], true, limit), None);
     }
 }

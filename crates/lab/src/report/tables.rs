@@ -214,20 +214,8 @@ fn add_lateness(sum: &mut Lateness, other: &Lateness) {
 
 fn causes(dropped: &BTreeMap<Cause, u64>) -> String {
     let some = dropped.iter().filter(|(_, packets)| **packets > 0);
-    let parts: Vec<String> = some.map(|(cause, packets)| format!("{} {}", count(*packets), word(*cause))).collect();
+    let parts: Vec<String> = some.map(|(cause, packets)| format!("{} {}", count(*packets), cause.name())).collect();
     parts.join(", ")
-}
-
-const fn word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Down => "link down",
-        Cause::IngressLoss => "ingress loss",
-        Cause::Full => "queue full",
-        Cause::Early => "early",
-        Cause::Forced => "forced",
-        Cause::WireLoss => "wire loss",
-        Cause::Memory => "no memory",
-    }
 }
 
 /// A list of names and values.

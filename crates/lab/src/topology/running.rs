@@ -1,6 +1,6 @@
 //! A lab that runs: the network, and the emulator that drives its wires.
 
-use crate::emulator::{DirectionReport, Emulator, Options};
+use crate::emulator::{DirectionReport, Emulator, Options, Record, Recording};
 use crate::topology::Lab;
 use crate::topology::network::Network;
 
@@ -17,9 +17,18 @@ impl Running {
     /// # Errors
     /// What the system refused, with the remedy.
     pub fn start(lab: &Lab) -> anyhow::Result<Self> {
+        Self::start_logged(lab, &[])
+    }
+
+    /// The same, with a log of the packets of some links.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_logged(lab: &Lab, logged: &[String]) -> anyhow::Result<Self> {
         let network = Network::build(lab)?;
         let wires = network.wires();
-        let options = Options { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), record: false };
+        let record = if logged.is_empty() { Recording::Nothing } else { Recording::Links(logged.to_vec()) };
+        let options = Options { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), record };
         let emulator = if wires.is_empty() { None } else { Some(Emulator::start(&wires, &options)?) };
         Ok(Self { emulator, network })
     }
@@ -36,5 +45,13 @@ impl Running {
     /// The emulator has ended.
     pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
         self.emulator.as_ref().map_or_else(|| Ok(Vec::new()), Emulator::reports)
+    }
+
+    /// What became of the packets that entered `link` at host `from`, if it is logged.
+    ///
+    /// # Errors
+    /// The emulator has ended.
+    pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<Record>> {
+        self.emulator.as_ref().map_or_else(|| Ok(Vec::new()), |emulator| emulator.records(link, from))
     }
 }

@@ -52,3 +52,43 @@ fn blocks_are_written_and_timed_directly_and_past_a_forwarder() {
         }
     }
 }
+
+#[test]
+fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
+    let scene = Scene::new();
+    let lossy = "delay = \"5ms\"\nloss = { model = \"pattern\", every = 100, lost = [60] }\nreverse = { loss = false }";
+    let text = written(SMALL)
+        .replace("delay = \"10ms\"", lossy)
+        .replace("ends = [\"client\", \"relay\"]", "ends = [\"client\", \"relay\"]\ndelay = \"1ms\"")
+        .replace("block = \"17B\"", "block = \"640B\"\npacket_log = [\"near\", \"far\"]");
+    // Being late is not what this is about.
+    let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
+    scene.write(text.split("[[factor]]").next().unwrap());
+    let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert!(runs.len() == 1 && runs[0]["invalid"].is_null(), "{}", said(&output));
+    let [near, far] = [0, 1].map(|link| &runs[0]["sequences"][link]);
+    assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the way of the data");
+    let dropped = far["dropped"].as_u64().unwrap();
+    // 300,000 bytes are more than 200 packets, of which each hundredth is lost, and sent again by the client.
+    assert!(dropped >= 1 && far["sent_again"].as_u64().unwrap() >= dropped, "{far}");
+    assert_eq!((near["dropped"].as_u64(), &near["sent_again"]), (Some(0), &far["sent_again"]), "{near}");
+    assert_eq!(near["packets"], far["packets"], "a superpacket is many packets on both links");
+
+    let folder = scene.0.join("results/small-quick/packets/direct");
+    let table = std::fs::read_to_string(folder.join("far-relay-server.csv")).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
+    assert_eq!(rows.iter().filter(|row| row[2] == "wire loss").count() as u64, dropped, "{table}");
+    for row in rows.iter().filter(|row| row[2].is_empty()) {
+        let micros = |column: usize| row[column].parse::<f64>().unwrap();
+        assert!(micros(1) - micros(0) >= 5000.0, "5 ms under way: {row:?}");
+    }
+    let first = rows.iter().find(|row| row[6] == "S").unwrap();
+    assert!(first[4].starts_with("10.100.") && first[5].ends_with(":5101"), "{first:?}");
+    assert!(folder.join("near-relay-client.csv").exists());
+    let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
+    assert!(page.contains("Sequence numbers over time"));
+}

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use ekiden_lab::conditions::Conditions;
-use ekiden_lab::emulator::{DirectionReport, Emulator, Fate, Options};
+use ekiden_lab::emulator::{DirectionReport, Emulator, Fate, Options, Recording};
 use ekiden_lab::ledger::Cause;
 use ekiden_lab::topology::network::{HostHandle, Network};
 use ekiden_lab::topology::running::Running;
@@ -89,7 +89,7 @@ fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
 fn times_of_their_own() -> Result<(), Skipped> {
     let lab = long("rate = '200Mbit/s'");
     let network = Network::build(&lab).unwrap();
-    let options = Options { mode: Mode::Fast, seed: lab.seed, record: true, ..Options::default() };
+    let options = Options { mode: Mode::Fast, seed: lab.seed, record: Recording::Everything, ..Options::default() };
     let emulator = Emulator::start(&network.wires(), &options).unwrap();
     send(network.host("a").unwrap(), network.host("b").unwrap());
     let report = emulator.reports().unwrap().into_iter().find(|report| report.from == "a").unwrap();
@@ -164,7 +164,7 @@ fn the_same_seed_loses_the_same() -> Result<(), Skipped> {
     let lost = || {
         let lab = long("loss = { model = 'bernoulli', p = 0.1 }");
         let network = Network::build(&lab).unwrap();
-        let options = Options { seed: lab.seed, record: true, ..Options::default() };
+        let options = Options { seed: lab.seed, record: Recording::Everything, ..Options::default() };
         let emulator = Emulator::start(&network.wires(), &options).unwrap();
         let [a, b] = ["a", "b"].map(|name| network.host(name).unwrap());
         let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();

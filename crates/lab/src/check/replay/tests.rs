@@ -26,7 +26,7 @@ fn emulate(conditions: &Conditions) -> (Vec<Record>, Series) {
             let packet =
                 Packet { number, at: shot.at, bytes: shot.bytes, flow: u32::from(shot.flow), source: 0, ecn, tag: 0 };
             let segment = (i, shot.packets);
-            records.push(Record { packet, segment, fate: Fate::UnderWay });
+            records.push(Record { packet, segment, tcp: None, fate: Fate::UnderWay });
             series.sent.push(Sent { at: shot.at, took: 1, bytes: shot.bytes, segment });
             pipeline.push(packet);
         }

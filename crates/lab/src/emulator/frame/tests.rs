@@ -185,3 +185,30 @@ fn what_is_broken_or_unknown_is_one_packet() {
         }
     }
 }
+
+#[test]
+fn a_log_sees_each_packet_of_a_superpacket_with_its_own_sequence_number() {
+    let bytes = superpacket(2 * MSS + 100);
+    let frame = Frame::read(&bytes, 14);
+    let headers: Vec<TcpHeader> = (0..3).map(|first| frame.tcp(&bytes, first, 1).unwrap()).collect();
+    // The superpacket begins 256 bytes before numbers begin anew.
+    assert_eq!(headers.iter().map(|header| header.sequence).collect::<Vec<_>>(), [0xffff_ff00, 1192, 2640]);
+    assert_eq!(headers.iter().map(|header| header.length).collect::<Vec<_>>(), [1448, 1448, 100]);
+    assert_eq!(
+        (headers[0].source.to_string(), headers[0].target.to_string()),
+        ("10.0.0.1:32768".into(), "10.0.0.2:80".into())
+    );
+    assert_eq!((headers[1].acknowledgement, headers[1].flags & 0x10), (1, 0x10));
+    assert_eq!(frame.tcp(&bytes, 0, 3).unwrap().length, 2996, "whole");
+}
+
+#[test]
+fn a_log_takes_the_length_of_a_padded_packet_from_its_header_and_nothing_from_other_protocols() {
+    let mut bytes = superpacket(5);
+    (bytes[0], bytes[1]) = (0, 0);
+    bytes.extend([0; 9]);
+    assert_eq!(Frame::read(&bytes, 14).tcp(&bytes, 0, 1).map(|header| header.length), Some(5));
+    bytes[24 + 9] = UDP;
+    assert_eq!(Frame::read(&bytes, 14).tcp(&bytes, 0, 1), None);
+    assert_eq!(Frame::read(&bytes[..30], 14).tcp(&bytes[..30], 0, 1), None);
+}

@@ -14,7 +14,7 @@ use crate::program::command::{self, Way};
 use crate::program::ekiden::Mode;
 use crate::program::server::Protocol;
 use crate::program::sink;
-use crate::topology;
+use crate::topology::{self, Backend};
 
 /// The keys at the top of an experiment file that are not the lab's.
 const KEYS: [&str; 8] = ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
@@ -72,6 +72,7 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         host("background.from", &traffic.from);
         host("background.to", &traffic.to);
     }
+    of_packet_log(spec, mistakes);
     of_workload(&spec.workload, mistakes);
     let treatment = &spec.treatment;
     let is_open = matches!(chain::way(treatment), Way::Transparent | Way::Http) && !treatment.tunnel;
@@ -84,6 +85,24 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         }
     }
     of_treatment(&spec.treatment, mistakes);
+}
+
+/// Packets are seen by the emulator only.
+fn of_packet_log(spec: &Spec, mistakes: &mut Vec<String>) {
+    let log = &spec.workload.packet_log;
+    for name in log {
+        if !spec.lab.links.contains_key(name) {
+            mistakes.push(format!("workload.packet_log: there is no link {name:?}"));
+        } else if spec.lab.is_bare(name) {
+            mistakes.push(format!("workload.packet_log: no emulator is in the perfect link {name:?}: give it a delay"));
+        }
+    }
+    if !log.is_empty() && spec.lab.backend == Backend::Netem {
+        mistakes.push("workload.packet_log: with netem nobody sees packets".into());
+    }
+    if !log.is_empty() && spec.workload.protocol == Protocol::Share {
+        mistakes.push("workload.packet_log: not where groups share a bottleneck".into());
+    }
 }
 
 fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {

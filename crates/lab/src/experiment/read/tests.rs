@@ -159,6 +159,18 @@ fn what_blocks_cannot_be_is_a_mistake() {
 }
 
 #[test]
+fn packets_are_written_down_where_the_emulator_sees_them() {
+    let logged = |links: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\npacket_log = {links}"));
+    let experiment = Experiment::read("x", &logged("[\"near\"]")).unwrap();
+    assert_eq!(experiment.cells[0].spec.workload.packet_log, ["near"]);
+    let perfect = "workload.packet_log: no emulator is in the perfect link \"far\": give it a delay";
+    assert_eq!(mistakes(&logged("[\"near\", \"far\"]")), [perfect]);
+    assert_eq!(mistakes(&logged("[\"wan\"]")), ["workload.packet_log: there is no link \"wan\""]);
+    let netem = mistakes(&logged("[\"near\"]").replace("lab = 1", "lab = 1\nbackend = \"netem\""));
+    assert!(netem.contains(&"workload.packet_log: with netem nobody sees packets".to_owned()), "{netem:?}");
+}
+
+#[test]
 fn one_relay_has_no_section_to_encrypt() {
     let encrypted = "program = \"ekiden\"\nsections = true\nencrypt = true";
     let experiment = Experiment::read("x", &TEXT.replace("program = \"dante\"", encrypted)).unwrap();

@@ -11,6 +11,7 @@ mod levels;
 mod map;
 mod metric;
 mod published;
+mod sequence;
 mod time;
 
 /// Charts that belong together.
@@ -34,7 +35,7 @@ const MOST: usize = 6;
 pub fn results(view: &View) -> Vec<Figure> {
     let all =
         [metric(view), groups::rates(view), groups::over_time(view), time::figure(view), first_byte::figure(view)];
-    all.into_iter().flatten().filter(|figure| !figure.charts.is_empty()).collect()
+    all.into_iter().flatten().chain(sequence::figures(view)).filter(|figure| !figure.charts.is_empty()).collect()
 }
 
 /// Charts of the metric alone.

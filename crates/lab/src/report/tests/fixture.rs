@@ -98,6 +98,7 @@ fn run(block: u32, order: u32, levels: &Levels, treatment: &str) -> Run {
         },
         groups: Vec::new(),
         links: vec![direction("wan", "client", "server", order), direction("wan", "server", "client", order + 1)],
+        sequences: Vec::new(),
         timeline: (0..=100).map(curve).collect(),
         cpu_busy: 0.3 + 0.2 * noise,
         took: seconds + 1.0,

@@ -6,6 +6,7 @@ use crate::report::{html, markdown, plots, terminal, write};
 
 mod arithmetic;
 mod fixture;
+mod sequences;
 mod sharing;
 mod wellformed;
 

@@ -1,0 +1,97 @@
+use std::net::Ipv4Addr;
+
+use super::*;
+use crate::ledger::Cause;
+use crate::packet::{Ecn, Packet};
+
+fn header(port: u16, sequence: u32, length: u32) -> TcpHeader {
+    TcpHeader {
+        source: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), port),
+        target: SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80),
+        sequence,
+        acknowledgement: 9,
+        flags: 0x18,
+        length,
+    }
+}
+
+fn record(number: u64, tcp: Option<TcpHeader>, fate: Fate) -> Record {
+    let packet = Packet { number, at: 1000 * number, bytes: 60, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 };
+    Record { packet, segment: (0, 1), tcp, fate }
+}
+
+/// A packet of the connection from this port.
+pub fn line(port: u16, at: Nanos, offset: i64, length: u32) -> Line {
+    Line { at, bytes: length + 40, tcp: Some(header(port, 0, length)), offset, again: false, fate: Fate::UnderWay }
+}
+
+/// A direction with these packets.
+pub fn pieces(lines: Vec<Line>) -> Direction {
+    Direction { link: "long".into(), from: "left".into(), to: "right".into(), lines, is_cut: false }
+}
+
+#[test]
+fn what_begins_before_the_end_is_sent_again_also_where_numbers_begin_anew() {
+    let start = u32::MAX - 1499;
+    let sent = [(0, 1000), (1000, 1000), (2000, 1000), (1000, 1000), (3000, 0), (3000, 500), (2500, 1000), (3500, 0)];
+    let records: Vec<Record> = (0..)
+        .zip(sent)
+        .map(|(number, (offset, length))| {
+            record(number, Some(header(1, start.wrapping_add(offset), length)), Fate::UnderWay)
+        })
+        .collect();
+    let lines = lines(&records);
+    let offsets: Vec<i64> = lines.iter().map(|line| line.offset).collect();
+    assert_eq!(offsets, sent.map(|(offset, _)| i64::from(offset)));
+    let again: Vec<bool> = lines.iter().map(|line| line.again).collect();
+    assert_eq!(again, [false, false, false, true, false, false, true, false]);
+}
+
+#[test]
+fn connections_are_told_apart_by_their_ports() {
+    let records = [(1, 100), (2, 900), (1, 150), (2, 900)];
+    let records = (0..)
+        .zip(records)
+        .map(|(number, (port, sequence))| record(number, Some(header(port, sequence, 50)), Fate::UnderWay));
+    let again: Vec<bool> = lines(&records.collect::<Vec<_>>()).iter().map(|line| line.again).collect();
+    assert_eq!(again, [false, false, false, true]);
+}
+
+#[test]
+fn a_table_has_a_line_for_each_packet_and_says_why_it_was_dropped() {
+    let fates = [
+        Fate::Delivered { ideal: 5_000, actual: 5_250, marked: false },
+        Fate::Dropped(Cause::WireLoss, 4_000),
+        Fate::UnderWay,
+    ];
+    let mut records: Vec<Record> =
+        (1..).zip(fates).map(|(number, fate)| record(number, Some(header(7, 300, 20)), fate)).collect();
+    records.push(record(4, None, Fate::UnderWay));
+    let text = table(&lines(&records));
+    let rows: Vec<&str> = text.lines().skip(1).collect();
+    assert_eq!(rows[0], "1.000,5.250,,60,10.0.0.1:7,10.0.0.2:80,AP,300,9,20,0,0");
+    assert_eq!(rows[1], "2.000,,wire loss,60,10.0.0.1:7,10.0.0.2:80,AP,300,9,20,0,1");
+    assert_eq!(rows[3], "4.000,,,60,,,,,,,,");
+    let columns = |row: &str| row.split(',').count();
+    assert!(rows.iter().all(|row| columns(row) == columns(HEAD)), "{text}");
+}
+
+#[test]
+fn a_picture_is_of_the_way_of_the_data_and_all_begin_together() {
+    let way = |link: &str, from: &str, at, length| Direction {
+        link: link.into(),
+        from: from.into(),
+        lines: vec![line(1, at, 0, length), line(1, at + 500_000_000, 0, length)],
+        ..pieces(Vec::new())
+    };
+    let log = [
+        way("access", "client", 2_000_000_000, 1000),
+        way("access", "left", 1_000_000_000, 10),
+        way("long", "right", 900_000_000, 0),
+        way("long", "left", 2_000_001_000, 1000),
+    ];
+    let pictures = pictures(&log);
+    let ways: Vec<(&str, &str)> = pictures.iter().map(|one| (one.link.as_str(), one.from.as_str())).collect();
+    assert_eq!(ways, [("access", "client"), ("long", "left")]);
+    assert_eq!((pictures[0].line[0].0, pictures[1].line[0].0), (0.0, 0.000_001));
+}

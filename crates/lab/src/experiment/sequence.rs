@@ -1,0 +1,142 @@
+//! Sequence numbers over time, few enough to be drawn: of one direction of a link its largest connection.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Nanos;
+use crate::emulator::Fate;
+use crate::experiment::packets::{Direction, Line};
+
+/// Sequence numbers over time on one link, of the connection that carried most, in the direction of the data. Times are
+/// seconds since the first packet of the transfers, numbers are bytes since the first of the connection.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sequence {
+    /// The link.
+    pub link: String,
+    /// From which host.
+    pub from: String,
+    /// To which host.
+    pub to: String,
+    /// How many packets with payload.
+    pub packets: u64,
+    /// How many of them carried what had been sent before.
+    pub sent_again: u64,
+    /// How many of them the link dropped.
+    pub dropped: u64,
+    /// How far it had come by then.
+    pub line: Vec<(f64, u64)>,
+    /// When something was sent again, and what.
+    pub again_at: Vec<(f64, u64)>,
+    /// When something was dropped, and what.
+    pub dropped_at: Vec<(f64, u64)>,
+    /// Whether there were more packets than a log holds: the picture ends early.
+    #[serde(default)]
+    pub is_cut: bool,
+}
+
+/// The time is cut into so many parts, of each of which the first and the last packet are kept.
+const PARTS: u64 = 400;
+/// So many marks of a kind, evenly spread, are enough to see where they are.
+const MARKS: usize = 200;
+
+/// The picture of the connection that carried most, with times since `zero`.
+#[must_use]
+pub fn picture(direction: &Direction, zero: Nanos) -> Sequence {
+    let lines = largest(&direction.lines);
+    let again: Vec<&Line> = lines.iter().copied().filter(|line| line.again).collect();
+    let dropped: Vec<&Line> = lines.iter().copied().filter(|line| matches!(line.fate, Fate::Dropped(..))).collect();
+    Sequence {
+        link: direction.link.clone(),
+        from: direction.from.clone(),
+        to: direction.to.clone(),
+        packets: lines.len() as u64,
+        sent_again: again.len() as u64,
+        dropped: dropped.len() as u64,
+        line: highest(&lines, zero),
+        again_at: spread(&again, zero),
+        dropped_at: spread(&dropped, zero),
+        is_cut: direction.is_cut,
+    }
+}
+
+/// The packets with payload of the connection that carried most.
+fn largest(lines: &[Line]) -> Vec<&Line> {
+    let mut carried = HashMap::new();
+    for tcp in lines.iter().filter_map(|line| line.tcp) {
+        *carried.entry((tcp.source, tcp.target)).or_insert(0) += u64::from(tcp.length);
+    }
+    // The ends decide between two that carried the same: the same log always gives the same picture.
+    let most = carried.into_iter().max_by_key(|(ends, bytes)| (*bytes, *ends)).map(|(ends, _)| ends);
+    let is_of = |line: &&Line| line.tcp.is_some_and(|tcp| tcp.length > 0 && Some((tcp.source, tcp.target)) == most);
+    lines.iter().filter(is_of).collect()
+}
+
+/// How far the connection had come, over time. A pause stays one: the packets before and after it are both there.
+fn highest(lines: &[&Line], zero: Nanos) -> Vec<(f64, u64)> {
+    let last = lines.last().map_or(0, |line| line.at.saturating_sub(zero));
+    let part = |at: Nanos| at.saturating_sub(zero) / (last / PARTS).max(1);
+    let mut points: Vec<(f64, u64)> = Vec::new();
+    let (mut end, mut parts) = (0, Vec::new());
+    for line in lines {
+        end = end.max(line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length)));
+        let (here, point) = (part(line.at), (seconds(line.at, zero), end.cast_unsigned()));
+        // The last of a part takes the place of the one before it, the first does not.
+        if let [.., before, same] = parts[..]
+            && before == here
+            && same == here
+        {
+            points.pop();
+            parts.pop();
+        }
+        points.push(point);
+        parts.push(here);
+    }
+    points
+}
+
+fn spread(lines: &[&Line], zero: Nanos) -> Vec<(f64, u64)> {
+    let step = lines.len().div_ceil(MARKS).max(1);
+    lines.iter().step_by(step).map(|line| (seconds(line.at, zero), line.offset.max(0).cast_unsigned())).collect()
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a time below 2^53 ns")]
+fn seconds(at: Nanos, zero: Nanos) -> f64 {
+    at.saturating_sub(zero) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::packets::tests::{line, pieces};
+
+    #[test]
+    fn a_picture_has_the_largest_connection_and_knows_what_was_sent_again_and_dropped() {
+        // 10000 packets, one each 100 µs, a pause of a second in the middle, another connection beside them.
+        let at = |number: u64| 100_000 * number + if number >= 5000 { 1_000_000_000 } else { 0 };
+        let mut all: Vec<Line> = (0..10_000).map(|number| line(1, at(number), 1000 * number as i64, 1000)).collect();
+        all.extend((0..100).map(|number| line(2, at(number), 1000 * number as i64, 1000)));
+        all[5000].again = true;
+        all[5000].offset = 0;
+        for dropped in &mut all[100..1100] {
+            dropped.fate = Fate::Dropped(crate::ledger::Cause::WireLoss, 0);
+        }
+        all.sort_by_key(|line| line.at);
+        let picture = picture(&pieces(all), 0);
+        assert_eq!((picture.packets, picture.sent_again, picture.dropped), (10_000, 1, 1000));
+        assert_eq!(picture.line.last(), Some(&(1.9999, 10_000_000)));
+        // Half of the parts are empty: the pause.
+        assert!((399..=402).contains(&picture.line.len()), "{}", picture.line.len());
+        assert!(picture.line.windows(2).all(|two| two[0].0 <= two[1].0 && two[0].1 <= two[1].1), "it goes up only");
+        let pause = picture.line.windows(2).find(|two| two[1].0 - two[0].0 > 0.9).unwrap();
+        assert_eq!((pause[0].1, pause[1].1), (5_000_000, 5_000_000), "both ends of the pause: nothing new in it");
+        assert_eq!(picture.again_at, [(1.5, 0)]);
+        assert_eq!((picture.dropped_at.len(), picture.dropped_at[0]), (200, (0.01, 100_000)));
+    }
+
+    #[test]
+    fn nothing_sent_is_an_empty_picture() {
+        let empty = picture(&pieces(Vec::new()), 7);
+        assert_eq!((empty.packets, empty.line.len(), empty.again_at.len()), (0, 0, 0));
+    }
+}
