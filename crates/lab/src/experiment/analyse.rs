@@ -22,8 +22,13 @@ pub fn values(runs: &[Run], place: &Place, metric: &str) -> Vec<(u32, f64)> {
 /// The ratio of a treatment to another at the same levels, paired within blocks.
 #[must_use]
 pub fn ratio(runs: &[Run], place: &Place, to: &str, metric: &str) -> Summary {
-    let base = Place { levels: place.levels.clone(), treatment: to.into() };
-    stats::summary(&stats::ratios(&values(runs, place, metric), &values(runs, &base, metric)))
+    ratio_of(runs, place, &Place { levels: place.levels.clone(), treatment: to.into() }, metric)
+}
+
+/// The ratio of what came at two places, paired within blocks.
+#[must_use]
+pub fn ratio_of(runs: &[Run], place: &Place, base: &Place, metric: &str) -> Summary {
+    stats::summary(&stats::ratios(&values(runs, place, metric), &values(runs, base, metric)))
 }
 
 /// The ratio of a run that has just been made to the base of its block, if that is there.

@@ -1,4 +1,53 @@
-//! How busy the processors are (proc_stat(5)).
+//! How busy the processors are (proc_stat(5)), and with whom.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use crate::topology::network::Network;
+
+/// Clock ticks in a second: what the kernel tells programs, whatever its own are (time(7)).
+const TICKS: f64 = 100.0;
+
+/// The processor time that programs on each host have used so far, in seconds. Those that have ended are not in it.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn of_hosts(network: &Network) -> anyhow::Result<BTreeMap<String, f64>> {
+    let mut hosts = BTreeMap::new();
+    for host in network.hosts() {
+        hosts.insert(fs::read_link(host.namespace_path()?)?, (host.name().to_owned(), 0.0));
+    }
+    for process in fs::read_dir("/proc").context("/proc")? {
+        let folder = process?.path();
+        // Most are not ours, or have just ended, or are no processes at all.
+        let host = fs::read_link(folder.join("ns/net")).ok().and_then(|namespace| hosts.get_mut(&namespace));
+        if let (Some((_, used)), Some(time)) = (host, time_of(&folder)) {
+            *used += time;
+        }
+    }
+    Ok(hosts.into_values().collect())
+}
+
+/// The processor time of this process so far, in seconds.
+#[must_use]
+pub fn own() -> Option<f64> {
+    time_of(&PathBuf::from("/proc/self"))
+}
+
+fn time_of(process: &std::path::Path) -> Option<f64> {
+    seconds(&fs::read_to_string(process.join("stat")).ok()?)
+}
+
+/// User and system time, its own and that of children that it has waited for (proc_pid_stat(5)).
+fn seconds(stat: &str) -> Option<f64> {
+    // The name may hold anything, also parentheses and blanks.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let ticks: Option<Vec<f64>> = rest.split_whitespace().skip(11).take(4).map(|tick| tick.parse().ok()).collect();
+    Some(ticks.filter(|ticks| ticks.len() == 4)?.iter().sum::<f64>() / TICKS)
+}
 
 /// A reading of all processors together since the system started, in clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +85,19 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_is_that_of_a_process_and_its_children_whatever_it_is_called() {
+        let stat = "7 (a (b) 1) S 1 7 7 0 -1 4194560 9 8 0 0 150 50 20 5 20 0 1 0 99 1 2";
+        assert_eq!(seconds(stat), Some(2.25));
+        assert_eq!(seconds("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn own_time_passes() {
+        let before = own().unwrap();
+        while own().unwrap() < before + 0.02 {}
+    }
 
     #[test]
     fn waiting_is_idle_and_steal_is_busy() {

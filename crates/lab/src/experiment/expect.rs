@@ -27,7 +27,8 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
         }
         let maximum = expect.maximum_over.iter().zip(&expect.is);
         let maximum = maximum.map(|(factor, level)| (factor.clone(), Names::One(level.clone()))).collect();
-        for these in [&expect.levels, &maximum] {
+        let base = expect.ratio_to_level.iter().map(|(factor, level)| (factor.clone(), Names::One(level.clone())));
+        for these in [&expect.levels, &maximum, &base.collect()] {
             factor::unknown(&experiment.factors, these).into_iter().for_each(&mut wrong);
         }
         if expect.maximum_over.is_some() != expect.is.is_some() {
@@ -41,8 +42,9 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
             wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
         }
         gain::check(experiment, expect, &mut wrong);
-        if expect.ratio_to.is_some() && !expect.ratio_to_best_of.is_empty() {
-            wrong("either ratio_to or ratio_to_best_of".into());
+        let bases = [expect.ratio_to.is_some(), !expect.ratio_to_best_of.is_empty(), !expect.ratio_to_level.is_empty()];
+        if bases.iter().filter(|base| **base).count() > 1 {
+            wrong("one of ratio_to, ratio_to_best_of and ratio_to_level".into());
         }
         if let Some(Err(mistake)) = expect.metric.as_ref().map(|metric| metric::by_name(metric)) {
             wrong(mistake);
@@ -79,7 +81,7 @@ pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<Outcom
             Some((factor, level)) => {
                 groups(&places, factor).iter().filter_map(|group| judge.maximum(group, factor, level)).collect()
             }
-            None => places.iter().map(|place| judge.bound(place)).collect(),
+            None => places.iter().filter(|place| judge.is_known(place, full)).map(|place| judge.bound(place)).collect(),
         }
     };
     experiment.expects.iter().flat_map(judge).collect()
@@ -126,9 +128,9 @@ impl Judge<'_> {
 
     fn figure(&self, place: &Place) -> Figure {
         let key = self.metric();
-        let to = self.expect.ratio_to.clone().or_else(|| self.best(place));
-        let summary = match &to {
-            Some(to) => analyse::ratio(self.runs, place, to, key),
+        let (base, to) = self.base(place).unzip();
+        let summary = match &base {
+            Some(base) => analyse::ratio_of(self.runs, place, base, key),
             None => {
                 let values = analyse::values(self.runs, place, key);
                 stats::summary(&values.into_iter().map(|(_, value)| value).collect::<Vec<_>>())
@@ -140,6 +142,25 @@ impl Judge<'_> {
             _ => " x".into(),
         };
         Figure { summary, unit, to }
+    }
+
+    /// What it is compared with, if with anything, and what that is called.
+    fn base(&self, place: &Place) -> Option<(Place, String)> {
+        let level = &self.expect.ratio_to_level;
+        if !level.is_empty() {
+            let mut base = place.clone();
+            base.levels.extend(level.clone());
+            let names: Vec<&str> = level.values().map(String::as_str).collect();
+            return Some((base, format!("that at {}", names.join(", "))));
+        }
+        let to = self.expect.ratio_to.clone().or_else(|| self.best(place))?;
+        Some((Place { levels: place.levels.clone(), treatment: to.clone() }, to))
+    }
+
+    /// Whether the level that it is compared with is run in this size.
+    fn is_known(&self, place: &Place, full: bool) -> bool {
+        let base = self.base(place).filter(|_| !self.expect.ratio_to_level.is_empty());
+        base.is_none_or(|(base, _)| self.experiment.cells_of(full).any(|cell| cell.place == base))
     }
 
     /// The best of those it is compared with, where it stands.

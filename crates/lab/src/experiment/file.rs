@@ -1,5 +1,6 @@
 //! The parts of an experiment file that are not the lab: what a person writes, with every default filled in.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ekiden_proto::units::{Bytes, Rate, Span};
@@ -205,6 +206,9 @@ pub struct Expect {
     /// The figure is the ratio to whichever of these treatments is best.
     #[serde(default)]
     pub ratio_to_best_of: Vec<String>,
+    /// The figure is the ratio to the same treatment at these levels.
+    #[serde(default)]
+    pub ratio_to_level: BTreeMap<String, String>,
     /// It is at least this.
     pub at_least: Option<f64>,
     /// It is at most this.

@@ -40,6 +40,9 @@ pub const JAIN: &str = "jain";
 /// What the key of the rate of one group's connections begins with.
 pub const GROUP: &str = "mbit_s.";
 
+/// What the key of the processor time of the programs on a host begins with.
+pub const CPU: &str = "cpu.";
+
 /// A figure that runs can be compared by.
 ///
 /// # Errors
@@ -48,10 +51,13 @@ pub fn by_name(key: &str) -> Result<Metric, String> {
     if key.strip_prefix(GROUP).is_some_and(|group| !group.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
     }
+    if key.strip_prefix(CPU).is_some_and(|host| !host.is_empty()) {
+        return Ok(Metric { key: key.into(), unit: "% of a processor".into(), higher_is_better: false });
+    }
     let known = KNOWN.iter().find(|(name, ..)| *name == key);
     let (_, unit, higher_is_better) = known.ok_or_else(|| {
         let names = KNOWN.map(|(name, ..)| name).join(", ");
-        format!("there is no metric {key:?}; there are {names}, {GROUP}GROUP")
+        format!("there is no metric {key:?}; there are {names}, {GROUP}GROUP, {CPU}HOST")
     })?;
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
@@ -91,6 +97,26 @@ pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
     let all = figures.into_iter().chain(first_byte).chain(of_blocks(transfers)).chain(of_flows(transfers));
     all.map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// How much of one processor the programs on each host took while the transfers were made, in percent: more than 100 is more than
+/// one processor. A writer has ended by the second reading, and tells itself.
+#[must_use]
+pub fn of_hosts(
+    before: &BTreeMap<String, f64>,
+    now: &BTreeMap<String, f64>,
+    client: &str,
+    transfers: &[Transfer],
+) -> BTreeMap<String, f64> {
+    let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
+    let writers: f64 =
+        transfers.iter().filter_map(|transfer| transfer.blocks.as_ref()).map(|blocks| blocks.cpu_s).sum();
+    let share = |(host, now): (&String, &f64)| {
+        let ended = if host == client { writers } else { 0.0 };
+        let used = now - before.get(host).copied().unwrap_or_default() + ended;
+        (format!("{CPU}{host}"), 100.0 * used / seconds)
+    };
+    now.iter().map(share).filter(|(_, share)| share.is_finite()).collect()
 }
 
 /// What more there is to say of transfers in blocks.
@@ -173,7 +199,8 @@ mod tests {
 
     #[test]
     fn blocks_are_written_before_they_have_arrived() {
-        let blocks = Blocks { write_s: 2.0, waits: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect() };
+        let blocks =
+            Blocks { write_s: 2.0, waits: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect(), cpu_s: 0.0 };
         let figures = of(&[Transfer { seconds: 4.0, bytes: 1_000_000, blocks: Some(blocks), ..Transfer::default() }]);
         let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
         assert!(
@@ -197,13 +224,24 @@ mod tests {
     }
 
     #[test]
+    fn processors_are_shared_by_host_and_the_writer_counts_at_the_client() {
+        let hosts = |client: f64, left: f64| BTreeMap::from([("client".into(), client), ("left".into(), left)]);
+        let blocks = Some(Blocks { cpu_s: 1.5, ..Blocks::default() });
+        let transfers = [Transfer { seconds: 2.0, blocks, ..Transfer::default() }];
+        let shares = of_hosts(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers);
+        assert_eq!(shares, BTreeMap::from([("cpu.client".into(), 75.0), ("cpu.left".into(), 150.0)]));
+        assert_eq!(of_hosts(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]), BTreeMap::new(), "in no time");
+        assert_eq!(by_name("cpu.left").unwrap().unit, "% of a processor");
+    }
+
+    #[test]
     fn a_stream_has_no_first_byte() {
         assert!(!of(&[Transfer::default()]).contains_key(FIRST_BYTE));
     }
 
     #[test]
     fn every_metric_is_a_figure_of_a_run() {
-        let blocks = Some(Blocks { write_s: 1.0, waits: vec![1.0] });
+        let blocks = Some(Blocks { write_s: 1.0, waits: vec![1.0], cpu_s: 1.0 });
         let flows = Some(Flows { bytes: vec![1], completions: vec![1.0] });
         let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());

@@ -9,7 +9,7 @@ use anyhow::Context;
 use ekiden_sys::signal;
 
 use crate::emulator::DirectionReport;
-use crate::experiment::cpu::Reading;
+use crate::experiment::cpu::{self, Reading};
 use crate::experiment::fairness;
 use crate::experiment::file::Background;
 use crate::experiment::manifest;
@@ -153,10 +153,11 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     start_background(&spec.background, network, folder, &mut services)?;
 
     let log = Log::begin(&running, &lab, &workload.packet_log)?;
-    let (before, dialled_before) = (Reading::now(), dialled()?);
+    let (before, hosts_before, dialled_before) = (Reading::now(), cpu::of_hosts(network)?, dialled()?);
     let transfers: anyhow::Result<Vec<Transfer>> =
         (0..workload.transfers).map(|_| task.transfer(means.timeout)).collect();
     let cpu_busy = Reading::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
+    let hosts = cpu::of_hosts(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
     // has ended was not there all the time.
     if let Some(failure) = first_failure(&mut services) {
@@ -165,7 +166,8 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     network.ensure_nothing_hidden()?;
     let transfers = transfers?;
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
-    let metrics = metric::of(&transfers);
+    let mut metrics = metric::of(&transfers);
+    metrics.extend(metric::of_hosts(&hosts_before, &hosts, &workload.client, &transfers));
     let timeline = transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
     let (log, links) = (log.end(&running)?, running.reports()?);
     Ok(Measured { metrics, timeline, groups: Vec::new(), links, log, cpu_busy })

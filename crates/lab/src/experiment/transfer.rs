@@ -70,6 +70,8 @@ pub struct Blocks {
     pub write_s: f64,
     /// How long each block was under way, in seconds; of blocks with a pause between them.
     pub waits: Vec<f64>,
+    /// The processor time of the writer, in seconds.
+    pub cpu_s: f64,
 }
 
 /// A client that is killed when nobody waits for it any more.

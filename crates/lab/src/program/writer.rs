@@ -11,6 +11,7 @@ use anyhow::Context;
 use ekiden_sys::clock::monotonic;
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::cpu;
 use crate::program::sink::{self, Arrived};
 
 /// What is written.
@@ -37,6 +38,8 @@ pub struct Written {
     pub completion_s: f64,
     /// How long each block took from `write(2)` until the sink had all of it, in seconds; of blocks with a pause between them.
     pub waits: Vec<f64>,
+    /// The processor time of the writer, in seconds.
+    pub cpu_s: f64,
     /// Seconds since the first `write(2)`, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
 }
@@ -66,6 +69,7 @@ pub fn carry_out(order: Order) -> anyhow::Result<Written> {
         write_s: write.as_secs_f64(),
         completion_s: since(arrived.last),
         waits: arrived.waits,
+        cpu_s: cpu::own().unwrap_or_default(),
         timeline: arrived.timeline.into_iter().map(|(at, bytes)| (since(arrived.began) + at, bytes)).collect(),
     })
 }

@@ -114,3 +114,25 @@ fn expectations_of_nothing_are_mistakes() {
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{text}: {mistakes:?}");
     }
 }
+
+#[test]
+fn a_treatment_may_be_compared_with_itself_at_another_level() {
+    let own = "treatment = \"dante\"\nwhere = { delay = \"long\", protocol = \"http\" }\nat_least = 0.3\nat_most = 0.36\n\
+               ratio_to_level = { delay = \"short\" }";
+    let outcomes = judged(own, &TABLE);
+    assert_eq!(outcomes.len(), 1, "6 to 17");
+    assert_eq!(outcomes[0].verdict, Verdict::Met);
+    assert_eq!(outcomes[0].expected, "dante, long, http: at least 0.30, at most 0.36 x that at short");
+    assert_eq!(outcomes[0].ours.as_deref(), Some("0.35 x that at short"));
+
+    // In the quick size there is no long delay to compare with: nothing is expected.
+    let other =
+        own.replace("delay = \"long\"", "delay = \"short\"").replace("{ delay = \"short\" }", "{ delay = \"long\" }");
+    let experiment = small(&format!("[[expect]]\n{other}")).unwrap();
+    assert_eq!(super::outcomes(&experiment, false, &runs(&TABLE)).len(), 0);
+
+    let wrong = small(&format!("[[expect]]\n{own}\nratio_to = \"direct\"")).unwrap_err();
+    assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of and ratio_to_level"]);
+    let wrong = small(&format!("[[expect]]\n{}", own.replace("= \"short\"", "= \"none\""))).unwrap_err();
+    assert_eq!(wrong, ["expect 1: there is no level \"none\" of a factor \"delay\""]);
+}
