@@ -49,6 +49,53 @@ fn what_is_closed_or_not_there_is_so_across_the_tunnel() {
     }
 }
 
+/// Where clients are told "connected" before it is known, a closed port is a reset.
+#[test]
+fn whoever_does_not_hold_says_it_later() {
+    for connect in ["strict", "early"] {
+        let Some(sites) = Sites::new(&format!("connect = \"{connect}\"")) else { return };
+        for family in BOTH {
+            for from in ["client", "left"] {
+                let (mut client, mut server) = sites.connect(from, "server", family);
+                talk(&mut client, &mut server);
+                let (listener, address) = sites.listen("server", family);
+                drop(listener);
+                match sites.row[from].try_connect(address) {
+                    Ok(mut client) => assert_eq!(hear_out(&mut client).1, Ending::Reset, "{connect}, {from}"),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{connect}, {from}"),
+                }
+            }
+        }
+    }
+}
+
+/// A box that checks strictly where packets come from, and drops what its connection tracking cannot make sense of.
+#[test]
+fn a_strict_box_lets_a_tunnel_through() {
+    let Some(row) = hosts(&BOTH) else { return };
+    for host in ["left", "right"] {
+        for interface in ["all", "default", "left", "right", "lo"] {
+            row[host].set(&format!("ipv4/conf/{interface}/rp_filter"), "1");
+        }
+        row[host].nft(
+            "table inet strict { chain input { type filter hook input priority 0; ct state invalid drop; }; \
+             chain forward { type filter hook forward priority 0; ct state invalid drop; }; \
+             chain output { type filter hook output priority 0; ct state invalid drop; }; \
+             chain hide { type nat hook postrouting priority srcnat; oifname != \"left\" masquerade; }; }",
+        );
+    }
+    let texts = Texts::new(&row, "");
+    let sites = Sites::start(row, texts);
+    for family in BOTH {
+        for from in ["client", "left"] {
+            let (mut client, mut server) = sites.connect(from, "server", family);
+            assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+            cross(&mut client, &mut server);
+            cross(&mut server, &mut client);
+        }
+    }
+}
+
 #[test]
 fn ends_travel_as_they_are() {
     let Some(mut sites) = Sites::new("") else { return };

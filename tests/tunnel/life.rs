@@ -72,8 +72,10 @@ fn the_far_end_restarts_with_flows_running() {
         assert_eq!((hear_out(client).1, hear_out(server).1), (Ending::Reset, Ending::Reset));
     }
     let (listener, address) = sites.row.server(Family::V4);
-    let error = sites.row["client"].try_connect(address).expect_err("nobody carries it there");
-    assert_eq!(error.kind(), ErrorKind::HostUnreachable, "a failure that is told, and at once");
+    for from in ["client", "left"] {
+        let error = sites.row[from].try_connect(address).expect_err("nobody carries it there");
+        assert_eq!(error.kind(), ErrorKind::HostUnreachable, "{from}: a failure that is told, and at once");
+    }
     let right = site.start(&sites.row["right"]);
     let client = eventually("the other end to be found again", || sites.row["client"].try_connect(address).ok());
     let (mut client, mut server) = (client, accept(&listener));

@@ -124,6 +124,21 @@ fn no_section_goes_into_its_own_tunnel() {
     assert_eq!(sites.left.relay.sessions().len(), 1);
 }
 
+/// A tunnel's sessions have no use for a way that leads back into it.
+#[test]
+fn a_path_that_is_direct_is_left_out() {
+    let Some(row) = hosts(&BOTH) else { return };
+    let mut texts = Texts::new(&row, "");
+    texts.left = texts.left.replace("path = [\"long\"]", "path = [\"direct\", \"long\"]");
+    let mut sites = Sites::start(row, texts);
+    for from in ["client", "left"] {
+        let (mut client, mut server) = sites.connect(from, "server", Family::V4);
+        talk(&mut client, &mut server);
+        drop((client, server));
+        assert_eq!(sites.closed()[0]["path"], "long");
+    }
+}
+
 /// A closed port of the other site is one; a host that this site closes to itself is unreachable.
 #[test]
 fn what_deny_takes_out_is_unreachable() {

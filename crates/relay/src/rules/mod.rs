@@ -127,6 +127,11 @@ impl Ruleset {
         listeners.filter(|(_, listener): &(usize, &Listener)| interfaces(listener).any(|name| name == OWN_PROGRAMS))
     }
 
+    /// A set of the tunnels' devices, if there are any.
+    fn devices(&self) -> Option<String> {
+        (!self.devices.is_empty()).then(|| nft::set(self.devices.iter().map(String::as_str)))
+    }
+
     /// Whether there are first packets for the gate. Those of this host's own programs do not wait for it.
     fn holds(&self) -> bool {
         self.catching_others().next().is_some()

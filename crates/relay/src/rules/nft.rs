@@ -8,7 +8,9 @@ use std::fmt::Write;
 use super::owner::table;
 use super::{Family, Marks, OWN_PROGRAMS, Queue, Ruleset, by_tproxy, interfaces};
 use crate::config::Listener;
-use phrases::{is, mark, matching, others, place, set, sources, translation};
+use phrases::{is, mark, matching, others, place, sources, translation};
+
+pub(super) use phrases::set;
 
 /// A first packet.
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
@@ -89,6 +91,10 @@ impl Table<'_> {
         // Where two daemons would catch the same, the one of the lower instance does.
         let before = 26 - rules.marks.instance();
         self.chain("catch", &format!("filter hook prerouting priority raw - {before}"), |table| {
+            // It comes back in as it goes out now: whoever translates its source would not see the answers.
+            if let Some(devices) = rules.devices() {
+                table.line(&format!("{SYN} fib daddr oifname {devices} notrack"));
+            }
             // Never to a socket: one in TIME_WAIT would answer for a connection that has its port again.
             let listeners = if rules.holds() { "goto listeners" } else { "accept" };
             table.line(&format!("{SYN} {listeners}"));
@@ -237,9 +243,8 @@ impl Table<'_> {
     /// tunnel is none either: it comes back in, and with the same ends.
     fn output(&mut self) {
         let (rules, marks) = (self.rules, self.rules.marks);
-        let devices = set(rules.devices.iter().map(String::as_str));
         self.chain("output", "filter hook output priority raw", |table| {
-            if !rules.devices.is_empty() {
+            if let Some(devices) = rules.devices() {
                 for ours in [marks.own(), marks.kept()] {
                     let ours = is(ours);
                     let never = "reject with icmpx type host-unreachable # a section inside its own tunnel";

@@ -23,7 +23,7 @@ pub(super) fn others(listener: &Listener) -> String {
 }
 
 /// A set of names.
-pub(super) fn set<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(in crate::rules) fn set<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let quoted: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
     format!("{{ {} }}", quoted.join(", "))
 }

@@ -136,6 +136,8 @@ fn what_comes_out_of_a_tunnel_goes_into_none() {
             ]
         });
         assert_eq!(chain(&table, "turn_back"), expected.concat());
+        let untracked = format!("{SYN} fib daddr oifname {{ \"a\", \"b\" }} notrack");
+        assert_eq!(chain(&table, "catch")[0], untracked);
         let output = chain(&table, "output");
         for (line, ours) in output.iter().zip(["0xe1020000", "0xe1060000"]) {
             let own = format!("oifname {{ \"a\", \"b\" }} meta mark & 0xffff0000 == {ours} reject with icmpx");
