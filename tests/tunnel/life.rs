@@ -15,7 +15,11 @@ const DEAF: &str =
 
 #[test]
 fn a_killed_daemon_leaves_no_device_and_no_route() {
-    let Some(sites) = Sites::new("") else { return };
+    let Some(row) = hosts(&BOTH) else { return };
+    // What an operator does so that packets go nowhere then.
+    row["left"].ip("route add unreachable 10.0.2.0/24 metric 9999\n");
+    let texts = Texts::new(&row, "");
+    let sites = Sites::start(row, texts);
     let mut flows = BOTH.map(|family| sites.connect("client", "server", family));
     for (client, server) in &mut flows {
         talk(client, server);

@@ -19,5 +19,6 @@ mod sites;
 
 mod crossing;
 mod life;
+mod manual;
 mod own_programs;
 mod trouble;

@@ -27,7 +27,7 @@ const TYPE: usize = 7;
 pub struct Route {
     /// Where to.
     pub to: Network,
-    /// The number of the interface; none where there are several, or where packets go nowhere.
+    /// The number of the interface; none where there are several.
     pub interface: Option<u32>,
     /// Whether the kernel made it, because the interface has an address in that network.
     pub is_connected: bool,
@@ -79,7 +79,7 @@ impl Routes {
         self.ask(Some(from), to, mark, read).or_else(|_| self.ask(None, to, mark, read))
     }
 
-    /// All routes of the table `main`.
+    /// All routes of the table `main` that lead somewhere.
     ///
     /// # Errors
     /// The kernel's.
@@ -168,12 +168,12 @@ fn change(kind: u16, net: &Network, interface: u32) -> Request {
         .with(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
 }
 
-/// A route in a list of them; none for those of other tables.
+/// A route in a list of them; none for those of other tables, and for those that lead nowhere.
 fn route(message: &Message<'_>) -> Option<Route> {
     let Message::Other(body) = message else { return None };
     let (header, rest) = body.split_at_checked(HEADER)?;
     let value = |wanted| attributes(rest).find(|(kind, _)| *kind == c_int::from(wanted)).map(|(_, value)| value);
-    if header[TABLE] != libc::RT_TABLE_MAIN {
+    if header[TABLE] != libc::RT_TABLE_MAIN || header[TYPE] != libc::RTN_UNICAST {
         return None;
     }
     let to: IpAddr = match (c_int::from(header[0]), value(libc::RTA_DST)) {
@@ -287,6 +287,7 @@ mod tests {
             "ip address add 192.0.2.1/24 dev one",
             "ip route add 198.51.100.0/24 dev one metric 7",
             "ip route add 198.51.100.0/25 dev one table 100",
+            "ip route add unreachable 198.51.100.128/25",
         ];
         inside(&network, || {
             let (routes, two) = (Routes::open().unwrap(), link::index("two").unwrap());
@@ -294,7 +295,11 @@ mod tests {
             let one = link::index("one");
             let to = |net: &str, is_connected| Route { to: net.parse().unwrap(), interface: one, is_connected };
             assert!(all.contains(&to("198.51.100.0/24", false)) && all.contains(&to("192.0.2.0/24", true)), "{all:?}");
-            assert!(!all.contains(&to("198.51.100.0/25", false)), "of another table");
+            assert_eq!(
+                all.iter().filter(|route| route.to.prefix() == 25).count(),
+                0,
+                "of another table, and to nowhere"
+            );
             for net in ["203.0.113.0/24", "fd00:1::/48"] {
                 let net: Network = net.parse().unwrap();
                 let ours = Route { to: net, interface: Some(two), is_connected: false };

@@ -70,6 +70,7 @@ fn hint(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => NEEDS_NET_ADMIN,
         io::ErrorKind::NotFound => " (there is no /dev/net/tun: modprobe tun, or a kernel with CONFIG_TUN)",
         io::ErrorKind::ResourceBusy => " (an interface has that name: ip link del it, or take another name)",
+        io::ErrorKind::AlreadyExists => " (one that leads nowhere may stay with another metric: ip route change)",
         io::ErrorKind::InvalidInput => " (is source an address of this host?)",
         _ => "",
     }

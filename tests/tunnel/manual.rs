@@ -1,0 +1,48 @@
+//! docs/tunnel.md, followed to the letter.
+
+use std::path::Path;
+
+use crate::boxes::Station;
+use crate::harness::*;
+use crate::network::*;
+use crate::sites::*;
+
+const MANUAL: &str = include_str!("../../docs/tunnel.md");
+
+/// The file of a box, with the networks, addresses, paths and keys of the test.
+fn filled(own: &Key, other: &Key, folder: &Path, site: u8) -> String {
+    let (_, block) = MANUAL.split_once("```toml\n").expect("a file");
+    let (text, rest) = block.split_once("```").expect("its end");
+    assert!(!rest.contains("```toml"), "a file that nobody tries");
+    let swapped =
+        text.replace("site2.example", "10.0.1.{far}").replace("192.168.1.", "{here}").replace("192.168.2.", "{there}");
+    let (here, there, far) = if site == 1 { ("10.0.0.", "10.0.2.", "2") } else { ("10.0.2.", "10.0.0.", "1") };
+    swapped
+        .replace("{here}", here)
+        .replace("{there}", there)
+        .replace("{far}", far)
+        .replace("site2", if site == 1 { "site2" } else { "site1" })
+        .replace("/etc/ekiden/key", &own.file.display().to_string())
+        .replace("/etc/ekiden/peers", &folder.join("peers").display().to_string())
+        .replace("PUBLIC-KEY-OF-SITE-2", &other.public)
+        .replace("version = 1\n", "")
+}
+
+#[test]
+fn what_the_manual_says_makes_a_tunnel() {
+    let Some(row) = hosts(&[Family::V4]) else { return };
+    let (one, two) = (Key::new(), Key::new());
+    let start = |host: &str, (own, other): (&Key, &Key), site: u8| {
+        let folder = Folder::new();
+        folder.write("peers", format!("{} other\n", other.public));
+        let text = filled(own, other, &folder.0, site);
+        (Station::start(&row[host], &text), folder)
+    };
+    let _left = start("left", (&one, &two), 1);
+    let _right = start("right", (&two, &one), 2);
+    let (listener, address) = row.server(Family::V4);
+    let mut client = row["client"].connect(address);
+    let mut server = accept(&listener);
+    assert_eq!(plain(server.peer_addr().unwrap()), client.local_addr().unwrap());
+    talk(&mut client, &mut server);
+}
