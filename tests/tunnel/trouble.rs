@@ -150,4 +150,5 @@ fn what_deny_takes_out_is_unreachable() {
             assert_eq!(error.kind(), std::io::ErrorKind::HostUnreachable, "{from}");
         }
     }
+    assert_eq!(sites.row["left"].counter("ekiden", "unserved"), 4, "at once, not when they have gone round for long");
 }

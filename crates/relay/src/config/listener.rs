@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::sharing::Weight;
 use super::url::{Url, table};
 use super::value::{Bind, Name};
-use super::{Access, Connect, Hosts, Kind, Listener, Pattern, SectionListener, Tun, capture, tun};
+use super::{Access, Connect, Kind, Listener, SectionListener, Tun, capture, tun};
 use crate::users::Users;
 
 /// What a mistake in a `-L` says is expected.
@@ -120,7 +120,7 @@ fn listener(
     }
     let access = Access {
         deny: reader.list("deny"),
-        allow: allow(reader, kind, tun.as_ref()),
+        allow: if kind == Some(Kind::Tun) { tun::allow(reader, tun.as_ref()) } else { reader.list("allow") },
         allow_private: reader.or("allow_private", local || transparent),
     };
     let capture = capture::read(reader, kind, (bind, tun.as_ref()), &access);
@@ -157,18 +157,6 @@ fn listener(
         weight,
         profile,
     })
-}
-
-/// Reads which targets alone may be reached.
-fn allow(reader: &Reader<'_>, kind: Option<Kind>, tun: Option<&Tun>) -> Vec<Pattern> {
-    if kind != Some(Kind::Tun) {
-        return reader.list("allow");
-    }
-    if reader.has("allow") {
-        reader.mistake("allow", "nothing: net says what is behind the device, and deny what of that is closed");
-    }
-    let nets = tun.into_iter().flat_map(|tun| &tun.nets);
-    nets.map(|net| Pattern { hosts: Hosts::In(*net), port: None }).collect()
 }
 
 /// Reads who may use a listener for clients.

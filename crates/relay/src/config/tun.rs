@@ -83,6 +83,15 @@ pub(super) fn read(reader: &Reader<'_>, kind: Option<Kind>, others: &[Tun]) -> O
     (!nets.is_empty()).then_some(Tun { device: device?, nets, mtu, source })
 }
 
+/// The targets of a tunnel's listener: what is behind the device.
+pub(super) fn allow(reader: &Reader<'_>, tun: Option<&Tun>) -> Vec<Pattern> {
+    if reader.has("allow") {
+        reader.mistake("allow", "nothing: net says what is behind the device, and deny what of that is closed");
+    }
+    let nets = tun.into_iter().flat_map(|tun| &tun.nets);
+    nets.map(|net| Pattern { hosts: Hosts::In(*net), port: None }).collect()
+}
+
 /// Checks the address at which a tunnel's connections are taken.
 pub(super) fn check_bind(reader: &Reader<'_>, tun: &Tun, bind: SocketAddr) {
     if !tun.fits(bind) {
