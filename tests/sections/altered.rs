@@ -20,7 +20,7 @@ const SIZE: usize = 1_000_000;
 type Change = Box<dyn FnMut(Frame) -> Fate + Send>;
 
 /// A home relay and a relay with somebody in between, an encrypted session, both ends in hand.
-fn session(way: Way, mut change: Change) -> (TcpStream, TcpStream, impl Sized) {
+fn session(way: Way, mut change: Change) -> (TcpStream, TcpStream, (Relay, Relay, Site, Site)) {
     let (site, home) = (Site::new(), Site::new());
     let peers = site.admit(&[(&home.key.public, "home")]);
     let relay = site.relay("", &format!("peers = {peers:?}\nencrypt = true\n"));
@@ -42,6 +42,34 @@ fn session(way: Way, mut change: Change) -> (TcpStream, TcpStream, impl Sized) {
 fn send_what_goes(stream: &TcpStream) -> JoinHandle<bool> {
     let mut stream = stream.try_clone().unwrap();
     std::thread::spawn(move || stream.write_all(&pattern(SIZE)).and_then(|()| stream.shutdown(Shutdown::Write)).is_ok())
+}
+
+/// What was changed ends the session, and the relay that got it says so.
+#[test]
+fn the_log_says_that_a_record_was_changed() {
+    for way in [Way::Down, Way::Up] {
+        let (mut client, mut server, (mut at_home, mut relay, ..)) = session(
+            way,
+            the_one(|mut record| {
+                record[2] ^= 1;
+                Fate::Said(record)
+            }),
+        );
+        let writer = send_what_goes(if way == Way::Down { &server } else { &client });
+        let (receiver, found, other) = match way {
+            Way::Down => (&mut client, &mut at_home, &mut relay),
+            Way::Up => (&mut server, &mut relay, &mut at_home),
+        };
+        assert_eq!(hear_out(receiver).1, Ending::Reset, "{way:?}");
+        join(writer);
+        let closed = found.closed();
+        assert_eq!(closed["end"], "altered", "{way:?}: {closed}");
+        let side = if way == Way::Down { "server's" } else { "client's" };
+        let detail = closed["detail"].as_str().unwrap();
+        assert!(detail.contains(side) && detail.contains("changed"), "{detail}");
+        let told = if way == Way::Down { "reset_by_client" } else { "reset_by_server" };
+        assert_eq!(other.closed()["end"], told);
+    }
 }
 
 /// The receiver gets a beginning and a reset; the sender finds out, too.

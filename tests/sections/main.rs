@@ -25,5 +25,6 @@ mod loops;
 mod peers;
 mod pools;
 mod recipe;
+mod records;
 mod routes;
 mod secrets;

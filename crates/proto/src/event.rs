@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use crate::addr::{ClientAddr, ServerAddr, Target};
 use crate::cause::Cause;
-use crate::limiting::Limited;
+use crate::limiting::{Direction, Limited};
 use crate::profile::Applied;
 use crate::wire::section::TraceId;
 
@@ -172,6 +172,9 @@ pub enum End {
     ClientLost,
     /// The server's section died in another way.
     ServerLost,
+    /// A record of an encrypted section did not open: somebody has changed, left out, repeated or moved one. The direction
+    /// is that of its bytes.
+    Altered(Direction),
     /// Nothing moved for the idle time.
     Idle,
     /// One side had closed, and the other said nothing for the half-close time.
@@ -204,6 +207,7 @@ impl End {
             Self::ResetByServer => "reset_by_server",
             Self::ClientLost => "client_lost",
             Self::ServerLost => "server_lost",
+            Self::Altered(_) => "altered",
             Self::Idle => "idle",
             Self::HalfCloseIdle => "half_close_idle",
             Self::HandshakeTimeout => "handshake_timeout",
@@ -222,6 +226,8 @@ impl End {
     pub const fn detail(self) -> Option<&'static str> {
         match self {
             Self::BadHandshake(why) => Some(why),
+            Self::Altered(Direction::Up) => Some("a record from the client's side was changed on the way"),
+            Self::Altered(Direction::Down) => Some("a record from the server's side was changed on the way"),
             _ => None,
         }
     }

@@ -235,6 +235,9 @@ pub fn end_of(broken: &Broken, direction: Direction) -> End {
         (Broken::Reading(e), Direction::Down) | (Broken::Writing(e), Direction::Up) => (e, false),
     };
     let reset = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
+    if error.kind() == io::ErrorKind::InvalidData {
+        return End::Altered(direction);
+    }
     match (client_side, reset) {
         (true, true) => End::ResetByClient,
         (true, false) => End::ClientLost,
