@@ -36,7 +36,7 @@ use crate::rules::Marks;
 use crate::tun;
 
 pub use bridge::{Answer, Plain, plain, settled};
-pub use error::DialError;
+pub use error::{DialError, Teller};
 pub use names::Names;
 pub use section::{Journey, Ready};
 pub use tcp::is_exhaustion;

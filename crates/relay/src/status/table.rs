@@ -23,6 +23,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     let mut out = aligned(&rows);
     below(&mut out, &sections(&answer["sessions"]));
     below(&mut out, &tunings(&answer["sessions"]));
+    below(&mut out, &lanes(&answer["lanes"]));
     below(&mut out, &pools(&answer["pools"]));
     below(&mut out, &interfaces(&answer["interfaces"]));
     below(&mut out, &congestion(&answer["congestion"]));
@@ -124,6 +125,28 @@ fn below<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     }
 }
 
+const LANE_HEADINGS: [&str; 9] =
+    ["LISTENER", "LANE BY", "WE HAVE", "STATE", "AGE", "SENT", "RECEIVED", "DROPPED", "WAITING"];
+
+/// The lanes; all but their age is in packets.
+fn lanes(lanes: &Value) -> Vec<[String; 9]> {
+    let mut rows = vec![LANE_HEADINGS.map(str::to_owned)];
+    for lane in lanes.as_array().into_iter().flatten() {
+        rows.push([
+            text(&lane["listener"]),
+            text(&lane["by"]),
+            if lane["dialled"] == true { "dialled" } else { "accepted" }.to_owned(),
+            if lane["stands"] == true { "stands" } else { "asked" }.to_owned(),
+            format!("{:.0}s", lane["seconds"].as_f64().unwrap_or(0.0)),
+            text(&lane["packets_sent"]),
+            text(&lane["packets_received"]),
+            text(&lane["packets_dropped"]),
+            text(&lane["waiting"]),
+        ]);
+    }
+    rows
+}
+
 const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "MISSES", "STALE"];
 
 const INTERFACE_HEADINGS: [&str; 6] = ["INTERFACE", "RATE", "SENDING", "LEVEL", "SENT", "FAIRNESS"];
@@ -204,7 +227,7 @@ mod tests {
     use ekiden_proto::event::{Congestion, SectionInfo};
 
     use super::*;
-    use crate::status::{InterfaceView, PoolView, SectionView};
+    use crate::status::{InterfaceView, LaneView, PoolView, SectionView};
 
     #[test]
     fn sections_and_congestion_controls_have_tables_of_their_own() {
@@ -247,6 +270,29 @@ mod tests {
         assert_eq!(rows[2], POOL_HEADINGS, "{with}");
         assert_eq!(rows[3], ["osaka", "down", "3", "12", "100", "7", "1"], "{with}");
         assert!(with.ends_with("\n\n0 sessions, 0 pipes (0 idle), ekiden 1\n"), "{with}");
+    }
+
+    #[test]
+    fn lanes_stand_there_where_there_are_any() {
+        let lane = LaneView {
+            listener: "tunnel".to_owned(),
+            by: "long".to_owned(),
+            dialled: true,
+            stands: false,
+            seconds: 7.0,
+            waiting: 1,
+            packets_sent: 20,
+            packets_received: 10,
+            bytes_sent: 2000,
+            bytes_received: 1000,
+            packets_dropped: 3,
+        };
+        let answer = serde_json::json!({
+            "version": "1", "pipes_open": 0, "pipes_idle": 0, "sessions": [], "lanes": [lane],
+        });
+        let table = table(&answer.to_string()).unwrap();
+        let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[3], ["tunnel", "long", "dialled", "asked", "7s", "20", "10", "3", "1"], "{table}");
     }
 
     #[test]

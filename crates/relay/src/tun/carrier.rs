@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use std::pin::pin;
 use std::time::Duration;
 
+use ekiden_proto::cause::Cause;
 use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::section::record::{HEADER, TAG};
 use socket2::SockRef;
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::lane::Lane;
-use crate::dial::DialError;
+use crate::dial::{DialError, Teller};
 use crate::ingress::write_all;
 use crate::pump::{self, Meter, Seal};
 
@@ -45,6 +46,17 @@ impl Broken {
 impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Refused(DialError {
+                cause: Cause::Unreachable,
+                hop: None,
+                teller: Some(Teller { name, .. }),
+                ..
+            }) => {
+                write!(
+                    f,
+                    "{name} has no tunnel: give it a listener with kind = \"tun\", or route these networks elsewhere"
+                )
+            }
             Self::Refused(error) => match error.detail() {
                 Some(detail) => write!(f, "{} ({detail})", error.cause.word()),
                 None => f.write_str(error.cause.word()),

@@ -181,3 +181,11 @@ impl Lane {
         }
     }
 }
+
+/// What still waits has no lane any more.
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let left = self.queue().len();
+        self.drops(Dropped::NoLane, left);
+    }
+}
