@@ -1,9 +1,12 @@
 //! A tunnel between two sites, in networks made for each test: hosts of one site reach those of the other by their own
 //! addresses, and what crosses between the two boxes is one relay's sections.
 //!
-//! `sites` makes the two; every other module is one question.
+//! `sites` makes the two, `lanes` has what tests do with packets; every other module is one question.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../sections/between.rs"]
+mod between;
 #[allow(dead_code, reason = "these tests use their own parts of it")]
 #[path = "../transparent/boxes.rs"]
 mod boxes;
@@ -15,9 +18,12 @@ mod network;
 #[path = "../clients/programs.rs"]
 mod programs;
 
+mod lanes;
 mod sites;
 
 mod crossing;
+mod datagrams;
+mod datagrams_trouble;
 mod life;
 mod manual;
 mod own_programs;

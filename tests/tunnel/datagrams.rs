@@ -1,0 +1,205 @@
+//! What is not TCP: packets cross by lanes, both ways, as they are.
+
+use std::process::Command;
+
+use crate::harness::*;
+use crate::lanes::*;
+use crate::network::*;
+use crate::programs::missing;
+use crate::sites::*;
+
+/// Sites whose boxes answer by addresses of their networks.
+fn sites(change: impl FnOnce(&mut Texts)) -> Option<Sites> {
+    if missing(&["ping"]) {
+        return None;
+    }
+    let row = hosts(&BOTH)?;
+    let mut texts = Texts::new(&row, "");
+    change(&mut texts);
+    Some(Sites::start(row, texts))
+}
+
+/// Nobody has a relay at this port, so that the box cannot dial.
+fn cannot_dial(text: &mut String) {
+    *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
+    assert!(text.contains(":7999"));
+}
+
+#[test]
+fn pings_cross_both_ways() {
+    let Some(mut sites) = sites(|_| ()) else { return };
+    for family in BOTH {
+        for (from, to) in [("client", "server"), ("server", "client")] {
+            let address = sites.address(to, family);
+            reaches(&sites.row[from], address);
+            // A machine under load may be late now and then.
+            let answered = pings(&sites.row[from], address, 40, &["-s", "1000"]);
+            assert!(answered >= 30, "{from} to {to}, {family:?}: {answered} of 40");
+        }
+    }
+    let lane = &lanes(&sites.left)[0];
+    assert_eq!((&lane["stands"], &lane["waiting"]), (&true.into(), &0.into()), "{lane}");
+    assert!(lane["packets_sent"].as_u64() >= Some(60) && lane["packets_received"].as_u64() >= Some(60), "{lane}");
+    assert!(lane["bytes_sent"].as_u64() > Some(60_000), "{lane}");
+    let crossed = |station, direction| {
+        let line =
+            |listener| format!("ekiden_tunnel_packets_total{{listener=\"{listener}\",direction=\"{direction}\"}} ");
+        metric(station, &line("tunnel")) + metric(station, &line("section"))
+    };
+    assert!(crossed(&sites.left, "up") >= 60 && crossed(&sites.right, "up") >= 60);
+    let status = Command::new(env!("CARGO_BIN_EXE_ekiden"))
+        .args(["status", "--admin", &format!("unix:{}", sites.left.relay.admin.display())])
+        .output()
+        .expect("ekiden runs");
+    let table = String::from_utf8(status.stdout).unwrap();
+    assert!(table.contains("LANE BY") && table.contains("long"), "{table}");
+
+    // A lane that another relay has dialled is a session, with bytes in both directions.
+    let dialled = lanes(&sites.left).iter().any(|lane| lane["dialled"] == true);
+    assert!(dialled, "{:?}", lanes(&sites.left));
+    sites.left.relay.signal("TERM");
+    let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["target"].is_null());
+    assert_eq!((&closed["peer"], &closed["listener"]), (&"other".into(), &"section".into()), "{closed}");
+    assert!(closed["bytes_up"].as_u64() > Some(30_000) && closed["bytes_down"].as_u64() > Some(30_000), "{closed}");
+}
+
+#[test]
+fn one_that_can_dial_is_enough() {
+    let Some(mut sites) = sites(|texts| cannot_dial(&mut texts.right)) else { return };
+    let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
+    assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
+    assert!(warned(&mut sites.right, "no lane by long").contains("refused"));
+    reaches(&sites.row["client"], server);
+    assert!(pings(&sites.row["server"], client, 20, &[]) >= 15, "the lane leads both ways");
+    assert!(dropped(&sites.right, "tunnel", "no_lane") + dropped(&sites.right, "tunnel", "late") > 0);
+    assert_eq!(lanes(&sites.right).iter().filter(|lane| lane["dialled"] == false).count(), 1);
+}
+
+#[test]
+fn datagrams_of_every_length_come_back() {
+    let Some(sites) = sites(|_| ()) else { return };
+    for family in BOTH {
+        let echo = Echo::start(&sites.row["server"], sites.address("server", family));
+        let lengths: Vec<usize> = (1..1400).step_by(97).chain([1399, 1400]).collect();
+        echoes(&sites.row["client"], &echo, &lengths);
+        // In fragments, which nobody on the way puts together.
+        echoes(&sites.row["client"], &echo, &[1453, 1473, 2000, 4000, 9000]);
+    }
+}
+
+/// Packets that are too long for the device are told so, and their senders adapt.
+#[test]
+fn a_smaller_mtu_is_found_out() {
+    let Some(row) = hosts(&BOTH) else { return };
+    let mut texts = Texts::new(&row, "mtu = 1300");
+    texts.left += "source = \"10.0.0.2\"\n";
+    let sites = Sites::start(row, texts);
+    for family in BOTH {
+        let echo = Echo::start(&sites.row["server"], sites.address("server", family));
+        echoes(&sites.row["client"], &echo, &[100, 1272, 1400, 3000]);
+    }
+}
+
+/// As traceroute(8) finds who is on the way.
+#[test]
+fn lifetimes_end_on_the_way() {
+    let Some(sites) = sites(|texts| {
+        texts.left += "source = \"10.0.0.2\"\n";
+        texts.right += "source = \"10.0.2.1\"\n";
+    }) else {
+        return;
+    };
+    let server = sites.address("server", Family::V4);
+    reaches(&sites.row["client"], server);
+    let server = server.to_string();
+    for (lifetime, who) in [("1", "From 10.0.0.2 "), ("2", "From 10.0.2.1 "), ("3", "from 10.0.2.2")] {
+        let arguments = ["-n", "-c", "1", "-W", "1", "-t", lifetime, &server];
+        let answered = || said(&sites.row["client"], "ping", &arguments).contains(who).then_some(());
+        eventually(&format!("{who:?} after {lifetime} hops"), answered);
+    }
+}
+
+#[test]
+fn who_is_not_who_he_says_is_dropped_and_counted() {
+    let Some(sites) = sites(|_| ()) else { return };
+    let server = sites.address("server", Family::V4);
+    reaches(&sites.row["client"], server);
+    sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
+    assert_eq!(pings(&sites.row["client"], server, 3, &["-I", "10.9.9.9"]), 0);
+    eventually("the count", || (dropped(&sites.right, "section", "spoofed") >= 3).then_some(()));
+    assert!(pings(&sites.row["client"], server, 20, &[]) >= 15, "the lane goes on");
+}
+
+#[test]
+fn destinations_that_the_far_side_forbids_are_not_reached() {
+    let Some(sites) = sites(|texts| {
+        texts.right = texts.right.replace("allow_private = true", "allow_private = true\ndeny = [\"10.0.2.2\"]");
+    }) else {
+        return;
+    };
+    let right = sites.row.right("right", Family::V4);
+    reaches(&sites.row["client"], right);
+    assert_eq!(pings(&sites.row["client"], sites.address("server", Family::V4), 3, &[]), 0);
+    eventually("the count", || (dropped(&sites.right, "section", "denied") >= 3).then_some(()));
+}
+
+#[test]
+fn a_far_side_without_a_tunnel_says_so() {
+    let Some(mut sites) = sites(|texts| {
+        let (before, _) = texts.right.split_once("[[listener]]\nname = \"tunnel\"").unwrap();
+        texts.right = before.to_owned();
+    }) else {
+        return;
+    };
+    assert_eq!(pings(&sites.row["client"], sites.address("server", Family::V4), 5, &[]), 0);
+    let told = warned(&mut sites.left, "no lane by long");
+    assert!(told.contains("has no tunnel") && told.contains("other"), "{told}");
+    let closed = sites.right.relay.closed();
+    assert_eq!(closed["end"], "unreachable");
+    assert!(closed["detail"].as_str().unwrap().contains("kind = \"tun\""), "{closed}");
+}
+
+/// What comes out of a device goes to another relay, or nowhere.
+#[test]
+fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
+    let Some(row) = hosts(&BOTH) else { return };
+    let (mut texts, middle, folder) = (Texts::new(&row, ""), Key::new(), Folder::new());
+    let line = |name: &str| texts.left.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    let (far, at) = (line("key = "), line("address = "));
+    let public = |file: &str| {
+        let text = std::fs::read_to_string(file).unwrap();
+        text.lines().find_map(|line| line.strip_prefix("public-key: ")).unwrap().to_owned()
+    };
+    let own_file = line("private_key = ").split('"').nth(1).unwrap().to_owned();
+    let peers = folder.write("peers", format!("{} left\n", public(&own_file)));
+    let next = format!("[[relay]]\nname = \"other\"\n{at}\n{far}\nencrypt = true\n");
+    let text = |rules: &str| {
+        format!(
+            "private_key = {:?}\n{next}[[listener]]\nname = \"section\"\nkind = \"section\"\nbind = \"[::]:7002\"\n\
+             peers = {peers:?}\n{rules}\n",
+            middle.file
+        )
+    };
+    // The far side knows the middle one only.
+    let peers_of_right = texts.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
+    std::fs::write(peers_of_right.split('"').nth(1).unwrap(), format!("{} middle\n", middle.public)).unwrap();
+    let table = format!(
+        "[[relay]]\nname = \"middle\"\naddress = \"127.0.0.1:7002\"\nkey = \"{}\"\nencrypt = true\n[[relay]]",
+        middle.public
+    );
+    texts.left = texts.left.replacen("[[relay]]", &table, 1).replacen("[\"other\"]", "[\"middle\", \"other\"]", 1);
+    let rules = "allow = [\"10.0.2.2\", \"fd00:0:0:2::2\"]";
+    let mut station = crate::boxes::Station::start(&row["left"], &text(rules));
+    let sites = Sites::start(row, texts);
+    for family in BOTH {
+        let echo = Echo::start(&sites.row["server"], sites.address("server", family));
+        echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
+    }
+    // Its rules are for packets, too.
+    assert_eq!(pings(&sites.row["client"], sites.row.right("right", Family::V4), 3, &[]), 0);
+    eventually("the count", || (dropped(&station, "section", "denied") >= 3).then_some(()));
+    assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
+    drop(sites);
+    let closed = station.relay.closed();
+    assert!(closed["bytes_up"].as_u64() > Some(10_000) && closed["bytes_down"].as_u64() > Some(10_000), "{closed}");
+}

@@ -1,0 +1,120 @@
+//! Lanes in trouble: floods, boxes that die, and somebody on the wire.
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::between::{Framed, Way, between, untouched};
+use crate::harness::*;
+use crate::lanes::*;
+use crate::network::*;
+use crate::programs::missing;
+use crate::sites::*;
+
+fn sites() -> Option<Sites> {
+    if missing(&["ping"]) { None } else { Sites::new("") }
+}
+
+/// A link of 20 Mbit/s, and who sends many times that.
+#[test]
+fn a_flood_is_dropped_and_leaves_nothing_behind() {
+    let Some(mut sites) = sites() else { return };
+    sites.row["left"].run(
+        "tc",
+        &["qdisc", "add", "dev", "right", "root", "tbf", "rate", "20mbit", "burst", "32k", "latency", "50ms"],
+        "",
+    );
+    let server = sites.address("server", Family::V4);
+    reaches(&sites.row["client"], server);
+    let before = sites.left.relay.resident_kib();
+    let sink = sites.row["server"].inside(|| UdpSocket::bind((server, 0))).unwrap();
+    let to = sink.local_addr().unwrap();
+    let flooder = sites.row["client"].inside(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&done);
+    let flood = std::thread::spawn(move || {
+        let mut sent = 0_u64;
+        while !told.load(Ordering::Relaxed) {
+            sent += u64::from(flooder.send_to(&[7; 1200], to).is_ok());
+        }
+        sent
+    });
+    eventually("drops", || (lost(&sites) > 1000).then_some(()));
+    // Beside it sessions go on.
+    let (mut client, mut far) = sites.connect("client", "server", Family::V4);
+    cross(&mut client, &mut far);
+    let grown = sites.left.relay.resident_kib().saturating_sub(before);
+    done.store(true, Ordering::Relaxed);
+    let sent = join(flood);
+    let over = Instant::now();
+    reaches(&sites.row["client"], server);
+    let back = over.elapsed();
+    assert!(back < Duration::from_secs(2), "{back:?} until a ping came through");
+    assert!(pings(&sites.row["client"], server, 20, &["-W", "0.2"]) >= 15, "pings are late after the flood");
+    assert!(grown < 16 * 1024, "{grown} KiB more");
+    println!("{sent} datagrams sent, {} dropped, {grown} KiB more, a ping after {back:?}", lost(&sites));
+    drop((client, far));
+    sites.closed();
+}
+
+/// What the lane of the left box had no room for, or not in time.
+fn lost(sites: &Sites) -> u64 {
+    dropped(&sites.left, "tunnel", "full") + dropped(&sites.left, "tunnel", "late")
+}
+
+#[test]
+fn a_lane_comes_back_when_the_far_box_does() {
+    let Some(sites) = sites() else { return };
+    let Sites { row, mut left, right, .. } = sites;
+    let server = row.left("server", Family::V4);
+    reaches(&row["client"], server);
+    let site = right.kill();
+    assert_eq!(pings(&row["client"], server, 50, &[]), 0);
+    warned(&mut left, "no lane by long");
+    assert!(dropped(&left, "tunnel", "no_lane") > 0);
+    let _right = site.start(&row["right"]);
+    reaches(&row["client"], server);
+    warned(&mut left, "the lane by long is there again");
+    assert!(pings(&row["client"], server, 20, &[]) >= 15);
+    left.relay.signal("TERM");
+    let more = left.relay.rest().into_iter().filter(|event| event["event"] == "warning").count();
+    assert_eq!(more, 0, "one warning when it begins, and one when it ends");
+}
+
+/// A record that was changed ends the lane, and the log says why; the next packet makes another one.
+#[test]
+fn a_lane_ends_with_a_record_that_was_changed() {
+    for way in [Way::Up, Way::Down] {
+        if missing(&["ping"]) {
+            return;
+        }
+        let Some(row) = hosts(&BOTH) else { return };
+        let mut texts = Texts::new(&row, "");
+        let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
+        let once = AtomicBool::new(true);
+        let middle = row["left"].inside(|| {
+            between(at, Framed::Encrypted, move |mut frame| {
+                if frame.way == way && frame.number == 6 && once.swap(false, Ordering::Relaxed) {
+                    *frame.bytes.last_mut().unwrap() ^= 1;
+                }
+                untouched(frame)
+            })
+        });
+        texts.left = texts.left.replacen(&format!("{at}"), &format!("{middle}"), 1);
+        let mut sites = Sites::start(row, texts);
+        let server = sites.address("server", Family::V4);
+        reaches(&sites.row["client"], server);
+        pings(&sites.row["client"], server, 10, &[]);
+        let told = warned(&mut sites.left, "no lane by long");
+        let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["target"].is_null());
+        match way {
+            Way::Up => {
+                assert!(closed["end"] == "altered" && told.contains("its connection is broken"), "{closed}, {told}")
+            }
+            Way::Down => assert!(told.contains("a record that does not belong here"), "{told}"),
+        }
+        reaches(&sites.row["client"], server);
+        warned(&mut sites.left, "there again");
+    }
+}

@@ -1,0 +1,124 @@
+//! What tests do with packets: pings, datagrams that come back, and what the boxes have counted.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::boxes::Station;
+use crate::harness::*;
+use crate::network::*;
+use crate::sites::*;
+
+/// How long a packet is waited for before another one is sent.
+const SOON: Duration = Duration::from_millis(500);
+
+/// What a program says, whether it succeeds or not.
+pub fn said(host: &Host, program: &str, arguments: &[&str]) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    let output = host.inside(|| command.output()).expect("the program runs");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Sends pings, one every 20 milliseconds, and returns how many were answered.
+pub fn pings(host: &Host, address: IpAddr, count: usize, more: &[&str]) -> usize {
+    let (count, address) = (count.to_string(), address.to_string());
+    let arguments = [&["-n", "-i", "0.02", "-W", "1", "-c", &count], more, &[address.as_str()]].concat();
+    let text = said(host, "ping", &arguments);
+    let (_, rest) = text.split_once("transmitted, ").unwrap_or_else(|| panic!("ping {arguments:?}: {text}"));
+    rest.split(' ').next().unwrap().parse().unwrap()
+}
+
+/// Pings until there is an answer: a lane has to be dialled first, and a packet may be lost.
+pub fn reaches(host: &Host, address: IpAddr) {
+    eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
+}
+
+impl Sites {
+    /// The address of a host of either site, as the other site knows it.
+    pub fn address(&self, host: &str, family: Family) -> IpAddr {
+        if host == "client" { self.row.right(host, family) } else { self.row.left(host, family) }
+    }
+}
+
+/// A server that sends every datagram back, until it is dropped.
+pub struct Echo {
+    pub address: SocketAddr,
+    done: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Echo {
+    pub fn start(host: &Host, ip: IpAddr) -> Self {
+        let socket = host.inside(|| UdpSocket::bind((ip, 0))).expect("a port");
+        socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+        let (address, done) = (socket.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let told = Arc::clone(&done);
+        let thread = std::thread::spawn(move || {
+            let mut bytes = vec![0; 65_536];
+            while !told.load(Ordering::Relaxed) {
+                if let Ok((count, from)) = socket.recv_from(&mut bytes) {
+                    // Nobody may have room for it: that is a datagram lost.
+                    let _ = socket.send_to(&bytes[..count], from);
+                }
+            }
+        });
+        Self { address, done, thread: Some(thread) }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
+
+/// Sends datagrams of these lengths to an echo, each until it comes back as it went.
+pub fn echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
+    let any: SocketAddr = if echo.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }.parse().unwrap();
+    let socket = host.inside(|| UdpSocket::bind(any)).expect("a port");
+    socket.connect(echo.address).unwrap();
+    socket.set_read_timeout(Some(SOON)).unwrap();
+    let mut got = vec![0; 65_536];
+    for &length in lengths {
+        let sent = pattern(length);
+        eventually(&format!("{length} bytes from {}", echo.address), || {
+            // EMSGSIZE, until the kernel has learned how long packets may be: ip(7), IP_MTU_DISCOVER.
+            let _ = socket.send(&sent);
+            let count = socket.recv(&mut got).ok()?;
+            // One of before, which was given up too early.
+            (got[..count] == sent).then_some(())
+        });
+    }
+}
+
+/// How many packets a box has dropped for this reason.
+pub fn dropped(station: &Station, listener: &str, reason: &str) -> u64 {
+    let line = format!("ekiden_tunnel_packets_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}} ");
+    metric(station, &line)
+}
+
+/// The number behind this beginning of a line.
+pub fn metric(station: &Station, line: &str) -> u64 {
+    let text = station.relay.ask("/metrics");
+    let found = text.lines().find_map(|found| found.strip_prefix(line));
+    found.map_or(0, |number| number.parse().unwrap_or_else(|_| panic!("{line}{number}")))
+}
+
+/// The lanes of a box, as `/api/sessions` shows them.
+pub fn lanes(station: &Station) -> Vec<Value> {
+    let answer: Value = serde_json::from_str(&station.relay.ask("/api/sessions")).expect("JSON");
+    answer["lanes"].as_array().expect("a list").clone()
+}
+
+/// Waits for a warning that says this.
+pub fn warned(station: &mut Station, what: &str) -> String {
+    let says = |event: &Value| event["event"] == "warning" && event["message"].as_str().unwrap().contains(what);
+    station.relay.next(says)["message"].as_str().unwrap().to_owned()
+}
