@@ -28,3 +28,4 @@ mod recipe;
 mod records;
 mod routes;
 mod secrets;
+mod tuned;

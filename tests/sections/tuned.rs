@@ -1,0 +1,133 @@
+//! Sections between relays are tuned as they go on: what arrives on the sockets, what a profile keeps for itself, and what
+//! is left alone.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+/// A home relay and one behind it, which have these keys in the profile of the section between them.
+struct Pair {
+    home: Relay,
+    far: Relay,
+    site: Site,
+}
+
+impl Pair {
+    fn with(keys: &str) -> Self {
+        let [near, site] = [Site::new(), Site::new()];
+        let profile = format!("[profile.mine]\nbase = \"lan\"\n{keys}\n");
+        let peers = site.admit(&[(&near.key.public, "caller")]);
+        let far = site.relay(&profile, &format!("peers = {peers:?}\nprofile = \"mine\"\n"));
+        let relay = site.table("far", "encrypt = true\nprofile = \"mine\"\n");
+        let home = near.home(&format!("{profile}{relay}{}", everything_by("way", &["far".to_owned()])), AUTO);
+        Self { home, far, site }
+    }
+
+    /// Both ends of the section between them, once bytes have gone through it and `settled` says that it is as expected.
+    fn tuning(&self, settled: impl Fn(&Value) -> bool) -> [Value; 2] {
+        let (mut client, mut server) = pair(&self.home);
+        eventually("both ends to be as expected", || {
+            talk(&mut client, &mut server);
+            let ends = [&self.home.sessions()[0]["up"], &self.far.sessions()[0]["down"]];
+            let tunings = ends.map(|end| end["tuning"].clone());
+            tunings.iter().all(&settled).then_some(tunings)
+        })
+    }
+
+    /// The retransmission timeout of the section between them, milliseconds, as others see it.
+    fn timeout(&self) -> f64 {
+        let to = self.site.address.to_string();
+        let seen = Command::new("ss").args(["-Htin", "state", "established", "dst", &to]).output().unwrap();
+        let seen = String::from_utf8(seen.stdout).unwrap();
+        let timeouts = seen.split_whitespace().filter_map(|word| word.strip_prefix("rto:")?.parse().ok());
+        // Ready ones wait beside it; the session's has had the most round trips.
+        timeouts.fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// The ends are this machine's, so that round trips are short: then all values are the least, but for the clocks' ticks.
+fn is_least(tuning: &Value) -> bool {
+    let near = |key: &str, wanted: f64| tuning[key].as_f64().is_some_and(|value| (value / wanted - 1.0).abs() < 0.2);
+    near("rto_min_seconds", 0.028) && near("rto_max_seconds", 1.0) && near("delack_max_seconds", 0.008)
+}
+
+#[test]
+fn both_ends_are_tuned_and_nobody_elses() {
+    let section = Pair::with("");
+    let tunings = section.tuning(is_least);
+    for tuning in tunings {
+        assert_eq!(tuning["notsent_lowat"], 1024 * 1024, "{tuning}");
+        assert_eq!((&tuning["thin_linear_timeouts"], &tuning["refused"]), (&false.into(), &Value::Array(vec![])));
+        assert!(tuning["rto_seconds"].as_f64().unwrap() < 0.1 && tuning["route_rto_min_seconds"].is_null(), "{tuning}");
+    }
+    let (mut client, mut server) = pair(&section.home);
+    talk(&mut client, &mut server);
+    let sessions = [section.home.sessions(), section.far.sessions()];
+    let session = |sessions: &Vec<Value>| sessions.last().unwrap().clone();
+    assert!(session(&sessions[0])["down"]["tuning"].is_null(), "the client's section: {sessions:?}");
+    assert!(session(&sessions[1])["up"]["tuning"].is_null(), "the server's section: {sessions:?}");
+    assert!(session(&sessions[0])["up"]["tuning"]["record"].as_u64().is_some_and(|record| record >= 4096));
+
+    let admin = format!("unix:{}", section.home.admin.display());
+    let row = |line: &str| line.contains(" server ") && line.contains("doubled") && line.contains("1000.0ms");
+    let shown = || String::from_utf8(ekiden().args(["status", "--admin", &admin]).output().unwrap().stdout).unwrap();
+    let status = eventually("a table of it", || Some(shown()).filter(|status| status.lines().any(row)));
+    assert!(status.contains("DELAYED ACK"), "{status}");
+}
+
+#[test]
+fn what_a_profile_says_stays() {
+    let section =
+        Pair::with("rto_min = \"92ms\"\ndelack_max = \"60ms\"\nnotsent_lowat = \"256KiB\"\nkeepalive_count = 3");
+    let said = |tuning: &Value| {
+        let key = |key: &str| tuning[key].as_f64().unwrap_or(0.0);
+        [key("rto_min_seconds"), key("delack_max_seconds"), key("notsent_lowat")]
+    };
+    // The peer's death is what `keepalive_count` decides, and would not, with the user timeout that `rto_max` brings.
+    let tunings =
+        section.tuning(|tuning| said(tuning) == [0.092, 0.06, 262_144.0] && tuning["rto_max_seconds"] == 120.0);
+    assert!(tunings[0]["rto_seconds"].as_f64().unwrap() > 0.09, "{tunings:?}");
+    let later = section.tuning(|tuning| !tuning.is_null());
+    assert!(later.iter().all(|tuning| said(tuning) == [0.092, 0.06, 262_144.0]), "{later:?}");
+}
+
+#[test]
+fn a_profile_that_says_no_leaves_all_alone() {
+    let tuned = Pair::with("");
+    tuned.tuning(is_least);
+    let (mut client, mut server) = pair(&tuned.home);
+    talk(&mut client, &mut server);
+    assert!(tuned.timeout() < 100.0, "{} ms", tuned.timeout());
+
+    let section = Pair::with("tune = false");
+    let (mut client, mut server) = pair(&section.home);
+    for _ in 0..50 {
+        talk(&mut client, &mut server);
+    }
+    assert!(
+        section.home.sessions()[0]["up"]["tuning"].is_null() && section.far.sessions()[0]["down"]["tuning"].is_null()
+    );
+    assert!(section.timeout() >= 200.0, "the kernel's own: {} ms", section.timeout());
+}
+
+/// What goes in byte by byte comes out as it was, also where pieces were gathered and records opened by the row.
+#[test]
+fn small_pieces_arrive_whole_and_in_order() {
+    let section = Pair::with("");
+    let (client, mut server) = pair(&section.home);
+    client.set_nodelay(true).unwrap();
+    let sent = pattern(60_000);
+    let expected = sent.clone();
+    let writing = std::thread::spawn(move || {
+        let mut client = client;
+        for piece in sent.chunks(17) {
+            std::io::Write::write_all(&mut client, piece).unwrap();
+        }
+    });
+    assert!(read_all(&mut server) == expected, "something changed on the way");
+    join(writing);
+}
