@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 12] = [
+pub const ALL: [(&str, &str); 13] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -14,6 +14,7 @@ pub const ALL: [(&str, &str); 12] = [
     ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),
     ("masuya2014-sections", include_str!("../../experiments/masuya2014-sections.toml")),
     ("section-chains", include_str!("../../experiments/section-chains.toml")),
+    ("tunnel-flows", include_str!("../../experiments/tunnel-flows.toml")),
 ];
 
 /// Name and text of an experiment: one of these, or a file.
