@@ -58,7 +58,7 @@ fn told(written: Written) -> Transfer {
         first_byte: None,
         bytes: written.bytes,
         timeline: written.timeline,
-            blocks: Some(Blocks { write_s: written.write_s, waits: written.waits, cpu_s: written.cpu_s }),
-            flows: None,
+        blocks: Some(Blocks { write_s: written.write_s, waits: written.waits, cpu_s: written.cpu_s }),
+        flows: None,
     }
 }

@@ -13,6 +13,7 @@ mod scene;
 mod shared;
 mod softether;
 mod transparent;
+mod tunnels;
 
 #[test]
 fn mistakes_are_told_at_once_and_nothing_is_run() {

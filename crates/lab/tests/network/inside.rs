@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ekiden_lab::emulator::Port;
+use ekiden_lab::experiment::flows::{self, Request};
+use ekiden_lab::experiment::group::Short;
+use ekiden_lab::program::receiver::Receiver;
 use ekiden_lab::topology::network::{HostHandle, Network};
 use ekiden_lab::topology::{Backend, Lab, Offload, Recovery};
-use ekiden_proto::units::Span;
+use ekiden_proto::units::{Bytes, Span};
 use ekiden_sys::congestion;
 
 use crate::labs::{cable, chain, emulated, lab, with_host};
@@ -24,6 +27,7 @@ pub const TESTS: &[Test] = &[
     ("an_unknown_congestion_control_is_an_error", an_unknown_congestion_control_is_an_error),
     ("sysctls_are_set_and_refusals_named", sysctls_are_set_and_refusals_named),
     ("a_host_waits_and_recovers_as_it_is_told", a_host_waits_and_recovers_as_it_is_told),
+    ("flows_are_counted_and_so_are_those_that_move_nothing", flows_are_counted_and_so_are_those_that_move_nothing),
     ("names_resolve_on_every_host", names_resolve_on_every_host),
     ("an_emulated_link_ends_in_the_wire_room", an_emulated_link_ends_in_the_wire_room),
     ("offloads_are_switched_off", offloads_are_switched_off),
@@ -126,6 +130,33 @@ fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
     };
     assert!((3000.0..4000.0).contains(&rto(a)), "{}", rto(a));
     assert!(rto(b) < 1000.0, "{}", rto(b));
+    Ok(())
+}
+
+fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped> {
+    let network = Network::build(&pair()).unwrap();
+    let (client, server) = (host(&network, "a"), host(&network, "b"));
+    let receiver = Receiver::start(server, 5101).unwrap();
+    let short = Some(Short { bytes: Bytes(2048), every: Span(Duration::from_millis(50)) });
+    let time = Duration::from_secs(1);
+    let to = |port| Request {
+        client,
+        server: SocketAddrV4::new(server.address(), port),
+        connections: 3,
+        short,
+        time,
+        warm_up: Duration::ZERO,
+    };
+    flows::attempt(client, to(5101).server, 1024, time).unwrap();
+    let seen = flows::carry(&receiver, to(5101)).unwrap();
+    let all = seen.flows.unwrap();
+    assert!(all.bytes.len() == 3 && all.bytes.iter().all(|bytes| *bytes > 100_000), "{:?}", all.bytes);
+    assert_eq!(seen.bytes, all.bytes.iter().sum::<u64>(), "short ones and trials are not among them");
+    assert!(all.completions.len() > 5 && all.completions.iter().all(|took| *took < 0.5), "{:?}", all.completions);
+    // Nobody listens there.
+    let refused = flows::carry(&receiver, to(5102)).unwrap().flows.unwrap();
+    assert_eq!(refused.bytes, [0; 3], "what came before is forgotten");
+    assert!(matches!(refused.completions[..], [took] if took > 0.9), "{:?}", refused.completions);
     Ok(())
 }
 

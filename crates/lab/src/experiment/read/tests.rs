@@ -178,3 +178,46 @@ fn one_relay_has_no_section_to_encrypt() {
         experiment.skipped.iter().find(|(place, _)| place.treatment == "dante").map(|(_, reason)| reason.as_str());
     assert_eq!(reason, Some("no section between relays: there is nothing to encrypt"));
 }
+
+/// The same experiment with flows instead of a file.
+fn in_flows(keys: &str) -> String {
+    in_blocks(&format!("time = {{ quick = \"5s\", full = \"5s\" }}\n{keys}")).replace("\"blocks\"", "\"flows\"")
+}
+
+#[test]
+fn flows_have_a_number_and_a_time() {
+    let keys = "connections = 128\nshort = { bytes = \"16KiB\", every = \"200ms\" }\nwarm_up = \"1s\"";
+    let experiment = Experiment::read("x", &in_flows(keys)).unwrap();
+    assert_eq!(experiment.cells[0].spec.workload.connections, Some(128));
+    let wrong = [
+        ("", "connections, and short beside them: with protocol = \"flows\""),
+        ("connections = 129", "connections: 1 to 128"),
+        ("connections = 0", "connections: 1 to 128"),
+        ("connections = 1\nwarm_up = \"5s\"", "warm_up: whole seconds, and less than the time"),
+        ("connections = 1\nshort = { bytes = \"0B\", every = \"1s\" }", "short: bytes from 1B to 16MiB"),
+        ("connections = 1\nfile = \"1MB\"", "everything else has a file"),
+    ];
+    for (keys, wanted) in wrong {
+        let mistakes = mistakes(&in_flows(keys));
+        assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
+    }
+    let file = mistakes(&TEXT.replace("file = \"1MB\"", "file = \"1MB\"\nconnections = 2"));
+    assert!(file[0].contains("with protocol = \"flows\", and there only"), "{file:?}");
+}
+
+#[test]
+fn a_tunnel_has_two_ends_and_a_forwarder_needs_sections() {
+    for program in ["openvpn", "vtun", "ssh"] {
+        let text = TEXT.replace("program = \"dante\"", &format!("program = \"{program}\""));
+        assert_eq!(mistakes(&text), ["chain: two hosts, one for each end of the tunnel"], "{program}");
+        let both = text.replace("chain = [\"relay\"]", "chain = [\"relay\", \"server\"]");
+        let experiment = Experiment::read("x", &both).unwrap();
+        let carries = experiment.cells.iter().filter(|cell| cell.place.treatment == "dante");
+        let ftp = carries.filter(|cell| cell.spec.workload.protocol.name() == "ftp").count();
+        assert_eq!(ftp > 0, program != "ssh", "a forwarder of one port carries no FTP: {program}");
+    }
+    let forwarder = mistakes(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nmode = \"tcp\""));
+    assert_eq!(forwarder, ["mode: tcp with sections = true only; a relay by itself is program = \"command\""]);
+    let profile = mistakes(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nprofile = 3"));
+    assert!(profile[0].contains("the name of a profile, or a table of what is in one"), "{profile:?}");
+}

@@ -1,0 +1,72 @@
+//! What stands between two sites: tunnels of packets, `ssh -L`, and ekiden as a forwarder. A file, and many flows at once.
+
+use crate::scene::{SMALL, Scene, ekiden, impossible, said};
+
+/// A line that loses packets between two routers, and a program at both of its ends.
+fn between(programs: &[&str]) -> String {
+    let treatment = |program: &&str| {
+        let more = match *program {
+            "ekiden" => "mode = \"tcp\"\nsections = true\nencrypt = true\nprofile = { base = \"longhaul\" }",
+            _ => "",
+        };
+        format!("[treatment.{program}]\nprogram = \"{program}\"\n{more}\n")
+    };
+    let names: String = programs.iter().map(|program| format!(", \"{program}\"")).collect();
+    let flows = "protocol = \"flows\", connections = 4, short = { bytes = \"2KiB\", every = \"100ms\" }, \
+                 time = { quick = \"2s\", full = \"2s\" }, warm_up = \"1s\", chain = [\"relay\", \"other\"]";
+    let text = SMALL
+        .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
+        .replace(
+            "ends = [\"relay\", \"server\"]",
+            "ends = [\"relay\", \"other\"]\nrate = \"50Mbit/s\"\ndelay = \"2ms\"\n[link.last]\nends = [\"other\", \"server\"]",
+        )
+        .replace("chain = [\"relay\"]", "chain = [\"relay\", \"other\"]")
+        .replace("[treatment.relay]\nprogram = \"RELAY\"\n", &programs.iter().map(treatment).collect::<String>())
+        .replace(", \"relay\"]\nblocks", &format!("{names}]\nlateness_limit = \"1s\"\nblocks"));
+    format!(
+        "{text}\n[[factor]]\nname = \"what\"\nlevels = [{{ name = \"file\" }}, {{ name = \"flows\", set = {{ workload = {{ {flows} }} }} }}]\n"
+    )
+}
+
+fn figure(run: &serde_json::Value, key: &str) -> f64 {
+    run["metrics"][key].as_f64().unwrap_or(f64::NAN)
+}
+
+/// How many bytes of a run left the line at the client's end.
+fn crossed(run: &serde_json::Value) -> u64 {
+    let links = run["links"].as_array().unwrap();
+    let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
+    way["bytes_in"].as_u64().unwrap()
+}
+
+#[test]
+fn files_and_flows_cross_whatever_joins_two_sites() {
+    let mut programs = vec!["ssh", "vtun", "openvpn"];
+    if ekiden().is_some() {
+        programs.push("ekiden");
+    } else {
+        eprintln!("skipped, but for others: there is no ekiden beside the laboratory (cargo build)");
+    }
+    let scene = Scene::new();
+    scene.write(&between(&programs));
+    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs: Vec<_> = scene.runs().into_iter().filter(|run| run["invalid"].is_null()).collect();
+    assert_eq!(runs.len(), 2 * (1 + programs.len()), "{}", said(&output));
+    let direct = runs.iter().find(|run| run["treatment"] == "direct" && run["levels"]["what"] == "file").unwrap();
+    for run in &runs {
+        let is_file = run["levels"]["what"] == "file";
+        if is_file && run["treatment"] != "direct" {
+            // Whatever encrypts adds to every packet or record.
+            assert!(crossed(run) > crossed(direct) + 2_000, "{} {}", crossed(run), crossed(direct));
+        }
+        if !is_file {
+            assert!(figure(run, "stalled") < 0.5 && figure(run, "jain") > 0.25, "{run}");
+            assert!((1.0..50.0).contains(&figure(run, "mbit_s")), "{run}");
+            // The handshake and the answer: two round trips of 4 ms; and no queue holds it for a second.
+            assert!((8.0..1500.0).contains(&figure(run, "completion_ms")), "{run}");
+        }
+    }
+}
