@@ -31,6 +31,12 @@ pub fn ratio_of(runs: &[Run], place: &Place, base: &Place, metric: &str) -> Summ
     stats::summary(&stats::ratios(&values(runs, place, metric), &values(runs, base, metric)))
 }
 
+/// What one place has more than another, paired within blocks.
+#[must_use]
+pub fn difference(runs: &[Run], place: &Place, base: &Place, metric: &str) -> Summary {
+    stats::summary(&stats::differences(&values(runs, place, metric), &values(runs, base, metric)))
+}
+
 /// The ratio of a run that has just been made to the base of its block, if that is there.
 #[must_use]
 pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<f64> {

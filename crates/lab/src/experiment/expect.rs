@@ -19,7 +19,7 @@ pub(super) const OWN: &str = "ekiden's own bar";
 pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
     for (number, expect) in experiment.expects.iter().enumerate() {
         let mut wrong = |text: String| mistakes.push(format!("expect {}: {text}", number + 1));
-        let others = expect.ratio_to.iter().chain(&expect.ratio_to_best_of).chain(&expect.ceiling);
+        let others = expect.ratio_to.iter().chain(&expect.ratio_to_best_of).chain(&expect.minus).chain(&expect.ceiling);
         for treatment in others.chain([&expect.treatment]) {
             if !experiment.settings.treatments.contains(treatment) {
                 wrong(format!("there is no treatment {treatment:?}"));
@@ -42,9 +42,10 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
             wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
         }
         gain::check(experiment, expect, &mut wrong);
-        let bases = [expect.ratio_to.is_some(), !expect.ratio_to_best_of.is_empty(), !expect.ratio_to_level.is_empty()];
-        if bases.iter().filter(|base| **base).count() > 1 {
-            wrong("one of ratio_to, ratio_to_best_of and ratio_to_level".into());
+        let bases = [&expect.ratio_to, &expect.minus].map(Option::is_some);
+        let others = [expect.ratio_to_best_of.is_empty(), expect.ratio_to_level.is_empty()].map(|empty| !empty);
+        if bases.iter().chain(&others).filter(|base| **base).count() > 1 {
+            wrong("one of ratio_to, ratio_to_best_of, ratio_to_level and minus".into());
         }
         if let Some(Err(mistake)) = expect.metric.as_ref().map(|metric| metric::by_name(metric)) {
             wrong(mistake);
@@ -130,15 +131,17 @@ impl Judge<'_> {
         let key = self.metric();
         let (base, to) = self.base(place).unzip();
         let summary = match &base {
+            Some(base) if self.expect.minus.is_some() => analyse::difference(self.runs, place, base, key),
             Some(base) => analyse::ratio_of(self.runs, place, base, key),
             None => {
                 let values = analyse::values(self.runs, place, key);
                 stats::summary(&values.into_iter().map(|(_, value)| value).collect::<Vec<_>>())
             }
         };
-        let unit = match (&to, metric::by_name(key)) {
-            (None, Ok(metric)) if metric.unit.is_empty() => String::new(),
-            (None, Ok(metric)) => format!(" {}", metric.unit),
+        let is_a_ratio = to.is_some() && self.expect.minus.is_none();
+        let unit = match metric::by_name(key) {
+            Ok(metric) if !is_a_ratio && metric.unit.is_empty() => String::new(),
+            Ok(metric) if !is_a_ratio => format!(" {}", metric.unit),
             _ => " x".into(),
         };
         Figure { summary, unit, to }
@@ -153,8 +156,12 @@ impl Judge<'_> {
             let names: Vec<&str> = level.values().map(String::as_str).collect();
             return Some((base, format!("that at {}", names.join(", "))));
         }
+        let at = |treatment: &String| Place { levels: place.levels.clone(), treatment: treatment.clone() };
+        if let Some(other) = &self.expect.minus {
+            return Some((at(other), format!("more than {other}")));
+        }
         let to = self.expect.ratio_to.clone().or_else(|| self.best(place))?;
-        Some((Place { levels: place.levels.clone(), treatment: to.clone() }, to))
+        Some((at(&to), to))
     }
 
     /// Whether the level that it is compared with is run in this size.

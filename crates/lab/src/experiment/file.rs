@@ -209,6 +209,8 @@ pub struct Expect {
     /// The figure is the ratio to the same treatment at these levels.
     #[serde(default)]
     pub ratio_to_level: BTreeMap<String, String>,
+    /// The figure is what it has more than this treatment.
+    pub minus: Option<String>,
     /// It is at least this.
     pub at_least: Option<f64>,
     /// It is at most this.

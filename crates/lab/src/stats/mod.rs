@@ -61,12 +61,18 @@ fn median_rank(n: usize) -> (usize, f64) {
 /// are left out, and so are those whose base is 0.
 #[must_use]
 pub fn ratios(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
+    paired(treatment, base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite()).collect()
+}
+
+/// What a treatment has more than its base, in the same way.
+#[must_use]
+pub fn differences(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
+    paired(treatment, base).map(|(value, base)| value - base).collect()
+}
+
+fn paired(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let base_of = |block: u32| base.iter().find(|(other, _)| *other == block).map(|(_, value)| *value);
-    treatment
-        .iter()
-        .filter_map(|(block, value)| base_of(*block).map(|base| value / base))
-        .filter(|ratio| ratio.is_finite())
-        .collect()
+    treatment.iter().filter_map(move |(block, value)| Some((*value, base_of(*block)?)))
 }
 
 /// The median of a sample in any order; 0 of no values.

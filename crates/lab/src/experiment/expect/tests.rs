@@ -132,7 +132,18 @@ fn a_treatment_may_be_compared_with_itself_at_another_level() {
     assert_eq!(super::outcomes(&experiment, false, &runs(&TABLE)).len(), 0);
 
     let wrong = small(&format!("[[expect]]\n{own}\nratio_to = \"direct\"")).unwrap_err();
-    assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of and ratio_to_level"]);
+    assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of, ratio_to_level and minus"]);
     let wrong = small(&format!("[[expect]]\n{}", own.replace("= \"short\"", "= \"none\""))).unwrap_err();
     assert_eq!(wrong, ["expect 1: there is no level \"none\" of a factor \"delay\""]);
+}
+
+#[test]
+fn what_a_treatment_has_more_than_another_has_the_unit_of_the_metric() {
+    let more = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nminus = \"direct\"\nat_most = 5";
+    let outcomes = judged(more, &TABLE);
+    assert_eq!(outcomes.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>(), [Verdict::Missed, Verdict::Met]);
+    assert_eq!(outcomes[0].expected, "dante, short, http: at most 5.00 MB/s more than direct");
+    assert_eq!(outcomes[1].ours.as_deref(), Some("1.00 MB/s more than direct"));
+    let wrong = small(&format!("[[expect]]\n{}", more.replace("direct", "nobody"))).unwrap_err();
+    assert_eq!(wrong, ["expect 1: there is no treatment \"nobody\""]);
 }
