@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 13] = [
+pub const ALL: [(&str, &str); 16] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -9,10 +9,13 @@ pub const ALL: [(&str, &str); 13] = [
     ("fit2013-pairs", include_str!("../../experiments/fit2013-pairs.toml")),
     ("hasegawa-download", include_str!("../../experiments/hasegawa-download.toml")),
     ("hasegawa-tables", include_str!("../../experiments/hasegawa-tables.toml")),
+    ("lone-write", include_str!("../../experiments/lone-write.toml")),
     ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
     ("masuya2014-internet", include_str!("../../experiments/masuya2014-internet.toml")),
     ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),
     ("masuya2014-sections", include_str!("../../experiments/masuya2014-sections.toml")),
+    ("nakagawa-blocks", include_str!("../../experiments/nakagawa-blocks.toml")),
+    ("nakagawa-sequence", include_str!("../../experiments/nakagawa-sequence.toml")),
     ("section-chains", include_str!("../../experiments/section-chains.toml")),
     ("tunnel-flows", include_str!("../../experiments/tunnel-flows.toml")),
 ];
