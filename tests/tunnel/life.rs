@@ -106,6 +106,9 @@ fn the_mtu_changes_while_a_transfer_runs() {
             let before = sent_into(&sites.row["left"]);
             sites.row["left"].ip(&format!("link set {DEVICE} mtu {mtu}\n"));
             eventually("packets of that length", || (sent_into(&sites.row["left"]) > before + 200).then_some(()));
+            // One that begins now sends the longest there are.
+            let (mut fresh, mut its_server) = sites.connect("left", "server", Family::V4);
+            cross(&mut fresh, &mut its_server);
         }
         done.store(true, Ordering::Relaxed);
     });
@@ -133,13 +136,19 @@ fn a_reload_changes_what_is_behind_the_device_and_keeps_the_rest() {
     assert!(shown().contains("10.0.2.0/24") && shown().contains("198.51.100.0/24"), "{}", shown());
     talk(&mut client, &mut server);
 
-    // A network that is here: all stays as it was.
-    left.try_reload(&wider.replace("198.51.100.0/24", "10.0.0.0/25").replace("10.0.2.0/24", "203.0.113.0/24"));
-    let rejected = left.relay.next(|event| event["event"] == "reload_rejected");
-    assert!(rejected["mistakes"][0].as_str().unwrap().contains("10.0.0.0/25 is a part of 10.0.0.0/24"), "{rejected}");
-    assert!(shown().contains("10.0.2.0/24") && shown().contains("198.51.100.0/24"), "{}", shown());
-    assert!(!shown().contains("203.0.113.0/24"), "{}", shown());
-    talk(&mut client, &mut server);
+    // A network that is here, and a second device whose name is taken: all stays as it was.
+    let here = wider.replace("198.51.100.0/24", "10.0.0.0/25");
+    let taken = "[[route]]\nto = [\"192.0.2.0/24\"]\npath = [\"long\"]\n\
+        [[listener]]\nname = \"second\"\nkind = \"tun\"\ndevice = \"left\"\nnet = [\"192.0.2.0/24\"]\n";
+    for (bad, says) in [(here, "10.0.0.0/25 is a part of 10.0.0.0/24"), (wider.clone() + taken, "tunnel left: no such")]
+    {
+        left.try_reload(&bad.replace("10.0.2.0/24", "203.0.113.0/24"));
+        let rejected = left.relay.next(|event| event["event"] == "reload_rejected");
+        assert!(rejected["mistakes"][0].as_str().unwrap().contains(says), "{rejected}");
+        assert!(shown().contains("10.0.2.0/24") && shown().contains("198.51.100.0/24"), "{}", shown());
+        assert!(!shown().contains("203.0.113.0/24"), "{}", shown());
+        talk(&mut client, &mut server);
+    }
 
     left.reload(&texts.left);
     assert!(shown().contains("10.0.2.0/24") && !shown().contains("198.51.100.0/24"), "{}", shown());

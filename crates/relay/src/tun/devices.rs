@@ -229,3 +229,34 @@ impl Drop for Held {
         let _ = Links::open().and_then(|links| links.delete(self.index));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    use ekiden_sys::netns;
+
+    use super::*;
+
+    /// Lanes and readers on other threads let go of a descriptor when they come to it.
+    #[test]
+    fn a_device_goes_though_somebody_has_it_open() {
+        let namespace = match netns::new_network() {
+            Ok(namespace) => namespace,
+            Err(error) => return drop(writeln!(io::stderr(), "skipped: no network namespace: {error}; it wants root")),
+        };
+        let inside = || {
+            netns::enter_network(namespace.as_fd()).unwrap();
+            let nets = vec!["192.0.2.0/24".parse().unwrap()];
+            let held = Held::new(&Tun { device: "ekiden0".to_owned(), nets, mtu: 1400, source: None }).unwrap();
+            let reading = held.file.try_clone().unwrap();
+            assert!(held.is_there());
+            drop(held);
+            assert_eq!(index("ekiden0"), None);
+            drop(reading);
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join()).unwrap();
+    }
+}
