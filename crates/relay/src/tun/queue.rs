@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Most packets that wait.
 const MOST: usize = 256;
 
-/// Most bytes of packets that wait.
+/// Most bytes of packets that wait: the longest packet that fits into a record, and more.
 const MOST_BYTES: usize = 64 * 1024;
 
 /// How long a packet may wait.
@@ -21,14 +21,14 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Takes one, unless there are too many. A single one may be of any length.
+    /// Takes one, unless there are too many already.
     pub fn push(&mut self, packet: &[u8], now: Instant) -> bool {
         let has_room = self.packets.len() < MOST && self.bytes + packet.len() <= MOST_BYTES;
-        if has_room || self.packets.is_empty() {
+        if has_room {
             self.packets.push_back((now, packet.to_vec()));
             self.bytes += packet.len();
         }
-        has_room || self.packets.len() == 1
+        has_room
     }
 
     /// Gives away the first one, if it and what was taken before have at most `room` bytes.
@@ -78,7 +78,7 @@ mod tests {
         assert!(queue.pop(ALL).is_some() && queue.push(&[0; 1400], now), "there is room again");
         let mut queue = Queue::default();
         assert!(queue.push(&[0; 65_535], now), "the longest there is");
-        assert!(!queue.push(&[0; 1], now + LONGEST));
+        assert!(!queue.push(&[0; 2], now) && queue.push(&[0; 1], now));
         assert_eq!(queue.pop(ALL).map(|packet| packet.len()), Some(65_535));
     }
 
