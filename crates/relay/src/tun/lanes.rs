@@ -14,6 +14,7 @@ use ekiden_proto::addr::{ClientAddr, Host};
 use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::ip::Head;
 use ekiden_proto::wire::section::open::MOST_HOPS;
+use tokio::net::TcpStream;
 
 use super::carrier::{Broken, Carrier};
 use super::crossing::Crossing;
@@ -24,6 +25,7 @@ use crate::dial::{Dialled, Dialler, Journey, Opened};
 use crate::entrance::Entrance;
 use crate::path::{self, Way};
 use crate::pump::{Meter, silence};
+use crate::tuning::Tuner;
 
 /// How long nobody tries after the first failure; twice as long after each that follows.
 const REST: Duration = Duration::from_millis(100);
@@ -174,6 +176,7 @@ impl Trip {
         let (stream, entrance) = (Rc::new(stream), &self.entrance);
         let meter = Meter::new(entrance.totals());
         meter.is_sent_by(Direction::Up, entrance.worker.desk.member(&stream, entrance.listener.weight));
+        meter.is_tuned_by(Direction::Up, self.tuner(&stream));
         let carrier = Carrier { lane, stream: &stream, seal: &seal, meter: &meter };
         let receiving = async {
             opening.answer(&stream, &seal).await?;
@@ -182,6 +185,12 @@ impl Trip {
             carrier.receive(|packet| lane.gives(packet, entrance.shared(), None)).await
         };
         carrier.run(receiving, silence(&meter, entrance.config.timeouts.idle)).await
+    }
+
+    /// Who tunes the section to the first hop.
+    fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
+        let hop = self.way.path.hops.first().expect("invariant: a lane goes by relays");
+        self.entrance.worker.rounds.tuner(stream, &hop.profile, self.entrance.config.timeouts.idle)
     }
 
     fn dialler(&self) -> Dialler<'_> {

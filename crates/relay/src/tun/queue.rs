@@ -42,11 +42,9 @@ impl Queue {
     /// Drops those that have waited too long; how many that were.
     pub fn expire(&mut self, now: Instant) -> usize {
         let is_late = |(since, _): &(Instant, Vec<u8>)| now.saturating_duration_since(*since) > LONGEST;
-        let before = self.packets.len();
-        while let Some((_, packet)) = self.packets.pop_front_if(|waiting| is_late(waiting)) {
-            self.bytes -= packet.len();
-        }
-        before - self.packets.len()
+        let late = self.packets.iter().take_while(|waiting| is_late(waiting)).count();
+        self.bytes -= self.packets.drain(..late).map(|(_, packet)| packet.len()).sum::<usize>();
+        late
     }
 
     /// How many wait.
