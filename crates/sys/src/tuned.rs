@@ -23,6 +23,8 @@ pub struct InForce {
     pub notsent_lowat: Option<u32>,
     /// `TCP_THIN_LINEAR_TIMEOUTS`.
     pub thin_linear_timeouts: Option<bool>,
+    /// `TCP_USER_TIMEOUT`; zero for the host's default.
+    pub user_timeout: Option<Duration>,
     /// The retransmission timeout that follows, `tcpi_rto`.
     pub rto: Option<Duration>,
 }
@@ -32,9 +34,11 @@ pub struct InForce {
 pub fn in_force(socket: BorrowedFd<'_>) -> InForce {
     let option = |name| get::<c_int>(socket, libc::IPPROTO_TCP, name).ok().map(c_int::cast_unsigned);
     let micros = |value: u32| Duration::from_micros(u64::from(value));
+    let millis = |value: u32| Duration::from_millis(u64::from(value));
     InForce {
         rto_min: option(TCP_RTO_MIN_US).map(micros),
-        rto_max: option(TCP_RTO_MAX_MS).map(|value| Duration::from_millis(u64::from(value))),
+        rto_max: option(TCP_RTO_MAX_MS).map(millis),
+        user_timeout: option(libc::TCP_USER_TIMEOUT).map(millis),
         delack_max: option(TCP_DELACK_MAX_US).map(micros),
         notsent_lowat: option(libc::TCP_NOTSENT_LOWAT),
         thin_linear_timeouts: option(libc::TCP_THIN_LINEAR_TIMEOUTS).map(|value| value != 0),
@@ -73,6 +77,7 @@ mod tests {
     use ekiden_proto::profile::{Outcome, Setting};
 
     use super::*;
+    use crate::namespace::inside;
     use crate::sockopt::{Role, change};
 
     #[test]
@@ -103,6 +108,28 @@ mod tests {
         assert!(seen.rtt > Duration::ZERO && seen.rttvar < Duration::from_secs(1));
         let timeout = in_force(near.as_fd()).rto.unwrap();
         assert!(timeout >= seen.rtt + Duration::from_millis(40) - Duration::from_millis(8), "{timeout:?}");
+    }
+
+    /// A belief about the kernel: a route's `rto_min` wins over the socket's, but not over the socket's upper bound.
+    #[test]
+    fn the_upper_bound_holds_against_a_route_that_demands_more() {
+        let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 9s table local"];
+        inside(&network, || {
+            let listener = TcpListener::bind("127.7.0.1:0").unwrap();
+            let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (mut far, _) = listener.accept().unwrap();
+            let mut timeout_with = |key, value| {
+                let outcome = change(near.as_fd(), &Setting::read(key, value).unwrap(), Role::Dials);
+                assert_eq!(outcome, Outcome::Applied, "{key}");
+                near.write_all(b"ping").unwrap();
+                far.read_exact(&mut [0; 4]).unwrap();
+                far.write_all(b"pong").unwrap();
+                near.read_exact(&mut [0; 4]).unwrap();
+                in_force(near.as_fd()).rto.unwrap()
+            };
+            assert!(timeout_with("rto_min", "40ms") >= Duration::from_secs(9));
+            assert_eq!(timeout_with("rto_max", "1s"), Duration::from_secs(1));
+        });
     }
 
     /// Accepted sockets are not dialled: what they begin with, they have from their listener.

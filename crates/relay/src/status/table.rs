@@ -228,6 +228,7 @@ mod tests {
 
     use super::*;
     use crate::status::{InterfaceView, LaneView, PoolView, SectionView};
+    use crate::tuning::TuningView;
 
     #[test]
     fn sections_and_congestion_controls_have_tables_of_their_own() {
@@ -256,6 +257,39 @@ mod tests {
         let rows: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows[4], ["7", "server", "ctcp", "70", "17", "30.0ms", "40.0ms", "3"], "{shown}");
         assert_eq!(rows[7], ["vegas", "bbr", "-", "takes", "root"], "{shown}");
+    }
+
+    #[test]
+    fn tuned_sections_have_a_table_that_says_what_stands_in_the_way() {
+        let tuned = TuningView {
+            rto_min_seconds: Some(0.028),
+            rto_max_seconds: Some(1.0),
+            rto_seconds: Some(0.044),
+            delack_max_seconds: None,
+            notsent_lowat: Some(1 << 20),
+            thin_linear_timeouts: Some(true),
+            record: Some(65_519),
+            route_rto_min_seconds: None,
+            refused: Vec::new(),
+        };
+        let hindered = TuningView {
+            record: None,
+            route_rto_min_seconds: Some(3.0),
+            refused: vec!["rto_max: no".into()],
+            ..tuned.clone()
+        };
+        let answer = serde_json::json!({
+            "version": "1", "pipes_open": 0, "pipes_idle": 0,
+            "sessions": [{ "session": 7, "down": { "tuning": hindered }, "up": { "tuning": tuned } }],
+        });
+        let shown = table(&answer.to_string()).unwrap();
+        let rows: Vec<String> =
+            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let at = rows.iter().position(|row| row.contains("DELAYED ACK")).unwrap();
+        let values = "44.0ms 28.0ms 1000.0ms - 1 MiB linear";
+        let why = "the route has rto_min 3000.0ms; rto_max: no";
+        assert_eq!(rows[at + 1], format!("7 client {values} - {why}"), "{shown}");
+        assert_eq!(rows[at + 2], format!("7 server {values} 64 KiB -"), "{shown}");
     }
 
     #[test]

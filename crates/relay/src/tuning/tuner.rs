@@ -135,3 +135,108 @@ impl Tuner {
         Some(TuningView::of(stream.as_fd(), self.record.get(), rounds.routes(), refused))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ekiden_sys::tuned::{InForce, in_force};
+    use socket2::{Domain, Protocol, Socket, Type};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_secs(77);
+
+    fn profile(settings: &[(&str, &str)]) -> Profile {
+        let mut profile = Profile::named("test");
+        let tune = ("tune", "true");
+        settings.iter().chain([&tune]).for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
+        profile
+    }
+
+    /// A connection that has had a round trip, and the end of it that is not tuned.
+    async fn connection(kind: Protocol) -> Option<(Rc<TcpStream>, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(kind)).ok()?;
+        socket.connect(&listener.local_addr().unwrap().into()).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut near = TcpStream::from_std(socket.into()).unwrap();
+        let (mut far, _) = listener.accept().await.unwrap();
+        near.write_all(b"ping").await.unwrap();
+        far.read_exact(&mut [0; 4]).await.unwrap();
+        Some((Rc::new(near), far))
+    }
+
+    /// What is in force after a look, and what the profile leaves alone.
+    async fn looked_at(settings: &[(&str, &str)]) -> InForce {
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        let rounds = Rounds::new();
+        let tuner = rounds.tuner(&stream, &profile(settings), IDLE).unwrap();
+        tuner.moved();
+        tuner.moved();
+        rounds.round(Duration::from_secs(1));
+        assert_eq!(tuner.view().unwrap().refused, Vec::<String>::new());
+        in_force(stream.as_fd())
+    }
+
+    #[tokio::test]
+    async fn a_look_sets_what_the_profile_leaves_open() {
+        let all = looked_at(&[]).await;
+        let millis = Duration::from_millis;
+        let rounded = |span: Option<Duration>, wanted| span.is_some_and(|span| span.abs_diff(wanted) <= millis(4));
+        assert!(rounded(all.rto_min, millis(28)) && rounded(all.delack_max, millis(8)), "{all:?}");
+        assert_eq!((all.rto_max, all.user_timeout), (Some(millis(1000)), Some(IDLE)));
+
+        let all = looked_at(&[("user_timeout", "5min")]).await;
+        assert_eq!(
+            (all.rto_max, all.user_timeout),
+            (Some(millis(1000)), Some(Duration::ZERO)),
+            "nobody has applied it"
+        );
+        let all = looked_at(&[("rto_max", "9s"), ("rto_min", "60ms"), ("delack_max", "60ms")]).await;
+        let untouched = (Some(millis(120_000)), Some(Duration::ZERO));
+        assert_eq!((all.rto_max, all.user_timeout), untouched, "{all:?}");
+        assert!(rounded(all.rto_min, millis(200)) && all.delack_max > Some(millis(8)), "{all:?}");
+        let all = looked_at(&[("keepalive_count", "3")]).await;
+        assert_eq!((all.rto_max, all.user_timeout), untouched, "it says when a peer is dead");
+        assert!(
+            Rounds::new().tuner(&connection(Protocol::TCP).await.unwrap().0, &Profile::named("none"), IDLE).is_none()
+        );
+    }
+
+    /// Sockets of Multipath TCP have none of these options.
+    #[tokio::test]
+    async fn what_the_kernel_refuses_is_told_and_not_asked_for_again() {
+        let Some((stream, _far)) = connection(Protocol::MPTCP).await else {
+            return println!("skipped: this kernel has no Multipath TCP, so it refuses nothing");
+        };
+        let rounds = Rounds::new();
+        let tuner = rounds.tuner(&stream, &profile(&[]), IDLE).unwrap();
+        for second in 1..5 {
+            tuner.look(Duration::from_secs(second));
+        }
+        let refused = tuner.view().unwrap().refused;
+        let keys: Vec<&str> = refused.iter().map(|told| told.split(':').next().unwrap()).collect();
+        assert!(keys.contains(&"rto_min") && keys.contains(&"rto_max"), "{refused:?}");
+        let mut once = keys.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), keys.len(), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn who_moves_nothing_is_not_looked_at() {
+        let (stream, _far) = connection(Protocol::TCP).await.unwrap();
+        let rounds = Rounds::new();
+        let tuner = rounds.tuner(&stream, &profile(&[]), IDLE).unwrap();
+        rounds.round(Duration::from_secs(1));
+        assert_eq!(in_force(stream.as_fd()).rto_max, Some(Duration::from_secs(120)));
+        tuner.moved();
+        rounds.round(Duration::from_secs(2));
+        assert_eq!(in_force(stream.as_fd()).rto_max, Some(Duration::from_secs(1)));
+        drop(stream);
+        tuner.moved();
+        rounds.round(Duration::from_secs(3));
+        assert_eq!(tuner.view(), None, "the section is gone");
+    }
+}
