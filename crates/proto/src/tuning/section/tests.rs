@@ -107,7 +107,7 @@ fn a_probe_of_the_tail_has_time_for_its_answer() {
 #[test]
 fn losses_make_timeouts_linear_and_acknowledgements_prompt() {
     let mut path = Path::of(40);
-    assert!(!path.sends(1000, 1, 0).thin_linear_timeouts, "one loss is chance");
+    assert!(!path.sends(100, 1, 0).thin_linear_timeouts, "one loss is chance");
     assert!(path.sends(1000, 10, 0).thin_linear_timeouts);
     assert!(path.sends(1000, 0, 0).thin_linear_timeouts, "half a percent so far");
     let clean = (0..600).map(|_| path.sends(1000, 0, 0)).last().unwrap();
