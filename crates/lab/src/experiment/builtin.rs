@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 16] = [
+pub const ALL: [(&str, &str); 19] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -15,9 +15,12 @@ pub const ALL: [(&str, &str); 16] = [
     ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),
     ("masuya2014-sections", include_str!("../../experiments/masuya2014-sections.toml")),
     ("nakagawa-blocks", include_str!("../../experiments/nakagawa-blocks.toml")),
+    ("nakagawa-rto", include_str!("../../experiments/nakagawa-rto.toml")),
+    ("nakagawa-rto-both", include_str!("../../experiments/nakagawa-rto-both.toml")),
     ("nakagawa-sequence", include_str!("../../experiments/nakagawa-sequence.toml")),
     ("section-chains", include_str!("../../experiments/section-chains.toml")),
     ("tunnel-flows", include_str!("../../experiments/tunnel-flows.toml")),
+    ("tunnel-tuning", include_str!("../../experiments/tunnel-tuning.toml")),
 ];
 
 /// Name and text of an experiment: one of these, or a file.

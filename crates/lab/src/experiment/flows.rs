@@ -68,11 +68,11 @@ pub fn carry(receiver: &Receiver, request: Request<'_>) -> anyhow::Result<Transf
         })
     })?;
     let seen = seen?;
-    let mut bytes: Vec<u64> = seen.counts.clone();
+    let mut bytes = seen.counts;
     // Whoever never came has moved nothing.
     bytes.resize(bytes.len().max(connections as usize), 0);
     Ok(Transfer {
-        seconds: (time - warm_up).as_secs_f64(),
+        seconds: seen.seconds,
         bytes: bytes.iter().sum(),
         timeline: seen.timeline,
         flows: Some(Flows { bytes, completions }),
@@ -84,6 +84,8 @@ pub fn carry(receiver: &Receiver, request: Request<'_>) -> anyhow::Result<Transf
 struct Seen {
     /// Of each flow, in the time that counts.
     counts: Vec<u64>,
+    /// How long that was: on a busy machine one does not wake up in time.
+    seconds: f64,
     /// Seconds since the start, bytes of all flows by then.
     timeline: Vec<(f64, u64)>,
 }
@@ -96,11 +98,13 @@ fn watch(receiver: &Receiver, time: Duration, warm_up: Duration) -> anyhow::Resu
         let counts = receiver.counts();
         timeline.push((at.as_secs_f64(), counts.iter().sum()));
         if before.is_none() && at >= warm_up {
-            before = Some(counts.clone());
+            before = Some((at, counts.clone()));
         }
         if at >= time {
-            let before = before.unwrap_or_default().into_iter().chain(std::iter::repeat(0));
-            return Ok(Seen { counts: counts.iter().zip(before).map(|(now, then)| now - then).collect(), timeline });
+            let (since, before) = before.unwrap_or_default();
+            let before = before.into_iter().chain(std::iter::repeat(0));
+            let counts = counts.iter().zip(before).map(|(now, then)| now - then).collect();
+            return Ok(Seen { counts, seconds: (at - since).as_secs_f64(), timeline });
         }
         anyhow::ensure!(!signal::interrupted(), "interrupted");
         std::thread::sleep(LOOK.min(time.saturating_sub(at)));
@@ -138,8 +142,8 @@ fn connect(server: SocketAddrV4, until: Instant) -> std::io::Result<TcpStream> {
     TcpStream::connect_timeout(&SocketAddr::from(server), left)
 }
 
-/// Sends one short flow after the other, and says how long each took, in seconds, with all the attempts it needed. One that is
-/// still under way in the end counts with the time so far if none took longer: so a tunnel that lets nothing through does not
+/// Sends one short flow after the other, and says how long each took, in seconds, with all the attempts it needed. One that
+/// is over in the warm-up does not count. One that is still under way in the end counts with the time so far if none took longer: so a tunnel that lets nothing through does not
 /// look as if nobody had asked.
 fn beside(server: SocketAddrV4, flow: Short, request: Request<'_>) -> Vec<f64> {
     let started = Instant::now();
@@ -149,7 +153,7 @@ fn beside(server: SocketAddrV4, flow: Short, request: Request<'_>) -> Vec<f64> {
         let began = Instant::now();
         let is_through = is_through(server, flow.bytes.0, until);
         let seconds = began.elapsed().as_secs_f64();
-        if began - started >= request.warm_up && (is_through || took.iter().all(|other| *other < seconds)) {
+        if started.elapsed() > request.warm_up && (is_through || took.iter().all(|other| *other < seconds)) {
             took.push(seconds);
         }
         std::thread::sleep(flow.every.0.saturating_sub(began.elapsed()));
