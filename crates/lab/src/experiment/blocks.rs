@@ -5,7 +5,7 @@ use std::net::SocketAddrV4;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ekiden_proto::units::Span;
@@ -29,6 +29,8 @@ pub struct Request<'a> {
     pub block: u64,
     /// How long after each block the next one is written.
     pub pause: Option<Span>,
+    /// After how long it is stopped, and counts as having taken that long.
+    pub cap: Option<Span>,
     /// How long it may take in all.
     pub timeout: Duration,
     /// Where its answer goes.
@@ -47,9 +49,20 @@ pub fn write(request: Request<'_>) -> anyhow::Result<Transfer> {
     let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
     command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
     let mut writer = Client(command.spawn().context("the writer")?);
-    let status = stream::wait(&mut writer, "the writer", request.timeout)?;
+    let (started, cap) = (Instant::now(), request.cap.map(|cap| cap.0));
+    let waited = stream::wait(&mut writer, "the writer", cap.unwrap_or(request.timeout));
+    if let Some(cap) = cap.filter(|cap| waited.is_err() && started.elapsed() >= *cap) {
+        return Ok(capped(cap));
+    }
+    let status = waited?;
     anyhow::ensure!(status.success(), "the writer: {}", last_lines(&std::fs::read_to_string(&complaint)?));
     Ok(told(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
+}
+
+/// A transfer that was stopped. What had arrived by then nobody knows.
+fn capped(cap: Duration) -> Transfer {
+    let seconds = cap.as_secs_f64();
+    Transfer { seconds, blocks: Some(Blocks { write_s: seconds, ..Blocks::default() }), ..Transfer::default() }
 }
 
 fn told(written: Written) -> Transfer {

@@ -40,6 +40,9 @@ pub struct Workload {
     /// How long after each block the next one is written. Default: at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Span>,
+    /// After how long writing is stopped, and counts as having taken that long. Default: who takes too long has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap: Option<Span>,
     /// How many flows there are at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections: Option<u32>,

@@ -72,7 +72,7 @@ impl Task<'_> {
         }
         match (self.time, self.workload.amount) {
             (Some(_), _) => self.send(Amount::Bytes(TRIAL), timeout),
-            (None, Some(_)) => self.write(TRIAL, None, timeout),
+            (None, Some(_)) => self.write(TRIAL, [None, None], timeout),
             (None, None) => self.fetch(&self.files.small, timeout),
         }
     }
@@ -87,7 +87,7 @@ impl Task<'_> {
         }
         match (self.time, self.workload.amount) {
             (Some(time), _) => self.send(Amount::Time(time), time + timeout),
-            (None, Some(amount)) => self.write(amount.0, self.workload.pause, timeout),
+            (None, Some(amount)) => self.write(amount.0, [self.workload.pause, self.workload.cap], timeout),
             (None, None) => {
                 self.fetch(self.files.large.as_ref().context("the workload has nothing to transfer")?, timeout)
             }
@@ -105,10 +105,10 @@ impl Task<'_> {
         stream::send(stream::Request { client, server, amount, timeout, folder })
     }
 
-    fn write(&self, amount: u64, pause: Option<Span>, timeout: Duration) -> anyhow::Result<Transfer> {
+    fn write(&self, amount: u64, [pause, cap]: [Option<Span>; 2], timeout: Duration) -> anyhow::Result<Transfer> {
         let (client, server, folder) = (self.client, self.reached()?, self.folder);
         let block = self.workload.block.context("blocks of no size")?.0;
-        blocks::write(blocks::Request { client, server, amount, block, pause, timeout, folder })
+        blocks::write(blocks::Request { client, server, amount, block, pause, cap, timeout, folder })
     }
 
     fn carry(&self, receiver: &Receiver) -> anyhow::Result<Transfer> {

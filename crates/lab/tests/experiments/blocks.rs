@@ -92,3 +92,20 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
     let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
     assert!(page.contains("Sequence numbers over time"));
 }
+
+#[test]
+fn writing_that_is_stopped_counts_with_the_time_at_which_it_was() {
+    let scene = Scene::new();
+    // 300 kB take 2.4 s at 1 Mbit/s.
+    let slow = written(SMALL).replace("delay = \"10ms\"", "delay = \"10ms\"\nrate = \"1Mbit/s\"");
+    let capped = slow.replace("block = \"17B\"", "block = \"640B\"\ncap = \"1s\"");
+    let text = capped.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
+    scene.write(text.split("[[factor]]").next().unwrap());
+    let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert!(runs.len() == 1 && runs[0]["invalid"].is_null(), "{}", said(&output));
+    assert_eq!(runs[0]["metrics"]["completion_s"], 1.0, "{}", runs[0]);
+}

@@ -147,6 +147,9 @@ fn of_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
     if workload.pause.is_some() && workload.protocol != Protocol::Blocks {
         mistakes.push("workload: pause: between blocks only".into());
     }
+    if workload.cap.is_some_and(|cap| cap.0.is_zero() || workload.protocol != Protocol::Blocks) {
+        mistakes.push("workload: cap: of blocks only, and more than nothing".into());
+    }
 }
 
 fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {

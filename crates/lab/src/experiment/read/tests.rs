@@ -148,6 +148,7 @@ fn what_blocks_cannot_be_is_a_mistake() {
         ("amount = \"1MiB\"\nblock = \"0B\"", "block: from 1B to 16777216B"),
         ("amount = \"1MiB\"\nblock = \"7B\"\npause = \"1ms\"", "with a pause it carries its time, 8 bytes"),
         ("amount = \"0B\"\nblock = \"1B\"", "nothing to transfer"),
+        ("amount = \"1B\"\nblock = \"1B\"\ncap = \"0s\"", "cap: of blocks only, and more than nothing"),
         ("amount = \"1MiB\"\nblock = \"1B\"\nprogram = \"nginx\"", "nginx does not speak blocks"),
     ];
     for (keys, wanted) in wrong {
