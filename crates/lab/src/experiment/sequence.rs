@@ -37,13 +37,16 @@ pub struct Sequence {
 
 /// The time is cut into so many parts, of each of which the first and the last packet are kept.
 const PARTS: u64 = 400;
+/// A connection that has sent nearly all and then nothing for so long is at its end, in nanoseconds.
+const SILENCE: Nanos = 200_000_000;
 /// So many marks of a kind, evenly spread, are enough to see where they are.
 const MARKS: usize = 200;
 
 /// The picture of the connection that carried most, with times since `zero`.
 #[must_use]
 pub fn picture(direction: &Direction, zero: Nanos) -> Sequence {
-    let lines = largest(&direction.lines);
+    let mut lines = largest(&direction.lines);
+    lines.truncate(end(&lines));
     let again: Vec<&Line> = lines.iter().copied().filter(|line| line.again).collect();
     let dropped: Vec<&Line> = lines.iter().copied().filter(|line| matches!(line.fate, Fate::Dropped(..))).collect();
     Sequence {
@@ -70,6 +73,17 @@ fn largest(lines: &[Line]) -> Vec<&Line> {
     let most = carried.into_iter().max_by_key(|(ends, bytes)| (*bytes, *ends)).map(|(ends, _)| ends);
     let is_of = |line: &&Line| line.tcp.is_some_and(|tcp| tcp.length > 0 && Some((tcp.source, tcp.target)) == most);
     lines.iter().filter(is_of).collect()
+}
+
+/// How many lines there are until nearly all is sent, then nothing for a while, and nothing is sent again: what a tunnel says to
+/// itself when the transfer is over (SoftEther does, seconds later) would be most of the picture.
+fn end(lines: &[&Line]) -> usize {
+    let reached = |line: &Line| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
+    let nearly = lines.iter().map(|line| reached(line)).max().map_or(0, |all| all - all / 1000);
+    let is_over = |two: &[&Line]| reached(two[0]) >= nearly && two[1].at - two[0].at > SILENCE;
+    let last = lines.windows(2).position(is_over).map_or(lines.len(), |place| place + 1);
+    let again = lines.iter().rposition(|line| line.again).map_or(0, |place| place + 1);
+    last.max(again)
 }
 
 /// How far the connection had come, over time. A pause stays one: the packets before and after it are both there.
@@ -132,6 +146,20 @@ mod tests {
         assert_eq!((pause[0].1, pause[1].1), (5_000_000, 5_000_000), "both ends of the pause: nothing new in it");
         assert_eq!(picture.again_at, [(1.5, 0)]);
         assert_eq!((picture.dropped_at.len(), picture.dropped_at[0]), (200, (0.01, 100_000)));
+    }
+
+    #[test]
+    fn a_picture_ends_where_the_transfer_does_but_not_before_the_last_loss_is_mended() {
+        let mut all: Vec<Line> = (0..1000).map(|number| line(1, 1000 * number, 1000 * number as i64, 1000)).collect();
+        all.push(line(1, 4_000_000_000, 1_000_000, 100));
+        assert_eq!(
+            picture(&pieces(all.clone()), 0).line.last(),
+            Some(&(0.000_999, 1_000_000)),
+            "who still says something?"
+        );
+        all.insert(1000, Line { again: true, ..line(1, 3_000_000_000, 999_000, 1000) });
+        let late = picture(&pieces(all), 0);
+        assert_eq!((late.line.last(), late.sent_again), (Some(&(3.0, 1_000_000)), 1));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::experiment::metric::CPU;
 use crate::experiment::results::{Cell, Outcome, Results, Run, Verdict};
 use crate::report::number::counted;
 
@@ -89,7 +90,10 @@ impl<'a> View<'a> {
             "queueing_p95_ms" => "time in the queue, 95 %".to_owned(),
             "queueing_p99_ms" => "time in the queue, 99 %".to_owned(),
             "window_packets" => "mean window".to_owned(),
-            key => key.replace('_', " "),
+            key => match key.strip_prefix(CPU) {
+                Some(host) => format!("processor time at {host}"),
+                None => key.replace('_', " "),
+            },
         }
     }
 
