@@ -87,6 +87,15 @@ fn the_far_end_restarts_with_flows_running() {
     drop(right);
 }
 
+/// Tells another thread that this one has done its part, or has failed.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Packets of the box's own programs go through the device, so their length changes with its MTU.
 #[test]
 fn the_mtu_changes_while_a_transfer_runs() {
@@ -102,6 +111,7 @@ fn the_mtu_changes_while_a_transfer_runs() {
             }
             cross(&mut client, &mut server);
         });
+        let _told = Done(&done);
         for mtu in ["600", "9000", "576", "65535", "1280", "1500"] {
             let before = sent_into(&sites.row["left"]);
             sites.row["left"].ip(&format!("link set {DEVICE} mtu {mtu}\n"));
@@ -110,7 +120,6 @@ fn the_mtu_changes_while_a_transfer_runs() {
             let (mut fresh, mut its_server) = sites.connect("left", "server", Family::V4);
             cross(&mut fresh, &mut its_server);
         }
-        done.store(true, Ordering::Relaxed);
     });
 }
 

@@ -8,9 +8,11 @@ use crate::network::*;
 use crate::programs::*;
 use crate::sites::*;
 
-/// What becomes of a relay that cannot start.
+/// What becomes of a relay that cannot start. One that does is ended.
 fn fails(host: &Host, command: &mut Command) -> String {
-    let Output { status, stderr, .. } = host.inside(|| command.output()).expect("it runs");
+    let mut bounded = Command::new("timeout");
+    bounded.arg(PATIENCE.as_secs().to_string()).arg(command.get_program()).args(command.get_args());
+    let Output { status, stderr, .. } = host.inside(|| bounded.output()).expect("it runs");
     let said = String::from_utf8(stderr).expect("text");
     assert_eq!(status.code(), Some(1), "{said}");
     said
