@@ -1,5 +1,7 @@
 //! What is not TCP: packets cross by lanes, both ways, as they are.
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::process::Command;
 
 use crate::harness::*;
@@ -73,6 +75,26 @@ fn one_that_can_dial_is_enough() {
     assert!(pings(&sites.row["server"], client, 20, &[]) >= 15, "the lane leads both ways");
     assert!(dropped(&sites.right, "tunnel", "no_lane") + dropped(&sites.right, "tunnel", "late") > 0);
     assert_eq!(lanes(&sites.right).iter().filter(|lane| lane["dialled"] == false).count(), 1);
+}
+
+#[test]
+fn a_box_that_knows_no_way_answers() {
+    let only_answers = |texts: &mut Texts| {
+        let (before, rest) = texts.right.split_once("[[route]]").unwrap();
+        let (_, behind) = rest.split_once("[[listener]]").unwrap();
+        texts.right = format!("{before}[[listener]]{behind}answer_only = true\n");
+    };
+    let Some(mut sites) = sites(only_answers) else { return };
+    let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
+    assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
+    reaches(&sites.row["client"], server);
+    assert!(pings(&sites.row["server"], client, 20, &[]) >= 15, "the lane leads both ways");
+    let (mut near, mut far) = sites.connect("client", "server", Family::V4);
+    talk(&mut near, &mut far);
+    let refused = sites.row["server"].try_connect(SocketAddr::new(client, 9)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::HostUnreachable);
+    let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["listener"] == "tunnel");
+    assert_eq!(closed["end"], "unreachable", "{closed}");
 }
 
 #[test]

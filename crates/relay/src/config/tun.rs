@@ -26,6 +26,8 @@ pub struct Tun {
     pub mtu: u32,
     /// The address that this host's own programs have in there; none for what the kernel chooses.
     pub source: Option<IpAddr>,
+    /// Whether it is known that no relay leads there from here, so that only what comes from there is answered.
+    pub answer_only: bool,
 }
 
 impl Tun {
@@ -59,7 +61,7 @@ impl Tun {
 /// Reads what is a tunnel's, which is the business of `tun` listeners only.
 pub(super) fn read(reader: &Reader<'_>, kind: Option<Kind>, others: &[Tun]) -> Option<Tun> {
     if kind? != Kind::Tun {
-        let keys = ["device", "net", "mtu", "source"].into_iter().filter(|key| reader.has(key));
+        let keys = ["device", "net", "mtu", "source", "answer_only"].into_iter().filter(|key| reader.has(key));
         keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"tun\" has it"));
         return None;
     }
@@ -80,7 +82,8 @@ pub(super) fn read(reader: &Reader<'_>, kind: Option<Kind>, others: &[Tun]) -> O
         reader.mistake("mtu", "at least 1280, which IPv6 wants (RFC 8200, 5)");
     }
     let source = reader.optional("source");
-    (!nets.is_empty()).then_some(Tun { device: device?, nets, mtu, source })
+    let answer_only = reader.or("answer_only", false);
+    (!nets.is_empty()).then_some(Tun { device: device?, nets, mtu, source, answer_only })
 }
 
 /// The targets of a tunnel's listener: what is behind the device.
@@ -101,21 +104,29 @@ pub(super) fn check_bind(reader: &Reader<'_>, tun: &Tun, bind: SocketAddr) {
 
 /// Finds tunnels that would lead into themselves.
 pub(super) fn check(config: &Config, place: &Place<'_>) {
-    for net in config.tunnels().flat_map(|(_, tun)| &tun.nets) {
-        if let Some(why) = leads_back(config, net) {
-            place.below("net", None).note(Found::Value(format!("\"{net}\"")), why);
+    for (_, tun) in config.tunnels() {
+        for net in &tun.nets {
+            let without_relay = || no_relay(config, net).filter(|_| !tun.answer_only);
+            if let Some(why) = without_relay().or_else(|| hop_inside(config, net)) {
+                place.below("net", None).note(Found::Value(format!("\"{net}\"")), why);
+            }
         }
     }
 }
 
+/// Why sessions to `net` cannot go on.
+fn no_relay(config: &Config, net: &Network) -> Option<String> {
+    config.routes_into(net).find(|route| route.paths.iter().all(|path| path.is_direct())).map(|_| {
+        format!(
+            "a way for {net} by another relay, because direct would lead back into the tunnel: [[route]] with \
+             to = [\"{net}\"] and the path to the relay there, or forward for everything; or answer_only = true, where \
+             that relay cannot be called from here"
+        )
+    })
+}
+
 /// Why sections to `net` would go into the tunnel that they are to carry.
-fn leads_back(config: &Config, net: &Network) -> Option<String> {
-    if config.routes_into(net).any(|route| route.paths.iter().all(|path| path.is_direct())) {
-        return Some(format!(
-            "a way for {net} by another relay, because direct would lead back into the tunnel: \
-             [[route]] with to = [\"{net}\"] and the path to the relay there, or forward for everything"
-        ));
-    }
+fn hop_inside(config: &Config, net: &Network) -> Option<String> {
     let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first());
     let inside = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
     let hop = first_hops.into_iter().find(|hop| inside(&hop.address.host))?;

@@ -250,7 +250,9 @@ mod tests {
         let inside = || {
             netns::enter_network(namespace.as_fd()).unwrap();
             let nets = vec!["192.0.2.0/24".parse().unwrap()];
-            let held = Held::new(&Tun { device: "ekiden0".to_owned(), nets, mtu: 1400, source: None }).unwrap();
+            let held =
+                Held::new(&Tun { device: "ekiden0".to_owned(), nets, mtu: 1400, source: None, answer_only: false })
+                    .unwrap();
             let reading = held.file.try_clone().unwrap();
             assert!(held.is_there());
             drop(held);

@@ -93,6 +93,8 @@ fn two_tunnels_share_no_network_and_no_device() {
 fn a_tunnel_leads_to_a_relay() {
     let told = flag_mistake(&listen(&["tun://t?net=10.1.0.0/16"]));
     assert!(told.contains("-L.net = \"10.1.0.0/16\": expected a way for 10.1.0.0/16 by another relay"), "{told}");
+    let answers = load(None, &listen(&["tun://t?net=10.1.0.0/16&answer_only=true"])).unwrap_or_else(|e| panic!("{e}"));
+    assert!(only(&answers).tun.as_ref().unwrap().answer_only);
     let told = by("tun://t?net=10.1.0.0/16", "socks5://10.1.2.3:1080").expect_err("a hop in its own tunnel");
     assert!(told.contains("socks5://10.1.2.3:1080 is at 10.1.2.3:1080, which would be in its own tunnel"), "{told}");
 
