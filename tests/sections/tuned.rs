@@ -62,7 +62,10 @@ fn both_ends_are_tuned_and_nobody_elses() {
     for tuning in tunings {
         assert_eq!(tuning["notsent_lowat"], 1024 * 1024, "{tuning}");
         assert_eq!((&tuning["thin_linear_timeouts"], &tuning["refused"]), (&false.into(), &Value::Array(vec![])));
-        assert!(tuning["rto_seconds"].as_f64().unwrap() < 0.1 && tuning["route_rto_min_seconds"].is_null(), "{tuning}");
+        assert!(
+            tuning["rto_seconds"].as_f64().unwrap() < 0.19 && tuning["route_rto_min_seconds"].is_null(),
+            "{tuning}"
+        );
     }
     let (mut client, mut server) = pair(&section.home);
     talk(&mut client, &mut server);
@@ -98,10 +101,12 @@ fn what_a_profile_says_stays() {
 #[test]
 fn a_profile_that_says_no_leaves_all_alone() {
     let tuned = Pair::with("");
-    tuned.tuning(is_least);
     let (mut client, mut server) = pair(&tuned.home);
-    talk(&mut client, &mut server);
-    assert!(tuned.timeout() < 100.0, "{} ms", tuned.timeout());
+    let timeout = eventually("a short timeout", || {
+        talk(&mut client, &mut server);
+        Some(tuned.timeout()).filter(|timeout| *timeout < 100.0)
+    });
+    assert!(timeout >= 28.0, "{timeout} ms");
 
     let section = Pair::with("tune = false");
     let (mut client, mut server) = pair(&section.home);

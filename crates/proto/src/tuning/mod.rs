@@ -57,11 +57,11 @@ pub struct Tuning {
 }
 
 impl Tuning {
-    /// What sections begin with, before anything is known of the path. It has to be there before the first round trip is
-    /// measured: that makes `4 rttvar` at least `rto_min` and twice the round trip, which later falls by a quarter each
-    /// round trip, and never rises again because of `rto_min` alone (tcp_rtt_estimator()).
+    /// What sections begin with, before anything is known of the path. The first round trip makes `4 rttvar` at least
+    /// `rto_min` and twice itself; later it falls by a quarter each round trip, and never rises because of `rto_min` alone
+    /// (tcp_rtt_estimator()). So this is enough for the tail's probe at most round trips, and soon less at short ones.
     pub const OPENING: Self = Self {
-        rto_min: Duration::from_millis(40),
+        rto_min: Duration::from_millis(160),
         rto_max: Duration::from_secs(120),
         delack_max: Duration::from_millis(20),
         thin_linear_timeouts: false,

@@ -11,8 +11,9 @@ const LEAST_RTO_MIN: Duration = Duration::from_millis(28);
 /// The most that a socket may have (`TCP_RTO_MIN_US`): the kernel's own.
 const MOST_RTO_MIN: Duration = Duration::from_millis(200);
 
-/// What is left for the clocks of both kernels, two ticks each at most, and for whoever has to be scheduled.
-const SLACK: Duration = Duration::from_millis(12);
+/// What comes on top: the probe's own timer adds two ticks of 4 ms and rounds up (tcp_schedule_loss_probe()), and the rest is
+/// for whoever has to be scheduled.
+const SLACK: Duration = Duration::from_millis(24);
 
 /// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC 8985,
 /// 7.2): a timeout before that would shrink the window to one segment where a probe would not, and undo it too late
@@ -49,8 +50,11 @@ const HALF_LIFE: Duration = Duration::from_secs(10);
 /// And time in which half of the caution goes, when no timeout was spurious.
 const CALMS_IN: Duration = Duration::from_secs(60);
 
-/// A value that differs by less than this factor stays.
+/// A value that differs by less than this factor stays,
 const NOTABLE: f64 = 1.25;
+
+/// but for a lower bound that has become too short: that does harm.
+const TOO_SHORT: f64 = 1.05;
 
 /// A section that is looked at from time to time.
 #[derive(Debug, Clone, PartialEq)]
@@ -150,14 +154,14 @@ fn fading(span: Duration, half_life: Duration) -> f64 {
 
 /// What is `wanted`, where it is worth a system call.
 fn notably(in_force: Tuning, wanted: Tuning) -> Tuning {
-    let choose = |old: Duration, new: Duration| {
+    let choose = |old: Duration, new: Duration, too_short: f64| {
         let (old_seconds, new_seconds) = (old.as_secs_f64(), new.as_secs_f64());
-        let differs = new_seconds > old_seconds * NOTABLE || old_seconds > new_seconds * NOTABLE;
+        let differs = new_seconds > old_seconds * too_short || old_seconds > new_seconds * NOTABLE;
         if differs { new } else { old }
     };
     Tuning {
-        rto_min: choose(in_force.rto_min, wanted.rto_min),
-        rto_max: choose(in_force.rto_max, wanted.rto_max),
+        rto_min: choose(in_force.rto_min, wanted.rto_min, TOO_SHORT),
+        rto_max: choose(in_force.rto_max, wanted.rto_max, NOTABLE),
         delack_max: wanted.delack_max,
         thin_linear_timeouts: wanted.thin_linear_timeouts,
     }

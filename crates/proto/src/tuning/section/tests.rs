@@ -87,18 +87,18 @@ fn longer_round_trips_never_mean_shorter_timeouts() {
     let all: Vec<Tuning> = [1, 5, 10, 40, 80, 150, 300, 600, 1200, 3000].map(tuning).to_vec();
     assert!(all.is_sorted_by_key(|tuning| tuning.rto_min), "{all:?}");
     assert!(all.is_sorted_by_key(|tuning| tuning.rto_max), "{all:?}");
-    assert_eq!((all[2].rto_min, all[2].rto_max), (Duration::from_millis(40), LEAST_RTO_MAX), "10 ms: nearly 32");
+    assert_eq!((all[2].rto_min, all[2].rto_max), (Duration::from_millis(44), LEAST_RTO_MAX), "10 ms");
     assert_eq!(all[9].rto_max, MOST_RTO_MAX, "3 s");
 }
 
 /// The tail's probe leaves after two round trips, and its answer is there after three.
 #[test]
 fn a_probe_of_the_tail_has_time_for_its_answer() {
-    for rtt in [1, 10, 40, 90] {
+    for rtt in [1, 10, 40, 80] {
         let mut path = Path::of(rtt);
         let tuning = path.sends(100, 5, 0);
         let timeout = path.sample.rtt + tuning.rto_min;
-        assert!(timeout > path.sample.rtt * 3, "{rtt} ms: {timeout:?}");
+        assert!(timeout >= path.sample.rtt * 3 + Duration::from_millis(20), "{rtt} ms: {timeout:?}");
         assert!(tuning.rto_min < MOST_RTO_MIN, "{rtt} ms: {tuning:?}");
     }
     assert_eq!(Path::of(150).sends(100, 5, 0).rto_min, MOST_RTO_MIN, "the kernel takes no more");
