@@ -37,10 +37,14 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
         let mut sent = 0_u64;
         while !told.load(Ordering::Relaxed) {
             sent += u64::from(flooder.send_to(&[7; 1200], to).is_ok());
+            // Many times what the link carries is enough, and leaves the boxes a processor.
+            if sent.is_multiple_of(64) {
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
         }
         sent
     });
-    eventually("drops", || (lost(&sites) > 1000).then_some(()));
+    eventually("drops", || (lost(&sites) > 200).then_some(()));
     // Beside it sessions go on.
     let (mut client, mut far) = sites.connect("client", "server", Family::V4);
     cross(&mut client, &mut far);
@@ -58,9 +62,10 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
     sites.closed();
 }
 
-/// What the lane of the left box had no room for, or not in time.
+/// What the lanes of the left box had no room for, or not in time.
 fn lost(sites: &Sites) -> u64 {
-    dropped(&sites.left, "tunnel", "full") + dropped(&sites.left, "tunnel", "late")
+    let count = |listener| dropped(&sites.left, listener, "full") + dropped(&sites.left, listener, "late");
+    count("tunnel") + count("section")
 }
 
 #[test]
@@ -92,7 +97,8 @@ fn a_lane_ends_with_a_record_that_was_changed() {
         let Some(row) = hosts(&BOTH) else { return };
         let mut texts = Texts::new(&row, "");
         let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
-        let once = AtomicBool::new(true);
+        let once = Arc::new(AtomicBool::new(true));
+        let is_to_come = Arc::clone(&once);
         let middle = row["left"].inside(|| {
             between(at, Framed::Encrypted, move |mut frame| {
                 if frame.way == way && frame.number == 6 && once.swap(false, Ordering::Relaxed) {
@@ -105,7 +111,10 @@ fn a_lane_ends_with_a_record_that_was_changed() {
         let mut sites = Sites::start(row, texts);
         let server = sites.address("server", Family::V4);
         reaches(&sites.row["client"], server);
-        pings(&sites.row["client"], server, 10, &[]);
+        eventually("that record", || {
+            pings(&sites.row["client"], server, 10, &[]);
+            (!is_to_come.load(Ordering::Relaxed)).then_some(())
+        });
         let told = warned(&mut sites.left, "no lane by long");
         let closed = sites.right.relay.next(|event| event["event"] == "closed" && event["target"].is_null());
         match way {
