@@ -43,6 +43,7 @@ mod store;
 pub use clock::keep_awake;
 pub use frame::TcpHeader;
 pub use lateness::Lateness;
+pub use records::{LOGGED, Recording};
 
 /// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due
 /// meanwhile share superpackets, as they would behind an interface that moderates its interrupts.
@@ -85,32 +86,6 @@ pub struct Options {
     pub events: Vec<Event>,
     /// Of which packets the fate is kept for [`Emulator::records`].
     pub record: Recording,
-}
-
-/// Of which packets the fate is kept.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Recording {
-    /// Of none: it costs nothing.
-    #[default]
-    Nothing,
-    /// Of all on all links, for as long as there is memory.
-    Everything,
-    /// Of those of these links, in each direction of the first [`LOGGED`].
-    Links(Vec<String>),
-}
-
-/// A log of packets is no longer than this in each direction: some 25 MB.
-pub const LOGGED: usize = 200_000;
-
-impl Recording {
-    /// How many packets it keeps of each direction of a link.
-    fn of(&self, link: &str) -> usize {
-        match self {
-            Self::Everything => usize::MAX,
-            Self::Links(links) if links.iter().any(|name| name == link) => LOGGED,
-            Self::Nothing | Self::Links(_) => 0,
-        }
-    }
 }
 
 /// What a direction of a link did.

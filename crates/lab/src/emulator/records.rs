@@ -5,6 +5,32 @@ use crate::emulator::Record;
 /// Records come in pieces of this many: one long list would now and then be copied as a whole, which takes milliseconds.
 const PIECE: usize = 1024;
 
+/// Of which packets the fate is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Recording {
+    /// Of none: it costs nothing.
+    #[default]
+    Nothing,
+    /// Of all on all links, for as long as there is memory.
+    Everything,
+    /// Of those of these links, in each direction of the first [`LOGGED`].
+    Links(Vec<String>),
+}
+
+/// A log of packets is no longer than this in each direction: some 25 MB.
+pub const LOGGED: usize = 200_000;
+
+impl Recording {
+    /// How many packets it keeps of each direction of a link.
+    pub(super) fn of(&self, link: &str) -> usize {
+        match self {
+            Self::Everything => usize::MAX,
+            Self::Links(links) if links.iter().any(|name| name == link) => LOGGED,
+            Self::Nothing | Self::Links(_) => 0,
+        }
+    }
+}
+
 /// Records by the numbers of their packets.
 #[derive(Debug)]
 pub struct Records {
