@@ -75,14 +75,18 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
     let dropped = far["dropped"].as_u64().unwrap();
     // 300,000 bytes are more than 200 packets, of which each hundredth is lost, and sent again by the client.
     assert!(dropped >= 1 && far["sent_again"].as_u64().unwrap() >= dropped, "{far}");
-    assert_eq!((near["dropped"].as_u64(), &near["sent_again"]), (Some(0), &far["sent_again"]), "{near}");
-    assert_eq!(near["packets"], far["packets"], "a superpacket is many packets on both links");
+    let count = |sequence: &serde_json::Value, key: &str| sequence[key].as_u64().unwrap();
+    assert_eq!(count(near, "dropped"), 0, "{near}");
+    // What goes into the second link came out of the first, and a superpacket is many packets on both.
+    assert!(count(near, "packets") >= count(far, "packets"), "{near} {far}");
+    assert!(count(near, "sent_again") >= count(far, "sent_again"), "{near} {far}");
 
     let folder = scene.0.join("results/small-quick/packets/direct");
     let table = std::fs::read_to_string(folder.join("far-relay-server.csv")).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|row| row.split(',').collect()).collect();
     assert_eq!(rows.iter().filter(|row| row[2] == "wire loss").count() as u64, dropped, "{table}");
-    for row in rows.iter().filter(|row| row[2].is_empty()) {
+    // The last of them may still be under way.
+    for row in rows.iter().filter(|row| !row[1].is_empty()) {
         let micros = |column: usize| row[column].parse::<f64>().unwrap();
         assert!(micros(1) - micros(0) >= 5000.0, "5 ms under way: {row:?}");
     }
