@@ -125,7 +125,11 @@ impl Senders {
         let Ok(other) = stream.try_clone() else { return };
         self.open.lock().unwrap_or_else(PoisonError::into_inner).push(other);
         let piece = [LONG; PIECE];
-        while !self.over.load(Ordering::Acquire) && stream.write_all(&piece).is_ok() {}
+        while !self.over.load(Ordering::Acquire) {
+            if stream.write_all(&piece).is_err() {
+                return;
+            }
+        }
     }
 
     /// Who waits for room wakes up by this.
