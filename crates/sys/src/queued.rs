@@ -45,6 +45,15 @@ pub fn free_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RECEIVE))
 }
 
+/// Lets the socket be readable only when so many bytes have arrived, or the end of the stream (`SO_RCVLOWAT`, socket(7)). Whoever
+/// waits is not woken before; a read takes what there is. 1 is usual.
+///
+/// # Errors
+/// The kernel's.
+pub fn set_receive_lowat(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &bytes.cast_signed())
+}
+
 /// Most bytes that wait to be sent before the socket counts as full, `TCP_NOTSENT_LOWAT`; 0 for the host's default.
 ///
 /// # Errors

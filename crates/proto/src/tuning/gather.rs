@@ -10,7 +10,7 @@ use std::time::Duration;
 const SMALL: usize = 4096;
 
 /// And less than this where pieces were waited for.
-const STILL_SMALL: usize = 16 * 1024;
+const STILL_SMALL: usize = 8 * 1024;
 
 /// So many small pieces make a row.
 const ROW: u32 = 4;

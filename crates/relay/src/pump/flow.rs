@@ -85,7 +85,7 @@ pub struct Flow<'a> {
     blocked_since: Option<Instant>,
     backlog: Backlog,
     /// None as long as nobody tunes where they go.
-    shape: Option<Box<Shape>>,
+    shape: Option<Box<Shape<'a>>>,
     meter: &'a Meter,
     pipes: &'a PipePool,
 }
@@ -106,7 +106,7 @@ impl<'a> Flow<'a> {
             done: false,
             blocked_since: None,
             backlog: Backlog::new(),
-            shape: meter.is_tuned(direction).then(|| Box::new(Shape::new())),
+            shape: meter.is_tuned(direction).then(|| Box::new(Shape::new(from.stream))),
             meter,
             pipes,
         }
