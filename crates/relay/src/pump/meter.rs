@@ -28,12 +28,12 @@ pub struct Totals {
 #[derive(Debug)]
 pub struct Meter {
     totals: Arc<Totals>,
-    down: Lane,
-    up: Lane,
+    down: OneWay,
+    up: OneWay,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct OneWay {
     bytes: Cell<u64>,
     spliced: Cell<u64>,
     blocked: Cell<Duration>,
@@ -47,10 +47,10 @@ impl Meter {
     /// Counters at zero that also count into `totals`.
     #[must_use]
     pub fn new(totals: Arc<Totals>) -> Self {
-        Self { totals, down: Lane::default(), up: Lane::default() }
+        Self { totals, down: OneWay::default(), up: OneWay::default() }
     }
 
-    fn lane(&self, direction: Direction) -> &Lane {
+    fn one_way(&self, direction: Direction) -> &OneWay {
         match direction {
             Direction::Down => &self.down,
             Direction::Up => &self.up,
@@ -59,50 +59,50 @@ impl Meter {
 
     /// Notes who sends the bytes of a direction from now on; nobody that shares, for `None`.
     pub fn is_sent_by(&self, direction: Direction, member: Option<Rc<Member>>) {
-        if let Some(before) = self.lane(direction).member.replace(member) {
+        if let Some(before) = self.one_way(direction).member.replace(member) {
             before.leave();
         }
     }
 
     /// Notes who tunes the section that sends the bytes of a direction from now on; nobody, for `None`.
     pub fn is_tuned_by(&self, direction: Direction, tuner: Option<Rc<Tuner>>) {
-        self.lane(direction).tuner.replace(tuner);
+        self.one_way(direction).tuner.replace(tuner);
     }
 
     /// Whether somebody tunes the section that sends the bytes of a direction.
     #[must_use]
     pub fn is_tuned(&self, direction: Direction) -> bool {
-        self.lane(direction).tuner.borrow().is_some()
+        self.one_way(direction).tuner.borrow().is_some()
     }
 
     /// Who tunes the section that sends the bytes of a direction.
     #[must_use]
     pub fn tuner(&self, direction: Direction) -> Option<Rc<Tuner>> {
-        self.lane(direction).tuner.borrow().clone()
+        self.one_way(direction).tuner.borrow().clone()
     }
 
     /// Notes how large the records of a direction may be now.
     pub fn makes_records_of(&self, direction: Direction, most: usize) {
-        self.lane(direction).tuner.borrow().iter().for_each(|tuner| tuner.makes_records_of(most));
+        self.one_way(direction).tuner.borrow().iter().for_each(|tuner| tuner.makes_records_of(most));
     }
 
     /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.
     fn wake_tuners(&self) {
-        for lane in [&self.down, &self.up] {
-            lane.tuner.borrow().iter().for_each(Tuner::moved);
+        for one_way in [&self.down, &self.up] {
+            one_way.tuner.borrow().iter().for_each(Tuner::moved);
         }
     }
 
     /// Notes how many shares its sections have.
     pub fn weigh(&self, weight: u32) {
-        for lane in [&self.down, &self.up] {
-            lane.member.borrow().iter().for_each(|member| member.weigh(weight));
+        for one_way in [&self.down, &self.up] {
+            one_way.member.borrow().iter().for_each(|member| member.weigh(weight));
         }
     }
 
     /// Notes bytes that were written from a buffer.
     pub fn copied(&self, direction: Direction, bytes: usize) {
-        self.lane(direction).moved(bytes as u64);
+        self.one_way(direction).moved(bytes as u64);
         self.wake_tuners();
         match direction {
             Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
@@ -112,10 +112,10 @@ impl Meter {
 
     /// Notes bytes that were written from a pipe.
     pub fn spliced(&self, direction: Direction, bytes: usize) {
-        let lane = self.lane(direction);
-        lane.moved(bytes as u64);
+        let one_way = self.one_way(direction);
+        one_way.moved(bytes as u64);
         self.wake_tuners();
-        lane.spliced.set(lane.spliced.get() + bytes as u64);
+        one_way.spliced.set(one_way.spliced.get() + bytes as u64);
         match direction {
             Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
             Direction::Up => self.totals.up_spliced.inc_by(bytes as u64),
@@ -124,20 +124,20 @@ impl Meter {
 
     /// Notes time in which there were bytes and no room to send them.
     pub fn blocked(&self, direction: Direction, span: Duration) {
-        let lane = self.lane(direction);
-        lane.blocked.set(lane.blocked.get() + span);
+        let one_way = self.one_way(direction);
+        one_way.blocked.set(one_way.blocked.get() + span);
     }
 
     /// Bytes in one direction.
     #[must_use]
     pub fn bytes(&self, direction: Direction) -> u64 {
-        self.lane(direction).bytes.get()
+        self.one_way(direction).bytes.get()
     }
 
     /// Time blocked in one direction.
     #[must_use]
     pub fn blocked_for(&self, direction: Direction) -> Duration {
-        self.lane(direction).blocked.get()
+        self.one_way(direction).blocked.get()
     }
 
     /// Bytes in both directions.
@@ -153,7 +153,7 @@ impl Meter {
     }
 }
 
-impl Lane {
+impl OneWay {
     fn moved(&self, bytes: u64) {
         self.bytes.set(self.bytes.get() + bytes);
         if let Some(member) = &*self.member.borrow() {

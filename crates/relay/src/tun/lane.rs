@@ -81,10 +81,7 @@ impl Lane {
 
     /// Which way packets go that come from the other side.
     pub fn receives(&self) -> Direction {
-        match self.sends {
-            Direction::Up => Direction::Down,
-            Direction::Down => Direction::Up,
-        }
+        self.sends.other()
     }
 
     /// Leaves a packet to be sent. Never waits: what there is no room for is dropped, and so are those before it that

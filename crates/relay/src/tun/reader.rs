@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ekiden_proto::wire::ip::{Head, TCP};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
@@ -69,21 +70,11 @@ impl Reader {
     }
 
     fn take(&self, packet: &[u8]) {
-        if !is_tcp(packet) {
+        if !Head::read(packet).is_ok_and(|head| head.protocol == TCP) {
             self.lanes.carry(packet);
         } else if self.device.write(packet).is_err() {
             // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
             self.entrance.shared().metrics.dropped(&self.entrance.listener.name, "not_taken");
         }
-    }
-}
-
-/// Whether a packet is TCP, of IPv4 (RFC 791) or of IPv6 without extensions (RFC 8200), which nobody sends with TCP.
-fn is_tcp(packet: &[u8]) -> bool {
-    const TCP: u8 = 6;
-    match packet.first().map(|first| first >> 4) {
-        Some(4) => packet.get(9) == Some(&TCP),
-        Some(6) => packet.get(6) == Some(&TCP),
-        _ => false,
     }
 }
