@@ -1,6 +1,7 @@
 //! Sections between relays are tuned as they go on: what arrives on the sockets, what a profile keeps for itself, and what
 //! is left alone.
 
+use std::io::Write;
 use std::process::Command;
 
 use serde_json::Value;
@@ -130,9 +131,24 @@ fn small_pieces_arrive_whole_and_in_order() {
     let writing = std::thread::spawn(move || {
         let mut client = client;
         for piece in sent.chunks(17) {
-            std::io::Write::write_all(&mut client, piece).unwrap();
+            client.write_all(piece).unwrap();
         }
     });
     assert!(read_all(&mut server) == expected, "something changed on the way");
     join(writing);
+}
+
+/// While pieces gather nobody is woken for one of them; afterwards a lone one is as quick as any.
+#[test]
+fn a_piece_behind_a_row_of_pieces_arrives() {
+    let section = Pair::with("");
+    let (mut client, mut server) = pair(&section.home);
+    client.set_nodelay(true).unwrap();
+    for _ in 0..20 {
+        let row: Vec<u8> = (0..2000).flat_map(|at: u32| at.to_be_bytes()).collect();
+        row.chunks(4).for_each(|piece| client.write_all(piece).unwrap());
+        assert!(read_exactly(&mut server, row.len()) == row, "pieces were lost or swapped");
+        client.write_all(b"!").unwrap();
+        assert_eq!(read_exactly(&mut server, 1), b"!");
+    }
 }
