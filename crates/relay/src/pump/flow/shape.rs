@@ -72,3 +72,38 @@ impl<'a> Shape<'a> {
         self.gather.took(self.began.elapsed(), bytes, answers);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::time::Duration;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::task::{LocalSet, spawn_local, yield_now};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::pump::pause;
+
+    #[tokio::test]
+    async fn after_a_rest_a_single_byte_is_enough_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (near, _) = listener.accept().await.unwrap();
+        // A socket is taken for readable until a read says otherwise.
+        assert!(near.try_read(&mut [0]).is_err());
+        let resting = async {
+            let timer = spawn_local(pause::run());
+            yield_now().await;
+            let pause = poll_fn(|cx| Poll::Ready(Pause::begin(cx))).await.expect("the timer runs");
+            let rest = Rest::begin(pause, &near);
+            far.write_all(b"!").await.unwrap();
+            drop(rest);
+            timeout(Duration::from_secs(10), near.readable()).await.expect("the byte is told of").unwrap();
+            timer.abort();
+        };
+        LocalSet::new().run_until(resting).await;
+        assert_eq!(near.try_read(&mut [0; 2]).unwrap(), 1);
+    }
+}
