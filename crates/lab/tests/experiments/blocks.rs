@@ -1,5 +1,7 @@
 //! A fixed amount in blocks of one size, by the laboratory's own writer and sink.
 
+use serde_json::Value;
+
 use crate::scene::{SMALL, Scene, ekiden, impossible, said};
 
 /// A level with all of it at once, and one with a pause between blocks, directly and past a forwarder.
@@ -61,21 +63,13 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
         .replace("delay = \"10ms\"", lossy)
         .replace("ends = [\"client\", \"relay\"]", "ends = [\"client\", \"relay\"]\ndelay = \"1ms\"")
         .replace("block = \"17B\"", "block = \"640B\"\npacket_log = [\"near\", \"far\"]");
-    // Being late is not what this is about.
-    let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
-    scene.write(text.split("[[factor]]").next().unwrap());
-    let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
-    if impossible(&output) {
-        return;
-    }
-    let runs = scene.runs();
-    assert!(runs.len() == 1 && runs[0]["invalid"].is_null(), "{}", said(&output));
-    let [near, far] = [0, 1].map(|link| &runs[0]["sequences"][link]);
+    let Some(run) = direct_run(&scene, &text) else { return };
+    let [near, far] = [0, 1].map(|link| &run["sequences"][link]);
     assert_eq!((&near["from"], &far["from"]), (&"client".into(), &"relay".into()), "the way of the data");
     let dropped = far["dropped"].as_u64().unwrap();
     // 300,000 bytes are more than 200 packets, of which each hundredth is lost, and sent again by the client.
     assert!(dropped >= 1 && far["sent_again"].as_u64().unwrap() >= dropped, "{far}");
-    let count = |sequence: &serde_json::Value, key: &str| sequence[key].as_u64().unwrap();
+    let count = |sequence: &Value, key: &str| sequence[key].as_u64().unwrap();
     assert_eq!(count(near, "dropped"), 0, "{near}");
     // What goes into the second link came out of the first, and a superpacket is many packets on both.
     assert!(count(near, "packets") >= count(far, "packets"), "{near} {far}");
@@ -103,13 +97,20 @@ fn writing_that_is_stopped_counts_with_the_time_at_which_it_was() {
     // 300 kB take 2.4 s at 1 Mbit/s.
     let slow = written(SMALL).replace("delay = \"10ms\"", "delay = \"10ms\"\nrate = \"1Mbit/s\"");
     let capped = slow.replace("block = \"17B\"", "block = \"640B\"\ncap = \"1s\"");
-    let text = capped.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
+    let Some(run) = direct_run(&scene, &capped) else { return };
+    assert_eq!(run["metrics"]["completion_s"], 1.0, "{run}");
+}
+
+/// The one direct run of `text`, without its factors; none where there can be no laboratory.
+fn direct_run(scene: &Scene, text: &str) -> Option<Value> {
+    // Being late is not what this is about.
+    let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
     scene.write(text.split("[[factor]]").next().unwrap());
     let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
     if impossible(&output) {
-        return;
+        return None;
     }
     let runs = scene.runs();
     assert!(runs.len() == 1 && runs[0]["invalid"].is_null(), "{}", said(&output));
-    assert_eq!(runs[0]["metrics"]["completion_s"], 1.0, "{}", runs[0]);
+    runs.into_iter().next()
 }
