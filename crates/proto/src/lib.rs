@@ -15,6 +15,7 @@ pub mod cause;
 pub mod event;
 pub mod key;
 pub mod limiting;
+pub mod path;
 pub mod profile;
 pub mod share;
 pub mod tuning;
