@@ -2,3 +2,5 @@
 //!
 //! Nothing here asks for the time: whoever calls says what time it is, as a [`std::time::Duration`] since an origin of its
 //! own. Rates are bytes per second, sizes bytes.
+
+pub mod model;

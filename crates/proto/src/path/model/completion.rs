@@ -1,0 +1,41 @@
+//! Sections in a row: the slowest says the rate, all of them the time to the first byte.
+
+use super::slow_start::transfer;
+use super::{Costs, Section};
+
+/// In bytes/s.
+pub(super) fn rate(sections: &[Section], costs: &Costs) -> f64 {
+    let slowest = sections.iter().map(Section::rate).reduce(f64::min).unwrap_or(0.0);
+    let limit = if relays(sections) > 0 { costs.rate } else { f64::MAX };
+    (slowest * kept(sections, costs)).min(limit)
+}
+
+/// In seconds.
+pub(super) fn first_byte(sections: &[Section], costs: &Costs) -> f64 {
+    let handshakes: f64 = sections.iter().filter(|section| !section.warm).map(Section::round_trip).sum();
+    let request: f64 = sections.iter().map(Section::round_trip).sum();
+    let answer_to_open = match sections.split_last() {
+        Some((_, before)) if costs.waits => before.iter().map(Section::round_trip).sum(),
+        _ => 0.0,
+    };
+    handshakes + request + answer_to_open + costs.hop.as_secs_f64() * relays(sections) as f64
+}
+
+/// In seconds.
+pub(super) fn completion(sections: &[Section], size: u64, costs: &Costs) -> f64 {
+    let longest = sections.iter().map(|section| transfer(section, size)).fold(0.0, f64::max);
+    let through_relays = if relays(sections) > 0 { size as f64 / costs.rate } else { 0.0 };
+    first_byte(sections, costs) + (longest / kept(sections, costs)).max(through_relays)
+}
+
+/// How many relays are between so many sections.
+fn relays(sections: &[Section]) -> usize {
+    sections.len().saturating_sub(1)
+}
+
+/// The share of the slowest section's rate that relays leave: of n equal sections each carries n times what the path would
+/// undivided, and each of n - 1 relays takes `share` of the latter.
+fn kept(sections: &[Section], costs: &Costs) -> f64 {
+    let count = sections.len().max(1) as f64;
+    (1.0 - costs.share.clamp(0.0, 0.9) * (count - 1.0) / count).max(0.1)
+}

@@ -1,0 +1,153 @@
+//! What a path carries: the rate of a section from its round trip, loss, window and line, and the time a session takes
+//! over several sections in a row. `docs/path-model.md` has the formulas, where they come from and how far they hold.
+//!
+//! Nothing is measured here and nothing remembered. Every figure comes in, and whatever comes in, what goes out is finite
+//! and not negative.
+
+mod completion;
+mod response;
+mod slow_start;
+
+use std::time::Duration;
+
+/// Bytes of IP and TCP headers in a packet, with timestamps (RFC 7323).
+pub const HEADERS: u16 = 52;
+
+/// What a sender has under way at most when nothing is known of the buffers: Linux lets a send buffer grow to 4 MiB
+/// (`tcp_wmem`), and keeps about as much of the packets' own bookkeeping in it as of payload.
+const WINDOW: u64 = 2 << 20;
+
+/// How a sender answers to loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Congestion {
+    /// RFC 5681: one packet more in a round trip, half of it at a loss.
+    Reno,
+    /// RFC 9438, and what Linux does unless told otherwise.
+    #[default]
+    Cubic,
+    /// Compound TCP (Tan and others 2006), the control of Windows for a decade.
+    Ctcp,
+    /// BBR version 1 as in Linux (Cardwell and others 2016): it sends at the rate that arrives, whatever is lost.
+    Bbr,
+}
+
+impl Congestion {
+    /// By the name that the kernel has for it. What is not known answers as CUBIC does.
+    #[must_use]
+    pub fn of_name(name: &str) -> Self {
+        match name {
+            "reno" => Self::Reno,
+            "ctcp" => Self::Ctcp,
+            "bbr" => Self::Bbr,
+            _ => Self::Cubic,
+        }
+    }
+}
+
+/// What one section is like, in the direction of the data.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Section {
+    /// Round trip without queueing of our own making.
+    pub rtt: Duration,
+    /// Share of the packets that is lost, whoever sends.
+    pub loss: f64,
+    /// What may be under way, in bytes: the smaller of the two buffers.
+    pub window: Option<u64>,
+    /// What the line carries of payload, in bytes/s; [`payload`] makes it of a line's own rate.
+    pub line: Option<f64>,
+    /// How its sender answers to loss.
+    pub congestion: Congestion,
+    /// Payload of a full packet, in bytes.
+    pub mss: u16,
+    /// A connection is ready: no handshake before the data.
+    pub warm: bool,
+}
+
+impl Section {
+    /// What the section carries when it has all the time it wants, in bytes/s of payload.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        response::rate(self)
+    }
+
+    /// The round trip in seconds. Less than 10 µs no two processes manage.
+    fn round_trip(&self) -> f64 {
+        self.rtt.as_secs_f64().clamp(1e-5, 1e3)
+    }
+
+    /// The share of packets lost, as a number that can be divided by: no figure, or a negative one, is none.
+    fn lost(&self) -> f64 {
+        if self.loss > 0.0 { self.loss.min(0.99) } else { 0.0 }
+    }
+
+    /// The payload of a packet, in bytes.
+    fn packet(&self) -> f64 {
+        f64::from(self.mss.max(1))
+    }
+
+    /// The window in packets.
+    fn ceiling(&self) -> f64 {
+        (self.window.unwrap_or(WINDOW) as f64 / self.packet()).max(1.0)
+    }
+
+    /// What the line carries, in packets/s.
+    fn line_packets(&self) -> f64 {
+        self.line.filter(|line| line.is_finite()).map_or(f64::MAX, |line| line.max(1.0) / self.packet())
+    }
+}
+
+/// What relays take for themselves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Costs {
+    /// How much later the first byte comes for each relay.
+    pub hop: Duration,
+    /// What one relay can carry, in bytes/s.
+    pub rate: f64,
+    /// What each relay takes, as a share of what the path would carry undivided.
+    pub share: f64,
+    /// Whether the client hears of the server's handshake before it asks, as with SOCKS and `CONNECT` unless they are
+    /// `early`: then the answer to OPEN goes all the way back before the request comes.
+    pub waits: bool,
+}
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self { hop: Duration::from_micros(400), rate: 1.25e9, share: 0.01, waits: false }
+    }
+}
+
+/// What a line of `wire` bytes/s, counted in IP packets, carries of payload: packets have [`HEADERS`] beside `mss` bytes.
+#[must_use]
+pub fn payload(wire: f64, mss: u16) -> f64 {
+    let mss = f64::from(mss.max(1));
+    wire * mss / (mss + f64::from(HEADERS))
+}
+
+/// What a path carries when it has all the time it wants, in bytes/s: what its slowest section does, and no more than a
+/// relay can, less what relays cost.
+///
+/// Masuya and Shimozono (2014) have it as `Tn = n T - f(n - 1)` for n equal sections. No section: nothing.
+#[must_use]
+pub fn rate(sections: &[Section], costs: &Costs) -> f64 {
+    completion::rate(sections, costs)
+}
+
+/// From `connect()` to the first byte of the answer: handshakes, one behind the other, but for those that are made; then
+/// the request up all sections and its answer down.
+#[must_use]
+pub fn first_byte(sections: &[Section], costs: &Costs) -> Duration {
+    Duration::from_secs_f64(completion::first_byte(sections, costs))
+}
+
+/// From `connect()` to the last byte of an answer of `size` bytes.
+///
+/// Sections fill at the same time, so a path takes the time to the first byte, and then as long as the section that needs
+/// longest.
+#[must_use]
+pub fn completion(sections: &[Section], size: u64, costs: &Costs) -> Duration {
+    // A year: long enough to be chosen by nobody, short enough to be added to others.
+    Duration::from_secs_f64(completion::completion(sections, size, costs).min(3.2e7))
+}
+
+#[cfg(test)]
+mod tests;
