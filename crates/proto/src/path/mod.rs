@@ -4,3 +4,4 @@
 //! own. Rates are bytes per second, sizes bytes.
 
 pub mod model;
+pub mod estimate;

@@ -1,0 +1,228 @@
+//! What is known of one direction of one section, from samples of the connections that have used it.
+//!
+//! Loss is a share of segments, so samples count by their segments, and all of them fade: half is forgotten after
+//! [`HALF_LIFE`]. A section that changes does not wait for that: a sample that the memory calls nearly impossible cuts the
+//! memory down to the sample's own weight. A rate is what the section can carry only where the section was what limited;
+//! any other rate is a lower bound.
+//!
+//! Round-trip times are the smallest that a connection has seen (`tcpi_min_rtt`): what a bulk transfer adds in its own
+//! queue is not the section's.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// After this long a sample counts half.
+pub const HALF_LIFE: Duration = Duration::from_secs(120);
+
+/// After this long without a sample confidence has halved once more.
+const STALE: Duration = Duration::from_secs(600);
+
+/// So many segments make us half sure: three lost of them or none is one section or another.
+const HALF_SURE: f64 = 50.0;
+
+/// Older segments count as these at most, so that the newest sample always tells.
+const MEMORY: f64 = 20_000.0;
+
+/// Rates remembered at most, in samples.
+const RATES: f64 = 4.0;
+
+/// One look at one connection, or what one has seen since the last look.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Sample {
+    /// Smallest round-trip time.
+    pub rtt: Option<Duration>,
+    /// Segments sent, those sent again included.
+    pub segments: u64,
+    /// Segments sent again.
+    pub lost: u64,
+    /// Bytes per second.
+    pub rate: Option<f64>,
+    /// Whether the section was what limited; else `rate` is a lower bound.
+    pub rate_is_limit: bool,
+    /// Bytes that may be under way: the smaller of the two buffers.
+    pub window: Option<u64>,
+}
+
+/// What an [`Estimate`] says at one moment: what relays tell each other, and what status shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Round-trip time without the queue of our own.
+    pub rtt: Option<Duration>,
+    /// Share of segments lost.
+    pub loss: Option<f64>,
+    /// Bytes per second that the section carries.
+    pub rate: Option<f64>,
+    /// Bytes per second that it carries at least.
+    pub at_least: Option<f64>,
+    /// Bytes that may be under way.
+    pub window: Option<u64>,
+    /// Segments behind all this, the older ones counted less.
+    pub segments: f64,
+}
+
+/// What is known of one direction of one section; smoothed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    rtt: Option<f64>,
+    segments: f64,
+    lost: f64,
+    rate: Option<f64>,
+    rates: f64,
+    at_least: Option<f64>,
+    window: Option<u64>,
+    at: Duration,
+}
+
+impl Estimate {
+    /// What somebody else has told, `age` ago.
+    #[must_use]
+    pub fn told(figures: &Figures, age: Duration, now: Duration) -> Self {
+        let segments = figures.segments.clamp(0.0, MEMORY);
+        Self {
+            rtt: figures.rtt.map(|rtt| rtt.as_secs_f64()),
+            segments,
+            lost: figures.loss.unwrap_or(0.0).clamp(0.0, 1.0) * segments,
+            rate: figures.rate,
+            rates: if figures.rate.is_some() { 1.0 } else { 0.0 },
+            at_least: figures.at_least,
+            window: figures.window,
+            at: now.saturating_sub(age),
+        }
+    }
+
+    /// Takes a sample in. One that says nothing changes nothing.
+    pub fn note(&mut self, sample: &Sample, now: Duration) {
+        if *sample == Sample::default() {
+            return;
+        }
+        self.fade(now);
+        self.note_loss(sample);
+        self.note_rtt(sample);
+        self.note_rate(sample);
+        self.window = sample.window.or(self.window);
+    }
+
+    /// Forgets what time has passed over.
+    fn fade(&mut self, now: Duration) {
+        let left = halves(now.saturating_sub(self.at), HALF_LIFE);
+        self.segments *= left;
+        self.lost *= left;
+        self.rates *= left;
+        self.at_least = self.at_least.map(|rate| rate * left);
+        self.at = self.at.max(now);
+    }
+
+    fn note_loss(&mut self, sample: &Sample) {
+        #[expect(clippy::cast_precision_loss, reason = "counts of one connection are far below 2^52")]
+        let (segments, lost) = (sample.segments as f64, sample.lost.min(sample.segments) as f64);
+        if self.is_surprised(segments, lost) {
+            self.remember(segments);
+        }
+        self.segments += segments;
+        self.lost += lost;
+        self.remember(MEMORY);
+    }
+
+    /// Whether so many losses are more than three standard deviations (Poisson) from what is remembered, and a few more:
+    /// the losses of one full queue come together.
+    fn is_surprised(&self, segments: f64, lost: f64) -> bool {
+        let share = if self.segments > 0.0 { self.lost / self.segments } else { return false };
+        let expected = share * segments;
+        (lost - expected).abs() > 3.0 * expected.sqrt() + 3.0
+    }
+
+    /// Lets what is remembered of loss count as `segments` at most.
+    fn remember(&mut self, segments: f64) {
+        if self.segments > segments {
+            self.lost *= segments / self.segments;
+            self.segments = segments;
+        }
+    }
+
+    /// The newest connection counts a quarter, and more while there are few. One that says half or double is a road that
+    /// has changed.
+    fn note_rtt(&mut self, sample: &Sample) {
+        let Some(rtt) = sample.rtt.map(|rtt| rtt.as_secs_f64()) else { return };
+        self.rtt = Some(match self.rtt {
+            Some(before) if rtt < 2.0 * before && before < 2.0 * rtt => before + (rtt - before) / 4.0,
+            _ => rtt,
+        });
+    }
+
+    fn note_rate(&mut self, sample: &Sample) {
+        let Some(rate) = sample.rate.filter(|rate| rate.is_finite() && *rate > 0.0) else { return };
+        self.at_least = Some(self.at_least.map_or(rate, |before| before.max(rate)));
+        if sample.rate_is_limit {
+            self.rates = (self.rates + 1.0).min(RATES);
+            self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / self.rates));
+            self.at_least = Some(rate);
+        }
+    }
+
+    /// Round-trip time, without the queue of a bulk transfer of our own.
+    #[must_use]
+    pub fn rtt(&self) -> Option<Duration> {
+        self.rtt.and_then(|rtt| Duration::try_from_secs_f64(rtt).ok())
+    }
+
+    /// Share of segments lost, of those sent in this direction; nothing before any was sent.
+    #[must_use]
+    pub fn loss(&self) -> Option<f64> {
+        (self.segments > 0.0).then(|| self.lost / self.segments)
+    }
+
+    /// Bytes per second that the section carries, where it was what limited; more, if more has come since.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        self.rate.map(|rate| self.at_least.map_or(rate, |least| rate.max(least)))
+    }
+
+    /// Bytes per second that it carries at least.
+    #[must_use]
+    pub const fn at_least(&self) -> Option<f64> {
+        self.at_least
+    }
+
+    /// Bytes that may be under way: the smaller of the two buffers.
+    #[must_use]
+    pub const fn window(&self) -> Option<u64> {
+        self.window
+    }
+
+    /// Time since the newest sample.
+    #[must_use]
+    pub fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.at)
+    }
+
+    /// How sure we are, 0 to 1: the more the more segments, the less the longer ago.
+    #[must_use]
+    pub fn confidence(&self, now: Duration) -> f64 {
+        let age = self.age(now);
+        let segments = self.segments * halves(age, HALF_LIFE).max(0.25);
+        segments / (segments + HALF_SURE) * halves(age, STALE)
+    }
+
+    /// All of it, to be told to others together with [`Estimate::age`].
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        Figures {
+            rtt: self.rtt(),
+            loss: self.loss(),
+            rate: self.rate(),
+            at_least: self.at_least,
+            window: self.window,
+            segments: self.segments,
+        }
+    }
+}
+
+/// What is left of one after `age`, if half of it goes in `life`.
+fn halves(age: Duration, life: Duration) -> f64 {
+    (-age.as_secs_f64() / life.as_secs_f64()).exp2()
+}
+
+#[cfg(test)]
+#[path = "estimate/tests.rs"]
+mod tests;
