@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use ekiden_proto::event::SectionInfo;
+use ekiden_proto::path::reading::Reading;
 
 const LONGEST: usize = 256;
 
@@ -41,9 +42,12 @@ impl Raw {
 /// # Errors
 /// The kernel's: not a TCP socket.
 pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<SectionInfo> {
-    let raw = read(socket)?;
+    Ok(info(&read(socket)?))
+}
+
+fn info(raw: &Raw) -> SectionInfo {
     let rtt = |offset| Duration::from_micros(u64::from(raw.u32(offset)));
-    Ok(SectionInfo {
+    SectionInfo {
         rtt: rtt(68),
         // The kernel says ~0 where there is no sample yet.
         min_rtt: if raw.u32(148) == u32::MAX { Duration::ZERO } else { rtt(148) },
@@ -54,6 +58,32 @@ pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<SectionInfo> {
         busy: raw.micros(168),
         rwnd_limited: raw.micros(176),
         sndbuf_limited: raw.micros(184),
+    }
+}
+
+/// The kernel's counters of `socket`, from which follows what its section is like.
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn reading(socket: BorrowedFd<'_>) -> io::Result<Reading> {
+    let raw = read(socket)?;
+    let SectionInfo { rtt, min_rtt, retransmitted, segments_out, busy, rwnd_limited, sndbuf_limited, .. } = info(&raw);
+    Ok(Reading {
+        rtt,
+        min_rtt,
+        mss: raw.u32(16),
+        sent: segments_out,
+        retransmitted,
+        spurious: raw.u32(216),
+        received: raw.u32(152),
+        out_of_order: raw.u32(224),
+        bytes_sent: raw.u64(120),
+        bytes_received: raw.u64(128),
+        busy,
+        rwnd_limited,
+        sndbuf_limited,
+        peer_window: raw.u32(228),
+        silence: Duration::from_millis(u64::from(raw.u32(52))),
     })
 }
 
@@ -110,6 +140,13 @@ mod tests {
         assert!(info.min_rtt > Duration::ZERO && info.min_rtt <= info.rtt * 4, "{info:?}");
         assert!(info.cwnd >= 2 && info.cwnd < 1000, "{info:?}");
         assert!(info.delivery_rate > 0, "{info:?}");
+        let counters = reading(near.as_fd()).unwrap();
+        assert_eq!((counters.sent, counters.received, counters.out_of_order), (3, 3, 0), "{counters:?}");
+        // The acknowledgement of SYN counts as a byte (tcp_ack()).
+        assert!(matches!(counters.bytes_sent, 12 | 13), "{counters:?}");
+        assert_eq!(counters.bytes_received, 12, "{counters:?}");
+        assert!(counters.mss >= 512 && counters.peer_window >= 16_384, "{counters:?}");
+        assert!(counters.silence < Duration::from_secs(10), "{counters:?}");
     }
 
     #[test]
