@@ -13,6 +13,7 @@ pub mod addr;
 pub mod aqm;
 pub mod cause;
 pub mod event;
+pub mod fleet;
 pub mod key;
 pub mod limiting;
 pub mod path;

@@ -1,0 +1,63 @@
+//! A fleet: relays that know each other from a place that all of them read, and that nobody has to trust.
+//!
+//! Trust has one root, the **fleet key** (Ed25519, RFC 8032). It signs a [`Certificate`] for each relay, once; whoever may
+//! write to the shared place, but has no such signature, adds nobody. What a relay says of itself as time goes on is an
+//! [`Entry`]: its certificate, whether it drains, and what it has measured, signed by a key that only that relay has. Each
+//! entry has a larger number than the one before, so that an old one cannot come back; [`Roster`] remembers the numbers.
+//!
+//! Everything signed is text, in one way to write it: `cat` shows what was signed, and the bytes are the same everywhere.
+//! A certificate names its fleet by the fleet's key, so nothing moves from one fleet to another.
+
+mod certificate;
+mod entry;
+mod lines;
+mod roster;
+mod signing;
+
+pub use certificate::{Certificate, Issued, Request};
+pub use entry::{Entry, MOST_BYTES, MOST_NEIGHBOURS, Neighbour, State};
+pub use roster::{Change, Member, Roster};
+pub use signing::{Signature, SigningKey, SigningKeyError, VerifyKey};
+
+use std::time::Duration;
+
+/// How far clocks may be apart where one reads what another has written: the validity of a certificate begins so much
+/// earlier and ends so much later.
+pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
+
+/// Why something is not believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Larger than any entry.
+    #[error("it is larger than {MOST_BYTES} bytes")]
+    TooLarge,
+    /// Not in the one way to write it.
+    #[error("it is garbled: expected {0}")]
+    Garbled(&'static str),
+    /// A certificate of another fleet.
+    #[error("its certificate is of another fleet")]
+    Foreign,
+    /// The fleet key has not signed it.
+    #[error("its certificate is not signed by the fleet key")]
+    Unsigned,
+    /// The relay has not signed it.
+    #[error("it is not signed by the relay that it speaks of")]
+    NotItsOwn,
+    /// It stands at the place of another relay.
+    #[error("it stands at the place of another relay")]
+    Misplaced,
+    /// The certificate is not valid yet, by this many seconds.
+    #[error("its certificate begins in {0} s: is this clock slow, or that of the signer fast?")]
+    Early(u64),
+    /// The certificate is no longer valid, since this many seconds.
+    #[error("its certificate has ended {0} s ago: sign a new one with `ekiden fleet sign`")]
+    Expired(u64),
+    /// A newer one was there before.
+    #[error("it is older than one that was here before (number {found} after {known})")]
+    Replayed {
+        /// Its number.
+        found: u64,
+        /// The largest number so far.
+        known: u64,
+    },
+}

@@ -1,0 +1,213 @@
+//! Signatures: Ed25519 (RFC 8032), as `ring` has it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
+use ring::hkdf::{HKDF_SHA256, KeyType, Salt};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+use zeroize::Zeroizing;
+
+use crate::key::PrivateKey;
+
+const LENGTH: usize = 32;
+
+/// Bytes of a signature.
+const SIGNATURE: usize = 64;
+
+/// What signs. Never printed; its seed is wiped when it is dropped.
+pub struct SigningKey {
+    seed: Zeroizing<[u8; LENGTH]>,
+    pair: Ed25519KeyPair,
+}
+
+/// What shows that somebody with the [`SigningKey`] has signed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VerifyKey(pub [u8; LENGTH]);
+
+/// A signature.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Signature([u8; SIGNATURE]);
+
+/// Why a text is no key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a fleet key of 32 bytes in base64, 44 characters, as `ekiden fleet keygen` prints it")]
+pub struct SigningKeyError;
+
+impl SigningKey {
+    /// A new one, from the system's randomness.
+    ///
+    /// # Panics
+    /// The system has no randomness: nothing that needs a key could be trusted then.
+    #[must_use]
+    pub fn generate() -> Self {
+        let mut seed = Zeroizing::new([0; LENGTH]);
+        SystemRandom::new().fill(&mut *seed).expect("the system has no randomness");
+        Self::of_seed(seed)
+    }
+
+    /// The one with which a relay signs what it says of itself. It follows from the relay's own key, so that there is no
+    /// second file to keep, and neither key tells anything about the other (HKDF, RFC 5869).
+    #[must_use]
+    pub fn of_relay(key: &PrivateKey) -> Self {
+        let mut seed = Zeroizing::new([0; LENGTH]);
+        let secret = Salt::new(HKDF_SHA256, b"ekiden fleet").extract(key.bytes());
+        let filled = secret.expand(&[b"signing key of a relay, 1"], Seed).and_then(|made| made.fill(&mut *seed));
+        filled.expect("invariant: HKDF has 32 bytes");
+        Self::of_seed(seed)
+    }
+
+    /// Reads the text of a key file, as [`SigningKey::text`] writes it.
+    ///
+    /// # Errors
+    /// There is no private key in it, or a public one that is not its other half.
+    pub fn from_file(text: &str) -> Result<Self, SigningKeyError> {
+        let find = |name| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
+        let seed = find(PRIVATE).and_then(decode::<LENGTH>).ok_or(SigningKeyError)?;
+        let key = Self::of_seed(Zeroizing::new(seed));
+        match find(PUBLIC) {
+            Some(public) if public.parse() != Ok(key.public()) => Err(SigningKeyError),
+            _ => Ok(key),
+        }
+    }
+
+    /// The key as a key file holds it.
+    #[must_use]
+    pub fn text(&self) -> Zeroizing<String> {
+        let seed = Zeroizing::new(STANDARD.encode(&*self.seed));
+        Zeroizing::new(format!("{PRIVATE} {}\n{PUBLIC} {}\n", seed.as_str(), self.public()))
+    }
+
+    /// Its other half.
+    #[must_use]
+    pub fn public(&self) -> VerifyKey {
+        VerifyKey(self.pair.public_key().as_ref().try_into().expect("invariant: keys of this curve have 32 bytes"))
+    }
+
+    /// Signs `text`, which begins with what it is, so that no signature stands for something else.
+    #[must_use]
+    pub fn sign(&self, text: &str) -> Signature {
+        let made = self.pair.sign(text.as_bytes());
+        Signature(made.as_ref().try_into().expect("invariant: signatures of this curve have 64 bytes"))
+    }
+
+    fn of_seed(seed: Zeroizing<[u8; LENGTH]>) -> Self {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).expect("invariant: every 32 bytes are a seed");
+        Self { seed, pair }
+    }
+}
+
+const PRIVATE: &str = "fleet-private-key:";
+const PUBLIC: &str = "fleet-public-key:";
+
+/// What HKDF is asked for: as many bytes as a seed has.
+struct Seed;
+
+impl KeyType for Seed {
+    fn len(&self) -> usize {
+        LENGTH
+    }
+}
+
+impl VerifyKey {
+    /// Whether the other half of this key has signed `text`.
+    #[must_use]
+    pub fn has_signed(&self, text: &str, signature: &Signature) -> bool {
+        UnparsedPublicKey::new(&ED25519, self.0).verify(text.as_bytes(), &signature.0).is_ok()
+    }
+}
+
+/// Exactly so many bytes, in the one way to write them.
+fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    STANDARD.decode(text).ok()?.try_into().ok()
+}
+
+impl FromStr for VerifyKey {
+    type Err = SigningKeyError;
+    fn from_str(text: &str) -> Result<Self, SigningKeyError> {
+        decode(text).map(Self).ok_or(SigningKeyError)
+    }
+}
+
+impl FromStr for Signature {
+    type Err = SigningKeyError;
+    fn from_str(text: &str) -> Result<Self, SigningKeyError> {
+        decode(text).map(Self).ok_or(SigningKeyError)
+    }
+}
+
+impl fmt::Display for VerifyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Base64Display::new(&self.0, &STANDARD).fmt(f)
+    }
+}
+
+impl fmt::Display for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Base64Display::new(&self.0, &STANDARD).fmt(f)
+    }
+}
+
+impl fmt::Debug for VerifyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey(...)")
+    }
+}
+
+serialize_as_text!(VerifyKey);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_file_reads_back() {
+        let key = SigningKey::generate();
+        assert_eq!(SigningKey::from_file(&key.text()).unwrap().public(), key.public());
+        let other = format!("{}{PUBLIC} {}\n", &key.text().lines().next().unwrap_or_default(), key.public());
+        assert!(SigningKey::from_file(&other).is_err(), "{PRIVATE} and more on one line");
+        let swapped = key.text().replace(&key.public().to_string(), &SigningKey::generate().public().to_string());
+        assert_eq!(SigningKey::from_file(&swapped).err(), Some(SigningKeyError));
+        assert_eq!(SigningKey::from_file("").err(), Some(SigningKeyError));
+    }
+
+    #[test]
+    fn the_signing_key_of_a_relay_is_always_the_same_and_not_its_own_key() {
+        let (one, other) = (PrivateKey::generate(), PrivateKey::generate());
+        let signing = SigningKey::of_relay(&one);
+        assert_eq!(signing.public(), SigningKey::of_relay(&one).public());
+        assert_ne!(signing.public(), SigningKey::of_relay(&other).public());
+        assert_ne!(signing.public().0, one.public().0);
+        assert_ne!(*signing.seed, *one.bytes());
+    }
+
+    #[test]
+    fn a_signature_is_for_one_text_and_one_key() {
+        let (key, other) = (SigningKey::generate(), SigningKey::generate());
+        let signature = key.sign("text");
+        assert!(key.public().has_signed("text", &signature));
+        assert!(!key.public().has_signed("texts", &signature));
+        assert!(!other.public().has_signed("text", &signature));
+        assert_eq!(signature.to_string().parse(), Ok(signature));
+    }
+
+    #[test]
+    fn a_private_key_is_never_shown() {
+        assert_eq!(format!("{:?}", SigningKey::generate()), "SigningKey(...)");
+    }
+}
