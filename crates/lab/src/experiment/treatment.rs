@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::factor::At;
 use crate::program::command::Way;
 use crate::program::ekiden::{Mode, Profile};
+use crate::program::mesh::Path;
 use crate::program::server::Protocol;
 
 /// A program that stands between client and server.
@@ -81,6 +82,12 @@ pub struct Treatment {
     /// The hosts at which relays stand. Default: the workload's.
     #[serde(default)]
     pub chain: Vec<String>,
+    /// The hosts at which ekiden's relays stand that all know each other. The chain then is one host: the chooser's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<String>,
+    /// Which path through them the chooser takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<Path>,
     /// For `program = "command"`: the program and its arguments; see [`command::fill`](crate::program::command::fill).
     #[serde(default)]
     pub command: Vec<String>,

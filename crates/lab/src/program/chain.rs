@@ -11,7 +11,7 @@ use crate::program::curl::Via;
 use crate::program::ekiden::Profile;
 use crate::program::service::{Launch, Service};
 use crate::program::transparent::{self, Side};
-use crate::program::{About, dante, ekiden, haproxy, section, squid, ssh, tunnel};
+use crate::program::{About, dante, ekiden, haproxy, mesh, section, squid, ssh, tunnel};
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::plan::Plan;
@@ -60,6 +60,9 @@ pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<
     if treatment.program == Relay::Ssh {
         let ends = tunnel::Ends::of(&treatment.chain, around)?;
         return Ok((ssh::start(&ends, around.server)?, Via::Forwarder(entrance)));
+    }
+    if !treatment.relays.is_empty() {
+        return mesh::start(treatment, around, via(treatment, entrance));
     }
     let ekiden = || around.ekiden.context("no ekiden was looked for");
     let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();

@@ -20,6 +20,7 @@ pub mod dante;
 pub mod ekiden;
 pub mod haproxy;
 pub mod iperf3;
+pub mod mesh;
 pub mod nginx;
 pub mod openvpn;
 pub mod receiver;

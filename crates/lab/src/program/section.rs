@@ -21,22 +21,22 @@ pub const PORT: u16 = 7000;
 
 /// What a relay is, and proves with its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Keys {
+pub(super) struct Keys {
     /// What `ekiden keygen` printed: this is what a key file is.
-    file: String,
+    pub(super) file: String,
     /// The public half.
-    public: String,
+    pub(super) public: String,
 }
 
 impl Keys {
-    fn make(ekiden: &Path) -> anyhow::Result<Self> {
+    pub(super) fn make(ekiden: &Path) -> anyhow::Result<Self> {
         let made = Command::new(ekiden).arg("keygen").output().context("ekiden keygen")?;
         let said = String::from_utf8_lossy(&made.stderr);
         anyhow::ensure!(made.status.success(), "ekiden keygen, {}: {}", made.status, said.trim());
         Self::read(&String::from_utf8_lossy(&made.stdout))
     }
 
-    fn read(printed: &str) -> anyhow::Result<Self> {
+    pub(super) fn read(printed: &str) -> anyhow::Result<Self> {
         // Not quoted: there may be a private key in it.
         let public = printed.lines().find_map(|line| line.strip_prefix("public-key:")).map(str::trim);
         let public = public.context("ekiden keygen printed no public-key")?.to_owned();
@@ -46,12 +46,29 @@ impl Keys {
 
 /// One relay of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Relay {
-    name: String,
-    address: Ipv4Addr,
-    public: String,
-    key: PathBuf,
-    peers: PathBuf,
+pub(super) struct Relay {
+    pub(super) name: String,
+    pub(super) address: Ipv4Addr,
+    pub(super) public: String,
+    pub(super) key: PathBuf,
+    pub(super) peers: PathBuf,
+}
+
+impl Relay {
+    /// The head of its configuration.
+    pub(super) fn head(&self) -> String {
+        format!("version = 1\nprivate_key = {:?}\n", self.key.display().to_string())
+    }
+
+    /// How others know it.
+    pub(super) fn as_known(&self, treatment: &Treatment) -> String {
+        let Self { name, address, public, .. } = self;
+        format!(
+            "[[relay]]\nname = \"{name}\"\naddress = \"{address}:{PORT}\"\nkey = \"{public}\"\nencrypt = {}\n{}",
+            treatment.encrypt,
+            profile(treatment)
+        )
+    }
 }
 
 /// The relays of a run, from the client's end, with their files written.
@@ -92,14 +109,9 @@ impl Chain {
         let (own, others) = (&self.0[place], &self.0[place + 1..]);
         // Only the first relay decides about the path: the others know their neighbour.
         let known = if place == 0 { others } else { &others[..others.len().min(1)] };
-        let mut text = format!("version = 1\nprivate_key = {:?}\n", own.key.display().to_string());
+        let mut text = own.head();
         text.push_str(&if place == 0 { entrance(treatment, server) } else { inside(own, treatment) });
-        for relay in known {
-            let Relay { name, address, public, .. } = relay;
-            let _ = writeln!(text, "[[relay]]\nname = \"{name}\"\naddress = \"{address}:{PORT}\"\nkey = \"{public}\"");
-            let _ = writeln!(text, "encrypt = {}", treatment.encrypt);
-            text.push_str(&profile(treatment));
-        }
+        known.iter().for_each(|relay| text.push_str(&relay.as_known(treatment)));
         if place == 0 && !others.is_empty() {
             let names: Vec<&str> = others.iter().map(|relay| relay.name.as_str()).collect();
             let _ = writeln!(text, "[[path]]\nname = \"chain\"\nrelays = {names:?}\n[[route]]\npath = [\"chain\"]");
@@ -110,7 +122,7 @@ impl Chain {
 }
 
 /// Where clients come in. It alone says how soon they are told "connected": that travels with every session.
-fn entrance(treatment: &Treatment, server: SocketAddrV4) -> String {
+pub(super) fn entrance(treatment: &Treatment, server: SocketAddrV4) -> String {
     let (port, kind) = (treatment.mode.port(), treatment.mode.kind());
     let mode = if treatment.early { "early" } else { "strict" };
     let target = match treatment.mode {
@@ -124,7 +136,7 @@ fn entrance(treatment: &Treatment, server: SocketAddrV4) -> String {
 }
 
 /// Where the relay before comes in.
-fn inside(own: &Relay, treatment: &Treatment) -> String {
+pub(super) fn inside(own: &Relay, treatment: &Treatment) -> String {
     let (peers, encrypt) = (own.peers.display().to_string(), treatment.encrypt);
     format!(
         "[[listener]]\nbind = \"0.0.0.0:{PORT}\"\nkind = \"section\"\npeers = {peers:?}\nencrypt = {encrypt}\n\

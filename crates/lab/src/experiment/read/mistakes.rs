@@ -16,6 +16,8 @@ use crate::program::server::Protocol;
 use crate::program::sink;
 use crate::topology::{self, Backend};
 
+mod paths;
+
 /// The keys at the top of an experiment file that are not the lab's.
 const KEYS: [&str; 8] = ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
 
@@ -37,7 +39,7 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     if !treatment.protocols.is_empty() && !treatment.protocols.contains(&protocol) {
         return Some(format!("not for {}, the file says", protocol.name()));
     }
-    if treatment.encrypt && treatment.chain.len() == 1 {
+    if treatment.encrypt && treatment.chain.len() == 1 && treatment.relays.is_empty() {
         return Some("no section between relays: there is nothing to encrypt".into());
     }
     let forwards = chain::way(treatment) == Way::Forward;
@@ -68,6 +70,7 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         host("workload.server", &spec.workload.server);
     }
     spec.treatment.chain.iter().for_each(|name| host("chain", name));
+    spec.treatment.relays.iter().for_each(|name| host("relays", name));
     for traffic in &spec.background {
         host("background.from", &traffic.from);
         host("background.to", &traffic.to);
@@ -85,6 +88,7 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         }
     }
     of_treatment(&spec.treatment, mistakes);
+    paths::of_spec(spec, mistakes);
 }
 
 /// Packets are seen by the emulator only.
@@ -168,8 +172,9 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if treatment.program.is_pair() && treatment.chain.len() != 2 {
         mistakes.push("chain: two hosts, one for each end of the tunnel".into());
     }
-    if treatment.mode == Mode::Tcp && !treatment.sections {
-        mistakes.push("mode: tcp with sections = true only; a relay by itself is program = \"command\"".into());
+    let has_keys = treatment.sections || !treatment.relays.is_empty();
+    if treatment.mode == Mode::Tcp && !has_keys {
+        mistakes.push("mode: tcp with sections = true or relays only; a relay by itself is program = \"command\"".into());
     }
     if treatment.transparent && !matches!(treatment.program, Relay::Haproxy | Relay::Ekiden) {
         mistakes.push("transparent: only haproxy and ekiden can be".into());
@@ -180,8 +185,8 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if treatment.near_profile.is_some() && !treatment.transparent {
         mistakes.push("near_profile: with transparent = true only".into());
     }
-    if (treatment.early || treatment.encrypt) && !treatment.sections {
-        mistakes.push("early, encrypt: with sections = true only".into());
+    if (treatment.early || treatment.encrypt) && !has_keys {
+        mistakes.push("early, encrypt: with sections = true or relays only".into());
     }
 }
 

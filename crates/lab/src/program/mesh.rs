@@ -1,0 +1,211 @@
+//! Relays that all know each other, and the one that chooses the path through them.
+//!
+//! The chooser stands at the chain's one host, takes clients, and has a route: `path = "auto"`, or one fixed path. Every other
+//! relay has a `section` listener and admits all the others by their keys, so that any path through them can be taken. The
+//! chooser logs in JSON: what it says when a session ends tells which path was taken.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path;
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::experiment::treatment::Treatment;
+use crate::program::chain::Surroundings;
+use crate::program::curl::Via;
+use crate::program::ekiden::Profile;
+use crate::program::section::{self, Keys, Relay};
+use crate::program::service::{Launch, Service};
+use crate::program::write_secret;
+
+/// What [`Path`] calls the path without relays.
+pub const DIRECT: &str = "direct";
+
+/// Which path the chooser takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "\"auto\", [\"direct\"], or names of relays in order, like [\"a\", \"b\"]")]
+pub enum Path {
+    /// Whichever ekiden chooses.
+    Auto(Auto),
+    /// Always this one: names of relays in order, or `direct`.
+    Fixed(Vec<String>),
+}
+
+/// The word for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auto {
+    /// The word.
+    Auto,
+}
+
+impl Path {
+    /// What a fixed path is called: `direct`, or its relays joined by `-`.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        match self {
+            Self::Auto(_) => None,
+            Self::Fixed(relays) => Some(relays.join("-")),
+        }
+    }
+
+    /// Whether it can be taken through `relays`.
+    #[must_use]
+    pub fn is_through(&self, relays: &[String]) -> bool {
+        let Self::Fixed(path) = self else { return true };
+        let is_known = |name: &String| relays.contains(name);
+        let is_once = |(place, name): (usize, &String)| !path[..place].contains(name);
+        path[..] == [DIRECT] || !path.is_empty() && path.iter().all(is_known) && path.iter().enumerate().all(is_once)
+    }
+}
+
+/// The relays of a run, the chooser first, with their files written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Mesh(Vec<Relay>);
+
+/// Where the chooser's log is.
+#[must_use]
+pub fn log(folder: &path::Path, chooser: &str) -> path::PathBuf {
+    folder.join(format!("ekiden-{chooser}.log"))
+}
+
+/// Starts the relays of `treatment`, the chooser last, and says how the client reaches it.
+///
+/// # Errors
+/// A relay does not start, or a host is not there.
+pub fn start(treatment: &Treatment, around: Surroundings<'_>, via: Via) -> anyhow::Result<(Vec<Service>, Via)> {
+    let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
+    let hosts = treatment.chain.iter().chain(&treatment.relays).map(find).collect::<anyhow::Result<Vec<_>>>()?;
+    let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
+    let ekiden = around.ekiden.context("no ekiden was looked for")?;
+    let mesh = Mesh::with(&known, || Keys::make(ekiden), around.folder)?;
+    let mut services = Vec::new();
+    for (place, host) in hosts.iter().enumerate().rev() {
+        let file = around.folder.join(format!("ekiden-{}.conf", host.name()));
+        std::fs::write(&file, mesh.configuration(place, treatment, around.server))?;
+        let port = if place > 0 { section::PORT } else { treatment.mode.port() };
+        let arguments = vec!["run".into(), "-c".into(), file.display().to_string()];
+        let launch = Launch { name: "ekiden".into(), executable: ekiden.to_owned(), arguments, port: Some(port) };
+        services.push(Service::start(host, launch, around.folder)?);
+    }
+    Ok((services, via))
+}
+
+impl Mesh {
+    fn with(
+        hosts: &[(&str, Ipv4Addr)],
+        mut keys: impl FnMut() -> anyhow::Result<Keys>,
+        folder: &path::Path,
+    ) -> anyhow::Result<Self> {
+        let mut relays = Vec::new();
+        for (name, address) in hosts {
+            let file = |what: &str| folder.join(format!("{name}.{what}"));
+            let Keys { file: text, public } = keys()?;
+            let (key, peers) = (file("key"), file("peers"));
+            write_secret(&key, &text)?;
+            relays.push(Relay { name: (*name).to_owned(), address: *address, public, key, peers });
+        }
+        for own in &relays {
+            let others = relays.iter().filter(|other| other.name != own.name);
+            let admitted: String = others.map(|other| format!("{} {}\n", other.public, other.name)).collect();
+            std::fs::write(&own.peers, admitted)?;
+        }
+        Ok(Self(relays))
+    }
+
+    /// The configuration of the relay at `place`; the chooser's is 0.
+    fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
+        let own = &self.0[place];
+        let way_in = if place == 0 { section::entrance(treatment, server) } else { section::inside(own, treatment) };
+        let mut text = own.head() + &way_in;
+        // Nobody goes on to the chooser: it takes clients only.
+        let others = self.0.iter().skip(1).filter(|other| other.name != own.name);
+        others.for_each(|other| text.push_str(&other.as_known(treatment)));
+        if place == 0 {
+            text.push_str(&route(treatment.path.as_ref()));
+        }
+        text.push_str("[admin]\nbind = \"off\"\n[log]\nformat = \"json\"\n");
+        text + &treatment.profile.as_ref().map_or_else(String::new, Profile::definition)
+    }
+}
+
+fn route(path: Option<&Path>) -> String {
+    let mut text = String::new();
+    match path {
+        None | Some(Path::Auto(_)) => text.push_str("[[route]]\npath = \"auto\"\n"),
+        Some(Path::Fixed(relays)) => {
+            let name = relays.join("-");
+            if name != DIRECT {
+                let _ = writeln!(text, "[[path]]\nname = \"{name}\"\nrelays = {relays:?}");
+            }
+            let _ = writeln!(text, "[[route]]\npath = [\"{name}\"]");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn treatment(path: &str) -> Treatment {
+        let text = format!("program = \"ekiden\"\nchain = [\"client\"]\nrelays = [\"a\", \"b\"]\npath = {path}");
+        toml::from_str(&text).unwrap()
+    }
+
+    fn mesh(folder: &path::Path) -> Mesh {
+        let mut made = 0..;
+        let keys = || {
+            let number = made.next().unwrap_or(0);
+            Keys::read(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
+        };
+        let address = |last| Ipv4Addr::new(10, 100, 0, last);
+        Mesh::with(&[("client", address(1)), ("a", address(2)), ("b", address(3))], keys, folder).unwrap()
+    }
+
+    fn read(text: &str) -> toml::Table {
+        text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"))
+    }
+
+    fn known(table: &toml::Table) -> Vec<&str> {
+        table["relay"].as_array().unwrap().iter().map(|relay| relay["name"].as_str().unwrap()).collect()
+    }
+
+    #[test]
+    fn all_know_and_admit_each_other_and_the_chooser_has_the_route() {
+        let name = format!("ekiden-lab-mesh-{}", std::process::id());
+        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let mesh = mesh(folder.path());
+        let server = SocketAddrV4::new(Ipv4Addr::new(10, 100, 9, 1), 80);
+        let of = |place, path: &str| read(&mesh.configuration(place, &treatment(path), server));
+        let chooser = of(0, "\"auto\"");
+        assert_eq!(known(&chooser), ["a", "b"]);
+        assert_eq!(chooser["route"][0]["path"].as_str(), Some("auto"));
+        assert_eq!((chooser["listener"][0]["kind"].as_str(), chooser["log"]["format"].as_str()), (Some("socks"), Some("json")));
+        let a = of(1, "\"auto\"");
+        assert_eq!(known(&a), ["b"]);
+        assert_eq!(a["listener"][0]["kind"].as_str(), Some("section"));
+        assert!(!a.contains_key("route"));
+        assert_eq!(std::fs::read_to_string(&mesh.0[1].peers).unwrap(), "public-0 client\npublic-2 b\n");
+
+        let pair = of(0, "[\"a\", \"b\"]");
+        assert_eq!(pair["path"][0]["relays"], toml::Value::from(vec!["a", "b"]));
+        assert_eq!(pair["route"][0]["path"][0].as_str(), Some("a-b"));
+        let direct = of(0, "[\"direct\"]");
+        assert!(!direct.contains_key("path"));
+        assert_eq!(direct["route"][0]["path"][0].as_str(), Some("direct"));
+    }
+
+    #[test]
+    fn a_path_goes_through_relays_that_are_there_and_each_once() {
+        let relays = ["a", "b"].map(str::to_owned);
+        let is_through = |path: &str| treatment(path).path.unwrap().is_through(&relays);
+        for right in ["\"auto\"", "[\"direct\"]", "[\"b\"]", "[\"b\", \"a\"]"] {
+            assert!(is_through(right), "{right}");
+        }
+        for wrong in ["[]", "[\"c\"]", "[\"a\", \"a\"]", "[\"a\", \"direct\"]"] {
+            assert!(!is_through(wrong), "{wrong}");
+        }
+    }
+}
