@@ -1,0 +1,116 @@
+//! A table with a bound, that forgets what was not used for long.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// A table of at most `most` entries. It has two halves: what is new or used goes into the young one, and when that is full
+/// it becomes the old one, and the old one is forgotten. So no entry is ever looked for to be thrown out.
+#[derive(Debug, Clone)]
+pub struct Bounded<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    most: usize,
+}
+
+impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
+    /// An empty one for at most `most` entries, and at least two.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { young: HashMap::new(), old: HashMap::new(), most: most.max(2) }
+    }
+
+    /// What is there, which does not count as a use.
+    #[must_use]
+    pub fn peek(&self, key: &K) -> Option<&V> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    /// What is there, to be used.
+    pub fn get(&mut self, key: &K) -> Option<&mut V> {
+        if let Some((key, value)) = self.old.remove_entry(key) {
+            self.keep(key, value);
+        }
+        self.young.get_mut(key)
+    }
+
+    /// What is there, or what `make` puts there.
+    pub fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+        if !self.young.contains_key(&key) {
+            let value = self.old.remove(&key).unwrap_or_else(make);
+            self.keep(key, value);
+        }
+        self.young.get_mut(&key).expect("invariant: it was put there")
+    }
+
+    /// Puts `value` there.
+    pub fn insert(&mut self, key: K, value: V) {
+        self.old.remove(&key);
+        self.keep(key, value);
+    }
+
+    /// Takes it away.
+    pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.young.remove(key).or_else(|| self.old.remove(key))
+    }
+
+    /// All entries, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.young.iter().chain(&self.old)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.young.is_empty() && self.old.is_empty()
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+
+    fn keep(&mut self, key: K, value: V) {
+        if self.young.len() >= self.most / 2 {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_within_its_bound_and_keeps_what_is_used() {
+        let mut table = Bounded::new(100);
+        table.insert(0, "kept");
+        for key in 1..1000 {
+            table.insert(key, "passing");
+            assert!(table.len() <= 100, "{} after {key}", table.len());
+            assert_eq!(table.get(&0), Some(&mut "kept"), "after {key}");
+        }
+        assert_eq!(table.peek(&1), None);
+        assert_eq!(table.peek(&999), Some(&"passing"));
+    }
+
+    #[test]
+    fn one_key_has_one_value() {
+        let mut table = Bounded::new(4);
+        table.insert(1, 'a');
+        table.insert(2, 'b');
+        table.insert(3, 'c');
+        table.insert(1, 'd');
+        assert_eq!(table.iter().filter(|(key, _)| **key == 1).count(), 1);
+        assert_eq!(*table.entry(1, || 'x'), 'd');
+        assert_eq!(table.remove(&1), Some('d'));
+        assert_eq!(*table.entry(1, || 'x'), 'x');
+    }
+}

@@ -1,0 +1,197 @@
+//! What a chooser says: which ways to try, and why.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::candidates::Candidate;
+
+/// The answer for one session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// What to try, in this order; `direct` is always among them.
+    pub ways: Vec<Ranked>,
+    /// Too little is measured to choose: `direct` and the configured default are to race.
+    pub race: bool,
+    /// Why the first of them.
+    pub why: Why,
+    /// The standing choice for this prefix and size was this one until now.
+    pub former: Option<Candidate>,
+}
+
+/// A candidate, and what is expected of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    /// The path.
+    pub candidate: Candidate,
+    /// From the client's wish to the last byte.
+    pub predicted: Duration,
+    /// What it carries when it has all the time it wants, in bytes/s.
+    pub rate: f64,
+    /// How sure that is, 0 to 1.
+    pub confidence: f64,
+}
+
+/// How a session came out, or a part of one that still runs: it may be told every few seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome {
+    /// What it carried, and in which direction most.
+    pub carried: super::likely::Likely,
+    /// From the client's wish to the last byte.
+    pub took: Duration,
+    /// Whether the path is what took the time. Where client or server had nothing to send, or a rate was limited on
+    /// purpose, slow says nothing, and only fast counts.
+    pub limited_by_path: bool,
+}
+
+/// Why a path was chosen. As text it is one line in plain words, with the figures.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Why {
+    /// Nothing is known of the direct path, or of no path at all.
+    Unmeasured,
+    /// Only `direct` is known, or everything else is out.
+    Only(Figures),
+    /// It is predicted to be the soonest.
+    Best(Figures),
+    /// Another one is predicted to be sooner, by too little or for too short a time.
+    Kept(Figures),
+    /// It could be better than it is known to be, or than it was: one session tries.
+    Explores(Figures),
+    /// The path before failed or disappointed.
+    Retreats(Figures),
+}
+
+/// What was predicted, of the chosen path and of the one that it was compared with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// The chosen path.
+    pub name: String,
+    /// From the client's wish to the last byte.
+    pub predicted: Duration,
+    /// The size that the session was taken to have, in bytes.
+    pub bytes: u64,
+    /// Direct where another is chosen, and the best one where that is not; the one that was left in a retreat.
+    pub other: Option<(String, Option<Duration>)>,
+}
+
+impl Why {
+    /// A word for it: `best`, `kept`, ...
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Unmeasured => "unmeasured",
+            Self::Only(_) => "only",
+            Self::Best(_) => "best",
+            Self::Kept(_) => "kept",
+            Self::Explores(_) => "explores",
+            Self::Retreats(_) => "retreats",
+        }
+    }
+
+    /// The figures behind it.
+    #[must_use]
+    pub const fn figures(&self) -> Option<&Figures> {
+        match self {
+            Self::Unmeasured => None,
+            Self::Only(f) | Self::Best(f) | Self::Kept(f) | Self::Explores(f) | Self::Retreats(f) => Some(f),
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unmeasured => f.write_str("too little is measured yet: direct and the default race"),
+            Self::Only(figures) => write!(f, "{figures}; no other path is known to work"),
+            Self::Best(figures) => figures.fmt(f),
+            Self::Kept(figures) => write!(f, "{figures}; too small or too new a gain to change"),
+            Self::Explores(figures) => write!(f, "{figures}; tried to see whether it is better than known"),
+            Self::Retreats(figures) => write!(f, "{figures}; the latter failed or disappointed"),
+        }
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} predicted for {}", self.name, Seconds(self.predicted), Size(self.bytes))?;
+        match &self.other {
+            None => Ok(()),
+            Some((name, Some(predicted))) => write!(f, ", {name} {}", Seconds(*predicted)),
+            Some((name, None)) => write!(f, ", instead of {name}"),
+        }
+    }
+}
+
+/// Three digits: `1.23 s`, `45.6 ms`.
+struct Seconds(Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.as_secs_f64();
+        let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
+        write!(f, "{} {unit}", digits(value))
+    }
+}
+
+/// The same of bytes: `8 MiB`, `1.5 KiB`.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (factor, unit) = match self.0 {
+            ..0x400 => (1.0, "bytes"),
+            ..0x10_0000 => (1024.0, "KiB"),
+            ..0x4000_0000 => (1024.0 * 1024.0, "MiB"),
+            _ => (1024.0 * 1024.0 * 1024.0, "GiB"),
+        };
+        write!(f, "{} {unit}", digits(self.0 as f64 / factor))
+    }
+}
+
+fn digits(value: f64) -> String {
+    let decimals = match value {
+        ..9.995 => 2,
+        ..99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.decimals$}");
+    if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(other: Option<(&str, Option<u64>)>) -> Figures {
+        let millis = Duration::from_millis;
+        let other = other.map(|(name, predicted)| (name.to_owned(), predicted.map(millis)));
+        Figures { name: "osaka".to_owned(), predicted: millis(1200), bytes: 8 << 20, other }
+    }
+
+    #[test]
+    fn reasons_are_plain_words_with_figures() {
+        let direct = || figures(Some(("direct", Some(2900))));
+        for (why, text) in [
+            (Why::Best(direct()), "osaka: 1.2 s predicted for 8 MiB, direct 2.9 s"),
+            (
+                Why::Kept(figures(Some(("fukuoka", Some(1180))))),
+                "osaka: 1.2 s predicted for 8 MiB, fukuoka 1.18 s; too small or too new a gain to change",
+            ),
+            (Why::Only(figures(None)), "osaka: 1.2 s predicted for 8 MiB; no other path is known to work"),
+            (
+                Why::Retreats(figures(Some(("fukuoka", None)))),
+                "osaka: 1.2 s predicted for 8 MiB, instead of fukuoka; the latter failed or disappointed",
+            ),
+        ] {
+            assert_eq!(why.to_string(), text);
+        }
+        assert_eq!(Why::Explores(direct()).word(), "explores");
+    }
+
+    #[test]
+    fn figures_have_three_digits() {
+        let seconds = |micros| Seconds(Duration::from_micros(micros)).to_string();
+        assert_eq!([seconds(38_600), seconds(999_800), seconds(123_456_789)], ["38.6 ms", "1 s", "123 s"]);
+        let sizes = [0, 1000, 10_240, 3 << 19, 5 << 30].map(|bytes| Size(bytes).to_string());
+        assert_eq!(sizes, ["0 bytes", "1000 bytes", "10 KiB", "1.5 MiB", "5 GiB"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! What is known of one direction of a section, as it is handed out and as it is kept: a million of them have to fit.
+
+use std::time::Duration;
+
+use super::model::{Congestion, Section};
+
+/// One direction of a section, and how much there is to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Known {
+    /// What it is like.
+    pub section: Section,
+    /// How sure that is, 0 to 1.
+    pub confidence: f64,
+    /// Whether this relay has measured it itself. What others say is believed as far as they are trusted.
+    pub own: bool,
+}
+
+/// The same in 24 bytes: times in microseconds, rates in bytes/s. Its rate is worked out once, when it is put in.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Packed {
+    rtt: u32,
+    loss: f32,
+    /// 0 for none.
+    window: u32,
+    /// Infinite for none.
+    line: f32,
+    rate: f32,
+    mss: u16,
+    /// In 255ths.
+    confidence: u8,
+    flags: u8,
+}
+
+/// Bits of `flags`; the two lowest say which congestion control it is.
+const CONGESTION: u8 = 0b11;
+const WARM: u8 = 1 << 2;
+const OWN: u8 = 1 << 3;
+const KNOWN: u8 = 1 << 4;
+
+/// Both directions of a section.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Both {
+    pub down: Packed,
+    pub up: Packed,
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, or as near as it gets")]
+impl From<&Known> for Packed {
+    fn from(known: &Known) -> Self {
+        let Known { section, confidence, own } = known;
+        let congestion = match section.congestion {
+            Congestion::Reno => 0,
+            Congestion::Cubic => 1,
+            Congestion::Ctcp => 2,
+            Congestion::Bbr => 3,
+        };
+        let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+        Self {
+            rtt: u32::try_from(section.rtt.as_micros()).unwrap_or(u32::MAX),
+            loss: if section.loss > 0.0 { section.loss.min(1.0) as f32 } else { 0.0 },
+            window: section.window.map_or(0, |window| u32::try_from(window.max(1)).unwrap_or(u32::MAX)),
+            line: section.line.filter(|line| *line > 0.0).map_or(f32::INFINITY, |line| line as f32),
+            rate: section.rate() as f32,
+            mss: section.mss,
+            confidence: (confidence.clamp(0.0, 1.0) * 255.0).round() as u8,
+            flags: congestion | flag(section.warm, WARM) | flag(*own, OWN) | KNOWN,
+        }
+    }
+}
+
+impl Packed {
+    /// Nothing is known.
+    pub const UNKNOWN: Self =
+        Self { rtt: 0, loss: 0.0, window: 0, line: f32::INFINITY, rate: 0.0, mss: 0, confidence: 0, flags: 0 };
+
+    pub fn known(&self) -> Option<Known> {
+        self.is_known().then(|| Known {
+            section: self.section(),
+            confidence: f64::from(self.confidence) / 255.0,
+            own: self.is_own(),
+        })
+    }
+
+    fn section(&self) -> Section {
+        Section {
+            rtt: Duration::from_micros(self.rtt.into()),
+            loss: self.loss.into(),
+            window: (self.window > 0).then_some(self.window.into()),
+            line: self.line.is_finite().then_some(self.line.into()),
+            congestion: match self.flags & CONGESTION {
+                0 => Congestion::Reno,
+                1 => Congestion::Cubic,
+                2 => Congestion::Ctcp,
+                _ => Congestion::Bbr,
+            },
+            mss: self.mss,
+            warm: self.flags & WARM > 0,
+        }
+    }
+
+    pub const fn is_known(&self) -> bool {
+        self.flags & KNOWN > 0
+    }
+
+    pub const fn is_own(&self) -> bool {
+        self.flags & OWN > 0
+    }
+
+    /// What it carries, in bytes/s.
+    pub const fn rate(&self) -> f32 {
+        self.rate
+    }
+
+    /// Seconds until something comes back: a round trip, and one more where there is no connection yet.
+    #[expect(clippy::cast_precision_loss, reason = "as near as it gets")]
+    pub const fn delay(&self) -> f32 {
+        let round_trips = if self.flags & WARM > 0 { 1.0 } else { 2.0 };
+        self.rtt as f32 * 1e-6 * round_trips
+    }
+}
+
+impl Both {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { down: Packed::UNKNOWN, up: Packed::UNKNOWN };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_comes_out_again() {
+        for congestion in [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp, Congestion::Bbr] {
+            for (window, line, flag) in [(None, None, false), (Some(1 << 19), Some(12_500_000.0), true)] {
+                let rtt = Duration::from_micros(38_600);
+                let section = Section { rtt, loss: 0.0009765625, window, line, congestion, mss: 1448, warm: flag };
+                let known = Known { section, confidence: 1.0, own: !flag };
+                assert_eq!(Packed::from(&known).known(), Some(known));
+            }
+        }
+        assert_eq!(Packed::UNKNOWN.known(), None);
+    }
+
+    #[test]
+    fn odd_figures_are_packed_as_sane_ones() {
+        let section = Section {
+            rtt: Duration::MAX,
+            loss: 7.0,
+            window: Some(0),
+            line: Some(-1.0),
+            congestion: Congestion::Bbr,
+            mss: 0,
+            warm: false,
+        };
+        let known = Packed::from(&Known { section, confidence: f64::NAN, own: true });
+        assert!(known.rate().is_finite() && known.delay().is_finite(), "{known:?}");
+        let out = known.known().unwrap();
+        assert_eq!((out.section.loss, out.section.window, out.section.line), (1.0, Some(1), None));
+        assert_eq!(out.confidence, 0.0);
+    }
+
+    #[test]
+    fn a_million_sections_fit() {
+        assert_eq!(size_of::<Both>(), 48);
+    }
+}

@@ -1,0 +1,176 @@
+//! How much a session will probably carry, and which way: by what came before from the same host, else by its port.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use crate::addr::Host;
+use crate::limiting::Direction;
+
+use super::bounded::Bounded;
+
+/// Hosts remembered at most, with their ports.
+const MOST_HOSTS: usize = 1 << 16;
+
+/// After this long a session counts half.
+const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
+
+/// Sessions remembered of one host and port at most.
+const MEMORY: f64 = 16.0;
+
+/// What is usual for a port weighs as much as so many sessions.
+const USUAL: f64 = 0.5;
+
+/// What a session will probably carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Likely {
+    /// Bytes, in the direction in which most go.
+    pub bytes: u64,
+    /// That direction.
+    pub direction: Direction,
+}
+
+impl Likely {
+    /// So many bytes toward the client.
+    #[must_use]
+    pub const fn down(bytes: u64) -> Self {
+        Self { bytes, direction: Direction::Down }
+    }
+
+    /// So many bytes toward the server.
+    #[must_use]
+    pub const fn up(bytes: u64) -> Self {
+        Self { bytes, direction: Direction::Up }
+    }
+
+    /// What is usual for a port, when nothing is known of the host.
+    #[must_use]
+    pub const fn of_port(port: u16) -> Self {
+        match port {
+            // Names, time, terminals, chat: they wait for each other more than they carry.
+            22 | 23 | 53 | 123 | 853 | 3389 | 5900 | 6667 | 6697 => Self::down(8 << 10),
+            // Mail goes up by one kind of port, and down by the other.
+            25 | 465 | 587 => Self::up(64 << 10),
+            110 | 143 | 993 | 995 => Self::down(64 << 10),
+            // Copies of whole trees.
+            20 | 21 | 873 | 989 | 990 | 9418 => Self::down(16 << 20),
+            _ => Self::down(1 << 20),
+        }
+    }
+}
+
+/// What sessions to hosts and ports have carried. Hosts are kept as hashes: nobody reads here where people went.
+#[derive(Debug, Clone)]
+pub struct Sizes {
+    hosts: Bounded<u64, Carried>,
+}
+
+/// Mean logarithms of what was carried, and how much there is to it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Carried {
+    down: f64,
+    up: f64,
+    weight: f64,
+    at: Duration,
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self { hosts: Bounded::new(MOST_HOSTS) }
+    }
+}
+
+impl Sizes {
+    /// What a session to `host` and `port` will probably carry.
+    pub fn likely(&mut self, host: &Host, port: u16, now: Duration) -> Likely {
+        let usual = Likely::of_port(port);
+        let Some(carried) = self.hosts.get(&hash(host, port)) else { return usual };
+        let weight = carried.weight_at(now);
+        let log = carried.down.max(carried.up);
+        let mean = (weight * log + USUAL * bits(usual.bytes)) / (weight + USUAL);
+        let direction = if carried.up > carried.down { Direction::Up } else { Direction::Down };
+        Likely { bytes: mean.exp2().round() as u64, direction }
+    }
+
+    /// A session to `host` and `port` has carried so many bytes in all.
+    pub fn carried(&mut self, host: &Host, port: u16, down: u64, up: u64, now: Duration) {
+        self.hosts.entry(hash(host, port), Carried::default).note(bits(down), bits(up), now);
+    }
+}
+
+impl Carried {
+    fn weight_at(&self, now: Duration) -> f64 {
+        self.weight * (-now.saturating_sub(self.at).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
+    }
+
+    fn note(&mut self, down: f64, up: f64, now: Duration) {
+        self.weight = (self.weight_at(now) + 1.0).min(MEMORY);
+        self.at = self.at.max(now);
+        self.down += (down - self.down) / self.weight;
+        self.up += (up - self.up) / self.weight;
+    }
+}
+
+/// Sizes are compared by their logarithm: one large session among small ones does not make all large.
+fn bits(bytes: u64) -> f64 {
+    (bytes.max(1) as f64).log2()
+}
+
+fn hash(host: &Host, port: u16) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (host, port).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DAY: Duration = HALF_LIFE;
+
+    fn host(name: &str) -> Host {
+        Host::parse(name).unwrap()
+    }
+
+    #[test]
+    fn a_new_host_carries_what_is_usual_for_the_port() {
+        let mut sizes = Sizes::default();
+        let likely = |sizes: &mut Sizes, port| sizes.likely(&host("new.example"), port, DAY).bytes;
+        assert!(likely(&mut sizes, 22) < likely(&mut sizes, 443));
+        assert!(likely(&mut sizes, 443) < likely(&mut sizes, 873));
+        assert_eq!(sizes.likely(&host("mail.example"), 587, DAY).direction, Direction::Up);
+    }
+
+    #[test]
+    fn what_came_before_tells_what_will() {
+        let mut sizes = Sizes::default();
+        for _ in 0..8 {
+            sizes.carried(&host("mirror.example"), 443, 64 << 20, 1000, DAY);
+            sizes.carried(&host("backup.example"), 443, 1000, 8 << 20, DAY);
+        }
+        let mirror = sizes.likely(&host("mirror.example"), 443, DAY);
+        assert!((40 << 20..=64 << 20).contains(&mirror.bytes) && mirror.direction == Direction::Down, "{mirror:?}");
+        let backup = sizes.likely(&host("backup.example"), 443, DAY);
+        assert!((6 << 20..=8 << 20).contains(&backup.bytes) && backup.direction == Direction::Up, "{backup:?}");
+        assert_eq!(sizes.likely(&host("mirror.example"), 80, DAY), Likely::of_port(80), "another port");
+        let later = sizes.likely(&host("mirror.example"), 443, 30 * DAY);
+        assert!(later.bytes < 2 << 20, "forgotten in a month: {later:?}");
+    }
+
+    #[test]
+    fn one_large_session_among_small_ones_is_an_exception() {
+        let mut sizes = Sizes::default();
+        for bytes in [4000, 6000, 5000, 1 << 30, 5000] {
+            sizes.carried(&host("api.example"), 443, bytes, 500, DAY);
+        }
+        let likely = sizes.likely(&host("api.example"), 443, DAY);
+        assert!(likely.bytes < 1 << 18, "{likely:?}");
+    }
+
+    #[test]
+    fn nothing_carried_is_little_and_never_fails() {
+        let mut sizes = Sizes::default();
+        sizes.carried(&host("192.0.2.1"), 1, 0, 0, Duration::MAX);
+        sizes.carried(&host("192.0.2.1"), 1, u64::MAX, 0, Duration::ZERO);
+        assert!(sizes.likely(&host("192.0.2.1"), 1, Duration::ZERO).bytes > 0);
+    }
+}

@@ -1,0 +1,392 @@
+//! Which path a session takes: the one that is predicted to be the soonest, by what is measured and, before that, by what
+//! came.
+//!
+//! [`Chooser::choose`] answers from a table by prefix, size and direction; the table is filled when somebody goes there, and
+//! again after each [`Chooser::adopt`]. What came is told by [`Chooser::came`] and [`Chooser::failed`]. The layers, from the
+//! bottom up: the map says what a path would take if all reports were true; [`Trust`] doubts reports; own experience
+//! corrects both; hysteresis keeps what was chosen; a small budget explores.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bounded::Bounded;
+use super::candidates::{Candidate, Fronts, Hops};
+use super::choice::{Choice, Figures, Outcome, Ranked, Why};
+use super::experience::{Experience, Pause};
+use super::hysteresis::{Open, Stand, Verdict};
+use super::likely::Likely;
+use super::map::Map;
+use super::model::Costs;
+use super::prefix::Prefix;
+use super::ranking::{self, Question, Rated, duration};
+use super::trust::Trust;
+
+/// Prefixes and sizes with an answer, at most.
+const MOST_QUESTIONS: usize = 1 << 17;
+
+/// Paths to prefixes with an experience, at most; and as many that are out.
+const MOST_EXPERIENCES: usize = 1 << 16;
+
+/// Ways of a choice at most.
+const MOST_WAYS: usize = 4;
+
+/// One session of so many may explore, of all and of those to one prefix.
+const EXPLORES: u32 = 20;
+
+/// A path of which nothing is sure may be better than predicted by this share.
+const HOPE: f64 = 0.5;
+
+/// A session of so many bytes or more shows a path's rate, a smaller one its delay.
+const BULK: u64 = 256 << 10;
+
+/// Times below this are the work of hosts: they say nothing of a path.
+const NOISE: f64 = 0.005;
+
+/// Chooses paths. One for all threads, behind a short lock.
+#[derive(Debug)]
+pub struct Chooser {
+    map: Arc<Map>,
+    fronts: Fronts,
+    costs: Costs,
+    /// Counts the maps.
+    generation: u64,
+    answers: Bounded<Question, Answer>,
+    experiences: Bounded<Way, Experience>,
+    pauses: Bounded<(Prefix, Hops), Pause>,
+    trust: Trust,
+    /// Sessions since one has explored.
+    credit: u32,
+}
+
+/// A path to a prefix, as far as sessions tell of the same thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Way {
+    prefix: Prefix,
+    hops: Hops,
+    direction: crate::limiting::Direction,
+    bulk: bool,
+}
+
+/// The answer to a question, as long as the map is the same, and the standing choice.
+#[derive(Debug, Clone, Default)]
+struct Answer {
+    generation: u64,
+    rated: Vec<Rated>,
+    stand: Stand,
+    credit: u32,
+}
+
+/// A path with what is known of it now.
+#[derive(Debug, Clone, Copy)]
+struct Weighed {
+    rated: Rated,
+    /// Seconds.
+    predicted: f64,
+    confidence: f64,
+    experienced: bool,
+    /// It was out, and nothing has come since.
+    on_trial: bool,
+}
+
+impl Chooser {
+    /// One that knows nothing but who it is.
+    #[must_use]
+    pub fn new(map: Arc<Map>, costs: Costs) -> Self {
+        let trust = Trust::default();
+        Self {
+            fronts: Fronts::of(&map, &costs, &trust),
+            map,
+            costs,
+            generation: 1,
+            answers: Bounded::new(MOST_QUESTIONS),
+            experiences: Bounded::new(MOST_EXPERIENCES),
+            pauses: Bounded::new(MOST_EXPERIENCES),
+            trust,
+            credit: 0,
+        }
+    }
+
+    /// Goes by a new map from now on. Takes a tenth of a second with a thousand relays: where sessions wait meanwhile, work
+    /// out [`Fronts::of`] beside them and [`Chooser::adopt`] both.
+    pub fn recompute(&mut self, map: Arc<Map>) {
+        let fronts = Fronts::of(&map, &self.costs, &self.trust);
+        self.adopt(map, fronts);
+    }
+
+    /// Goes by a new map, of which `fronts` were worked out, from now on. Where its relays have other numbers, everything
+    /// experienced is forgotten.
+    pub fn adopt(&mut self, map: Arc<Map>, fronts: Fronts) {
+        if !self.map.is_like(&map) {
+            self.answers.clear();
+            self.experiences.clear();
+            self.pauses.clear();
+            self.trust = Trust::default();
+        }
+        self.map = map;
+        self.fronts = fronts;
+        self.generation += 1;
+    }
+
+    /// The map it goes by.
+    #[must_use]
+    pub const fn map(&self) -> &Arc<Map> {
+        &self.map
+    }
+
+    /// What relays cost, for [`Fronts::of`].
+    #[must_use]
+    pub const fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// How far relays are believed, for [`Fronts::of`] and for status.
+    #[must_use]
+    pub const fn trust(&self) -> &Trust {
+        &self.trust
+    }
+
+    /// The ways for a session to `prefix` that will probably carry `likely`. The same `dice` and history give the same
+    /// choice.
+    pub fn choose(&mut self, prefix: Prefix, likely: Likely, now: Duration, dice: u64) -> Choice {
+        let question = Question::of(prefix, likely);
+        self.refresh(question, dice);
+        let (open, out) = self.weigh(&question, now);
+        let is_direct = |way: &Weighed| way.rated.hops.is_direct();
+        let direct_is_known = open.iter().chain(&out).any(is_direct) || self.is_on_trial(prefix, Hops::DIRECT);
+        if !direct_is_known || (open.is_empty() && out.is_empty()) {
+            return Choice { ways: self.ways(&open, None), race: true, why: Why::Unmeasured, former: None };
+        }
+        self.credit = self.credit.saturating_add(1);
+        let Some(answer) = self.answers.get(&question) else { return self.only(&question, &open) };
+        answer.credit = answer.credit.saturating_add(1);
+        if open.is_empty() {
+            return self.only(&question, &out);
+        }
+        let before = answer.stand.kept();
+        let options: Vec<Open> = open.iter().map(Weighed::open).collect();
+        let (at, verdict) = answer.stand.decide(&options, now);
+        let may_explore = answer.credit >= EXPLORES && self.credit >= EXPLORES;
+        let explored = may_explore.then(|| explore(&open, &out, open[at].predicted, dice)).flatten();
+        let former = before.filter(|before| *before != open[at].rated.hops);
+        if let (Verdict::Degraded, Some(former)) = (verdict, former) {
+            self.pauses.entry((prefix, former), Pause::default).begin(now);
+        }
+        if let Some(way) = explored {
+            return self.explores(&question, way, &open, now);
+        }
+        let why = self.why(&question, &open, at, verdict, former);
+        Choice { ways: self.ways(&open, Some(&open[at])), race: false, why, former: former.map(Hops::candidate) }
+    }
+
+    /// A session to `prefix`, or a part of it, has come through `candidate`.
+    pub fn came(&mut self, prefix: Prefix, candidate: &Candidate, outcome: &Outcome, now: Duration) {
+        let Some(hops) = Hops::of(candidate) else { return };
+        let Some(rated) = ranking::rate(&self.map, &self.costs, hops, prefix, outcome.carried) else {
+            self.pauses.remove(&(prefix, hops));
+            return;
+        };
+        let slower = ((outcome.took.as_secs_f64() + NOISE) / (rated.raw + NOISE)).ln();
+        let doubt = rated.doubt(&self.trust);
+        let way = Way::of(prefix, hops, outcome.carried);
+        let experience = self.experiences.entry(way, Experience::default);
+        let expected = experience.correction(doubt, now);
+        if !outcome.limited_by_path && slower > expected {
+            return;
+        }
+        let disappoints = experience.came(slower, expected, now);
+        self.judge(&rated, way, slower, now);
+        if disappoints && self.has_better(prefix, hops, outcome.carried, now) {
+            self.pauses.entry((prefix, hops), Pause::default).begin(now);
+        } else if !disappoints {
+            self.pauses.remove(&(prefix, hops));
+        }
+    }
+
+    /// A session to `prefix` could not be made through `candidate`, or broke because of it: it is out for a while, longer
+    /// each time.
+    pub fn failed(&mut self, prefix: Prefix, candidate: &Candidate, now: Duration) {
+        if let Some(hops) = Hops::of(candidate) {
+            self.pauses.entry((prefix, hops), Pause::default).begin(now);
+        }
+    }
+
+    /// The standing choices: of which prefix, direction and size in bytes, and which path.
+    pub fn standing(&self) -> impl Iterator<Item = (Prefix, Likely, Candidate)> {
+        self.answers.iter().filter_map(|(question, answer)| {
+            let likely = Likely { bytes: question.bytes(), direction: question.direction };
+            answer.stand.kept().map(|kept| (question.prefix, likely, kept.candidate()))
+        })
+    }
+
+    /// Sees to it that there is an answer by the present map.
+    fn refresh(&mut self, question: Question, dice: u64) {
+        let answer = self.answers.entry(question, || Answer { credit: dice as u32 % EXPLORES, ..Answer::default() });
+        if answer.generation != self.generation {
+            answer.rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
+            answer.generation = self.generation;
+        }
+    }
+
+    /// The paths that may be taken, the best first, and those that are out or have to show that they work again.
+    fn weigh(&self, question: &Question, now: Duration) -> (Vec<Weighed>, Vec<Weighed>) {
+        let rated = self.answers.peek(question).map_or(&[][..], |answer| &answer.rated);
+        let mut open: Vec<Weighed> = Vec::with_capacity(rated.len());
+        let mut out = Vec::new();
+        for rated in rated {
+            let weighed = self.weighed(question, rated, now);
+            match self.pauses.peek(&(question.prefix, rated.hops)) {
+                Some(pause) => out.push(Weighed { on_trial: !pause.is_out(now), ..weighed }),
+                None => open.push(weighed),
+            }
+        }
+        open.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
+        out.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
+        (open, out)
+    }
+
+    fn weighed(&self, question: &Question, rated: &Rated, now: Duration) -> Weighed {
+        let likely = Likely { bytes: question.bytes(), direction: question.direction };
+        let doubt = rated.doubt(&self.trust);
+        let experience = self.experiences.peek(&Way::of(question.prefix, rated.hops, likely));
+        let sessions = experience.map_or(0.0, |experience| experience.weight(now));
+        let log = experience.map_or(doubt, |experience| experience.correction(doubt, now));
+        Weighed {
+            rated: *rated,
+            predicted: rated.raw * log.exp(),
+            confidence: rated.confidence.max(sessions / (sessions + 1.0)),
+            experienced: sessions >= 1.0,
+            on_trial: false,
+        }
+    }
+
+    fn is_on_trial(&self, prefix: Prefix, hops: Hops) -> bool {
+        self.pauses.peek(&(prefix, hops)).is_some_and(Pause::is_on_trial)
+    }
+
+    /// Whether another path is predicted to be sooner than this one has become.
+    fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: Likely, now: Duration) -> bool {
+        let question = Question::of(prefix, likely);
+        self.refresh(question, 0);
+        let (open, _) = self.weigh(&question, now);
+        open.first().is_some_and(|best| best.rated.hops != hops)
+    }
+
+    /// What came tells whether the reports were true; where direct is slow as well, the target is.
+    fn judge(&mut self, rated: &Rated, way: Way, slower: f64, now: Duration) {
+        let direct = self.experiences.peek(&Way { hops: Hops::DIRECT, ..way });
+        let usual = direct.map_or(0.0, |direct| direct.correction(0.0, now).max(0.0));
+        let reporters: Vec<u32> = rated.reporters().collect();
+        self.trust.came(&reporters, slower - usual);
+    }
+
+    /// `first` before the others; the paths of others that are nearest; and direct.
+    fn ways(&self, open: &[Weighed], first: Option<&Weighed>) -> Vec<Ranked> {
+        let first_hops = first.map(|first| first.rated.hops);
+        let others = open.iter().filter(|way| Some(way.rated.hops) != first_hops);
+        let mut ways: Vec<Weighed> = first.into_iter().chain(others).copied().collect();
+        let direct = ways.iter().position(|way| way.rated.hops.is_direct());
+        if let Some(at) = direct.filter(|at| *at >= MOST_WAYS) {
+            ways.swap(at, MOST_WAYS - 1);
+        }
+        ways.truncate(MOST_WAYS);
+        let mut ranked: Vec<Ranked> = ways.iter().map(Weighed::ranked).collect();
+        if direct.is_none() {
+            let unknown = Ranked { candidate: Candidate::direct(), predicted: Duration::ZERO, rate: 0.0, confidence: 0.0 };
+            ranked.push(unknown);
+        }
+        ranked
+    }
+
+    fn only(&self, question: &Question, out: &[Weighed]) -> Choice {
+        let direct = out.iter().find(|way| way.rated.hops.is_direct());
+        let predicted = direct.map_or(Duration::ZERO, |way| duration(way.predicted));
+        let figures = Figures { name: "direct".to_owned(), predicted, bytes: question.bytes(), other: None };
+        Choice { ways: self.ways(&[], direct), race: false, why: Why::Only(figures), former: None }
+    }
+
+    fn explores(&mut self, question: &Question, way: Weighed, open: &[Weighed], now: Duration) -> Choice {
+        self.credit = 0;
+        if let Some(answer) = self.answers.get(question) {
+            answer.credit = 0;
+        }
+        if way.on_trial {
+            self.pauses.entry((question.prefix, way.rated.hops), Pause::default).tries(now);
+        }
+        let figures = self.figures(question, &way, Some(&open[0]));
+        Choice { ways: self.ways(open, Some(&way)), race: false, why: Why::Explores(figures), former: None }
+    }
+
+    fn why(&self, question: &Question, open: &[Weighed], at: usize, verdict: Verdict, former: Option<Hops>) -> Why {
+        let chosen = &open[at];
+        let beside = if at > 0 {
+            Some(&open[0])
+        } else if chosen.rated.hops.is_direct() {
+            open.get(1)
+        } else {
+            open.iter().find(|way| way.rated.hops.is_direct())
+        };
+        let mut figures = self.figures(question, chosen, beside);
+        if let (Verdict::Degraded | Verdict::Gone, Some(former)) = (verdict, former) {
+            let left = open.iter().find(|way| way.rated.hops == former);
+            let predicted = left.map(|way| duration(way.predicted));
+            figures.other = Some((former.candidate().name(&self.map), predicted));
+            return Why::Retreats(figures);
+        }
+        match verdict {
+            Verdict::Kept => Why::Kept(figures),
+            _ if open.len() == 1 => Why::Only(figures),
+            _ => Why::Best(figures),
+        }
+    }
+
+    fn figures(&self, question: &Question, chosen: &Weighed, beside: Option<&Weighed>) -> Figures {
+        let name = |way: &Weighed| way.rated.hops.candidate().name(&self.map);
+        Figures {
+            name: name(chosen),
+            predicted: duration(chosen.predicted),
+            bytes: question.bytes(),
+            other: beside.map(|way| (name(way), Some(duration(way.predicted)))),
+        }
+    }
+}
+
+impl Way {
+    const fn of(prefix: Prefix, hops: Hops, likely: Likely) -> Self {
+        Self { prefix, hops, direction: likely.direction, bulk: likely.bytes >= BULK }
+    }
+}
+
+impl Weighed {
+    const fn open(&self) -> Open {
+        Open { hops: self.rated.hops, predicted: self.predicted, experienced: self.experienced }
+    }
+
+    fn ranked(&self) -> Ranked {
+        Ranked {
+            candidate: self.rated.hops.candidate(),
+            predicted: duration(self.predicted),
+            rate: self.rated.rate,
+            confidence: self.confidence,
+        }
+    }
+
+    /// What it would take if it were as much better as it may be.
+    fn hoped(&self) -> f64 {
+        self.predicted * (1.0 - HOPE * (1.0 - self.confidence))
+    }
+}
+
+/// A path that could beat `predicted`: one that was out goes first, else the dice say which.
+fn explore(open: &[Weighed], out: &[Weighed], predicted: f64, dice: u64) -> Option<Weighed> {
+    let could_win = |way: &&Weighed| way.hoped() < predicted;
+    if let Some(way) = out.iter().filter(|way| way.on_trial).find(could_win) {
+        return Some(*way);
+    }
+    let hopeful: Vec<&Weighed> = open.iter().filter(|way| way.predicted > predicted).filter(could_win).collect();
+    let at = dice.checked_rem(hopeful.len() as u64)?;
+    Some(*hopeful[at as usize])
+}
+
+#[cfg(test)]
+#[path = "select/tests.rs"]
+mod tests;

@@ -1,0 +1,76 @@
+//! How far the reports of a relay are believed: as far as what came was as good as what they promised.
+
+use super::map::MOST_NODES;
+
+/// The least trust: a report is never believed less than this share of it, so that a relay can better itself.
+const LEAST: f64 = 1.0 / 16.0;
+
+/// How much of its trust one session decides.
+const GAIN: f64 = 0.2;
+
+/// By relay, a factor on what they say of rates, and a divisor of what they say of times.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Trust {
+    /// Logarithms, never positive.
+    logs: Vec<f64>,
+}
+
+impl Trust {
+    /// How far `node` is believed: 1 for all it says, which is where everybody begins.
+    #[must_use]
+    pub fn of(&self, node: u32) -> f64 {
+        self.log(node).exp()
+    }
+
+    pub(super) fn log(&self, node: u32) -> f64 {
+        self.logs.get(node as usize).copied().unwrap_or(0.0)
+    }
+
+    /// A path came slower than it would have if all reports were true, by the factor whose logarithm is `slower`. The
+    /// relays that reported share it.
+    pub(super) fn came(&mut self, reporters: &[u32], slower: f64) {
+        let share = slower / reporters.len().max(1) as f64;
+        for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MOST_NODES) {
+            if self.logs.len() <= node {
+                self.logs.resize(node + 1, 0.0);
+            }
+            let log = &mut self.logs[node];
+            *log = (*log + GAIN * (-share - *log)).clamp(LEAST.ln(), 0.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_promises_more_than_comes_is_believed_less_and_can_better_itself() {
+        let mut trust = Trust::default();
+        assert_eq!(trust.of(7), 1.0);
+        for _ in 0..20 {
+            trust.came(&[7], 4f64.ln());
+        }
+        assert!((0.2..0.3).contains(&trust.of(7)), "{}", trust.of(7));
+        assert_eq!(trust.of(6), 1.0, "nobody else");
+        for _ in 0..20 {
+            trust.came(&[7], 0.0);
+        }
+        assert!(trust.of(7) > 0.95, "{}", trust.of(7));
+    }
+
+    #[test]
+    fn blame_is_shared_and_praise_makes_nobody_better_than_true() {
+        let mut trust = Trust::default();
+        for _ in 0..50 {
+            trust.came(&[1, 2], 4f64.ln());
+            trust.came(&[3], -5.0);
+            trust.came(&[4], f64::MAX);
+            trust.came(&[], 1.0);
+        }
+        assert!((0.45..0.55).contains(&trust.of(1)) && trust.of(1) == trust.of(2), "{trust:?}");
+        assert_eq!((trust.of(3), trust.of(4)), (1.0, LEAST));
+        trust.came(&[u32::MAX], 1.0);
+        assert_eq!(trust.of(u32::MAX), 1.0, "no such relay");
+    }
+}
