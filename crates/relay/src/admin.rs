@@ -1,4 +1,5 @@
-//! The relay about itself, on a loopback address or a unix socket: `/metrics` for Prometheus, `/api/sessions` as JSON.
+//! The relay about itself, on a loopback address or a unix socket: `/metrics` for Prometheus, `/api/sessions` and `/api/paths` as
+//! JSON.
 //! Read-only; requests that name another host than the loopback are refused, so that no web page can ask.
 
 use std::convert::Infallible;
@@ -136,8 +137,11 @@ impl Answering {
                 page(StatusCode::OK, kind, self.shared.metrics.text(pipes, self.shared.shares.views()))
             }
             (&Method::GET, "/api/sessions") => self.sessions().await,
-            (&Method::GET, "/") => page(StatusCode::OK, "text/plain", "ekiden: /metrics /api/sessions\n"),
-            (&Method::GET, _) => page(StatusCode::NOT_FOUND, "text/plain", "there are /metrics and /api/sessions\n"),
+            (&Method::GET, "/api/paths") => json(&self.shared.book.estimates()),
+            (&Method::GET, "/") => page(StatusCode::OK, "text/plain", "ekiden: /metrics /api/sessions /api/paths\n"),
+            (&Method::GET, _) => {
+                page(StatusCode::NOT_FOUND, "text/plain", "there are /metrics, /api/sessions and /api/paths\n")
+            }
             _ => page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "GET only\n"),
         }
     }
@@ -159,10 +163,7 @@ impl Answering {
             lanes,
             congestion,
         };
-        match serde_json::to_string(&answer) {
-            Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
-            Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
-        }
+        json(&answer)
     }
 
     async fn describe(&self) -> Description {
@@ -194,6 +195,13 @@ fn names_this_host(request: &Request<Incoming>) -> bool {
         Some(Host::Ip(ip)) => ip.is_loopback(),
         Some(Host::Name(name)) => name == "localhost",
         None => false,
+    }
+}
+
+fn json(answer: &impl Serialize) -> Response<Full<Bytes>> {
+    match serde_json::to_string(answer) {
+        Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
+        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", error.to_string()),
     }
 }
 

@@ -14,6 +14,7 @@ mod entrance;
 mod gate;
 mod ingress;
 mod log;
+mod measure;
 mod metrics;
 mod path;
 mod pool;

@@ -11,6 +11,7 @@ use ekiden_proto::wire::section::{Tickets, TraceId};
 
 use crate::gate::Held;
 use crate::log::Log;
+use crate::measure::Book;
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::share::Shares;
@@ -41,13 +42,15 @@ pub struct Shared {
     pub tunnels: Tunnels,
     /// Their lanes.
     pub lanes: Roll,
+    /// What sections are like.
+    pub book: Arc<Book>,
 }
 
 impl Shared {
     /// Nothing has happened yet.
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
-        let metrics = Metrics::new();
+        let (metrics, began) = (Metrics::new(), Instant::now());
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
             log,
@@ -57,11 +60,12 @@ impl Shared {
             by_client: Mutex::default(),
             traces: Mutex::default(),
             tickets: Tickets::generate(),
-            began: Instant::now(),
+            began,
             shares: Arc::default(),
             held: Held::default(),
             tunnels: Tunnels::default(),
             lanes: Roll::default(),
+            book: Arc::new(Book::new(began)),
         })
     }
 

@@ -1,7 +1,7 @@
 //! One worker thread: its own runtime, its own listening sockets, its own pipes. A session never leaves its thread, so
 //! nothing in here needs a lock.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -33,6 +33,9 @@ const LAST_ACCEPTS: usize = 4096;
 
 /// How often unneeded pipes are closed and freed memory is given back.
 const TIDY: Duration = Duration::from_secs(1);
+
+/// Most sessions whose sections are measured in that time; more than these have their turns later. A look costs some 5 us.
+const MOST_LOOKS: usize = 500;
 
 /// What the main thread tells a worker.
 pub enum Command {
@@ -100,6 +103,8 @@ pub struct Worker {
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
+    /// The session whose turn it is to be measured.
+    turn: Cell<usize>,
     entrances: RefCell<Vec<Rc<Entrance>>>,
     draining: watch::Sender<bool>,
 }
@@ -117,6 +122,7 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
         shared,
         pipes: PipePool::new(most_pipes),
         sessions: RefCell::default(),
+        turn: Cell::new(0),
         entrances: RefCell::default(),
         session_ended: Notify::new(),
         draining: watch::Sender::new(false),
@@ -143,6 +149,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             command = commands.recv() => command,
             _ = tidy.tick() => {
                 worker.tidy(&mut most_sessions_seen);
+                worker.measure();
                 continue;
             }
         };
@@ -268,6 +275,21 @@ impl Worker {
         let congestion = entrances.first().map(|entrance| entrance.config.congestion.describe());
         let congestion = congestion.unwrap_or_default();
         Description { sessions: sessions.collect(), pipes: self.pipes.counts(), congestion }
+    }
+
+    /// Looks at the sections of running sessions, from where it ended the last time.
+    fn measure(&self) {
+        let sessions: Vec<_> = {
+            let sessions = self.sessions.borrow();
+            let from = self.turn.get();
+            let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MOST_LOOKS);
+            turns.map(|(place, session)| (place, session.clone())).collect()
+        };
+        self.turn.set(match sessions.last() {
+            Some((place, _)) if sessions.len() == MOST_LOOKS => place + 1,
+            _ => 0,
+        });
+        sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.look());
     }
 
     /// Closes what nobody used since the last time, and gives memory back after a rush.

@@ -111,6 +111,13 @@ impl Config {
         Marks::new(self.transparent.instance)
     }
 
+    /// Whether somebody may want to know what sections are like: this relay, or one that calls it.
+    #[must_use]
+    pub fn measures(&self) -> bool {
+        let is_called = self.listeners.iter().any(|listener| listener.kind == Kind::Section);
+        is_called || self.relays.iter().any(|hop| hop.is_section())
+    }
+
     /// For tests: goes to every target by these hops, one after the other the only one of a path.
     #[cfg(test)]
     pub fn go_by(&mut self, hops: Vec<Arc<Hop>>) {

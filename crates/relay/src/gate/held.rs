@@ -12,6 +12,7 @@ use ekiden_proto::wire::section::TraceId;
 use socket2::SockRef;
 use tokio::time::Instant;
 
+use crate::measure::Via;
 use crate::pump::Seal;
 
 /// The two ends of a connection, as those see them who do not know of us.
@@ -34,6 +35,8 @@ pub struct Ahead {
     pub seal: Option<Seal>,
     /// The name of the path.
     pub path: Option<Box<str>>,
+    /// What that begins with.
+    pub via: Option<Via>,
     /// The TCP settings of the section.
     pub profile: Option<Arc<Profile>>,
     /// The session's name on the relays.

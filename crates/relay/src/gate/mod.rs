@@ -256,6 +256,7 @@ fn ahead(reached: Reached, errand: &Errand, asked: Instant) -> Result<Ahead, Dia
         server,
         seal: seal.map(|seal| Rc::into_inner(seal).expect("invariant: nobody else has it")),
         path: errand.path(),
+        via: errand.via(),
         profile: errand.profile(),
         trace: errand.trace(),
         times: reached.times.unwrap_or_default(),

@@ -172,6 +172,11 @@ impl Arrival {
         self.seal.borrow().clone().filter(|_| self.open.encrypt)
     }
 
+    /// The key of the relay that has sent it.
+    pub const fn key(&self) -> PublicKey {
+        self.key
+    }
+
     /// The name of the relay that has sent it, or its key.
     pub fn peer_name(&self) -> String {
         self.peer.as_ref().map_or_else(|| self.key.to_string(), |peer| peer.name.to_string())

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::{Closed, End, Event, SectionInfo};
+use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::{Direction, limiting};
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
@@ -16,6 +17,7 @@ use crate::dial::DialError;
 use crate::entrance::Entrance;
 use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
+use crate::measure::{Place, Watch};
 use crate::pump::{self, Meter, Patience, Seal};
 use crate::session::Errand;
 use crate::status::{SectionView, SessionView};
@@ -67,6 +69,8 @@ struct Story {
     connect: Option<Duration>,
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
+    /// What measures the client's section, where that is a relay, and the server's.
+    watches: [Option<Watch>; 2],
     end: Option<End>,
     detail: Option<String>,
 }
@@ -98,6 +102,7 @@ impl Session {
             entrance,
         });
         session.place.set(session.entrance.worker.list(&session));
+        session.watch_client();
         session
     }
 
@@ -129,7 +134,29 @@ impl Session {
         let mut story = self.story.borrow_mut();
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
+        let place = self.errand.via().map(|via| via.place(server)).filter(|_| self.entrance.config.measures());
+        let watch = place.map(|place| Watch::begin(&stream, Direction::Up, place, &self.meter).of(self.sender()));
+        if let Some(mut before) = std::mem::replace(&mut story.watches[1], watch) {
+            before.note(&self.meter, &self.entrance.shared().book);
+        }
         story.stream = Some(stream);
+    }
+
+    /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
+    fn watch_client(&self) {
+        let watch = |key| Watch::begin(&self.client, Direction::Down, Place::Relay(key), &self.meter);
+        self.story.borrow_mut().watches[0] = self.sender().map(watch);
+    }
+
+    /// The relay that has sent it.
+    fn sender(&self) -> Option<PublicKey> {
+        self.errand.arrival.as_ref().map(|arrival| arrival.key())
+    }
+
+    /// Measures its sections while it runs.
+    pub fn look(&self) {
+        let book = &self.entrance.shared().book;
+        self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.look(&self.meter, book));
     }
 
     /// How long each relay took.
@@ -154,6 +181,9 @@ impl Session {
         self.meter.is_sent_by(Direction::Up, None);
         self.meter.is_tuned_by(Direction::Up, None);
         let mut story = self.story.borrow_mut();
+        if let Some(mut watch) = story.watches[1].take() {
+            watch.note(&self.meter, &self.entrance.shared().book);
+        }
         if let Some(stream) = story.stream.take() {
             story.up = tcp_info(stream.as_fd()).ok();
         }
@@ -220,7 +250,9 @@ impl Session {
     }
 
     fn closed(&self) -> Closed {
-        let story = self.story.take();
+        let mut story = self.story.take();
+        let book = &self.entrance.shared().book;
+        story.watches.iter_mut().flatten().for_each(|watch| watch.note(&self.meter, book));
         let duration = self.opened.elapsed();
         let down = tcp_info(self.client.as_fd()).ok();
         let up = story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(story.up);

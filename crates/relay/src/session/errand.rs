@@ -18,6 +18,7 @@ use crate::config::{Connect, Kind};
 use crate::dial::{Dialler, Journey};
 use crate::entrance::Entrance;
 use crate::ingress::section::Arrival;
+use crate::measure::Via;
 use crate::path::{self, Way};
 
 /// On whose behalf something is dialled, and which way it went.
@@ -39,6 +40,8 @@ pub struct Errand {
 #[derive(Default)]
 struct Taken {
     path: Option<Box<str>>,
+    /// What it begins with.
+    via: Option<Via>,
     /// The TCP settings of the section that was dialled for it.
     profile: Option<Arc<Profile>>,
     /// The name under which it went on to relays.
@@ -57,6 +60,7 @@ impl Errand {
     pub fn goes(&self, way: &Way) {
         let mut taken = self.taken.borrow_mut();
         taken.path = Some(way.path.name.clone());
+        taken.via = Some(Via::of(&way.path));
         taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
     }
 
@@ -66,13 +70,23 @@ impl Errand {
     }
 
     /// Notes what is known of it from before: somebody else has dialled.
-    pub fn went(&self, path: Option<Box<str>>, profile: Option<Arc<Profile>>, trace: Option<TraceId>) {
-        *self.taken.borrow_mut() = Taken { path, profile, trace };
+    pub fn went(
+        &self,
+        (path, via): (Option<Box<str>>, Option<Via>),
+        profile: Option<Arc<Profile>>,
+        trace: Option<TraceId>,
+    ) {
+        *self.taken.borrow_mut() = Taken { path, via, profile, trace };
     }
 
     /// The name of the way it tried last.
     pub fn path(&self) -> Option<Box<str>> {
         self.taken.borrow().path.clone()
+    }
+
+    /// What that way begins with.
+    pub fn via(&self) -> Option<Via> {
+        self.taken.borrow().via
     }
 
     /// The TCP settings of the section that was dialled for it.

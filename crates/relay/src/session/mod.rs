@@ -75,8 +75,8 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
 
 /// Goes on where the gate has dialled already.
 fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, End> {
-    let Ahead { stream, server, seal, path, profile, trace, times, took } = ahead;
-    session.errand.went(path, profile, trace);
+    let Ahead { stream, server, seal, path, via, profile, trace, times, took } = ahead;
+    session.errand.went((path, via), profile, trace);
     let stream = TcpStream::from_std(stream).map_err(|_| End::ConnectFailed(Cause::Exhausted))?;
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);

@@ -1,0 +1,155 @@
+//! The map for the chooser: of each section the best that is known of it, by whoever knows.
+//!
+//! Who sends knows loss and rate best, and who has measured most is right; but what this relay has measured itself goes
+//! before everything that it was told.
+
+use std::time::Duration;
+
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::limiting::Direction;
+use ekiden_proto::path::estimate::Estimate;
+use ekiden_proto::path::map::{HERE, Known, Map};
+use ekiden_proto::path::model::{Congestion, Section};
+
+use super::book::{Both, Pages};
+use super::{Book, Place};
+use crate::config::{Config, Hop};
+
+/// Payload of a full packet where nothing else is known: Ethernet's, with timestamps (RFC 7323).
+const MSS: u16 = 1448;
+
+/// Our own estimate is taken from here on, however sure another relay is of its own.
+const OWN: f64 = 0.5;
+
+/// What is told never counts as more than this: who tells may be wrong, or lie.
+const TOLD: f64 = 0.9;
+
+/// The name of this relay on the map.
+const NAME: &str = "here";
+
+impl Book {
+    /// What is known now of the sections between this relay, the relays of `config`, and the targets. Relays keep the
+    /// numbers that they have in `before`. None where no relay is configured.
+    #[must_use]
+    pub fn map(&self, config: &Config, before: Option<&Map>) -> Option<Map> {
+        let relays: Vec<(PublicKey, &Hop)> =
+            config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &**hop))).collect();
+        let own = config.relays.iter().find_map(|hop| hop.peering())?.own.public();
+        let mut map = match before {
+            Some(before) if before.key(HERE) == Some(own) => Map::like(before),
+            _ => Map::new(own, NAME),
+        };
+        let mut nodes = vec![(HERE, own, None)];
+        for (key, hop) in relays {
+            nodes.extend(map.node(key, &hop.name).map(|number| (number, key, Some(hop))));
+        }
+        let (now, pages) = (self.now(), self.pages());
+        let chart = Chart { pages: &pages, here: own, now };
+        for (to, key, hop) in &nodes {
+            let congestion = hop.map_or(Congestion::default(), |hop| congestion_of(hop));
+            for (from, dialler, _) in nodes.iter().filter(|(from, ..)| from != to && *to != HERE) {
+                for direction in [Direction::Down, Direction::Up] {
+                    if let Some(known) = chart.section(dialler, key, direction, congestion) {
+                        map.set_section(*from, *to, direction, &known);
+                    }
+                }
+            }
+        }
+        chart.set_last(&nodes, &mut map);
+        Some(map)
+    }
+}
+
+struct Chart<'a> {
+    pages: &'a Pages,
+    here: PublicKey,
+    now: Duration,
+}
+
+impl Chart<'_> {
+    /// What is known of the section that `dialler` dials to `relay`.
+    fn section(
+        &self,
+        dialler: &PublicKey,
+        relay: &PublicKey,
+        direction: Direction,
+        congestion: Congestion,
+    ) -> Option<Known> {
+        let (near, far) = (self.seen_by(dialler, Place::Relay(*relay)), self.seen_by(relay, Place::Relay(*dialler)));
+        let ends = match direction {
+            Direction::Down => (far.map(|far| far.sending), near.map(|near| near.receiving)),
+            Direction::Up => (near.map(|near| near.sending), far.map(|far| far.receiving)),
+        };
+        let rtt = [near, far].into_iter().flatten().find_map(|both| both.rtt());
+        let owns = |key: &PublicKey| *key == self.here;
+        let (sender, receiver) = match direction {
+            Direction::Down => (owns(relay), owns(dialler)),
+            Direction::Up => (owns(dialler), owns(relay)),
+        };
+        let known = [(ends.0, sender), (ends.1, receiver)]
+            .into_iter()
+            .filter_map(|(estimate, own)| self.known(&estimate?, rtt?, (congestion, true), own));
+        best(known)
+    }
+
+    fn seen_by(&self, relay: &PublicKey, place: Place) -> Option<Both> {
+        if *relay == self.here {
+            self.pages.own.peek(&place).map(|entry| entry.both)
+        } else {
+            self.pages.told.get(relay)?.places.peek(&place).copied()
+        }
+    }
+
+    fn set_last(&self, nodes: &[(u32, PublicKey, Option<&Hop>)], map: &mut Map) {
+        for (place, entry) in self.pages.own.iter() {
+            self.set_one(HERE, *place, &entry.both, true, map);
+        }
+        for (number, key, _) in nodes {
+            let Some(told) = self.pages.told.get(key) else { continue };
+            for (place, both) in told.places.iter() {
+                self.set_one(*number, *place, both, false, map);
+            }
+        }
+    }
+
+    fn set_one(&self, node: u32, place: Place, both: &Both, own: bool, map: &mut Map) {
+        let (Place::Targets(prefix), Some(rtt)) = (place, both.rtt()) else { return };
+        for (direction, estimate) in [(Direction::Down, &both.receiving), (Direction::Up, &both.sending)] {
+            if let Some(known) = self.known(estimate, rtt, (Congestion::default(), false), own) {
+                map.set_last(node, prefix, direction, &known);
+            }
+        }
+    }
+
+    fn known(
+        &self,
+        estimate: &Estimate,
+        rtt: Duration,
+        (congestion, warm): (Congestion, bool),
+        own: bool,
+    ) -> Option<Known> {
+        let confidence = estimate.confidence(self.now);
+        let section = Section {
+            rtt,
+            loss: estimate.loss().unwrap_or(0.0),
+            window: estimate.window(),
+            line: estimate.rate(),
+            congestion,
+            mss: MSS,
+            warm,
+        };
+        Some(Known { section, confidence: if own { confidence } else { confidence * TOLD }, own })
+    }
+}
+
+/// The one that goes before the others.
+fn best(known: impl Iterator<Item = Known>) -> Option<Known> {
+    let rank =
+        |known: &Known| if known.own && known.confidence >= OWN { 1.0 + known.confidence } else { known.confidence };
+    known.max_by(|one, other| rank(one).total_cmp(&rank(other)))
+}
+
+/// How the sections to a relay answer to loss, as far as our own settings tell.
+fn congestion_of(hop: &Hop) -> Congestion {
+    hop.profile.congestion().map_or(Congestion::default(), |name| Congestion::of_name(&name.0))
+}
