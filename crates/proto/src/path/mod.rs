@@ -3,7 +3,7 @@
 //! Nothing here asks for the time: whoever calls says what time it is, as a [`std::time::Duration`] since an origin of its
 //! own. Rates are bytes per second, sizes bytes.
 
-mod bounded;
+pub mod bounded;
 pub mod candidates;
 pub mod choice;
 mod experience;
