@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::analyse;
 use crate::experiment::factor::{self, Names};
 use crate::experiment::file::Expect;
 use crate::experiment::floor::{self, Floor};
@@ -10,6 +9,7 @@ use crate::experiment::gain;
 use crate::experiment::metric::{self, FIRST_BYTE};
 use crate::experiment::read::{Experiment, Place};
 use crate::experiment::results::{Outcome, Run, Summary, Verdict};
+use crate::experiment::{accuracy, analyse};
 use crate::stats;
 
 /// Where an expectation comes from if the file does not say.
@@ -42,6 +42,7 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
             wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
         }
         gain::check(experiment, expect, &mut wrong);
+        accuracy::check(experiment, expect, &mut wrong);
         let bases = [&expect.ratio_to, &expect.minus].map(Option::is_some);
         let others = [expect.ratio_to_best_of.is_empty(), expect.ratio_to_level.is_empty()].map(|empty| !empty);
         if bases.iter().chain(&others).filter(|base| **base).count() > 1 {
@@ -76,8 +77,11 @@ pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<Outcom
             let rows = gain::of(experiment, full, runs, expect);
             return rows.iter().map(|row| gain::outcome(experiment, expect, row)).collect();
         }
-        let judge = Judge { experiment, runs, expect };
         let places = places(experiment, full, expect);
+        if let Some(percentile) = expect.percentile {
+            return vec![accuracy::outcome(expect, percentile, &places, runs)];
+        }
+        let judge = Judge { experiment, runs, expect };
         match expect.maximum_over.as_ref().zip(expect.is.as_ref()) {
             Some((factor, level)) => {
                 groups(&places, factor).iter().filter_map(|group| judge.maximum(group, factor, level)).collect()
@@ -273,7 +277,7 @@ impl Judge<'_> {
     }
 }
 
-const fn verdict(known: bool, holds: bool) -> Verdict {
+pub(super) const fn verdict(known: bool, holds: bool) -> Verdict {
     match (known, holds) {
         (false, _) => Verdict::Unknown,
         (true, true) => Verdict::Met,

@@ -192,7 +192,7 @@ const fn ten_seconds() -> Span {
 }
 
 /// `[[expect]]`: what should come of it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expect {
     /// In words. Default: made of the rest.
@@ -220,6 +220,8 @@ pub struct Expect {
     pub at_most: Option<f64>,
     /// It is at most so many times the arithmetic [floor](crate::experiment::floor) of the first byte.
     pub over_floor: Option<f64>,
+    /// It is this percentile over all places together, of the error of [predictions](crate::experiment::accuracy).
+    pub percentile: Option<f64>,
     /// It is at least the gain that was published, over `ratio_to`.
     pub gain: Option<Grid>,
     /// Where `ratio_to` is better here than published, the figure is at least so many times the

@@ -68,14 +68,14 @@ fn section(lab: &Lab, from: &str, to: &str) -> Option<Limit> {
 }
 
 /// The most bytes of the application that a packet carries.
-fn payload(way: &[Hop<'_>], hosts: [&Host; 2]) -> f64 {
+pub(super) fn payload(way: &[Hop<'_>], hosts: [&Host; 2]) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let options = if hosts.into_iter().all(window::has_timestamps) { TIMESTAMPS } else { 0 };
     f64::from(mtu.saturating_sub(HEADERS + options))
 }
 
 /// What the slowest line carries of the application's bytes, in a second.
-fn line(way: &[Hop<'_>], payload: f64) -> f64 {
+pub(super) fn line(way: &[Hop<'_>], payload: f64) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
     #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
@@ -88,7 +88,7 @@ fn line(way: &[Hop<'_>], payload: f64) -> f64 {
 }
 
 /// How likely a packet is lost on the way. `None` if that is not all there is to say.
-fn loss(way: &[Hop<'_>]) -> Option<f64> {
+pub(super) fn loss(way: &[Hop<'_>]) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
     let arrives = |loss: &Loss| match loss {
         Loss::Bernoulli { p, .. } => Some(1.0 - p),

@@ -6,14 +6,14 @@ use crate::experiment::results::Metric;
 use crate::experiment::transfer::{Flows, Transfer};
 use crate::stats::{self, fairness::jain};
 
-const KNOWN: [(&str, &str, bool); 21] = [
+const KNOWN: [(&str, &str, bool); 23] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
     ("steady_mbit_s", "Mbit/s", true),
     ("seconds", "s", false),
     (FIRST_BYTE, "ms", false),
-    ("completion_ms", "ms", false),
+    (COMPLETION, "ms", false),
     ("completion_p95_ms", "ms", false),
     ("completion_s", "s", false),
     ("write_s", "s", false),
@@ -28,6 +28,8 @@ const KNOWN: [(&str, &str, bool); 21] = [
     ("queueing_p99_ms", "ms", false),
     ("window_packets", "packets", true),
     ("retransmits", "packets", false),
+    (PREDICTED, "ms", false),
+    (PREDICTION_ERROR, "", false),
 ];
 
 /// The key of the metric that has a [floor](crate::experiment::floor).
@@ -37,6 +39,13 @@ pub const FIRST_BYTE: &str = "first_byte_ms";
 pub const RATIO: &str = "ratio";
 /// The key of Jain's index.
 pub const JAIN: &str = "jain";
+/// The key of the time to the last byte.
+pub const COMPLETION: &str = "completion_ms";
+/// The key of the time that the model of paths [predicts](crate::experiment::predict).
+pub const PREDICTED: &str = "predicted_ms";
+/// The key of how far that is from what was measured, as a share of the latter.
+pub const PREDICTION_ERROR: &str = "prediction_error";
+
 /// What the key of the rate of one group's connections begins with.
 pub const GROUP: &str = "mbit_s.";
 
@@ -90,7 +99,7 @@ pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
         ("steady_mb_s", steady / 1e6),
         ("steady_mbit_s", steady * 8.0 / 1e6),
         ("seconds", seconds),
-        ("completion_ms", median(transfers.iter().map(|transfer| transfer.seconds).collect()) * 1e3),
+        (COMPLETION, median(transfers.iter().map(|transfer| transfer.seconds).collect()) * 1e3),
         ("bytes", bytes),
     ];
     // Nobody waits for the first byte of a stream.
@@ -245,6 +254,7 @@ mod tests {
         let flows = Some(Flows { bytes: vec![1], completions: vec![1.0] });
         let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());
+        figures.extend([PREDICTED, PREDICTION_ERROR].map(|key| (key.to_owned(), 0.0)));
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
         assert!(!by_name("seconds").unwrap().higher_is_better);

@@ -3,6 +3,7 @@
 //! [`read`] makes an experiment out of a [`mod@file`], [`plan`] says in which order its runs are made, [`run`] makes one of
 //! them in a lab of its own, [`campaign`] all of them into a [`store`], [`analyse`] and [`expect`] say what came of it.
 
+pub mod accuracy;
 pub mod analyse;
 pub mod blocks;
 pub mod builtin;
@@ -24,6 +25,7 @@ pub mod metric;
 pub mod overrides;
 pub mod packets;
 pub mod plan;
+pub mod predict;
 pub mod progress;
 pub mod read;
 pub mod results;

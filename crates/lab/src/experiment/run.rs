@@ -16,6 +16,7 @@ use crate::experiment::manifest;
 use crate::experiment::metric;
 use crate::experiment::packets::{self, Direction, Log};
 use crate::experiment::plan::Planned;
+use crate::experiment::predict;
 use crate::experiment::read::Spec;
 use crate::experiment::results::{GroupRun, Run};
 use crate::experiment::share;
@@ -168,6 +169,7 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
     let mut metrics = metric::of(&transfers);
     metrics.extend(metric::of_hosts(&hosts_before, &hosts, &workload.client, &transfers));
+    metrics.extend(predict::figures(spec, &transfers));
     let timeline = transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
     let (log, links) = (log.end(&running)?, running.reports()?);
     Ok(Measured { metrics, timeline, groups: Vec::new(), links, log, cpu_busy })
