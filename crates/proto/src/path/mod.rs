@@ -18,3 +18,4 @@ pub mod prefix;
 mod ranking;
 pub mod select;
 pub mod trust;
+pub mod plan;

@@ -1,0 +1,179 @@
+//! Lines, texts and marks as SVG.
+
+use std::fmt::Write;
+
+use crate::path::plan::Roles;
+
+/// A place on the drawing, pixels.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Point {
+    pub x: f64,
+    pub y: f64,
+}
+
+/// A part of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Area {
+    pub left: f64,
+    pub top: f64,
+    pub right: f64,
+    pub bottom: f64,
+}
+
+impl Point {
+    pub fn plus(self, other: Self) -> Self {
+        Self { x: self.x + other.x, y: self.y + other.y }
+    }
+
+    pub fn times(self, factor: f64) -> Self {
+        Self { x: self.x * factor, y: self.y * factor }
+    }
+
+    pub fn distance(self, other: Self) -> f64 {
+        (self.x - other.x).hypot(self.y - other.y)
+    }
+
+    /// Part of the way to `other`.
+    pub fn toward(self, other: Self, part: f64) -> Self {
+        Self { x: self.x + (other.x - self.x) * part, y: self.y + (other.y - self.y) * part }
+    }
+
+    /// One pixel to the side of the way to `other`.
+    pub fn normal(self, other: Self) -> Self {
+        let length = self.distance(other).max(1.0);
+        Self { x: (self.y - other.y) / length, y: (other.x - self.x) / length }
+    }
+}
+
+/// What has been drawn so far.
+pub(super) struct Canvas {
+    width: f64,
+    body: String,
+}
+
+impl Canvas {
+    pub fn new(width: f64) -> Self {
+        Self { width, body: String::new() }
+    }
+
+    pub fn rectangle(&mut self, Area { left, top, right, bottom }: Area, fill: &str, stroke: &str) {
+        let (width, height) = (right - left, bottom - top);
+        self.add(format_args!(
+            r#"<rect x="{left:.1}" y="{top:.1}" width="{width:.1}" height="{height:.1}" fill="{fill}" stroke="{stroke}"/>"#
+        ));
+    }
+
+    /// A line; `dashes` is empty for an unbroken one.
+    pub fn line(&mut self, (from, to): (Point, Point), colour: &str, width: f64, dashes: &str) {
+        let dashes = if dashes.is_empty() { String::new() } else { format!(r#" stroke-dasharray="{dashes}""#) };
+        self.add(format_args!(
+            r#"<line x1="{:.1}" y1="{:.1}" x2="{:.1}" y2="{:.1}" stroke="{colour}" stroke-width="{width}" stroke-linecap="round"{dashes}/>"#,
+            from.x, from.y, to.x, to.y
+        ));
+    }
+
+    /// A text whose first letter stands at `at`, with a light edge so that lines below it do not disturb.
+    pub fn text(&mut self, at: Point, text: &str, colour: &str, size: f64, weight: &str) {
+        let weight = if weight.is_empty() { "normal" } else { weight };
+        let text = escaped(text);
+        self.add(format_args!(
+            r##"<text x="{:.1}" y="{:.1}" font-size="{size}" font-weight="{weight}" fill="{colour}" stroke="#f7f9fb" stroke-width="4" stroke-linejoin="round" paint-order="stroke">{text}</text>"##,
+            at.x, at.y
+        ));
+    }
+
+    /// The mark of a site: a circle for clients, a square for servers, a diamond for a relay, a dashed one where one
+    /// could be.
+    pub fn site(&mut self, Point { x, y }: Point, roles: Roles) {
+        if roles.server {
+            self.add(format_args!(
+                r##"<rect x="{:.1}" y="{:.1}" width="18" height="18" fill="#ffffff" stroke="#1b2733" stroke-width="2"/>"##,
+                x - 9.0,
+                y - 9.0
+            ));
+        }
+        if roles.client {
+            self.add(format_args!(
+                r##"<circle cx="{x:.1}" cy="{y:.1}" r="9" fill="#ffffff" stroke="#1b2733" stroke-width="2"/>"##
+            ));
+        }
+        if roles.relay || roles.possible {
+            let (fill, dashes) = if roles.relay { ("#1b2733", "") } else { ("#ffffff", r#" stroke-dasharray="3 2""#) };
+            let radius = if roles.client || roles.server { 5.0 } else { 9.0 };
+            self.add(format_args!(
+                r##"<polygon points="{:.1},{y:.1} {x:.1},{:.1} {:.1},{y:.1} {x:.1},{:.1}" fill="{fill}" stroke="#1b2733" stroke-width="1.6"{dashes}/>"##,
+                x - radius,
+                y - radius,
+                x + radius,
+                y + radius
+            ));
+        }
+        if roles == Roles::default() {
+            self.add(format_args!(r##"<circle cx="{x:.1}" cy="{y:.1}" r="4" fill="#8a97a3"/>"##));
+        }
+    }
+
+    /// Marks the place where the next relay should be.
+    pub fn ring(&mut self, Point { x, y }: Point) {
+        self.add(format_args!(
+            r##"<circle cx="{x:.1}" cy="{y:.1}" r="16" fill="none" stroke="#e69f00" stroke-width="3"/>"##
+        ));
+    }
+
+    /// What the marks mean, in one line from `at` on; says how far down it goes.
+    pub fn marks(&mut self, at: Point) -> f64 {
+        let only = |set: fn(&mut Roles)| {
+            let mut roles = Roles::default();
+            set(&mut roles);
+            roles
+        };
+        let marks: [(Roles, &str, f64); 4] = [
+            (only(|roles| roles.client = true), "clients", 90.0),
+            (only(|roles| roles.server = true), "servers", 90.0),
+            (only(|roles| roles.relay = true), "relay", 80.0),
+            (only(|roles| roles.possible = true), "possible place (+)", 155.0),
+        ];
+        let mut x = at.x + 10.0;
+        for (roles, word, width) in marks {
+            self.site(Point { x, ..at }, roles);
+            self.mark_text(x + 16.0, at.y, word);
+            x += width;
+        }
+        self.ring(Point { x: x + 6.0, ..at });
+        self.mark_text(x + 28.0, at.y, "best place for the next relay");
+        x += 230.0;
+        self.line((Point { x, ..at }, Point { x: x + 30.0, ..at }), "#5b6b79", 1.6, "2 5");
+        self.mark_text(x + 38.0, at.y, "direct");
+        x += 95.0;
+        self.line((Point { x, ..at }, Point { x: x + 30.0, ..at }), "#5b6b79", 4.0, "");
+        self.mark_text(x + 38.0, at.y, "most useful path; ~ is estimated");
+        at.y + 6.0
+    }
+
+    fn mark_text(&mut self, x: f64, y: f64, word: &str) {
+        self.text(Point { x, y: y + 4.0 }, word, "#5b6b79", 12.0, "");
+    }
+
+    /// The whole drawing, down to `height`.
+    pub fn finish(self, height: f64) -> String {
+        let Self { width, body } = self;
+        format!(
+            concat!(
+                r#"<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1:.0}" viewBox="0 0 {0} {1:.0}" "#,
+                r#"font-family="DejaVu Sans, Verdana, sans-serif">"#,
+                "\n<rect width=\"100%\" height=\"100%\" fill=\"#f7f9fb\"/>\n{2}</svg>\n"
+            ),
+            width, height, body
+        )
+    }
+
+    fn add(&mut self, element: std::fmt::Arguments<'_>) {
+        // Writing to a text does not fail.
+        let _ = self.body.write_fmt(element);
+        self.body.push('\n');
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

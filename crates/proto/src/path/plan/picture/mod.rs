@@ -1,0 +1,228 @@
+//! A plan as a drawing (SVG): a map where every site has a position, otherwise clients to the left, relays in the middle,
+//! servers to the right. Sections are thin, the most useful path of each traffic is thick, with round trips and gains.
+
+mod canvas;
+mod labels;
+mod layout;
+
+use super::numbers::{factor, milliseconds, size};
+use super::verdict::{of_places, path_name};
+use super::{Network, Origin, Pair, Plan};
+use canvas::{Canvas, Point};
+use labels::Labels;
+use layout::Layout;
+
+/// One for each traffic, easy to tell apart for most eyes (Okabe and Ito).
+const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56707f"];
+
+/// Lines of the legend, at most.
+const MOST_LINES: usize = 8;
+
+/// Pixels between paths that share a section.
+const APART: f64 = 6.0;
+
+/// Draws a plan.
+#[must_use]
+pub fn svg(network: &Network, plan: &Plan) -> String {
+    let layout = Layout::of(&network.sites);
+    let mut drawing = Drawing { network, plan, canvas: Canvas::new(layout::WIDTH), labels: Labels::default(), layout };
+    drawing.ground();
+    drawing.sections();
+    let notes = drawing.paths();
+    drawing.sites();
+    drawing.notes(notes);
+    let bottom = drawing.legend();
+    drawing.canvas.finish(bottom)
+}
+
+struct Drawing<'a> {
+    network: &'a Network,
+    plan: &'a Plan,
+    canvas: Canvas,
+    labels: Labels,
+    layout: Layout,
+}
+
+/// What is written beside a line.
+struct Note {
+    ends: (Point, Point),
+    text: String,
+    colour: &'static str,
+    is_gain: bool,
+}
+
+impl Drawing<'_> {
+    fn ground(&mut self) {
+        let Self { canvas, layout, .. } = self;
+        canvas.rectangle(layout::area(), "#f7f9fb", "#d5dde4");
+        for line in &layout.graticule {
+            canvas.line(line.ends, "#e3e9ee", 1.0, "");
+            canvas.text(line.label_at, &line.label, "#9aa7b2", 10.0, "");
+        }
+    }
+
+    /// What is known of the network: thin lines.
+    fn sections(&mut self) {
+        for (one, other, entry) in self.network.matrix.entries() {
+            if entry.origin != Origin::Estimated {
+                self.canvas.line(self.ends(one, other), "#c3ccd4", 1.0, "");
+            }
+        }
+    }
+
+    fn ends(&self, one: usize, other: usize) -> (Point, Point) {
+        (self.layout.points[one], self.layout.points[other])
+    }
+
+    /// The direct way and the most useful path of each traffic.
+    fn paths(&mut self) -> Vec<Note> {
+        let mut notes = Vec::new();
+        for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()) {
+            let best = pair.best();
+            if !best.is_direct() {
+                self.direct(pair, colour, &mut notes);
+            }
+            let stops = super::ranking::stops(self.network, pair.traffic, &best.relays);
+            let mut longest: Option<(f64, (Point, Point))> = None;
+            for section in stops.windows(2) {
+                let ends = self.beside(pair, section[0], section[1]);
+                self.canvas.line(ends, colour, 4.0, "");
+                self.labels.avoid_line(ends);
+                notes.extend(self.round_trip(section[0], section[1], ends, colour));
+                let length = ends.0.distance(ends.1);
+                if longest.is_none_or(|(most, _)| length > most) {
+                    longest = Some((length, ends));
+                }
+            }
+            if let (Some((_, ends)), false) = (longest, best.is_direct()) {
+                let gain = best.gains.iter().copied().fold(1.0, f64::max);
+                notes.push(Note { ends, text: format!("up to {} x", factor(gain)), colour, is_gain: true });
+            }
+        }
+        notes
+    }
+
+    fn direct(&mut self, pair: &Pair, colour: &'static str, notes: &mut Vec<Note>) {
+        let traffic = self.network.traffic[pair.traffic];
+        let ends = self.ends(traffic.client, traffic.server);
+        self.canvas.line(ends, colour, 1.6, "2 5");
+        self.labels.avoid_line(ends);
+        notes.extend(self.round_trip(traffic.client, traffic.server, ends, colour));
+    }
+
+    fn round_trip(&self, one: usize, other: usize, ends: (Point, Point), colour: &'static str) -> Option<Note> {
+        let entry = self.network.matrix.get(one, other)?;
+        let about = if entry.origin == Origin::Estimated { "~" } else { "" };
+        Some(Note { ends, text: format!("{about}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
+    }
+
+    /// A section's line, moved aside where other paths take it too.
+    fn beside(&self, pair: &Pair, one: usize, other: usize) -> (Point, Point) {
+        let takes = |other_pair: &&Pair| {
+            let stops = super::ranking::stops(self.network, other_pair.traffic, &other_pair.best().relays);
+            stops
+                .windows(2)
+                .any(|ends| (ends[0].min(ends[1]), ends[0].max(ends[1])) == (one.min(other), one.max(other)))
+        };
+        let sharing: Vec<usize> = self.plan.pairs.iter().filter(takes).map(|pair| pair.traffic).collect();
+        let place = sharing.iter().position(|traffic| *traffic == pair.traffic).unwrap_or(0);
+        let offset = (place as f64 - (sharing.len() as f64 - 1.0) / 2.0) * APART;
+        // The same side for both directions.
+        let (low, high) = self.ends(one.min(other), one.max(other));
+        let aside = low.normal(high).times(offset);
+        let (from, to) = self.ends(one, other);
+        (from.plus(aside), to.plus(aside))
+    }
+
+    fn sites(&mut self) {
+        let next: &[usize] = self.plan.one.first().filter(|one| one.gain > 1.01).map_or(&[], |one| &one.places);
+        for (site, point) in self.network.sites.iter().zip(self.layout.points.clone()) {
+            self.canvas.site(point, site.roles);
+            self.labels.avoid_point(point);
+        }
+        for place in next {
+            self.canvas.ring(self.layout.points[*place]);
+        }
+        for (site, point) in self.network.sites.iter().zip(&self.layout.points) {
+            let at = self.labels.beside_point(*point, &site.name, 14.0);
+            self.canvas.text(at, &site.name, "#1b2733", 14.0, "bold");
+        }
+    }
+
+    fn notes(&mut self, notes: Vec<Note>) {
+        let mut written: Vec<(Point, Point, String)> = Vec::new();
+        for Note { ends, text, colour, is_gain } in notes {
+            // Paths that share a section share its round trip.
+            let near = |(from, to, known): &(Point, Point, String)| {
+                let same = |a: Point, b: Point| a.distance(b) < 4.0 * APART;
+                *known == text && (same(*from, ends.0) && same(*to, ends.1) || same(*from, ends.1) && same(*to, ends.0))
+            };
+            if written.iter().any(near) {
+                continue;
+            }
+            let size = if is_gain { 14.0 } else { 12.0 };
+            let at = self.labels.beside_line(ends, &text, size);
+            self.canvas.text(at, &text, colour, size, if is_gain { "bold" } else { "" });
+            written.push((ends.0, ends.1, text));
+        }
+    }
+
+    /// The paths in words, what the marks mean, and the verdict; says how far down it goes.
+    fn legend(&mut self) -> f64 {
+        let mut y = layout::area().bottom + 26.0;
+        let left = layout::area().left;
+        for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()).take(MOST_LINES) {
+            self.canvas.line((Point { x: left, y: y - 4.0 }, Point { x: left + 26.0, y: y - 4.0 }), colour, 4.0, "");
+            let text = in_words(self.network, pair);
+            self.canvas.text(Point { x: left + 36.0, y }, &text, "#1b2733", 13.0, "");
+            y += 20.0;
+        }
+        let more = self.plan.pairs.len().saturating_sub(MOST_LINES);
+        if more > 0 {
+            let text = format!("and {more} more");
+            self.canvas.text(Point { x: left + 36.0, y }, &text, "#5b6b79", 13.0, "");
+            y += 20.0;
+        }
+        y = self.canvas.marks(Point { x: left, y: y + 8.0 }) + 26.0;
+        for line in broken(&of_places(self.network, self.plan), 130) {
+            self.canvas.text(Point { x: left, y }, &line, "#1b2733", 13.0, "bold");
+            y += 18.0;
+        }
+        y + 4.0
+    }
+}
+
+fn in_words(network: &Network, pair: &Pair) -> String {
+    let traffic = network.traffic[pair.traffic];
+    let (best, direct) = (pair.best(), pair.direct());
+    let ends = format!("{} to {}", network.name(traffic.client), network.name(traffic.server));
+    let direct = format!("direct {} ms", milliseconds(direct.rtt));
+    if best.is_direct() {
+        return format!("{ends}: {direct}, and no relay helps");
+    }
+    let gains =
+        network.sizes.iter().zip(&best.gains).map(|(bytes, gain)| format!("{} {}", size(*bytes), factor(*gain)));
+    let gains = gains.collect::<Vec<_>>().join(", ");
+    format!(
+        "{ends}: {} ({} ms; {direct}), times as fast: {gains}",
+        path_name(network, &best.relays),
+        milliseconds(best.rtt)
+    )
+}
+
+/// Lines of so many letters.
+fn broken(text: &str, most: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("invariant: there is a line");
+        if line.is_empty() {
+            word.clone_into(line);
+        } else if line.len() + 1 + word.len() > most {
+            lines.push(word.to_owned());
+        } else {
+            *line += " ";
+            *line += word;
+        }
+    }
+    lines
+}

@@ -1,0 +1,185 @@
+//! The paths of one client and one server, the most useful first; direct is always among them.
+
+use std::time::Duration;
+
+use super::Network;
+use crate::path::model;
+
+/// Relays on a path, at most.
+const MOST_RELAYS: usize = 3;
+
+/// A detour that is longer than so many times the direct way is not looked at.
+const LONGEST: u32 = 8;
+
+/// Paths of a pair that are kept.
+const MOST_PATHS: usize = 20;
+
+/// One traffic and its paths.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Pair {
+    /// Which traffic of the network.
+    pub traffic: usize,
+    /// Its paths, by relays that stand and by possible ones, the most useful first; the best 20, and direct.
+    pub paths: Vec<Ranked>,
+}
+
+/// A path and what it is good for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ranked {
+    /// The sites of its relays in order, from the client on; none for direct.
+    pub relays: Vec<usize>,
+    /// The round trips of its sections together.
+    pub rtt: Duration,
+    /// What it carries, bytes/s.
+    pub rate: f64,
+    /// From `connect()` to the last byte, for each of the network's sizes.
+    pub times: Vec<Duration>,
+    /// How many times as fast as direct that is.
+    pub gains: Vec<f64>,
+    /// What it adds to direct: the mean over the sizes of the logarithm of its gain, 0 where direct is faster.
+    pub merit: f64,
+}
+
+impl Pair {
+    /// The path without relays.
+    #[must_use]
+    pub fn direct(&self) -> &Ranked {
+        self.paths.iter().find(|path| path.is_direct()).expect("invariant: direct is among them")
+    }
+
+    /// The path that adds the most, direct when none adds anything.
+    #[must_use]
+    pub fn best(&self) -> &Ranked {
+        self.paths.first().expect("invariant: direct is among them")
+    }
+}
+
+impl Ranked {
+    /// Whether there is no relay on it.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.relays.is_empty()
+    }
+
+    /// The mean of the logarithms of all gains, to tell apart paths that add nothing.
+    fn mean(&self) -> f64 {
+        self.gains.iter().map(|gain| gain.ln()).sum::<f64>() / self.gains.len().max(1) as f64
+    }
+}
+
+/// Ranks the paths of a traffic.
+pub(super) fn pair(network: &Network, traffic: usize) -> Pair {
+    let mut places = network.relays();
+    places.extend(network.places());
+    let direct = direct(network, traffic);
+    let mut paths = Vec::new();
+    walk(network, traffic, (&[], &places), &mut |relays| paths.extend(predict(network, traffic, relays, &direct)));
+    paths.sort_by(better);
+    if let Some(at) = paths.iter().position(Ranked::is_direct).filter(|at| *at >= MOST_PATHS) {
+        let direct = paths.remove(at);
+        paths.insert(MOST_PATHS - 1, direct);
+    }
+    paths.truncate(MOST_PATHS);
+    Pair { traffic, paths }
+}
+
+/// What adds more comes first; of paths that add the same, the shorter one.
+fn better(one: &Ranked, other: &Ranked) -> std::cmp::Ordering {
+    let same = (one.merit - other.merit).abs() < 1e-6;
+    let by_merit = if same { std::cmp::Ordering::Equal } else { other.merit.total_cmp(&one.merit) };
+    let by_length = || one.relays.len().cmp(&other.relays.len());
+    by_merit.then_with(by_length).then_with(|| other.mean().total_cmp(&one.mean()))
+}
+
+/// The times of a traffic's direct path.
+pub(super) fn direct(network: &Network, traffic: usize) -> Vec<Duration> {
+    times(network, traffic, &[]).expect("invariant: the round trip between both ends of a traffic is known")
+}
+
+/// From `connect()` to the last byte by these relays, for each size; `None` when a round trip is not known.
+pub(super) fn times(network: &Network, traffic: usize, relays: &[usize]) -> Option<Vec<Duration>> {
+    let sections = network.sections(&stops(network, traffic, relays))?;
+    Some(network.sizes.iter().map(|size| model::completion(&sections, *size, &network.costs)).collect())
+}
+
+fn predict(network: &Network, traffic: usize, relays: &[usize], direct: &[Duration]) -> Option<Ranked> {
+    let sections = network.sections(&stops(network, traffic, relays))?;
+    let times = times(network, traffic, relays)?;
+    let gains = gains(direct, &times);
+    Some(Ranked {
+        relays: relays.to_vec(),
+        rtt: sections.iter().map(|section| section.rtt).sum(),
+        rate: model::rate(&sections, &network.costs),
+        merit: merit(&gains),
+        times,
+        gains,
+    })
+}
+
+/// How many times as fast as `direct` the `times` are.
+pub(super) fn gains(direct: &[Duration], times: &[Duration]) -> Vec<f64> {
+    let gain = |(direct, time): (&Duration, &Duration)| direct.as_secs_f64() / time.as_secs_f64().max(1e-9);
+    direct.iter().zip(times).map(gain).collect()
+}
+
+fn merit(gains: &[f64]) -> f64 {
+    gains.iter().map(|gain| gain.max(1.0).ln()).sum::<f64>() / gains.len().max(1) as f64
+}
+
+/// The sites of a path, both ends included.
+pub(super) fn stops(network: &Network, traffic: usize, relays: &[usize]) -> Vec<usize> {
+    let traffic = network.traffic[traffic];
+    [&[traffic.client], relays, &[traffic.server]].concat()
+}
+
+/// Visits every path whose relays are among `must` and `may`, each once, and all of `must` on it.
+pub(super) fn walk(
+    network: &Network,
+    traffic: usize,
+    (must, may): (&[usize], &[usize]),
+    visit: &mut dyn FnMut(&[usize]),
+) {
+    let traffic = network.traffic[traffic];
+    let direct = network.matrix.get(traffic.client, traffic.server);
+    let longest = direct.map_or(Duration::MAX, |entry| entry.rtt * LONGEST);
+    let ends = [traffic.client, traffic.server];
+    let usable =
+        |sites: &[usize]| -> Vec<usize> { sites.iter().copied().filter(|site| !ends.contains(site)).collect() };
+    let (needed, optional) = (usable(must), usable(may));
+    if needed.len() == must.len() {
+        Walk { network, needed, optional, longest, chain: vec![], visit }.on(traffic.client, Duration::ZERO);
+    }
+}
+
+struct Walk<'a> {
+    network: &'a Network,
+    needed: Vec<usize>,
+    optional: Vec<usize>,
+    longest: Duration,
+    chain: Vec<usize>,
+    visit: &'a mut dyn FnMut(&[usize]),
+}
+
+impl Walk<'_> {
+    fn on(&mut self, from: usize, so_far: Duration) {
+        let missing = self.needed.iter().filter(|site| !self.chain.contains(site)).count();
+        if missing == 0 {
+            (self.visit)(&self.chain);
+        }
+        let room = MOST_RELAYS - self.chain.len();
+        for at in 0..self.needed.len() + self.optional.len() {
+            let is_needed = at < self.needed.len();
+            let site = if is_needed { self.needed[at] } else { self.optional[at - self.needed.len()] };
+            if self.chain.contains(&site) || room < missing + usize::from(!is_needed) || room == 0 {
+                continue;
+            }
+            let Some(entry) = self.network.matrix.get(from, site) else { continue };
+            let length = so_far + entry.rtt;
+            if length <= self.longest {
+                self.chain.push(site);
+                self.on(site, length);
+                self.chain.pop();
+            }
+        }
+    }
+}

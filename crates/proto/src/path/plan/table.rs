@@ -1,0 +1,153 @@
+//! A plan as a table of 80 columns.
+
+use std::fmt::Write;
+
+use super::numbers::{factor, megabits, milliseconds, size};
+use super::verdict::{of_pair, of_places, path_name};
+use super::{Network, Origin, Pair, Placement, Plan, Ranked};
+
+/// Width of a line.
+const COLUMNS: usize = 80;
+
+/// Width of a path's name.
+const NAME: usize = 24;
+
+/// Placements that are shown.
+const PLACEMENTS: usize = 5;
+
+/// Everything, with at most `most` paths for each pair.
+#[must_use]
+pub fn table(network: &Network, plan: &Plan, most: usize) -> String {
+    let mut text = wrapped(&known(network), "");
+    for pair in &plan.pairs {
+        text += "\n";
+        text += &paths(network, pair, most);
+        text += &wrapped(&of_pair(network, pair), "  ");
+    }
+    text += "\n";
+    text += &placements(network, "one relay more", &plan.one);
+    text += &placements(network, "two relays more", &plan.two);
+    text + &wrapped(&of_places(network, plan), "")
+}
+
+/// What the plan rests on.
+fn known(network: &Network) -> String {
+    let count = |fits: fn(&super::Roles) -> bool| network.sites.iter().filter(|site| fits(&site.roles)).count();
+    let (relays, places) = (count(|roles| roles.relay), count(|roles| roles.possible && !roles.relay));
+    let origin = |origin| network.matrix.count(origin);
+    let mut text = format!("{} sites, {relays} of them with a relay, {places} possible", network.sites.len());
+    let _ = write!(text, ". Round trips: {} given, {} measured", origin(Origin::Given), origin(Origin::Measured));
+    let estimated = origin(Origin::Estimated);
+    if estimated > 0 {
+        let yardstick = network.yardstick;
+        let from = match yardstick.learnt_from {
+            0 => String::new(),
+            count => format!(", the median of {count} that are known"),
+        };
+        let _ = write!(
+            text,
+            ", {estimated} estimated (~) from positions: light in fibre along the great circle, times {}{from}",
+            factor(yardstick.inflation)
+        );
+    }
+    let all = network.sites.len() * network.sites.len().saturating_sub(1) / 2;
+    let unknown = all - network.matrix.entries().count();
+    if unknown > 0 {
+        let _ = write!(text, ", {unknown} unknown: paths by these sections are left out");
+    }
+    text + "."
+}
+
+fn paths(network: &Network, pair: &Pair, most: usize) -> String {
+    let traffic = network.traffic[pair.traffic];
+    let ends = format!("{} -> {}", network.name(traffic.client), network.name(traffic.server));
+    let weight = if network.traffic.len() > 1 { format!(" (weight {})", traffic.weight) } else { String::new() };
+    let mut text = format!("{ends}{weight}: how many times as fast as direct, by size\n");
+    let sizes: String = network.sizes.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
+    let _ = writeln!(text, "  {:<NAME$}{:>8}{:>8}{sizes}", "path", "RTT ms", "Mbit/s");
+    let shown = shown(pair, most);
+    for path in &shown {
+        text += &row(network, pair, path);
+    }
+    let hidden = pair.paths.len() - shown.len();
+    if hidden > 0 {
+        let _ = writeln!(text, "  ({hidden} more, which add less)");
+    }
+    text
+}
+
+/// The most useful paths, and direct.
+fn shown(pair: &Pair, most: usize) -> Vec<&Ranked> {
+    let mut shown: Vec<&Ranked> = pair.paths.iter().take(most.max(1)).collect();
+    if !shown.iter().any(|path| path.is_direct()) {
+        shown.pop();
+        shown.push(pair.direct());
+    }
+    shown
+}
+
+fn row(network: &Network, pair: &Pair, path: &Ranked) -> String {
+    let name = path_name(network, &path.relays);
+    let mut text = format!("  {name:<NAME$}");
+    if name.chars().count() > NAME {
+        let _ = write!(text, "\n  {:<NAME$}", "");
+    }
+    let rtt = format!("{}{}", if is_estimated(network, pair, path) { "~" } else { "" }, milliseconds(path.rtt));
+    let _ = write!(text, "{rtt:>8}{:>8}", megabits(path.rate));
+    for gain in &path.gains {
+        let _ = write!(text, "{:>6}", factor(*gain));
+    }
+    text + "\n"
+}
+
+/// Whether a round trip of one of its sections is only estimated.
+fn is_estimated(network: &Network, pair: &Pair, path: &Ranked) -> bool {
+    let stops = super::ranking::stops(network, pair.traffic, &path.relays);
+    let origin = |ends: &[usize]| network.matrix.get(ends[0], ends[1]).map(|entry| entry.origin);
+    stops.windows(2).any(|ends| origin(ends) == Some(Origin::Estimated))
+}
+
+fn placements(network: &Network, title: &str, placements: &[Placement]) -> String {
+    if placements.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("  {title:<NAME$}{:>8}   who gains\n", "gain");
+    for placement in placements.iter().take(PLACEMENTS) {
+        let names: Vec<&str> = placement.places.iter().map(|place| network.name(*place)).collect();
+        let names = names.join(", ");
+        let line = format!("  {names:<NAME$}{:>8}   ", factor(placement.gain));
+        let margin = " ".repeat(2 + NAME + 8 + 3);
+        let who = wrapped(&who_gains(network, placement), &margin);
+        text += &line;
+        text += who.get(margin.len().min(line.chars().count())..).unwrap_or_default();
+    }
+    text + "\n"
+}
+
+fn who_gains(network: &Network, placement: &Placement) -> String {
+    let mut gains: Vec<_> =
+        placement.gains.iter().zip(&network.traffic).filter(|(gain, _)| gain.gain >= 1.01).collect();
+    gains.sort_by(|one, other| other.0.gain.total_cmp(&one.0.gain));
+    let of = gains.iter().map(|(gain, traffic)| {
+        format!("{}->{}\u{a0}{}", network.name(traffic.client), network.name(traffic.server), factor(gain.gain))
+    });
+    let all: Vec<String> = of.collect();
+    if all.is_empty() { "nobody".to_owned() } else { all.join(", ") }
+}
+
+/// Text in lines that begin with `margin`.
+fn wrapped(text: &str, margin: &str) -> String {
+    let (mut lines, mut line) = (String::new(), margin.to_owned());
+    for word in text.split(' ') {
+        let begun = line.len() > margin.len();
+        if begun && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines += line.trim_end();
+            lines += "\n";
+            margin.clone_into(&mut line);
+        } else if begun {
+            line += " ";
+        }
+        line += word;
+    }
+    (lines + line.trim_end() + "\n").replace('\u{a0}', " ")
+}

@@ -1,0 +1,207 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::table::table;
+use super::*;
+use crate::path::model::Costs;
+
+const TOKYO: Position = Position { latitude: 35.68, longitude: 139.77 };
+const YORON: Position = Position { latitude: 27.05, longitude: 128.43 };
+
+fn site(name: &str, words: &[&str], position: Option<Position>) -> Site {
+    let mut roles = Roles::default();
+    assert!(words.iter().all(|word| roles.add(word)), "{words:?}");
+    Site { name: name.to_owned(), roles, position }
+}
+
+fn ms(milliseconds: f64) -> Entry {
+    Entry { rtt: Duration::from_secs_f64(milliseconds / 1e3), origin: Origin::Given }
+}
+
+/// A client, a server, and `middle` between them; sections have a window of 256 KiB.
+fn network(middle: &[(&str, &str, f64, f64)], direct: f64) -> Network {
+    let mut sites = vec![site("c", &["client"], None), site("s", &["server"], None)];
+    let mut matrix = Matrix::default();
+    matrix.set(0, 1, ms(direct));
+    for (name, role, down, up) in middle {
+        let here = sites.len();
+        sites.push(site(name, &[role], None));
+        matrix.set(0, here, ms(*down));
+        matrix.set(here, 1, ms(*up));
+    }
+    Network {
+        sites,
+        matrix,
+        yardstick: Yardstick::written(2.0),
+        usual: Traits { window: Some(256 << 10), ..Traits::default() },
+        traits: BTreeMap::new(),
+        traffic: vec![Traffic { client: 0, server: 1, weight: 1.0 }],
+        sizes: vec![10_000, 1 << 20, 1 << 30],
+        costs: Costs::default(),
+    }
+}
+
+#[test]
+fn halves_are_twice_as_fast_and_direct_stays_in_the_list() {
+    let network = network(&[("m", "relay", 50.0, 50.0), ("far", "relay", 300.0, 300.0)], 100.0);
+    let plan = Plan::of(&network);
+    let pair = &plan.pairs[0];
+    assert_eq!(pair.best().relays, [2]);
+    let gain = pair.best().gains[2];
+    assert!((1.9..2.01).contains(&gain), "{gain}");
+    assert_eq!(pair.best().rtt, Duration::from_millis(100));
+    assert_eq!(pair.direct().gains, [1.0, 1.0, 1.0]);
+    let far = pair.paths.iter().find(|path| path.relays == [3]).unwrap();
+    assert!(far.gains.iter().all(|gain| *gain < 1.0) && far.merit == 0.0, "{far:?}");
+    assert!(plan.one.is_empty() && plan.two.is_empty(), "no place is possible");
+}
+
+#[test]
+fn chains_have_up_to_three_relays_each_once() {
+    let mut network = network(&[("a", "relay", 25.0, 75.0), ("b", "relay", 50.0, 50.0)], 100.0);
+    for (name, role) in [("d", "relay"), ("e", "possible")] {
+        network.sites.push(site(name, &[role], None));
+    }
+    for (one, other, rtt) in [(2, 3, 25.0), (3, 4, 25.0), (4, 1, 25.0), (2, 4, 50.0), (4, 5, 10.0), (5, 1, 15.0)] {
+        network.matrix.set(one, other, ms(rtt));
+    }
+    let pair = &Plan::of(&network).pairs[0];
+    assert_eq!(pair.best().relays, [2, 3, 4], "four quarters");
+    assert!(pair.paths.iter().all(|path| path.relays.len() <= 3));
+    let by_e = pair.paths.iter().find(|path| path.relays.contains(&5)).unwrap();
+    assert!(verdict::path_name(&network, &by_e.relays).contains("+e"), "{by_e:?}");
+    for (at, path) in pair.paths.iter().enumerate() {
+        assert!(pair.paths[at + 1..].iter().all(|other| other.relays != path.relays), "{path:?} twice");
+    }
+}
+
+#[test]
+fn a_single_place_and_a_pair_are_found_by_trying_all() {
+    let places = [("bad", "possible", 190.0, 190.0), ("third", "possible", 33.0, 67.0), ("late", "possible", 67.0, 33.0)];
+    let mut network = network(&places, 100.0);
+    network.matrix.set(3, 4, ms(34.0));
+    let plan = Plan::of(&network);
+    assert_eq!(plan.one.len(), 3);
+    assert!(plan.one[0].places == [3] || plan.one[0].places == [4], "{:?}", plan.one);
+    assert_eq!(plan.two.len(), 3);
+    assert_eq!(plan.two[0].places, [3, 4]);
+    assert_eq!(plan.two[0].gains[0].relays, [3, 4]);
+    assert!(plan.two[0].gain > plan.one[0].gain * 1.2, "{} {}", plan.two[0].gain, plan.one[0].gain);
+    let bad = plan.one.iter().find(|one| one.places == [2]).unwrap();
+    assert!((bad.gain - 1.0).abs() < 1e-9, "direct stays: {bad:?}");
+}
+
+#[test]
+fn weights_decide_whose_relay_comes_first() {
+    let mut network = network(&[("near-c", "possible", 50.0, 50.0), ("near-d", "possible", 400.0, 400.0)], 100.0);
+    network.sites.push(site("d", &["client"], None));
+    for (other, rtt) in [(1, 100.0), (2, 400.0), (3, 50.0)] {
+        network.matrix.set(4, other, ms(rtt));
+    }
+    network.matrix.set(1, 3, ms(50.0));
+    network.traffic.push(Traffic { client: 4, server: 1, weight: 3.0 });
+    assert_eq!(Plan::of(&network).one[0].places, [3]);
+    network.traffic[1].weight = 0.3;
+    assert_eq!(Plan::of(&network).one[0].places, [2]);
+}
+
+#[test]
+fn positions_give_what_is_missing() {
+    let kilometres = YORON.distance(TOKYO);
+    assert!((1400.0..1460.0).contains(&kilometres), "{kilometres}");
+    let opposite = Position { latitude: 0.0, longitude: 180.0 };
+    let half = Position { latitude: 0.0, longitude: 0.0 }.distance(opposite);
+    assert!((half - 20_015.0).abs() < 2.0, "{half}");
+    let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
+    let mut matrix = Matrix::default();
+    let yardstick = Yardstick::learnt(&sites, &matrix);
+    assert_eq!(yardstick, Yardstick::written(2.0));
+    matrix.estimate(&sites, &yardstick);
+    let entry = matrix.get(1, 0).unwrap();
+    assert_eq!(entry.origin, Origin::Estimated);
+    assert!((28.0..29.2).contains(&(entry.rtt.as_secs_f64() * 1e3)), "{entry:?}");
+}
+
+#[test]
+fn the_inflation_is_that_of_what_is_known() {
+    let east = |longitude| Some(Position { latitude: 0.0, longitude });
+    let sites: Vec<Site> = (0..4).map(|n| site(&n.to_string(), &["relay"], east(f64::from(n) * 9.0))).collect();
+    let mut matrix = Matrix::default();
+    for (one, factor) in [(0, 3.0), (1, 4.0), (2, 8.0)] {
+        matrix.set(one, one + 1, ms(10.0075 * factor));
+    }
+    let yardstick = Yardstick::learnt(&sites, &matrix);
+    assert_eq!(yardstick.learnt_from, 3);
+    assert!((yardstick.inflation - 4.0).abs() < 0.01, "{yardstick:?}");
+}
+
+#[test]
+fn strange_triangles_are_warned_of_and_absurd_ones_are_mistakes() {
+    for (direct, expected) in [(100.0, None), (140.0, None), (400.0, Some(false)), (5000.0, Some(true))] {
+        let network = network(&[("m", "relay", 50.0, 50.0)], direct);
+        let doubts = doubts::doubts(&network.sites, &network.matrix);
+        assert_eq!(doubts.first().map(|doubt| doubt.is_mistake), expected, "{direct}: {doubts:?}");
+        assert!(doubts.iter().all(|doubt| doubt.sites == (0, 1) && doubt.expected.contains("by m")), "{doubts:?}");
+    }
+}
+
+#[test]
+fn nothing_is_faster_than_light() {
+    let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
+    let mut matrix = Matrix::default();
+    matrix.set(0, 1, ms(9.0));
+    assert_eq!(doubts::doubts(&sites, &matrix), []);
+    matrix.set(0, 1, ms(3.0));
+    let doubts = doubts::doubts(&sites, &matrix);
+    assert!(doubts[0].is_mistake && doubts[0].expected.starts_with("at least 9.6ms"), "{doubts:?}");
+}
+
+#[test]
+fn a_table_has_80_columns_whatever_it_shows() {
+    let long = "a-name-that-is-much-longer-than-its-column";
+    let mut network = network(&[(long, "relay", 50.0, 50.0), ("p", "possible", 40.0, 60.0)], 100.0);
+    network.sizes = vec![10_000, 100_000, 1 << 20, 8 << 20, 64 << 20, 1 << 30];
+    for at in 0..12 {
+        network.sites.push(site(&format!("another-client-{at}"), &["client"], None));
+        let here = network.sites.len() - 1;
+        for (other, rtt) in [(1, 200.0), (2, 100.0), (3, 30.0)] {
+            network.matrix.set(here, other, ms(rtt));
+        }
+        network.traffic.push(Traffic { client: here, server: 1, weight: 0.5 });
+    }
+    let text = table(&network, &Plan::of(&network), 5);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line:?}");
+        assert_eq!(line.trim_end(), line, "blanks at the end");
+    }
+    assert!(text.contains(long) && text.contains("direct") && text.contains("who gains"), "{text}");
+}
+
+#[test]
+fn the_verdict_says_where_direct_is_better() {
+    let slow_start = network(&[("m", "relay", 60.0, 60.0)], 100.0);
+    let plan = Plan::of(&slow_start);
+    let text = verdict::of_pair(&slow_start, &plan.pairs[0]);
+    assert!(text.contains("via m is up to 1.") && text.contains("direct: 10kB would come"), "{text}");
+    let none = network(&[("far", "relay", 300.0, 300.0)], 100.0);
+    let text = verdict::of_pair(&none, &Plan::of(&none).pairs[0]);
+    assert!(text.starts_with("No relay helps"), "{text}");
+}
+
+#[test]
+fn a_picture_is_whole_with_and_without_positions() {
+    let mut network = network(&[("m<>&", "relay", 50.0, 50.0), ("p", "possible", 25.0, 75.0)], 100.0);
+    for on_a_map in [false, true] {
+        if on_a_map {
+            let places = [(27.05, 179.0), (35.68, -170.0), (31.6, -179.5), (34.7, 178.0)];
+            for (site, (latitude, longitude)) in network.sites.iter_mut().zip(places) {
+                site.position = Some(Position { latitude, longitude });
+            }
+        }
+        let picture = picture::svg(&network, &Plan::of(&network));
+        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+        assert!(picture.contains("m&lt;&gt;&amp;") && !picture.contains("NaN"), "{picture}");
+        assert!(picture.contains("50.0 ms") && picture.contains(" x</text>"), "{picture}");
+        assert_eq!(picture.contains(">30N<"), on_a_map);
+    }
+}

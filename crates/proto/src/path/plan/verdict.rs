@@ -1,0 +1,97 @@
+//! What the figures mean, in plain words.
+
+use super::numbers::{factor, size, time};
+use super::{Network, Pair, Placement, Plan, Ranked};
+
+/// Less is not worth a word: predictions are not that exact.
+const WORTH: f64 = 1.05;
+
+/// One or two sentences about the paths of a pair.
+#[must_use]
+pub fn of_pair(network: &Network, pair: &Pair) -> String {
+    let best = pair.best();
+    let (at, gain) = most(best);
+    if best.is_direct() || gain < WORTH {
+        return "No relay helps here: direct is the best path, or as good as any.".to_owned();
+    }
+    let name = path_name(network, &best.relays);
+    let from = best.gains.iter().rposition(|gain| *gain < WORTH).map_or(0, |last| last + 1);
+    let mut text = if from == 0 {
+        let least = best.gains.iter().copied().fold(f64::INFINITY, f64::min);
+        format!("{name} is {} to {} times as fast as direct for every size.", factor(least), factor(gain))
+    } else if from < best.gains.len() {
+        let largest = (at + 1 < best.gains.len()).then(|| format!(" (at {})", size(network.sizes[at])));
+        let start = size(network.sizes[from]);
+        let most = factor(gain);
+        format!("{name} is up to {most} times as fast as direct{} from {start} on.", largest.unwrap_or_default())
+    } else {
+        format!("{name} is {} times as fast as direct at {}.", factor(gain), size(network.sizes[at]))
+    };
+    text.extend(of_small(network, pair, best));
+    text
+}
+
+/// What it costs the smallest objects, where it does.
+fn of_small(network: &Network, pair: &Pair, best: &Ranked) -> Option<String> {
+    let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
+    let later = relayed.checked_sub(direct).filter(|later| later.as_micros() >= 500)?;
+    let smallest = size(*network.sizes.first()?);
+    Some(format!(" Small objects are better off direct: {smallest} would come {} later.", time(later)))
+}
+
+/// The size at which a path gains the most, and how much that is.
+fn most(path: &Ranked) -> (usize, f64) {
+    let gains = path.gains.iter().copied().enumerate();
+    gains.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 1.0))
+}
+
+/// What to do next, about all traffic.
+#[must_use]
+pub fn of_places(network: &Network, plan: &Plan) -> String {
+    let Some(one) = plan.one.first() else {
+        return "No site is a possible place for a relay: give some the role \"possible\" to see where one would help."
+            .to_owned();
+    };
+    let two = plan.two.first();
+    let best = two.map_or(one.gain, |two| two.gain.max(one.gain));
+    if best < WORTH {
+        return "None of the possible places helps: leave the network as it is.".to_owned();
+    }
+    let name = |placement: &Placement| and(placement.places.iter().map(|place| network.name(*place)));
+    let mean = "on average over traffic and sizes";
+    if one.gain < WORTH {
+        let two = two.expect("invariant: otherwise the best is that of one");
+        return format!(
+            "One relay alone hardly helps. Two do: at {}, {} times as fast as today {mean}.",
+            name(two),
+            factor(two.gain)
+        );
+    }
+    let mut text = format!("Put the next relay at {}: {} times as fast as today {mean}.", name(one), factor(one.gain));
+    if let Some(two) = two {
+        let both = (name(two), factor(two.gain));
+        text += &if two.gain < one.gain * WORTH {
+            " A second one would add next to nothing.".to_owned()
+        } else {
+            format!(" If it may be two: {}, {} times.", both.0, both.1)
+        };
+    }
+    text
+}
+
+/// A path's name.
+#[must_use]
+pub fn path_name(network: &Network, relays: &[usize]) -> String {
+    if relays.is_empty() {
+        return "direct".to_owned();
+    }
+    let name = |relay: &usize| {
+        let mark = if network.sites[*relay].roles.relay { "" } else { "+" };
+        format!("{mark}{}", network.name(*relay))
+    };
+    format!("via {}", relays.iter().map(name).collect::<Vec<_>>().join(", "))
+}
+
+fn and<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    names.collect::<Vec<_>>().join(" and ")
+}
