@@ -25,22 +25,21 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
+	struct kept kept;
 	struct round round;
 	__u32 part;
 	__u32 maximum;
 };
 
-SEC("struct_ops")
-void BPF_PROG(bic_init, struct sock *sk)
+static __always_inline void begin(struct sock *sk)
 {
 	round_begin(&STATE_OF(sk, struct connection)->round, tcp_sk(sk));
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(bic_ssthresh, struct sock *sk)
+static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
 	tell_loss(sk);
-	return bic_reduce(tcp_sk(sk)->snd_cwnd, &STATE_OF(sk, struct connection)->maximum);
+	return bic_reduce(window, &STATE_OF(sk, struct connection)->maximum);
 }
 
 SEC("struct_ops")
@@ -50,6 +49,7 @@ void BPF_PROG(bic_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct growth growth;
 
+	mend(sk);
 	if (is_window_limited(tp)) {
 		if (in_slow_start(tp))
 			acked = slow_start(tp, acked);
@@ -57,6 +57,7 @@ void BPF_PROG(bic_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		bic_grow(&growth, state->maximum, acked);
 		use_growth(tp, &growth, &state->part);
 	}
+	keep(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -64,8 +65,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops bic = {
 	.name = "bic",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)bic_init,
-	.ssthresh = (void *)bic_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)bic_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.pkts_acked = (void *)tell_pkts_acked,

@@ -51,10 +51,12 @@
  */
 #include "cc.h"
 #include "ctcp.h"
+#include "mend.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
+	struct kept kept;
 	struct ctcp ctcp;
 	struct round round;
 };
@@ -115,8 +117,7 @@ static __always_inline void end_round(struct sock *sk, struct connection *connec
 	round_begin(&connection->round, tp);
 }
 
-SEC("struct_ops")
-void BPF_PROG(ctcp_init, struct sock *sk)
+static __always_inline void begin(struct sock *sk)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct connection *connection = STATE_OF(sk, struct connection);
@@ -133,13 +134,13 @@ void BPF_PROG(ctcp_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	struct connection *connection = STATE_OF(sk, struct connection);
 
+	mend(sk);
 	round_sample(&connection->round, sample->rtt_us);
 	if (sample->rtt_us > 0)
 		ctcp_sample(&connection->ctcp, sample->rtt_us);
 }
 
-SEC("struct_ops")
-void BPF_PROG(ctcp_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+static __always_inline void avoid(struct sock *sk, __u32 ack, __u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct connection *connection = STATE_OF(sk, struct connection);
@@ -163,11 +164,16 @@ void BPF_PROG(ctcp_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	tp->snd_cwnd = ctcp_window(c);
 }
 
-/* The kernel brings the window down to what this returns, in step with what arrives (PRR, RFC 6937). */
 SEC("struct_ops")
-__u32 BPF_PROG(ctcp_ssthresh, struct sock *sk)
+void BPF_PROG(ctcp_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
-	struct tcp_sock *tp = tcp_sk(sk);
+	mend(sk);
+	avoid(sk, ack, acked);
+	keep(sk);
+}
+
+static __always_inline __u32 reduce(struct sock *sk, __u32 window)
+{
 	struct connection *connection = STATE_OF(sk, struct connection);
 	struct section *section = section_of(sk);
 
@@ -175,14 +181,15 @@ __u32 BPF_PROG(ctcp_ssthresh, struct sock *sk)
 		section->losses++;
 	if (section && section->auto_gamma)
 		ctcp_tune_gamma(&connection->ctcp);
-	ctcp_follow(&connection->ctcp, tp->snd_cwnd, in_slow_start(tp));
-	round_begin(&connection->round, tp);
+	ctcp_follow(&connection->ctcp, window, window < connection->kept.threshold);
+	round_begin(&connection->round, tcp_sk(sk));
 	return ctcp_reduce(&connection->ctcp);
 }
 
 SEC("struct_ops")
 __u32 BPF_PROG(ctcp_undo_cwnd, struct sock *sk)
 {
+	mend(sk);
 	return ctcp_undo(&STATE_OF(sk, struct connection)->ctcp, tcp_sk(sk)->snd_cwnd);
 }
 
@@ -191,6 +198,7 @@ void BPF_PROG(ctcp_set_state, struct sock *sk, __u8 state)
 {
 	struct section *section;
 
+	mend(sk);
 	if (state != TCP_CA_Loss)
 		return;
 	ctcp_timeout(&STATE_OF(sk, struct connection)->ctcp, tcp_sk(sk)->snd_cwnd);
@@ -227,8 +235,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops ctcp = {
 	.name = "ctcp",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)ctcp_init,
-	.ssthresh = (void *)ctcp_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)ctcp_cong_avoid,
 	.set_state = (void *)ctcp_set_state,
 	.cwnd_event = (void *)ctcp_cwnd_event,
@@ -240,8 +248,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops ctcp_7_1 = {
 	.name = "ctcp",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)ctcp_init,
-	.ssthresh = (void *)ctcp_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)ctcp_cong_avoid,
 	.set_state = (void *)ctcp_set_state,
 	.cwnd_event = (void *)ctcp_cwnd_event,

@@ -26,6 +26,7 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 #define SAMPLES 3 /* in a round trip, to believe its RTT */
 
 struct connection {
+	struct kept kept;
 	struct round round;
 	__u32 part;
 	__u32 rho;
@@ -41,8 +42,7 @@ static __always_inline void learn(struct tcp_sock *tp, struct connection *state)
 		tp->snd_ssthresh = tp->snd_cwnd;
 }
 
-SEC("struct_ops")
-void BPF_PROG(hybla_init, struct sock *sk)
+static __always_inline void begin(struct sock *sk)
 {
 	struct connection *state = STATE_OF(sk, struct connection);
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -53,11 +53,10 @@ void BPF_PROG(hybla_init, struct sock *sk)
 	tp->snd_cwnd = smaller(larger(tp->snd_cwnd, state->rho / PACKET), tp->snd_cwnd_clamp);
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(hybla_ssthresh, struct sock *sk)
+static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
 	tell_loss(sk);
-	return at_least_two(tcp_sk(sk)->snd_cwnd / 2);
+	return at_least_two(window / 2);
 }
 
 SEC("struct_ops")
@@ -67,6 +66,7 @@ void BPF_PROG(hybla_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct growth growth;
 
+	mend(sk);
 	if (round_is_over(&state->round, ack))
 		learn(tp, state);
 	if (is_window_limited(tp)) {
@@ -74,6 +74,7 @@ void BPF_PROG(hybla_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		hybla_grow(&growth, tp->snd_ssthresh, state->rho, acked);
 		use_growth(tp, &growth, &state->part);
 	}
+	keep(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -81,8 +82,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops hybla = {
 	.name = "hybla",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)hybla_init,
-	.ssthresh = (void *)hybla_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)hybla_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.pkts_acked = (void *)tell_pkts_acked,

@@ -21,21 +21,20 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
+	struct kept kept;
 	struct round round;
 	__u32 part;
 };
 
-SEC("struct_ops")
-void BPF_PROG(scalable_init, struct sock *sk)
+static __always_inline void begin(struct sock *sk)
 {
 	round_begin(&STATE_OF(sk, struct connection)->round, tcp_sk(sk));
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(scalable_ssthresh, struct sock *sk)
+static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
 	tell_loss(sk);
-	return scalable_reduce(tcp_sk(sk)->snd_cwnd);
+	return scalable_reduce(window);
 }
 
 SEC("struct_ops")
@@ -45,6 +44,7 @@ void BPF_PROG(scalable_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct growth growth;
 
+	mend(sk);
 	if (is_window_limited(tp)) {
 		if (in_slow_start(tp))
 			acked = slow_start(tp, acked);
@@ -52,6 +52,7 @@ void BPF_PROG(scalable_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		scalable_grow(&growth, acked);
 		use_growth(tp, &growth, &state->part);
 	}
+	keep(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -59,8 +60,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops scalable = {
 	.name = "scalable",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)scalable_init,
-	.ssthresh = (void *)scalable_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)scalable_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.pkts_acked = (void *)tell_pkts_acked,

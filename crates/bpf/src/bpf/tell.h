@@ -6,8 +6,8 @@
 #ifndef EKIDEN_TELL_H
 #define EKIDEN_TELL_H
 
-#include "cc.h"
 #include "growth.h"
+#include "mend.h"
 
 /* The kernel's own minimum, of the last `tcp_min_rtt_wlen` seconds; 0 where there is none yet. */
 static __always_inline __u32 base_rtt_us(const struct tcp_sock *tp)
@@ -63,13 +63,19 @@ static __always_inline void tell_loss(struct sock *sk)
 		section->losses++;
 }
 
-/* From here on: operations of every algorithm whose state begins with its `struct round`. */
+/* From here on: operations of every algorithm whose state begins like this. */
+struct telling {
+	struct kept kept;
+	struct round round;
+};
 
 SEC("struct_ops")
 void BPF_PROG(tell_set_state, struct sock *sk, __u8 state)
 {
-	struct section *section = state == TCP_CA_Loss ? section_of(sk) : 0;
+	struct section *section;
 
+	mend(sk);
+	section = state == TCP_CA_Loss ? section_of(sk) : 0;
 	if (section)
 		section->timeouts++;
 }
@@ -77,14 +83,18 @@ void BPF_PROG(tell_set_state, struct sock *sk, __u8 state)
 SEC("struct_ops")
 void BPF_PROG(tell_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	round_sample(STATE_OF(sk, struct round), sample->rtt_us);
+	mend(sk);
+	round_sample(&STATE_OF(sk, struct telling)->round, sample->rtt_us);
 }
 
 /* What the kernel took for a loss was none: the window is again what it was. */
 SEC("struct_ops")
 __u32 BPF_PROG(tell_undo_cwnd, struct sock *sk)
 {
-	return larger(tcp_sk(sk)->snd_cwnd, tcp_sk(sk)->prior_cwnd);
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	mend(sk);
+	return smaller(larger(tp->snd_cwnd, tp->prior_cwnd), STATE_OF(sk, struct kept)->most);
 }
 
 #endif

@@ -30,6 +30,7 @@ char _license[] SEC("license") = "Dual MIT/GPL";
 #define SAMPLES 3 /* one of them is not of a delayed acknowledgement */
 
 struct connection {
+	struct kept kept;
 	struct round round;
 	__u32 holds;
 };
@@ -57,18 +58,16 @@ static __always_inline void steer(struct tcp_sock *tp, struct connection *state)
 	state->holds = vegas.holds;
 }
 
-SEC("struct_ops")
-void BPF_PROG(vegas_init, struct sock *sk)
+static __always_inline void begin(struct sock *sk)
 {
 	pace(sk);
 	round_begin(&STATE_OF(sk, struct connection)->round, tcp_sk(sk));
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(vegas_ssthresh, struct sock *sk)
+static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
 	tell_loss(sk);
-	return at_least_two(tcp_sk(sk)->snd_cwnd / 2);
+	return at_least_two(window / 2);
 }
 
 SEC("struct_ops")
@@ -78,10 +77,12 @@ void BPF_PROG(vegas_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct tcp_sock *tp = tcp_sk(sk);
 	bool lost = is_in_loss(sk);
 
+	mend(sk);
 	if (in_slow_start(tp) && (lost || !state->holds) && is_window_limited(tp))
 		slow_start(tp, acked);
 	if (!lost && round_is_over(&state->round, ack))
 		steer(tp, state);
+	keep(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -103,8 +104,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops vegas = {
 	.name = "vegas",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)vegas_init,
-	.ssthresh = (void *)vegas_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)vegas_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.cwnd_event = (void *)vegas_cwnd_event,
@@ -116,8 +117,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops vegas_7_1 = {
 	.name = "vegas",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)vegas_init,
-	.ssthresh = (void *)vegas_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)vegas_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.cwnd_event = (void *)vegas_cwnd_event,

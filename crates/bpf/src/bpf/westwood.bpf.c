@@ -24,6 +24,7 @@
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 struct connection {
+	struct kept kept;
 	struct round round;
 	__u32 delivered; /* packets, when the sample began */
 	__u32 since_us;
@@ -47,8 +48,7 @@ static __always_inline void take_sample(struct connection *state, const struct t
 	begin_sample(state, tp);
 }
 
-SEC("struct_ops")
-void BPF_PROG(westwood_init, struct sock *sk)
+static __always_inline void begin(struct sock *sk)
 {
 	struct connection *state = STATE_OF(sk, struct connection);
 
@@ -56,15 +56,14 @@ void BPF_PROG(westwood_init, struct sock *sk)
 	begin_sample(state, tcp_sk(sk));
 }
 
-SEC("struct_ops")
-__u32 BPF_PROG(westwood_ssthresh, struct sock *sk)
+static __always_inline __u32 reduce(struct sock *sk, __u32 window)
 {
 	struct connection *state = STATE_OF(sk, struct connection);
 	struct tcp_sock *tp = tcp_sk(sk);
 
 	tell_loss(sk);
 	if (!state->bandwidth)
-		return at_least_two(tp->snd_cwnd / 2);
+		return at_least_two(window / 2);
 	return westwood_window(state->bandwidth, base_rtt_us(tp));
 }
 
@@ -74,12 +73,14 @@ void BPF_PROG(westwood_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 	struct connection *state = STATE_OF(sk, struct connection);
 	struct tcp_sock *tp = tcp_sk(sk);
 
+	mend(sk);
 	if (is_window_limited(tp)) {
 		if (in_slow_start(tp))
 			acked = slow_start(tp, acked);
 		additive_increase(tp, tp->snd_cwnd, acked);
 	}
 	take_sample(state, tp);
+	keep(sk);
 	end_round(sk, &state->round, ack);
 }
 
@@ -101,8 +102,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops westwood = {
 	.name = "westwood",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)westwood_init,
-	.ssthresh = (void *)westwood_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)westwood_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.cwnd_event = (void *)westwood_cwnd_event,
@@ -114,8 +115,8 @@ SEC(".struct_ops.link")
 struct tcp_congestion_ops westwood_7_1 = {
 	.name = "westwood",
 	.flags = TCP_CONG_NON_RESTRICTED,
-	.init = (void *)westwood_init,
-	.ssthresh = (void *)westwood_ssthresh,
+	.init = (void *)kept_init,
+	.ssthresh = (void *)kept_ssthresh,
 	.cong_avoid = (void *)westwood_cong_avoid,
 	.set_state = (void *)tell_set_state,
 	.cwnd_event_tx_start = (void *)westwood_cwnd_event_tx_start,

@@ -6,6 +6,7 @@
 #include "../../src/bpf/bic.h"
 #include "../../src/bpf/highspeed.h"
 #include "../../src/bpf/hybla.h"
+#include "../../src/bpf/kept.h"
 #include "../../src/bpf/scalable.h"
 #include "../../src/bpf/vegas.h"
 #include "../../src/bpf/westwood.h"
@@ -122,5 +123,27 @@ int step_vegas(struct vegas_step *step)
 	step->window = vegas.window;
 	step->threshold = vegas.threshold;
 	step->holds = vegas.holds;
+	return 0;
+}
+
+struct kept_step {
+	__u64 threshold; /* as it was; then as it is */
+	__u64 most;
+	__u64 window;
+	__u64 found; /* ssthresh; then whether that is explained */
+	__u64 otherwise;
+};
+
+SEC("syscall")
+int step_kept(struct kept_step *step)
+{
+	struct kept kept = { .threshold = step->threshold, .most = step->most };
+	bool explained = kept_explains(&kept, step->found);
+
+	step->window = kept_window(&kept, step->window, step->otherwise);
+	kept_note(&kept, step->window, step->found);
+	step->threshold = kept.threshold;
+	step->most = kept.most;
+	step->found = explained;
 	return 0;
 }

@@ -5,6 +5,7 @@ mod bic;
 mod connections;
 mod highspeed;
 mod hybla;
+mod kept;
 mod loaded;
 mod network;
 mod scalable;
