@@ -78,7 +78,8 @@ mod tests {
 
     #[test]
     fn other_networks_are_refused() {
-        for text in ["", "192.0.2.0", "192.0.2.1/24", "192.0.0.0/16", "2001:db8:1::/64", "::ffff:192.0.2.0/24", "x/24"] {
+        for text in ["", "192.0.2.0", "192.0.2.1/24", "192.0.0.0/16", "2001:db8:1::/64", "::ffff:192.0.2.0/24", "x/24"]
+        {
             assert_eq!(text.parse::<Prefix>(), Err(PrefixError), "{text:?}");
         }
     }

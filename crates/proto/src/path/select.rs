@@ -291,7 +291,8 @@ impl Chooser {
         ways.truncate(MOST_WAYS);
         let mut ranked: Vec<Ranked> = ways.iter().map(Weighed::ranked).collect();
         if direct.is_none() {
-            let unknown = Ranked { candidate: Candidate::direct(), predicted: Duration::ZERO, rate: 0.0, confidence: 0.0 };
+            let unknown =
+                Ranked { candidate: Candidate::direct(), predicted: Duration::ZERO, rate: 0.0, confidence: 0.0 };
             ranked.push(unknown);
         }
         ranked

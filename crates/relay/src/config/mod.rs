@@ -122,14 +122,21 @@ impl Config {
     #[cfg(test)]
     pub fn go_by(&mut self, hops: Vec<Arc<Hop>>) {
         let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
-        self.routes = vec![Route { to: Vec::new(), paths: hops.iter().map(path).collect(), profile: Arc::default() }];
+        let paths = hops.iter().map(path).collect();
+        self.routes = vec![Route { to: Vec::new(), paths, auto: false, profile: Arc::default() }];
         self.relays = hops;
     }
 
-    /// Whether this relay calls `hop` itself: it is the first one of a path, or the relay before us may choose it.
+    /// Whether some sessions take the path that this relay chooses.
+    #[must_use]
+    pub fn chooses(&self) -> bool {
+        self.routes.iter().any(|route| route.auto)
+    }
+
+    /// Whether this relay calls `hop` itself: it is the first one of a path, or we or the relay before us may choose it.
     #[must_use]
     pub fn calls(&self, hop: &Arc<Hop>) -> bool {
-        let may_be_chosen = self.listeners.iter().any(|listener| listener.kind == Kind::Section);
+        let may_be_chosen = self.chooses() || self.listeners.iter().any(|listener| listener.kind == Kind::Section);
         hop.is_section() && (may_be_chosen || self.paths().iter().any(|path| path.hops.first() == Some(hop)))
     }
 }

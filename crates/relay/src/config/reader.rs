@@ -50,6 +50,11 @@ impl<'a> Reader<'a> {
         self.find(key).1.is_some()
     }
 
+    /// Whether `key` is this text.
+    pub fn says(&self, key: &'static str, text: &str) -> bool {
+        self.find(key).1.and_then(|value| value.as_str()).is_some_and(|written| written == text)
+    }
+
     /// The place of `key`, for mistakes that only show when everything is read.
     pub fn place_of(&self, key: &'static str) -> Place<'a> {
         self.find(key).0

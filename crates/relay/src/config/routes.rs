@@ -5,10 +5,14 @@ use std::sync::Arc;
 use super::named::{Named, names};
 use super::profiles::Profiles;
 use super::reader::Reader;
+use super::value::Name;
 use super::{Hop, Hosts, Path, Pattern, Route};
 
 /// The word for the path without relays.
 const DIRECT: &str = "direct";
+
+/// The word for the path that the relay chooses.
+const AUTO: &str = "auto";
 
 /// Reads all routes. The last one is that of all other targets: by `forward`, or direct.
 pub(super) fn read(
@@ -19,6 +23,7 @@ pub(super) fn read(
 ) -> Vec<Route> {
     let usual = profiles.choose(file, "target_profile");
     let paths = paths(file.tables("path"), relays);
+    let known = Known { paths: &paths, relays, forward: &forward };
     let mut routes = Vec::new();
     let mut takes_all = None;
     for (number, reader) in (1..).zip(file.tables("route")) {
@@ -29,17 +34,69 @@ pub(super) fn read(
         if !reader.has("to") || to.iter().any(is_all) {
             takes_all.get_or_insert(number);
         }
-        let paths = paths.choose(&reader, "path");
+        let auto = reader.says("path", AUTO);
+        let paths = if auto { known.racing(&reader) } else { known.listed(&reader) };
         let own = reader.has("profile");
         if own && !paths.is_empty() && !paths.iter().any(|path| path.is_direct()) {
             reader.mistake("profile", "no profile: no path of this route is direct, and relays have their own");
         }
         let profile = if own { profiles.choose(&reader, "profile") } else { Arc::clone(&usual) };
-        routes.push(Route { to, paths, profile });
+        routes.push(Route { to, paths, auto, profile });
         reader.finish();
     }
-    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(default(forward))], profile: usual });
+    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(default(forward))], auto: false, profile: usual });
     routes
+}
+
+/// What a route may speak of.
+struct Known<'a> {
+    paths: &'a Named<Arc<Path>>,
+    relays: &'a Named<Arc<Hop>>,
+    forward: &'a [Arc<Hop>],
+}
+
+impl Known<'_> {
+    /// The paths of a route that says which.
+    fn listed(&self, reader: &Reader<'_>) -> Vec<Arc<Path>> {
+        if reader.has("default") {
+            reader.mistake("default", "nothing: only path = \"auto\" has it, and otherwise the first path is taken");
+        }
+        self.paths.choose(reader, "path")
+    }
+
+    /// The paths of a route that leaves it to the relay: the default, and direct.
+    fn racing(&self, reader: &Reader<'_>) -> Vec<Arc<Path>> {
+        if !self.relays.good().chain(self.forward).any(|hop| hop.is_section()) {
+            let expected = "a list of paths: auto chooses among relays of ekiden, and no [[relay]] has address and key";
+            reader.mistake("path", expected);
+        }
+        let direct = Arc::new(default(Vec::new()));
+        let first = if reader.has("default") { self.default(reader) } else { self.first() };
+        first.filter(|path| !path.is_direct()).into_iter().chain([direct]).collect()
+    }
+
+    /// The one that the route names.
+    fn default(&self, reader: &Reader<'_>) -> Option<Arc<Path>> {
+        let Name(name) = reader.required("default")?;
+        if let Some(path) = self.paths.get(&name) {
+            return path.clone();
+        }
+        match self.relays.get(&name) {
+            Some(relay) => relay.clone().map(|relay| Arc::new(default(vec![relay]))),
+            None => {
+                reader.mistake("default", format!("{}, or that of a relay", self.paths.expected(&name)));
+                None
+            }
+        }
+    }
+
+    /// Without one: the first path of the file, else forward, else the first relay.
+    fn first(&self) -> Option<Arc<Path>> {
+        let path = self.paths.good().find(|path| !path.is_direct()).cloned();
+        let forward = || (!self.forward.is_empty()).then(|| Arc::new(default(self.forward.to_vec())));
+        let relay = || self.relays.good().find(|hop| hop.is_section()).map(|hop| Arc::new(default(vec![hop.clone()])));
+        path.or_else(forward).or_else(relay)
+    }
 }
 
 fn paths(readers: Vec<Reader<'_>>, relays: &Named<Arc<Hop>>) -> Named<Arc<Path>> {
@@ -49,6 +106,9 @@ fn paths(readers: Vec<Reader<'_>>, relays: &Named<Arc<Hop>>) -> Named<Arc<Path>>
     for (reader, name) in readers.into_iter().zip(names) {
         if name.as_deref() == Some(DIRECT) {
             reader.mistake("name", "another name: direct is the path without relays");
+        }
+        if name.as_deref() == Some(AUTO) {
+            reader.mistake("name", "another name: auto is the path that the relay chooses");
         }
         let hops = relays.choose(&reader, "relays");
         // In logs, `forward` through that relay alone has its name.

@@ -14,8 +14,10 @@ use super::Pattern;
 pub struct Route {
     /// The targets it is for; none for all.
     pub to: Vec<Pattern>,
-    /// The ways, the best first; at least one.
+    /// The ways, the best first; at least one. Where the relay chooses, those that race as long as it knows too little.
     pub paths: Vec<Arc<Path>>,
+    /// Whether the relay chooses among direct and all that it can make of the relays it knows.
+    pub auto: bool,
     /// TCP settings of sections dialled to the targets themselves.
     pub profile: Arc<Profile>,
 }

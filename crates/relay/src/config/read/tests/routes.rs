@@ -108,6 +108,49 @@ fn wrong_paths_and_routes_are_told() {
     }
 }
 
+/// An ekiden called `name`.
+fn ekiden(name: &str) -> String {
+    format!("[[relay]]\nname = \"{name}\"\naddress = \"{name}.example:7000\"\nkey = \"{}\"\n", somebody())
+}
+
+#[test]
+fn a_route_may_leave_it_to_the_relay() {
+    let long = "[[path]]\nname = \"long\"\nrelays = [\"osaka\", \"kyoto\"]\n";
+    for (more, route, expected) in [
+        ("", "", "nara(nara) direct()"),
+        (long, "", "long(osaka kyoto) direct()"),
+        (long, "default = \"nara\"\n", "nara(nara) direct()"),
+        ("", "default = \"osaka\"\n", "osaka(osaka) direct()"),
+        (long, "default = \"direct\"\n", "direct()"),
+    ] {
+        let text = format!("{}{more}[[route]]\npath = \"auto\"\n{route}", ekiden("nara"));
+        let config = good(&with_relays(&text));
+        assert_eq!(shown(&config)[0], format!(" -> {expected}"), "{text}");
+        assert!(config.routes[0].auto && !config.routes[1].auto && config.chooses());
+        let called = |hop: &&Arc<crate::config::Hop>| config.calls(hop);
+        assert_eq!(config.relays.iter().filter(called).count(), 1, "ready for the one that may be chosen");
+    }
+}
+
+#[test]
+fn mistakes_about_choosing_are_told() {
+    let path = "[[path]]\nname = \"p\"\nrelays = [\"nara\"]\n";
+    let nara = ekiden("nara");
+    for (text, key, says) in [
+        ("[[route]]\npath = \"auto\"", "route[1].path", "no [[relay]] has address and key"),
+        ("NARA[[route]]\npath = [\"auto\"]", "route[1].path[1]", "a path, one of direct, p"),
+        ("NARA[[route]]\npath = \"auto\"\ndefault = \"q\"", "route[1].default", "one of direct, p, or that of a relay"),
+        ("NARA[[route]]\npath = \"auto\"\ndefault = [\"p\"]", "route[1].default", "a name of 1 to 64"),
+        ("NARA[[route]]\npath = \"p\"\ndefault = \"p\"", "route[1].default", "only path = \"auto\" has it"),
+        ("NARA[[path]]\nname = \"auto\"\nrelays = [\"nara\"]", "path[2].name", "that the relay chooses"),
+    ] {
+        let text = with_relays(&text.replace("NARA", &format!("{nara}{path}")));
+        let seen = mistakes(&text);
+        let [mistake] = &seen[..] else { panic!("{text}: {seen:#?}") };
+        assert!(mistake.key == key && mistake.expected.contains(says), "{text}: {mistake}");
+    }
+}
+
 #[test]
 fn a_pattern_with_a_port_does_not_take_all() {
     let route = "[[route]]\nto = [\"*:25\", \"0.0.0.0/0\"]\npath = \"direct\"\n";
