@@ -182,7 +182,10 @@ mod tests {
         let chooser = of(0, "\"auto\"");
         assert_eq!(known(&chooser), ["a", "b"]);
         assert_eq!(chooser["route"][0]["path"].as_str(), Some("auto"));
-        assert_eq!((chooser["listener"][0]["kind"].as_str(), chooser["log"]["format"].as_str()), (Some("socks"), Some("json")));
+        assert_eq!(
+            (chooser["listener"][0]["kind"].as_str(), chooser["log"]["format"].as_str()),
+            (Some("socks"), Some("json"))
+        );
         let a = of(1, "\"auto\"");
         assert_eq!(known(&a), ["b"]);
         assert_eq!(a["listener"][0]["kind"].as_str(), Some("section"));

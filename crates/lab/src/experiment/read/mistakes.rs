@@ -174,7 +174,8 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     }
     let has_keys = treatment.sections || !treatment.relays.is_empty();
     if treatment.mode == Mode::Tcp && !has_keys {
-        mistakes.push("mode: tcp with sections = true or relays only; a relay by itself is program = \"command\"".into());
+        mistakes
+            .push("mode: tcp with sections = true or relays only; a relay by itself is program = \"command\"".into());
     }
     if treatment.transparent && !matches!(treatment.program, Relay::Haproxy | Relay::Ekiden) {
         mistakes.push("transparent: only haproxy and ekiden can be".into());

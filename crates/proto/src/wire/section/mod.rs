@@ -10,6 +10,7 @@ pub mod hello;
 pub mod noise;
 pub mod open;
 pub mod record;
+pub mod report;
 #[cfg(test)]
 mod tests;
 

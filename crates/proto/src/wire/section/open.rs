@@ -28,6 +28,7 @@ const MOST_TIME: Duration = Duration::from_secs(60 * 60);
 const EARLY: u8 = 1;
 const ENCRYPT: u8 = 2;
 const DATAGRAMS: u8 = 4;
+const REPORT: u8 = 8;
 
 /// What stands in place of a target where there is none.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -64,6 +65,8 @@ pub enum Purpose {
     Stream(Target),
     /// A lane: packets for the tunnel of the last relay, and packets from there, each of them a record.
     Datagrams,
+    /// What relays tell each other of their sections, between the two that have a connection ([`super::report`]).
+    Report,
 }
 
 impl Purpose {
@@ -72,16 +75,25 @@ impl Purpose {
     pub const fn target(&self) -> Option<&Target> {
         match self {
             Self::Stream(target) => Some(target),
-            Self::Datagrams => None,
+            Self::Datagrams | Self::Report => None,
         }
     }
 
-    fn read(cursor: &mut Cursor, datagrams: bool) -> Result<Self, WireError> {
+    fn read(cursor: &mut Cursor, flags: u8) -> Result<Self, WireError> {
         let address = Address::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?;
-        match (datagrams, address.socket()) {
-            (false, _) => address.target().map(Self::Stream),
-            (true, Some(NOWHERE)) => Ok(Self::Datagrams),
-            (true, _) => Err(WireError::Invalid("datagrams with a target")),
+        match (flags & (DATAGRAMS | REPORT), address.socket()) {
+            (0, _) => address.target().map(Self::Stream),
+            (DATAGRAMS, Some(NOWHERE)) => Ok(Self::Datagrams),
+            (REPORT, Some(NOWHERE)) => Ok(Self::Report),
+            _ => Err(WireError::Invalid("datagrams or reports with a target")),
+        }
+    }
+
+    const fn flag(&self) -> u8 {
+        match self {
+            Self::Stream(_) => 0,
+            Self::Datagrams => DATAGRAMS,
+            Self::Report => REPORT,
         }
     }
 }
@@ -117,8 +129,7 @@ impl Open {
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let flag = |set, bit| if set { bit } else { 0 };
-        let datagrams = self.purpose == Purpose::Datagrams;
-        let flags = flag(self.early, EARLY) | flag(self.encrypt, ENCRYPT) | flag(datagrams, DATAGRAMS);
+        let flags = flag(self.early, EARLY) | flag(self.encrypt, ENCRYPT) | self.purpose.flag();
         let relays = u8::try_from(self.path.len()).expect("invariant: a path has at most 16 relays");
         let mut out = vec![flags, self.hops_left];
         out.extend(self.trace.0);
@@ -127,7 +138,7 @@ impl Open {
         out.extend(self.path.iter().flat_map(|key| key.0));
         match &self.purpose {
             Purpose::Stream(target) => address::write(&target.host, target.port, &mut out),
-            Purpose::Datagrams => address::write(&Host::from(NOWHERE.ip()), NOWHERE.port(), &mut out),
+            Purpose::Datagrams | Purpose::Report => address::write(&Host::from(NOWHERE.ip()), NOWHERE.port(), &mut out),
         }
         out
     }
@@ -148,10 +159,10 @@ impl Open {
 
     fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let flags = cursor.byte()?;
-        if flags & DATAGRAMS != 0 && flags & ENCRYPT == 0 {
-            return Err(WireError::Invalid("datagrams that are not in records"));
+        if flags & (DATAGRAMS | REPORT) != 0 && flags & ENCRYPT == 0 {
+            return Err(WireError::Invalid("datagrams or reports that are not in records"));
         }
-        Ok(Self {
+        let open = Self {
             early: flags & EARLY != 0,
             encrypt: flags & ENCRYPT != 0,
             hops_left: at_most(cursor.byte()?, MOST_HOPS)?,
@@ -160,8 +171,12 @@ impl Open {
             path: (0..at_most(cursor.byte()?, MOST_HOPS)?)
                 .map(|_| cursor.array().map(PublicKey))
                 .collect::<Result<_, _>>()?,
-            purpose: Purpose::read(cursor, flags & DATAGRAMS != 0)?,
-        })
+            purpose: Purpose::read(cursor, flags)?,
+        };
+        if open.purpose == Purpose::Report && !open.path.is_empty() {
+            return Err(WireError::Invalid("reports that go on to other relays"));
+        }
+        Ok(open)
     }
 }
 
@@ -212,7 +227,10 @@ impl Answer {
 }
 
 /// Reads a plaintext to its end. Nothing can follow it, so what is missing will never come.
-fn whole<T>(plaintext: &[u8], read: impl FnOnce(&mut Cursor) -> Result<T, WireError>) -> Result<T, WireError> {
+pub(super) fn whole<T>(
+    plaintext: &[u8],
+    read: impl FnOnce(&mut Cursor) -> Result<T, WireError>,
+) -> Result<T, WireError> {
     let mut cursor = Cursor::new(plaintext);
     match read(&mut cursor) {
         Ok(value) if cursor.used() == plaintext.len() => Ok(value),

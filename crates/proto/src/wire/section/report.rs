@@ -1,0 +1,260 @@
+//! What relays tell each other of their sections: the records of a connection that was opened for reports.
+//!
+//! The dialling side asks and looks, the other side answers. Only durations are told, never times of day, so clocks may be
+//! apart. As in OPEN every value has one form: what reads writes back to the same bytes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use crate::key::PublicKey;
+use crate::path::estimate::Figures;
+use crate::path::prefix::Prefix;
+use crate::wire::WireError;
+use crate::wire::cursor::Cursor;
+
+use super::open::whole;
+
+/// Most networks in a question, and most sections in an answer.
+pub const MOST: usize = 64;
+
+/// Longest train of a look, in bytes.
+pub const MOST_LOOK: u16 = 16 * 1024;
+
+/// Longest record.
+pub const LONGEST: usize = MOST_LOOK as usize + 3;
+
+const ASK: u8 = 1;
+const TELL: u8 = 2;
+const LOOK: u8 = 3;
+
+const RELAY: u8 = 1;
+const IPV4: u8 = 4;
+const IPV6: u8 = 6;
+
+/// A share of one, on the wire.
+const BILLION: f64 = 1e9;
+
+/// One record.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Report {
+    /// What do you know?
+    Ask(Ask),
+    /// This, the answer to one question.
+    Tell(Vec<Entry>),
+    /// Bytes for their own sake.
+    Look(Look),
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ask {
+    /// Whether of sections to other relays.
+    pub neighbours: bool,
+    /// Of last sections to these targets.
+    pub prefixes: Vec<Prefix>,
+}
+
+/// A train of bytes, so that the section is measured where nothing flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// How many bytes it has.
+    pub bytes: u16,
+    /// How many the other side is asked to send back.
+    pub back: u16,
+}
+
+/// What is at the other end of a section.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A relay, perhaps the one that asks.
+    Relay(PublicKey),
+    /// Targets.
+    Targets(Prefix),
+}
+
+/// What one relay knows of one section.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Entry {
+    /// What is at its other end.
+    pub subject: Subject,
+    /// Data that the relay sends there.
+    pub sending: Told,
+    /// Data that it receives from there.
+    pub receiving: Told,
+}
+
+/// One direction of it.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Told {
+    /// What is known.
+    pub figures: Figures,
+    /// How long ago it was.
+    pub age: Duration,
+}
+
+impl Report {
+    /// The plaintext. What is beyond a bound is left out.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Ask(ask) => {
+                let prefixes = &ask.prefixes[..ask.prefixes.len().min(MOST)];
+                out.extend([ASK, u8::from(ask.neighbours), prefixes.len() as u8]);
+                prefixes.iter().for_each(|prefix| write_prefix(*prefix, &mut out));
+            }
+            Self::Tell(entries) => {
+                let entries = &entries[..entries.len().min(MOST)];
+                out.extend([TELL, entries.len() as u8]);
+                entries.iter().for_each(|entry| entry.write(&mut out));
+            }
+            Self::Look(look) => {
+                out.push(LOOK);
+                out.extend(look.back.min(MOST_LOOK).to_be_bytes());
+                out.resize(out.len() + usize::from(look.bytes.min(MOST_LOOK)), 0);
+            }
+        }
+        out
+    }
+
+    /// Reads the plaintext.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
+        if plaintext.len() > LONGEST {
+            return Err(WireError::TooLarge);
+        }
+        let report = whole(plaintext, |cursor| match cursor.byte()? {
+            ASK => Ask::fields(cursor).map(Self::Ask),
+            TELL => (0..count(cursor)?).map(|_| Entry::fields(cursor)).collect::<Result<_, _>>().map(Self::Tell),
+            LOOK => Look::fields(cursor, plaintext.len()).map(Self::Look),
+            _ => Err(WireError::Invalid("an unknown report")),
+        })?;
+        // So nothing is left to judge of unknown flags, addresses within a network and the like.
+        if report.write() == plaintext {
+            Ok(report)
+        } else {
+            Err(WireError::Invalid("a report in another form than its own"))
+        }
+    }
+}
+
+impl Ask {
+    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let neighbours = cursor.byte()? != 0;
+        let prefixes = (0..count(cursor)?).map(|_| {
+            let family = cursor.byte()?;
+            read_prefix(family, cursor)
+        });
+        Ok(Self { neighbours, prefixes: prefixes.collect::<Result<_, _>>()? })
+    }
+}
+
+impl Look {
+    fn fields(cursor: &mut Cursor, length: usize) -> Result<Self, WireError> {
+        let back = u16::from_be_bytes(cursor.array()?);
+        let bytes = length - cursor.used();
+        cursor.take(bytes)?;
+        let bytes = u16::try_from(bytes).map_err(|_| WireError::TooLarge)?;
+        Ok(Self { bytes, back })
+    }
+}
+
+impl Entry {
+    fn write(&self, out: &mut Vec<u8>) {
+        match self.subject {
+            Subject::Relay(key) => {
+                out.push(RELAY);
+                out.extend(key.0);
+            }
+            Subject::Targets(prefix) => write_prefix(prefix, out),
+        }
+        self.sending.write(out);
+        self.receiving.write(out);
+    }
+
+    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let subject = match cursor.byte()? {
+            RELAY => Subject::Relay(PublicKey(cursor.array()?)),
+            family => Subject::Targets(read_prefix(family, cursor)?),
+        };
+        Ok(Self { subject, sending: Told::fields(cursor)?, receiving: Told::fields(cursor)? })
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is what is meant")]
+#[expect(clippy::cast_precision_loss, reason = "nobody sends 2^52 bytes in a second")]
+impl Told {
+    fn write(&self, out: &mut Vec<u8>) {
+        let Figures { rtt, loss, rate, at_least, window, segments } = self.figures;
+        let present = [rtt.is_some(), loss.is_some(), rate.is_some(), at_least.is_some(), window.is_some()];
+        out.push(present.iter().enumerate().map(|(bit, is_there)| u8::from(*is_there) << bit).sum());
+        out.extend(rtt.iter().flat_map(|rtt| (u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)).to_be_bytes()));
+        out.extend(loss.iter().flat_map(|loss| ((loss.clamp(0.0, 1.0) * BILLION).round() as u32).to_be_bytes()));
+        for rate in [rate, at_least].into_iter().flatten() {
+            out.extend((rate.round() as u64).min(1 << 52).to_be_bytes());
+        }
+        out.extend(window.iter().flat_map(|window| u32::try_from(*window).unwrap_or(u32::MAX).to_be_bytes()));
+        out.extend((segments.round() as u32).to_be_bytes());
+        out.extend(u32::try_from(self.age.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
+    }
+
+    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+        let present = cursor.byte()?;
+        let has = |bit: u8| present & 1 << bit != 0;
+        let number = |cursor: &mut Cursor| cursor.array().map(u32::from_be_bytes);
+        let rate = |cursor: &mut Cursor| cursor.array().map(|bytes| u64::from_be_bytes(bytes) as f64);
+        let figures = Figures {
+            rtt: given(has(0), || number(cursor))?.map(|micros| Duration::from_micros(micros.into())),
+            loss: given(has(1), || number(cursor))?.map(|share| f64::from(share) / BILLION),
+            rate: given(has(2), || rate(cursor))?,
+            at_least: given(has(3), || rate(cursor))?,
+            window: given(has(4), || number(cursor))?.map(u64::from),
+            segments: number(cursor)?.into(),
+        };
+        Ok(Self { figures, age: Duration::from_millis(number(cursor)?.into()) })
+    }
+}
+
+/// A field that may be left out.
+fn given<T>(is_there: bool, read: impl FnOnce() -> Result<T, WireError>) -> Result<Option<T>, WireError> {
+    if is_there { read().map(Some) } else { Ok(None) }
+}
+
+fn count(cursor: &mut Cursor) -> Result<usize, WireError> {
+    let count = usize::from(cursor.byte()?);
+    if count <= MOST { Ok(count) } else { Err(WireError::Invalid("a number above its bound")) }
+}
+
+fn write_prefix(prefix: Prefix, out: &mut Vec<u8>) {
+    match prefix.address() {
+        IpAddr::V4(v4) => {
+            out.push(IPV4);
+            out.extend(&v4.octets()[..3]);
+        }
+        IpAddr::V6(v6) => {
+            out.push(IPV6);
+            out.extend(&v6.octets()[..6]);
+        }
+    }
+}
+
+fn read_prefix(family: u8, cursor: &mut Cursor) -> Result<Prefix, WireError> {
+    let address: IpAddr = match family {
+        IPV4 => {
+            let [a, b, c] = cursor.array()?;
+            Ipv4Addr::new(a, b, c, 0).into()
+        }
+        IPV6 => {
+            let [a, b, c, d, e, f] = cursor.array()?;
+            Ipv6Addr::from([a, b, c, d, e, f, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]).into()
+        }
+        _ => return Err(WireError::Invalid("neither a relay nor a network")),
+    };
+    Ok(address.into())
+}
+
+#[cfg(test)]
+#[path = "report/tests.rs"]
+mod tests;
