@@ -138,6 +138,7 @@ impl Relay {
         self.devices.bind(config)?;
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
         self.shared.pools.serve(config, budget.ready)?;
+        self.shared.reports.serve(config, &self.shared)?;
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
         self.shared.shares.serve(&config.interfaces);
         let devices = self.devices.lend(config);
@@ -209,6 +210,7 @@ impl Relay {
         self.rules.release(&self.shared);
         self.shared.emit(&Event::Draining { open: self.shared.open_sessions(), deadline });
         self.workers.tell_all(|| Command::Drain).await;
+        self.shared.reports.close();
         self.shared.pools.close();
         self.sockets.close();
         tokio::select! {

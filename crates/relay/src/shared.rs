@@ -11,7 +11,7 @@ use ekiden_proto::wire::section::{Tickets, TraceId};
 
 use crate::gate::Held;
 use crate::log::Log;
-use crate::measure::Book;
+use crate::measure::{Book, Reports};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::share::Shares;
@@ -44,6 +44,8 @@ pub struct Shared {
     pub lanes: Roll,
     /// What sections are like.
     pub book: Arc<Book>,
+    /// Connections on which other relays say what theirs are like.
+    pub reports: Reports,
 }
 
 impl Shared {
@@ -66,6 +68,7 @@ impl Shared {
             tunnels: Tunnels::default(),
             lanes: Roll::default(),
             book: Arc::new(Book::new(began)),
+            reports: Reports::default(),
         })
     }
 

@@ -190,6 +190,12 @@ impl Estimate {
         self.window
     }
 
+    /// The time of the newest sample; zero before there is one.
+    #[must_use]
+    pub const fn at(&self) -> Duration {
+        self.at
+    }
+
     /// Time since the newest sample.
     #[must_use]
     pub fn age(&self, now: Duration) -> Duration {

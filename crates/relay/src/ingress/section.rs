@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::config::{Peer, SectionListener};
 use crate::dial::section::{Trouble, read_hello};
 use crate::entrance::Entrance;
+use crate::measure::answer;
 use crate::path::Way;
 use crate::pump::Seal;
 use crate::session::Came;
@@ -150,8 +151,8 @@ async fn next_session(entrance: &Entrance, stream: &TcpStream, seal: &Seal) -> O
 fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpStream, ClientAddr)) {
     let client = match arrival.open.purpose {
         Purpose::Stream(_) => arrival.open.client,
-        // It has packets of many; who brings them is the relay itself.
-        Purpose::Datagrams => address,
+        // Packets of many, or none: who brings them is the relay itself.
+        Purpose::Datagrams | Purpose::Report => address,
     };
     let Some(entrance) = entrance.worker.successor(entrance) else { return entrance.left(client.0.ip(), false) };
     if let Some(peers) = &section_of(&entrance).peers {
@@ -163,7 +164,22 @@ fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpS
     if let Some(seal) = arrival.data_seal() {
         seal.only_records();
     }
+    if arrival.open.purpose == Purpose::Report {
+        tokio::task::spawn_local(report(entrance, arrival, stream, address));
+        return;
+    }
     entrance.begin(stream, client, Came::ByRelay(Rc::new(arrival)));
+}
+
+/// Tells a relay what our sections are like. It is no session, and takes a place only.
+async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, address: ClientAddr) {
+    if let Some(seal) = arrival.data_seal() {
+        tokio::select! {
+            () = answer::serve(&entrance.shared().book, stream, &seal, arrival.key, arrival.at) => {}
+            () = entrance.worker.drains() => {}
+        }
+    }
+    entrance.left(address.0.ip(), false);
 }
 
 impl Arrival {

@@ -1,18 +1,26 @@
 //! Where estimates gather: those of this relay by what is at the other end, and those that other relays have told.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::bounded::Bounded;
 use ekiden_proto::path::estimate::{Estimate, Figures, Sample};
+use ekiden_proto::path::prefix::Prefix;
 use serde::Serialize;
 
 use super::Place;
 
 /// Most sections of our own: what was not used for longest goes.
 const MOST_PLACES: usize = 1 << 16;
+
+/// Most sections that one other relay may tell of.
+pub(super) const MOST_TOLD: usize = 1 << 14;
+
+/// Most networks that other relays are asked for.
+const MOST_WANTED: usize = 1 << 12;
 
 /// Most relays that are remembered to have used a section.
 const MOST_USERS: usize = 32;
@@ -31,7 +39,13 @@ pub struct Book {
 #[derive(Debug)]
 pub(super) struct Pages {
     pub own: Bounded<Place, Entry>,
-    pub told: HashMap<PublicKey, Told>,
+    /// By who has told.
+    pub told: HashMap<PublicKey, Bounded<Place, Both>>,
+    /// When a session of ours went there last.
+    pub wanted: Bounded<Prefix, Duration>,
+    /// The targets at which a relay is to look, and when it last looked at one of a network.
+    pub looks: HashMap<PublicKey, Vec<SocketAddr>>,
+    pub looked: Bounded<(PublicKey, Prefix), Duration>,
 }
 
 /// What was measured of one section.
@@ -42,6 +56,8 @@ pub(super) struct Entry {
     pub users: Vec<PublicKey>,
     /// When sessions moved many bytes there last.
     busy: Option<Duration>,
+    /// When somebody looked at it last, here or there.
+    looked: Option<Duration>,
 }
 
 /// Both directions of a section, as seen from one end of it.
@@ -51,12 +67,6 @@ pub(super) struct Both {
     pub sending: Estimate,
     /// Data from there to here.
     pub receiving: Estimate,
-}
-
-/// What another relay has told of its sections.
-#[derive(Debug)]
-pub(super) struct Told {
-    pub places: Bounded<Place, Both>,
 }
 
 /// One section in `/api/paths`.
@@ -99,7 +109,14 @@ impl Book {
     /// An empty one.
     #[must_use]
     pub fn new(began: Instant) -> Self {
-        Self { began, pages: Mutex::new(Pages { own: Bounded::new(MOST_PLACES), told: HashMap::new() }) }
+        let pages = Pages {
+            own: Bounded::new(MOST_PLACES),
+            told: HashMap::new(),
+            wanted: Bounded::new(MOST_WANTED),
+            looks: HashMap::new(),
+            looked: Bounded::new(MOST_PLACES),
+        };
+        Self { began, pages: Mutex::new(pages) }
     }
 
     /// The time by which estimates count.
@@ -123,14 +140,30 @@ impl Book {
         if bytes >= MANY {
             entry.busy = Some(now);
         }
-        if let Some(user) = user
-            && !entry.users.contains(&user)
-        {
-            if entry.users.len() >= MOST_USERS {
-                entry.users.remove(0);
-            }
-            entry.users.push(user);
+        match (place, user) {
+            (Place::Targets(prefix), None) => pages.wanted.insert(prefix, now),
+            (_, Some(user)) => entry.is_used_by(user),
+            _ => {}
         }
+    }
+
+    /// Takes in what a look at `place` has shown.
+    pub(super) fn note_look(&self, place: Place, (out, back): (&Sample, &Sample)) {
+        let now = self.now();
+        let mut pages = self.pages();
+        let entry = pages.own.entry(place, Entry::default);
+        entry.both.sending.note(out, now);
+        entry.both.receiving.note(back, now);
+        entry.looked = Some(now);
+    }
+
+    /// Whether nobody has looked at it for so long, and no session tells.
+    #[must_use]
+    pub(super) fn needs_look(&self, place: Place, after: Duration) -> bool {
+        let now = self.now();
+        let pages = self.pages();
+        let lately = |at: Duration| now.saturating_sub(at) < after;
+        pages.own.peek(&place).is_none_or(|entry| !entry.is_busy(now) && !entry.looked.is_some_and(lately))
     }
 
     /// Whether sessions move bytes there, so that nobody needs to look.
@@ -150,19 +183,34 @@ impl Book {
             ..PlaceView::of(*place, None, &entry.both, now)
         });
         let told = pages.told.iter().flat_map(|(relay, told)| {
-            told.places.iter().map(move |(place, both)| PlaceView::of(*place, Some(*relay), both, now))
+            told.iter().map(move |(place, both)| PlaceView::of(*place, Some(*relay), both, now))
         });
         own.chain(told).collect()
     }
 }
 
 impl Entry {
+    fn is_used_by(&mut self, user: PublicKey) {
+        if self.users.contains(&user) {
+            return;
+        }
+        if self.users.len() >= MOST_USERS {
+            self.users.remove(0);
+        }
+        self.users.push(user);
+    }
+
     fn is_busy(&self, now: Duration) -> bool {
         self.busy.is_some_and(|at| now.saturating_sub(at) < BUSY)
     }
 }
 
 impl Both {
+    /// The time of the newest sample; none is zero.
+    pub fn at(&self) -> Duration {
+        self.sending.at().max(self.receiving.at())
+    }
+
     /// The round trip is the same both ways.
     pub fn rtt(&self) -> Option<Duration> {
         self.sending.rtt().or(self.receiving.rtt())

@@ -96,7 +96,7 @@ impl Chart<'_> {
         if *relay == self.here {
             self.pages.own.peek(&place).map(|entry| entry.both)
         } else {
-            self.pages.told.get(relay)?.places.peek(&place).copied()
+            self.pages.told.get(relay)?.peek(&place).copied()
         }
     }
 
@@ -106,7 +106,7 @@ impl Chart<'_> {
         }
         for (number, key, _) in nodes {
             let Some(told) = self.pages.told.get(key) else { continue };
-            for (place, both) in told.places.iter() {
+            for (place, both) in told.iter() {
                 self.set_one(*number, *place, both, false, map);
             }
         }

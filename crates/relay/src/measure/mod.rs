@@ -1,13 +1,19 @@
 //! What sections are like: measured on the connections of sessions, told by other relays, and looked at where nothing
 //! flows.
 //!
-//! [`Book`] is where it gathers, shared by all threads; [`Watch`] is one connection of a session.
+//! [`Book`] is where it gathers, shared by all threads; [`Watch`] is one connection of a session; [`answer`] and [`Reports`]
+//! are the two sides of the connections on which relays tell each other.
 
+pub mod answer;
 mod book;
+mod caller;
 mod chart;
+mod keeper;
 mod place;
+mod told;
 mod watch;
 
 pub use book::Book;
+pub use keeper::Reports;
 pub use place::{Place, Via};
 pub use watch::Watch;

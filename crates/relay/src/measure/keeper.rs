@@ -1,0 +1,114 @@
+//! The thread that keeps a report connection to every relay that may be on a path.
+
+use std::collections::HashMap;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use ekiden_proto::key::PublicKey;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle as Task, LocalSet, spawn_local};
+
+use super::caller;
+use crate::config::{Config, Hop};
+use crate::dial::Names;
+use crate::shared::Shared;
+
+/// The configuration in force; none before there is one.
+type Served = Option<Arc<Config>>;
+
+/// The report connections of this relay.
+#[derive(Debug)]
+pub struct Reports {
+    served: watch::Sender<Served>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What it takes to dial.
+pub struct Means {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// The resolver.
+    pub names: Names,
+}
+
+impl Default for Reports {
+    fn default() -> Self {
+        Self { served: watch::Sender::new(None), thread: Mutex::default() }
+    }
+}
+
+impl Reports {
+    /// Asks the relays of `config` from now on, and no others.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn serve(&self, config: &Arc<Config>, shared: &Arc<Shared>) -> io::Result<()> {
+        self.served.send_replace(Some(Arc::clone(config)));
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() && config.relays.iter().any(|hop| hop.is_section()) {
+            *thread = Some(start(self.served.subscribe(), Arc::downgrade(shared))?);
+        }
+        Ok(())
+    }
+
+    /// Ends all of them.
+    pub fn close(&self) {
+        self.served.send_replace(None);
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // One that panicked has ended as well.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn start(mut served: watch::Receiver<Served>, shared: Weak<Shared>) -> io::Result<JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = std::thread::Builder::new().name("reports".to_owned());
+    thread.spawn(move || {
+        LocalSet::new().block_on(&runtime, async {
+            let mut calls = Calls::default();
+            loop {
+                let config = served.borrow_and_update().clone();
+                let (Some(config), Some(shared)) = (config, shared.upgrade()) else { return };
+                calls.follow(config, &shared);
+                drop(shared);
+                if served.changed().await.is_err() {
+                    return;
+                }
+            }
+        });
+    })
+}
+
+/// The calls that are made, by whom they are for.
+#[derive(Default)]
+struct Calls(HashMap<PublicKey, Call>);
+
+struct Call {
+    hop: Arc<Hop>,
+    task: Task<()>,
+}
+
+impl Calls {
+    /// Calls the relays of `config`; who is called already in the same way is left in peace.
+    fn follow(&mut self, config: Arc<Config>, shared: &Arc<Shared>) {
+        let relays: HashMap<_, _> =
+            config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
+        self.0.retain(|key, call| relays.get(key).is_some_and(|hop| *hop == call.hop));
+        let means = Rc::new(Means { names: Names::new(&config.dns_servers), config });
+        for (key, hop) in relays {
+            self.0.entry(key).or_insert_with(|| {
+                let task = spawn_local(caller::run(Arc::clone(&hop), Rc::clone(&means), Arc::clone(shared)));
+                Call { hop, task }
+            });
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
