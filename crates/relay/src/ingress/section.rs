@@ -173,9 +173,13 @@ fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpS
 
 /// Tells a relay what our sections are like. It is no session, and takes a place only.
 async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, address: ClientAddr) {
+    let shared = entrance.shared();
+    if let Err(error) = shared.reports.asked(&entrance.config, shared) {
+        entrance.warn(format!("cannot ask other relays what their sections are like: {error}"));
+    }
     if let Some(seal) = arrival.data_seal() {
         tokio::select! {
-            () = answer::serve(&entrance.shared().book, stream, &seal, arrival.key, arrival.at) => {}
+            () = answer::serve(&shared.book, stream, &seal, arrival.key, arrival.at) => {}
             () = entrance.worker.drains() => {}
         }
     }

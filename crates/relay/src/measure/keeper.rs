@@ -1,8 +1,10 @@
-//! The thread that keeps a report connection to every relay that may be on a path.
+//! The thread that keeps a report connection to every relay that may be on a path. A relay that chooses has one, and so
+//! has every other from when it is first asked: whoever asks wants to know of the sections behind.
 
 use std::collections::HashMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -22,6 +24,8 @@ type Served = Option<Arc<Config>>;
 #[derive(Debug)]
 pub struct Reports {
     served: watch::Sender<Served>,
+    /// Whether another relay has asked since this one began.
+    is_asked: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -35,7 +39,7 @@ pub struct Means {
 
 impl Default for Reports {
     fn default() -> Self {
-        Self { served: watch::Sender::new(None), thread: Mutex::default() }
+        Self { served: watch::Sender::new(None), is_asked: AtomicBool::new(false), thread: Mutex::default() }
     }
 }
 
@@ -46,8 +50,21 @@ impl Reports {
     /// The kernel's, when there are no more threads.
     pub fn serve(&self, config: &Arc<Config>, shared: &Arc<Shared>) -> io::Result<()> {
         self.served.send_replace(Some(Arc::clone(config)));
+        let is_wanted = config.chooses() || self.is_asked.load(Ordering::Relaxed);
+        if is_wanted { self.start(config, shared) } else { Ok(()) }
+    }
+
+    /// Notes that another relay asks.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn asked(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
+        if self.is_asked.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, shared) }
+    }
+
+    fn start(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() && config.relays.iter().any(|hop| hop.is_section()) {
+        if thread.is_none() && self.served.borrow().is_some() && config.relays.iter().any(|hop| hop.is_section()) {
             *thread = Some(start(self.served.subscribe(), Arc::downgrade(shared))?);
         }
         Ok(())
