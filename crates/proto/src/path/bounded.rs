@@ -64,12 +64,6 @@ impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
         self.young.len() + self.old.len()
     }
 
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.young.is_empty() && self.old.is_empty()
-    }
-
     /// Forgets all.
     pub fn clear(&mut self) {
         self.young.clear();

@@ -230,5 +230,4 @@ impl Fronts {
 }
 
 #[cfg(test)]
-#[path = "candidates/tests.rs"]
 mod tests;

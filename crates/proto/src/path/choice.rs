@@ -31,13 +31,15 @@ pub struct Ranked {
     pub confidence: f64,
 }
 
-/// How a session came out, or a part of one that still runs: it may be told every few seconds.
+/// How a session came out, or a stretch of one that still runs, which may be told every few seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Outcome {
     /// What it carried, and in which direction most.
     pub carried: super::likely::Likely,
-    /// From the client's wish to the last byte.
+    /// From the client's wish to the last byte, or as long as the stretch.
     pub took: Duration,
+    /// It is a stretch without the session's beginning, which was told before.
+    pub goes_on: bool,
     /// Whether the path is what took the time. Where client or server had nothing to send, or a rate was limited on
     /// purpose, slow says nothing, and only fast counts.
     pub limited_by_path: bool,

@@ -7,7 +7,7 @@ use std::time::Duration;
 const HALF_LIFE: Duration = Duration::from_secs(300);
 
 /// What others say weighs as much as so many sessions.
-const HEARSAY: f64 = 0.25;
+const HEARSAY: f64 = 0.5;
 
 /// Sessions remembered at most.
 const MEMORY: f64 = 8.0;
@@ -17,6 +17,12 @@ const DISAPPOINTS: f64 = 1.5;
 
 /// and so many in a row are no chance.
 const ROW: u8 = 3;
+
+/// Before there are so many, a session counts as no slower than this: it may have had bad luck.
+const LUCK: f64 = 1.4;
+
+/// So much faster is never luck: nothing comes faster than the path carries it.
+const SURPRISES: f64 = 2.0;
 
 /// No session says more than this factor.
 const MOST: f64 = 64.0;
@@ -51,8 +57,16 @@ impl Experience {
         let log = log.clamp(-MOST.ln(), MOST.ln());
         self.weight = self.weight(now);
         self.at = self.at.max(now);
+        if log < expected - SURPRISES.ln() {
+            (self.log, self.weight) = (log, 0.0);
+        }
         self.weight = (self.weight + 1.0).min(MEMORY);
-        self.log += (log - self.log) / self.weight;
+        self.log += (log.min(expected + LUCK.ln()) - self.log) / self.weight;
+        self.counts_in_row(log, expected)
+    }
+
+    /// The same for sessions in a row: when there are enough, they are what is believed.
+    fn counts_in_row(&mut self, log: f64, expected: f64) -> bool {
         if log < expected + DISAPPOINTS.ln() {
             (self.row, self.row_log) = (0, 0.0);
             return false;
@@ -62,7 +76,7 @@ impl Experience {
         if self.row < ROW {
             return false;
         }
-        (self.log, self.row) = (self.row_log, 0);
+        (self.log, self.weight, self.row) = (self.row_log, MEMORY, 0);
         true
     }
 }
@@ -72,11 +86,26 @@ fn halves(age: Duration, life: Duration) -> f64 {
     (-age.as_secs_f64() / life.as_secs_f64()).exp2()
 }
 
-/// How long a path to a prefix is not taken: longer each time.
+/// A path to a prefix that was found wanting: it is out for a pause, which is longer each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Pause {
     length: Duration,
     until: Duration,
+    /// Nobody takes it after the pause before one session has shown that it works.
+    needs_trial: bool,
+    /// It works again; how long it was out is remembered.
+    is_over: bool,
+}
+
+/// Whether a path may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    /// It may.
+    Open,
+    /// One session may try.
+    Trial,
+    /// It may not.
+    Out,
 }
 
 /// The first pause, and the longest.
@@ -85,29 +114,43 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 impl Pause {
     /// It is out from `now` on. What goes wrong during a pause was under way before, and makes it no longer.
-    pub fn begin(&mut self, now: Duration) {
-        if !self.is_out(now) {
-            self.length = (self.length * 2).clamp(FIRST, LONGEST);
-            self.until = now.saturating_add(self.length);
+    pub fn begin(&mut self, needs_trial: bool, now: Duration) {
+        if self.access(now) == Access::Out {
+            self.needs_trial |= needs_trial;
+            return;
         }
-    }
-
-    /// Whether it is out.
-    pub fn is_out(&self, now: Duration) -> bool {
-        now < self.until
-    }
-
-    /// After a pause one session tries, and the others wait for as long again, unless it comes.
-    pub fn tries(&mut self, now: Duration) {
+        let is_forgotten = now > self.until.saturating_add(LONGEST);
+        let before = if is_forgotten { Duration::ZERO } else { self.length };
+        *self = Self { length: (before * 2).clamp(FIRST, LONGEST), until: now, needs_trial, is_over: false };
         self.until = now.saturating_add(self.length);
     }
 
-    /// Whether it is not out for good: nothing has come since it was.
-    pub fn is_on_trial(&self) -> bool {
-        !self.length.is_zero()
+    /// Whether the path may be taken.
+    pub fn access(&self, now: Duration) -> Access {
+        match self {
+            Self { is_over: true, .. } => Access::Open,
+            Self { until, .. } if now < *until => Access::Out,
+            Self { needs_trial, .. } => {
+                if *needs_trial {
+                    Access::Trial
+                } else {
+                    Access::Open
+                }
+            }
+        }
+    }
+
+    /// One session tries, and the others wait for a longer pause, unless it comes.
+    pub fn tries(&mut self, now: Duration) {
+        self.length = (self.length * 2).clamp(FIRST, LONGEST);
+        self.until = now.saturating_add(self.length);
+    }
+
+    /// It works.
+    pub fn ends(&mut self) {
+        self.is_over = true;
     }
 }
 
 #[cfg(test)]
-#[path = "experience/tests.rs"]
 mod tests;

@@ -1,5 +1,6 @@
 //! When to change: a better path has to be better by a margin and for some time, and longer the more often it went to and
-//! fro. A path that has become much worse than it was is left at once.
+//! fro. A path that has become much worse than it was is left at once, and so is one that sessions show to be worse than
+//! direct.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const DWELL: f64 = 3.0;
 const LONGEST_DWELL: f64 = 300.0;
 
 /// After so many seconds a change counts half.
-const CALMS_IN: f64 = 120.0;
+const CALMS_IN: f64 = 300.0;
 
 /// Nobody went there for so long: the choice is made anew.
 const IDLE: Duration = Duration::from_secs(30);
@@ -98,7 +99,9 @@ impl Stand {
         if gain >= BEATEN && kept.predicted >= DEGRADED * self.usual {
             return Verdict::Degraded;
         }
-        let worse_than_direct = best.hops.is_direct() && best.experienced && kept.experienced;
+        let is_beaten =
+            |by: &Open| kept.predicted > by.predicted * MARGIN_TO_DIRECT && by.experienced && kept.experienced;
+        let worse_than_direct = open.iter().find(|open| open.hops.is_direct()).is_some_and(is_beaten);
         let since = *self.beaten_since.get_or_insert(now);
         let dwell = (DWELL * self.changes.exp2()).min(LONGEST_DWELL);
         let lasts = now.saturating_sub(since).as_secs_f64() >= dwell;
@@ -114,5 +117,4 @@ impl Stand {
 }
 
 #[cfg(test)]
-#[path = "hysteresis/tests.rs"]
 mod tests;

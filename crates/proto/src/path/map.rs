@@ -21,7 +21,7 @@ pub const HERE: u32 = 0;
 pub const MOST_NODES: usize = 1024;
 
 /// Most prefixes of a map: what was set longest ago goes.
-pub const MOST_PREFIXES: usize = 1 << 18;
+pub const MOST_PREFIXES: usize = 1 << 17;
 
 /// Most last sections to one prefix: the relays nearest to it, and this one.
 pub const MOST_LAST: usize = 16;
@@ -214,5 +214,4 @@ fn drop_farthest(lasts: &mut Vec<To>) {
 }
 
 #[cfg(test)]
-#[path = "map/tests.rs"]
 mod tests;

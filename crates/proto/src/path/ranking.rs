@@ -17,7 +17,7 @@ const MOST: usize = 8;
 /// Paths for which the model is asked: those that a look at delay and rate says are the best.
 const WORTH: usize = 12;
 
-/// Targets, sizes and a direction that are answered alike: sizes within a factor of two.
+/// Targets, sizes and a direction that are answered alike: sizes that have the same power of two next to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Question {
     pub prefix: Prefix,
@@ -27,18 +27,23 @@ pub(super) struct Question {
 }
 
 /// Smaller and larger sizes are taken for these: 1 KiB and 1 TiB.
-const LEAST_BITS: u32 = 10;
-const MOST_BITS: u32 = 40;
+const LEAST_BITS: f64 = 10.0;
+const MOST_BITS: f64 = 40.0;
 
 impl Question {
     pub fn of(prefix: Prefix, likely: Likely) -> Self {
-        let bits = likely.bytes.max(1).ilog2().clamp(LEAST_BITS, MOST_BITS);
+        let bits = (likely.bytes as f64).log2().round().clamp(LEAST_BITS, MOST_BITS);
         Self { prefix, direction: likely.direction, bits: bits as u8 }
     }
 
     /// The size that it stands for, in bytes.
     pub const fn bytes(&self) -> u64 {
-        3 << (self.bits - 1)
+        1 << self.bits
+    }
+
+    /// The same with its direction.
+    pub const fn likely(&self) -> Likely {
+        Likely { bytes: self.bytes(), direction: self.direction }
     }
 }
 
@@ -92,7 +97,7 @@ pub(super) fn rate(map: &Map, costs: &Costs, hops: Hops, prefix: Prefix, likely:
 
 /// The paths that are worth a thought, the best first, and direct if it is known.
 pub(super) fn rank(map: &Map, fronts: &Fronts, costs: &Costs, question: &Question) -> Vec<Rated> {
-    let likely = Likely { bytes: question.bytes(), direction: question.direction };
+    let likely = question.likely();
     let rate_of = |hops| rate(map, costs, hops, question.prefix, likely);
     let mut rated: Vec<Rated> = promising(map, fronts, question).into_iter().filter_map(rate_of).collect();
     rated.sort_unstable_by(|one, other| one.raw.total_cmp(&other.raw));

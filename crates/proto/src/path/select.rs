@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::bounded::Bounded;
 use super::candidates::{Candidate, Fronts, Hops};
 use super::choice::{Choice, Figures, Outcome, Ranked, Why};
-use super::experience::{Experience, Pause};
+use super::experience::{Access, Experience, Pause};
 use super::hysteresis::{Open, Stand, Verdict};
 use super::likely::Likely;
 use super::map::Map;
@@ -38,6 +38,9 @@ const HOPE: f64 = 0.5;
 
 /// A session of so many bytes or more shows a path's rate, a smaller one its delay.
 const BULK: u64 = 256 << 10;
+
+/// A path that came so much slower than the map says is overrated by it.
+const OVERRATED: f64 = 1.25;
 
 /// Times below this are the work of hosts: they say nothing of a path.
 const NOISE: f64 = 0.005;
@@ -82,6 +85,8 @@ struct Weighed {
     rated: Rated,
     /// Seconds.
     predicted: f64,
+    /// The same without what came before.
+    promised: f64,
     confidence: f64,
     experienced: bool,
     /// It was out, and nothing has come since.
@@ -152,7 +157,7 @@ impl Chooser {
         self.refresh(question, dice);
         let (open, out) = self.weigh(&question, now);
         let is_direct = |way: &Weighed| way.rated.hops.is_direct();
-        let direct_is_known = open.iter().chain(&out).any(is_direct) || self.is_on_trial(prefix, Hops::DIRECT);
+        let direct_is_known = open.iter().chain(&out).any(is_direct) || self.has_failed(prefix, Hops::DIRECT);
         if !direct_is_known || (open.is_empty() && out.is_empty()) {
             return Choice { ways: self.ways(&open, None), race: true, why: Why::Unmeasured, former: None };
         }
@@ -169,7 +174,7 @@ impl Chooser {
         let explored = may_explore.then(|| explore(&open, &out, open[at].predicted, dice)).flatten();
         let former = before.filter(|before| *before != open[at].rated.hops);
         if let (Verdict::Degraded, Some(former)) = (verdict, former) {
-            self.pauses.entry((prefix, former), Pause::default).begin(now);
+            self.pause(prefix, former, self.is_overrated(&question, former, now), now);
         }
         if let Some(way) = explored {
             return self.explores(&question, way, &open, now);
@@ -182,10 +187,10 @@ impl Chooser {
     pub fn came(&mut self, prefix: Prefix, candidate: &Candidate, outcome: &Outcome, now: Duration) {
         let Some(hops) = Hops::of(candidate) else { return };
         let Some(rated) = ranking::rate(&self.map, &self.costs, hops, prefix, outcome.carried) else {
-            self.pauses.remove(&(prefix, hops));
-            return;
+            return self.works(prefix, hops);
         };
-        let slower = ((outcome.took.as_secs_f64() + NOISE) / (rated.raw + NOISE)).ln();
+        let predicted = if outcome.goes_on { outcome.carried.bytes as f64 / rated.rate } else { rated.raw };
+        let slower = ((outcome.took.as_secs_f64() + NOISE) / (predicted + NOISE)).ln();
         let doubt = rated.doubt(&self.trust);
         let way = Way::of(prefix, hops, outcome.carried);
         let experience = self.experiences.entry(way, Experience::default);
@@ -195,10 +200,11 @@ impl Chooser {
         }
         let disappoints = experience.came(slower, expected, now);
         self.judge(&rated, way, slower, now);
-        if disappoints && self.has_better(prefix, hops, outcome.carried, now) {
-            self.pauses.entry((prefix, hops), Pause::default).begin(now);
-        } else if !disappoints {
-            self.pauses.remove(&(prefix, hops));
+        let is_open = self.pauses.peek(&(prefix, hops)).is_none_or(|pause| pause.access(now) == Access::Open);
+        if (disappoints || !is_open) && self.has_better(prefix, hops, outcome.carried, now) {
+            self.pause(prefix, hops, true, now);
+        } else {
+            self.works(prefix, hops);
         }
     }
 
@@ -206,15 +212,14 @@ impl Chooser {
     /// each time.
     pub fn failed(&mut self, prefix: Prefix, candidate: &Candidate, now: Duration) {
         if let Some(hops) = Hops::of(candidate) {
-            self.pauses.entry((prefix, hops), Pause::default).begin(now);
+            self.pause(prefix, hops, true, now);
         }
     }
 
     /// The standing choices: of which prefix, direction and size in bytes, and which path.
     pub fn standing(&self) -> impl Iterator<Item = (Prefix, Likely, Candidate)> {
         self.answers.iter().filter_map(|(question, answer)| {
-            let likely = Likely { bytes: question.bytes(), direction: question.direction };
-            answer.stand.kept().map(|kept| (question.prefix, likely, kept.candidate()))
+            answer.stand.kept().map(|kept| (question.prefix, question.likely(), kept.candidate()))
         })
     }
 
@@ -234,9 +239,10 @@ impl Chooser {
         let mut out = Vec::new();
         for rated in rated {
             let weighed = self.weighed(question, rated, now);
-            match self.pauses.peek(&(question.prefix, rated.hops)) {
-                Some(pause) => out.push(Weighed { on_trial: !pause.is_out(now), ..weighed }),
-                None => open.push(weighed),
+            match self.pauses.peek(&(question.prefix, rated.hops)).map_or(Access::Open, |pause| pause.access(now)) {
+                Access::Open => open.push(weighed),
+                Access::Trial => out.push(Weighed { on_trial: true, ..weighed }),
+                Access::Out => out.push(weighed),
             }
         }
         open.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
@@ -245,7 +251,7 @@ impl Chooser {
     }
 
     fn weighed(&self, question: &Question, rated: &Rated, now: Duration) -> Weighed {
-        let likely = Likely { bytes: question.bytes(), direction: question.direction };
+        let likely = question.likely();
         let doubt = rated.doubt(&self.trust);
         let experience = self.experiences.peek(&Way::of(question.prefix, rated.hops, likely));
         let sessions = experience.map_or(0.0, |experience| experience.weight(now));
@@ -253,14 +259,31 @@ impl Chooser {
         Weighed {
             rated: *rated,
             predicted: rated.raw * log.exp(),
-            confidence: rated.confidence.max(sessions / (sessions + 1.0)),
+            promised: rated.raw * doubt.exp(),
+            confidence: (rated.confidence * (-doubt).exp()).max(sessions / (sessions + 1.0)),
             experienced: sessions >= 1.0,
             on_trial: false,
         }
     }
 
-    fn is_on_trial(&self, prefix: Prefix, hops: Hops) -> bool {
-        self.pauses.peek(&(prefix, hops)).is_some_and(Pause::is_on_trial)
+    fn has_failed(&self, prefix: Prefix, hops: Hops) -> bool {
+        self.pauses.peek(&(prefix, hops)).is_some()
+    }
+
+    fn pause(&mut self, prefix: Prefix, hops: Hops, needs_trial: bool, now: Duration) {
+        self.pauses.entry((prefix, hops), Pause::default).begin(needs_trial, now);
+    }
+
+    fn works(&mut self, prefix: Prefix, hops: Hops) {
+        if let Some(pause) = self.pauses.get(&(prefix, hops)) {
+            pause.ends();
+        }
+    }
+
+    /// Whether sessions have come notably slower than the map says. Then its word is not enough to go back.
+    fn is_overrated(&self, question: &Question, hops: Hops, now: Duration) -> bool {
+        let way = Way::of(question.prefix, hops, question.likely());
+        self.experiences.peek(&way).is_some_and(|experience| experience.correction(0.0, now) > OVERRATED.ln())
     }
 
     /// Whether another path is predicted to be sooner than this one has become.
@@ -377,17 +400,16 @@ impl Weighed {
     }
 }
 
-/// A path that could beat `predicted`: one that was out goes first, else the dice say which.
+/// A path that could beat `predicted`: one that was out and promises to goes first, else the dice say which.
 fn explore(open: &[Weighed], out: &[Weighed], predicted: f64, dice: u64) -> Option<Weighed> {
-    let could_win = |way: &&Weighed| way.hoped() < predicted;
-    if let Some(way) = out.iter().filter(|way| way.on_trial).find(could_win) {
+    if let Some(way) = out.iter().filter(|way| way.on_trial).find(|way| way.promised < predicted) {
         return Some(*way);
     }
-    let hopeful: Vec<&Weighed> = open.iter().filter(|way| way.predicted > predicted).filter(could_win).collect();
+    let could_win = |way: &&Weighed| way.predicted > predicted && way.hoped() < predicted;
+    let hopeful: Vec<&Weighed> = open.iter().filter(could_win).collect();
     let at = dice.checked_rem(hopeful.len() as u64)?;
     Some(*hopeful[at as usize])
 }
 
 #[cfg(test)]
-#[path = "select/tests.rs"]
 mod tests;

@@ -1,1 +1,135 @@
+use super::*;
+use crate::aqm::dice;
+use crate::key::PublicKey;
+use crate::path::map::Known;
+use crate::path::model::{Congestion, Section};
+use std::time::Duration;
 
+fn key(number: u32) -> PublicKey {
+    let mut key = [7; 32];
+    key[..4].copy_from_slice(&number.to_be_bytes());
+    PublicKey(key)
+}
+
+/// A map of `nodes` relays, of which each knows about two thirds of the sections to others, alike by `seed`.
+fn random(nodes: u32, seed: u64) -> Map {
+    let mut map = Map::new(key(0), "here");
+    for node in 1..nodes {
+        map.node(key(node), &format!("r{node}"));
+    }
+    let pairs = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+    for (number, (from, to)) in (0..).zip(pairs) {
+        let dice = dice::bits(seed, number);
+        if dice.is_multiple_of(3) {
+            continue;
+        }
+        let section = Section {
+            rtt: Duration::from_millis(1 + dice % 97),
+            loss: (dice >> 16 & 0xff) as f64 * 1e-5,
+            window: Some(1 << 20),
+            line: Some(1e6 + (dice >> 32 & 0xffff) as f64 * 1e3),
+            congestion: Congestion::Cubic,
+            mss: 1448,
+            warm: dice & 1 << 20 == 0,
+        };
+        map.set_section(from, to, Direction::Down, &Known { section, confidence: 1.0, own: from == HERE });
+    }
+    map
+}
+
+/// Every simple path of one to three relays: its relays, delay and rate, counted the slow way.
+fn all(map: &Map, costs: &Costs) -> Vec<Label> {
+    let nodes = u16::try_from(map.nodes()).unwrap();
+    let mut found: Vec<Label> = Vec::new();
+    let mut begun = vec![Label { hops: Hops::DIRECT, delay: 0.0, rate: f32::INFINITY }];
+    for _ in 0..MOST_RELAYS {
+        let longer = |label: &Label| {
+            let label = *label;
+            let from = label.hops.nodes().last().map_or(HERE, |node| u32::from(*node));
+            (1..nodes).filter(move |to| !label.hops.nodes().contains(to)).filter_map(move |to| {
+                let known = map.section(from, to.into(), Direction::Down)?;
+                let round_trips = if known.section.warm { 1.0 } else { 2.0 };
+                let delay = known.section.rtt.as_secs_f32() * round_trips + costs.hop.as_secs_f32();
+                let rate = label.rate.min(known.section.rate() as f32);
+                Some(Label { hops: label.hops.then(to)?, delay: label.delay + delay, rate })
+            })
+        };
+        begun = begun.iter().flat_map(longer).collect();
+        found.extend(&begun);
+    }
+    found
+}
+
+#[test]
+fn the_soonest_and_the_fastest_path_to_each_relay_are_kept() {
+    let costs = Costs::default();
+    for seed in 0..60 {
+        let map = random(4 + u32::try_from(seed % 5).unwrap(), seed);
+        let fronts = Fronts::of(&map, &costs, &Trust::default());
+        let all = all(&map, &costs);
+        for node in 1..u32::try_from(map.nodes()).unwrap() {
+            let to = |label: &&Label| label.hops.nodes().last().is_some_and(|last| u32::from(*last) == node);
+            let kept: Vec<Label> = fronts.to(node, Direction::Down).copied().collect();
+            let soonest = |labels: &mut dyn Iterator<Item = Label>| labels.map(|l| l.delay).min_by(f32::total_cmp);
+            let fastest = |labels: &mut dyn Iterator<Item = Label>| labels.map(|l| l.rate).max_by(f32::total_cmp);
+            let (one, other) = (soonest(&mut all.iter().filter(to).copied()), soonest(&mut kept.iter().copied()));
+            assert!(near(one, other), "seed {seed}, to {node}: {one:?} and {other:?}, {kept:?}");
+            let (one, other) = (fastest(&mut all.iter().filter(to).copied()), fastest(&mut kept.iter().copied()));
+            assert!(near(one, other), "seed {seed}, to {node}: {one:?} and {other:?}, {kept:?}");
+        }
+    }
+}
+
+fn near(one: Option<f32>, other: Option<f32>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => (one - other).abs() <= 1e-4 * one,
+        (one, other) => one == other,
+    }
+}
+
+#[test]
+fn kept_paths_are_simple_and_end_where_they_should() {
+    let map = random(9, 3);
+    let fronts = Fronts::of(&map, &Costs::default(), &Trust::default());
+    for node in 0..9 {
+        for label in fronts.to(node, Direction::Down) {
+            let mut nodes = label.hops.nodes().to_vec();
+            assert_eq!(nodes.last().copied().map(u32::from), Some(node), "{label:?}");
+            nodes.sort_unstable();
+            nodes.dedup();
+            assert_eq!(nodes.len(), label.hops.nodes().len(), "a relay twice: {label:?}");
+            assert!(!nodes.contains(&0), "through this relay: {label:?}");
+        }
+        assert_eq!(fronts.to(node, Direction::Up).count(), 0, "nothing is known of that direction");
+    }
+    assert_eq!(fronts.to(0, Direction::Down).count() + fronts.to(99, Direction::Down).count(), 0);
+}
+
+#[test]
+fn who_is_not_trusted_is_no_short_way() {
+    let map = random(8, 5);
+    let costs = Costs::default();
+    let mut trust = Trust::default();
+    let through = |trust: &Trust| {
+        let fronts = Fronts::of(&map, &costs, trust);
+        let labels: Vec<Label> =
+            (1..8).flat_map(|node| fronts.to(node, Direction::Down).copied().collect::<Vec<_>>()).collect();
+        labels.iter().filter(|label| label.hops.nodes().len() > 1 && label.hops.nodes()[0] == 2).count()
+    };
+    let before = through(&trust);
+    for _ in 0..50 {
+        trust.came(&[2], 3.0);
+    }
+    assert!(through(&trust) < before, "{} of {before}", through(&trust));
+}
+
+#[test]
+fn a_candidate_has_a_name_and_comes_back_from_its_short_form() {
+    let map = random(4, 1);
+    let candidate = Candidate { relays: vec![3, 1, 2] };
+    assert_eq!(candidate.name(&map), "r3 > r1 > r2");
+    assert_eq!(Candidate::direct().name(&map), "direct");
+    assert_eq!(Hops::of(&candidate).map(Hops::candidate), Some(candidate));
+    assert_eq!(Hops::of(&Candidate { relays: vec![1, 2, 3, 4] }), None, "too many");
+    assert_eq!(Hops::of(&Candidate { relays: vec![u32::MAX] }), None, "no such relay");
+}

@@ -1,1 +1,273 @@
+use std::net::IpAddr;
+use std::time::Duration;
 
+use super::*;
+use crate::key::PublicKey;
+use crate::limiting::Direction;
+use crate::path::map::{HERE, Known};
+use crate::path::model::{Congestion, Section};
+
+/// The sites of masuya2014, table 3: Yoron is here, the target is in Tokyo.
+const SITES: [&str; 4] = ["yoron", "kagoshima", "fukuoka", "osaka"];
+
+fn target() -> Prefix {
+    Prefix::from("192.0.2.7".parse::<IpAddr>().unwrap())
+}
+
+fn seconds(at: f64) -> Duration {
+    Duration::from_secs_f64(at)
+}
+
+fn key(number: u32) -> PublicKey {
+    let mut key = [9; 32];
+    key[..4].copy_from_slice(&number.to_be_bytes());
+    PublicKey(key)
+}
+
+/// A section with a window of 512 KiB.
+fn section(millis: f64, loss: f64, warm: bool) -> Section {
+    Section {
+        rtt: Duration::from_secs_f64(millis / 1e3),
+        loss,
+        window: Some(512 << 10),
+        line: Some(125e6),
+        congestion: Congestion::Cubic,
+        mss: 1448,
+        warm,
+    }
+}
+
+fn known(section: Section, own: bool) -> Known {
+    Known { section, confidence: 0.9, own }
+}
+
+/// A map in the making.
+struct Draft(Map);
+
+impl Draft {
+    fn new() -> Self {
+        let mut map = Map::new(key(0), SITES[0]);
+        for (number, name) in (1..).zip(&SITES[1..]) {
+            assert_eq!(map.node(key(number), name), Some(number));
+        }
+        Self(map)
+    }
+
+    fn to(mut self, from: u32, to: u32, millis: f64, loss: f64) -> Self {
+        let known = known(section(millis, loss, true), from == HERE);
+        for direction in [Direction::Down, Direction::Up] {
+            self.0.set_section(from, to, direction, &known);
+        }
+        self
+    }
+
+    fn last(mut self, node: u32, millis: f64, loss: f64) -> Self {
+        let known = known(section(millis, loss, false), node == HERE);
+        for direction in [Direction::Down, Direction::Up] {
+            self.0.set_last(node, target(), direction, &known);
+        }
+        self
+    }
+
+    fn map(self) -> Arc<Map> {
+        Arc::new(self.0)
+    }
+}
+
+/// Direct is long and a little lossy; Kagoshima halves it, Osaka takes a way around.
+fn masuya() -> Draft {
+    Draft::new()
+        .to(0, 1, 18.0, 0.0)
+        .to(0, 3, 60.0, 0.0)
+        .to(1, 3, 55.0, 0.0)
+        .last(0, 38.6, 0.0005)
+        .last(1, 21.0, 0.0001)
+        .last(3, 30.0, 0.0)
+}
+
+fn chooser(map: Arc<Map>) -> Chooser {
+    Chooser::new(map, Costs::default())
+}
+
+const BULK_SIZE: u64 = 8 << 20;
+
+fn first(choice: &Choice) -> &Candidate {
+    &choice.ways[0].candidate
+}
+
+fn by(relays: &[u32]) -> Candidate {
+    Candidate { relays: relays.to_vec() }
+}
+
+#[test]
+fn the_soonest_is_chosen_and_direct_is_always_a_way() {
+    let mut chooser = chooser(masuya().map());
+    let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(1.0), 1);
+    assert_eq!(first(&choice), &by(&[1]), "{choice:#?}");
+    assert!(!choice.race && choice.ways.iter().any(|way| way.candidate.is_direct()), "{choice:#?}");
+    assert!(choice.why.to_string().starts_with("kagoshima: "), "{}", choice.why);
+    assert!(choice.why.to_string().contains("predicted for 8 MiB, direct "), "{}", choice.why);
+}
+
+fn choose(chooser: &mut Chooser, at: f64) -> Choice {
+    chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at), 1)
+}
+
+/// So many bytes came down in `took` seconds.
+fn outcome(bytes: u64, took: f64) -> Outcome {
+    Outcome { carried: Likely::down(bytes), took: seconds(took), goes_on: false, limited_by_path: true }
+}
+
+fn predicted(choice: &Choice, relays: &[u32]) -> f64 {
+    let way = choice.ways.iter().find(|way| way.candidate == by(relays)).unwrap();
+    way.predicted.as_secs_f64()
+}
+
+#[test]
+fn before_anything_is_measured_direct_and_the_default_race() {
+    let mut nothing = chooser(Draft::new().to(0, 1, 18.0, 0.0).map());
+    let choice = choose(&mut nothing, 1.0);
+    assert!(choice.race && choice.why == Why::Unmeasured, "{choice:?}");
+    assert!(choice.ways.iter().all(|way| way.candidate.is_direct()) && choice.ways.len() == 1, "{choice:?}");
+    let mut indirect = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(1, 21.0, 0.0).map());
+    let choice = choose(&mut indirect, 1.0);
+    assert!(choice.race && choice.ways.len() == 2, "direct is not known: {choice:?}");
+}
+
+#[test]
+fn direct_alone_is_the_only_way() {
+    let mut chooser = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(0, 38.6, 0.0).map());
+    let choice = choose(&mut chooser, 1.0);
+    assert!(matches!(choice.why, Why::Only(_)) && !choice.race && first(&choice).is_direct(), "{choice:?}");
+}
+
+#[test]
+fn the_size_decides() {
+    // The relay is a way around, with a better line.
+    let draft = Draft::new().to(0, 1, 80.0, 0.0).last(0, 100.0, 0.003).last(1, 60.0, 0.0);
+    let mut chooser = chooser(draft.map());
+    let mut at = |bytes| first(&chooser.choose(target(), Likely::down(bytes), seconds(1.0), 1)).clone();
+    assert_eq!([at(1000), at(64 << 20)], [Candidate::direct(), by(&[1])]);
+}
+
+#[test]
+fn three_relays_in_a_row_are_a_path_and_four_are_none() {
+    let row = Draft::new().to(0, 1, 30.0, 0.0).to(1, 2, 30.0, 0.0).to(2, 3, 30.0, 0.0).last(3, 30.0, 0.0);
+    let mut chooser = chooser(row.last(0, 120.0, 0.0).map());
+    assert_eq!(first(&choose(&mut chooser, 1.0)), &by(&[1, 2, 3]));
+}
+
+#[test]
+fn a_path_that_fails_is_out_longer_each_time_and_then_one_session_tries() {
+    let mut chooser = chooser(masuya().map());
+    let mut at = 1.0;
+    for pause in [10.0, 20.0, 40.0] {
+        assert!(choose(&mut chooser, at).ways.iter().any(|way| way.candidate == by(&[1])) || pause > 10.0);
+        chooser.failed(target(), &by(&[1]), seconds(at));
+        let choice = choose(&mut chooser, at + 0.1);
+        assert!(choice.ways.iter().all(|way| way.candidate != by(&[1])), "{choice:?}");
+        let trials = (0..40).filter(|_| first(&choose(&mut chooser, at + pause + 0.1)) == &by(&[1])).count();
+        assert_eq!(trials, 1, "after {pause} s");
+        at += 2.0 * pause + 0.2;
+    }
+    chooser.came(target(), &by(&[1]), &outcome(BULK_SIZE, 0.5), seconds(at));
+    let back = (0..100).map(|second| choose(&mut chooser, at + f64::from(second))).last().unwrap();
+    assert_eq!(first(&back), &by(&[1]), "it came");
+}
+
+#[test]
+fn a_failed_path_is_replaced_and_the_reason_says_so() {
+    let mut chooser = chooser(masuya().map());
+    choose(&mut chooser, 1.0);
+    chooser.failed(target(), &by(&[1]), seconds(2.0));
+    let choice = choose(&mut chooser, 2.1);
+    assert!(matches!(&choice.why, Why::Retreats(_)), "{choice:?}");
+    assert!(choice.why.to_string().contains("instead of kagoshima"), "{}", choice.why);
+    assert_eq!(choice.former, Some(by(&[1])));
+}
+
+#[test]
+fn a_target_that_answers_only_through_some_paths_is_reached_through_these() {
+    let mut chooser = chooser(masuya().map());
+    let elsewhere = Prefix::from("198.51.100.1".parse::<IpAddr>().unwrap());
+    for at in [1.0, 1.1, 1.2] {
+        chooser.failed(target(), &Candidate::direct(), seconds(at));
+        chooser.failed(target(), &by(&[1]), seconds(at));
+        chooser.failed(elsewhere, &by(&[3]), seconds(at));
+    }
+    let choice = choose(&mut chooser, 2.0);
+    assert!(first(&choice).relays.ends_with(&[3]) && !choice.race, "{choice:?}");
+    for relays in [&[3][..], &[1, 3]] {
+        chooser.failed(target(), &by(relays), seconds(3.0));
+    }
+    let choice = choose(&mut chooser, 3.0);
+    assert!(first(&choice).is_direct() && !choice.race, "all are out, and direct is what is left: {choice:?}");
+}
+
+#[test]
+fn a_direct_path_that_never_was_measured_but_failed_does_not_race_for_ever() {
+    let mut chooser = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(1, 21.0, 0.0).map());
+    chooser.failed(target(), &Candidate::direct(), seconds(1.0));
+    let choice = choose(&mut chooser, 1.1);
+    assert!(!choice.race && first(&choice) == &by(&[1]), "{choice:?}");
+}
+
+#[test]
+fn what_disappoints_is_left_after_three_sessions() {
+    let mut chooser = chooser(masuya().map());
+    let expected = predicted(&choose(&mut chooser, 1.0), &[1]);
+    for session in 0..3 {
+        assert_eq!(first(&choose(&mut chooser, 2.0 + f64::from(session) / 10.0)), &by(&[1]), "session {session}");
+        let outcome = outcome(BULK_SIZE, expected * 6.0);
+        chooser.came(target(), &by(&[1]), &outcome, seconds(2.0 + f64::from(session) / 10.0));
+    }
+    let choice = choose(&mut chooser, 2.5);
+    assert!(first(&choice) != &by(&[1]), "{choice:?}");
+    assert!(matches!(choice.why, Why::Retreats(_)), "{choice:?}");
+}
+
+#[test]
+fn a_slow_target_is_no_reason_to_leave() {
+    let mut chooser = chooser(masuya().map());
+    let expected = predicted(&choose(&mut chooser, 1.0), &[1]);
+    let slow = Outcome { limited_by_path: false, ..outcome(BULK_SIZE, expected * 20.0) };
+    for session in 0..20 {
+        chooser.came(target(), &by(&[1]), &slow, seconds(2.0 + f64::from(session)));
+    }
+    assert_eq!(first(&choose(&mut chooser, 30.0)), &by(&[1]));
+    assert_eq!(chooser.trust().of(1), 1.0);
+}
+
+#[test]
+fn uploads_go_by_the_other_direction() {
+    let mut map = Arc::unwrap_or_clone(masuya().map());
+    map.set_last(1, target(), Direction::Up, &known(section(21.0, 0.08, false), false));
+    map.set_last(3, target(), Direction::Up, &known(section(30.0, 0.08, false), false));
+    let mut chooser = chooser(Arc::new(map));
+    let up = chooser.choose(target(), Likely::up(BULK_SIZE), seconds(1.0), 1);
+    assert!(first(&up).is_direct(), "{up:?}");
+    assert_eq!(first(&choose(&mut chooser, 1.0)), &by(&[1]));
+}
+
+#[test]
+fn other_numbers_make_it_forget_and_more_relays_do_not() {
+    let mut chooser = chooser(masuya().map());
+    chooser.failed(target(), &by(&[1]), seconds(1.0));
+    let mut more = Arc::unwrap_or_clone(masuya().map());
+    more.node(key(4), "tokyo");
+    chooser.recompute(Arc::new(more));
+    assert!(first(&choose(&mut chooser, 1.1)) != &by(&[1]));
+    chooser.recompute(masuya().map());
+    assert_eq!(first(&choose(&mut chooser, 1.2)), &by(&[1]), "a relay fewer: numbers mean something else");
+}
+
+#[test]
+fn the_standing_choices_can_be_listed() {
+    let mut chooser = chooser(masuya().map());
+    choose(&mut chooser, 1.0);
+    let standing: Vec<_> = chooser.standing().collect();
+    assert_eq!(standing, [(target(), Likely::down(BULK_SIZE), by(&[1]))]);
+}
+
+mod simulation;
+mod sweep;

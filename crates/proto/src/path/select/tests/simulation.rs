@@ -1,0 +1,310 @@
+//! The whole choice in virtual time: sites whose sections change, maps that lag behind or lie, sessions that come as the
+//! true sections let them, with noise.
+
+use super::*;
+use crate::aqm::dice;
+use crate::path::model;
+
+/// Loss by who dials whom; none for the target. The round trips stay.
+type Truth = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
+
+/// What a map says where it does not say the truth.
+type Report = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
+
+/// How a simulation goes.
+struct World {
+    truth: Truth,
+    report: Report,
+    /// Standard deviation of the logarithm of what a session takes.
+    noise: f64,
+    /// Seconds between sessions.
+    every: f64,
+    /// Seconds by which maps lag behind.
+    lag: f64,
+    seconds: u32,
+}
+
+/// A session of the simulation.
+struct Session {
+    at: f64,
+    candidate: Candidate,
+    why: Why,
+    changed: bool,
+    took: f64,
+}
+
+/// One that has not ended yet.
+struct Running {
+    candidate: Candidate,
+    began: f64,
+    took: f64,
+    told: f64,
+}
+
+impl Running {
+    /// Tells how it goes, every three seconds and when it has ended; says whether it goes on.
+    fn tell(&mut self, chooser: &mut Chooser, now: f64) -> bool {
+        let end = self.began + self.took;
+        let until = if now >= end { end } else { now };
+        if now < end && now < self.told + 3.0 {
+            return true;
+        }
+        let stretch = until - self.told;
+        let goes_on = self.told > self.began;
+        let bytes = (BULK_SIZE as f64 * stretch / self.took) as u64;
+        chooser.came(target(), &self.candidate, &Outcome { goes_on, ..outcome(bytes, stretch) }, seconds(until));
+        self.told = until;
+        now < end
+    }
+}
+
+const RELAYS: [u32; 3] = [1, 2, 3];
+
+/// The sections of a candidate, by who dials whom.
+fn hops(candidate: &Candidate) -> Vec<(u32, Option<u32>)> {
+    let from = std::iter::once(HERE).chain(candidate.relays.iter().copied());
+    let to = candidate.relays.iter().copied().map(Some).chain([None]);
+    from.zip(to).collect()
+}
+
+fn completion(truth: Truth, candidate: &Candidate, at: f64) -> f64 {
+    let section = |(from, to): (u32, Option<u32>)| {
+        let (millis, loss) = truth(from, to, at);
+        section(millis, loss, to.is_some())
+    };
+    let sections: Vec<Section> = hops(candidate).into_iter().map(section).collect();
+    model::completion(&sections, BULK_SIZE, &Costs::default()).as_secs_f64()
+}
+
+fn draft(report: Report, at: f64) -> Arc<Map> {
+    let mut draft = Draft::new();
+    for from in 0..=3 {
+        for to in RELAYS.into_iter().filter(|to| *to != from) {
+            let (millis, loss) = report(from, Some(to), at);
+            draft = draft.to(from, to, millis, loss);
+        }
+        let (millis, loss) = report(from, None, at);
+        draft = draft.last(from, millis, loss);
+    }
+    draft.map()
+}
+
+/// A number of the normal distribution, or nearly (Irwin and Hall).
+fn normal(seed: u64) -> f64 {
+    (0..12).map(|number| (dice::bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
+}
+
+impl World {
+    /// All sessions, one behind the other: each begins when it is time, and tells how it came when it has ended.
+    fn run(&self, seed: u64) -> (Vec<Session>, Chooser) {
+        let mut chooser = chooser(draft(self.report, 0.0));
+        let mut sessions: Vec<Session> = Vec::new();
+        let mut running: Vec<Running> = Vec::new();
+        let (mut mapped, count) = (0.0, (f64::from(self.seconds) / self.every) as u64);
+        for number in 0..count {
+            let at = number as f64 * self.every;
+            if at >= mapped + 2.0 {
+                chooser.recompute(draft(self.report, (at - self.lag).max(0.0)));
+                mapped = at;
+            }
+            running.retain_mut(|session| session.tell(&mut chooser, at));
+            let dice = dice::bits(seed, number);
+            let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at), dice);
+            let candidate = first(&choice).clone();
+            let took = completion(self.truth, &candidate, at) * (self.noise * normal(dice)).exp();
+            running.push(Running { candidate: candidate.clone(), began: at, took, told: at });
+            let changed = choice.former.is_some();
+            sessions.push(Session { at, candidate, why: choice.why, changed, took });
+        }
+        (sessions, chooser)
+    }
+}
+
+impl Session {
+    fn explores(&self) -> bool {
+        matches!(self.why, Why::Explores(_))
+    }
+}
+
+fn share(sessions: &[Session], of: impl Fn(&Session) -> bool) -> f64 {
+    sessions.iter().filter(|session| of(session)).count() as f64 / sessions.len() as f64
+}
+
+fn changes(sessions: &[Session]) -> usize {
+    sessions.iter().filter(|session| session.changed).count()
+}
+
+/// No more than one in twenty explores, of any twenty in a row.
+fn assert_explores_within_budget(sessions: &[Session]) {
+    for row in sessions.windows(20) {
+        assert!(row.iter().filter(|session| session.explores()).count() <= 1, "at {}", row[0].at);
+    }
+}
+
+/// Masuya's sites: through Kagoshima it is best, and then through Fukuoka.
+fn steady(from: u32, to: Option<u32>, _: f64) -> (f64, f64) {
+    let (low, high) = (from.min(to.unwrap_or(9)), from.max(to.unwrap_or(9)));
+    match (low, high) {
+        (0, 1) => (18.0, 0.0),
+        (0, 2) => (27.0, 0.0),
+        (0, 3) => (60.0, 0.0),
+        (0, 9) => (38.6, 0.0005),
+        (1, 2) => (12.0, 0.0),
+        (1, 3) => (40.0, 0.0),
+        (2, 3) => (30.0, 0.0),
+        (1, 9) => (21.0, 0.0001),
+        (2, 9) => (26.0, 0.0001),
+        _ => (30.0, 0.001),
+    }
+}
+
+const WORLD: World = World { truth: steady, report: steady, noise: 0.1, every: 0.5, lag: 2.0, seconds: 600 };
+
+#[test]
+fn the_best_is_found_and_kept() {
+    let (sessions, _) = WORLD.run(1);
+    assert!(share(&sessions, |session| session.candidate == by(&[1])) > 0.94);
+    assert!(changes(&sessions) == 0, "{}", changes(&sessions));
+    assert_explores_within_budget(&sessions);
+}
+
+/// From 100 s to 300 s the section to Kagoshima loses 3 % of its packets.
+fn degrades(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    match (from, to) {
+        (0, Some(1)) if (100.0..300.0).contains(&at) => (18.0, 0.03),
+        _ => steady(from, to, at),
+    }
+}
+
+/// New sessions leave within 10 s, do not come back while it lasts, and do when it is over.
+fn assert_leaves_and_returns(world: &World, seed: u64, back_after: f64) {
+    let (sessions, _) = world.run(seed);
+    let on_it = |session: &&Session| session.candidate.relays.first() == Some(&1) && !session.explores();
+    let late: Vec<f64> =
+        sessions.iter().filter(on_it).map(|session| session.at).filter(|at| (110.0..300.0).contains(at)).collect();
+    assert!(late.is_empty(), "seed {seed}: still there at {late:?}");
+    let after: Vec<Session> = sessions.into_iter().filter(|session| session.at > 300.0 + back_after).collect();
+    assert!(share(&after, |session| session.candidate == by(&[1])) > 0.9, "seed {seed}: does not come back");
+    assert!(changes(&after) <= 1, "seed {seed}: {}", changes(&after));
+}
+
+#[test]
+fn a_degraded_path_that_is_seen_is_left_within_ten_seconds() {
+    for seed in 0..3 {
+        let world = World { truth: degrades, report: degrades, ..WORLD };
+        assert_leaves_and_returns(&world, seed, 60.0);
+    }
+}
+
+#[test]
+fn a_degraded_path_that_nobody_reports_is_left_as_well() {
+    for seed in 0..3 {
+        // Sessions on it take long: it is the first that has come, and then two more, that tell.
+        let world = World { truth: degrades, seconds: 1200, ..WORLD };
+        assert_leaves_and_returns(&world, seed, 400.0);
+    }
+}
+
+/// Kagoshima and Fukuoka are as good as each other.
+fn equal(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    match (from.min(to.unwrap_or(9)), from.max(to.unwrap_or(9))) {
+        (0, 2) => (18.0, 0.0),
+        (2, 9) => (21.0, 0.0001),
+        _ => steady(from, to, at),
+    }
+}
+
+/// And what is measured of them is off by a fifth, by another one each time.
+fn noisy(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    let (millis, loss) = equal(from, to, at);
+    let place = u64::from(from) << 32 | u64::from(to.unwrap_or(9));
+    (millis * (0.1 * normal(dice::bits(place, at as u64))).exp(), loss)
+}
+
+#[test]
+fn noise_makes_nobody_flap() {
+    for seed in 0..3 {
+        let world = World { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..WORLD };
+        let (sessions, _) = world.run(seed);
+        assert!(changes(&sessions) <= 12, "seed {seed}: {} changes", changes(&sessions));
+        assert_explores_within_budget(&sessions);
+        let is_good = |way: &Candidate| !way.is_direct() && !way.relays.contains(&3);
+        let good = share(&sessions, |session| is_good(&session.candidate));
+        assert!(good > 0.94, "seed {seed}: {good}");
+    }
+}
+
+/// Osaka says that it is next to everything.
+fn lies(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    if from == 3 { (1.0, 0.0) } else { steady(from, to, at) }
+}
+
+/// In truth what it forwards takes an age, and the way to it is short.
+fn truth_about_the_liar(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    match (from, to) {
+        (3, _) => (150.0, 0.01),
+        (0, Some(3)) => (5.0, 0.0),
+        _ => steady(from, to, at),
+    }
+}
+
+fn what_the_liar_makes_believe(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    if from == 3 { lies(from, to, at) } else { truth_about_the_liar(from, to, at) }
+}
+
+#[test]
+fn a_relay_that_lies_is_found_out() {
+    for seed in 0..3 {
+        let world = World { truth: truth_about_the_liar, report: what_the_liar_makes_believe, seconds: 1200, ..WORLD };
+        let (sessions, chooser) = world.run(seed);
+        assert!(sessions[0].candidate.relays.contains(&3), "its promise is tried");
+        let lied_to = |session: &Session| session.candidate.relays.contains(&3);
+        let later = &sessions[60..];
+        assert!(share(later, lied_to) < 0.05, "seed {seed}: {}", share(later, lied_to));
+        assert!(later.iter().filter(|session| lied_to(session)).all(Session::explores), "seed {seed}");
+        assert!(chooser.trust().of(3) < 0.8 && chooser.trust().of(1) > 0.9, "seed {seed}: {:?}", chooser.trust());
+        assert_explores_within_budget(&sessions);
+    }
+}
+
+/// What is said changes to the contrary every 10 s, and is impossible: the way through is shorter than the way to it.
+fn contradicts(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    let (millis, loss) = steady(from, to, at);
+    let turn = (at / 10.0) as u32 + from + to.unwrap_or(9);
+    if turn % 2 == 0 { (millis * 3.0, loss) } else { (millis / 3.0, 0.05 * loss) }
+}
+
+#[test]
+fn contradictory_reports_cost_little_and_do_not_make_it_flap_for_ever() {
+    for seed in 0..3 {
+        let (sessions, _) = World { report: contradicts, seconds: 1200, ..WORLD }.run(seed);
+        let sum: f64 = sessions.iter().map(|session| session.took).sum();
+        let direct = completion(steady, &Candidate::direct(), 0.0) * sessions.len() as f64;
+        assert!(sum < direct, "seed {seed}: {sum} s, direct {direct} s");
+        let (early, late) = sessions.split_at(sessions.len() / 2);
+        assert!(
+            changes(late) <= changes(early) && changes(late) < 90,
+            "seed {seed}: {} and {}",
+            changes(early),
+            changes(late)
+        );
+    }
+}
+
+/// No relay helps: all are ways around. By report Kagoshima does.
+fn no_site_helps(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
+    match (from, to) {
+        (_, None) if from > 0 => (90.0, 0.002),
+        _ => steady(from, to, at),
+    }
+}
+
+#[test]
+fn what_is_worse_than_direct_by_experience_is_not_chosen() {
+    for seed in 0..3 {
+        let (sessions, _) = World { truth: no_site_helps, seconds: 1200, ..WORLD }.run(seed);
+        let later = &sessions[120..];
+        assert!(share(later, |session| session.candidate.is_direct()) > 0.94, "seed {seed}");
+        assert!(later.iter().all(|session| session.candidate.is_direct() || session.explores()), "seed {seed}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Whatever a map says and whatever comes, a choice is one that can be made.
+
+use super::*;
+use crate::aqm::dice;
+
+/// Figures from nothing to far beyond what can be.
+fn odd(dice: u64) -> f64 {
+    let figures = [0.0, -1.0, 1e-300, 1e-9, 0.001, 0.5, 1.0, 1e3, 1e9, 1e300, f64::INFINITY];
+    figures[(dice % figures.len() as u64) as usize]
+}
+
+fn odd_known(dice: u64) -> Known {
+    let section = Section {
+        rtt: Duration::try_from_secs_f64(odd(dice)).unwrap_or(Duration::MAX),
+        loss: odd(dice >> 4),
+        window: (dice >> 8 & 1 == 0).then_some(dice >> (dice >> 10 & 63)),
+        line: (dice >> 9 & 1 == 0).then_some(odd(dice >> 16)),
+        congestion: [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp, Congestion::Bbr][(dice >> 20 & 3) as usize],
+        mss: (dice >> 24) as u16,
+        warm: dice >> 40 & 1 == 0,
+    };
+    Known { section, confidence: odd(dice >> 44), own: dice >> 48 & 1 == 0 }
+}
+
+/// A map of five relays of which anything may be known.
+fn odd_map(seed: u64) -> Arc<Map> {
+    let mut map = Map::new(key(0), "here");
+    for number in 1..5 {
+        map.node(key(number), "there");
+    }
+    for draw in 0..40 {
+        let dice = dice::bits(seed, draw);
+        let (from, to) = ((dice >> 50) as u32 % 6, (dice >> 55) as u32 % 6);
+        let direction = if dice >> 62 & 1 == 0 { Direction::Down } else { Direction::Up };
+        if dice >> 63 == 0 {
+            map.set_section(from, to, direction, &odd_known(dice));
+        } else {
+            map.set_last(from, target(), direction, &odd_known(dice));
+        }
+    }
+    Arc::new(map)
+}
+
+fn check(choice: &Choice, context: &dyn std::fmt::Debug) {
+    assert!((1..=MOST_WAYS + 1).contains(&choice.ways.len()), "{context:?}: {choice:?}");
+    assert!(choice.ways.iter().any(|way| way.candidate.is_direct()), "{context:?}: {choice:?}");
+    for (at, way) in choice.ways.iter().enumerate() {
+        let relays = &way.candidate.relays;
+        let distinct: std::collections::HashSet<_> = relays.iter().collect();
+        assert!(
+            distinct.len() == relays.len() && relays.len() <= 3 && !relays.contains(&HERE),
+            "{context:?}: {choice:?}"
+        );
+        assert!(!choice.ways[..at].iter().any(|before| before.candidate == way.candidate), "twice: {choice:?}");
+        assert!(way.rate.is_finite() && (0.0..=1.0).contains(&way.confidence), "{context:?}: {choice:?}");
+    }
+    assert!(!choice.why.to_string().is_empty());
+}
+
+#[test]
+fn odd_maps_and_outcomes_never_break_a_choice() {
+    for seed in 0..100 {
+        let mut chooser = Chooser::new(odd_map(seed), Costs::default());
+        for step in 0..60_u64 {
+            let dice = dice::bits(!seed, step);
+            let now = Duration::try_from_secs_f64(odd(dice)).unwrap_or(Duration::MAX);
+            let size = dice >> (dice >> 58);
+            let likely = if dice & 1 == 0 { Likely::down(size) } else { Likely::up(size) };
+            let choice = chooser.choose(target(), likely, now, dice);
+            check(&choice, &(seed, step));
+            let way = &choice.ways[(dice >> 8) as usize % choice.ways.len()].candidate;
+            let took = Duration::try_from_secs_f64(odd(dice >> 12)).unwrap_or(Duration::MAX);
+            let (goes_on, limited_by_path) = (dice >> 18 & 1 == 0, dice >> 17 & 1 == 0);
+            let outcome = Outcome { carried: likely, took, goes_on, limited_by_path };
+            match dice >> 20 & 7 {
+                0 => chooser.failed(target(), way, now),
+                1 => chooser.recompute(odd_map(seed + step)),
+                2 => chooser.came(target(), &by(&[9, 9, 9, 9]), &outcome, now),
+                _ => chooser.came(target(), way, &outcome, now),
+            }
+        }
+    }
+}
