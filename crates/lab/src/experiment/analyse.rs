@@ -7,6 +7,7 @@ use crate::experiment::floor::{self, Floor};
 use crate::experiment::gain;
 use crate::experiment::metric::FIRST_BYTE;
 use crate::experiment::read::{self, Experiment, Place};
+use crate::experiment::regret;
 use crate::experiment::results::{Also, Cell, CheckRow, FloorRow, Manifest, Metric, Results, Run, Summary};
 use crate::stats;
 use crate::warnings::{SPREAD, Warning};
@@ -51,6 +52,7 @@ pub fn ratio_so_far(experiment: &Experiment, runs: &[Run], run: &Run) -> Option<
 #[must_use]
 pub fn results(experiment: &Experiment, manifest: &Manifest, runs: &[Run], checks: &[CheckRow]) -> Results {
     let full = manifest.size == "full";
+    let runs = &regret::judged(experiment, runs)[..];
     let cells = |metric: &Metric| -> Vec<Cell> {
         experiment.cells_of(full).map(|cell| figures(experiment, &cell.place, runs, &metric.key)).collect()
     };

@@ -72,6 +72,6 @@ fn told(written: Written) -> Transfer {
         bytes: written.bytes,
         timeline: written.timeline,
         blocks: Some(Blocks { write_s: written.write_s, waits: written.waits, cpu_s: written.cpu_s }),
-        flows: None,
+        ..Transfer::default()
     }
 }

@@ -38,6 +38,7 @@ pub fn check(experiment: &Experiment, mistakes: &mut Vec<String>) {
         if !has_bound && expect.is.is_none() && expect.gain.is_none() {
             wrong("at_least, at_most, over_floor, gain, or maximum_over and is".into());
         }
+        share::check(expect, &mut wrong);
         if expect.over_floor.is_some() && !has_floors(experiment, expect) {
             wrong("over_floor: of first_byte_ms only, not of a ratio, and where a floor is known".into());
         }
@@ -86,7 +87,11 @@ pub fn outcomes(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<Outcom
             Some((factor, level)) => {
                 groups(&places, factor).iter().filter_map(|group| judge.maximum(group, factor, level)).collect()
             }
-            None => places.iter().filter(|place| judge.is_known(place, full)).map(|place| judge.bound(place)).collect(),
+            None => {
+                let known = places.iter().filter(|place| judge.is_known(place, full));
+                let all: Vec<Outcome> = known.map(|place| judge.bound(place)).collect();
+                if expect.share.is_some() { share::outcome(experiment, expect, &all) } else { all }
+            }
         }
     };
     experiment.expects.iter().flat_map(judge).collect()
@@ -293,6 +298,8 @@ pub(super) fn number(value: f64) -> String {
         _ => format!("{value:.2}"),
     }
 }
+
+mod share;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::drawn::Drawn;
 use crate::experiment::treatment::Treatment;
 
 /// `[[factor]]`: something that varies.
@@ -13,10 +14,28 @@ pub struct Factor {
     /// What it is called.
     pub name: String,
     /// What it can be.
+    #[serde(default)]
     pub levels: Vec<Level>,
+    /// Levels that chance draws, instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drawn: Option<Drawn>,
 }
 
 impl Factor {
+    /// Draws its levels, if chance is to.
+    ///
+    /// # Errors
+    /// Everything that nothing can be drawn from, or there are neither levels nor draws, or both.
+    pub fn draw(&mut self) -> Result<(), Vec<String>> {
+        if self.drawn.is_some() != self.levels.is_empty() {
+            return Err(vec![format!("factor {}: levels or drawn, one of them", self.name)]);
+        }
+        if let Some(drawn) = &self.drawn {
+            self.levels = drawn.levels(&self.name)?;
+        }
+        Ok(())
+    }
+
     /// Whether its level at a combination of levels takes part in the quick size there. If no level says anything about
     /// it, all do.
     #[must_use]

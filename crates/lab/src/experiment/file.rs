@@ -40,7 +40,8 @@ pub struct Workload {
     /// How long after each block the next one is written. Default: at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause: Option<Span>,
-    /// After how long writing is stopped, and counts as having taken that long. Default: who takes too long has failed.
+    /// After how long writing is stopped, and counts as having taken that long; a file counts as if the rest had come as fast.
+    /// Default: who takes too long has failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cap: Option<Span>,
     /// How many flows there are at once.
@@ -57,6 +58,18 @@ pub struct Workload {
     /// How many small transfers come before them and do not count: programs that keep connections have some by then.
     #[serde(default)]
     pub warm_up_transfers: u32,
+    /// What is fetched before them and does not count: so a relay that chooses has something to choose by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prime: Option<Prime>,
+    /// Downloads that begin every so often, for the time, rather than one after the other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arrivals: Vec<Arrivals>,
+    /// When they begin, since the lab started, as events tell their time. Default: when all is ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begins: Option<Span>,
+    /// Relays that are killed while transfers are made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kill: Vec<Kill>,
     /// The hosts at which relays stand, from the client's end.
     #[serde(default)]
     pub chain: Vec<String>,
@@ -81,6 +94,12 @@ impl Workload {
         self.program.unwrap_or(Server::of(self.protocol))
     }
 
+    /// The sizes of all files that are fetched.
+    pub fn files(&self) -> impl Iterator<Item = Bytes> {
+        let primed = self.prime.iter().flat_map(|prime| prime.files.iter().copied());
+        self.file.into_iter().chain(primed).chain(self.arrivals.iter().map(|arrivals| arrivals.file))
+    }
+
     /// The size of blocks that carry their time, in bytes.
     #[must_use]
     pub fn stamped(&self) -> Option<u64> {
@@ -88,6 +107,42 @@ impl Workload {
     }
 }
 
+/// `prime`: files fetched one after the other, again and again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prime {
+    /// How large they are, in this order.
+    pub files: Vec<Bytes>,
+    /// For how long; the last is fetched to its end.
+    pub time: Span,
+    /// How long it is quiet between two. Default: not at all.
+    #[serde(default = "no_time")]
+    pub pause: Span,
+}
+
+/// `[[workload.arrivals]]`: downloads of one size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arrivals {
+    /// How large the file is.
+    pub file: Bytes,
+    /// One begins every so often, whatever became of those before it.
+    pub every: Span,
+}
+
+/// `[[workload.kill]]`: a relay that ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    /// The host at which it stands.
+    pub relay: String,
+    /// When, since the lab started.
+    pub at: Span,
+}
+
+const fn no_time() -> Span {
+    Span(Duration::ZERO)
+}
 fn client() -> String {
     "client".into()
 }
@@ -132,6 +187,9 @@ pub struct Background {
     /// How long it is alone before the transfer begins.
     #[serde(default = "two_seconds")]
     pub warm_up: Span,
+    /// When it begins, since the lab started, while transfers are made. Default: before them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Span>,
 }
 
 const fn two_seconds() -> Span {
@@ -218,6 +276,8 @@ pub struct Expect {
     pub at_least: Option<f64>,
     /// It is at most this.
     pub at_most: Option<f64>,
+    /// It holds in at least this share of the places it is about, from 0 to 1. Default: it is judged at each.
+    pub share: Option<f64>,
     /// It is at most so many times the arithmetic [floor](crate::experiment::floor) of the first byte.
     pub over_floor: Option<f64>,
     /// It is this percentile over all places together, of the error of [predictions](crate::experiment::accuracy).

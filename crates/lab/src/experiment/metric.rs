@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::experiment::results::Metric;
 use crate::experiment::transfer::{Flows, Transfer};
+use crate::experiment::{choices, regret};
 use crate::stats::{self, fairness::jain};
 
-const KNOWN: [(&str, &str, bool); 23] = [
+const KNOWN: [(&str, &str, bool); 29] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
@@ -30,6 +31,12 @@ const KNOWN: [(&str, &str, bool); 23] = [
     ("retransmits", "packets", false),
     (PREDICTED, "ms", false),
     (PREDICTION_ERROR, "", false),
+    (regret::REGRET, "", false),
+    (regret::OVER_DIRECT, "", true),
+    (choices::LEAVE, "s", false),
+    (choices::CHANGES, "", false),
+    (choices::AFTER, "ms", false),
+    (choices::FAILED, "", false),
 ];
 
 /// The key of the metric that has a [floor](crate::experiment::floor).
@@ -254,7 +261,8 @@ mod tests {
         let flows = Some(Flows { bytes: vec![1], completions: vec![1.0] });
         let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());
-        figures.extend([PREDICTED, PREDICTION_ERROR].map(|key| (key.to_owned(), 0.0)));
+        figures.extend([PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT].map(|key| (key.to_owned(), 0.0)));
+        figures.extend(choices::every_figure_for_tests());
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
         assert!(!by_name("seconds").unwrap().higher_is_better);

@@ -5,11 +5,14 @@
 
 pub mod accuracy;
 pub mod analyse;
+pub mod arrivals;
 pub mod blocks;
 pub mod builtin;
 pub mod campaign;
+pub mod choices;
 pub mod cpu;
 pub mod demo;
+pub mod drawn;
 pub mod expect;
 pub mod factor;
 pub mod fairness;
@@ -28,8 +31,10 @@ pub mod plan;
 pub mod predict;
 pub mod progress;
 pub mod read;
+pub mod regret;
 pub mod results;
 pub mod run;
+pub mod schedule;
 pub mod sequence;
 pub mod share;
 pub mod short;

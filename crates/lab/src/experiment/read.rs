@@ -97,7 +97,8 @@ impl Experiment {
         mistakes::unknown_keys(&document, &mut mistakes);
         let settings: Option<Settings> = part(&document, "experiment", &mut mistakes);
         let title: Option<String> = part(&document, "title", &mut mistakes);
-        let factors: Vec<Factor> = parts(&document, "factor", &mut mistakes);
+        let mut factors: Vec<Factor> = parts(&document, "factor", &mut mistakes);
+        factors.iter_mut().for_each(|factor| mistakes.extend(factor.draw().err().into_iter().flatten()));
         let expects: Vec<Expect> = parts(&document, "expect", &mut mistakes);
         let source = document.contains_key("source").then(|| part(&document, "source", &mut mistakes)).flatten();
         let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };

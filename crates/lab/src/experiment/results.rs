@@ -76,6 +76,9 @@ pub struct Run {
     /// What the groups that shared a bottleneck got.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupRun>,
+    /// Each session, where a relay had a choice of paths, or downloads came all the time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<SessionRun>,
     /// What the links did.
     pub links: Vec<DirectionReport>,
     /// Sequence numbers over time, on the links whose packets are logged.
@@ -109,6 +112,22 @@ pub struct GroupRun {
     /// How long each short flow took, in milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub completions: Vec<f64>,
+}
+
+/// One download, and the path it took.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct SessionRun {
+    /// When it began, in seconds since the lab started.
+    pub at: f64,
+    /// How large the file was.
+    pub bytes: u64,
+    /// From start to the last byte, in milliseconds; 0 if it failed.
+    pub ms: f64,
+    /// The relays in order, joined by `-`, or `direct`; none if it failed, or nobody had a choice.
+    pub path: Option<String>,
+    /// Why it failed, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// A row of a link check.

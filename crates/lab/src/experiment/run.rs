@@ -9,31 +9,29 @@ use anyhow::Context;
 use ekiden_sys::signal;
 
 use crate::emulator::DirectionReport;
+use crate::experiment::choices;
 use crate::experiment::cpu::{self, Reading};
 use crate::experiment::fairness;
-use crate::experiment::file::Background;
 use crate::experiment::manifest;
 use crate::experiment::metric;
 use crate::experiment::packets::{self, Direction, Log};
 use crate::experiment::plan::Planned;
 use crate::experiment::predict;
 use crate::experiment::read::Spec;
-use crate::experiment::results::{GroupRun, Run};
-use crate::experiment::share;
+use crate::experiment::results::{GroupRun, Run, SessionRun};
 use crate::experiment::task::{Files, TRIAL, Task};
-use crate::experiment::transfer::Transfer;
+use crate::experiment::{schedule, share};
 use crate::program::chain::{self, Surroundings};
-use crate::program::iperf3::{self, Traffic};
 use crate::program::receiver::Receiver;
 use crate::program::server::{Protocol, Serving};
 use crate::program::service::Service;
 use crate::program::transparent;
 use crate::topology::Lab;
-use crate::topology::network::{HostHandle, Network};
 use crate::topology::running::Running;
 use crate::warnings::{BUSY, Warning};
 
 mod faithful;
+mod transfers;
 use faithful::objection;
 
 /// How long a chain may take until it works.
@@ -65,6 +63,7 @@ struct Measured {
     metrics: BTreeMap<String, f64>,
     timeline: Vec<(f64, u64)>,
     groups: Vec<GroupRun>,
+    sessions: Vec<SessionRun>,
     links: Vec<DirectionReport>,
     log: Vec<Direction>,
     cpu_busy: f64,
@@ -92,6 +91,7 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
             run.metrics = measured.metrics;
             run.timeline = measured.timeline;
             run.groups = measured.groups;
+            run.sessions = measured.sessions;
             run.links = measured.links;
             run.sequences = packets::pictures(&measured.log);
             run.warnings
@@ -126,7 +126,7 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let workload = &spec.workload;
     let time = workload.time.map(|time| means.time.unwrap_or(time.of(means.full)));
     let (client, host) = (find(&workload.client)?, find(&workload.server)?);
-    let files = Files::create(&means.folder, workload.file)?;
+    let files = Files::create(&means.folder, workload.files())?;
 
     let serving = Serving { root: &files.root, stamped: workload.stamped() };
     let (mut services, mut receiver) = (Vec::new(), None);
@@ -151,12 +151,13 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     for _ in 0..workload.warm_up_transfers {
         task.attempt(WORKS).context("warm-up")?;
     }
-    start_background(&spec.background, network, folder, &mut services)?;
+    services.extend(schedule::start_background(spec, network, folder)?);
+    transfers::prime(&task, means.timeout)?;
+    transfers::await_beginning(&task, running.started())?;
 
     let log = Log::begin(&running, &lab, &workload.packet_log)?;
     let (before, hosts_before, dialled_before) = (Reading::now(), cpu::of_hosts(network)?, dialled()?);
-    let transfers: anyhow::Result<Vec<Transfer>> =
-        (0..workload.transfers).map(|_| task.transfer(means.timeout)).collect();
+    let made = transfers::make(&task, spec, &running, &mut services, means.timeout);
     let cpu_busy = Reading::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
     let hosts = cpu::of_hosts(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
@@ -165,14 +166,18 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
         anyhow::bail!(failure);
     }
     network.ensure_nothing_hidden()?;
-    let transfers = transfers?;
+    let transfers::Made { transfers, sessions } = made?;
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
     let mut metrics = metric::of(&transfers);
     metrics.extend(metric::of_hosts(&hosts_before, &hosts, &workload.client, &transfers));
     metrics.extend(predict::figures(spec, &transfers));
+    if !workload.arrivals.is_empty() {
+        let trouble = schedule::trouble(spec).map(|at| at.as_secs_f64());
+        metrics.extend(choices::figures(&sessions, trouble).into_iter().map(|(key, value)| (key.to_owned(), value)));
+    }
     let timeline = transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
     let (log, links) = (log.end(&running)?, running.reports()?);
-    Ok(Measured { metrics, timeline, groups: Vec::new(), links, log, cpu_busy })
+    Ok(Measured { metrics, timeline, groups: Vec::new(), sessions, links, log, cpu_busy })
 }
 
 /// The same where several groups share a bottleneck.
@@ -194,7 +199,7 @@ fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyho
     let waits = fairness::waits(&before, &links);
     let mut metrics = fairness::of(&groups, workload.ratio.as_ref(), &waits);
     metrics.extend(fairness::window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)));
-    Ok(Measured { metrics, timeline: Vec::new(), groups, links, log: Vec::new(), cpu_busy })
+    Ok(Measured { metrics, timeline: Vec::new(), groups, sessions: Vec::new(), links, log: Vec::new(), cpu_busy })
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
@@ -223,24 +228,6 @@ fn until_it_works(
 
 fn first_failure(services: &mut [Service]) -> Option<String> {
     services.iter_mut().find_map(Service::failure)
-}
-
-fn start_background(
-    background: &[Background],
-    network: &Network,
-    folder: &Path,
-    services: &mut Vec<Service>,
-) -> anyhow::Result<()> {
-    for (number, traffic) in (0_u16..).zip(background) {
-        let find = |name: &String| network.host(name).with_context(|| format!("there is no host {name}"));
-        let ends: [&HostHandle; 2] = [find(&traffic.from)?, find(&traffic.to)?];
-        let kind = traffic.rate.map_or(Traffic::Tcp(traffic.flows), |rate| Traffic::Udp(rate.bits_per_second()));
-        services.extend(iperf3::start(ends, kind, number, folder)?);
-    }
-    if let Some(longest) = background.iter().map(|traffic| traffic.warm_up.0).max() {
-        std::thread::sleep(longest);
-    }
-    Ok(())
 }
 
 /// A folder that is removed with all that is in it when this is dropped.

@@ -1,5 +1,6 @@
 //! What a run does again and again: a transfer of the workload, and a small one to try whether all is in service.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::program::content::Content;
 use crate::program::curl::Via;
 use crate::program::iperf3::Amount;
 use crate::program::receiver::Receiver;
-use crate::program::server;
+use crate::program::server::{self, Protocol};
 use crate::topology::network::HostHandle;
 
 /// How much is transferred to try whether all is in service, in bytes.
@@ -24,20 +25,20 @@ pub const TRIAL: u64 = 1024;
 pub struct Files {
     /// The folder they are in.
     pub root: PathBuf,
-    small: Content,
-    large: Option<Content>,
+    all: BTreeMap<u64, Content>,
 }
 
 impl Files {
-    /// Makes a small one, and a large one of so many bytes, below `base`, unless they are there.
+    /// Makes a small one, and others of so many bytes, below `base`, unless they are there.
     ///
     /// # Errors
     /// The file system's.
-    pub fn create(base: &Path, large: Option<Bytes>) -> anyhow::Result<Self> {
+    pub fn create(base: &Path, others: impl Iterator<Item = Bytes>) -> anyhow::Result<Self> {
         let root = base.join("content");
         std::fs::create_dir_all(&root)?;
-        let large = large.map(|bytes| Content::create(&root, bytes.0)).transpose()?;
-        Ok(Self { small: Content::create(&root, TRIAL)?, large, root })
+        let sizes = others.map(|bytes| bytes.0).chain([TRIAL]);
+        let all = sizes.map(|bytes| Ok((bytes, Content::create(&root, bytes)?)));
+        Ok(Self { all: all.collect::<anyhow::Result<_>>()?, root })
     }
 }
 
@@ -70,10 +71,10 @@ impl Task<'_> {
         if self.receiver.is_some() {
             return flows::attempt(self.client, self.reached()?, TRIAL, timeout);
         }
-        match (self.time, self.workload.amount) {
-            (Some(_), _) => self.send(Amount::Bytes(TRIAL), timeout),
-            (None, Some(_)) => self.write(TRIAL, [None, None], timeout),
-            (None, None) => self.fetch(&self.files.small, timeout),
+        match (self.workload.protocol, self.workload.amount) {
+            (Protocol::Stream, _) => self.send(Amount::Bytes(TRIAL), timeout),
+            (_, Some(_)) => self.write(TRIAL, [None, None], timeout),
+            (_, None) => self.fetch(TRIAL, timeout),
         }
     }
 
@@ -88,16 +89,20 @@ impl Task<'_> {
         match (self.time, self.workload.amount) {
             (Some(time), _) => self.send(Amount::Time(time), time + timeout),
             (None, Some(amount)) => self.write(amount.0, [self.workload.pause, self.workload.cap], timeout),
-            (None, None) => {
-                self.fetch(self.files.large.as_ref().context("the workload has nothing to transfer")?, timeout)
-            }
+            (None, None) => self.fetch(self.workload.file.context("the workload has nothing to transfer")?.0, timeout),
         }
     }
 
-    fn fetch(&self, content: &Content, timeout: Duration) -> anyhow::Result<Transfer> {
+    /// Fetches the file of so many bytes.
+    ///
+    /// # Errors
+    /// The client's, or what arrived is not what was sent.
+    pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
+        let content = self.files.all.get(&bytes).context("a file that nobody has made")?;
+        let cap = self.workload.cap.map(|cap| cap.0);
         let url = server::url(self.workload.protocol, self.server, content);
         let (client, agent, via) = (self.client, self.workload.agent, self.via);
-        transfer::fetch(transfer::Request { client, agent, url: &url, via, content, timeout })
+        transfer::fetch(transfer::Request { client, agent, url: &url, via, content, timeout, cap })
     }
 
     fn send(&self, amount: Amount, timeout: Duration) -> anyhow::Result<Transfer> {

@@ -35,6 +35,8 @@ pub struct Request<'a> {
     pub content: &'a Content,
     /// How long it may take.
     pub timeout: Duration,
+    /// After how long it is stopped, and counts as if all had come as fast.
+    pub cap: Option<Duration>,
 }
 
 /// A transfer that succeeded.
@@ -48,6 +50,8 @@ pub struct Transfer {
     pub bytes: u64,
     /// Seconds since the agent was started, bytes that had arrived by then.
     pub timeline: Vec<(f64, u64)>,
+    /// The port of the client's end; none if nobody says.
+    pub port: Option<u16>,
     /// What there is to say of blocks, if it was made of such.
     pub blocks: Option<Blocks>,
     /// What there is to say of flows, if it was many at once.
@@ -93,7 +97,10 @@ pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
     let about = request.agent.about();
     let mut command = request.client.command(about.find()?);
     match request.agent {
-        Agent::Curl => command.args(curl::arguments(request.url, request.via, request.timeout)),
+        Agent::Curl => {
+            let longest = request.cap.map_or(request.timeout, |cap| cap.min(request.timeout));
+            command.args(curl::arguments(request.url, request.via, longest))
+        }
         Agent::Wget => command.args(wget::arguments(request.url, request.via, request.timeout)?),
     };
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -106,9 +113,11 @@ pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
     client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut said)?;
     let transfer = match request.agent {
         Agent::Curl => {
-            let answer = Answer::parse(&said).and_then(Answer::success).with_context(|| messages(&said))?;
-            let first_byte = Some(answer.first_byte);
-            Transfer { seconds: answer.seconds, first_byte, bytes: answer.bytes, ..watched }
+            let answer = Answer::parse(&said).with_context(|| messages(&said))?;
+            let cap = request.cap.filter(|cap| *cap <= request.timeout);
+            let answer = capped(answer, cap, request.content.bytes).success().with_context(|| messages(&said))?;
+            let (first_byte, port) = (Some(answer.first_byte), Some(answer.port));
+            Transfer { seconds: answer.seconds, first_byte, bytes: answer.bytes, port, ..watched }
         }
         Agent::Wget => {
             let status = client.0.wait()?;
@@ -119,6 +128,15 @@ pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
     let all = request.content.bytes;
     anyhow::ensure!(transfer.bytes == all, "{} of {all} bytes arrived", transfer.bytes);
     Ok(transfer)
+}
+
+/// A transfer of `all` bytes that the cap has stopped, as if the rest had come as fast as what came.
+#[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
+fn capped(answer: Answer, cap: Option<Duration>, all: u64) -> Answer {
+    if cap.is_none() || answer.exitcode != curl::TIMEOUT || answer.bytes == 0 {
+        return answer;
+    }
+    Answer { exitcode: 0, seconds: answer.seconds * all as f64 / answer.bytes as f64, bytes: all, ..answer }
 }
 
 /// What curl said in plain words.
@@ -194,6 +212,19 @@ mod tests {
         assert!((300..700).contains(&points.len()), "{}", points.len());
         assert_eq!(points[..2], [(0.0, 1), (0.01, 11)]);
         assert_eq!(points.last(), Some(&(101.0, 200_000)));
+    }
+
+    #[test]
+    fn what_the_cap_stops_counts_as_if_the_rest_had_come_as_fast() {
+        let answer =
+            |exitcode, bytes| Answer { exitcode, errormsg: None, seconds: 2.0, first_byte: 0.5, bytes, port: 1 };
+        let told = |answer, cap| capped(answer, cap, 1000);
+        let cap = Some(Duration::from_secs(2));
+        let stopped = told(answer(28, 250), cap);
+        assert_eq!((stopped.exitcode, stopped.seconds, stopped.bytes), (0, 8.0, 1000));
+        assert_eq!(told(answer(28, 250), None).exitcode, 28, "it has failed");
+        assert_eq!(told(answer(28, 0), cap).exitcode, 28, "nothing came: nobody knows how fast");
+        assert_eq!(told(answer(7, 250), cap).exitcode, 7);
     }
 
     #[test]

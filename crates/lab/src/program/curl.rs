@@ -44,6 +44,9 @@ pub fn arguments(url: &str, via: Via, timeout: Duration) -> Vec<String> {
     all
 }
 
+/// The exit status of a curl whose time was up.
+pub const TIMEOUT: i32 = 28;
+
 /// What curl says about a transfer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
@@ -61,6 +64,9 @@ pub struct Answer {
     /// Bytes of the body.
     #[serde(rename = "size_download")]
     pub bytes: u64,
+    /// The port of its end of the connection; older ones do not say.
+    #[serde(default, rename = "local_port")]
+    pub port: u16,
 }
 
 impl Answer {
@@ -82,7 +88,7 @@ impl Answer {
     pub fn success(self) -> anyhow::Result<Self> {
         match (self.exitcode, &self.errormsg) {
             (0, _) => Ok(self),
-            (28, _) => anyhow::bail!("timeout: {} bytes in {:.1} s", self.bytes, self.seconds),
+            (TIMEOUT, _) => anyhow::bail!("timeout: {} bytes in {:.1} s", self.bytes, self.seconds),
             (code, Some(message)) => anyhow::bail!("curl failed with exit status {code}: {message}"),
             (code, None) => anyhow::bail!("curl failed with exit status {code}"),
         }

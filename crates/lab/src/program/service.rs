@@ -41,6 +41,7 @@ pub struct Service {
     host: String,
     child: Child,
     log: PathBuf,
+    killed: bool,
 }
 
 impl Service {
@@ -60,7 +61,7 @@ impl Service {
             .process_group(0)
             .spawn()
             .with_context(|| format!("{} on {}", launch.executable.display(), host.name()))?;
-        let mut service = Self { name: launch.name, host: host.name().to_owned(), child, log };
+        let mut service = Self { name: launch.name, host: host.name().to_owned(), child, log, killed: false };
         if let Some(port) = launch.port {
             service.wait_until_ready(host, port)?;
         }
@@ -90,8 +91,24 @@ impl Service {
         }
     }
 
-    /// Why it does not run any more, with its last lines; `None` while it runs.
+    /// The host it runs on.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Kills it, as a crash would. That is no failure.
+    pub fn kill(&mut self) {
+        self.killed = true;
+        // The group may be gone already.
+        let _ = signal::kill_group(self.child.id());
+    }
+
+    /// Why it does not run any more, with its last lines; `None` while it runs, or if it was killed as it was meant to be.
     pub fn failure(&mut self) -> Option<String> {
+        if self.killed {
+            return None;
+        }
         let status = self.child.try_wait().ok()??;
         Some(format!("{} on {} {}: {}", self.name, self.host, ended(status), self.tail()))
     }

@@ -1,5 +1,7 @@
 //! A lab that runs: the network, and the emulator that drives its wires.
 
+use std::time::Instant;
+
 use crate::emulator::{DirectionReport, Emulator, Options, Record, Recording};
 use crate::topology::Lab;
 use crate::topology::network::Network;
@@ -9,6 +11,7 @@ pub struct Running {
     // Fields are dropped in this order: the emulator lets go of interfaces before they vanish.
     emulator: Option<Emulator>,
     network: Network,
+    started: Instant,
 }
 
 impl Running {
@@ -30,7 +33,13 @@ impl Running {
         let record = if logged.is_empty() { Recording::Nothing } else { Recording::Links(logged.to_vec()) };
         let options = Options { mode: lab.mode, seed: lab.seed, events: lab.events.clone(), record };
         let emulator = if wires.is_empty() { None } else { Some(Emulator::start(&wires, &options)?) };
-        Ok(Self { emulator, network })
+        Ok(Self { emulator, network, started: Instant::now() })
+    }
+
+    /// When it started: the times of events count from here.
+    #[must_use]
+    pub const fn started(&self) -> Instant {
+        self.started
     }
 
     /// Its hosts.

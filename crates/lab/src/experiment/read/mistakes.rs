@@ -122,10 +122,11 @@ fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
         Protocol::Http | Protocol::Ftp => [false, false, true],
     };
     let has = [workload.time.is_some(), workload.amount.is_some(), workload.file.is_some()];
-    if has != [is_stream, is_blocks, is_file] || workload.block.is_some() != is_blocks {
+    let arrive = !workload.arrivals.is_empty();
+    if has != [is_stream || arrive, is_blocks, is_file && !arrive] || workload.block.is_some() != is_blocks {
         mistakes.push(
             "workload: a stream has time = { quick = \"5s\", full = \"60s\" }, blocks have an amount and the size of a \
-             block, everything else has a file"
+             block, arrivals a time and files of their own, everything else has a file"
                 .into(),
         );
     }
@@ -151,8 +152,9 @@ fn of_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
     if workload.pause.is_some() && workload.protocol != Protocol::Blocks {
         mistakes.push("workload: pause: between blocks only".into());
     }
-    if workload.cap.is_some_and(|cap| cap.0.is_zero() || workload.protocol != Protocol::Blocks) {
-        mistakes.push("workload: cap: of blocks only, and more than nothing".into());
+    let is_capped = matches!(workload.protocol, Protocol::Blocks | Protocol::Http) && workload.agent == Agent::Curl;
+    if workload.cap.is_some_and(|cap| cap.0.is_zero() || !is_capped) {
+        mistakes.push("workload: cap: of blocks and of HTTP by curl only, and more than nothing".into());
     }
 }
 

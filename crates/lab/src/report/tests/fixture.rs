@@ -97,6 +97,7 @@ fn run(block: u32, order: u32, levels: &Levels, treatment: &str) -> Run {
             Vec::new()
         },
         groups: Vec::new(),
+        sessions: Vec::new(),
         links: vec![direction("wan", "client", "server", order), direction("wan", "server", "client", order + 1)],
         sequences: Vec::new(),
         timeline: (0..=100).map(curve).collect(),

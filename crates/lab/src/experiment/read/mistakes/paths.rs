@@ -1,14 +1,63 @@
 //! What can be wrong where a relay chooses among paths, and where things change while transfers are made.
 
+use std::time::Duration;
+
+use crate::experiment::file::Prime;
 use crate::experiment::read::Spec;
 use crate::experiment::treatment::{Relay, Treatment};
 use crate::program::agent::Agent;
+use crate::program::server::Protocol;
 
 /// Finds what is wrong with a combination of levels and a treatment.
 pub(super) fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
     of_relays(&spec.treatment, mistakes);
+    of_workload(spec, mistakes);
     if !spec.treatment.relays.is_empty() && spec.workload.agent != Agent::Curl {
         mistakes.push("relays: with agent = \"curl\" only: it tells by which connection it came".into());
+    }
+}
+
+/// What is fetched before, or all the time, and what happens meanwhile.
+fn of_workload(spec: &Spec, mistakes: &mut Vec<String>) {
+    let workload = &spec.workload;
+    let is_http = workload.protocol == Protocol::Http;
+    if (workload.prime.is_some() || !workload.arrivals.is_empty()) && !is_http {
+        mistakes.push("workload: prime and arrivals: of HTTP only".into());
+    }
+    let is_empty = |prime: &Prime| prime.files.is_empty() || prime.time.0.is_zero();
+    if workload.prime.as_ref().is_some_and(is_empty) {
+        mistakes.push("workload: prime: files, and a time that is more than nothing".into());
+    }
+    if workload.arrivals.iter().any(|arrivals| arrivals.every.0.is_zero()) {
+        mistakes.push("workload: arrivals: every: more than nothing".into());
+    }
+    if workload.files().any(|file| file.0 == 0) {
+        mistakes.push("workload: nothing to transfer".into());
+    }
+    if !workload.arrivals.is_empty() && workload.transfers > 1 {
+        mistakes.push("workload: arrivals or transfers, not both".into());
+    }
+    of_times(spec, mistakes);
+}
+
+/// Nobody knows beforehand when transfers begin, unless the file says it.
+fn of_times(spec: &Spec, mistakes: &mut Vec<String>) {
+    let workload = &spec.workload;
+    let late: Vec<Duration> = spec
+        .background
+        .iter()
+        .filter_map(|traffic| traffic.at)
+        .chain(workload.kill.iter().map(|kill| kill.at))
+        .map(|at| at.0)
+        .collect();
+    let begins = workload.begins.map(|begins| begins.0);
+    if late.iter().any(|at| begins.is_none_or(|begins| *at <= begins)) {
+        mistakes
+            .push("workload.kill, background: at: later than workload.begins, which says when transfers begin".into());
+    }
+    let stands = |host: &String| spec.treatment.relays.contains(host) || spec.treatment.chain.contains(host);
+    for kill in workload.kill.iter().filter(|kill| !stands(&kill.relay)) {
+        mistakes.push(format!("workload.kill: no relay of this treatment stands at {:?}", kill.relay));
     }
 }
 

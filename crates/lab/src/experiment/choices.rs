@@ -1,0 +1,205 @@
+//! Which path each session took, and what can be told of that.
+//!
+//! The chooser logs a line of JSON when a session ends. Which session that was is known by the client's port.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::experiment::results::SessionRun;
+use crate::stats;
+
+/// The key of the time until new sessions leave the path that has become worse.
+pub const LEAVE: &str = "leave_s";
+/// The key of how often the path of new sessions changed.
+pub const CHANGES: &str = "path_changes";
+/// The key of the median completion when whoever wanted to leave has left.
+pub const AFTER: &str = "after_ms";
+/// The key of the share of sessions that failed.
+pub const FAILED: &str = "failed";
+
+/// A path is left when so many new sessions in a row take another: one by itself may be a look at another path.
+const IN_A_ROW: usize = 5;
+/// The path of new sessions is what most of those take that begin in so many seconds.
+const WINDOW: f64 = 2.0;
+/// Sessions that begin so many seconds after the change, or later, tell what it is like after it.
+const SETTLED: f64 = 10.0;
+/// How long after the last byte the log may take to tell of the end.
+const TOLD: Duration = Duration::from_secs(5);
+/// How often it is read until then.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Notes in each of `sessions` that came to its end, by its port, which path the chooser's `log` says it took.
+///
+/// # Errors
+/// The log cannot be read, or says nothing of one.
+pub fn note_paths(log: &Path, sessions: &mut [SessionRun], ports: &[Option<u16>]) -> anyhow::Result<()> {
+    let deadline = Instant::now() + TOLD;
+    loop {
+        let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
+        let paths = paths(&text);
+        for (session, port) in sessions.iter_mut().zip(ports) {
+            session.path = port.and_then(|port| paths.get(&port).cloned());
+        }
+        let missing = sessions.iter().zip(ports).filter(|(session, port)| port.is_some() && session.path.is_none());
+        let missing = missing.count();
+        if missing == 0 {
+            return Ok(());
+        }
+        let all = sessions.len();
+        anyhow::ensure!(Instant::now() < deadline, "the chooser's log does not tell of {missing} of {all} sessions");
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// What a line of the log says of a session.
+#[derive(Deserialize)]
+struct Line {
+    event: String,
+    client: Option<std::net::SocketAddr>,
+    path: Option<String>,
+}
+
+/// The paths of sessions that have ended, by the client's port; of two with the same port, the later.
+fn paths(text: &str) -> BTreeMap<u16, String> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    let closed = lines.filter(|line| line.event == "closed");
+    closed.filter_map(|line| Some((line.client?.port(), named(&line.path?)))).collect()
+}
+
+/// The name of a path as treatments have it: relays joined by `-`, however the log parts them.
+fn named(path: &str) -> String {
+    let parts = path.split(|letter: char| letter.is_whitespace() || ",>→+/".contains(letter));
+    parts.filter(|part| !part.is_empty() && *part != "-").collect::<Vec<_>>().join("-")
+}
+
+/// What there is to say of sessions that began all the time, where something changed at `trouble`, in seconds since the lab
+/// started.
+#[must_use]
+#[allow(clippy::cast_precision_loss, reason = "a number of sessions")]
+pub fn figures(sessions: &[SessionRun], trouble: Option<f64>) -> Vec<(&'static str, f64)> {
+    let failed = sessions.iter().filter(|session| session.failed.is_some()).count();
+    let mut all = vec![(FAILED, failed as f64 / sessions.len().max(1) as f64)];
+    if sessions.iter().any(|session| session.path.is_some()) {
+        all.push((CHANGES, changes(sessions) as f64));
+    }
+    let Some(trouble) = trouble else { return all };
+    all.extend(leave(sessions, trouble).map(|leave| (LEAVE, leave)));
+    let after = sessions.iter().filter(|session| session.at >= trouble + SETTLED && session.failed.is_none());
+    let after: Vec<f64> = after.map(|session| session.ms).collect();
+    all.extend((!after.is_empty()).then(|| (AFTER, stats::median(&after))));
+    all
+}
+
+/// How often the path that most new sessions take became another.
+fn changes(sessions: &[SessionRun]) -> usize {
+    let mut windows: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+    for session in sessions {
+        let window = (session.at / WINDOW) as u64;
+        windows.entry(window).or_default().extend(session.path.as_deref());
+    }
+    let mut main: Vec<&str> = windows.values().filter_map(|paths| most(paths.iter().copied())).collect();
+    main.dedup();
+    main.len().saturating_sub(1)
+}
+
+/// What is there most often; of two the one that came first.
+fn most<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
+    let count = |path: &str| paths.clone().filter(|other| *other == path).count();
+    paths.clone().reduce(|best, path| if count(path) > count(best) { path } else { best })
+}
+
+/// How many seconds after `trouble` new sessions began to take another path than most did before; the whole rest of the time
+/// if they never did.
+fn leave(sessions: &[SessionRun], trouble: f64) -> Option<f64> {
+    let told: Vec<(f64, &str)> =
+        sessions.iter().filter_map(|session| Some((session.at, session.path.as_deref()?))).collect();
+    let (before, after) = told.split_at(told.partition_point(|(at, _)| *at < trouble));
+    let worse = most(before.iter().rev().take(2 * IN_A_ROW).map(|(_, path)| *path))?;
+    let left = after.windows(IN_A_ROW).find(|row| row.iter().all(|(_, path)| *path != worse));
+    let at = left.and_then(|row| row.first()).or(after.last())?.0;
+    Some(at - trouble)
+}
+
+#[cfg(test)]
+pub(super) fn every_figure_for_tests() -> impl Iterator<Item = (String, f64)> {
+    tests::all_figures().into_iter().map(|(key, value)| (key.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(paths: &str) -> Vec<SessionRun> {
+        let session = |(number, path): (u32, char)| SessionRun {
+            at: f64::from(number),
+            ms: if path == 'b' { 10.0 } else { 20.0 },
+            path: (path != '!').then(|| path.to_string()),
+            failed: (path == '!').then(|| "reset".to_owned()),
+            ..SessionRun::default()
+        };
+        (0..).zip(paths.chars()).map(session).collect()
+    }
+
+    pub(super) fn all_figures() -> Vec<(&'static str, f64)> {
+        figures(&sessions("aaaaaaaaaaabbbbbbbbbb"), Some(5.0))
+    }
+
+    fn figure(paths: &str, trouble: Option<f64>, key: &str) -> Option<f64> {
+        figures(&sessions(paths), trouble).into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn a_path_is_told_by_the_port_of_the_client() {
+        let text = r#"listening
+{"event":"closed","client":"10.0.0.1:5000","path":"direct"}
+{"event":"request","client":"10.0.0.1:5000","path":"x"}
+{"event":"closed","client":"10.0.0.1:6000","path":"a, b"}
+{"event":"closed","client":"10.0.0.1:7000","path":"a > b"}
+"#;
+        let expected = [(5000, "direct"), (6000, "a-b"), (7000, "a-b")].map(|(port, path)| (port, path.to_owned()));
+        assert_eq!(paths(text), expected.into());
+    }
+
+    #[test]
+    fn a_log_that_says_nothing_of_a_session_is_told() {
+        let name = format!("ekiden-lab-choices-{}", std::process::id());
+        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "{\"event\":\"closed\",\"client\":\"10.0.0.1:5000\",\"path\":\"a\"}\n").unwrap();
+        let mut all = sessions("..");
+        note_paths(&log, &mut all, &[Some(5000), None]).unwrap();
+        assert_eq!((all[0].path.as_deref(), all[1].path.as_deref()), (Some("a"), None), "one that failed has no path");
+        assert!(note_paths(Path::new("/nowhere"), &mut all, &[None, None]).is_err());
+    }
+
+    #[test]
+    fn a_path_is_left_when_five_in_a_row_take_another() {
+        assert_eq!(
+            figure("aaaaaaaaaaabaabbbbbb", Some(10.0), LEAVE),
+            Some(4.0),
+            "a look at another path is no leaving"
+        );
+        assert_eq!(figure("aaaaaaaaaaaaaaaabbbb", Some(10.0), LEAVE), Some(9.0), "never: all the time that was left");
+        assert_eq!(figure("aaaaaaaaaabbbbbbbbbb", Some(10.0), LEAVE), Some(0.0));
+        assert_eq!(figure("aaaaaaaaaabbbbbbbbbb", None, LEAVE), None);
+    }
+
+    #[test]
+    fn a_change_is_one_of_most_new_sessions() {
+        assert_eq!(figure("aaaaaaaa", None, CHANGES), Some(0.0));
+        assert_eq!(figure("aaaabbbb", None, CHANGES), Some(1.0));
+        assert_eq!(figure("aabbaabb", None, CHANGES), Some(3.0));
+        assert_eq!(figure("aaabaaaa", None, CHANGES), Some(0.0), "one of two is not most");
+    }
+
+    #[test]
+    fn what_failed_counts_and_what_came_after_is_told() {
+        let paths = "aaaa!aaaaabbbbbbbbbbbbbbbbb!";
+        assert_eq!(figure(paths, Some(5.0), FAILED), Some(2.0 / 28.0));
+        assert_eq!(figure(paths, Some(5.0), AFTER), Some(10.0));
+    }
+}

@@ -1,0 +1,111 @@
+//! What a choice of path has cost, against what the candidates did by themselves.
+//!
+//! A chooser is judged by what it chose, not by its own luck: the figure of a path is the median over the runs in which it was
+//! the only one. Whoever has chosen a path that nobody ran by itself is judged by how long it took.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::analyse;
+use crate::experiment::read::{Cell, Experiment, Place};
+use crate::experiment::results::Run;
+use crate::program::mesh::{DIRECT, Path};
+use crate::stats;
+
+/// The key of the completion by the path that was chosen, over that by the best of the candidates: 1 is the best there is.
+pub const REGRET: &str = "regret";
+/// The key of the completion by the direct path, over that by the path that was chosen.
+pub const OVER_DIRECT: &str = "over_direct";
+
+/// By which both are judged.
+const COMPLETION: &str = "completion_ms";
+
+/// The runs, with what the choices of those that had one have cost.
+#[must_use]
+pub fn judged(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
+    let mut all = runs.to_vec();
+    for cell in experiment.cells.iter().filter(|cell| matches!(cell.spec.treatment.path, Some(Path::Auto(_)))) {
+        let candidates = candidates(experiment, cell, runs);
+        let is_here = |run: &&mut Run| run.treatment == cell.place.treatment && run.levels == cell.place.levels;
+        for run in all.iter_mut().filter(is_here).filter(|run| run.invalid.is_none()) {
+            judge(run, &candidates);
+        }
+    }
+    all
+}
+
+/// The median completion by each path that somebody else had to take at the levels of `cell`, in milliseconds.
+fn candidates(experiment: &Experiment, cell: &Cell, runs: &[Run]) -> BTreeMap<String, f64> {
+    let others = experiment.cells.iter().filter(|other| other.place.levels == cell.place.levels);
+    let fixed = others.filter_map(|other| Some((other.spec.treatment.path.as_ref()?.name()?, &other.place)));
+    fixed.filter_map(|(path, place)| Some((path, median(runs, place)?))).collect()
+}
+
+fn median(runs: &[Run], place: &Place) -> Option<f64> {
+    let values: Vec<f64> = analyse::values(runs, place, COMPLETION).into_iter().map(|(_, value)| value).collect();
+    (!values.is_empty()).then(|| stats::median(&values))
+}
+
+fn judge(run: &mut Run, candidates: &BTreeMap<String, f64>) {
+    let Some(best) = candidates.values().copied().reduce(f64::min) else { return };
+    let chosen: Vec<f64> = run
+        .sessions
+        .iter()
+        .filter_map(|session| Some(candidates.get(session.path.as_ref()?).copied().unwrap_or(session.ms)))
+        .collect();
+    if chosen.is_empty() {
+        return;
+    }
+    let chosen = stats::median(&chosen);
+    run.metrics.insert(REGRET.to_owned(), chosen / best);
+    if let Some(direct) = candidates.get(DIRECT) {
+        run.metrics.insert(OVER_DIRECT.to_owned(), direct / chosen);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::examples_for_tests::TEXT;
+    use crate::experiment::results::SessionRun;
+
+    fn experiment() -> Experiment {
+        let treatment = |name: &str, path: &str| {
+            format!("[treatment.{name}]\nprogram = \"ekiden\"\nrelays = [\"server\"]\npath = {path}\n")
+        };
+        let three = [("direct", "[\"direct\"]"), ("dante", "[\"server\"]"), ("haproxy", "\"auto\"")];
+        let own = three.map(|(name, path)| treatment(name, path)).concat();
+        let (head, rest) = TEXT.split_once("[treatment.direct]").unwrap();
+        let (_, tail) = rest.split_once("[experiment]").unwrap();
+        Experiment::read("x", &format!("{head}{own}[experiment]{tail}")).unwrap()
+    }
+
+    fn run(treatment: &str, ms: f64, paths: &[&str]) -> Run {
+        let levels = [("delay", "short"), ("protocol", "http")].map(|(f, l)| (f.to_owned(), l.to_owned()));
+        let session = |path: &&str| SessionRun { ms, path: Some((*path).to_owned()), ..SessionRun::default() };
+        Run {
+            levels: levels.into(),
+            treatment: treatment.into(),
+            metrics: [(COMPLETION.to_owned(), ms)].into(),
+            sessions: paths.iter().map(session).collect(),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn a_choice_is_judged_by_what_the_candidates_did() {
+        let runs = [
+            run("direct", 100.0, &["direct"]),
+            run("direct", 120.0, &["direct"]),
+            run("dante", 50.0, &["server"]),
+            run("haproxy", 400.0, &["direct", "direct", "server"]),
+            run("haproxy", 400.0, &["server"]),
+            run("haproxy", 55.0, &["server-other"]),
+            Run { invalid: Some("it died".into()), ..run("haproxy", 55.0, &["direct"]) },
+        ];
+        let judged = judged(&experiment(), &runs);
+        let told = |key: &str| judged[3..].iter().map(|run| run.metrics.get(key).copied()).collect::<Vec<_>>();
+        assert_eq!(told(REGRET), [Some(2.2), Some(1.0), Some(1.1), None]);
+        assert_eq!(told(OVER_DIRECT), [Some(1.0), Some(2.2), Some(2.0), None]);
+        assert!(judged[0].metrics.get(REGRET).is_none(), "who had no choice has no regret");
+    }
+}

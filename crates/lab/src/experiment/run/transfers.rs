@@ -1,0 +1,113 @@
+//! The transfers of a run: what comes before them, all of them, and what happens beside them.
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use ekiden_sys::signal;
+
+use crate::experiment::arrivals::{self, Ended};
+use crate::experiment::choices;
+use crate::experiment::read::Spec;
+use crate::experiment::results::SessionRun;
+use crate::experiment::schedule::Schedule;
+use crate::experiment::task::Task;
+use crate::experiment::transfer::Transfer;
+use crate::program::mesh;
+use crate::program::service::Service;
+use crate::topology::running::Running;
+
+/// How often somebody who waits looks whether there is an interrupt.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What came of them.
+#[derive(Default)]
+pub(super) struct Made {
+    /// Those that succeeded.
+    pub(super) transfers: Vec<Transfer>,
+    /// All of them and their paths, if there was a choice or they came all the time.
+    pub(super) sessions: Vec<SessionRun>,
+}
+
+/// Fetches what comes before the transfers that count. One that fails, or takes long, is part of what there is to learn.
+pub(super) fn prime(task: &Task<'_>, timeout: Duration) -> anyhow::Result<()> {
+    let Some(prime) = &task.workload.prime else { return Ok(()) };
+    let until = Instant::now() + prime.time.0;
+    for file in prime.files.iter().cycle() {
+        if Instant::now() >= until {
+            break;
+        }
+        let _ = task.fetch(file.0, timeout);
+        sleep_until(until.min(Instant::now() + prime.pause.0))?;
+    }
+    Ok(())
+}
+
+/// Waits until the lab is so old that transfers begin.
+pub(super) fn await_beginning(task: &Task<'_>, started: Instant) -> anyhow::Result<()> {
+    let Some(begins) = task.workload.begins.map(|begins| begins.0) else { return Ok(()) };
+    let age = started.elapsed();
+    anyhow::ensure!(age <= begins, "all was ready after {age:?} only: workload.begins = {begins:?} is too early");
+    sleep_until(started + begins)
+}
+
+fn sleep_until(moment: Instant) -> anyhow::Result<()> {
+    loop {
+        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        let left = moment.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}
+
+/// Makes all of them, while what the file says happens.
+///
+/// # Errors
+/// One of those that have to succeed does not, or something that was to happen does not.
+pub(super) fn make(
+    task: &Task<'_>,
+    spec: &Spec,
+    running: &Running,
+    services: &mut Vec<Service>,
+    timeout: Duration,
+) -> anyhow::Result<Made> {
+    let (schedule, started) = (Schedule::of(spec), running.started());
+    let (guard, over) = channel();
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| schedule.carry_out(started, over, running.network(), task.folder, services));
+        let ended = carry(task, started, timeout);
+        drop(guard);
+        beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        told(ended?, spec, task.folder)
+    })
+}
+
+fn carry(task: &Task<'_>, started: Instant, timeout: Duration) -> anyhow::Result<Vec<Ended>> {
+    if let Some(time) = task.time.filter(|_| !task.workload.arrivals.is_empty()) {
+        return arrivals::carry(task, started, time, timeout);
+    }
+    let one = |_| {
+        let at = started.elapsed().as_secs_f64();
+        let transfer = task.transfer(timeout)?;
+        let session = SessionRun { at, bytes: transfer.bytes, ms: transfer.seconds * 1e3, ..SessionRun::default() };
+        Ok(Ended { session, transfer: Some(transfer) })
+    };
+    (0..task.workload.transfers).map(one).collect()
+}
+
+/// Sessions have paths only if somebody had a choice.
+fn told(ended: Vec<Ended>, spec: &Spec, folder: &Path) -> anyhow::Result<Made> {
+    let ports: Vec<Option<u16>> =
+        ended.iter().map(|one| one.transfer.as_ref().and_then(|transfer| transfer.port)).collect();
+    let (mut sessions, transfers): (Vec<SessionRun>, Vec<Option<Transfer>>) =
+        ended.into_iter().map(|one| (one.session, one.transfer)).unzip();
+    let transfers = transfers.into_iter().flatten().collect();
+    match spec.treatment.chain.first().filter(|_| !spec.treatment.relays.is_empty()) {
+        Some(chooser) => choices::note_paths(&mesh::log(folder, chooser), &mut sessions, &ports)?,
+        None if spec.workload.arrivals.is_empty() => sessions.clear(),
+        None => {}
+    }
+    Ok(Made { transfers, sessions })
+}
