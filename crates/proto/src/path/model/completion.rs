@@ -23,6 +23,9 @@ pub(super) fn first_byte(sections: &[Section], costs: &Costs) -> f64 {
 
 /// In seconds.
 pub(super) fn completion(sections: &[Section], size: u64, costs: &Costs) -> f64 {
+    if sections.is_empty() {
+        return f64::INFINITY;
+    }
     let longest = sections.iter().map(|section| transfer(section, size)).fold(0.0, f64::max);
     let through_relays = if relays(sections) > 0 { size as f64 / costs.rate } else { 0.0 };
     first_byte(sections, costs) + (longest / kept(sections, costs)).max(through_relays)
@@ -33,9 +36,12 @@ fn relays(sections: &[Section]) -> usize {
     sections.len().saturating_sub(1)
 }
 
-/// The share of the slowest section's rate that relays leave: of n equal sections each carries n times what the path would
-/// undivided, and each of n - 1 relays takes `share` of the latter.
+/// The share of the slowest section's rate that relays leave. Of n equal sections each carries n times what the path would
+/// undivided, and each of n - 1 relays takes `share` of the latter. A faster section waits for the slowest anyway, so it and
+/// its relay count the less the faster it is.
 fn kept(sections: &[Section], costs: &Costs) -> f64 {
-    let count = sections.len().max(1) as f64;
-    (1.0 - costs.share.clamp(0.0, 0.9) * (count - 1.0) / count).max(0.1)
+    let rates = || sections.iter().map(Section::rate);
+    let slowest = rates().fold(f64::INFINITY, f64::min);
+    let count: f64 = rates().map(|rate| (slowest / rate).powi(4)).sum();
+    1.0 - costs.share.clamp(0.0, 0.9) * (count - 1.0).max(0.0) / count.max(1.0)
 }

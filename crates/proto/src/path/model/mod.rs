@@ -17,6 +17,9 @@ pub const HEADERS: u16 = 52;
 /// (`tcp_wmem`), and keeps about as much of the packets' own bookkeeping in it as of payload.
 const WINDOW: u64 = 2 << 20;
 
+/// Longer than this takes nothing, in seconds: nobody would choose it, and it can be added to others.
+const YEAR: u32 = 365 * 24 * 3600;
+
 /// How a sender answers to loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Congestion {
@@ -90,6 +93,11 @@ impl Section {
         (self.window.unwrap_or(WINDOW) as f64 / self.packet()).max(1.0)
     }
 
+    /// What window and line allow, in packets/s.
+    fn ceiling_rate(&self) -> f64 {
+        (self.ceiling() / self.round_trip()).min(self.line_packets())
+    }
+
     /// What the line carries, in packets/s.
     fn line_packets(&self) -> f64 {
         self.line.filter(|line| line.is_finite()).map_or(f64::MAX, |line| line.max(1.0) / self.packet())
@@ -103,7 +111,7 @@ pub struct Costs {
     pub hop: Duration,
     /// What one relay can carry, in bytes/s.
     pub rate: f64,
-    /// What each relay takes, as a share of what the path would carry undivided.
+    /// What each relay between equal sections takes, as a share of what the path would carry undivided.
     pub share: f64,
     /// Whether the client hears of the server's handshake before it asks, as with SOCKS and `CONNECT` unless they are
     /// `early`: then the answer to OPEN goes all the way back before the request comes.
@@ -136,7 +144,7 @@ pub fn rate(sections: &[Section], costs: &Costs) -> f64 {
 /// the request up all sections and its answer down.
 #[must_use]
 pub fn first_byte(sections: &[Section], costs: &Costs) -> Duration {
-    Duration::from_secs_f64(completion::first_byte(sections, costs))
+    Duration::from_secs_f64(completion::first_byte(sections, costs).min(f64::from(YEAR)))
 }
 
 /// From `connect()` to the last byte of an answer of `size` bytes.
@@ -145,8 +153,7 @@ pub fn first_byte(sections: &[Section], costs: &Costs) -> Duration {
 /// longest.
 #[must_use]
 pub fn completion(sections: &[Section], size: u64, costs: &Costs) -> Duration {
-    // A year: long enough to be chosen by nobody, short enough to be added to others.
-    Duration::from_secs_f64(completion::completion(sections, size, costs).min(3.2e7))
+    Duration::from_secs_f64(completion::completion(sections, size, costs).min(f64::from(YEAR)))
 }
 
 #[cfg(test)]

@@ -1,29 +1,35 @@
 //! How much a sender has under way on average when a share of its packets is lost, and what that makes of a section.
 //!
-//! | sender | packets under way | source |
+//! | sender | packets under way at loss p and round trip d | source |
 //! |---|---|---|
-//! | Reno | √(3 / 2p) | Mathis and others 1997; Linux counts packets, not acknowledgements (RFC 3465) |
-//! | CUBIC | 1.054 (d/p)^¾, at least Reno's | RFC 9438, 5.1, and its Reno-friendly region, 4.3 |
-//! | CTCP | 0.255 / p^0.8, at least Reno's | Tan, Song, Zhang, Sridharan 2006 |
-//! | BBR | what window and line let it have, until a fifth is lost | Cardwell and others 2016 |
+//! | Reno | 1.31 / (√p + p) | Mathis and others 1997; 1.31 for losses by chance: Ott, Kemperman, Mathis 1996 |
+//! | CUBIC | 1.19 (d/p)^¾, and at least 1.31 / (√p + 2.4p) | RFC 9438, 5.1 and, its Reno-friendly region, 4.3 |
+//! | CTCP | 0.255 / p^0.8, and at least Reno's | Tan, Song, Zhang, Sridharan 2006 |
+//! | BBR | what window and line let it have | Cardwell and others 2016 |
 //!
-//! Waiting for a timeout is Padhye, Firoiu, Towsley and Kurose (1998, 2000); with SACK, tail loss probes and RACK (RFC 8985)
-//! it takes a window that is lost whole, so it matters where few packets are under way.
+//! The published functions are for losses at equal distances, and forget that for a round trip after each nothing grows. What
+//! chance and recovery make of them is from a simulation, packet by packet, of what Linux does: `docs/path-model.md`.
 
 use super::{Congestion, Section};
 
-/// C (RFC 9438, 5).
-pub(super) const C: f64 = 0.4;
+/// What losses by chance leave of 1/√p.
+const BY_CHANCE: f64 = 1.31;
+
+/// RFC 9438's 1.054 (C = 0.4, β = 0.7), and an eighth more for losses by chance.
+const CUBIC: f64 = 1.19;
 
 /// A timeout is not earlier than this (`TCP_RTO_MIN`).
 const RTO_MIN: f64 = 0.2;
 
-/// BBR probes with 1.25 times the bandwidth it knows, and so does not notice a loss of a fifth; from there it loses bandwidth
-/// with every round, and has next to none when this share is lost.
+/// BBR probes with 1.25 times the bandwidth that it knows, and so keeps it up to a loss of a fifth. It is near that when the first
+/// share is lost, and has next to nothing when the second is.
 const BBR: (f64, f64) = (0.15, 0.25);
 
 /// What BBR gives up to see the round trip: 200 ms in ten seconds with four packets under way.
 const PROBE_RTT: f64 = 0.98;
+
+/// How sharply the lesser of two limits wins, and the greater of two regions.
+const SHARP: (i32, f64) = (8, 0.125);
 
 /// What is left of the window after a loss.
 pub(super) const fn decrease(congestion: Congestion) -> f64 {
@@ -36,48 +42,56 @@ pub(super) const fn decrease(congestion: Congestion) -> f64 {
 
 /// Bytes of payload per second that arrive and stay.
 pub(super) fn rate(section: &Section) -> f64 {
-    let rtt = section.round_trip();
-    let ceiling = (section.ceiling() / rtt).min(section.line_packets());
-    let lost = section.lost();
+    let (rtt, lost) = (section.round_trip(), section.lost());
+    let (allowed, ceiling) = (window(section.congestion, lost, rtt), section.ceiling_rate());
     let sent = match section.congestion {
-        Congestion::Bbr => ceiling * PROBE_RTT * bbr_share(lost),
-        other => below(window(other, lost, rtt) / rtt, ceiling),
+        Congestion::Bbr => ceiling * PROBE_RTT * bbr_keeps(lost),
+        _ => below(allowed / rtt, ceiling),
     };
-    with_timeouts(sent, lost, rtt) * (1.0 - lost) * section.packet()
+    arriving(section, sent, allowed) * section.packet()
+}
+
+/// Packets per second that arrive of so many that are sent while no timeout stops it, with a window of `allowed` packets.
+///
+/// Timeouts are as Padhye and others (1998, 2000) count them: with backing off one takes (1 + 32p²) times as long. With
+/// selective acknowledgements, tail loss probes and RACK (RFC 8985) it comes when all that is under way is lost.
+pub(super) fn arriving(section: &Section, sent: f64, allowed: f64) -> f64 {
+    let lost = section.lost();
+    let times = lost.powf(allowed.min(section.ceiling())) * (1.0 + 32.0 * lost * lost);
+    (1.0 - lost) / (1.0 / sent + times * (RTO_MIN + 2.0 * section.round_trip()))
 }
 
 /// Packets under way on average when nothing but loss limits.
 pub(super) fn window(congestion: Congestion, lost: f64, rtt: f64) -> f64 {
-    let reno = (1.5 / lost).sqrt();
-    match congestion {
-        Congestion::Reno => reno,
-        Congestion::Cubic => reno.max((C * 3.7 / 1.2).powf(0.25) * (rtt / lost).powf(0.75)),
-        Congestion::Ctcp => reno.max(0.255 / lost.powf(0.8)),
-        Congestion::Bbr => f64::INFINITY,
+    if lost <= 0.0 || congestion == Congestion::Bbr {
+        return f64::INFINITY;
     }
-    .max(1.0)
+    let linear = |recovery: f64| BY_CHANCE / (lost.sqrt() + recovery * lost);
+    let packets = match congestion {
+        Congestion::Cubic => above(linear(2.4), CUBIC * (rtt / lost).powf(0.75)),
+        Congestion::Ctcp => above(linear(1.0), 0.255 / lost.powf(0.8)),
+        Congestion::Reno | Congestion::Bbr => linear(1.0),
+    };
+    packets.max(1.0)
 }
 
 /// The share of the bandwidth that BBR keeps when this share of packets is lost.
-fn bbr_share(lost: f64) -> f64 {
-    let (tolerated, nothing) = BBR;
-    ((nothing - lost) / (nothing - tolerated)).clamp(0.01, 1.0)
+fn bbr_keeps(lost: f64) -> f64 {
+    let (kept, gone) = BBR;
+    ((gone - lost) / (gone - kept)).clamp(0.01, 1.0)
+}
+
+/// The greater of two, and a little more where they are near: a window that grows by either law grows by both.
+fn above(a: f64, b: f64) -> f64 {
+    let (least, most) = (a.min(b), a.max(b));
+    most * (1.0 + (least / most).powi(SHARP.0)).powf(SHARP.1)
 }
 
 /// The mean of a rate that swings about `wanted` and is cut at `ceiling`: less than either where they are near.
 fn below(wanted: f64, ceiling: f64) -> f64 {
-    if !wanted.is_finite() {
+    if wanted.is_infinite() {
         return ceiling;
     }
-    let ratio = wanted / ceiling;
-    ceiling * ratio / (1.0 + ratio.powi(4)).powf(0.25)
-}
-
-/// A packet that is sent costs its time, and now and then a timeout: when all others under way are lost with it, or too few
-/// come back to tell. Backing off is 1 + 32p² (Padhye and others 2000, equation 31 simplified).
-fn with_timeouts(rate: f64, lost: f64, rtt: f64) -> f64 {
-    let under_way = (rate * rtt).max(1.0);
-    let unseen = lost.powf((under_way - 1.0).min(3.0));
-    let timeout = RTO_MIN.max(rtt) + rtt;
-    1.0 / (1.0 / rate + timeout * lost * unseen * (1.0 + 32.0 * lost * lost))
+    let (least, most) = (wanted.min(ceiling), wanted.max(ceiling));
+    least / (1.0 + (least / most).powi(4)).powf(0.25)
 }

@@ -1,68 +1,138 @@
-//! How long a section takes for a size: slow start in rounds until the line, the window or a loss ends it, the way from there
-//! to the steady rate, and the rest at that rate.
+//! How long a section takes for a size: slow start until the line, the window or a loss ends it, the way from there to the
+//! steady rate, and the rest at that rate.
 //!
-//! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928, and doubling: Linux counts
-//! acknowledged packets (RFC 3465), so delayed acknowledgements do not slow it down.
+//! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928. Windows double in a round trip:
+//! Linux counts packets that are acknowledged (RFC 3465), so delayed acknowledgements do not slow it down.
 
-use super::response::{decrease, window};
+use super::response::{arriving, decrease, window};
 use super::{Congestion, Section};
 
 /// RFC 6928.
 const INITIAL: f64 = 10.0;
 
-/// What arrives in how long.
+/// The packet before which half of all connections have lost one: ln 2 / p.
+const HALF: f64 = std::f64::consts::LN_2;
+
+/// With how much more than the line holds slow start ends. HyStart (CUBIC) sees the delay grow, others a queue as long as
+/// the line overflow.
+const OVERSHOOT: (f64, f64) = (1.5, 2.0);
+
+/// Packets that find room in a queue even where the line holds next to none.
+const QUEUE: f64 = 64.0;
+
+/// BBR paces a round of its start over a third of it and more, so the last packet comes half a round trip later.
+const PACED: f64 = 0.5;
+
+/// A window this near to the steady one is there; so is one after this many losses.
+const NEAR: f64 = 1.05;
+const EPOCHS: u32 = 40;
+
+/// RFC 9438, 5: packets in a second cubed.
+const C: f64 = 0.4;
+
+/// What has been sent, in packets, and how long that took.
+#[derive(Clone, Copy)]
 struct Progress {
-    /// Packets.
     sent: f64,
-    /// Seconds.
     time: f64,
 }
 
 /// From the first packet's departure to the last one's, in seconds, for so many bytes.
 pub(super) fn transfer(section: &Section, size: u64) -> f64 {
     let packets = (size as f64 / section.packet()).ceil();
-    let rate = section.rate() / section.packet();
-    let (progress, at) = slow_start(section, packets);
-    if progress.sent >= packets {
-        return progress.time;
-    }
-    let progress = settle(section, progress, at, packets);
-    progress.time + (packets - progress.sent).max(0.0) / rate
+    let start = slow_start(section, packets);
+    let settled = settle(section, start, packets);
+    let rest = (packets - settled.sent).max(0.0) * section.packet() / section.rate();
+    settled.time + rest + last_loss(section, packets)
 }
 
-/// Rounds that double, until something ends them; and the window then.
-fn slow_start(section: &Section, packets: f64) -> (Progress, f64) {
-    let (rtt, line, lost) = (section.round_trip(), section.line_packets(), section.lost());
-    let full = section.ceiling().min(line * rtt);
-    // The packet before which half of all connections have lost one.
-    let first_loss = if lost > 0.0 && section.congestion != Congestion::Bbr { 0.693 / lost } else { f64::INFINITY };
-    let (mut sent, mut time, mut now) = (0.0, 0.0, INITIAL.min(section.ceiling()));
-    loop {
-        if now >= full || sent + now >= packets.min(first_loss) {
+/// Rounds that double until the path is full, all is sent, or the first loss is known: a round trip after it.
+fn slow_start(section: &Section, packets: f64) -> Progress {
+    let (rtt, full) = (section.round_trip(), section.ceiling_rate() * section.round_trip());
+    let end = packets.min(first_loss(section) + window_at_loss(section));
+    let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, INITIAL.min(section.ceiling()));
+    while now < full && at.sent + now < end {
+        at = Progress { sent: at.sent + now, time: at.time + rtt + stalled(section, now) };
+        now *= 2.0;
+    }
+    if section.congestion == Congestion::Bbr && at.sent > 0.0 {
+        at.time += PACED * rtt;
+    }
+    // What is left of the slow start: the last round of a small size, or a full path until the first loss.
+    let rest = (end - at.sent).max(0.0);
+    if now >= full {
+        return Progress { sent: end, time: at.time + rest / section.ceiling_rate() };
+    }
+    let rounds = if end < packets { rest / now * rtt } else { rest / section.line_packets() };
+    Progress { sent: end, time: at.time + rounds }
+}
+
+/// BBR sends no more for a round trip after a loss than what arrives, so each round of its start that has one is lost.
+fn stalled(section: &Section, round: f64) -> f64 {
+    match section.congestion {
+        Congestion::Bbr => section.round_trip() * some_lost(section, round),
+        _ => 0.0,
+    }
+}
+
+/// How likely one of so many packets is lost.
+fn some_lost(section: &Section, packets: f64) -> f64 {
+    1.0 - (1.0 - section.lost()).powf(packets)
+}
+
+/// Packets before the first loss that the sender answers to.
+fn first_loss(section: &Section) -> f64 {
+    match section.congestion {
+        Congestion::Bbr => f64::INFINITY,
+        _ => HALF / section.lost(),
+    }
+}
+
+/// The window when the first loss is known: slow start adds a packet for each that arrives.
+fn window_at_loss(section: &Section) -> f64 {
+    let overshoot = if section.congestion == Congestion::Cubic { OVERSHOOT.0 } else { OVERSHOOT.1 };
+    let line = section.line_packets() * section.round_trip() * overshoot;
+    (INITIAL + first_loss(section)).min(section.ceiling()).min(line.max(QUEUE))
+}
+
+/// From the first loss to where losses hold the window: an epoch is what is sent from one loss to the next.
+fn settle(section: &Section, mut at: Progress, packets: f64) -> Progress {
+    let (rtt, lost) = (section.round_trip(), section.lost());
+    let (steady, kept) = (window(section.congestion, lost, rtt), decrease(section.congestion));
+    let mut start = window_at_loss(section) * kept;
+    for _ in 0..EPOCHS {
+        let epoch = (1.0 / lost).min(packets - at.sent);
+        let end = grown(section, start, steady);
+        let mean = start.midpoint(end);
+        if epoch <= 0.0 || mean < steady * NEAR {
             break;
         }
-        (sent, time, now) = (sent + now, time + rtt, now * 2.0);
+        let rate = arriving(section, (mean / rtt).min(section.ceiling_rate()), mean);
+        at = Progress { sent: at.sent + epoch, time: at.time + epoch / rate };
+        start = end * kept;
     }
-    let last = packets - sent;
-    if last <= now.min(first_loss) {
-        return (Progress { sent: packets, time: time + last / line }, now);
-    }
-    (Progress { sent, time }, now)
+    at
 }
 
-/// From the window at the first loss down (or up) to where loss holds it: an epoch is the packets between two losses.
-fn settle(section: &Section, mut progress: Progress, mut at: f64, packets: f64) -> Progress {
-    let (rtt, line, lost) = (section.round_trip(), section.line_packets(), section.lost());
-    if lost <= 0.0 || section.congestion == Congestion::Bbr {
-        return progress;
+/// What the window has become when 1/p packets after a loss the next one is there. It grows by the same in squares, whatever
+/// it is: in the steady state by what a loss takes. CUBIC's may grow faster, back toward where it was (RFC 9438, 4.2), and not
+/// quite there, as it has been falling (fast convergence, 4.7).
+fn grown(section: &Section, start: f64, steady: f64) -> f64 {
+    let (rtt, kept) = (section.round_trip(), decrease(section.congestion));
+    let taken = 4.0 * (1.0 - kept * kept) / (1.0 + kept).powi(2);
+    let end = (start * start + taken * steady * steady).sqrt();
+    if section.congestion != Congestion::Cubic {
+        return end;
     }
-    let steady = window(section.congestion, lost, rtt);
-    let kept = decrease(section.congestion);
-    while at * kept > steady && progress.sent < packets {
-        at *= kept;
-        let epoch = (1.0 / lost).min(packets - progress.sent);
-        progress.time += epoch / (at / rtt).min(line).min(section.ceiling() / rtt);
-        progress.sent += epoch;
-    }
-    progress
+    let time = rtt / section.lost() / start + rtt;
+    let back = start / kept * (1.0 + kept) / 2.0;
+    let until_back = ((back - start) / C).cbrt();
+    end.max(back + C * (time.min(until_back) - until_back).powi(3))
+}
+
+/// If something of the last window is lost, the last byte is a round trip later.
+fn last_loss(section: &Section, packets: f64) -> f64 {
+    let (rtt, sent) = (section.round_trip(), section.rate() / section.packet());
+    let under_way = (sent * rtt).max(INITIAL).min(packets);
+    section.round_trip() * some_lost(section, under_way)
 }
