@@ -64,6 +64,12 @@ impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
         self.young.len() + self.old.len()
     }
 
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.young.clear();

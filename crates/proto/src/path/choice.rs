@@ -140,9 +140,9 @@ struct Size(u64);
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (factor, unit) = match self.0 {
-            ..0x400 => (1.0, "bytes"),
-            ..0x10_0000 => (1024.0, "KiB"),
-            ..0x4000_0000 => (1024.0 * 1024.0, "MiB"),
+            0..0x400 => (1.0, "bytes"),
+            0x400..0x10_0000 => (1024.0, "KiB"),
+            0x10_0000..0x4000_0000 => (1024.0 * 1024.0, "MiB"),
             _ => (1024.0 * 1024.0 * 1024.0, "GiB"),
         };
         write!(f, "{} {unit}", digits(self.0 as f64 / factor))
@@ -150,11 +150,7 @@ impl fmt::Display for Size {
 }
 
 fn digits(value: f64) -> String {
-    let decimals = match value {
-        ..9.995 => 2,
-        ..99.95 => 1,
-        _ => 0,
-    };
+    let decimals = if value < 9.995 { 2 } else { usize::from(value < 99.95) };
     let text = format!("{value:.decimals$}");
     if decimals > 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }

@@ -21,8 +21,8 @@ const ROW: u8 = 3;
 /// Before there are so many, a session counts as no slower than this: it may have had bad luck.
 const LUCK: f64 = 1.4;
 
-/// So much faster is never luck: nothing comes faster than the path carries it.
-const SURPRISES: f64 = 2.0;
+/// So much faster after a pause is no luck: nothing comes faster than the path carries it.
+const SURPRISES: f64 = 1.5;
 
 /// No session says more than this factor.
 const MOST: f64 = 64.0;
@@ -57,15 +57,20 @@ impl Experience {
         let log = log.clamp(-MOST.ln(), MOST.ln());
         self.weight = self.weight(now);
         self.at = self.at.max(now);
-        if log < expected - SURPRISES.ln() {
-            (self.log, self.weight) = (log, 0.0);
-        }
         self.weight = (self.weight + 1.0).min(MEMORY);
         self.log += (log.min(expected + LUCK.ln()) - self.log) / self.weight;
         self.counts_in_row(log, expected)
     }
 
-    /// The same for sessions in a row: when there are enough, they are what is believed.
+    /// The same of a session after a pause: when that has passed for which there was one, all before is forgotten.
+    pub fn came_after_pause(&mut self, log: f64, expected: f64, now: Duration) -> bool {
+        if log < expected - SURPRISES.ln() {
+            *self = Self { log, weight: MEMORY, at: now, ..Self::default() };
+        }
+        self.came(log, expected, now)
+    }
+
+    /// Sessions that disappoint in a row: when there are enough, they are what is believed.
     fn counts_in_row(&mut self, log: f64, expected: f64) -> bool {
         if log < expected + DISAPPOINTS.ln() {
             (self.row, self.row_log) = (0, 0.0);

@@ -85,8 +85,6 @@ struct Weighed {
     rated: Rated,
     /// Seconds.
     predicted: f64,
-    /// The same without what came before.
-    promised: f64,
     confidence: f64,
     experienced: bool,
     /// It was out, and nothing has come since.
@@ -198,9 +196,13 @@ impl Chooser {
         if !outcome.limited_by_path && slower > expected {
             return;
         }
-        let disappoints = experience.came(slower, expected, now);
-        self.judge(&rated, way, slower, now);
         let is_open = self.pauses.peek(&(prefix, hops)).is_none_or(|pause| pause.access(now) == Access::Open);
+        let disappoints = if is_open {
+            experience.came(slower, expected, now)
+        } else {
+            experience.came_after_pause(slower, expected, now)
+        };
+        self.judge(&rated, way, slower, now);
         if (disappoints || !is_open) && self.has_better(prefix, hops, outcome.carried, now) {
             self.pause(prefix, hops, true, now);
         } else {
@@ -259,7 +261,6 @@ impl Chooser {
         Weighed {
             rated: *rated,
             predicted: rated.raw * log.exp(),
-            promised: rated.raw * doubt.exp(),
             confidence: (rated.confidence * (-doubt).exp()).max(sessions / (sessions + 1.0)),
             experienced: sessions >= 1.0,
             on_trial: false,
@@ -290,8 +291,10 @@ impl Chooser {
     fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: Likely, now: Duration) -> bool {
         let question = Question::of(prefix, likely);
         self.refresh(question, 0);
-        let (open, _) = self.weigh(&question, now);
-        open.first().is_some_and(|best| best.rated.hops != hops)
+        let (open, out) = self.weigh(&question, now);
+        let this = open.iter().chain(&out).find(|way| way.rated.hops == hops);
+        let predicted = this.map_or(f64::INFINITY, |way| way.predicted);
+        open.first().is_some_and(|best| best.predicted < predicted)
     }
 
     /// What came tells whether the reports were true; where direct is slow as well, the target is.
@@ -299,7 +302,7 @@ impl Chooser {
         let direct = self.experiences.peek(&Way { hops: Hops::DIRECT, ..way });
         let usual = direct.map_or(0.0, |direct| direct.correction(0.0, now).max(0.0));
         let reporters: Vec<u32> = rated.reporters().collect();
-        self.trust.came(&reporters, slower - usual);
+        self.trust.came(&reporters, rated.hops.nodes().len() + 1, slower - usual);
     }
 
     /// `first` before the others; the paths of others that are nearest; and direct.
@@ -400,9 +403,9 @@ impl Weighed {
     }
 }
 
-/// A path that could beat `predicted`: one that was out and promises to goes first, else the dice say which.
+/// A path that could beat `predicted`: one that was out and would by the map goes first, else the dice say which.
 fn explore(open: &[Weighed], out: &[Weighed], predicted: f64, dice: u64) -> Option<Weighed> {
-    if let Some(way) = out.iter().filter(|way| way.on_trial).find(|way| way.promised < predicted) {
+    if let Some(way) = out.iter().filter(|way| way.on_trial).find(|way| way.rated.raw < predicted) {
         return Some(*way);
     }
     let could_win = |way: &&Weighed| way.predicted > predicted && way.hoped() < predicted;

@@ -26,10 +26,10 @@ impl Trust {
         self.logs.get(node as usize).copied().unwrap_or(0.0)
     }
 
-    /// A path came slower than it would have if all reports were true, by the factor whose logarithm is `slower`. The
-    /// relays that reported share it.
-    pub(super) fn came(&mut self, reporters: &[u32], slower: f64) {
-        let share = slower / reporters.len().max(1) as f64;
+    /// A path came slower than it would have if all reports were true, by the factor whose logarithm is `slower`. Its
+    /// sections share it: those that are measured by this relay itself may have changed as well.
+    pub(super) fn came(&mut self, reporters: &[u32], sections: usize, slower: f64) {
+        let share = slower / sections.max(1) as f64;
         for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MOST_NODES) {
             if self.logs.len() <= node {
                 self.logs.resize(node + 1, 0.0);
@@ -49,12 +49,12 @@ mod tests {
         let mut trust = Trust::default();
         assert_eq!(trust.of(7), 1.0);
         for _ in 0..20 {
-            trust.came(&[7], 4f64.ln());
+            trust.came(&[7], 1, 4f64.ln());
         }
         assert!((0.2..0.3).contains(&trust.of(7)), "{}", trust.of(7));
         assert_eq!(trust.of(6), 1.0, "nobody else");
         for _ in 0..20 {
-            trust.came(&[7], 0.0);
+            trust.came(&[7], 1, 0.0);
         }
         assert!(trust.of(7) > 0.95, "{}", trust.of(7));
     }
@@ -63,14 +63,14 @@ mod tests {
     fn blame_is_shared_and_praise_makes_nobody_better_than_true() {
         let mut trust = Trust::default();
         for _ in 0..50 {
-            trust.came(&[1, 2], 4f64.ln());
-            trust.came(&[3], -5.0);
-            trust.came(&[4], f64::MAX);
-            trust.came(&[], 1.0);
+            trust.came(&[1, 2], 2, 4f64.ln());
+            trust.came(&[3], 1, -5.0);
+            trust.came(&[4], 1, f64::MAX);
+            trust.came(&[], 0, 1.0);
         }
         assert!((0.45..0.55).contains(&trust.of(1)) && trust.of(1) == trust.of(2), "{trust:?}");
         assert_eq!((trust.of(3), trust.of(4)), (1.0, LEAST));
-        trust.came(&[u32::MAX], 1.0);
+        trust.came(&[u32::MAX], 1, 1.0);
         assert_eq!(trust.of(u32::MAX), 1.0, "no such relay");
     }
 }

@@ -118,7 +118,7 @@ fn who_is_not_trusted_is_no_short_way() {
     };
     let before = through(&trust);
     for _ in 0..50 {
-        trust.came(&[2], 3.0);
+        trust.came(&[2], 1, 3.0);
     }
     assert!(through(&trust) < before, "{} of {before}", through(&trust));
 }

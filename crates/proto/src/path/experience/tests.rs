@@ -51,12 +51,14 @@ fn a_bit_slower_is_no_disappointment_and_nothing_is_infinite() {
 }
 
 #[test]
-fn one_session_with_bad_luck_counts_little_and_a_fast_one_much() {
+fn one_session_with_bad_luck_counts_little_and_a_fast_one_after_a_pause_much() {
     let mut experience = Experience::default();
     experience.came(20_f64.ln(), 0.0, NOW);
     assert!(experience.correction(0.0, NOW).exp() < LUCK, "{experience:?}");
     let mut bad = after(8, 8.0);
     bad.came(0.0, bad.correction(0.0, NOW), NOW);
+    assert!(bad.correction(0.0, NOW).exp() > 4.0, "{bad:?}");
+    bad.came_after_pause(0.0, bad.correction(0.0, NOW), NOW);
     assert!(bad.correction(0.0, NOW).exp() < 1.1, "{bad:?}");
 }
 

@@ -54,7 +54,7 @@ fn who_goes_to_and_fro_has_to_wait_longer() {
     for tenth in 0..18_000 {
         let now = f64::from(tenth) / 10.0;
         // The better one changes every 20 s, as if a crowd ran after it.
-        let (one, two) = if (now / 20.0) as u64 % 2 == 0 { (1.0, 0.8) } else { (0.8, 1.0) };
+        let (one, two) = if ((now / 20.0) as u64).is_multiple_of(2) { (1.0, 0.8) } else { (0.8, 1.0) };
         let before = stand.kept();
         stand.decide(&open(3.0, one, two, false), at(now));
         if stand.kept() != before {

@@ -77,7 +77,8 @@ fn chains_have_up_to_three_relays_each_once() {
 
 #[test]
 fn a_single_place_and_a_pair_are_found_by_trying_all() {
-    let places = [("bad", "possible", 190.0, 190.0), ("third", "possible", 33.0, 67.0), ("late", "possible", 67.0, 33.0)];
+    let places =
+        [("bad", "possible", 190.0, 190.0), ("third", "possible", 33.0, 67.0), ("late", "possible", 67.0, 33.0)];
     let mut network = network(&places, 100.0);
     network.matrix.set(3, 4, ms(34.0));
     let plan = Plan::of(&network);

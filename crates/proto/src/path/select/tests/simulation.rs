@@ -271,7 +271,7 @@ fn a_relay_that_lies_is_found_out() {
 fn contradicts(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     let (millis, loss) = steady(from, to, at);
     let turn = (at / 10.0) as u32 + from + to.unwrap_or(9);
-    if turn % 2 == 0 { (millis * 3.0, loss) } else { (millis / 3.0, 0.05 * loss) }
+    if turn.is_multiple_of(2) { (millis * 3.0, loss) } else { (millis / 3.0, 0.05 * loss) }
 }
 
 #[test]
