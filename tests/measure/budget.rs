@@ -1,0 +1,135 @@
+//! What looking costs. A wire in the middle counts the bytes of each connection between two relays.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::*;
+use crate::known::*;
+use crate::relays::*;
+
+/// Bytes both ways, of each connection in the order in which they came.
+type Counts = Arc<Mutex<Vec<Arc<AtomicU64>>>>;
+
+/// What a packet has beside its payload: Ethernet, IPv4, TCP with timestamps.
+const HEADERS: u64 = 66;
+
+/// Payload of a packet, in the worst case: half of what a full one has, since the last of each train is not full.
+const PAYLOAD: u64 = 700;
+
+fn wire(to: SocketAddr) -> (SocketAddr, Counts) {
+    let counts = Counts::default();
+    let all = Arc::clone(&counts);
+    let address = serve(move |down| {
+        let count = Arc::new(AtomicU64::new(0));
+        all.lock().unwrap().push(Arc::clone(&count));
+        let Ok(up) = TcpStream::connect(to) else { return };
+        let (from, into) = (down.try_clone().unwrap(), up.try_clone().unwrap());
+        let counting = Arc::clone(&count);
+        thread::spawn(move || pass(&from, &into, &counting));
+        pass(&up, &down, &count);
+    });
+    (address, counts)
+}
+
+fn pass(mut from: &TcpStream, mut to: &TcpStream, count: &AtomicU64) {
+    let mut bytes = vec![0; 65_536];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        count.fetch_add(read as u64, Ordering::Relaxed);
+        if to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// A far relay as one of a version before reports: a connection whose first record behind the hello is as long as an OPEN
+/// for reports is cut off, as an OPEN is with a flag that nobody knows.
+pub fn without_reports(far: &Site) -> SocketAddr {
+    let to = far.address;
+    serve(move |down| {
+        let Ok(up) = TcpStream::connect(to) else { return };
+        let (mut from, mut into) = (down.try_clone().unwrap(), up.try_clone().unwrap());
+        let answers = thread::spawn(move || pass(&up, &down, &AtomicU64::new(0)));
+        let mut heard = Vec::new();
+        let mut bytes = vec![0; 65_536];
+        while let Ok(read @ 1..) = from.read(&mut bytes) {
+            heard.extend(&bytes[..read]);
+            if is_report(&heard) || into.write_all(&bytes[..read]).is_err() {
+                break;
+            }
+        }
+        let _ = into.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+        join(answers);
+    })
+}
+
+/// Whether the first record is an OPEN for reports, which is known by its length: what it says is sealed. It is longer for a
+/// name, and for other relays to go on to.
+fn is_report(heard: &[u8]) -> bool {
+    let length = |at: usize| heard.get(at..at + 2).map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])));
+    let Some(hello) = length(8) else { return false };
+    let open = 10 + hello;
+    let Some(rest) = length(open) else { return false };
+    heard.len() >= open + 2 + rest && rest == REPORT
+}
+
+/// OPEN for reports: flags, hops, trace, client, no relays, nowhere; and the tag.
+const REPORT: usize = 1 + 1 + 16 + 7 + 1 + 7 + 16;
+
+/// So long, two trains each way fall into it.
+const SPAN: Duration = Duration::from_secs(25);
+
+#[test]
+fn an_idle_section_is_looked_at_within_the_budget() {
+    let (far, _target) = (Site::new(), nobody());
+    let far_relay = far.relay("", "allow_open = true\n");
+    let (address, counts) = wire(far.address);
+    let begun = Instant::now();
+    let home = Chooser::calling(&far, address, nobody());
+    learns(&home.relay, &far.key.public, None, |_| true);
+    let passed = || (begun.elapsed() >= SPAN).then_some(());
+    while passed().is_none() {
+        thread::park_timeout(SPAN.saturating_sub(begun.elapsed()));
+    }
+    let bytes: u64 = counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum();
+    let packets = bytes.div_ceil(PAYLOAD) + 4 * SPAN.as_secs();
+    let bits = (bytes + packets * HEADERS) * 8;
+    let rate = bits as f64 / begun.elapsed().as_secs_f64();
+    println!("an idle section costs {rate:.0} bit/s, of these {bytes} bytes of payload in {SPAN:?}");
+    assert!(bytes > 4 * 16_000, "nobody has looked twice: {bytes} bytes");
+    assert!(rate <= 64_000.0, "{rate} bit/s");
+    drop(far_relay);
+}
+
+#[test]
+fn nobody_looks_at_a_section_that_sessions_use() {
+    let far = Site::new();
+    let _far_relay = far.relay("", "allow_open = true\n");
+    let (listener, target) = server();
+    let (address, counts) = wire(far.address);
+    let home = Chooser::calling(&far, address, target);
+    let mut client = socks5(home.relay.address(), target).unwrap();
+    let mut server = accept(&listener);
+    let mut flow = |until: &dyn Fn() -> bool| {
+        let mut sent = 0;
+        while !until() {
+            crate::trouble::passes(&mut server, &mut client, 20_000);
+            sent += 20_000_u64;
+            thread::park_timeout(Duration::from_millis(100));
+        }
+        sent
+    };
+    let is_busy = || known(&home.relay, &far.key.public, None).is_some_and(|entry| entry["busy"] == true);
+    flow(&is_busy);
+    let total = || counts.lock().unwrap().iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+    let (before, begun) = (total(), Instant::now());
+    let sent = flow(&|| begun.elapsed() >= SPAN);
+    let beside = total() - before - sent;
+    println!("a busy section costs {} bit/s beside its sessions", beside * 8 / SPAN.as_secs());
+    assert!(beside < 8_000, "{beside} bytes beside the session's {sent}");
+}

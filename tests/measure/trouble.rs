@@ -1,0 +1,76 @@
+//! Relays that go away, that come back, and that know nothing of reports.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Instant;
+
+use crate::harness::*;
+use crate::known::*;
+use crate::relays::*;
+
+/// Sends so many bytes from one to the other.
+pub fn passes(from: &mut TcpStream, to: &mut TcpStream, bytes: usize) {
+    thread::scope(|scope| {
+        scope.spawn(|| from.write_all(&pattern(bytes)).unwrap());
+        read_exactly(to, bytes);
+    });
+}
+
+#[test]
+fn a_relay_that_restarts_is_asked_again() {
+    let (far, target) = (Site::new(), generous(500_000));
+    let far_relay = far.relay("", "allow_open = true\n");
+    let home = Chooser::new(&far, target);
+    take_all(&home.relay, target);
+    let (key, own) = (&*far.key.public, &*home.site.key.public);
+    learns(&home.relay, own, Some(key), |_| true);
+    drop(far_relay);
+
+    let begun = Instant::now();
+    let _far_relay = far.relay("", "allow_open = true\n");
+    eventually("word of the new one", || {
+        let told = known(&home.relay, own, Some(key))?;
+        (told["sending"]["age_seconds"].as_f64()? < begun.elapsed().as_secs_f64()).then_some(())
+    });
+    assert_eq!(take_all(&home.relay, target), 500_000);
+}
+
+/// A relay of a version without reports takes them for nonsense, and hangs up.
+#[test]
+fn a_relay_without_reports_is_told_of_once_and_carries_sessions() {
+    let (far, target) = (Site::new(), generous(500_000));
+    let mut far_relay = far.relay("", "allow_open = true\n");
+    let address = crate::budget::without_reports(&far);
+    let mut home = Chooser::calling(&far, address, target);
+    let warning = home.relay.next(|event| event["event"] == "warning");
+    assert!(warning["message"].as_str().unwrap().contains("does not say what its sections are like"), "{warning}");
+    // By its name, since an OPEN for an address is as long as one for reports, by which the wire knows them.
+    assert_eq!(take_all_by_name(&home.relay, target), 500_000);
+    assert_eq!(home.relay.next(|event| event["event"] == "closed")["end"], "finished");
+    session_closed(&mut far_relay);
+    assert!(all_of(&home.relay).iter().all(|entry| entry["told_by"].is_null()));
+}
+
+#[test]
+fn relays_that_cannot_be_reached_do_no_harm() {
+    let (far, target) = (Site::new(), generous(500_000));
+    let home = Chooser::new(&far, nobody());
+    assert_eq!(take_all(&home.relay, target), 500_000);
+    learns(&home.relay, HERE, None, |_| true);
+}
+
+#[test]
+fn a_relay_with_report_connections_drains_at_once() {
+    let (far, target) = (Site::new(), generous(500_000));
+    let mut far_relay = far.relay("", "allow_open = true\n");
+    let mut home = Chooser::new(&far, target);
+    take_all(&home.relay, target);
+    learns(&home.relay, &home.site.key.public, Some(&far.key.public), |_| true);
+    far_relay.signal("TERM");
+    assert_eq!(far_relay.exit_code(), Some(0));
+    home.relay.signal("TERM");
+    assert_eq!(home.relay.exit_code(), Some(0));
+    let stopped = home.relay.next(|event| event["event"] == "stopped");
+    assert_eq!(stopped["aborted"], 0);
+}
