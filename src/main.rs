@@ -10,6 +10,8 @@ mod doctor;
 mod keygen;
 #[cfg(not(feature = "bpf"))]
 mod lacking;
+mod plan;
+mod probe;
 mod rules;
 mod run;
 mod status;
@@ -37,6 +39,10 @@ enum Command {
     Check(check::Check),
     /// Prints a private and a public key; to keep them: (umask 077; ekiden keygen > FILE)
     Keygen(keygen::Keygen),
+    /// Tries a target direct and through each relay: RTT, loss, rate, and which is best
+    Probe(probe::Probe),
+    /// Predicts where relays help, from sites and round trips, and where to put the next one
+    Plan(plan::Plan),
     /// What the kernel is told for transparent listeners: print, apply, remove
     Rules(rules::Rules),
     /// Congestion controls: list, load, unload
@@ -54,6 +60,8 @@ fn main() -> ExitCode {
         Command::Run(run) => run.execute(),
         Command::Check(check) => check.execute(),
         Command::Keygen(keygen) => keygen.execute(),
+        Command::Probe(probe) => probe.execute(),
+        Command::Plan(plan) => plan.execute(),
         Command::Rules(rules) => rules.execute(),
         Command::Cc(cc) => cc.execute(),
         Command::Aqm(aqm) => aqm.execute(),

@@ -18,6 +18,7 @@ mod measure;
 mod metrics;
 mod path;
 mod pool;
+pub mod probe;
 mod pump;
 pub mod rules;
 pub mod server;

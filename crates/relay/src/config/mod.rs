@@ -10,6 +10,7 @@ mod mistake;
 mod named;
 mod peers;
 mod place;
+pub mod plan;
 mod profiles;
 pub mod read;
 mod reader;

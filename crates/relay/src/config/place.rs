@@ -74,7 +74,8 @@ impl<'a> Place<'a> {
         let all_text = self.source.text.is_none();
         let fits = match value {
             DeValue::String(_) => all_text || T::SHAPE == Shape::Text,
-            DeValue::Integer(_) => T::SHAPE == Shape::Number,
+            DeValue::Integer(_) => matches!(T::SHAPE, Shape::Number | Shape::Decimal),
+            DeValue::Float(_) => T::SHAPE == Shape::Decimal,
             DeValue::Boolean(_) => T::SHAPE == Shape::Flag,
             _ => false,
         };
@@ -89,6 +90,7 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
         DeValue::Integer(number) => integer(number).map(|n| n.to_string()),
+        DeValue::Float(number) => Some(number.to_string()),
         DeValue::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }

@@ -55,6 +55,11 @@ impl<'a> Reader<'a> {
         self.find(key).1.and_then(|value| value.as_str()).is_some_and(|written| written == text)
     }
 
+    /// The place of the table itself.
+    pub fn place(&self) -> Place<'a> {
+        self.place.clone()
+    }
+
     /// The place of `key`, for mistakes that only show when everything is read.
     pub fn place_of(&self, key: &'static str) -> Place<'a> {
         self.find(key).0
@@ -222,6 +227,17 @@ impl<'a> Reader<'a> {
             }
         }
         named
+    }
+
+    /// Every key of a table whose keys are names that the file chooses, its place, and its value where that can be read.
+    pub fn each<T: Value>(&self) -> Vec<(&'a str, Place<'a>, Option<T>)> {
+        let keys = self.table.into_iter().flatten();
+        keys.map(|(name, value)| {
+            let place = self.place.below(name.get_ref(), Some(&name.span()));
+            let read = place.read(value.get_ref());
+            (&**name.get_ref(), place, read)
+        })
+        .collect()
     }
 
     /// Notes every key that was not asked for. Its value is not shown: it may be a misplaced password.

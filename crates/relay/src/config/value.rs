@@ -18,6 +18,8 @@ pub(super) enum Shape {
     Text,
     /// An integer.
     Number,
+    /// A number with or without a point.
+    Decimal,
     /// `true` or `false`.
     Flag,
     /// Any of these; its reader decides.

@@ -2,18 +2,19 @@
 //! for the next one or two relays out.
 //!
 //! [`Network`] is what is known, [`doubts`] what is strange about it, [`Plan`] what follows, by the arithmetic of
-//! [`super::model`]. [`table`] and [`picture`] show it. Nothing is measured and nothing read here.
+//! [`super::model`]. [`table`], [`picture`] and [`view`] show it. Nothing is measured and nothing read here.
 
 pub mod doubts;
 mod geography;
 mod network;
-mod numbers;
+pub mod numbers;
 pub mod picture;
 mod placement;
 mod ranking;
 mod sites;
 pub mod table;
 mod verdict;
+pub mod view;
 
 pub use geography::{Position, Yardstick};
 pub use network::{Entry, Matrix, Network, Origin, Traffic, Traits};

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// A size with its unit, short: `10kB`, `1MiB`.
-pub(super) fn size(bytes: u64) -> String {
+#[must_use]
+pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 6] =
         [("GiB", 1 << 30), ("GB", 1_000_000_000), ("MiB", 1 << 20), ("MB", 1_000_000), ("KiB", 1 << 10), ("kB", 1000)];
     let exact = UNITS.iter().find(|(_, unit)| bytes >= *unit && bytes.is_multiple_of(*unit));
@@ -16,7 +17,8 @@ pub(super) fn size(bytes: u64) -> String {
 }
 
 /// A factor, with as many digits as anybody can tell apart.
-pub(super) fn factor(factor: f64) -> String {
+#[must_use]
+pub fn factor(factor: f64) -> String {
     match factor {
         f if f < 9.995 => format!("{f:.2}"),
         f if f < 99.95 => format!("{f:.1}"),
@@ -25,13 +27,15 @@ pub(super) fn factor(factor: f64) -> String {
 }
 
 /// Milliseconds, without the unit.
-pub(super) fn milliseconds(time: Duration) -> String {
+#[must_use]
+pub fn milliseconds(time: Duration) -> String {
     let milliseconds = time.as_secs_f64() * 1e3;
     if milliseconds < 999.95 { format!("{milliseconds:.1}") } else { format!("{milliseconds:.0}") }
 }
 
 /// A time with its unit.
-pub(super) fn time(time: Duration) -> String {
+#[must_use]
+pub fn time(time: Duration) -> String {
     let seconds = time.as_secs_f64();
     match seconds {
         s if s < 0.9995 => format!("{:.0} ms", s * 1e3),
@@ -41,7 +45,8 @@ pub(super) fn time(time: Duration) -> String {
 }
 
 /// Bytes a second as Mbit/s, without the unit.
-pub(super) fn megabits(rate: f64) -> String {
+#[must_use]
+pub fn megabits(rate: f64) -> String {
     match rate * 8.0 / 1e6 {
         m if m < 9.95 => format!("{m:.2}"),
         m if m < 999.5 => format!("{m:.1}"),

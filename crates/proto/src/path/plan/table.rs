@@ -136,7 +136,8 @@ fn who_gains(network: &Network, placement: &Placement) -> String {
 }
 
 /// Text in lines that begin with `margin`.
-fn wrapped(text: &str, margin: &str) -> String {
+#[must_use]
+pub fn wrapped(text: &str, margin: &str) -> String {
     let (mut lines, mut line) = (String::new(), margin.to_owned());
     for word in text.split(' ') {
         let begun = line.len() > margin.len();

@@ -1,0 +1,113 @@
+//! The types of a plan's options.
+
+use ekiden_proto::path::plan::Roles;
+use ekiden_proto::units::{Bytes, Rate, Span};
+use std::time::Duration;
+
+use crate::config::value::{Shape, Value};
+
+/// A round trip: known, or to be measured.
+pub(super) enum Rtt {
+    Known(Duration),
+    Measured,
+}
+
+impl Value for Rtt {
+    const EXPECTED: &'static str = r#"a time above zero like "31.8ms", or "measured""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text == "measured" {
+            return Ok(Self::Measured);
+        }
+        let known = text.parse::<Span>().ok().filter(|span| !span.0.is_zero());
+        known.map(|span| Self::Known(span.0)).ok_or(Self::EXPECTED)
+    }
+}
+
+/// What is at a site.
+pub(super) struct Role(pub fn(&mut Roles));
+
+impl Value for Role {
+    const EXPECTED: &'static str = r#""client", "server", "relay" (one stands there) or "possible" (one could)"#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "client" => Ok(Self(|roles| roles.client = true)),
+            "server" => Ok(Self(|roles| roles.server = true)),
+            "relay" => Ok(Self(|roles| roles.relay = true)),
+            "possible" => Ok(Self(|roles| roles.possible = true)),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+/// The size of an object.
+pub(super) struct Size(pub u64);
+
+impl Value for Size {
+    const EXPECTED: &'static str = r#"a size from "1B" to "1024GiB" like "10kB" or "8MiB""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let size = text.parse::<Bytes>().ok().filter(|size| (1..=1 << 40).contains(&size.0));
+        size.map(|size| Self(size.0)).ok_or(Self::EXPECTED)
+    }
+}
+
+/// A share of packets.
+pub(super) struct Loss(pub f64);
+
+impl Value for Loss {
+    const EXPECTED: &'static str = r#"a share of packets, like "0.1%" or 0.001, below a half"#;
+    const SHAPE: Shape = Shape::Any;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let share = match text.strip_suffix('%') {
+            Some(percent) => percent.trim_end().parse::<f64>().map(|percent| percent / 100.0),
+            None => text.parse(),
+        };
+        share.ok().filter(|share| (0.0..0.5).contains(share)).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// One of the two numbers of a position.
+pub(super) struct Degrees(pub f64);
+
+impl Value for Degrees {
+    const EXPECTED: &'static str = "a number of degrees from -180 to 180, like 139.77";
+    const SHAPE: Shape = Shape::Decimal;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|degrees: &f64| degrees.abs() <= 180.0).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// How much a traffic counts.
+pub(super) struct Weight(pub f64);
+
+impl Value for Weight {
+    const EXPECTED: &'static str = "a number above zero, like 1 or 2.5";
+    const SHAPE: Shape = Shape::Decimal;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|weight: &f64| *weight > 0.0 && *weight < 1e9).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+/// How many times as long as light in fibre.
+pub(super) struct Factor(pub f64);
+
+impl Value for Factor {
+    const EXPECTED: &'static str = "a number from 1 to 20: how many times as long as light in fibre";
+    const SHAPE: Shape = Shape::Decimal;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|factor| (1.0..=20.0).contains(factor)).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Value for Rate {
+    const EXPECTED: &'static str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
+    }
+}
+
+impl Value for Bytes {
+    const EXPECTED: &'static str = r#"a size above zero like "64KiB" or "4MiB""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|bytes: &Self| bytes.0 > 0).ok_or(Self::EXPECTED)
+    }
+}

@@ -1,0 +1,49 @@
+//! The ways that are tried: direct, each relay alone, and each path.
+
+use std::sync::Arc;
+
+use ekiden_proto::addr::Target;
+
+use crate::config::{Config, Path};
+use crate::path::{self, Way};
+use crate::pool::Pools;
+
+/// Names that are none of a candidate.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("--via {name}: expected {}", expected(known))]
+pub struct Unknown {
+    name: String,
+    known: Vec<String>,
+}
+
+fn expected(known: &[String]) -> String {
+    match known {
+        [] => "a relay, but there is none: name some with -c FILE or -F".to_owned(),
+        known => format!("a relay or a path, one of {}", known.join(", ")),
+    }
+}
+
+/// Direct, and what `config` knows beside it; of that only what `via` names, unless it is empty.
+///
+/// # Errors
+/// A name in `via` that nothing has.
+pub fn candidates(config: &Config, via: &[String], target: &Target, pools: &Pools) -> Result<Vec<Way>, Unknown> {
+    let alone = config.relays.iter().map(|hop| Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
+    let mut paths: Vec<Arc<Path>> = alone.map(Arc::new).collect();
+    for path in config.routes.iter().flat_map(|route| &route.paths) {
+        if !path.is_direct() && !paths.iter().any(|known| known.hops == path.hops) {
+            paths.push(Arc::clone(path));
+        }
+    }
+    let known: Vec<String> = paths.iter().map(|path| path.name.to_string()).collect();
+    if let Some(name) = via.iter().find(|name| !known.contains(name)) {
+        return Err(Unknown { name: name.clone(), known });
+    }
+    paths.retain(|path| via.is_empty() || via.iter().any(|name| **name == *path.name));
+    let direct = Path { name: "direct".into(), hops: Vec::new() };
+    // The settings of the section to the target itself are those that a session to it would have.
+    let profile = path::ways_to(config, pools, &target.host, target.port).first().map(|way| Arc::clone(&way.profile));
+    let profile = profile.unwrap_or_default();
+    let way = |path| Way { path, beyond: Vec::new(), profile: Arc::clone(&profile) };
+    Ok([Arc::new(direct)].into_iter().chain(paths).map(way).collect())
+}

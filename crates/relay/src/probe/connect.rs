@@ -1,0 +1,188 @@
+//! One connection to the target, by one way: how long it took, and how long its sections are.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::addr::{ClientAddr, Target};
+use ekiden_proto::cause::Cause;
+use ekiden_proto::event::SectionInfo;
+use ekiden_proto::wire::section::open::MOST_HOPS;
+use ekiden_sys::tcp_info::tcp_info;
+use ekiden_sys::transparent::set_mark;
+use tokio::net::TcpStream;
+
+use super::no_pools;
+use crate::config::access::Rules;
+use crate::config::{Access, Config, HopKind, Path};
+use crate::congestion::Controls;
+use crate::dial::{DialError, Dialler, Journey, Names, plain};
+use crate::path::Way;
+use crate::pool::Pools;
+use crate::rules::Marks;
+
+/// What dialling needs, as a session has it.
+pub struct Surroundings<'a> {
+    config: &'a Config,
+    names: Names,
+    pools: Arc<Pools>,
+    marks: Option<Marks>,
+    access: Access,
+}
+
+impl<'a> Surroundings<'a> {
+    /// Those of `config`; its listeners forbid us nothing.
+    pub fn new(config: &'a Config) -> Self {
+        Self {
+            names: Names::new(&config.dns_servers),
+            pools: no_pools(),
+            // Without the privilege the rules take us for a client, which still works.
+            marks: config.needed_marks().filter(may_mark),
+            access: anything(),
+            config,
+        }
+    }
+
+    fn dialler(&self) -> Dialler<'_> {
+        Dialler {
+            marks: self.marks,
+            source: None,
+            names: &self.names,
+            congestion: &self.config.congestion,
+            pools: &self.pools,
+            rules: Rules { listener: &self.access, peer: None },
+            patience: self.config.timeouts.connect,
+        }
+    }
+}
+
+fn anything() -> Access {
+    Access { allow_private: true, ..Access::default() }
+}
+
+fn may_mark(marks: &Marks) -> bool {
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok_and(|socket| set_mark(socket.as_fd(), marks.own()).is_ok())
+}
+
+/// A connection that stands.
+pub struct Stands {
+    /// Where to speak with the target.
+    pub stream: TcpStream,
+    /// The section nearest to us, to be asked about.
+    pub section: OwnedFd,
+    /// When a session that finds a ready connection would have begun.
+    pub begun: Instant,
+    /// What was found out on the way.
+    pub found: Connected,
+}
+
+/// What one connection tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connected {
+    /// From the client's wish to "connected", with a ready connection where relays keep some.
+    pub setup: Duration,
+    /// The round trips of the sections, the nearest first; none where hops do not tell.
+    pub sections: Vec<Duration>,
+    /// Segments sent with something in them.
+    pub segments: u32,
+    /// Those of them that were sent again.
+    pub retransmitted: u32,
+}
+
+/// Connects once, and closes again.
+pub async fn once(around: &Surroundings<'_>, way: &Way, target: &Target) -> Result<Connected, DialError> {
+    open(around, way, target).await.map(|stands| stands.found)
+}
+
+/// Connects, and waits until the path stands from end to end.
+pub async fn open(around: &Surroundings<'_>, way: &Way, target: &Target) -> Result<Stands, DialError> {
+    let dialler = around.dialler();
+    let asked = Instant::now();
+    let dialled = dialler.connect(way, target, &journey()).await?;
+    let connected = asked.elapsed();
+    let ready = dialled.opened.is_some();
+    let begun = if ready { Instant::now() } else { asked };
+    let section = dialled.stream.as_fd().try_clone_to_owned().map_err(|_| Cause::Exhausted)?;
+    let plain = plain(dialled).await?;
+    let times = match plain.answer {
+        Some(answer) => answer.await?,
+        None => Vec::new(),
+    };
+    drop(plain.section);
+    let setup = if ready { begun.elapsed() } else { connected };
+    let info = tcp_info(section.as_fd()).unwrap_or_default();
+    let sections = if ready { differences(setup, &times) } else { asked_hops(way, setup, &info) };
+    let (segments, retransmitted) = (info.segments_out, info.retransmitted);
+    let found = Connected { setup, sections, segments, retransmitted };
+    let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other one");
+    Ok(Stands { stream, section, begun, found })
+}
+
+/// Each relay says how long it and all behind it took; what is left for each section is a round trip.
+fn differences(whole: Duration, times: &[Duration]) -> Vec<Duration> {
+    let from = [whole].into_iter().chain(times.iter().copied());
+    let behind = times.iter().copied().chain([Duration::ZERO]);
+    from.zip(behind).map(|(whole, behind)| whole.saturating_sub(behind)).collect()
+}
+
+/// A proxy is connected to and asked, and only the last answer waits for the target. Of several in a row nothing can be
+/// told.
+fn asked_hops(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
+    let asked = match &way.path.hops[..] {
+        [] => return vec![setup],
+        [hop] => match &hop.kind {
+            HopKind::Http(_) => 2,
+            HopKind::Socks5(None) => 3,
+            HopKind::Socks5(Some(_)) => 4,
+            HopKind::Section(_) => return Vec::new(),
+        },
+        _ => return Vec::new(),
+    };
+    vec![info.min_rtt, setup.saturating_sub(info.min_rtt * asked)]
+}
+
+fn journey() -> Journey {
+    Journey { trace: None, client: ClientAddr(own_address()), early: false, encrypt: false, hops_left: MOST_HOPS }
+}
+
+/// The address that others know this host by, for relays that keep the client's.
+fn own_address() -> SocketAddr {
+    let somewhere = SocketAddr::from(([192, 0, 2, 1], 9));
+    let chosen = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(|socket| {
+        // Nothing is sent by that; the kernel only looks for a route.
+        socket.connect(somewhere)?;
+        socket.local_addr()
+    });
+    let loopback = SocketAddr::from((IpAddr::from(Ipv4Addr::LOCALHOST), 0));
+    chosen.map_or(loopback, |address| SocketAddr::new(address.ip(), 0))
+}
+
+/// The shortest of `count` connections to `target` itself; whoever refuses has answered.
+pub async fn shortest(names: &Names, pools: &Arc<Pools>, target: &Target, count: u32) -> Result<Duration, Cause> {
+    let (access, congestion) = (anything(), Controls::default());
+    let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
+    let way = Way { path, beyond: Vec::new(), profile: Arc::default() };
+    let patience = Duration::from_secs(5);
+    let rules = Rules { listener: &access, peer: None };
+    let dialler = Dialler { marks: None, source: None, names, congestion: &congestion, pools, rules, patience };
+    let mut shortest = Err(Cause::TimedOut);
+    for _ in 0..count {
+        let begun = Instant::now();
+        match dialler.connect(&way, target, &journey()).await {
+            Err(error) if error.cause != Cause::Refused => return Err(error.cause),
+            Ok(_) | Err(_) => {}
+        }
+        let took = begun.elapsed();
+        shortest = Ok(shortest.map_or(took, |shortest: Duration| shortest.min(took)));
+    }
+    shortest
+}
+
+/// How much may be on its way to us: half of the largest receive buffer, as the kernel keeps the other half for itself
+/// (tcp(7), `tcp_rmem`). None where it does not say.
+pub fn window() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
+    text.split_whitespace().nth(2)?.parse::<u64>().ok().map(|bytes| bytes / 2)
+}

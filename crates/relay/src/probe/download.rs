@@ -1,0 +1,173 @@
+//! One download by one way: when each byte came, as far as that matters, and what was missing on the way.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::http::{Body, ResponseHead};
+use ekiden_sys::tcp_info::reading;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use super::connect::{self, Stands, Surroundings};
+use super::target::Url;
+use super::{Effort, Wanted};
+use crate::path::Way;
+
+/// Longest head of an answer.
+const LONGEST_HEAD: usize = 64 * 1024;
+
+/// What is read at once.
+const READ: usize = 64 * 1024;
+
+/// How long a server may take for the head of its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A download as it went.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Download {
+    /// From the client's wish to the first byte of the answer.
+    pub first_byte: Duration,
+    /// How many bytes had come when; the last is when it was enough. Times count from the client's wish.
+    pub curve: Vec<(u64, Duration)>,
+    /// Whether that was the whole file.
+    pub whole: bool,
+    /// Segments that the section nearest to us has brought.
+    pub segments: u64,
+    /// How often one was missing among them.
+    pub gaps: u64,
+}
+
+/// Downloads until `effort` is spent, the file is over, or something goes wrong.
+///
+/// # Errors
+/// What went wrong, and what to do about it.
+pub async fn once(around: &Surroundings<'_>, way: &Way, wanted: &Wanted, effort: Effort) -> Result<Download, String> {
+    let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
+    let stands = connect::open(around, way, &wanted.target).await;
+    let Stands { stream, section, begun, .. } = stands.map_err(|error| super::findings::told(&error))?;
+    let work = Work { section: section.as_fd(), begun, effort, url };
+    if !url.tls {
+        return work.fetch(stream).await;
+    }
+    let name = ServerName::try_from(wanted.target.host.to_string());
+    let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
+    let secured = timeout(PATIENCE, connector().connect(name, stream)).await;
+    let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
+    work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await
+}
+
+/// Trusts whom the system trusts.
+fn connector() -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    // Those that cannot be read are missing; without any, the handshake says that nobody is trusted.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("invariant: ring has the default versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
+}
+
+struct Work<'a> {
+    section: BorrowedFd<'a>,
+    begun: Instant,
+    effort: Effort,
+    url: &'a Url,
+}
+
+impl Work<'_> {
+    async fn fetch(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Download, String> {
+        let broken = |error: std::io::Error| format!("the connection broke: {error}");
+        stream.write_all(self.request().as_bytes()).await.map_err(broken)?;
+        let mut bytes = Vec::with_capacity(READ);
+        let head = timeout(PATIENCE, read_head(&mut stream, &mut bytes)).await;
+        let (head, used) = head.map_err(|_| "the server did not answer in time".to_owned())??;
+        let first_byte = self.begun.elapsed();
+        let whole = wanted_body(&head)?;
+        let most = whole.unwrap_or(u64::MAX).min(self.effort.bytes);
+        let mut download = Download { first_byte, ..Download::default() };
+        let mut count = (bytes.len() - used) as u64;
+        let mut last = self.note(&mut download, count, 0);
+        let end = tokio::time::Instant::now() + self.effort.time.saturating_sub(first_byte.min(self.effort.time / 2));
+        bytes.resize(READ, 0);
+        while count < most {
+            match tokio::time::timeout_at(end, stream.read(&mut bytes)).await {
+                // Time is up, which is no failure.
+                Err(_) => break,
+                Ok(Ok(0)) => {
+                    download.whole = true;
+                    break;
+                }
+                Ok(Ok(more)) => count += more as u64,
+                // Not every server says goodbye by TLS.
+                Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => break,
+                Ok(Err(error)) if download.curve.len() < 2 => return Err(broken(error)),
+                Ok(Err(_)) => break,
+            }
+            last = self.note(&mut download, count, last);
+        }
+        download.whole |= whole == Some(count);
+        Ok(download)
+    }
+
+    /// Notes how far it is, and whether more segments have come out of order than the last time; how many have.
+    fn note(&self, download: &mut Download, count: u64, last: u32) -> u32 {
+        download.curve.push((count, self.begun.elapsed()));
+        let Ok(now) = reading(self.section) else { return last };
+        download.gaps += u64::from(now.out_of_order > last);
+        download.segments = u64::from(now.received);
+        now.out_of_order
+    }
+
+    fn request(&self) -> String {
+        let Url { authority, path, .. } = self.url;
+        format!(
+            "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: ekiden-probe/{}\r\nAccept: */*\r\n\
+             Accept-Encoding: identity\r\nConnection: close\r\n\r\n",
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+}
+
+/// Reads up to the end of the head of the answer proper; how many of `bytes` belong to it.
+async fn read_head(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes: &mut Vec<u8>,
+) -> Result<(ResponseHead, usize), String> {
+    loop {
+        match ResponseHead::parse(bytes, LONGEST_HEAD, "GET") {
+            Ok((head, used)) if (100..200).contains(&head.status) => {
+                bytes.drain(..used);
+                continue;
+            }
+            Ok(done) => return Ok(done),
+            Err(WireError::Incomplete) => {}
+            Err(_) => return Err("the server's answer is no HTTP/1.1: is this its port?".to_owned()),
+        }
+        let read = stream.read_buf(bytes).await.map_err(|error| format!("the connection broke: {error}"))?;
+        if read == 0 {
+            return Err("the server closed the connection without an answer".to_owned());
+        }
+    }
+}
+
+/// How long the file is, where the server says so.
+fn wanted_body(head: &ResponseHead) -> Result<Option<u64>, String> {
+    let ResponseHead { status, reason, headers, body, .. } = head;
+    match (status, body) {
+        (200 | 203, Body::Length(length)) => Ok(Some(*length)),
+        (200 | 203, Body::Chunked | Body::UntilClose) => Ok(None),
+        (300..400, _) => {
+            let location = headers.get("Location").map(String::from_utf8_lossy).unwrap_or_default();
+            Err(format!("the server answers {status} and sends us to {location:?}: probe that instead"))
+        }
+        _ => Err(format!("the server answers {status} {reason}: name a file that is there for everybody")),
+    }
+}

@@ -1,0 +1,338 @@
+//! What was found out so far, by candidate, and what it comes to.
+
+use std::time::Duration;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::path::model::{self, Congestion, Costs, Section};
+use ekiden_proto::profile::Profile;
+
+use super::candidates::{Unknown, candidates};
+use super::connect::Connected;
+use super::download::Download;
+use super::{Wanted, no_pools};
+use crate::config::Config;
+use crate::dial::DialError;
+use crate::path::Way;
+
+/// The sizes that are compared, bytes.
+pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
+
+/// From so many bytes on a download says something about the rate.
+const ENOUGH: u64 = 256 << 10;
+
+/// From so many segments on the share that was lost says something about the next ones.
+const MANY: u64 = 100;
+
+/// Payload of a full packet on Ethernet, with timestamps.
+const MSS: u16 = 1448;
+
+/// What is known of a target.
+#[derive(Debug)]
+pub struct Report {
+    /// The target.
+    pub wanted: Wanted,
+    /// Each candidate, direct first.
+    pub findings: Vec<Findings>,
+}
+
+/// What is known of one candidate.
+#[derive(Debug)]
+pub struct Findings {
+    way: Way,
+    connected: Vec<Connected>,
+    downloads: Vec<Download>,
+    /// What went wrong the last time.
+    pub failure: Option<String>,
+    /// How often something did.
+    pub failures: u32,
+    predicted: Option<Predicted>,
+}
+
+/// What the model says of a candidate.
+#[derive(Debug, Clone, PartialEq)]
+struct Predicted {
+    rate: f64,
+    times: Vec<Duration>,
+}
+
+/// Segments that were missing, of so many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// Those that did not come the first time.
+    pub missing: u64,
+    /// All of them.
+    pub segments: u64,
+}
+
+/// How long an object takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Time {
+    /// From the client's wish to the last byte.
+    pub time: Duration,
+    /// Whether the download was over before, and went on in thought only.
+    pub continued: bool,
+}
+
+impl Report {
+    /// Nothing is known yet of the candidates for `wanted`: direct, and those of `config` that `via` names, or all.
+    ///
+    /// # Errors
+    /// A name in `via` that nothing has.
+    pub fn new(config: &Config, via: &[String], wanted: Wanted) -> Result<Self, Unknown> {
+        let ways = candidates(config, via, &wanted.target, &no_pools())?;
+        Ok(Self { wanted, findings: ways.into_iter().map(Findings::new).collect() })
+    }
+
+    /// What is to be dialled for the candidate at this place.
+    pub(super) fn order(&self, at: usize) -> (Way, Target) {
+        (self.findings[at].way.clone(), self.wanted.target.clone())
+    }
+
+    /// Whether the target was reached by any way.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        self.findings.iter().any(Findings::is_reached)
+    }
+
+    /// Predicts what was not measured; `window` is how much may be on its way to us.
+    pub(super) fn predict(&mut self, window: Option<u64>) {
+        for findings in &mut self.findings {
+            findings.predict(window);
+        }
+    }
+}
+
+impl Findings {
+    fn new(way: Way) -> Self {
+        let (connected, downloads) = (Vec::new(), Vec::new());
+        Self { way, connected, downloads, failure: None, failures: 0, predicted: None }
+    }
+
+    /// Its name: `direct`, or by what.
+    #[must_use]
+    pub fn name(&self) -> String {
+        if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.way.path.name) }
+    }
+
+    /// Whether it is the way without relays.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.way.path.is_direct()
+    }
+
+    /// Whether the target was reached that way.
+    #[must_use]
+    pub fn is_reached(&self) -> bool {
+        !self.connected.is_empty()
+    }
+
+    pub(super) fn connected(&mut self, result: Result<Connected, DialError>) {
+        match result {
+            Ok(connected) => self.connected.push(connected),
+            Err(error) => self.failed(told(&error)),
+        }
+    }
+
+    pub(super) fn downloaded(&mut self, result: Result<Download, String>) {
+        match result {
+            Ok(download) => self.downloads.push(download),
+            Err(failure) => self.failed(failure),
+        }
+    }
+
+    fn failed(&mut self, failure: String) {
+        self.failure = Some(failure);
+        self.failures += 1;
+    }
+
+    fn predict(&mut self, window: Option<u64>) {
+        let round_trips = self.sections();
+        if round_trips.is_empty() {
+            return;
+        }
+        let loss = self.loss().filter(|loss| loss.segments >= MANY).map_or(0.0, Loss::share);
+        let last = round_trips.len() - 1;
+        let sections = round_trips.iter().enumerate().map(|(at, rtt)| Section {
+            rtt: *rtt,
+            loss,
+            window: window.filter(|_| at == 0),
+            line: None,
+            congestion: congestion(&self.way.profile),
+            mss: MSS,
+            // Relays keep connections ready, from this host on; to the target there is none.
+            warm: at < last && self.way.path.hops.iter().all(|hop| hop.is_section()),
+        });
+        let (sections, costs): (Vec<Section>, _) = (sections.collect(), Costs::default());
+        let times = SIZES.iter().map(|size| model::completion(&sections, *size, &costs)).collect();
+        self.predicted = Some(Predicted { rate: model::rate(&sections, &costs), times });
+    }
+
+    /// The round trips of the sections, the nearest first, as the fastest connection has seen them.
+    #[must_use]
+    pub fn sections(&self) -> Vec<Duration> {
+        let fastest = self.connected.iter().min_by_key(|connected| connected.setup);
+        fastest.map(|connected| connected.sections.clone()).unwrap_or_default()
+    }
+
+    /// All of them together.
+    #[must_use]
+    pub fn rtt(&self) -> Option<Duration> {
+        Some(self.sections().into_iter().sum()).filter(|rtt: &Duration| !rtt.is_zero())
+    }
+
+    /// From the client's wish to "connected": the median.
+    #[must_use]
+    pub fn setup(&self) -> Option<Duration> {
+        let mut times: Vec<Duration> = self.connected.iter().map(|connected| connected.setup).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
+    }
+
+    /// From the client's wish to the first byte: the least that a download took.
+    #[must_use]
+    pub fn first_byte(&self) -> Option<Duration> {
+        self.downloads.iter().map(|download| download.first_byte).min()
+    }
+
+    /// What was lost: of what came, where something was downloaded, otherwise of what was sent.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        let loss = if self.downloads.is_empty() {
+            let (sent, again) =
+                (self.connected.iter().map(|c| c.segments), self.connected.iter().map(|c| c.retransmitted));
+            Loss { missing: again.map(u64::from).sum(), segments: sent.map(u64::from).sum() }
+        } else {
+            let came = self.downloads.iter().map(|download| download.segments);
+            Loss { missing: self.downloads.iter().map(|download| download.gaps).sum(), segments: came.sum() }
+        };
+        (loss.segments > 0).then_some(loss)
+    }
+
+    /// What it carries, bytes/s; measured where there was a download that was long enough.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        let rates: Vec<f64> = self.downloads.iter().filter_map(Download::rate).collect();
+        let measured = (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64);
+        measured.or_else(|| self.predicted.as_ref().map(|predicted| predicted.rate))
+    }
+
+    /// Whether rate and times are the model's.
+    #[must_use]
+    pub fn is_predicted(&self) -> bool {
+        self.predicted.is_some()
+    }
+
+    /// Bytes that were downloaded.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.downloads.iter().filter_map(|download| download.curve.last()).map(|(bytes, _)| bytes).sum()
+    }
+
+    /// How long an object of each of [`SIZES`] takes: the mean of the downloads, or as predicted.
+    #[must_use]
+    pub fn times(&self) -> Vec<Option<Time>> {
+        if let Some(Predicted { times, .. }) = &self.predicted {
+            return times.iter().map(|time| Some(Time { time: *time, continued: false })).collect();
+        }
+        SIZES.iter().map(|size| self.time_of(*size)).collect()
+    }
+
+    fn time_of(&self, size: u64) -> Option<Time> {
+        let times: Vec<Time> = self.downloads.iter().filter_map(|download| download.time_of(size)).collect();
+        let count = u32::try_from(times.len()).ok().filter(|count| *count > 0)?;
+        let time = times.iter().map(|time| time.time).sum::<Duration>() / count;
+        Some(Time { time, continued: times.iter().any(|time| time.continued) })
+    }
+}
+
+impl Loss {
+    /// The share that was lost.
+    #[must_use]
+    pub fn share(self) -> f64 {
+        self.missing as f64 / self.segments.max(1) as f64
+    }
+}
+
+impl Download {
+    /// The rate of its second half, when it has found its pace.
+    fn rate(&self) -> Option<f64> {
+        let (bytes, end) = *self.curve.last()?;
+        let half = self.reached(bytes / 2)?;
+        let seconds = end.saturating_sub(half).as_secs_f64();
+        (bytes >= ENOUGH && seconds > 0.0).then(|| (bytes - bytes / 2) as f64 / seconds)
+    }
+
+    fn time_of(&self, size: u64) -> Option<Time> {
+        if let Some(time) = self.reached(size) {
+            return Some(Time { time, continued: false });
+        }
+        let (bytes, end) = *self.curve.last()?;
+        let rest = size.saturating_sub(bytes) as f64 / self.rate().filter(|_| !self.whole)?;
+        Some(Time { time: end + Duration::from_secs_f64(rest), continued: true })
+    }
+
+    /// When so many bytes had come, evenly between two looks.
+    fn reached(&self, size: u64) -> Option<Duration> {
+        let at = self.curve.iter().position(|(bytes, _)| *bytes >= size)?;
+        let (bytes, time) = self.curve[at];
+        let (before, then) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.curve[before]);
+        let part = (size - before) as f64 / (bytes - before).max(1) as f64;
+        Some(then + time.saturating_sub(then).mul_f64(part.clamp(0.0, 1.0)))
+    }
+}
+
+fn congestion(profile: &Profile) -> Congestion {
+    profile.congestion().map_or(Congestion::default(), |algorithm| Congestion::of_name(&algorithm.0))
+}
+
+/// What went wrong, whose fault it is, and who says so.
+pub(super) fn told(error: &DialError) -> String {
+    let DialError { cause, hop, teller, remark, .. } = error;
+    let who = hop.as_deref().unwrap_or("the target");
+    let what = match cause {
+        Cause::Refused => "refuses the connection: nothing listens there",
+        Cause::Unreachable => "cannot be reached: there is no route to it",
+        Cause::TimedOut => "did not answer in time",
+        Cause::NameNotFound => "has a name that does not exist",
+        Cause::NameServerFailed => "has a name that cannot be looked up: the name servers fail",
+        Cause::Denied => "is no target that this relay allows: see its deny, allow and allow_private",
+        Cause::DeniedByHop => "does not let us in, or not there: check keys, passwords and its rules",
+        Cause::HopProtocol => "does not speak the protocol it is configured with",
+        Cause::HopFailed => "could not connect, and does not say why",
+        Cause::Reset => "closed the connection before it could be used",
+        Cause::BadAnswer => "answers in another protocol",
+        Cause::Exhausted => "cannot be dialled: no descriptors, ports or memory left",
+        Cause::Loop => "leads back to a relay that was passed already",
+    };
+    let said = teller.as_ref().map(|teller| format!(", says {}", teller.name)).unwrap_or_default();
+    let more = remark.as_ref().map(|remark| format!(" ({remark})")).unwrap_or_default();
+    format!("{who} {what}{said}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn download(curve: &[(u64, u64)], whole: bool) -> Download {
+        let curve = curve.iter().map(|(bytes, ms)| (*bytes, Duration::from_millis(*ms))).collect();
+        Download { first_byte: Duration::from_millis(100), curve, whole, ..Download::default() }
+    }
+
+    #[test]
+    fn a_download_tells_times_and_rate() {
+        let half = 512 << 10;
+        let download = download(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
+        assert_eq!(download.rate(), Some(half as f64 / 0.5));
+        assert_eq!(download.reached(half / 2), Some(Duration::from_millis(600)));
+        let later = download.time_of(4 * half).unwrap();
+        assert!(later.continued && later.time == Duration::from_millis(2600), "{later:?}");
+    }
+
+    #[test]
+    fn a_small_file_has_no_rate_and_is_not_continued() {
+        let small = download(&[(20_000, 150)], true);
+        assert_eq!((small.rate(), small.time_of(100_000)), (None, None));
+        assert!(small.time_of(10_000).is_some_and(|time| !time.continued));
+    }
+}

@@ -1,0 +1,120 @@
+//! Trying a target out: direct and through each relay, one after the other in turns, so that all meet the same conditions.
+//!
+//! It dials as a session does, with the same profiles and keys, and makes real traffic. [`run`] fills a [`Report`] as it
+//! goes, so that whoever interrupts it has what is known so far.
+
+mod candidates;
+mod connect;
+mod download;
+mod findings;
+pub mod table;
+mod target;
+mod verdict;
+pub mod view;
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::cause::Cause;
+use prometheus_client::metrics::histogram::Histogram;
+use tokio::task::LocalSet;
+
+use crate::config::Config;
+use crate::config::plan::Measurable;
+use crate::dial::Names;
+use crate::pool::{Counts, Pools};
+
+pub use candidates::Unknown;
+pub use findings::{Findings, Report};
+pub use target::Wanted;
+
+use connect::Surroundings;
+
+/// How hard to try.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Connections by each candidate.
+    pub count: u32,
+    /// For downloads: how long by each candidate.
+    pub time: Duration,
+    /// And how many bytes.
+    pub bytes: u64,
+}
+
+/// Downloads by each candidate: a second one, in the opposite order, tells a change of the weather from a difference.
+const PASSES: u32 = 2;
+
+/// Tries `report`'s candidates. `tell` hears what is being done.
+pub async fn run(config: &Config, report: &RefCell<Report>, effort: Effort, tell: &dyn Fn(&str)) {
+    let around = Surroundings::new(config);
+    let names: Vec<String> = report.borrow().findings.iter().map(Findings::name).collect();
+    for turn in 1..=effort.count {
+        for (at, name) in names.iter().enumerate() {
+            tell(&format!("connecting, {turn} of {}: {name}", effort.count));
+            let (way, target) = report.borrow().order(at);
+            let result = connect::once(&around, &way, &target).await;
+            report.borrow_mut().findings[at].connected(result);
+        }
+    }
+    if report.borrow().wanted.url.is_none() {
+        report.borrow_mut().predict(connect::window());
+        return;
+    }
+    let slice = Effort { time: effort.time / PASSES, bytes: effort.bytes / u64::from(PASSES), ..effort };
+    for pass in 1..=PASSES {
+        let mut turns: Vec<usize> = (0..names.len()).collect();
+        if pass % 2 == 0 {
+            turns.reverse();
+        }
+        for at in turns.into_iter().filter(|at| report.borrow().findings[*at].is_reached()) {
+            tell(&format!("downloading, {pass} of {PASSES}: {}", names[at]));
+            let (way, _) = report.borrow().order(at);
+            let wanted = report.borrow().wanted.clone();
+            let result = download::once(&around, &way, &wanted, slice).await;
+            report.borrow_mut().findings[at].downloaded(result);
+        }
+    }
+}
+
+/// Runs `work` on a runtime of its own, until it is done or somebody presses Ctrl-C; whether it was done.
+///
+/// # Errors
+/// The system's: no runtime, no signals.
+pub fn until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(LocalSet::new().run_until(async {
+        tokio::select! {
+            () = work => Ok(true),
+            interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| false),
+        }
+    }))
+}
+
+/// A round trip that was to be measured, and what came of it.
+pub type RoundTrip = (Measurable, Result<Duration, Cause>);
+
+/// Measures round trips from here: the shortest of several connections each. One that is refused has come back, too.
+///
+/// # Errors
+/// The system's: no runtime.
+pub fn round_trips(wanted: &[Measurable]) -> io::Result<Vec<RoundTrip>> {
+    const COUNT: u32 = 5;
+    let measured = Rc::new(RefCell::new(Vec::new()));
+    let into = Rc::clone(&measured);
+    until_interrupted(async move {
+        let (names, pools) = (Names::new(&[]), no_pools());
+        for entry in wanted {
+            let shortest = connect::shortest(&names, &pools, &entry.address, COUNT).await;
+            into.borrow_mut().push((entry.clone(), shortest));
+        }
+    })?;
+    Ok(Rc::into_inner(measured).map(RefCell::into_inner).unwrap_or_default())
+}
+
+/// Nothing is ready, and nobody keeps anything ready.
+fn no_pools() -> Arc<Pools> {
+    Arc::new(Pools::new(Counts::new(|| Histogram::new(std::iter::empty())), |_| {}))
+}

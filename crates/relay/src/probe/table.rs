@@ -1,0 +1,79 @@
+//! A probe's findings as a table of 80 columns.
+
+use std::fmt::Write;
+
+use ekiden_proto::path::plan::numbers::{factor, megabits, milliseconds, size};
+use ekiden_proto::path::plan::table::wrapped;
+
+use super::findings::{Findings, Report, SIZES};
+use super::verdict;
+
+/// Width of a candidate's name.
+const NAME: usize = 20;
+
+/// Everything that is known so far.
+#[must_use]
+pub fn table(report: &Report) -> String {
+    let downloads = report.wanted.url.is_some();
+    let wait = if downloads { "1st byte" } else { "set-up" };
+    let sizes: String = SIZES.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
+    let mut text = format!("  {:<NAME$}{:>8}{wait:>9}{:>8}{:>8}{sizes}\n", "path", "RTT ms", "loss", "Mbit/s");
+    let direct = report.findings.iter().find(|findings| findings.is_direct());
+    for findings in &report.findings {
+        text += &row(findings, direct, downloads);
+    }
+    for note in notes(report) {
+        text += &wrapped(&note, "  ");
+    }
+    text + &wrapped(&verdict::of(report), "")
+}
+
+fn row(findings: &Findings, direct: Option<&Findings>, downloads: bool) -> String {
+    let name = findings.name();
+    let mut text = format!("  {name:<NAME$}");
+    if name.chars().count() > NAME - 1 {
+        let _ = write!(text, "\n  {:<NAME$}", "");
+    }
+    let margin = " ".repeat(2 + NAME);
+    if findings.is_reached() {
+        let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+        let wait = if downloads { findings.first_byte() } else { findings.setup() };
+        let loss = findings.loss().map(|loss| format!("{:.1}%", loss.share() * 100.0));
+        let rate = findings.rate().map(megabits);
+        let _ = write!(text, "{:>8}", or_dash(findings.rtt().map(milliseconds)));
+        let _ = write!(text, "{:>9}{:>8}", or_dash(wait.map(milliseconds)), or_dash(loss));
+        let _ = write!(text, "{:>8}", or_dash(rate));
+        let gains = direct.map(|direct| verdict::gains(direct, findings)).unwrap_or_default();
+        gains.into_iter().for_each(|gain| text += &format!("{:>6}", or_dash(gain.map(factor))));
+        text = text.trim_end().to_owned() + "\n";
+    }
+    if let Some(failure) = &findings.failure {
+        let told =
+            if findings.is_reached() { format!("{} failed: {failure}", findings.failures) } else { failure.clone() };
+        let told = wrapped(&told, &margin);
+        text += if findings.is_reached() { &told } else { told.trim_start() };
+    } else if !findings.is_reached() {
+        text += "not tried yet\n";
+    }
+    text
+}
+
+/// What the figures do not say by themselves.
+fn notes(report: &Report) -> Vec<String> {
+    let mut notes = Vec::new();
+    let reached: Vec<&Findings> = report.findings.iter().filter(|findings| findings.is_reached()).collect();
+    if reached.is_empty() {
+        return notes;
+    }
+    notes.push("The sizes say how many times as fast as direct an object of that size comes.".to_owned());
+    if reached.iter().any(|findings| findings.is_predicted()) {
+        let sent: u64 = reached.iter().filter_map(|findings| findings.loss()).map(|loss| loss.segments).sum();
+        notes.push(format!(
+            "Mbit/s and sizes are predicted from round trips, buffers and loss; of {sent} segments there is little to \
+             tell of loss. Name the URL of a large file to measure instead."
+        ));
+    } else if reached.iter().flat_map(|findings| findings.times()).flatten().any(|time| time.continued) {
+        notes.push("Where a download was stopped before, it is taken to have gone on at the rate it had.".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,114 @@
+//! What a probe has found, in plain words.
+
+use std::time::Duration;
+
+use ekiden_proto::path::plan::numbers::{factor, size, time};
+
+use super::findings::{Findings, Report, SIZES, Time};
+
+/// Less than that is the weather.
+const WORTH: f64 = 1.1;
+
+/// A difference at the first byte that somebody could notice.
+const NOTICED: Duration = Duration::from_millis(2);
+
+/// One or two sentences.
+#[must_use]
+pub fn of(report: &Report) -> String {
+    let direct = report.findings.iter().find(|findings| findings.is_direct());
+    let relayed = || report.findings.iter().filter(|findings| !findings.is_direct());
+    let Some(direct) = direct.filter(|direct| has_result(report, direct)) else {
+        return without_direct(report, direct);
+    };
+    if relayed().next().is_none() {
+        return "There is only direct: name relays with -c FILE or -F to compare them with it.".to_owned();
+    }
+    let Some(best) = relayed()
+        .filter(|relayed| has_result(report, relayed))
+        .max_by(|one, other| last_gain(direct, one).total_cmp(&last_gain(direct, other)))
+    else {
+        return "Direct is the only way that works.".to_owned();
+    };
+    let prefix = if best.is_predicted() { "Predicted, not measured: " } else { "" };
+    format!("{prefix}{}", compared(direct, best))
+}
+
+/// Whether there is something to compare.
+fn has_result(report: &Report, findings: &Findings) -> bool {
+    if report.wanted.url.is_some() { findings.first_byte().is_some() } else { findings.is_reached() }
+}
+
+fn without_direct(report: &Report, direct: Option<&Findings>) -> String {
+    let why = direct.and_then(|direct| direct.failure.as_deref());
+    let working: Vec<&Findings> = report.findings.iter().filter(|findings| has_result(report, findings)).collect();
+    let best =
+        working.iter().min_by_key(|findings| findings.times().into_iter().rev().flatten().next().map(|t| t.time));
+    match (best, why) {
+        (Some(best), Some(why)) => format!("Direct does not work: {why}. {} does.", capital(&best.name())),
+        (None, Some(_)) => "No way leads there.".to_owned(),
+        (_, None) => "Nothing is known yet of direct, so there is nothing to compare with.".to_owned(),
+    }
+}
+
+fn compared(direct: &Findings, best: &Findings) -> String {
+    let gains = gains(direct, best);
+    let known: Vec<(usize, f64)> = gains.iter().enumerate().filter_map(|(at, gain)| Some((at, (*gain)?))).collect();
+    let name = best.name();
+    let Some((_, last)) = known.last().copied() else {
+        let small = of_small(direct, best).unwrap_or_else(|| "are as fast either way".to_owned());
+        return format!("Too little was downloaded to compare rates; first bytes {small} {name}.");
+    };
+    let small = of_small(direct, best).map(|small| format!("; small pages {small}")).unwrap_or_default();
+    if last >= WORTH {
+        // Those before it that are as good belong to it.
+        let from = known.iter().rposition(|(_, gain)| *gain < WORTH).map_or(0, |below| below + 1);
+        let start = size(SIZES[known[from].0]);
+        return format!("{name} is {} times as fast as direct for files of {start} and more{small}.", factor(last));
+    }
+    let best_gain = known.iter().map(|(_, gain)| *gain).fold(f64::MIN, f64::max);
+    if last <= 1.0 / WORTH {
+        let size = size(SIZES[known[known.len() - 1].0]);
+        return format!(
+            "Direct is the best: {name}, the best of the others, takes {} times as long for {size}.",
+            factor(1.0 / last)
+        );
+    }
+    if best_gain >= WORTH {
+        return format!("{name} is faster for small files, and as fast as direct for large ones{small}.");
+    }
+    format!("Direct is as good as any: {name} is as fast for large files{small}.")
+}
+
+/// What becomes of the first byte; none where nobody would notice.
+fn of_small(direct: &Findings, best: &Findings) -> Option<String> {
+    let first = |findings: &Findings| findings.first_byte().or_else(|| Some(findings.times().first()?.as_ref()?.time));
+    let (direct, best) = (first(direct)?, first(best)?);
+    if best > direct + NOTICED {
+        Some(format!("are {} slower", time(best - direct)))
+    } else if direct > best + NOTICED {
+        Some(format!("are {} faster", time(direct - best)))
+    } else {
+        None
+    }
+}
+
+/// How many times as fast as direct a candidate is, for each size.
+#[must_use]
+pub fn gains(direct: &Findings, other: &Findings) -> Vec<Option<f64>> {
+    let of = |pair: (Option<Time>, Option<Time>)| {
+        let (direct, other) = (pair.0?.time, pair.1?.time);
+        Some(direct.as_secs_f64() / other.as_secs_f64().max(1e-9))
+    };
+    direct.times().into_iter().zip(other.times()).map(of).collect()
+}
+
+/// The gain at the largest size that is known; for files too small, at the first byte.
+fn last_gain(direct: &Findings, other: &Findings) -> f64 {
+    let first = || Some(direct.first_byte()?.as_secs_f64() / other.first_byte()?.as_secs_f64().max(1e-9));
+    gains(direct, other).into_iter().flatten().next_back().or_else(first).unwrap_or(0.0)
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}

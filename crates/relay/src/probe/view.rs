@@ -1,0 +1,78 @@
+//! A probe's findings as programs read them.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::findings::{Findings, Report, SIZES};
+use super::verdict;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub struct View {
+    target: String,
+    /// Whether it was interrupted.
+    interrupted: bool,
+    sizes: [u64; SIZES.len()],
+    candidates: Vec<Candidate>,
+    verdict: String,
+}
+
+#[derive(Debug, Serialize)]
+struct Candidate {
+    name: String,
+    reached: bool,
+    failures: u32,
+    error: Option<String>,
+    rtt_ms: Option<f64>,
+    sections_ms: Vec<f64>,
+    setup_ms: Option<f64>,
+    first_byte_ms: Option<f64>,
+    segments: u64,
+    lost: u64,
+    bytes: u64,
+    bytes_per_second: Option<f64>,
+    /// Whether rate, times and gains are the model's.
+    predicted: bool,
+    completion_ms: Vec<Option<f64>>,
+    /// Times as fast as direct.
+    gain: Vec<Option<f64>>,
+}
+
+/// Shows a report.
+#[must_use]
+pub fn of(report: &Report, interrupted: bool) -> View {
+    let direct = report.findings.iter().find(|findings| findings.is_direct());
+    View {
+        target: report.wanted.to_string(),
+        interrupted,
+        sizes: SIZES,
+        candidates: report.findings.iter().map(|findings| candidate(findings, direct)).collect(),
+        verdict: verdict::of(report),
+    }
+}
+
+fn candidate(findings: &Findings, direct: Option<&Findings>) -> Candidate {
+    let loss = findings.loss();
+    Candidate {
+        name: findings.name(),
+        reached: findings.is_reached(),
+        failures: findings.failures,
+        error: findings.failure.clone(),
+        rtt_ms: findings.rtt().map(milliseconds),
+        sections_ms: findings.sections().into_iter().map(milliseconds).collect(),
+        setup_ms: findings.setup().map(milliseconds),
+        first_byte_ms: findings.first_byte().map(milliseconds),
+        segments: loss.map_or(0, |loss| loss.segments),
+        lost: loss.map_or(0, |loss| loss.missing),
+        bytes: findings.bytes(),
+        bytes_per_second: findings.rate(),
+        predicted: findings.is_predicted(),
+        completion_ms: findings.times().into_iter().map(|time| Some(milliseconds(time?.time))).collect(),
+        gain: direct.map(|direct| verdict::gains(direct, findings)).unwrap_or_default(),
+    }
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

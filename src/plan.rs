@@ -1,0 +1,81 @@
+//! `ekiden plan`: where do relays help, and where to put the next one?
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use ekiden_proto::path::plan::{Network, Plan as Prediction, doubts, picture, table, view};
+use ekiden_relay::config::plan::{self, Measurable, Written};
+use ekiden_relay::probe;
+
+/// Predicts and ranks paths, and finds the best places for the next one or two relays.
+#[derive(Args)]
+pub struct Plan {
+    /// The file with sites and round trips; docs/planning.md says what may be in it
+    file: PathBuf,
+    /// Everything, as JSON
+    #[arg(long)]
+    json: bool,
+    /// Draws the network and the best paths
+    #[arg(long, value_name = "FILE.svg")]
+    picture: Option<PathBuf>,
+    /// How many paths of each client and server to show
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    paths: usize,
+}
+
+impl Plan {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let written = match plan::load(&self.file) {
+            Ok(written) => written,
+            Err(mistakes) => {
+                eprintln!("{mistakes}");
+                return Ok(ExitCode::from(2));
+            }
+        };
+        for warning in &written.warnings {
+            eprintln!("{warning}");
+        }
+        let network = complete(written).map_err(|error| anyhow::anyhow!("{}: {error}", self.file.display()))?;
+        let plan = Prediction::of(&network);
+        if let Some(file) = &self.picture {
+            std::fs::write(file, picture::svg(&network, &plan))
+                .with_context(|| format!("cannot write the picture to {}", file.display()))?;
+        }
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&view::of(&network, &plan))?);
+        } else {
+            print!("{}", table::table(&network, &plan, self.paths));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Measures what is to be measured, and says on stderr what came of it.
+fn complete(written: Written) -> Result<Network, String> {
+    let mut measured: Vec<(Measurable, Duration)> = Vec::new();
+    if !written.to_measure.is_empty() {
+        eprintln!("measuring {} round trip(s), by TCP connections...", written.to_measure.len());
+        for (entry, result) in probe::round_trips(&written.to_measure).map_err(|error| error.to_string())? {
+            let Measurable { name, address, .. } = &entry;
+            match result {
+                Ok(rtt) => {
+                    eprintln!("  {name} ({address}): {:.1} ms", rtt.as_secs_f64() * 1e3);
+                    measured.push((entry, rtt));
+                }
+                Err(cause) => eprintln!("  {name} ({address}): {}", cause.sentence()),
+            }
+        }
+    }
+    let network = written.complete(&measured)?;
+    for doubt in doubts::doubts(&network.sites, &network.matrix) {
+        let (one, other) = doubt.sites;
+        if measured.iter().any(|(entry, _)| entry.sites == (one, other) || entry.sites == (other, one)) {
+            let names = (&network.sites[one].name, &network.sites[other].name);
+            eprintln!("warning: {} - {}, as measured: expected {}", names.0, names.1, doubt.expected);
+        }
+    }
+    Ok(network)
+}

@@ -1,0 +1,158 @@
+//! `ekiden plan` as a user runs it.
+
+mod harness;
+
+use std::process::Output;
+
+use harness::{Folder, ekiden, nobody, server};
+use serde_json::Value;
+
+fn plan(arguments: &[&str]) -> Output {
+    ekiden().arg("plan").args(arguments).output().expect("ekiden runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("text")
+}
+
+const MASUYA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/plan-masuya.toml");
+
+/// Table 4 of Masuya and Shimozono (2014): Mbit/s of 8 MiB from Tokyo to Yoron.
+const PUBLISHED: [(&[&str], f64); 4] = [(&[], 48.2), (&["kagoshima"], 65.8), (&["fukuoka"], 58.6), (&["osaka"], 48.1)];
+
+/// Where the next relay brings the most is where the measurement says it does, and the predicted rates are the measured ones.
+#[test]
+fn the_example_has_the_published_answer() {
+    let output = plan(&[MASUYA, "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let plan: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(plan["one_relay_more"][0]["places"], serde_json::json!(["kagoshima"]), "{plan:#}");
+    let paths = plan["traffic"][0]["paths"].as_array().expect("paths");
+    let at_8_mib = plan["sizes"].as_array().unwrap().iter().position(|size| *size == 8 << 20).unwrap();
+    for (relays, published) in PUBLISHED {
+        let path = paths.iter().find(|path| path["relays"] == serde_json::json!(relays)).expect("the path");
+        let seconds = path["completion_ms"][at_8_mib].as_f64().unwrap() / 1e3;
+        let predicted = f64::from(8 << 20) * 8.0 / 1e6 / seconds;
+        assert!((predicted / published - 1.0).abs() < 0.15, "{relays:?}: {predicted} for {published}");
+    }
+}
+
+#[test]
+fn the_table_is_readable_in_80_columns() {
+    let output = plan(&[MASUYA]);
+    let table = text(&output.stdout);
+    for line in table.lines() {
+        assert!(line.chars().count() <= 80, "{line:?}");
+    }
+    for part in ["yoron -> tokyo", "direct", "via +kagoshima", "Put the next relay at kagoshima", "3 estimated (~)"] {
+        assert!(table.contains(part), "{part} is missing:\n{table}");
+    }
+}
+
+#[test]
+fn the_picture_is_a_drawing() {
+    let folder = Folder::new();
+    let picture = folder.0.join("plan.svg");
+    let output = plan(&[MASUYA, "--picture", picture.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let svg = std::fs::read_to_string(&picture).expect("the picture");
+    for part in ["<svg ", "31.8 ms", ">yoron<", ">kagoshima<", "up to 1.", "</svg>"] {
+        assert!(svg.contains(part), "{part} is missing");
+    }
+    let nowhere = plan(&[MASUYA, "--picture", "/nonexistent/plan.svg"]);
+    assert_eq!(nowhere.status.code(), Some(1));
+    assert!(text(&nowhere.stderr).contains("cannot write the picture to /nonexistent/plan.svg"));
+}
+
+#[test]
+fn every_mistake_is_told_at_once_with_its_line() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "plan.toml",
+        "version = 1
+[[site]]
+name = \"a\"
+role = \"client\"
+[[site]]
+name = \"b\"
+role = \"rely\"
+[[site]]
+name = \"c\"
+role = \"server\"
+[rtt.a]
+b = \"10ms\"
+c = \"-3ms\"
+a = \"1ms\"
+d = \"5ms\"
+[rtt.b]
+a = \"30ms\"
+[rtt.c]
+a = \"4s\"
+b = \"20ms\"
+[[traffic]]
+from = \"a\"
+to = \"x\"
+",
+    );
+    let output = plan(&[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    let told = text(&output.stderr);
+    for (line, part) in [
+        (7, "site[2].role = \"rely\": expected \"client\""),
+        (13, "rtt.a.c = \"-3ms\": expected a time above zero"),
+        (14, "rtt.a.a = \"a\": expected another site"),
+        (15, "rtt.a.d = \"d\": expected a site"),
+        (17, "rtt.b.a = \"30ms\": expected \"10ms\", as rtt.a.b says"),
+        (19, "rtt.c.a = \"4000ms\": expected not 80 times as long as by b"),
+        (23, "traffic[1].to = \"x\": expected a site"),
+    ] {
+        let expected = format!("plan.toml:{line}: {part}");
+        assert!(told.contains(&expected), "{expected} is missing in:\n{told}");
+    }
+    assert_eq!(told.lines().count(), 7, "{told}");
+}
+
+#[test]
+fn a_detour_that_is_much_shorter_is_only_warned_of() {
+    let folder = Folder::new();
+    let file = folder.write(
+        "plan.toml",
+        "version = 1\n[[site]]\nname = \"a\"\nrole = \"client\"\n[[site]]\nname = \"b\"\nrole = \"relay\"\n[[site]]\n\
+         name = \"c\"\nrole = \"server\"\n[rtt.a]\nb = \"20ms\"\nc = \"400ms\"\n[rtt.b]\nc = \"20ms\"\n",
+    );
+    let output = plan(&[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0));
+    let warned = text(&output.stderr);
+    assert!(warned.contains("plan.toml:13: warning: rtt.a.c = \"400ms\": expected not 10 times as long"), "{warned}");
+    assert!(text(&output.stdout).contains("via b is"));
+}
+
+/// One who refuses has come back as well; where nobody answers, positions help or the plan ends with a reason.
+#[test]
+fn round_trips_are_measured_from_here() {
+    let (_listener, open) = server();
+    let refuses = nobody();
+    let folder = Folder::new();
+    let text_of = |address: &str| {
+        format!(
+            "version = 1\nhere = \"a\"\n[[site]]\nname = \"a\"\nrole = \"client\"\n[[site]]\nname = \"b\"\nrole = \"relay\"\n\
+             address = \"{refuses}\"\n[[site]]\nname = \"c\"\nrole = \"server\"\naddress = \"{address}\"\n[rtt.b]\n\
+             c = \"1ms\"\na = \"measured\"\n[rtt.c]\na = \"measured\"\n"
+        )
+    };
+    let file = folder.write("plan.toml", text_of(&open.to_string()));
+    let output = plan(&[file.to_str().unwrap(), "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let plan_of: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let trips = plan_of["round_trips"].as_array().unwrap();
+    let measured: Vec<_> = trips.iter().filter(|trip| trip["origin"] == "measured").collect();
+    assert_eq!(measured.len(), 2, "{trips:?}");
+    assert!(measured.iter().all(|trip| trip["rtt_ms"].as_f64().is_some_and(|ms| ms > 0.0 && ms < 1000.0)));
+
+    let file = folder.write("plan.toml", text_of("no-such-name.invalid:1"));
+    let output = plan(&[file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(told.contains("a -> c: the round trip could not be measured: write it as rtt.a.c"), "{told}");
+}
