@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 19] = [
+pub const ALL: [(&str, &str); 22] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -11,6 +11,7 @@ pub const ALL: [(&str, &str); 19] = [
     ("hasegawa-tables", include_str!("../../experiments/hasegawa-tables.toml")),
     ("lone-write", include_str!("../../experiments/lone-write.toml")),
     ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
+    ("masuya2014-choice", include_str!("../../experiments/masuya2014-choice.toml")),
     ("masuya2014-internet", include_str!("../../experiments/masuya2014-internet.toml")),
     ("masuya2014-position", include_str!("../../experiments/masuya2014-position.toml")),
     ("masuya2014-sections", include_str!("../../experiments/masuya2014-sections.toml")),
@@ -18,6 +19,8 @@ pub const ALL: [(&str, &str); 19] = [
     ("nakagawa-rto", include_str!("../../experiments/nakagawa-rto.toml")),
     ("nakagawa-rto-both", include_str!("../../experiments/nakagawa-rto-both.toml")),
     ("nakagawa-sequence", include_str!("../../experiments/nakagawa-sequence.toml")),
+    ("path-change", include_str!("../../experiments/path-change.toml")),
+    ("path-regret", include_str!("../../experiments/path-regret.toml")),
     ("section-chains", include_str!("../../experiments/section-chains.toml")),
     ("tunnel-flows", include_str!("../../experiments/tunnel-flows.toml")),
     ("tunnel-tuning", include_str!("../../experiments/tunnel-tuning.toml")),

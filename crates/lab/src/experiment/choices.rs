@@ -18,6 +18,8 @@ pub const LEAVE: &str = "leave_s";
 pub const CHANGES: &str = "path_changes";
 /// The key of the median completion when whoever wanted to leave has left.
 pub const AFTER: &str = "after_ms";
+/// The key of when something first changed, in seconds since the lab started: nothing to compare, but to be shown.
+pub const TROUBLE: &str = "changed_at_s";
 /// The key of the share of sessions that failed.
 pub const FAILED: &str = "failed";
 
@@ -87,6 +89,7 @@ pub fn figures(sessions: &[SessionRun], trouble: Option<f64>) -> Vec<(&'static s
         all.push((CHANGES, changes(sessions) as f64));
     }
     let Some(trouble) = trouble else { return all };
+    all.push((TROUBLE, trouble));
     all.extend(leave(sessions, trouble).map(|leave| (LEAVE, leave)));
     let after = sessions.iter().filter(|session| session.at >= trouble + SETTLED && session.failed.is_none());
     let after: Vec<f64> = after.map(|session| session.ms).collect();

@@ -261,7 +261,9 @@ mod tests {
         let flows = Some(Flows { bytes: vec![1], completions: vec![1.0] });
         let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());
-        figures.extend([PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT].map(|key| (key.to_owned(), 0.0)));
+        figures.extend(
+            [PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT].map(|key| (key.to_owned(), 0.0)),
+        );
         figures.extend(choices::every_figure_for_tests());
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));

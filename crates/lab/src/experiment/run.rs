@@ -175,7 +175,13 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
         let trouble = schedule::trouble(spec).map(|at| at.as_secs_f64());
         metrics.extend(choices::figures(&sessions, trouble).into_iter().map(|(key, value)| (key.to_owned(), value)));
     }
-    let timeline = transfers.into_iter().next().map(|first| first.timeline).unwrap_or_default();
+    // Of downloads that come all the time, the first is no picture of the run.
+    let timeline = transfers
+        .into_iter()
+        .next()
+        .filter(|_| workload.arrivals.is_empty())
+        .map(|first| first.timeline)
+        .unwrap_or_default();
     let (log, links) = (log.end(&running)?, running.reports()?);
     Ok(Measured { metrics, timeline, groups: Vec::new(), sessions, links, log, cpu_busy })
 }

@@ -3,7 +3,7 @@
 use crate::experiment::results::Results;
 use crate::report::table::{Table, Tone};
 use crate::report::view::View;
-use crate::report::{floors, gains, groups, tables};
+use crate::report::{floors, gains, groups, paths, tables};
 
 /// Everything but the plots, as GitHub-flavoured Markdown.
 #[must_use]
@@ -41,6 +41,7 @@ pub fn markdown(results: &Results) -> String {
         text += &format!("## Groups\n\n{}\n\n", groups::NOTE);
         rows(&mut text, &groups::table(&view));
     }
+    section(&mut text, "Paths", &paths::table(&view));
     section(&mut text, "Link validation", &tables::checks(results));
     section(&mut text, "Invalid runs", &tables::invalid_runs(&view));
     section(&mut text, "Emulator: lateness and drops, all runs", &tables::directions(&results.runs));

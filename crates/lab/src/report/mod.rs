@@ -19,6 +19,7 @@ mod markdown;
 mod markup;
 mod number;
 mod page;
+mod paths;
 mod plots;
 mod table;
 mod tables;

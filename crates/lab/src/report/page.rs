@@ -7,7 +7,7 @@ use crate::report::number::{count, counted};
 use crate::report::plots::{self, Figure};
 use crate::report::table::{Cell, Column, Table, Tone};
 use crate::report::view::View;
-use crate::report::{floors, gains, groups, tables};
+use crate::report::{floors, gains, groups, paths, tables};
 
 /// The page.
 #[must_use]
@@ -51,6 +51,7 @@ fn sections(main: &mut Markup, view: &View) {
         section(main, &format!("Results: {}", view.metric()), &tables::cells(&view), &ratios);
     }
     section(main, "Arithmetic floors", &floors::table(view), floors::LETTERS);
+    section(main, "Paths", &paths::table(view), paths::NOTE);
     section(main, "Groups", &groups::table(view), groups::NOTE);
     section(
         main,

@@ -148,7 +148,10 @@ fn what_blocks_cannot_be_is_a_mistake() {
         ("amount = \"1MiB\"\nblock = \"0B\"", "block: from 1B to 16777216B"),
         ("amount = \"1MiB\"\nblock = \"7B\"\npause = \"1ms\"", "with a pause it carries its time, 8 bytes"),
         ("amount = \"0B\"\nblock = \"1B\"", "nothing to transfer"),
-        ("amount = \"1B\"\nblock = \"1B\"\ncap = \"0s\"", "cap: of blocks and of HTTP by curl only, and more than nothing"),
+        (
+            "amount = \"1B\"\nblock = \"1B\"\ncap = \"0s\"",
+            "cap: of blocks and of HTTP by curl only, and more than nothing",
+        ),
         ("amount = \"1MiB\"\nblock = \"1B\"\nprogram = \"nginx\"", "nginx does not speak blocks"),
     ];
     for (keys, wanted) in wrong {
@@ -218,7 +221,10 @@ fn a_tunnel_has_two_ends_and_a_forwarder_needs_sections() {
         assert_eq!(ftp > 0, program != "ssh", "a forwarder of one port carries no FTP: {program}");
     }
     let forwarder = mistakes(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nmode = \"tcp\""));
-    assert_eq!(forwarder, ["mode: tcp with sections = true or relays only; a relay by itself is program = \"command\""]);
+    assert_eq!(
+        forwarder,
+        ["mode: tcp with sections = true or relays only; a relay by itself is program = \"command\""]
+    );
     let profile = mistakes(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nprofile = 3"));
     assert!(profile[0].contains("the name of a profile, or a table of what is in one"), "{profile:?}");
 }

@@ -10,6 +10,7 @@ mod lateness;
 mod levels;
 mod map;
 mod metric;
+mod paths;
 mod published;
 mod sequence;
 mod time;
@@ -33,9 +34,9 @@ const MOST: usize = 6;
 /// Charts of what came of the experiment.
 #[must_use]
 pub fn results(view: &View) -> Vec<Figure> {
-    let all =
-        [metric(view), groups::rates(view), groups::over_time(view), time::figure(view), first_byte::figure(view)];
-    all.into_iter().flatten().chain(sequence::figures(view)).filter(|figure| !figure.charts.is_empty()).collect()
+    let metrics = [metric(view), paths::figure(view), groups::rates(view), groups::over_time(view)];
+    let all = metrics.into_iter().chain([time::figure(view), first_byte::figure(view)]);
+    all.flatten().chain(sequence::figures(view)).filter(|figure| !figure.charts.is_empty()).collect()
 }
 
 /// Charts of the metric alone.

@@ -1,0 +1,66 @@
+//! Which paths sessions took, as a table.
+
+use std::collections::BTreeMap;
+
+use crate::experiment::results::SessionRun;
+use crate::report::number::significant;
+use crate::report::table::{Cell, Table, Tone};
+use crate::report::view::{Levels, View};
+use crate::stats::median;
+
+/// How the table is to be read.
+pub const NOTE: &str = "All sessions of valid runs, by the path that the chooser's log tells of each: the path with its number of \
+    sessions, most first. Completion is from start to the last byte, in milliseconds.";
+
+/// The paths of every treatment at every combination of levels.
+#[must_use]
+pub fn table(view: &View) -> Table {
+    let factors = &view.results.manifest.factors;
+    let mut titles: Vec<String> = factors.iter().map(|(name, _)| name.clone()).collect();
+    titles.extend(["Treatment", "Paths", "#Completion (median)", "#Failed"].map(str::to_owned));
+    let mut table = Table::new(&titles);
+    for levels in &view.combinations {
+        for (style, treatment) in view.treatments.iter().enumerate() {
+            let sessions: Vec<&SessionRun> = view.valid_runs(levels, treatment).flat_map(|run| &run.sessions).collect();
+            if !sessions.is_empty() {
+                table.push(row(view, levels, (style, treatment), &sessions));
+            }
+        }
+    }
+    table.without_empty_columns().grouped_by(factors.len())
+}
+
+fn row(view: &View, levels: &Levels, (style, treatment): (usize, &str), sessions: &[&SessionRun]) -> Vec<Cell> {
+    let factors = view.results.manifest.factors.iter();
+    let mut row: Vec<Cell> = factors.map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();
+    let took: Vec<f64> = sessions.iter().filter(|one| one.failed.is_none()).map(|one| one.ms).collect();
+    let failed = sessions.len() - took.len();
+    row.push(Cell::new(treatment, Tone::Series(style)));
+    row.push(counted(sessions).into());
+    row.push(if took.is_empty() { String::new() } else { significant(median(&took)) }.into());
+    row.push(if failed > 0 { Cell::new(failed.to_string(), Tone::Bad) } else { String::new().into() });
+    row
+}
+
+/// Each path with its number of sessions, most first.
+fn counted(sessions: &[&SessionRun]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for path in sessions.iter().filter_map(|session| session.path.as_deref()) {
+        *counts.entry(path).or_default() += 1;
+    }
+    let mut ranked: Vec<(&str, usize)> = counts.into_iter().collect();
+    ranked.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    ranked.iter().map(|(path, count)| format!("{path} {count}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_counted_and_most_come_first() {
+        let session = |path: &str| SessionRun { path: Some(path.to_owned()), ..SessionRun::default() };
+        let all = [session("a"), session("direct"), session("direct"), SessionRun::default()];
+        assert_eq!(counted(&all.iter().collect::<Vec<_>>()), "direct 2, a 1");
+    }
+}

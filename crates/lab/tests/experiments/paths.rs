@@ -1,0 +1,84 @@
+//! Relays that know each other, fixed paths through them, and downloads all the time while something changes.
+
+use serde_json::Value;
+
+use crate::scene::{SMALL, Scene, ekiden, impossible, said};
+
+/// Three candidates for the way from client to server; the relays stand in the exchange and at the server's own host.
+fn candidates() -> String {
+    let treatment = |name: &str, path: &str| {
+        format!(
+            "[treatment.{name}]\nprogram = \"ekiden\"\nmode = \"http\"\nchain = [\"client\"]\n\
+             relays = [\"relay\", \"server\"]\npath = {path}\n"
+        )
+    };
+    let three = [("none", "[\"direct\"]"), ("one", "[\"relay\"]"), ("two", "[\"relay\", \"server\"]")];
+    SMALL
+        .replace("[treatment.relay]\nprogram = \"RELAY\"\n", &three.map(|(name, path)| treatment(name, path)).concat())
+        .replace("\"direct\", \"relay\"", "\"none\", \"one\", \"two\"")
+        .replace("[treatment.direct]\nprogram = \"direct\"\n", "")
+        .replace("chain = [\"relay\"]\n", "transfers = 2\nprime = { files = [\"10kB\", \"20kB\"], time = \"300ms\" }\n")
+}
+
+fn has_ekiden() -> bool {
+    let has = ekiden().is_some();
+    if !has {
+        eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
+    }
+    has
+}
+
+fn paths(run: &Value) -> Vec<&str> {
+    let sessions = run["sessions"].as_array().unwrap();
+    sessions.iter().filter_map(|session| session["path"].as_str()).collect()
+}
+
+#[test]
+fn each_candidate_takes_its_path_and_the_log_says_so() {
+    if !has_ekiden() {
+        return;
+    }
+    let scene = Scene::new();
+    scene.write(&candidates());
+    let output = scene.run(&["--blocks", "1", "--no-check"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let of = |treatment: &str| runs.iter().find(|run| run["treatment"] == treatment).unwrap();
+    assert_eq!(paths(of("none")), ["direct", "direct"]);
+    assert_eq!(paths(of("one")), ["relay", "relay"]);
+    assert_eq!(paths(of("two")), ["relay-server", "relay-server"]);
+    assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 2e6), "what comes before does not count: {runs:?}");
+}
+
+#[test]
+fn downloads_come_all_the_time_and_those_after_a_relay_was_killed_fail() {
+    if !has_ekiden() {
+        return;
+    }
+    let scene = Scene::new();
+    let arrivals = "time = { quick = \"4s\", full = \"4s\" }\nbegins = \"10s\"\n\
+                    arrivals = [{ file = \"10kB\", every = \"200ms\" }]\nkill = [{ relay = \"relay\", at = \"12s\" }]\n";
+    let text = candidates().replace("file = \"1MB\"\n", "").replace("transfers = 2\n", arrivals);
+    scene.write(&text);
+    let output = scene.run(&["--blocks", "1", "--no-check", "--only", "one"]);
+    if impossible(&output) {
+        return;
+    }
+    let runs = scene.runs();
+    assert!(runs.len() == 1 && runs[0]["invalid"].is_null(), "{}", said(&output));
+    let sessions = runs[0]["sessions"].as_array().unwrap();
+    assert_eq!(sessions.len(), 20);
+    let at = |session: &Value| session["at"].as_f64().unwrap();
+    assert!(sessions.iter().all(|session| (10.0..15.0).contains(&at(session))), "{sessions:?}");
+    let failed = |from: f64, to: f64| {
+        let those = sessions.iter().filter(|session| (from..to).contains(&at(session)));
+        those.map(|session| session["failed"].is_string()).collect::<Vec<_>>()
+    };
+    assert!(failed(10.0, 11.5).iter().all(|failed| !failed), "the relay runs: {sessions:?}");
+    assert!(failed(12.5, 15.0).iter().all(|failed| *failed), "there is no other path: {sessions:?}");
+    let page = std::fs::read_to_string(scene.0.join("results/small-quick/report.html")).unwrap();
+    assert!(page.contains("Paths over time") && page.contains("<h2>Paths</h2>"), "{}", page.len());
+}
