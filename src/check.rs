@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use clap::Args;
 use ekiden_relay::config::Config;
@@ -28,6 +29,9 @@ impl Check {
                         eprintln!("{}: hint: congestion = {name:?}: {hint}", self.file.display());
                     }
                 }
+                if let Some(hint) = hint_of_fleet(&config) {
+                    eprintln!("{}: hint: {hint}", self.file.display());
+                }
                 println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());
                 Ok(ExitCode::SUCCESS)
             }
@@ -37,6 +41,18 @@ impl Check {
             }
         }
     }
+}
+
+/// What a certificate lacks that is right in itself.
+fn hint_of_fleet(config: &Config) -> Option<String> {
+    let fleet = config.fleet.as_ref()?;
+    let Some(issued) = &fleet.certificate else {
+        return Some(
+            "[fleet] has no certificate: this relay knows the fleet, and the fleet does not know it".to_owned(),
+        );
+    };
+    let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    issued.certificate.is_valid(unix).err().map(|why| format!("fleet.certificate: {why}"))
 }
 
 /// The congestion controls that profiles in use ask for.

@@ -7,6 +7,7 @@ mod aqm;
 mod cc;
 mod check;
 mod doctor;
+mod fleet;
 mod keygen;
 #[cfg(not(feature = "bpf"))]
 mod lacking;
@@ -43,6 +44,8 @@ enum Command {
     Probe(probe::Probe),
     /// Predicts where relays help, from sites and round trips, and where to put the next one
     Plan(plan::Plan),
+    /// A fleet of relays: keys, certificates, who is there
+    Fleet(fleet::Fleet),
     /// What the kernel is told for transparent listeners: print, apply, remove
     Rules(rules::Rules),
     /// Congestion controls: list, load, unload
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Keygen(keygen) => keygen.execute(),
         Command::Probe(probe) => probe.execute(),
         Command::Plan(plan) => plan.execute(),
+        Command::Fleet(fleet) => fleet.execute(),
         Command::Rules(rules) => rules.execute(),
         Command::Cc(cc) => cc.execute(),
         Command::Aqm(aqm) => aqm.execute(),

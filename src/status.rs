@@ -14,6 +14,13 @@ pub struct Status {
     /// Everything, as JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    relay: Where,
+}
+
+/// Where a running relay answers.
+#[derive(Args)]
+pub struct Where {
     /// Where the relay answers: 127.0.0.1:PORT or unix:PATH; by default where `ekiden run` listens by default
     #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
     admin: Option<String>,
@@ -24,7 +31,7 @@ pub struct Status {
 
 impl Status {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let address = self.address()?;
+        let address = self.relay.address()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime
             .block_on(admin::ask(&address, "/api/sessions"))
@@ -36,8 +43,11 @@ impl Status {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    fn address(&self) -> anyhow::Result<Admin> {
+impl Where {
+    /// As the command line says, or the configuration, or where it is by default.
+    pub fn address(&self) -> anyhow::Result<Admin> {
         if let Some(text) = &self.admin {
             return read::admin_address(text)
                 .map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"));

@@ -83,6 +83,34 @@ pub enum Event {
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
     },
+    /// Relays of the fleet have come, begun to drain, or gone.
+    FleetChanged {
+        /// How many relays take sessions now, those of the file among them.
+        relays: usize,
+        /// Who has come, or come back.
+        joined: Vec<String>,
+        /// Who takes no new sessions any more.
+        draining: Vec<String>,
+        /// Who is gone.
+        left: Vec<String>,
+    },
+    /// No server of etcd answers; the last known fleet stays.
+    EtcdDown {
+        /// The server that was asked last.
+        server: String,
+        /// Why.
+        detail: String,
+        /// How many relays are known.
+        known: usize,
+    },
+    /// Etcd answers again.
+    EtcdUp {
+        /// Which server of it.
+        server: String,
+        /// For how long none did.
+        #[serde(rename = "seconds", serialize_with = "seconds")]
+        duration: Duration,
+    },
     /// A new configuration is in force for new sessions.
     Reloaded {
         /// How many listeners there are now.

@@ -1,5 +1,5 @@
-//! The relay about itself, on a loopback address or a unix socket: `/metrics` for Prometheus, `/api/sessions` and `/api/paths` as
-//! JSON.
+//! The relay about itself, on a loopback address or a unix socket: `/metrics` for Prometheus, `/api/sessions`, `/api/paths`
+//! and `/api/fleet` as JSON.
 //! Read-only; requests that name another host than the loopback are refused, so that no web page can ask.
 
 use std::convert::Infallible;
@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::config::Admin;
+use crate::fleet::FleetSummary;
 use crate::pump::PipeCounts;
 use crate::shared::Shared;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
@@ -123,6 +124,7 @@ struct Sessions {
     interfaces: Vec<InterfaceView>,
     lanes: Vec<LaneView>,
     congestion: Vec<Congestion>,
+    fleet: Option<FleetSummary>,
 }
 
 impl Answering {
@@ -134,13 +136,20 @@ impl Answering {
             (&Method::GET, "/metrics") => {
                 let Description { pipes, .. } = self.describe().await;
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                self.shared.metrics.fleet.show(self.shared.fleet.view());
                 page(StatusCode::OK, kind, self.shared.metrics.text(pipes, self.shared.shares.views()))
             }
             (&Method::GET, "/api/sessions") => self.sessions().await,
             (&Method::GET, "/api/paths") => json(&self.shared.book.estimates()),
-            (&Method::GET, "/") => page(StatusCode::OK, "text/plain", "ekiden: /metrics /api/sessions /api/paths\n"),
+            (&Method::GET, "/api/fleet") => json(&self.shared.fleet.view()),
+            (&Method::GET, "/") => {
+                page(StatusCode::OK, "text/plain", "ekiden: /metrics /api/sessions /api/paths /api/fleet
+")
+            }
             (&Method::GET, _) => {
-                page(StatusCode::NOT_FOUND, "text/plain", "there are /metrics, /api/sessions and /api/paths\n")
+                let known = "there are /metrics, /api/sessions, /api/paths and /api/fleet
+";
+                page(StatusCode::NOT_FOUND, "text/plain", known)
             }
             _ => page(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "GET only\n"),
         }
@@ -162,6 +171,7 @@ impl Answering {
             interfaces,
             lanes,
             congestion,
+            fleet: self.shared.fleet.view().map(|view| view.summary()),
         };
         json(&answer)
     }

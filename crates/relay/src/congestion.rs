@@ -65,7 +65,7 @@ pub struct Telemetry {
 }
 
 /// Those that one configuration asks for; they stay in the kernel while sessions of it are open.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Controls {
     by_name: BTreeMap<String, Arc<Asked>>,
 }

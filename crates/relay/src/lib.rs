@@ -11,6 +11,7 @@ pub mod congestion;
 mod dial;
 pub mod doctor;
 mod entrance;
+pub mod fleet;
 mod gate;
 mod ingress;
 mod log;

@@ -154,6 +154,16 @@ fn text_line(line: &mut String, event: &Event) {
         Event::RelayUp { relay, duration } => {
             write!(line, " relay up relay={relay} seconds={:.3}", duration.as_secs_f64())
         }
+        Event::FleetChanged { relays, joined, draining, left } => write!(line, " fleet relays={relays}")
+            .and_then(|()| names(line, "joined", joined))
+            .and_then(|()| names(line, "draining", draining))
+            .and_then(|()| names(line, "left", left)),
+        Event::EtcdDown { server, detail, known } => {
+            write!(line, " etcd down server={server} known={known} detail={detail:?}")
+        }
+        Event::EtcdUp { server, duration } => {
+            write!(line, " etcd up server={server} seconds={:.3}", duration.as_secs_f64())
+        }
         Event::Reloaded { listeners } => write!(line, " reloaded listeners={listeners}"),
         Event::ReloadRejected { mistakes } => {
             write!(line, " reload rejected, the old configuration stays: {}", mistakes.join("; "))
@@ -201,6 +211,10 @@ fn closed_line(line: &mut String, c: &Closed) -> std::fmt::Result {
 fn section(line: &mut String, side: &str, info: Option<SectionInfo>) -> std::fmt::Result {
     let Some(info) = info else { return Ok(()) };
     write!(line, " {side}_rtt={} {side}_retrans={}", milliseconds(info.rtt), info.retransmitted)
+}
+
+fn names(line: &mut String, key: &str, names: &[String]) -> std::fmt::Result {
+    optional(line, key, (!names.is_empty()).then(|| names.join(",")))
 }
 
 fn optional(line: &mut String, key: &str, value: Option<impl std::fmt::Display>) -> std::fmt::Result {

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::fleet;
 use crate::pool;
 use crate::pump::{PipeCounts, Totals};
 use crate::share;
@@ -64,6 +65,8 @@ pub struct Metrics {
     waiting: Family<ByListener, Gauge>,
     /// Ready connections to relays; the pools count by themselves.
     pub pools: pool::Counts,
+    /// What is known of the fleet.
+    pub fleet: fleet::Gauges,
     shares: share::Gauges,
     pipes_open: Gauge,
     pipes_idle: Gauge,
@@ -101,6 +104,7 @@ impl Metrics {
             kept: Family::default(),
             waiting: Family::default(),
             pools: pool::Counts::new(span_histogram),
+            fleet: fleet::Gauges::default(),
             shares: share::Gauges::default(),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
@@ -131,6 +135,7 @@ impl Metrics {
         r.register("kept_connections", "Idle server connections asked for", self.kept.clone());
         r.register("sections_waiting", "Relays' connections that no session uses yet", self.waiting.clone());
         self.pools.register(r);
+        self.fleet.register(r);
         self.shares.register(r);
         r.register("pipes_open", "Pipes that exist", self.pipes_open.clone());
         r.register("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
@@ -222,6 +227,9 @@ impl Metrics {
             | Event::BypassEnded { .. }
             | Event::RelayDown { .. }
             | Event::RelayUp { .. }
+            | Event::FleetChanged { .. }
+            | Event::EtcdDown { .. }
+            | Event::EtcdUp { .. }
             | Event::Draining { .. }
             | Event::Stopped { .. }
             | Event::Warning { .. } => {}

@@ -32,6 +32,9 @@ use crate::workers::Workers;
 /// How often a draining relay looks whether it is empty.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long changes of the fleet are gathered before they are taken in.
+const GATHER: Duration = Duration::from_millis(50);
+
 /// Why the relay could not start, or go over to a new configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -87,9 +90,9 @@ pub fn run(load: Load<'_>, provide: Provide<'_>) -> Result<(), RunError> {
             devices: Devices::default(),
             notifier: Notifier::from_environment()?,
         };
-        relay.take(&config).await?;
+        let served = relay.take_all(&config).await?;
         relay.tell_manager(Notifier::ready);
-        let config = relay.govern((load, provide), config, &mut signals).await;
+        let config = relay.govern((load, provide), (config, served), &mut signals).await;
         relay.drain(&config, &mut signals).await;
         drop(admin);
         Ok(())
@@ -128,6 +131,32 @@ struct Relay {
 }
 
 impl Relay {
+    /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
+    async fn take_all(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        self.shared.fleet.serve(config.fleet.as_ref())?;
+        let served = Arc::new(config.with_fleet(&self.shared.fleet.members()));
+        self.take(&served).await?;
+        Ok(served)
+    }
+
+    /// Relays of the fleet have come or gone: goes over to what `written` is by that. Listeners stay as they are bound.
+    async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
+        // Many may come at once.
+        sleep(GATHER).await;
+        let new = Arc::new(written.with_fleet(&self.shared.fleet.members()));
+        let Some(news) = new.fleet_news(served) else { return };
+        match self.take(&new).await {
+            Ok(()) => {
+                *served = new;
+                self.shared.emit(&news);
+            }
+            Err(error) => {
+                let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+
     /// Goes over to `config`. What can fail comes first, so that a configuration that is turned down leaves no trace.
     async fn take(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(process::raise_open_files()?, config);
@@ -151,39 +180,58 @@ impl Relay {
         Ok(())
     }
 
-    /// Reloads at every SIGHUP until told to end; returns the configuration then in force.
-    async fn govern(&mut self, means: Means<'_>, mut config: Arc<Config>, signals: &mut Signals) -> Arc<Config> {
+    /// Reloads at every SIGHUP, and follows the fleet, until told to end; returns the configuration then in force. Given
+    /// are the one that was written, and what it is with the fleet.
+    async fn govern(
+        &mut self,
+        means: Means<'_>,
+        (mut config, mut served): (Arc<Config>, Arc<Config>),
+        signals: &mut Signals,
+    ) -> Arc<Config> {
         loop {
             let wanted = tokio::select! {
                 wanted = signals.next() => wanted,
+                () = self.shared.fleet.changed() => {
+                    self.follow_fleet(&config, &mut served).await;
+                    continue;
+                }
                 never = self.show_life() => never,
             };
             if wanted == Wanted::End {
-                return config;
+                return served;
             }
             self.tell_manager(Notifier::reloading);
-            match self.reload(means, &config).await {
-                Ok(new) => config = new,
+            match self.reload(means, (&config, &served)).await {
+                Ok(new) => (config, served) = new,
                 Err(error) => self.shared.emit(&Event::ReloadRejected { mistakes: mistakes(&error) }),
             }
             self.tell_manager(Notifier::ready);
         }
     }
 
-    async fn reload(&mut self, (load, provide): Means<'_>, old: &Config) -> Result<Arc<Config>, RunError> {
+    async fn reload(
+        &mut self,
+        (load, provide): Means<'_>,
+        (old, served): (&Arc<Config>, &Config),
+    ) -> Result<(Arc<Config>, Arc<Config>), RunError> {
         let new = with_controls(load()?, &old.congestion, provide, &self.shared);
-        if let Err(error) = self.take(&new).await {
-            self.sockets.forget_all_but(old);
-            self.queues.settle(old);
-            self.devices.settle(old, &self.shared);
-            return Err(error);
-        }
+        let taken = self.take_all(&new).await;
+        let new_served = match taken {
+            Ok(new_served) => new_served,
+            Err(error) => {
+                self.sockets.forget_all_but(served);
+                self.queues.settle(served);
+                self.devices.settle(served, &self.shared);
+                self.shared.fleet.serve(old.fleet.as_ref())?;
+                return Err(error);
+            }
+        };
         if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {
             let message = "threads, [admin] and [log] change at the next start only".to_owned();
             self.shared.emit(&Event::Warning { message });
         }
         self.shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
-        Ok(new)
+        Ok((new, new_served))
     }
 
     /// Tells whoever started us (sd_notify(3)).
@@ -207,6 +255,8 @@ impl Relay {
     async fn drain(&mut self, config: &Config, signals: &mut Signals) {
         let deadline = config.timeouts.drain;
         self.tell_manager(Notifier::stopping);
+        // Others stop choosing us before we stop accepting.
+        self.shared.fleet.drain().await;
         self.rules.release(&self.shared);
         self.shared.emit(&Event::Draining { open: self.shared.open_sessions(), deadline });
         self.workers.tell_all(|| Command::Drain).await;
@@ -218,6 +268,7 @@ impl Relay {
             () = signals.end() => {}
             () = self.show_life() => {}
         }
+        self.shared.fleet.leave().await;
         let aborted = self.shared.open_sessions();
         self.workers.tell_all(|| Command::End).await;
         self.workers.join();

@@ -9,6 +9,7 @@ use std::time::Instant;
 use ekiden_proto::event::Event;
 use ekiden_proto::wire::section::{Tickets, TraceId};
 
+use crate::fleet::Directory;
 use crate::gate::Held;
 use crate::log::Log;
 use crate::measure::{Book, Reports};
@@ -34,6 +35,8 @@ pub struct Shared {
     pub began: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
+    /// Who else there is.
+    pub fleet: Directory,
     /// Interfaces whose rate sections share.
     pub shares: Arc<Shares>,
     /// Connections that the rules have caught.
@@ -55,6 +58,7 @@ impl Shared {
         let (metrics, began) = (Metrics::new(), Instant::now());
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
+            fleet: Directory::new(emitter(shared.clone())),
             log,
             metrics,
             next_session: AtomicU64::new(1),

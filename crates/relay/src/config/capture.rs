@@ -22,7 +22,7 @@ pub enum Connect {
 }
 
 /// Which connections a listener catches that know nothing of it; its access rules say which targets.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
     /// The interfaces where they come in; at least one.
     pub interfaces: Vec<String>,

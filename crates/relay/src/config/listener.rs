@@ -113,7 +113,10 @@ fn listener(
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
-    let guarded = reader.has(if kind == Some(Kind::Section) { "peers" } else { "users" });
+    let guarded = match kind {
+        Some(Kind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
+        _ => reader.has("users"),
+    };
     // Who connects to a transparent one itself gets nothing; it only carries what goes through this host anyway.
     if bind.is_some() && !local && !allow_open && !guarded && !transparent {
         reader.mistake("bind", closed(kind));
@@ -194,7 +197,7 @@ fn connect(reader: &Reader<'_>, kind: Option<Kind>) -> Connect {
 fn section(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<SectionListener> {
     reader.hide("key");
     if kind != Some(Kind::Section) {
-        let keys = ["key", "peers", "encrypt"].into_iter().filter(|key| reader.has(key) && kind.is_some());
+        let keys = ["key", "peers", "fleet", "encrypt"].into_iter().filter(|key| reader.has(key) && kind.is_some());
         keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"section\" has it, for other relays"));
         return None;
     }
@@ -203,8 +206,12 @@ fn section(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<S
         reader
             .mistake("key", "a file with our private key, made by `ekiden keygen`; or private_key, for all listeners");
     }
+    let fleet = reader.or("fleet", false);
+    if fleet && !shared.fleet {
+        reader.mistake("fleet", "a table [fleet] that says which one");
+    }
     let (peers, encrypt) = (shared.peers(reader), reader.or("encrypt", false));
-    Some(SectionListener { key: key?, peers, encrypt })
+    Some(SectionListener { key: key?, peers, fleet, encrypt })
 }
 
 /// The ways to make a listener safe that is open to others.
@@ -214,7 +221,8 @@ fn closed(kind: Option<Kind>) -> &'static str {
             "a loopback address, because everybody could use this one: bind to 127.0.0.1, or set allow_open = true"
         }
         Some(Kind::Section) => {
-            "a loopback address, because every relay could use this one: set peers = FILE, or allow_open = true"
+            "a loopback address, because every relay could use this one: set peers = FILE, or fleet = true, \
+             or allow_open = true"
         }
         Some(Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Tun) | None => {
             "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \

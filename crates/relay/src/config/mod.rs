@@ -3,6 +3,7 @@
 
 pub mod access;
 mod capture;
+mod fleet;
 mod hop;
 mod key;
 mod listener;
@@ -38,12 +39,13 @@ use crate::rules::Marks;
 use crate::users::Users;
 
 pub use capture::{Capture, Connect, RulesBy, Transparent};
+pub use fleet::Fleet;
 pub use sharing::{Interface, Weights};
 pub use tun::Tun;
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Where clients come in; at least one.
     pub listeners: Vec<Arc<Listener>>,
@@ -69,6 +71,10 @@ pub struct Config {
     pub log: LogFormat,
     /// Worker threads.
     pub threads: usize,
+    /// The fleet that this relay belongs to, or knows.
+    pub fleet: Option<Arc<Fleet>>,
+    /// Relays of the fleet that are about to end: others may still go on through them, nobody chooses them.
+    pub draining: Vec<PublicKey>,
     /// The congestion controls that profiles ask for; none before the relay has seen to them.
     pub congestion: Controls,
 }
@@ -164,7 +170,7 @@ pub enum Kind {
 }
 
 /// One way in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Listener {
     /// Its name in logs and metrics.
     pub name: String,
@@ -203,18 +209,20 @@ impl Listener {
 }
 
 /// How other relays come in.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SectionListener {
     /// Our own key.
     pub key: Arc<PrivateKey>,
     /// Who may come in; `None` for everyone.
     pub peers: Option<Arc<Peers>>,
+    /// Whether relays of the fleet may as well.
+    pub fleet: bool,
     /// Whether sessions that are not encrypted are refused.
     pub encrypt: bool,
 }
 
 /// Which targets may be reached; deny beats allow, allow beats the private default.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Access {
     /// Never these.
     pub deny: Vec<Pattern>,
@@ -247,7 +255,7 @@ pub enum Hosts {
 }
 
 /// The relays that may come in by a section listener, by their keys.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Peers(pub BTreeMap<PublicKey, Arc<Peer>>);
 
 /// One of them.

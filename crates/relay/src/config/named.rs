@@ -12,12 +12,19 @@ pub(super) struct Named<T> {
     /// What a mistake calls one of them.
     what: &'static str,
     all: Vec<(String, Option<T>)>,
+    /// Makes one for a name that is not known yet.
+    stand_in: Option<fn(&str) -> T>,
 }
 
 impl<T: Clone> Named<T> {
     /// None so far.
     pub fn new(what: &'static str) -> Self {
-        Self { what, all: Vec::new() }
+        Self { what, all: Vec::new(), stand_in: None }
+    }
+
+    /// From now on, whoever chooses a name that is none gets what this makes of it.
+    pub fn stand_in(&mut self, make: fn(&str) -> T) {
+        self.stand_in = Some(make);
     }
 
     /// Adds one; `value` is `None` for one with mistakes.
@@ -45,7 +52,8 @@ impl<T: Clone> Named<T> {
         let mut seen = Vec::new();
         let mut chosen = Vec::new();
         for (place, Name(name)) in reader.some(key) {
-            let value = self.get(&name);
+            let made = self.stand_in.map(|make| Some(make(&name)));
+            let value = self.get(&name).or(made.as_ref());
             if value.is_none() {
                 note(&place, &name, self.expected(&name));
             }

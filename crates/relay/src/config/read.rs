@@ -18,7 +18,8 @@ use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
 use super::{
-    Admin, Config, Limits, LogFormat, Timeouts, capture, key, listener, named, relays, routes, sharing, tun, url,
+    Admin, Config, Hop, Limits, LogFormat, Timeouts, capture, fleet, key, listener, named, relays, routes, sharing,
+    tun, url,
 };
 
 pub use super::mistake::{Found, Mistake, Mistakes};
@@ -97,9 +98,18 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
     let tables = file.tables("relay");
     let names = named::names(&tables);
     let profiles = Profiles::read(file.named("profile"));
-    let shared = Shared::new(profiles, private_key(&file, &command, flags), names.iter().flatten().cloned().collect());
+    let shared = Shared::new(
+        profiles,
+        private_key(&file, &command, flags),
+        names.iter().flatten().cloned().collect(),
+        file.has("fleet"),
+    );
     let listeners = listeners(&file, &command, flags, &shared);
-    let relays = relays::read(tables, &names, &shared, &listeners);
+    let mut relays = relays::read(tables, &names, &shared, &listeners);
+    let fleet = fleet::read(&file, &shared);
+    if fleet.is_some() {
+        relays.stand_in(Hop::absent);
+    }
     let forward = relays::forward(&file, &command, flags, &shared, &listeners, &relays);
     let others = forward.iter().filter(|hop| !relays.good().any(|relay| Arc::ptr_eq(relay, hop)));
     let config = Config {
@@ -113,6 +123,8 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         dns_servers: dns_servers(file.table("dns")),
         admin: admin(file.table("admin"), &command, flags, &listeners),
         log: log(file.table("log"), &command, flags),
+        fleet,
+        draining: Vec::new(),
         threads: file.or("threads", Threads::default()).0,
         congestion: crate::congestion::Controls::default(),
         listeners: listeners.good,

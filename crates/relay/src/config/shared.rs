@@ -20,6 +20,8 @@ pub(super) struct Shared {
     pub private_key: Option<Arc<PrivateKey>>,
     /// The names of all `[[relay]]`s, also of those with mistakes.
     pub relays: Vec<String>,
+    /// Whether there is a fleet.
+    pub fleet: bool,
     /// Our own public keys, as far as they are read.
     own: RefCell<Vec<PublicKey>>,
     /// Each file of users once, so that listeners also share what was verified; `None` for a file with mistakes.
@@ -28,9 +30,9 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Before any listener is read.
-    pub fn new(profiles: Profiles, private_key: Option<Arc<PrivateKey>>, relays: Vec<String>) -> Self {
+    pub fn new(profiles: Profiles, private_key: Option<Arc<PrivateKey>>, relays: Vec<String>, fleet: bool) -> Self {
         let own = private_key.iter().map(|key| key.public()).collect();
-        Self { profiles, private_key, relays, own: RefCell::new(own), users: RefCell::default() }
+        Self { profiles, private_key, relays, fleet, own: RefCell::new(own), users: RefCell::default() }
     }
 
     /// Reads the key file of a listener.

@@ -10,7 +10,7 @@ use ekiden_proto::profile::Profile;
 use super::Pattern;
 
 /// Where sessions to some targets go.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Route {
     /// The targets it is for; none for all.
     pub to: Vec<Pattern>,
@@ -53,6 +53,8 @@ pub enum HopKind {
     Socks5(Option<Credentials>),
     /// HTTP proxy with CONNECT.
     Http(Option<Credentials>),
+    /// A relay of the fleet that is not there now.
+    Absent,
 }
 
 /// What it takes to call another ekiden.
@@ -83,6 +85,7 @@ impl HopKind {
             Self::Section(_) => "section",
             Self::Socks5(_) => "socks5",
             Self::Http(_) => "http",
+            Self::Absent => "absent",
         }
     }
 }
@@ -93,7 +96,7 @@ impl Hop {
     pub fn peering(&self) -> Option<&Peering> {
         match &self.kind {
             HopKind::Section(peering) => Some(peering),
-            HopKind::Socks5(_) | HopKind::Http(_) => None,
+            HopKind::Socks5(_) | HopKind::Http(_) | HopKind::Absent => None,
         }
     }
 

@@ -43,6 +43,13 @@ impl DialError {
         Self { remark, ..Self::of_hop(Cause::Unreachable, hop) }
     }
 
+    /// A relay of the fleet that is not there.
+    #[must_use]
+    pub fn is_absent(hop: impl ToString) -> Self {
+        let remark = Some("no relay of this name is in the fleet now: see `ekiden fleet list`".to_owned());
+        Self { remark, first_hop_down: true, ..Self::of_hop(Cause::Unreachable, hop) }
+    }
+
     /// Whether the next hop broke off.
     #[must_use]
     pub fn is_break(&self) -> bool {

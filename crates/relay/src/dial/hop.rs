@@ -23,7 +23,7 @@ pub async fn ask(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(),
     match &hop.kind {
         HopKind::Socks5(credentials) => ask_socks5(stream, credentials.as_ref(), next).await,
         HopKind::Http(credentials) => ask_http(stream, credentials.as_ref(), next).await,
-        HopKind::Section(_) => unreachable!("invariant: relays are opened, not asked"),
+        HopKind::Section(_) | HopKind::Absent => unreachable!("invariant: relays are opened, not asked"),
     }
 }
 

@@ -198,6 +198,7 @@ impl<'a> Line<'a> {
                     let beyond = if behind.is_empty() { beyond } else { &[] };
                     self.open(ready, Relays { hop, peering, group, beyond }, next).await?
                 }
+                HopKind::Absent => return Err(DialError::is_absent(hop)),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
                     let next = next.target().ok_or_else(|| DialError::carries_no_datagrams(hop))?;
                     self.ask(reached, hop, next).await?

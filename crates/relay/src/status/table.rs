@@ -26,6 +26,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     below(&mut out, &lanes(&answer["lanes"]));
     below(&mut out, &pools(&answer["pools"]));
     below(&mut out, &interfaces(&answer["interfaces"]));
+    below(&mut out, &fleet(&answer["fleet"]));
     below(&mut out, &congestion(&answer["congestion"]));
     if out.lines().count() > rows.len() {
         out.push('\n');
@@ -104,6 +105,19 @@ fn not_in_force(tuning: &Value) -> String {
     let refused = tuning["refused"].as_array().into_iter().flatten().map(text);
     let all: Vec<String> = route.into_iter().chain(refused).collect();
     if all.is_empty() { "-".to_owned() } else { all.join("; ") }
+}
+
+const FLEET_HEADINGS: [&str; 5] = ["FLEET", "RELAYS", "DRAINING", "MISSING", "ETCD"];
+
+/// The fleet, where there is one; `ekiden fleet list` says more.
+fn fleet(fleet: &Value) -> Vec<[String; 5]> {
+    let mut rows = vec![FLEET_HEADINGS.map(str::to_owned)];
+    if !fleet.is_null() {
+        let name = if fleet["name"].is_null() { "(reads only)".to_owned() } else { text(&fleet["name"]) };
+        let etcd = if fleet["etcd_up"] == true { "up".to_owned() } else { text(&fleet["etcd_trouble"]) };
+        rows.push([name, text(&fleet["relays"]), text(&fleet["draining"]), text(&fleet["missing"]), etcd]);
+    }
+    rows
 }
 
 const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];

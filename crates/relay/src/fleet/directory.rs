@@ -1,0 +1,278 @@
+//! What all threads know of the fleet, and what the thread that talks to etcd is asked to do.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use ekiden_proto::event::Event;
+use ekiden_proto::fleet::{Member, Neighbour, Refused, Roster, TOLERANCE};
+use ekiden_proto::key::PublicKey;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use super::thread;
+use super::view::{Etcd, FleetView};
+use crate::config::Fleet;
+
+/// How long etcd has for taking the word that we drain.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long the others have for hearing it, before we accept nothing more.
+const HEARD: Duration = Duration::from_millis(500);
+
+/// How long etcd has for taking our entry away.
+const GONE: Duration = Duration::from_secs(1);
+
+/// What is known of the fleet.
+#[derive(Debug)]
+pub struct Directory {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the thread shares with the others.
+pub struct Inner {
+    /// The settings in force; none where there is no fleet.
+    pub settings: watch::Sender<Option<Arc<Fleet>>>,
+    /// What we are to be there.
+    pub wish: watch::Sender<Wish>,
+    /// What we are there, as far as etcd has said.
+    pub done: watch::Sender<Wish>,
+    /// How etcd does.
+    pub etcd: Mutex<Etcd>,
+    /// Wakes whoever serves the members.
+    pub changed: Notify,
+    roster: Mutex<Option<Roster>>,
+    measured: Mutex<Vec<Neighbour>>,
+    began: Instant,
+    /// Of whom which refusal, or which clock, was told already.
+    told: Mutex<BTreeMap<PublicKey, String>>,
+    tell: Box<dyn Fn(&Event) + Send + Sync>,
+}
+
+/// What we are to be in the fleet, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wish {
+    /// One of those that take sessions.
+    Serve,
+    /// One that takes no more.
+    Drain,
+    /// None of them.
+    Leave,
+    /// Nothing more is wanted of the thread.
+    End,
+}
+
+impl Directory {
+    /// Nobody is known. `tell` hears what an operator should know.
+    #[must_use]
+    pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        let inner = Inner {
+            settings: watch::Sender::new(None),
+            wish: watch::Sender::new(Wish::Serve),
+            done: watch::Sender::new(Wish::Serve),
+            etcd: Mutex::default(),
+            changed: Notify::new(),
+            roster: Mutex::default(),
+            measured: Mutex::default(),
+            began: Instant::now(),
+            told: Mutex::default(),
+            tell: Box::new(tell),
+        };
+        Self { inner: Arc::new(inner), thread: Mutex::default() }
+    }
+
+    /// Belongs to this fleet from now on, or to none. What was kept in its file is known when this returns.
+    ///
+    /// # Errors
+    /// The kernel's, when no thread can be started.
+    pub fn serve(&self, fleet: Option<&Arc<Fleet>>) -> io::Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(fleet) = fleet else {
+            self.inner.settings.send_replace(None);
+            *self.inner.roster() = None;
+            return Ok(());
+        };
+        self.inner.begin(fleet);
+        self.inner.settings.send_replace(Some(Arc::clone(fleet)));
+        if thread.is_none() {
+            *thread = Some(thread::start(Arc::clone(&self.inner))?);
+        }
+        Ok(())
+    }
+
+    /// Completes when relays have come or gone since the last time.
+    pub async fn changed(&self) {
+        self.inner.changed.notified().await;
+    }
+
+    /// Everybody who is known, and by the last word of theirs.
+    #[must_use]
+    pub fn members(&self) -> Vec<Member> {
+        let roster = self.inner.roster();
+        roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect()
+    }
+
+    /// Has every member's word looked at: how old it is, and what it says.
+    pub fn each(&self, mut look: impl FnMut(&PublicKey, Duration, &Member)) {
+        let now = self.inner.now();
+        for (key, member) in self.inner.roster().iter().flat_map(Roster::members) {
+            look(key, now.saturating_sub(member.seen), member);
+        }
+    }
+
+    /// Takes what this relay has measured toward others; it is told to the fleet when it has changed enough.
+    pub fn measured(&self, neighbours: Vec<Neighbour>) {
+        *self.inner.measured.lock().unwrap_or_else(PoisonError::into_inner) = neighbours;
+    }
+
+    /// Tells the fleet that this relay takes no more sessions, and waits until the others have had time to hear it.
+    pub async fn drain(&self) {
+        if self.asks(Wish::Drain, FAREWELL).await {
+            sleep(HEARD).await;
+        }
+    }
+
+    /// Takes our entry away, and ends the thread.
+    pub async fn leave(&self) {
+        self.asks(Wish::Leave, GONE).await;
+        self.inner.wish.send_replace(Wish::End);
+    }
+
+    /// Whether etcd has taken it within `patience`; not when we are nobody there.
+    async fn asks(&self, wish: Wish, patience: Duration) -> bool {
+        if !self.inner.is_published() {
+            return false;
+        }
+        self.inner.wish.send_replace(wish);
+        let mut done = self.inner.done.subscribe();
+        timeout(patience, done.wait_for(|done| *done >= wish)).await.is_ok()
+    }
+
+    /// What `ekiden status` and `ekiden fleet list` show; none where there is no fleet.
+    #[must_use]
+    pub fn view(&self) -> Option<FleetView> {
+        let settings = self.inner.settings.borrow().clone()?;
+        let roster = self.inner.roster();
+        let now = self.inner.now();
+        Some(FleetView::of(&settings, roster.as_ref()?, &self.inner.etcd(), now))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        self.inner.wish.send_replace(Wish::End);
+    }
+}
+
+impl Inner {
+    /// What is known; none where there is no fleet. Held for no longer than a look.
+    pub fn roster(&self) -> MutexGuard<'_, Option<Roster>> {
+        self.roster.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How etcd does.
+    pub fn etcd(&self) -> MutexGuard<'_, Etcd> {
+        self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was measured last.
+    pub fn neighbours(&self) -> Vec<Neighbour> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The time, as the roster counts it.
+    pub fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Tells the operator.
+    pub fn tell(&self, event: &Event) {
+        (self.tell)(event);
+    }
+
+    /// Tells the operator, in words.
+    pub fn warn(&self, message: String) {
+        self.tell(&Event::Warning { message });
+    }
+
+    /// Whether what stands at the place of `relay` is the newest that is known of it.
+    pub fn is_newest(&self, relay: &PublicKey, value: &[u8]) -> bool {
+        let roster = self.roster();
+        let member = roster.as_ref().and_then(|roster| roster.member(relay));
+        member.is_some_and(|member| member.text.as_bytes() == value)
+    }
+
+    /// Tells the operator who is not believed, once for each reason.
+    pub fn say_once(&self, relay: &PublicKey, why: Refused) {
+        let word = format!("{:?}", std::mem::discriminant(&why));
+        self.once(relay, word, || format!("fleet: the entry of {relay} is not believed: {why}"));
+    }
+
+    /// Tells the operator whose clock is far from ours. Only the validity of certificates depends on it.
+    pub fn look_at_clock(&self, member: Option<&Member>, unix: u64) {
+        let Some(Member { entry, .. }) = member else { return };
+        let certificate = &entry.issued.certificate;
+        if certificate.is_at_the_edge(unix) {
+            self.once(&certificate.key, "edge".to_owned(), || {
+                format!(
+                    "fleet: the certificate of {} is not valid by our clock; some minutes are let pass",
+                    certificate.name
+                )
+            });
+        } else if entry.at.abs_diff(unix) > TOLERANCE.as_secs() {
+            let (apart, name) = (entry.at.abs_diff(unix), &certificate.name);
+            let word = if entry.at > unix { "ahead of" } else { "behind" };
+            self.once(&certificate.key, format!("clock {word}"), || {
+                format!("fleet: the clock of {name} is {apart} s {word} ours: set them (certificates have an end)")
+            });
+        }
+    }
+
+    fn once(&self, relay: &PublicKey, word: String, message: impl FnOnce() -> String) {
+        const MOST: usize = 1000;
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.get(relay) == Some(&word) || told.len() >= MOST && !told.contains_key(relay) {
+            return;
+        }
+        told.insert(*relay, word);
+        drop(told);
+        self.warn(message());
+    }
+
+    /// Whether others know of us.
+    fn is_published(&self) -> bool {
+        let certified = self.settings.borrow().as_ref().is_some_and(|fleet| fleet.certificate.is_some());
+        certified && self.etcd().up
+    }
+
+    /// Begins with what the file knows, unless this fleet is known already.
+    fn begin(&self, fleet: &Fleet) {
+        let mut roster = self.roster();
+        let same = self.settings.borrow().as_ref().is_some_and(|before| before.key == fleet.key);
+        if same && roster.is_some() {
+            return;
+        }
+        let mut read = Roster::new(fleet.key, fleet.keep);
+        if let Some(path) = &fleet.state
+            && let Err(why) = super::state::read(path, &mut read, self.now(), unix())
+        {
+            self.warn(format!("fleet: the last known state is not in {}: {why}", path.display()));
+        }
+        *roster = Some(read);
+    }
+}
+
+/// Seconds since 1970.
+pub fn unix() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("roster", &self.roster).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! Questions to one server of etcd, each with a deadline: a server that is stopped accepts connections, and says nothing.
+
+use std::future::Future;
+use std::time::Duration;
+
+use etcd_client::{Client, ConnectOptions, Error, KvClient, WatchClient};
+
+use super::Trouble;
+use crate::config::Fleet;
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Most bytes of one answer. Whoever writes to etcd may have put up to 1.5 MiB at each key.
+const MOST_BYTES: usize = 32 << 20;
+
+/// What gRPC says of an answer that is too large (`OUT_OF_RANGE`), or of a store that is full (`RESOURCE_EXHAUSTED`).
+const TOO_LARGE: i32 = 11;
+const EXHAUSTED: i32 = 8;
+
+/// Why a question has no good answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// The answer would be too large.
+    TooLarge,
+    /// The server is there, and says no.
+    Refuses(Trouble),
+    /// The server is away, or behaves as if it were.
+    Away(Trouble),
+}
+
+impl Failure {
+    /// The same in words.
+    pub fn trouble(self) -> Trouble {
+        match self {
+            Self::TooLarge => Trouble("what stands under its prefix is too large: remove what is not ours".to_owned()),
+            Self::Refuses(trouble) | Self::Away(trouble) => trouble,
+        }
+    }
+}
+
+/// A connection to a server, with what is asked there.
+pub struct Connection {
+    /// Leases.
+    pub client: Client,
+    /// Keys and values.
+    pub kv: KvClient,
+    /// What changes.
+    pub watch: WatchClient,
+}
+
+impl Connection {
+    /// Connects to `url`.
+    pub async fn open(fleet: &Fleet, url: &str) -> Result<Self, Failure> {
+        let keep_alive = (ANSWER, ANSWER);
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(ANSWER)
+            .with_keep_alive(keep_alive.0, keep_alive.1)
+            .with_keep_alive_while_idle(true);
+        if let Some(user) = &fleet.user {
+            options = options.with_user(&user.user, &user.password);
+        }
+        let client = answered(Client::connect([url], Some(options))).await?;
+        let kv = client.kv_client().max_decoding_message_size(MOST_BYTES);
+        let watch = client.watch_client().max_decoding_message_size(MOST_BYTES);
+        Ok(Self { client, kv, watch })
+    }
+}
+
+/// Waits for an answer, within reason.
+pub async fn answered<T>(question: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
+    match tokio::time::timeout(ANSWER, question).await {
+        Ok(answer) => answer.map_err(failure),
+        Err(_) => Err(Failure::Away(Trouble(format!("no answer within {} s", ANSWER.as_secs())))),
+    }
+}
+
+/// What an error means.
+pub fn failure(error: Error) -> Failure {
+    let Error::GRpcStatus(status) = &error else { return Failure::Away(Trouble(error.to_string())) };
+    let trouble = Trouble(format!("{:?}: {}", status.code(), status.message()));
+    match (status.code() as i32, status.message()) {
+        (TOO_LARGE, _) => Failure::TooLarge,
+        (EXHAUSTED, full) if full.contains("space") => {
+            let remedy = "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)";
+            Failure::Refuses(Trouble(format!("{}; {remedy}", trouble.0)))
+        }
+        // Permission, arguments: asked again at once, it would say the same.
+        (3 | 7 | 8 | 9 | 16, _) => Failure::Refuses(trouble),
+        _ => Failure::Away(trouble),
+    }
+}

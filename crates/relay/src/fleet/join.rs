@@ -1,0 +1,138 @@
+//! How relays of the fleet become part of a configuration: next hops under their names, and peers of section listeners.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ekiden_proto::event::Event;
+use ekiden_proto::fleet::{Member, State};
+use ekiden_proto::key::PublicKey;
+
+use crate::config::{Access, Config, Fleet, Hop, HopKind, Listener, Path, Peer, Peering, Peers, Route};
+
+impl Config {
+    /// The configuration that was written, with the relays of the fleet that are there. What the file says of a relay
+    /// counts, whatever the fleet says of one with that name or that key.
+    #[must_use]
+    pub fn with_fleet(&self, members: &[Member]) -> Self {
+        let Some(fleet) = &self.fleet else { return self.clone() };
+        let others = self.others(members);
+        let hops: Vec<_> = others.iter().map(|member| (hop(fleet, member), member.entry.state)).collect();
+        let draining = |(hop, state): &(Arc<Hop>, State)| {
+            hop.peering().filter(|_| *state == State::Draining).map(|peering| peering.key)
+        };
+        Self {
+            listeners: self.listeners.iter().map(|listener| letting_in(listener, members)).collect(),
+            relays: self.relays.iter().cloned().chain(hops.iter().map(|(hop, _)| Arc::clone(hop))).collect(),
+            routes: self.routes.iter().map(|route| led_by(route, &hops)).collect(),
+            draining: hops.iter().filter_map(draining).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The members that are neither this relay nor one of the file. Of two with one name it is the one that was certified last.
+    fn others<'m>(&self, members: &'m [Member]) -> Vec<&'m Member> {
+        let own = self.fleet.as_ref().map(|fleet| fleet.own.public());
+        let ours = |key: &PublicKey, name: &str| {
+            let is = |hop: &Arc<Hop>| *hop.name == *name || hop.peering().is_some_and(|peering| peering.key == *key);
+            own == Some(*key) || self.relays.iter().any(is)
+        };
+        let mut by_name: BTreeMap<&str, &Member> = BTreeMap::new();
+        for member in members {
+            let certificate = &member.entry.issued.certificate;
+            let later = |known: &&Member| known.entry.issued.certificate.not_before >= certificate.not_before;
+            if !ours(&certificate.key, &certificate.name) && !by_name.get(&*certificate.name).is_some_and(later) {
+                by_name.insert(&certificate.name, member);
+            }
+        }
+        by_name.into_values().collect()
+    }
+
+    /// What has become different since `before`, for the operator; none where nothing has.
+    #[must_use]
+    pub fn fleet_news(&self, before: &Self) -> Option<Event> {
+        let same = (&self.relays, &self.draining) == (&before.relays, &before.draining);
+        if same && self.peers().eq(before.peers()) {
+            return None;
+        }
+        let (serving, draining, rested) = (self.names(false), self.names(true), before.names(true));
+        let joined = without(&serving, &before.names(false));
+        let left = without(&without(&[before.names(false), rested.clone()].concat(), &serving), &draining);
+        let draining = without(&draining, &rested);
+        Some(Event::FleetChanged { relays: serving.len(), joined, draining, left })
+    }
+
+    fn peers(&self) -> impl Iterator<Item = Option<&Arc<Peers>>> {
+        self.listeners.iter().filter_map(|listener| listener.section.as_ref()).map(|section| section.peers.as_ref())
+    }
+
+    /// The relays that drain, or those that do not.
+    fn names(&self, draining: bool) -> Vec<String> {
+        let rests = |hop: &Hop| hop.peering().is_some_and(|peering| self.draining.contains(&peering.key));
+        self.relays.iter().filter(|hop| rests(hop) == draining).map(ToString::to_string).collect()
+    }
+}
+
+fn without(all: &[String], those: &[String]) -> Vec<String> {
+    all.iter().filter(|name| !those.contains(name)).cloned().collect()
+}
+
+fn hop(fleet: &Fleet, member: &Member) -> Arc<Hop> {
+    let certificate = &member.entry.issued.certificate;
+    let peering = Peering { key: certificate.key, own: Arc::clone(&fleet.own), encrypt: fleet.encrypt };
+    Arc::new(Hop {
+        name: certificate.name.as_str().into(),
+        kind: HopKind::Section(peering),
+        address: certificate.address.clone(),
+        profile: Arc::clone(&fleet.profile),
+    })
+}
+
+/// A section listener that is open to the fleet, with all of it among its peers; the file of peers counts first.
+fn letting_in(listener: &Arc<Listener>, members: &[Member]) -> Arc<Listener> {
+    let Some(section) = listener.section.as_ref().filter(|section| section.fleet) else { return Arc::clone(listener) };
+    let mut peers = section.peers.as_deref().cloned().unwrap_or_default();
+    for member in members {
+        let certificate = &member.entry.issued.certificate;
+        let access = Access { allow_private: true, ..Access::default() };
+        let peer = || Arc::new(Peer { name: certificate.name.as_str().into(), access, relays: None });
+        peers.0.entry(certificate.key).or_insert_with(peer);
+    }
+    let section = crate::config::SectionListener { peers: Some(Arc::<Peers>::new(peers)), ..section.clone() };
+    Arc::new(Listener { section: Some(section), ..Listener::clone(listener) })
+}
+
+/// A route whose paths lead over those who are there. A path over somebody who is not, or who drains, stays only where
+/// there is no other.
+fn led_by(route: &Route, hops: &[(Arc<Hop>, State)]) -> Route {
+    let paths: Vec<_> = route.paths.iter().map(|path| led(path, hops)).collect();
+    let rank = |(_, rank): &(Arc<Path>, Standing)| *rank;
+    let best = paths.iter().map(rank).min().unwrap_or(Standing::Good);
+    let paths = paths.iter().filter(|path| rank(path) == best).map(|(path, _)| Arc::clone(path)).collect();
+    Route { paths, ..route.clone() }
+}
+
+/// What a path is good for, the best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    Good,
+    Draining,
+    Absent,
+}
+
+fn led(path: &Arc<Path>, fleet: &[(Arc<Hop>, State)]) -> (Arc<Path>, Standing) {
+    let find = |hop: &Arc<Hop>| match hop.kind {
+        HopKind::Absent => match fleet.iter().find(|(member, _)| member.name == hop.name) {
+            Some((member, State::Serving)) => (Arc::clone(member), Standing::Good),
+            Some((member, State::Draining)) => (Arc::clone(member), Standing::Draining),
+            None => (Arc::clone(hop), Standing::Absent),
+        },
+        _ => (Arc::clone(hop), Standing::Good),
+    };
+    if path.hops.iter().all(|hop| hop.kind != HopKind::Absent) {
+        return (Arc::clone(path), Standing::Good);
+    }
+    let found: Vec<_> = path.hops.iter().map(find).collect();
+    let standing = found.iter().map(|(_, standing)| *standing).max().unwrap_or(Standing::Good);
+    let hops = found.into_iter().map(|(hop, _)| hop).collect();
+    (Arc::new(Path { name: path.name.clone(), hops }), standing)
+}

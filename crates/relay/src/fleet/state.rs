@@ -1,0 +1,68 @@
+//! The last known state in a file: a relay that starts while etcd is away knows the fleet all the same.
+//!
+//! It is written whole, beside the old one, and then takes its place (rename(2)). Entries are kept as they were signed, so
+//! that whoever writes to the file adds nobody either.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use ekiden_proto::fleet::{Roster, VerifyKey};
+use ekiden_proto::key::PublicKey;
+use serde_json::{Value, json};
+
+/// Writes what is known.
+///
+/// # Errors
+/// The system's: no such folder, a full disk. The old file stays.
+pub fn write(path: &Path, fleet: &VerifyKey, roster: &Roster, now: Duration, unix: u64) -> io::Result<()> {
+    let members = roster.members().map(
+        |(key, member)| json!({ "key": key, "age": now.saturating_sub(member.seen).as_secs(), "entry": member.text }),
+    );
+    let numbers = roster.numbers().map(|(key, number, not_after)| json!([key, number, not_after]));
+    let state = json!({
+        "fleet": fleet,
+        "saved": unix,
+        "members": members.collect::<Vec<_>>(),
+        "numbers": numbers.collect::<Vec<_>>(),
+    });
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let mut file = File::create(&beside)?;
+    file.write_all(format!("{state:#}\n").as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)
+}
+
+/// Reads it into an empty roster. No file is no error: there was nothing to keep.
+///
+/// # Errors
+/// Why it is not used, or what of it.
+pub fn read(path: &Path, roster: &mut Roster, now: Duration, unix: u64) -> Result<(), String> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let state: Value = serde_json::from_str(&text).map_err(|error| format!("it is damaged: {error}"))?;
+    let list = |name: &str| state[name].as_array().cloned().unwrap_or_default();
+    let mut refused = None;
+    for member in list("members") {
+        if let Some((key, entry)) = key(&member["key"]).zip(member["entry"].as_str())
+            && let Err(why) = roster.accept(&key, entry.as_bytes(), now, unix)
+        {
+            refused = Some(format!("{key} is not believed: {why}"));
+        }
+    }
+    for number in list("numbers") {
+        if let (Some(key), Some(number), Some(not_after)) = (key(&number[0]), number[1].as_u64(), number[2].as_u64()) {
+            roster.forbid(key, number, not_after);
+        }
+    }
+    refused.map_or(Ok(()), Err)
+}
+
+fn key(text: &Value) -> Option<PublicKey> {
+    text.as_str()?.parse().ok()
+}

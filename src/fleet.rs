@@ -1,0 +1,133 @@
+//! `ekiden fleet`: who belongs together, and who is there?
+
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use ekiden_proto::addr::Target;
+use ekiden_proto::fleet::{Certificate, Issued, Request, SigningKey};
+use ekiden_proto::key::PrivateKey;
+use ekiden_relay::{admin, fleet};
+
+use crate::status::Where;
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// Keys and certificates of a fleet, and its relays.
+#[derive(Args)]
+pub struct Fleet {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Prints a fleet's key; to keep it: (umask 077; ekiden fleet keygen > FILE)
+    Keygen,
+    /// Prints what a relay has signed: its public keys
+    Request(Asks),
+    /// Signs a relay's request; prints its certificate
+    Sign(Sign),
+    /// The relays of the fleet, as a running relay knows them
+    List(List),
+}
+
+#[derive(Args)]
+struct Asks {
+    /// The relay's private key, made by `ekiden keygen`
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+}
+
+#[derive(Args)]
+struct Sign {
+    /// The fleet's private key, made by `ekiden fleet keygen`
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// The relay's name in the fleet
+    #[arg(long)]
+    name: String,
+    /// Where its section listener can be reached by the others
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Target,
+    /// How long the certificate is valid, from now on
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    days: u64,
+    /// What `ekiden fleet request` has printed on the relay
+    request: Request,
+}
+
+#[derive(Args)]
+struct List {
+    /// Everything, as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    relay: Where,
+}
+
+impl Fleet {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        match self.command {
+            Command::Keygen => print!("{}", SigningKey::generate().text().as_str()),
+            Command::Request(asks) => println!("{}", asks.request()?),
+            Command::Sign(sign) => print!("{}", sign.certificate()?),
+            Command::List(list) => list.show()?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Asks {
+    fn request(self) -> anyhow::Result<Request> {
+        let key = PrivateKey::from_file(&secret(&self.key)?);
+        key.map(|key| Request::of(&key)).with_context(|| format!("{}: expected a relay's key", self.key.display()))
+    }
+}
+
+impl Sign {
+    fn certificate(self) -> anyhow::Result<Issued> {
+        let Self { key, name, address, days, request } = self;
+        let fleet = SigningKey::from_file(&secret(&key)?).with_context(|| format!("{}", key.display()))?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
+        let Request { key, signing } = request;
+        let (not_before, not_after) = (now, now + days * DAY);
+        let certificate = Certificate { fleet: fleet.public(), name, address, key, signing, not_before, not_after };
+        let issued = certificate.sign(&fleet);
+        // A name that no certificate can have shows only here.
+        Issued::parse(&issued.to_string())
+            .context("--name: expected 1 to 64 letters, digits, '.', '_' or '-' (and HOST:PORT as --address)")
+    }
+}
+
+impl List {
+    fn show(self) -> anyhow::Result<()> {
+        let address = self.relay.address()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let answer = runtime
+            .block_on(admin::ask(&address, "/api/fleet"))
+            .with_context(|| format!("no relay answers at {address} (is `ekiden run` up?)"))?;
+        if self.json {
+            print!("{answer}");
+        } else {
+            print!("{}", fleet::table(&answer).context("this relay belongs to no fleet: it has no [fleet]")?);
+        }
+        Ok(())
+    }
+}
+
+/// The text of a file with a private key, which nobody else may read.
+fn secret(path: &Path) -> anyhow::Result<String> {
+    const LONGEST: u64 = 4 << 10;
+    let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
+    if file.metadata()?.permissions().mode() & 0o077 != 0 {
+        bail!("{path}: others can read this private key: chmod 600 {path}", path = path.display());
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).with_context(|| format!("{}", path.display()))?;
+    Ok(text)
+}

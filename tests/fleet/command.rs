@@ -1,0 +1,60 @@
+//! `ekiden fleet`, and what `ekiden check` says of `[fleet]`.
+
+use crate::etcd::Etcd;
+use crate::harness::*;
+use crate::scene::*;
+
+fn check(text: &str) -> (Option<i32>, String) {
+    let folder = Folder::new();
+    let output = ekiden().arg("check").arg(folder.write("ekiden.toml", text)).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_certificate_is_for_one_relay_and_one_fleet() {
+    let (fleet, other) = (Fleet::new(), Fleet::new());
+    let (osaka, kobe) = (fleet.site("osaka"), fleet.site("kobe"));
+    let text = |key: &str, site: &Site, certificate: &Site| {
+        format!(
+            "version = 1\nprivate_key = {:?}\n[[listener]]\nbind = \"127.0.0.1:0\"\n\
+             [fleet]\netcd = \"http://127.0.0.1:2379\"\nkey = \"{key}\"\ncertificate = {:?}\n",
+            site.key.file, certificate.certificate
+        )
+    };
+    assert_eq!(check(&text(&fleet.public, &osaka, &osaka)).0, Some(0));
+    for (text, words) in [
+        (text(&other.public, &osaka, &osaka), "of another fleet"),
+        (text(&fleet.public, &osaka, &kobe), "ekiden fleet request"),
+        (text(&fleet.public, &osaka, &osaka).replace("http://", "https://"), "like \"http://127.0.0.1:2379\""),
+        (text("AAAA", &osaka, &osaka), "ekiden fleet keygen"),
+        (text(&fleet.public, &osaka, &osaka).replace("certificate =", "certifcate ="), "\"certificate\", perhaps"),
+    ] {
+        let (code, said) = check(&text);
+        assert!(code == Some(2) && said.contains(words), "{code:?} {said}");
+    }
+    let lone = "version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:0\"\nfleet = true\n";
+    assert!(check(lone).1.contains("a table [fleet]"));
+}
+
+#[test]
+fn a_private_key_that_others_can_read_signs_nothing() {
+    let folder = Folder::new();
+    let open = folder.write_with_mode("key", fleet(&["keygen"]), 0o644);
+    let request = fleet(&["request", "--key", Key::new().file.to_str().unwrap()]);
+    let sign = ["fleet", "sign", "--key", open.to_str().unwrap(), "--name", "osaka", "--address", "osaka.example:1"];
+    let output = ekiden().args(sign).arg(request.trim()).output().unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("chmod 600"));
+}
+
+#[test]
+fn the_list_says_who_is_there() {
+    let (etcd, fleet_key) = (Etcd::start(), Fleet::new());
+    let osaka = fleet_key.site("osaka");
+    let relay = osaka.start(&etcd, "");
+    eventually("osaka", || member(&relay, "osaka"));
+    let listed = fleet(&["list", "--admin", &format!("unix:{}", relay.admin.display())]);
+    assert!(listed.contains("osaka") && listed.contains(&osaka.key.public) && listed.contains("up for"), "{listed}");
+    let metrics = relay.ask("/metrics");
+    assert!(metrics.contains("ekiden_fleet_members 1") && metrics.contains("ekiden_fleet_etcd_up 1"), "{metrics}");
+}

@@ -1,0 +1,101 @@
+//! Relays come, drain and go; nobody loses a session by it.
+
+use crate::etcd::Etcd;
+use crate::harness::*;
+use crate::scene::*;
+
+#[test]
+fn relays_that_have_never_heard_of_each_other_carry_sessions() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    // The path has nobody yet, and another one is there.
+    assert_eq!(path_of_a_session(&mut at_home, target), "direct");
+    let mut at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    hears(&mut at_osaka, "joined", "home");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    let closed = at_osaka.closed();
+    assert_eq!((closed["peer"].as_str(), closed["end"].as_str()), (Some("home"), Some("finished")));
+    let names: Vec<_> = members(&at_home).iter().map(|member| member["name"].clone()).collect();
+    assert_eq!(names, ["home", "osaka"]);
+    let status = String::from_utf8(
+        ekiden().args(["status", "--admin", &format!("unix:{}", at_home.admin.display())]).output().unwrap().stdout,
+    );
+    assert!(status.as_ref().is_ok_and(|text| text.contains("FLEET")), "{status:?}");
+}
+
+#[test]
+fn a_relay_that_drains_keeps_what_it_has_and_gets_nothing_new() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    let mut at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    hears(&mut at_osaka, "joined", "home");
+    let mut running = session(&at_home, target);
+    at_osaka.signal("TERM");
+    hears(&mut at_home, "draining", "osaka");
+    assert_eq!(member(&at_home, "osaka").unwrap()["state"], "draining");
+    assert_eq!(path_of_a_session(&mut at_home, target), "direct");
+    answers(&mut running);
+    drop(running);
+    assert_eq!(at_home.closed()["path"], "by-osaka");
+    assert_eq!(at_osaka.exit_code(), Some(0));
+    hears(&mut at_home, "left", "osaka");
+    assert!(etcd.keys().iter().all(|key| !etcd.value(key).unwrap_or_default().contains("name: osaka")));
+    // And comes back.
+    let at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    drop(at_osaka);
+}
+
+#[test]
+fn a_relay_that_is_nobody_there_only_reads_and_a_stranger_does_not_come_in() {
+    let (etcd, fleet, other) = (Etcd::start(), Fleet::new(), Fleet::new());
+    let (osaka, stranger) = (fleet.site("osaka"), other.site("stranger"));
+    let mut at_osaka = osaka.start(&etcd, "");
+    osaka.place(&etcd);
+    // It has the fleet's public key, as everybody may, and no certificate of it.
+    let folder = Folder::new();
+    let (url, key, file) = (etcd.url(), &fleet.public, &stranger.key.file);
+    let text = format!(
+        "version = 1\nprivate_key = {file:?}\n[[listener]]\nkind = \"socks\"\nbind = \"127.0.0.1:0\"\n\
+         [fleet]\netcd = [\"{url}\"]\nkey = \"{key}\"\nprefix = \"{}\"\n\
+         [[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = \"by-osaka\"\n",
+        Fleet::SHARED
+    );
+    let config = folder.write("ekiden.toml", text);
+    let mut reader = Relay::run(&["-c", config.to_str().unwrap()], 1);
+    hears(&mut reader, "joined", "osaka");
+    assert!(socks5(reader.address(), echo()).is_err());
+    assert_eq!(at_osaka.closed()["end"], "unauthenticated");
+    assert_eq!(etcd.keys().len(), 1);
+}
+
+#[test]
+fn members_come_in_while_many_sessions_run() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    let mut at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    hears(&mut at_osaka, "joined", "home");
+    let mut running: Vec<_> = (0..20).map(|_| session(&at_home, target)).collect();
+    for name in ["kobe", "kyoto", "nara"] {
+        let site = fleet.site(name);
+        let at_site = site.start(&etcd, "");
+        hears(&mut at_home, "joined", name);
+        running.push(session(&at_home, target));
+        running.iter_mut().for_each(answers);
+        at_site.signal("TERM");
+        hears(&mut at_home, "draining", name);
+        running.iter_mut().for_each(answers);
+    }
+    drop(running);
+    for _ in 0..23 {
+        let closed = at_home.closed();
+        assert_eq!((closed["end"].as_str(), closed["path"].as_str()), (Some("finished"), Some("by-osaka")));
+    }
+}

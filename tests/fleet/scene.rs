@@ -1,0 +1,156 @@
+//! A fleet with its key, and relays in it, as an operator sets them up.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::etcd::Etcd;
+use crate::harness::*;
+
+/// A fleet's key and what is signed with it.
+pub struct Fleet {
+    pub public: String,
+    file: PathBuf,
+    _folder: Folder,
+}
+
+/// What makes a relay a member.
+pub struct Site {
+    pub name: String,
+    pub key: Key,
+    pub address: SocketAddr,
+    pub certificate: PathBuf,
+    pub state: PathBuf,
+    folder: Folder,
+    pub fleet: String,
+}
+
+/// Runs `ekiden fleet ARGUMENTS`; what it prints.
+pub fn fleet(arguments: &[&str]) -> String {
+    let output = ekiden().arg("fleet").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+impl Fleet {
+    pub fn new() -> Self {
+        let folder = Folder::new();
+        let text = fleet(&["keygen"]);
+        let file = folder.write_with_mode("fleet", &text, 0o600);
+        let public = text.lines().find_map(|line| line.strip_prefix("fleet-public-key: ")).unwrap().to_owned();
+        Self { public, file, _folder: folder }
+    }
+
+    /// A relay that it has signed for.
+    pub fn site(&self, name: &str) -> Site {
+        let (key, folder) = (Key::new(), Folder::new());
+        let address = nobody();
+        let request = fleet(&["request", "--key", key.file.to_str().unwrap()]);
+        let sign = ["sign", "--key", self.file.to_str().unwrap(), "--name", name];
+        let certificate = fleet(&[&sign[..], &["--address", &address.to_string(), request.trim()]].concat());
+        let certificate = folder.write("certificate", certificate);
+        let (state, fleet) = (folder.0.join("state"), self.public.clone());
+        Site { name: name.to_owned(), key, address, certificate, state, folder, fleet }
+    }
+
+    /// What its keys in etcd begin with, where all fleets of a test share one.
+    pub const SHARED: &'static str = "/shared/";
+}
+
+impl Site {
+    /// The configuration: a listener for relays, one for clients, and `more`.
+    pub fn config(&self, etcd: &Etcd, more: &str) -> PathBuf {
+        self.config_at(&etcd.url(), "", more)
+    }
+
+    /// The same, with more in `[fleet]`.
+    pub fn config_at(&self, etcd: &str, settings: &str, more: &str) -> PathBuf {
+        let (key, certificate, state) = (&self.key.file, &self.certificate, &self.state);
+        let text = format!(
+            "version = 1\nprivate_key = {key:?}\n\
+             [[listener]]\nname = \"sections\"\nkind = \"section\"\nbind = \"{}\"\nfleet = true\n\
+             [[listener]]\nname = \"clients\"\nkind = \"socks\"\nbind = \"127.0.0.1:0\"\n\
+             [fleet]\netcd = [\"{etcd}\"]\nkey = \"{}\"\ncertificate = {certificate:?}\nstate = {state:?}\n\
+             prefix = \"{}\"\nlease = \"5s\"\nevery = \"1s\"\n{settings}\n{more}",
+            self.address,
+            self.fleet,
+            Fleet::SHARED,
+        );
+        self.folder.write("ekiden.toml", text)
+    }
+
+    pub fn start(&self, etcd: &Etcd, more: &str) -> Relay {
+        self.run(&self.config(etcd, more))
+    }
+
+    pub fn run(&self, config: &PathBuf) -> Relay {
+        Relay::run(&["-c", config.to_str().unwrap()], 2)
+    }
+
+    /// The key of its entry in etcd.
+    pub fn place(&self, etcd: &Etcd) -> String {
+        eventually("an entry", || {
+            let line = format!("\nname: {}\n", self.name);
+            etcd.keys().into_iter().find(|key| {
+                key.starts_with(Fleet::SHARED) && etcd.value(key).is_some_and(|value| value.contains(&line))
+            })
+        })
+    }
+}
+
+/// Goes by osaka, and where that cannot be directly.
+pub const BY_OSAKA: &str =
+    "[[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = [\"by-osaka\", \"direct\"]\n";
+
+/// Waits until `relay` has taken in that `name` has `come`: `joined`, `draining` or `left`.
+pub fn hears(relay: &mut Relay, come: &str, name: &str) -> Value {
+    let says = |event: &Value| event[come].as_array().is_some_and(|names| names.iter().any(|one| one == name));
+    relay.next(|event| event["event"] == "fleet_changed" && says(event))
+}
+
+/// Waits for a warning with these words in it.
+pub fn warns(relay: &mut Relay, words: &str) -> Value {
+    relay
+        .next(|event| event["event"] == "warning" && event["message"].as_str().is_some_and(|said| said.contains(words)))
+}
+
+/// The members that a relay knows.
+pub fn members(relay: &Relay) -> Vec<Value> {
+    let answer: Value = serde_json::from_str(&relay.ask("/api/fleet")).expect("JSON");
+    answer["members"].as_array().cloned().unwrap_or_default()
+}
+
+/// One of them.
+pub fn member(relay: &Relay, name: &str) -> Option<Value> {
+    members(relay).into_iter().find(|member| member["name"] == name)
+}
+
+/// A server that says what it hears.
+pub fn echo() -> SocketAddr {
+    serve(|mut stream| {
+        let mut bytes = [0; 1024];
+        while let Ok(count @ 1..) = stream.read(&mut bytes) {
+            let _ = stream.write_all(&bytes[..count]);
+        }
+    })
+}
+
+/// A session through the relay's listener for clients; it answers.
+pub fn session(relay: &Relay, target: SocketAddr) -> TcpStream {
+    let mut stream = socks5(relay.address_of(1), target).unwrap_or_else(|code| panic!("refused: {code}"));
+    answers(&mut stream);
+    stream
+}
+
+pub fn answers(stream: &mut TcpStream) {
+    stream.write_all(b"still there?").unwrap();
+    assert_eq!(read_exactly(stream, 12), b"still there?");
+}
+
+/// A session from beginning to end; the path it took.
+pub fn path_of_a_session(relay: &mut Relay, target: SocketAddr) -> String {
+    drop(session(relay, target));
+    relay.closed()["path"].as_str().unwrap().to_owned()
+}

@@ -1,0 +1,76 @@
+//! Whoever writes to etcd adds nobody, moves nobody, and brings nothing old back.
+
+use crate::etcd::Etcd;
+use crate::harness::*;
+use crate::scene::*;
+
+#[test]
+fn what_is_not_signed_right_changes_nothing() {
+    let (etcd, fleet, other, target) = (Etcd::start(), Fleet::new(), Fleet::new(), echo());
+    let (home, osaka, thief) = (fleet.site("home"), fleet.site("osaka"), other.site("thief"));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    let mut at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    hears(&mut at_osaka, "joined", "home");
+    // Two fleets at one place: neither believes the other.
+    let mut at_thief = thief.start(&etcd, "");
+    warns(&mut at_home, "of another fleet");
+    warns(&mut at_thief, "of another fleet");
+    assert_eq!(members(&at_thief).len(), 1);
+
+    let place = osaka.place(&etcd);
+    let genuine = etcd.value(&place).unwrap();
+    let foreign = etcd.value(&thief.place(&etcd)).unwrap();
+    let elsewhere = format!("{}{}", Fleet::SHARED, "ab".repeat(32));
+    let claimed = foreign.replace(&other.public, &fleet.public);
+    let moved = genuine.replace(&osaka.address.to_string(), &thief.address.to_string());
+    for (at, value, words) in [
+        (&place, "garbage", "garbled"),
+        (&elsewhere, genuine.as_str(), "place of another relay"),
+        (&elsewhere, &claimed, "not signed by the fleet key"),
+        (&place, &moved, "not signed by the fleet key"),
+        (&place, &genuine.replace("state: serving", "state: draining"), "not signed by the relay"),
+        (&place, &"x".repeat(1_000_000), "larger than"),
+    ] {
+        etcd.put(at, value);
+        warns(&mut at_home, words);
+        assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka", "{words}");
+        assert_eq!(member(&at_home, "osaka").unwrap()["address"], osaka.address.to_string());
+    }
+    assert_eq!(members(&at_home).len(), 2);
+    // Keys that are nobody's are not looked at.
+    etcd.put(&format!("{}../../etc", Fleet::SHARED), "x");
+    etcd.put(Fleet::SHARED, "x");
+    // Osaka takes its place again.
+    eventually("osaka's own entry", || etcd.value(&place).filter(|value| value.contains("name: osaka")));
+}
+
+#[test]
+fn an_old_entry_is_replaced_by_a_new_one() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    let mut at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    let place = osaka.place(&etcd);
+    let first = etcd.value(&place).unwrap();
+    at_osaka.signal("TERM");
+    hears(&mut at_home, "left", "osaka");
+    assert_eq!(at_osaka.exit_code(), Some(0));
+    // Signed rightly, and old: it says that osaka serves.
+    etcd.put(&place, &first);
+    warns(&mut at_home, "older than one that was here before");
+    assert!(member(&at_home, "osaka").is_none());
+    // Nor does who has just started believe it, for it has kept the number.
+    drop(at_home);
+    let mut at_home = home.start(&etcd, BY_OSAKA);
+    warns(&mut at_home, "older than one that was here before");
+    assert_eq!(path_of_a_session(&mut at_home, target), "direct");
+    let at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    // Again, while osaka is there.
+    etcd.put(&place, &first);
+    eventually("a newer entry", || etcd.value(&place).filter(|value| *value != first));
+    assert!(member(&at_home, "osaka").is_some());
+    drop(at_osaka);
+}
