@@ -149,8 +149,18 @@ pub fn answers(stream: &mut TcpStream) {
     assert_eq!(read_exactly(stream, 12), b"still there?");
 }
 
+/// Waits for the end of a client's session.
+pub fn closed(relay: &mut Relay) -> Value {
+    relay.next(|event| event["event"] == "closed" && event["listener"] == "clients")
+}
+
+/// Waits until sessions go this way: relays that have just met have to be let in by each other first.
+pub fn goes(relay: &mut Relay, target: SocketAddr, path: &str) {
+    eventually(path, || (path_of_a_session(relay, target) == path).then_some(()));
+}
+
 /// A session from beginning to end; the path it took.
 pub fn path_of_a_session(relay: &mut Relay, target: SocketAddr) -> String {
     drop(session(relay, target));
-    relay.closed()["path"].as_str().unwrap().to_owned()
+    closed(relay)["path"].as_str().unwrap().to_owned()
 }

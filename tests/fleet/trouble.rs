@@ -29,7 +29,8 @@ fn etcd_is(relay: &mut Relay, word: &str) {
 fn etcd_that_is_killed_takes_nobody_with_it() {
     let (mut etcd, target) = (Etcd::start(), echo());
     let (home, mut at_home, _osaka, mut at_osaka) = pair(&etcd);
-    eventually("the state file", || home.state.exists().then_some(()));
+    let keeps = |text: String| text.contains("name: osaka").then_some(());
+    eventually("osaka in the file", || std::fs::read_to_string(&home.state).ok().and_then(keeps));
     let mut running = session(&at_home, target);
     etcd.kill();
     etcd_is(&mut at_home, "etcd_down");
@@ -141,7 +142,7 @@ fn a_far_etcd_is_as_good_as_a_near_one() {
     let mut at_home = home.run(&home.config_at(&format!("http://127.0.0.1:{port}"), "", BY_OSAKA));
     let at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
-    assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
+    goes(&mut at_home, target, "by-osaka");
     assert!(carried.load(Ordering::Relaxed) > 0);
     drop(at_osaka);
 }
@@ -158,7 +159,7 @@ fn a_full_etcd_still_tells_who_is_there() {
     warns(&mut at_kobe, "etcd is full");
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     drop(session(&at_kobe, target));
-    assert_eq!(at_kobe.closed()["end"], "finished");
+    assert_eq!(closed(&mut at_kobe)["end"], "finished");
 }
 
 #[test]

@@ -134,8 +134,10 @@ impl Relay {
     /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
     async fn take_all(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
         self.shared.fleet.serve(config.fleet.as_ref())?;
-        let served = Arc::new(config.with_fleet(&self.shared.fleet.members()));
+        let (members, change) = self.shared.fleet.members();
+        let served = Arc::new(config.with_fleet(&members));
         self.take(&served).await?;
+        self.shared.fleet.served(change);
         Ok(served)
     }
 
@@ -143,11 +145,13 @@ impl Relay {
     async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
         // Many may come at once.
         sleep(GATHER).await;
-        let new = Arc::new(written.with_fleet(&self.shared.fleet.members()));
-        let Some(news) = new.fleet_news(served) else { return };
+        let (members, change) = self.shared.fleet.members();
+        let new = Arc::new(written.with_fleet(&members));
+        let Some(news) = new.fleet_news(served) else { return self.shared.fleet.served(change) };
         match self.take(&new).await {
             Ok(()) => {
                 *served = new;
+                self.shared.fleet.served(change);
                 self.shared.emit(&news);
             }
             Err(error) => {

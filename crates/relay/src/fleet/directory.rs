@@ -23,6 +23,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How long the others have for hearing it, before we accept nothing more.
 const HEARD: Duration = Duration::from_millis(500);
 
+/// How long it may take until those who are known may come in.
+const SERVED: Duration = Duration::from_secs(2);
+
 /// How long etcd has for taking our entry away.
 const GONE: Duration = Duration::from_secs(1);
 
@@ -45,6 +48,8 @@ pub struct Inner {
     pub etcd: Mutex<Etcd>,
     /// Wakes whoever serves the members.
     pub changed: Notify,
+    /// How often who is there has changed, and up to which change that is served.
+    pub changes: watch::Sender<(u64, u64)>,
     roster: Mutex<Option<Roster>>,
     measured: Mutex<Vec<Neighbour>>,
     began: Instant,
@@ -76,6 +81,7 @@ impl Directory {
             done: watch::Sender::new(Wish::Serve),
             etcd: Mutex::default(),
             changed: Notify::new(),
+            changes: watch::Sender::new((0, 0)),
             roster: Mutex::default(),
             measured: Mutex::default(),
             began: Instant::now(),
@@ -109,11 +115,18 @@ impl Directory {
         self.inner.changed.notified().await;
     }
 
-    /// Everybody who is known, and by the last word of theirs.
+    /// Everybody who is known, with the last word of theirs; and the number of the change that this is by.
     #[must_use]
-    pub fn members(&self) -> Vec<Member> {
+    pub fn members(&self) -> (Vec<Member>, u64) {
+        // The number first: what changes now comes again.
+        let (number, _) = *self.inner.changes.borrow();
         let roster = self.inner.roster();
-        roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect()
+        (roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect(), number)
+    }
+
+    /// Notes that the members of this change are hops and peers now.
+    pub fn served(&self, number: u64) {
+        self.inner.changes.send_modify(|(_, served)| *served = number.max(*served));
     }
 
     /// Has every member's word looked at: how old it is, and what it says.
@@ -177,6 +190,21 @@ impl Inner {
     /// How etcd does.
     pub fn etcd(&self) -> MutexGuard<'_, Etcd> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that who is there has changed.
+    pub fn has_changed(&self) {
+        self.etcd().version += 1;
+        self.changes.send_modify(|(number, _)| *number += 1);
+        self.changed.notify_one();
+    }
+
+    /// Waits until who is known may come in, within reason. Whoever hears of us after that is not turned away.
+    pub async fn is_served(&self) {
+        let mut changes = self.changes.subscribe();
+        let (wanted, _) = *changes.borrow();
+        // One that cannot be served is told elsewhere.
+        let _ = timeout(SERVED, changes.wait_for(|(_, served)| *served >= wanted)).await;
     }
 
     /// What was measured last.

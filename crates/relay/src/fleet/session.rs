@@ -27,7 +27,7 @@ pub struct Session<'a> {
     fleet: &'a Fleet,
     connection: Connection,
     watch: WatchStream,
-    /// The newest revision that an answer was of.
+    /// The newest revision that an answer was of; what the watch says may be older.
     revision: i64,
     lease: Option<Lease>,
     /// When our entry is to be written; none when it stands.
@@ -52,6 +52,7 @@ impl<'a> Session<'a> {
     pub async fn open(inner: &'a Inner, fleet: &'a Fleet, url: &str) -> Result<Self, Trouble> {
         let mut connection = Connection::open(fleet, url).await?;
         let revision = read_all(&mut connection, inner, fleet).await?;
+        inner.is_served().await;
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1).with_fragment();
         let watch = answered(connection.watch.watch(fleet.prefix.as_str(), Some(options))).await?;
         let now = Instant::now();
@@ -137,7 +138,7 @@ impl<'a> Session<'a> {
         if changed {
             self.inner.has_changed();
         }
-        self.is_at(message.header().map(etcd_client::ResponseHeader::revision))
+        Ok(())
     }
 
     /// Writes our entry, or takes it away.

@@ -135,12 +135,6 @@ fn warn_of_own_end(inner: &Inner, fleet: &Fleet, told: bool) -> bool {
 }
 
 impl Inner {
-    /// Notes that who is there has changed.
-    pub fn has_changed(&self) {
-        self.etcd().version += 1;
-        self.changed.notify_one();
-    }
-
     fn is_up(&self, url: &str) {
         let down = self.etcd().is_up(url);
         if let Some(duration) = down {
