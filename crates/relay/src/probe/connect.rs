@@ -136,7 +136,7 @@ fn asked_hops(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
             HopKind::Http(_) => 2,
             HopKind::Socks5(None) => 3,
             HopKind::Socks5(Some(_)) => 4,
-            HopKind::Section(_) => return Vec::new(),
+            HopKind::Section(_) | HopKind::Absent => return Vec::new(),
         },
         _ => return Vec::new(),
     };
