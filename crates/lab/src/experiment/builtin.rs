@@ -2,6 +2,7 @@
 
 /// Name and text of every one.
 pub const ALL: [(&str, &str); 22] = [
+pub const ALL: [(&str, &str); 20] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -21,6 +22,7 @@ pub const ALL: [(&str, &str); 22] = [
     ("nakagawa-sequence", include_str!("../../experiments/nakagawa-sequence.toml")),
     ("path-change", include_str!("../../experiments/path-change.toml")),
     ("path-regret", include_str!("../../experiments/path-regret.toml")),
+    ("path-model", include_str!("../../experiments/path-model.toml")),
     ("section-chains", include_str!("../../experiments/section-chains.toml")),
     ("tunnel-flows", include_str!("../../experiments/tunnel-flows.toml")),
     ("tunnel-tuning", include_str!("../../experiments/tunnel-tuning.toml")),
