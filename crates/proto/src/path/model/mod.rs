@@ -93,6 +93,14 @@ impl Section {
         (self.window.unwrap_or(WINDOW) as f64 / self.packet()).max(1.0)
     }
 
+    /// How much its rate swings, from 0 where window or line hold it to 1 where losses alone do.
+    fn swings(&self) -> f64 {
+        match self.congestion {
+            Congestion::Bbr => 0.0,
+            _ => (1.0 - (self.rate() / self.packet() / self.ceiling_rate()).powi(2)).max(0.0),
+        }
+    }
+
     /// What window and line allow, in packets/s.
     fn ceiling_rate(&self) -> f64 {
         (self.ceiling() / self.round_trip()).min(self.line_packets())

@@ -88,7 +88,7 @@ fn above(a: f64, b: f64) -> f64 {
 }
 
 /// The mean of a rate that swings about `wanted` and is cut at `ceiling`: less than either where they are near.
-fn below(wanted: f64, ceiling: f64) -> f64 {
+pub(super) fn below(wanted: f64, ceiling: f64) -> f64 {
     if wanted.is_infinite() {
         return ceiling;
     }

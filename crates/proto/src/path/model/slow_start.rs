@@ -4,7 +4,7 @@
 //! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928. Windows double in a round trip:
 //! Linux counts packets that are acknowledged (RFC 3465), so delayed acknowledgements do not slow it down.
 
-use super::response::{arriving, decrease, window};
+use super::response::{arriving, below, decrease, window};
 use super::{Congestion, Section};
 
 /// RFC 6928.
@@ -52,11 +52,14 @@ fn slow_start(section: &Section, packets: f64) -> Progress {
     let end = packets.min(first_loss(section) + window_at_loss(section));
     let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, INITIAL.min(section.ceiling()));
     while now < full && at.sent + now < end {
-        at = Progress { sent: at.sent + now, time: at.time + rtt + stalled(section, now) };
+        at = Progress { sent: at.sent + now, time: at.time + rtt + stalled(section, now, full) };
         now *= 2.0;
     }
     if section.congestion == Congestion::Bbr && at.sent > 0.0 {
         at.time += PACED * rtt;
+    }
+    if section.congestion == Congestion::Bbr && now >= full {
+        return at;
     }
     // What is left of the slow start: the last round of a small size, or a full path until the first loss.
     let rest = (end - at.sent).max(0.0);
@@ -67,10 +70,11 @@ fn slow_start(section: &Section, packets: f64) -> Progress {
     Progress { sent: end, time: at.time + rounds }
 }
 
-/// BBR sends no more for a round trip after a loss than what arrives, so each round of its start that has one is lost.
-fn stalled(section: &Section, round: f64) -> f64 {
+/// BBR sends no more for a round trip after a loss than what arrives, so a round of its start that has one is lost; the last
+/// before the path is `full` as far as it still had to grow.
+fn stalled(section: &Section, round: f64, full: f64) -> f64 {
     match section.congestion {
-        Congestion::Bbr => section.round_trip() * some_lost(section, round),
+        Congestion::Bbr => section.round_trip() * some_lost(section, round) * (full / round).log2().min(1.0),
         _ => 0.0,
     }
 }
@@ -99,6 +103,9 @@ fn window_at_loss(section: &Section) -> f64 {
 fn settle(section: &Section, mut at: Progress, packets: f64) -> Progress {
     let (rtt, lost) = (section.round_trip(), section.lost());
     let (steady, kept) = (window(section.congestion, lost, rtt), decrease(section.congestion));
+    if steady.is_infinite() {
+        return at;
+    }
     let mut start = window_at_loss(section) * kept;
     for _ in 0..EPOCHS {
         let epoch = (1.0 / lost).min(packets - at.sent);
@@ -107,7 +114,7 @@ fn settle(section: &Section, mut at: Progress, packets: f64) -> Progress {
         if epoch <= 0.0 || mean < steady * NEAR {
             break;
         }
-        let rate = arriving(section, (mean / rtt).min(section.ceiling_rate()), mean);
+        let rate = arriving(section, below(mean / rtt, section.ceiling_rate()), mean);
         at = Progress { sent: at.sent + epoch, time: at.time + epoch / rate };
         start = end * kept;
     }
@@ -130,9 +137,10 @@ fn grown(section: &Section, start: f64, steady: f64) -> f64 {
     end.max(back + C * (time.min(until_back) - until_back).powi(3))
 }
 
-/// If something of the last window is lost, the last byte is a round trip later.
+/// If something of the last window is lost, the last byte is a round trip later. In slow start the last window is about half
+/// of all.
 fn last_loss(section: &Section, packets: f64) -> f64 {
-    let (rtt, sent) = (section.round_trip(), section.rate() / section.packet());
-    let under_way = (sent * rtt).max(INITIAL).min(packets);
-    section.round_trip() * some_lost(section, under_way)
+    let under_way = section.rate() / section.packet() * section.round_trip();
+    let last = under_way.max(INITIAL).min(INITIAL + packets / 2.0).min(packets);
+    section.round_trip() * some_lost(section, last)
 }

@@ -179,11 +179,13 @@ fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> Section, [usize; 4])) {
     }
 }
 
-/// A path that is worse in one thing and the same in all others is never the faster one: 1 % is for rounds that end earlier.
+/// A path that is worse in one thing and the same in all others is never the faster one. 1 % is for rounds that end earlier, 6 %
+/// for those that BBR loses.
 #[test]
 fn what_is_worse_is_never_faster() {
     sweep(|at, place| {
         let here = at(place);
+        let tolerance = if here.congestion == Congestion::Bbr { 0.94 } else { 0.99 };
         for (axis, count, worse) in
             [(0, RTTS.len(), 1), (1, LOSSES.len(), 1), (2, LINES.len(), -1), (3, WINDOWS.len(), -1)]
         {
@@ -194,7 +196,7 @@ fn what_is_worse_is_never_faster() {
             assert!(there.rate() <= here.rate() * 1.000_001, "{there:?} {} > {here:?} {}", there.rate(), here.rate());
             for size in SIZES {
                 let [worse, better] = [there, here].map(|one| completion(&[one], size, &free()).as_secs_f64());
-                assert!(worse >= better * 0.99, "{size} bytes, {worse} by {there:?}, {better} by {here:?}");
+                assert!(worse >= better * tolerance, "{size} bytes, {worse} by {there:?}, {better} by {here:?}");
             }
         }
     });
