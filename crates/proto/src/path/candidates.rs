@@ -1,14 +1,15 @@
 //! The paths that may be chosen: direct, and those of up to three relays that no other beats at everything.
 //!
-//! From this relay to every other, a few paths are kept: the *front* of those where none is both sooner there and faster.
-//! It grows by one section a round, three rounds, so it takes about as long as there are sections (a Bellman-Ford of three
-//! rounds, with the two measures of Martins, "On a multicriteria shortest path problem", 1984). What lies behind, the last
-//! section to a target, is added per prefix when somebody goes there.
+//! From this relay to every other, a few paths are kept: the *front* of those where none is both sooner there and faster,
+//! with transfers of any size. It grows by one section a round, three rounds, so it takes about as long as there are
+//! sections (a Bellman-Ford of three rounds, with several measures as in Martins, "On a multicriteria shortest path
+//! problem", 1984). What lies behind, the last section to a target, is added per prefix when somebody goes there.
 
 use std::fmt;
 
 use crate::limiting::Direction;
 
+use super::known::Speed;
 use super::map::{HERE, Map};
 use super::model::Costs;
 use super::trust::Trust;
@@ -18,6 +19,9 @@ pub const MOST_RELAYS: usize = 3;
 
 /// Paths kept to each relay, for each number of sections.
 const KEPT: usize = 4;
+
+/// A path that is faster by less than this is not worth a longer delay.
+const NEARLY: f32 = 1.02;
 
 /// A path that may be chosen, by the numbers of its relays in the [`Map`], in the order in which they are dialled; none:
 /// direct.
@@ -100,11 +104,25 @@ pub(super) struct Label {
     pub hops: Hops,
     /// Seconds.
     pub delay: f32,
-    /// Bytes/s.
-    pub rate: f32,
+    pub speed: Speed,
 }
 
-/// Labels of which none beats another at both.
+impl Label {
+    const START: Self = Self { hops: Hops::DIRECT, delay: 0.0, speed: Speed::ENDLESS };
+
+    /// Whether it is as good at everything, or so nearly that it does not matter.
+    fn beats(&self, other: &Self) -> bool {
+        let (one, two) = (self.speed, other.speed);
+        self.delay <= other.delay && one.medium * NEARLY >= two.medium && one.large * NEARLY >= two.large
+    }
+
+    /// With one section more.
+    fn after(&self, delay: f32, speed: Speed) -> Self {
+        Self { hops: self.hops, delay: self.delay + delay, speed: self.speed.min(speed) }
+    }
+}
+
+/// Labels of which none beats another.
 #[derive(Debug, Clone, Copy)]
 struct Front {
     labels: [Label; KEPT],
@@ -112,37 +130,48 @@ struct Front {
 }
 
 impl Front {
-    const EMPTY: Self = Self { labels: [Label { hops: Hops::DIRECT, delay: 0.0, rate: 0.0 }; KEPT], count: 0 };
+    const EMPTY: Self = Self { labels: [Label::START; KEPT], count: 0 };
 
     fn labels(&self) -> &[Label] {
         &self.labels[..usize::from(self.count)]
     }
 
-    /// Puts a label in, unless one is there that beats it; what it beats goes.
-    fn offer(&mut self, label: Label) {
-        let beats = |one: &Label, other: &Label| one.delay <= other.delay && one.rate >= other.rate;
-        if self.labels().iter().any(|kept| beats(kept, &label)) {
-            return;
-        }
+    fn beats(&self, label: &Label) -> bool {
+        self.labels().iter().any(|kept| kept.beats(label))
+    }
+
+    /// What a path would be that were as good as the best here at everything: nothing here goes where it is beaten.
+    fn ideal(&self) -> Label {
+        let best = |one: Label, other: &Label| Label {
+            hops: one.hops,
+            delay: one.delay.min(other.delay),
+            speed: one.speed.max(other.speed),
+        };
+        self.labels().iter().fold(self.labels[0], best)
+    }
+
+    /// Puts a label in that none here beats; those that it beats go.
+    fn put(&mut self, label: Label) {
         let mut count = 0;
         for at in 0..usize::from(self.count) {
-            if !beats(&label, &self.labels[at]) {
+            if !label.beats(&self.labels[at]) {
                 self.labels[count] = self.labels[at];
                 count += 1;
             }
         }
-        if count == KEPT {
-            count = self.drop_least();
-        }
-        self.labels[count] = label;
-        self.count = count as u8 + 1;
+        let at = if count < KEPT { count } else { self.least_missed() };
+        self.labels[at] = label;
+        self.count = KEPT.min(count + 1) as u8;
     }
 
-    /// Makes room where it is missed least: the soonest and the fastest stay, and of the others the slowest goes.
-    fn drop_least(&mut self) -> usize {
-        self.labels.sort_unstable_by(|one, other| one.delay.total_cmp(&other.delay));
-        self.labels.copy_within(2.., 1);
-        KEPT - 1
+    /// Of a full front, the one that is the best at nothing.
+    fn least_missed(&self) -> usize {
+        let best = |of: fn(&Label) -> f32| {
+            let places = self.labels.iter().enumerate();
+            places.max_by(|one, other| of(one.1).total_cmp(&of(other.1))).map_or(0, |(at, _)| at)
+        };
+        let best = [best(|label| -label.delay), best(|label| label.speed.medium), best(|label| label.speed.large)];
+        (0..KEPT).find(|at| !best.contains(at)).unwrap_or(0)
     }
 }
 
@@ -156,43 +185,54 @@ struct Reached {
 impl Reached {
     fn of(map: &Map, costs: &Costs, trust: &Trust, direction: Direction) -> Self {
         let mut start = vec![Front::EMPTY; map.nodes()];
-        start[HERE as usize].offer(Label { hops: Hops::DIRECT, delay: 0.0, rate: f32::INFINITY });
-        let mut rounds: Vec<Vec<Front>> = Vec::with_capacity(MOST_RELAYS);
+        start[HERE as usize].put(Label::START);
+        let mut reached = Self { rounds: vec![start] };
         for _ in 0..MOST_RELAYS {
-            rounds.push(further(map, costs, trust, direction, rounds.last().unwrap_or(&start)));
+            let further = reached.further(map, costs, trust, direction);
+            reached.rounds.push(further);
         }
-        Self { rounds }
+        reached.rounds.remove(0);
+        reached
+    }
+
+    /// One section more.
+    fn further(&self, map: &Map, costs: &Costs, trust: &Trust, direction: Direction) -> Vec<Front> {
+        let mut fronts = vec![Front::EMPTY; map.nodes()];
+        let hop = costs.hop.as_secs_f32();
+        let before = self.rounds.last().map_or(&[][..], Vec::as_slice);
+        for (from, front) in (0..).zip(before).filter(|(_, front)| front.count > 0) {
+            let (ideal, reporter) = (front.ideal(), trust.of(from) as f32);
+            for to in map.row(from) {
+                let section = to.both.toward(direction);
+                if !section.is_known() || to.node == HERE {
+                    continue;
+                }
+                let believed = if section.is_own() { 1.0 } else { reporter };
+                let (delay, speed) = (section.delay() / believed + hop, section.speed().times(believed));
+                let there = &mut fronts[to.node as usize];
+                if self.is_beaten(&ideal.after(delay, speed), to.node, there) {
+                    continue;
+                }
+                for label in front.labels().iter().map(|label| label.after(delay, speed)) {
+                    if !self.is_beaten(&label, to.node, there)
+                        && let Some(hops) = label.hops.onward(to.node as u16)
+                    {
+                        there.put(Label { hops, ..label });
+                    }
+                }
+            }
+        }
+        fronts
+    }
+
+    /// Whether a path to `node` is as good that is in `front`, or shorter.
+    fn is_beaten(&self, label: &Label, node: u32, front: &Front) -> bool {
+        front.beats(label) || self.rounds[1..].iter().any(|round| round[node as usize].beats(label))
     }
 
     fn to(&self, node: u32) -> impl Iterator<Item = &Label> {
         self.rounds.iter().filter_map(move |round| round.get(node as usize)).flat_map(Front::labels)
     }
-}
-
-/// One section more.
-fn further(map: &Map, costs: &Costs, trust: &Trust, direction: Direction, before: &[Front]) -> Vec<Front> {
-    let mut fronts = vec![Front::EMPTY; map.nodes()];
-    let hop = costs.hop.as_secs_f32();
-    for (from, front) in (0..).zip(before) {
-        if front.labels().is_empty() {
-            continue;
-        }
-        let reporter = trust.of(from) as f32;
-        for to in map.row(from) {
-            let section = to.both.toward(direction);
-            if !section.is_known() || to.node == HERE {
-                continue;
-            }
-            let believed = if section.is_own() { 1.0 } else { reporter };
-            let (delay, rate) = (section.delay() / believed + hop, section.rate() * believed);
-            for label in front.labels() {
-                let Some(hops) = label.hops.onward(to.node as u16) else { continue };
-                let label = Label { hops, delay: label.delay + delay, rate: label.rate.min(rate) };
-                fronts[to.node as usize].offer(label);
-            }
-        }
-    }
-    fronts
 }
 
 impl Hops {

@@ -98,6 +98,8 @@ pub(super) struct Pause {
     until: Duration,
     /// Nobody takes it after the pause before one session has shown that it works.
     needs_trial: bool,
+    /// A session tries.
+    is_tried: bool,
     /// It works again; how long it was out is remembered.
     is_over: bool,
 }
@@ -126,8 +128,8 @@ impl Pause {
         }
         let is_forgotten = now > self.until.saturating_add(LONGEST);
         let before = if is_forgotten { Duration::ZERO } else { self.length };
-        *self = Self { length: (before * 2).clamp(FIRST, LONGEST), until: now, needs_trial, is_over: false };
-        self.until = now.saturating_add(self.length);
+        let length = (before * 2).clamp(FIRST, LONGEST);
+        *self = Self { length, until: now.saturating_add(length), needs_trial, is_tried: false, is_over: false };
     }
 
     /// Whether the path may be taken.
@@ -149,11 +151,12 @@ impl Pause {
     pub fn tries(&mut self, now: Duration) {
         self.length = (self.length * 2).clamp(FIRST, LONGEST);
         self.until = now.saturating_add(self.length);
+        self.is_tried = true;
     }
 
-    /// It works.
-    pub fn ends(&mut self) {
-        self.is_over = true;
+    /// A session has come. One that was under way before the pause proves nothing.
+    pub fn came(&mut self) {
+        self.is_over |= self.is_tried;
     }
 }
 

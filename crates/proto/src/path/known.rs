@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::model::{Congestion, Section};
+use super::model::{self, Congestion, Costs, Section};
 
 /// One direction of a section, and how much there is to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,7 +15,7 @@ pub struct Known {
     pub own: bool,
 }
 
-/// The same in 24 bytes: times in microseconds, rates in bytes/s. Its rate is worked out once, when it is put in.
+/// The same in 28 bytes: times in microseconds, rates in bytes/s. What it carries is worked out once, when it is put in.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Packed {
     rtt: u32,
@@ -24,11 +24,54 @@ pub(super) struct Packed {
     window: u32,
     /// Infinite for none.
     line: f32,
-    rate: f32,
+    speed: Speed,
     mss: u16,
     /// In 255ths.
     confidence: u8,
     flags: u8,
+}
+
+/// What a section, or a path of them, carries of a transfer of these sizes, in bytes/s: the one is over while windows open,
+/// the other meets losses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Speed {
+    pub medium: f32,
+    pub large: f32,
+}
+
+const MEDIUM: u64 = 1 << 20;
+const LARGE: u64 = 64 << 20;
+
+impl Speed {
+    /// Of a path without sections.
+    pub const ENDLESS: Self = Self { medium: f32::INFINITY, large: f32::INFINITY };
+
+    fn of(section: &Section) -> Self {
+        let sections = [*section];
+        let first = model::first_byte(&sections, &Costs::default());
+        let of = |bytes: u64| {
+            let time = model::completion(&sections, bytes, &Costs::default()).saturating_sub(first);
+            (bytes as f64 / time.as_secs_f64().max(1e-9)) as f32
+        };
+        Self { medium: of(MEDIUM), large: of(LARGE) }
+    }
+
+    /// For a transfer of so many bytes.
+    pub const fn at(self, bytes: u64) -> f32 {
+        if bytes < 8 * MEDIUM { self.medium } else { self.large }
+    }
+
+    pub fn min(self, other: Self) -> Self {
+        Self { medium: self.medium.min(other.medium), large: self.large.min(other.large) }
+    }
+
+    pub fn max(self, other: Self) -> Self {
+        Self { medium: self.medium.max(other.medium), large: self.large.max(other.large) }
+    }
+
+    pub fn times(self, factor: f32) -> Self {
+        Self { medium: self.medium * factor, large: self.large * factor }
+    }
 }
 
 /// Bits of `flags`; the two lowest say which congestion control it is.
@@ -60,7 +103,7 @@ impl From<&Known> for Packed {
             loss: if section.loss > 0.0 { section.loss.min(1.0) as f32 } else { 0.0 },
             window: section.window.map_or(0, |window| u32::try_from(window.max(1)).unwrap_or(u32::MAX)),
             line: section.line.filter(|line| *line > 0.0).map_or(f32::INFINITY, |line| line as f32),
-            rate: section.rate() as f32,
+            speed: Speed::of(section),
             mss: section.mss,
             confidence: (confidence.clamp(0.0, 1.0) * 255.0).round() as u8,
             flags: congestion | flag(section.warm, WARM) | flag(*own, OWN) | KNOWN,
@@ -70,8 +113,16 @@ impl From<&Known> for Packed {
 
 impl Packed {
     /// Nothing is known.
-    pub const UNKNOWN: Self =
-        Self { rtt: 0, loss: 0.0, window: 0, line: f32::INFINITY, rate: 0.0, mss: 0, confidence: 0, flags: 0 };
+    pub const UNKNOWN: Self = Self {
+        rtt: 0,
+        loss: 0.0,
+        window: 0,
+        line: f32::INFINITY,
+        speed: Speed::ENDLESS,
+        mss: 0,
+        confidence: 0,
+        flags: 0,
+    };
 
     pub fn known(&self) -> Option<Known> {
         self.is_known().then(|| Known {
@@ -106,9 +157,9 @@ impl Packed {
         self.flags & OWN > 0
     }
 
-    /// What it carries, in bytes/s.
-    pub const fn rate(&self) -> f32 {
-        self.rate
+    /// What it carries.
+    pub const fn speed(&self) -> Speed {
+        self.speed
     }
 
     /// Seconds until something comes back: a round trip, and one more where there is no connection yet.
@@ -153,7 +204,7 @@ mod tests {
             warm: false,
         };
         let known = Packed::from(&Known { section, confidence: f64::NAN, own: true });
-        assert!(known.rate().is_finite() && known.delay().is_finite(), "{known:?}");
+        assert!(known.speed().large.is_finite() && known.delay().is_finite(), "{known:?}");
         let out = known.known().unwrap();
         assert_eq!((out.section.loss, out.section.window, out.section.line), (1.0, Some(1), None));
         assert_eq!(out.confidence, 0.0);
@@ -161,6 +212,6 @@ mod tests {
 
     #[test]
     fn a_million_sections_fit() {
-        assert_eq!(size_of::<Both>(), 48);
+        assert_eq!(size_of::<Both>(), 56);
     }
 }

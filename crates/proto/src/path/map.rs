@@ -134,6 +134,12 @@ impl Map {
         self.nodes.len()
     }
 
+    /// How many sections between relays something is known of.
+    #[must_use]
+    pub fn sections(&self) -> usize {
+        self.sections.iter().map(Vec::len).sum()
+    }
+
     /// What is known of the section that `from` dials to `to`, for data in one direction.
     #[must_use]
     pub fn section(&self, from: u32, to: u32, direction: Direction) -> Option<Known> {
@@ -181,6 +187,7 @@ impl Map {
             None => {
                 let mut both = Both::UNKNOWN;
                 *both.toward_mut(direction) = known.into();
+                lasts.reserve_exact(1);
                 lasts.push(To { node, both });
             }
         }

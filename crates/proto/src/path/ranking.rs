@@ -111,7 +111,7 @@ pub(super) fn rank(map: &Map, fronts: &Fronts, costs: &Costs, question: &Questio
 
 /// Paths through relays, those first that could be the soonest if they ran at their rate from the beginning.
 fn promising(map: &Map, fronts: &Fronts, question: &Question) -> Vec<Hops> {
-    let bytes = question.bytes() as f32;
+    let bytes = question.bytes();
     let mut bounds: Vec<(f32, Hops)> = Vec::new();
     for last in map.lasts(question.prefix).iter().filter(|last| last.node != HERE) {
         let section = last.both.toward(question.direction);
@@ -120,8 +120,8 @@ fn promising(map: &Map, fronts: &Fronts, question: &Question) -> Vec<Hops> {
         }
         let paths = fronts.to(last.node, question.direction);
         bounds.extend(paths.map(|label| {
-            let rate = label.rate.min(section.rate()).max(1.0);
-            (label.delay + section.delay() + bytes / rate, label.hops)
+            let rate = label.speed.min(section.speed()).at(bytes).max(1.0);
+            (label.delay + section.delay() + bytes as f32 / rate, label.hops)
         }));
     }
     if bounds.len() > WORTH {

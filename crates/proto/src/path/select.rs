@@ -165,6 +165,7 @@ impl Chooser {
         let Some(answer) = self.answers.get(&question) else { return self.only(&question, &open) };
         answer.credit = answer.credit.saturating_add(1);
         if open.is_empty() {
+            self.pauses.entry((prefix, Hops::DIRECT), Pause::default).tries(now);
             return self.only(&question, &out);
         }
         let before = answer.stand.kept();
@@ -181,6 +182,14 @@ impl Chooser {
         }
         let why = self.why(&question, &open, at, verdict, former);
         Choice { ways: self.ways(&open, Some(&open[at])), race: false, why, former: former.map(Hops::candidate) }
+    }
+
+    /// What is predicted for one path: as the map, trust and own experience have it. None where a section of it is not known.
+    #[must_use]
+    pub fn predict(&self, prefix: Prefix, candidate: &Candidate, likely: Likely, now: Duration) -> Option<Ranked> {
+        let hops = Hops::of(candidate)?;
+        let rated = ranking::rate(&self.map, &self.costs, hops, prefix, likely)?;
+        Some(self.weighed(prefix, likely, &rated, now).ranked())
     }
 
     /// A session to `prefix`, or a part of it, has come through `candidate`.
@@ -227,13 +236,17 @@ impl Chooser {
         })
     }
 
-    /// Sees to it that there is an answer by the present map.
+    /// Sees to it that there is an answer by the present map. What was chosen is in it, even if others are better now.
     fn refresh(&mut self, question: Question, dice: u64) {
         let answer = self.answers.entry(question, || Answer { credit: dice as u32 % EXPLORES, ..Answer::default() });
-        if answer.generation != self.generation {
-            answer.rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
-            answer.generation = self.generation;
+        if answer.generation == self.generation {
+            return;
         }
+        answer.generation = self.generation;
+        answer.rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
+        let missing = answer.stand.kept().filter(|kept| answer.rated.iter().all(|rated| rated.hops != *kept));
+        let rate = |hops| ranking::rate(&self.map, &self.costs, hops, question.prefix, question.likely());
+        answer.rated.extend(missing.and_then(rate));
     }
 
     /// The paths that may be taken, the best first, and those that are out or have to show that they work again.
@@ -242,7 +255,7 @@ impl Chooser {
         let mut open: Vec<Weighed> = Vec::with_capacity(rated.len());
         let mut out = Vec::new();
         for rated in rated {
-            let weighed = self.weighed(question, rated, now);
+            let weighed = self.weighed(question.prefix, question.likely(), rated, now);
             match self.pauses.peek(&(question.prefix, rated.hops)).map_or(Access::Open, |pause| pause.access(now)) {
                 Access::Open => open.push(weighed),
                 Access::Trial => out.push(Weighed { on_trial: true, ..weighed }),
@@ -254,10 +267,9 @@ impl Chooser {
         (open, out)
     }
 
-    fn weighed(&self, question: &Question, rated: &Rated, now: Duration) -> Weighed {
-        let likely = question.likely();
+    fn weighed(&self, prefix: Prefix, likely: Likely, rated: &Rated, now: Duration) -> Weighed {
         let doubt = rated.doubt(&self.trust);
-        let experience = self.experiences.peek(&Way::of(question.prefix, rated.hops, likely));
+        let experience = self.experiences.peek(&Way::of(prefix, rated.hops, likely));
         let sessions = experience.map_or(0.0, |experience| experience.weight(now));
         let log = experience.map_or(doubt, |experience| experience.correction(doubt, now));
         Weighed {
@@ -279,7 +291,7 @@ impl Chooser {
 
     fn works(&mut self, prefix: Prefix, hops: Hops) {
         if let Some(pause) = self.pauses.get(&(prefix, hops)) {
-            pause.ends();
+            pause.came();
         }
     }
 
@@ -293,10 +305,10 @@ impl Chooser {
     fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: Likely, now: Duration) -> bool {
         let question = Question::of(prefix, likely);
         self.refresh(question, 0);
-        let (open, out) = self.weigh(&question, now);
-        let this = open.iter().chain(&out).find(|way| way.rated.hops == hops);
-        let predicted = this.map_or(f64::INFINITY, |way| way.predicted);
-        open.first().is_some_and(|best| best.predicted < predicted)
+        let (open, _) = self.weigh(&question, now);
+        let this = ranking::rate(&self.map, &self.costs, hops, prefix, question.likely());
+        let this = this.map_or(f64::INFINITY, |rated| self.weighed(prefix, question.likely(), &rated, now).predicted);
+        open.first().is_some_and(|best| best.predicted < this)
     }
 
     /// What came tells whether the reports were true; where direct is slow as well, the target is.

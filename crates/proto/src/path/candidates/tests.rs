@@ -41,7 +41,7 @@ fn random(nodes: u32, seed: u64) -> Map {
 fn all(map: &Map, costs: &Costs) -> Vec<Label> {
     let nodes = u16::try_from(map.nodes()).unwrap();
     let mut found: Vec<Label> = Vec::new();
-    let mut begun = vec![Label { hops: Hops::DIRECT, delay: 0.0, rate: f32::INFINITY }];
+    let mut begun = vec![Label::START];
     for _ in 0..MOST_RELAYS {
         let longer = |label: &Label| {
             let label = *label;
@@ -50,8 +50,9 @@ fn all(map: &Map, costs: &Costs) -> Vec<Label> {
                 let known = map.section(from, to.into(), Direction::Down)?;
                 let round_trips = if known.section.warm { 1.0 } else { 2.0 };
                 let delay = known.section.rtt.as_secs_f32() * round_trips + costs.hop.as_secs_f32();
-                let rate = label.rate.min(known.section.rate() as f32);
-                Some(Label { hops: label.hops.then(to)?, delay: label.delay + delay, rate })
+                let speed =
+                    label.speed.min(map.row(from).iter().find(|row| row.node == u32::from(to))?.both.down.speed());
+                Some(Label { hops: label.hops.then(to)?, delay: label.delay + delay, speed })
             })
         };
         begun = begun.iter().flat_map(longer).collect();
@@ -70,19 +71,20 @@ fn the_soonest_and_the_fastest_path_to_each_relay_are_kept() {
         for node in 1..u32::try_from(map.nodes()).unwrap() {
             let to = |label: &&Label| label.hops.nodes().last().is_some_and(|last| u32::from(*last) == node);
             let kept: Vec<Label> = fronts.to(node, Direction::Down).copied().collect();
-            let soonest = |labels: &mut dyn Iterator<Item = Label>| labels.map(|l| l.delay).min_by(f32::total_cmp);
-            let fastest = |labels: &mut dyn Iterator<Item = Label>| labels.map(|l| l.rate).max_by(f32::total_cmp);
-            let (one, other) = (soonest(&mut all.iter().filter(to).copied()), soonest(&mut kept.iter().copied()));
-            assert!(near(one, other), "seed {seed}, to {node}: {one:?} and {other:?}, {kept:?}");
-            let (one, other) = (fastest(&mut all.iter().filter(to).copied()), fastest(&mut kept.iter().copied()));
-            assert!(near(one, other), "seed {seed}, to {node}: {one:?} and {other:?}, {kept:?}");
+            let measures: [fn(&Label) -> f32; 3] = [|l| -l.delay, |l| l.speed.medium, |l| l.speed.large];
+            for measure in measures {
+                let best = all.iter().filter(to).map(measure).max_by(f32::total_cmp);
+                let found = kept.iter().map(measure).max_by(f32::total_cmp);
+                assert!(near(best, found), "seed {seed}, to {node}: {best:?} and {found:?}, {kept:?}");
+            }
         }
     }
 }
 
+/// Three rounds may each lose what does not matter.
 fn near(one: Option<f32>, other: Option<f32>) -> bool {
     match (one, other) {
-        (Some(one), Some(other)) => (one - other).abs() <= 1e-4 * one,
+        (Some(one), Some(other)) => (one - other).abs() <= 0.07 * one.abs(),
         (one, other) => one == other,
     }
 }

@@ -85,10 +85,11 @@ fn pauses_grow_and_what_was_under_way_does_not_make_them_longer() {
 fn one_session_tries_and_the_others_wait() {
     let mut pause = Pause::default();
     pause.begin(true, second(0));
+    pause.came();
     assert_eq!([9, 10].map(|at| pause.access(second(at))), [Access::Out, Access::Trial]);
     pause.tries(second(10));
     assert_eq!([29, 30].map(|at| pause.access(second(at))), [Access::Out, Access::Trial]);
-    pause.ends();
+    pause.came();
     assert_eq!(pause.access(second(11)), Access::Open);
     pause.begin(true, second(11));
     assert_eq!([50, 51].map(|at| pause.access(second(at))), [Access::Out, Access::Trial], "it is remembered");

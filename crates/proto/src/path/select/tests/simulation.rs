@@ -282,12 +282,7 @@ fn contradictory_reports_cost_little_and_do_not_make_it_flap_for_ever() {
         let direct = completion(steady, &Candidate::direct(), 0.0) * sessions.len() as f64;
         assert!(sum < direct, "seed {seed}: {sum} s, direct {direct} s");
         let (early, late) = sessions.split_at(sessions.len() / 2);
-        assert!(
-            changes(late) <= changes(early) && changes(late) < 90,
-            "seed {seed}: {} and {}",
-            changes(early),
-            changes(late)
-        );
+        assert!(changes(early) + changes(late) < 30, "seed {seed}: {} and {}", changes(early), changes(late));
     }
 }
 
