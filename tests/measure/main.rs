@@ -12,6 +12,7 @@ mod relays;
 mod known;
 
 mod budget;
+mod history;
 mod sessions;
 mod telling;
 mod trouble;

@@ -142,10 +142,12 @@ impl Answering {
             (&Method::GET, "/api/sessions") => self.sessions().await,
             (&Method::GET, "/api/paths") => json(&self.shared.book.estimates()),
             (&Method::GET, "/api/fleet") => json(&self.shared.fleet.view()),
-            (&Method::GET, "/") => {
-                page(StatusCode::OK, "text/plain", "ekiden: /metrics /api/sessions /api/paths /api/fleet
-")
-            }
+            (&Method::GET, "/") => page(
+                StatusCode::OK,
+                "text/plain",
+                "ekiden: /metrics /api/sessions /api/paths /api/fleet
+",
+            ),
             (&Method::GET, _) => {
                 let known = "there are /metrics, /api/sessions, /api/paths and /api/fleet
 ";

@@ -172,6 +172,7 @@ impl Relay {
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
         self.shared.pools.serve(config, budget.ready)?;
         self.shared.reports.serve(config, &self.shared)?;
+        self.shared.history.serve(config.history.as_ref(), &self.shared)?;
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
         self.shared.shares.serve(&config.interfaces);
         let devices = self.devices.lend(config);
@@ -276,6 +277,7 @@ impl Relay {
         let aborted = self.shared.open_sessions();
         self.workers.tell_all(|| Command::End).await;
         self.workers.join();
+        self.shared.history.close();
         self.rules.remove(&self.shared);
         self.shared.emit(&Event::Stopped { aborted });
     }

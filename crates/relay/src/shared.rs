@@ -12,7 +12,7 @@ use ekiden_proto::wire::section::{Tickets, TraceId};
 use crate::fleet::Directory;
 use crate::gate::Held;
 use crate::log::Log;
-use crate::measure::{Book, Reports};
+use crate::measure::{Book, History, Reports};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
 use crate::share::Shares;
@@ -49,6 +49,8 @@ pub struct Shared {
     pub book: Arc<Book>,
     /// Connections on which other relays say what theirs are like.
     pub reports: Reports,
+    /// What was measured, by hour.
+    pub history: History,
 }
 
 impl Shared {
@@ -73,6 +75,7 @@ impl Shared {
             lanes: Roll::default(),
             book: Arc::new(Book::new(began)),
             reports: Reports::default(),
+            history: History::default(),
         })
     }
 

@@ -8,6 +8,7 @@ pub mod candidates;
 pub mod choice;
 pub mod estimate;
 mod experience;
+pub mod hours;
 mod hysteresis;
 mod known;
 pub mod likely;

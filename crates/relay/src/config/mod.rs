@@ -4,6 +4,7 @@
 pub mod access;
 mod capture;
 mod fleet;
+mod history;
 mod hop;
 mod key;
 mod listener;
@@ -40,6 +41,7 @@ use crate::users::Users;
 
 pub use capture::{Capture, Connect, RulesBy, Transparent};
 pub use fleet::Fleet;
+pub use history::History;
 pub use sharing::{Interface, Weights};
 pub use tun::Tun;
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
@@ -67,6 +69,8 @@ pub struct Config {
     pub dns_servers: Vec<SocketAddr>,
     /// Where `ekiden status` and Prometheus ask.
     pub admin: Admin,
+    /// Where what was measured is kept, if it is.
+    pub history: Option<History>,
     /// How log lines look.
     pub log: LogFormat,
     /// Worker threads.

@@ -18,8 +18,8 @@ use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
 use super::{
-    Admin, Config, Hop, Limits, LogFormat, Timeouts, capture, fleet, key, listener, named, relays, routes, sharing,
-    tun, url,
+    Admin, Config, Hop, Limits, LogFormat, Timeouts, capture, fleet, history, key, listener, named, relays, routes,
+    sharing, tun, url,
 };
 
 pub use super::mistake::{Found, Mistake, Mistakes};
@@ -122,6 +122,7 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         timeouts: timeouts(file.table("timeouts")),
         dns_servers: dns_servers(file.table("dns")),
         admin: admin(file.table("admin"), &command, flags, &listeners),
+        history: history::history(file.table("history")),
         log: log(file.table("log"), &command, flags),
         fleet,
         draining: Vec::new(),

@@ -12,6 +12,7 @@ use ekiden_proto::path::prefix::Prefix;
 use serde::Serialize;
 
 use super::Place;
+use super::history::Expected;
 
 /// Most sections of our own: what was not used for longest goes.
 const MOST_PLACES: usize = 1 << 16;
@@ -46,6 +47,15 @@ pub(super) struct Pages {
     /// The targets at which a relay is to look, and when it last looked at one of a network.
     pub looks: HashMap<PublicKey, Vec<SocketAddr>>,
     pub looked: Bounded<(PublicKey, Prefix), Duration>,
+    /// What this hour is usually like.
+    pub expected: Expected,
+}
+
+/// A direction of a section, as seen from one end of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Way {
+    Sending,
+    Receiving,
 }
 
 /// What was measured of one section.
@@ -115,6 +125,7 @@ impl Book {
             wanted: Bounded::new(MOST_WANTED),
             looks: HashMap::new(),
             looked: Bounded::new(MOST_PLACES),
+            expected: Expected::default(),
         };
         Self { began, pages: Mutex::new(pages) }
     }
@@ -171,6 +182,18 @@ impl Book {
     pub fn is_busy(&self, place: Place) -> bool {
         let now = self.now();
         self.pages().own.peek(&place).is_some_and(|entry| entry.is_busy(now))
+    }
+
+    /// Our own estimates that have a sample of after `since`.
+    pub(super) fn news(&self, since: Duration) -> Vec<(Place, Both)> {
+        let pages = self.pages();
+        let news = pages.own.iter().filter(|(_, entry)| entry.both.at() > since);
+        news.map(|(place, entry)| (*place, entry.both)).collect()
+    }
+
+    /// From now on this is usual.
+    pub(super) fn expects(&self, expected: Expected) {
+        self.pages().expected = expected;
     }
 
     /// All of it, for `/api/paths`.

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::Direction;
-use ekiden_proto::path::estimate::Estimate;
+use ekiden_proto::path::estimate::{Estimate, Figures};
+use ekiden_proto::path::hours::{Usual, expected};
 use ekiden_proto::path::map::{HERE, Known, Map};
 use ekiden_proto::path::model::{Congestion, Section};
 
-use super::book::{Both, Pages};
+use super::book::{Both, Pages, Way};
 use super::{Book, Place};
 use crate::config::{Config, Hop};
 
@@ -76,20 +77,19 @@ impl Chart<'_> {
         congestion: Congestion,
     ) -> Option<Known> {
         let (near, far) = (self.seen_by(dialler, Place::Relay(*relay)), self.seen_by(relay, Place::Relay(*dialler)));
-        let ends = match direction {
-            Direction::Down => (far.map(|far| far.sending), near.map(|near| near.receiving)),
-            Direction::Up => (near.map(|near| near.sending), far.map(|far| far.receiving)),
-        };
         let rtt = [near, far].into_iter().flatten().find_map(|both| both.rtt());
-        let owns = |key: &PublicKey| *key == self.here;
-        let (sender, receiver) = match direction {
-            Direction::Down => (owns(relay), owns(dialler)),
-            Direction::Up => (owns(dialler), owns(relay)),
+        let ((sender, receiver), (at_sender, at_receiver)) = match direction {
+            Direction::Down => ((relay, dialler), (far, near)),
+            Direction::Up => ((dialler, relay), (near, far)),
         };
-        let known = [(ends.0, sender), (ends.1, receiver)]
-            .into_iter()
-            .filter_map(|(estimate, own)| self.known(&estimate?, rtt?, (congestion, true), own));
-        best(known)
+        let ends = [
+            (sender, at_sender.map(|both| both.sending), Place::Relay(*receiver), Way::Sending),
+            (receiver, at_receiver.map(|both| both.receiving), Place::Relay(*sender), Way::Receiving),
+        ];
+        best(ends.into_iter().filter_map(|(teller, estimate, place, way)| {
+            let own = (*teller == self.here).then_some((place, way));
+            self.known(&estimate.unwrap_or_default(), rtt, (congestion, true), own)
+        }))
     }
 
     fn seen_by(&self, relay: &PublicKey, place: Place) -> Option<Both> {
@@ -104,6 +104,10 @@ impl Chart<'_> {
         for (place, entry) in self.pages.own.iter() {
             self.set_one(HERE, *place, &entry.both, true, map);
         }
+        let expected = self.pages.expected.now.keys().map(|(place, _)| place);
+        for place in expected.filter(|place| self.pages.own.peek(place).is_none()) {
+            self.set_one(HERE, *place, &Both::default(), true, map);
+        }
         for (number, key, _) in nodes {
             let Some(told) = self.pages.told.get(key) else { continue };
             for (place, both) in told.iter() {
@@ -113,32 +117,47 @@ impl Chart<'_> {
     }
 
     fn set_one(&self, node: u32, place: Place, both: &Both, own: bool, map: &mut Map) {
-        let (Place::Targets(prefix), Some(rtt)) = (place, both.rtt()) else { return };
-        for (direction, estimate) in [(Direction::Down, &both.receiving), (Direction::Up, &both.sending)] {
-            if let Some(known) = self.known(estimate, rtt, (Congestion::default(), false), own) {
+        let Place::Targets(prefix) = place else { return };
+        let ways = [(Direction::Down, Way::Receiving, &both.receiving), (Direction::Up, Way::Sending, &both.sending)];
+        for (direction, way, estimate) in ways {
+            let own = own.then_some((place, way));
+            if let Some(known) = self.known(estimate, both.rtt(), (Congestion::default(), false), own) {
                 map.set_last(node, prefix, direction, &known);
             }
         }
     }
 
+    /// What is to be expected of a section, of which this is known; `own` says which of ours it is.
     fn known(
         &self,
         estimate: &Estimate,
-        rtt: Duration,
+        rtt: Option<Duration>,
         (congestion, warm): (Congestion, bool),
-        own: bool,
+        own: Option<(Place, Way)>,
     ) -> Option<Known> {
-        let confidence = estimate.confidence(self.now);
+        let (figures, confidence) = match own {
+            Some(own) => self.expected(estimate, own),
+            None => (estimate.figures(), estimate.confidence(self.now) * TOLD),
+        };
         let section = Section {
-            rtt,
-            loss: estimate.loss().unwrap_or(0.0),
-            window: estimate.window(),
-            line: estimate.rate(),
+            rtt: figures.rtt.or(rtt)?,
+            loss: figures.loss.unwrap_or(0.0),
+            window: figures.window,
+            line: figures.rate,
             congestion,
             mss: MSS,
             warm,
         };
-        Some(Known { section, confidence: if own { confidence } else { confidence * TOLD }, own })
+        Some(Known { section, confidence, own: own.is_some() })
+    }
+
+    /// What was measured, and what is usual at this hour.
+    fn expected(&self, estimate: &Estimate, own: (Place, Way)) -> (Figures, f64) {
+        let usual = &self.pages.expected;
+        let (figures, confidence) = (estimate.figures(), estimate.confidence(self.now));
+        let (Some(now), Some(since)) = (usual.now.get(&own), usual.since) else { return (figures, confidence) };
+        let then: Option<&Usual> = if estimate.at() >= since { Some(now) } else { usual.before.get(&own) };
+        expected(&figures, confidence, then, now)
     }
 }
 

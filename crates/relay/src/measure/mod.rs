@@ -8,12 +8,14 @@ pub mod answer;
 mod book;
 mod caller;
 mod chart;
+mod history;
 mod keeper;
 mod place;
 mod told;
 mod watch;
 
 pub use book::Book;
+pub use history::History;
 pub use keeper::Reports;
 pub use place::{Place, Via};
 pub use watch::Watch;

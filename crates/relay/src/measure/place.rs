@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::str::FromStr;
 
 use ekiden_proto::addr::ServerAddr;
-use ekiden_proto::key::PublicKey;
+use ekiden_proto::key::{KeyError, PublicKey};
 use ekiden_proto::path::prefix::Prefix;
 
 use crate::config::Path;
@@ -49,6 +50,14 @@ impl Via {
             Self::Relay(key) => Place::Relay(key),
             Self::Proxy => Place::Proxy(server),
         }
+    }
+}
+
+impl FromStr for Place {
+    type Err = KeyError;
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let targets = text.parse().map(Self::Targets);
+        targets.or_else(|_| text.parse().map(Self::Proxy)).or_else(|_| text.parse().map(Self::Relay))
     }
 }
 

@@ -1,0 +1,141 @@
+//! What a section is usually like at this hour of the week, so that a busy hour is expected and not only noticed.
+//!
+//! What was measured counts as far as it is sure, and the hour's usual figures for the rest: rates, losses and round trips
+//! differ by factors, so both are averaged by their logarithms. What was measured in another hour is first brought into
+//! this one, by how the two hours usually differ.
+
+use std::time::Duration;
+
+use super::estimate::Figures;
+
+/// Hours of a week.
+pub const WEEK: u32 = 7 * 24;
+
+/// An hour differs from another by no more than this, whatever it was once.
+const MOST_FACTOR: f64 = 8.0;
+
+/// A loss of nothing is taken for this, since a factor of it is wanted.
+const LEAST_LOSS: f64 = 1e-5;
+
+/// After so many weeks the hour's figures are half as sure as they can be.
+const WEEKS: f64 = 2.0;
+
+/// And so sure they are at most: last week is not today.
+const SUREST: f64 = 0.6;
+
+/// What an hour of the week usually is.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Usual {
+    /// Round-trip time, in seconds.
+    pub rtt: Option<f64>,
+    /// Share of segments lost.
+    pub loss: Option<f64>,
+    /// Bytes per second.
+    pub rate: Option<f64>,
+    /// In how many weeks it was seen.
+    pub weeks: u32,
+}
+
+impl Usual {
+    /// How sure it is, 0 to 1.
+    #[must_use]
+    pub fn confidence(&self) -> f64 {
+        let weeks = f64::from(self.weeks);
+        SUREST * weeks / (weeks + WEEKS)
+    }
+}
+
+/// What is to be expected now, and how sure that is: `measured` with its `confidence`, in an hour that is usually `then`,
+/// and now it is an hour that is usually `now`. Both are the same when it was measured in this hour.
+#[must_use]
+pub fn expected(measured: &Figures, confidence: f64, then: Option<&Usual>, now: &Usual) -> (Figures, f64) {
+    let (usual, sure) = (now.confidence(), confidence.clamp(0.0, 1.0));
+    let share = if sure + usual > 0.0 { usual * (1.0 - sure) / (sure + usual * (1.0 - sure)) } else { 0.0 };
+    let mixed = |value: Option<f64>, then: Option<f64>, now: Option<f64>, least: f64| match (value, now) {
+        (Some(value), Some(now)) => {
+            let factor =
+                then.map_or(1.0, |then| (now.max(least) / then.max(least)).clamp(1.0 / MOST_FACTOR, MOST_FACTOR));
+            let here = value.max(least) * factor;
+            Some((here.ln() * (1.0 - share) + now.max(least).ln() * share).exp())
+        }
+        (value, now) => value.or(now),
+    };
+    let of = |pick: fn(&Usual) -> Option<f64>| (then.and_then(pick), pick(now));
+    let (rtt, loss, rate) = (of(|usual| usual.rtt), of(|usual| usual.loss), of(|usual| usual.rate));
+    let figures = Figures {
+        rtt: mixed(measured.rtt.map(|rtt| rtt.as_secs_f64()), rtt.0, rtt.1, 1e-6)
+            .and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()),
+        // Where nothing is lost, ever, nothing is expected to be.
+        loss: mixed(measured.loss, loss.0, loss.1, LEAST_LOSS)
+            .map(|loss| if loss <= LEAST_LOSS * 1.01 { 0.0 } else { loss }),
+        rate: mixed(measured.rate, rate.0, rate.1, 1.0),
+        ..*measured
+    };
+    (figures, sure + usual * (1.0 - sure))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: Usual = Usual { rtt: Some(0.02), loss: Some(0.0001), rate: Some(8e6), weeks: 20 };
+    const BUSY: Usual = Usual { rtt: Some(0.04), loss: Some(0.002), rate: Some(2e6), weeks: 20 };
+
+    fn measured() -> Figures {
+        let rtt = Some(Duration::from_millis(20));
+        Figures { rtt, loss: Some(0.0001), rate: Some(8e6), ..Figures::default() }
+    }
+
+    fn near(value: Option<f64>, expected: f64) -> bool {
+        value.is_some_and(|value| (value / expected - 1.0).abs() < 0.01)
+    }
+
+    #[test]
+    fn a_busy_hour_is_expected_as_soon_as_it_begins() {
+        let (figures, _) = expected(&measured(), 0.95, Some(&QUIET), &BUSY);
+        assert!(near(figures.rate, 2e6) && near(figures.loss, 0.002), "{figures:?}");
+        assert!(near(figures.rtt.map(|rtt| rtt.as_secs_f64()), 0.04), "{figures:?}");
+    }
+
+    #[test]
+    fn what_is_measured_in_this_hour_goes_before_what_is_usual() {
+        let (figures, confidence) = expected(&measured(), 1.0, Some(&BUSY), &BUSY);
+        assert!(near(figures.rate, 8e6) && confidence > 0.99, "{figures:?}");
+        let (figures, _) = expected(&measured(), 0.5, Some(&BUSY), &BUSY);
+        assert!(figures.rate.is_some_and(|rate| rate > 2.1e6 && rate < 7.9e6), "{figures:?}");
+    }
+
+    #[test]
+    fn without_a_measurement_it_is_as_usual() {
+        let (figures, confidence) = expected(&Figures::default(), 0.0, None, &BUSY);
+        assert!(near(figures.rate, 2e6) && near(figures.loss, 0.002), "{figures:?}");
+        assert!(confidence > 0.4 && confidence <= SUREST);
+    }
+
+    #[test]
+    fn one_week_is_less_sure_than_many() {
+        let once = Usual { weeks: 1, ..BUSY };
+        assert!(once.confidence() < BUSY.confidence() && BUSY.confidence() < SUREST);
+        assert!(Usual::default().confidence() < f64::EPSILON);
+    }
+
+    #[test]
+    fn an_hour_that_was_odd_once_changes_no_more_than_a_factor() {
+        let odd = Usual { rate: Some(1.0), weeks: 1, ..BUSY };
+        let (figures, _) = expected(&measured(), 1.0, Some(&QUIET), &odd);
+        assert!(near(figures.rate, 1e6), "{figures:?}");
+    }
+
+    #[test]
+    fn nothing_lost_stays_nothing() {
+        let clean = Usual { loss: Some(0.0), ..QUIET };
+        let none = Figures { loss: Some(0.0), ..measured() };
+        assert_eq!(expected(&none, 0.5, Some(&clean), &clean).0.loss, Some(0.0));
+    }
+
+    #[test]
+    fn what_is_unknown_stays_so() {
+        let (figures, confidence) = expected(&Figures::default(), 0.0, None, &Usual::default());
+        assert_eq!((figures, confidence), (Figures::default(), 0.0));
+    }
+}

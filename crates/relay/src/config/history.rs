@@ -1,0 +1,40 @@
+//! `[history]`: where what was measured is kept, by hour, and for how long.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::reader::Reader;
+use super::value::Value;
+
+/// Where what was measured is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History {
+    /// A database of SQLite.
+    pub file: PathBuf,
+    /// For how long.
+    pub keep: Duration,
+}
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// Reads the table; none where nothing is kept.
+pub(super) fn history(table: Reader<'_>) -> Option<History> {
+    let file: Option<PathBuf> = table.optional("file");
+    let Days(days) = table.or("keep", Days(90));
+    if file.is_none() && table.has("keep") {
+        table.mistake("file", "the path of a database, which is made where there is none: without it nothing is kept");
+    }
+    table.finish();
+    file.map(|file| History { file, keep: Duration::from_secs(days * DAY) })
+}
+
+/// A number of days.
+struct Days(u64);
+
+impl Value for Days {
+    const EXPECTED: &'static str = r#"a number of days from "7d" to "3650d", like "90d""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
+        days.filter(|days| (7..=3650).contains(days)).map(Self).ok_or(Self::EXPECTED)
+    }
+}

@@ -1,0 +1,277 @@
+//! What was measured, by hour, in a database; and what an hour of the week is usually like, from there.
+//!
+//! A thread of its own writes every minute and at the end. Nobody waits for it, and nothing depends on it: where the disk
+//! is full or the file broken, that is said once, and the relay goes on without.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ekiden_proto::event::Event;
+use ekiden_proto::path::hours::{Usual, WEEK};
+use rusqlite::{Connection, params};
+
+use super::Place;
+use super::book::{Both, Way};
+use crate::config::History as Kept;
+use crate::shared::Shared;
+
+/// How often what is new is written.
+const WRITE: Duration = Duration::from_secs(60);
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
+const MOST_PAGES: u32 = 16 * 1024;
+
+/// Most rows; the oldest go.
+const MOST_ROWS: u32 = 500_000;
+
+/// Most sections of which it is known what is usual.
+const MOST_USUAL: u32 = 1 << 15;
+
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
+    place TEXT NOT NULL, way INTEGER NOT NULL, hour INTEGER NOT NULL, samples INTEGER NOT NULL,
+    rtt REAL, loss REAL, rate REAL, PRIMARY KEY (place, way, hour)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS by_hour ON sections (hour);";
+
+/// Each figure is the mean of what was seen in the hour.
+const NOTE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
+    ON CONFLICT (place, way, hour) DO UPDATE SET
+    rtt = coalesce((rtt * samples + excluded.rtt) / (samples + 1), excluded.rtt, rtt),
+    loss = coalesce((loss * samples + excluded.loss) / (samples + 1), excluded.loss, loss),
+    rate = coalesce((rate * samples + excluded.rate) / (samples + 1), excluded.rate, rate),
+    samples = samples + 1";
+
+const USUAL: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate), count(*) FROM sections
+    WHERE hour % ?1 = ?2 % ?1 AND hour < ?2 GROUP BY place, way LIMIT ?3";
+
+const FORGET: &str = "DELETE FROM sections WHERE hour < max(?1,
+    coalesce((SELECT hour FROM sections ORDER BY hour DESC LIMIT 1 OFFSET ?2), 0))";
+
+/// What two hours are usually like: this one, and the one before.
+#[derive(Debug, Default)]
+pub(super) struct Expected {
+    pub now: Hour,
+    pub before: Hour,
+    /// When this hour began, by the time of the book; none where nothing is kept.
+    pub since: Option<Duration>,
+}
+
+/// What one hour is usually like.
+pub(super) type Hour = HashMap<(Place, Way), Usual>;
+
+/// The thread that writes, where something is kept.
+#[derive(Debug, Default)]
+pub struct History(Mutex<Option<Writer>>);
+
+#[derive(Debug)]
+struct Writer {
+    kept: Kept,
+    thread: JoinHandle<()>,
+    /// Dropped to end it.
+    running: Sender<()>,
+}
+
+impl History {
+    /// Keeps what `kept` says from now on.
+    ///
+    /// # Errors
+    /// The kernel's, when there are no more threads.
+    pub fn serve(&self, kept: Option<&Kept>, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if writer.as_ref().map(|writer| &writer.kept) == kept {
+            return Ok(());
+        }
+        writer.take().into_iter().for_each(Writer::end);
+        if let Some(kept) = kept {
+            *writer = Some(Writer::start(kept.clone(), Arc::downgrade(shared))?);
+        }
+        Ok(())
+    }
+
+    /// Writes what is new, and ends.
+    pub fn close(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(Writer::end);
+    }
+}
+
+impl Writer {
+    fn start(kept: Kept, shared: Weak<Shared>) -> std::io::Result<Self> {
+        let (running, ended) = channel();
+        let of_thread = kept.clone();
+        let thread = std::thread::Builder::new().name("history".to_owned()).spawn(move || {
+            let mut keeping =
+                Keeping { kept: of_thread, shared, database: None, written: Duration::ZERO, has_told: false };
+            loop {
+                keeping.turn();
+                if ended.recv_timeout(WRITE) == Err(RecvTimeoutError::Disconnected) {
+                    return keeping.turn();
+                }
+            }
+        })?;
+        Ok(Self { kept, thread, running })
+    }
+
+    fn end(self) {
+        drop(self.running);
+        // One that panicked has ended as well.
+        let _ = self.thread.join();
+    }
+}
+
+struct Keeping {
+    kept: Kept,
+    shared: Weak<Shared>,
+    /// The database, and the hour whose usual figures were read last.
+    database: Option<(Connection, u32)>,
+    /// By the time of the book.
+    written: Duration,
+    has_told: bool,
+}
+
+impl Keeping {
+    /// Writes what is new, and reads what is usual when an hour begins.
+    fn turn(&mut self) {
+        let Some(shared) = self.shared.upgrade() else { return };
+        if let Err(error) = self.try_turn(&shared) {
+            self.database = None;
+            if !self.has_told {
+                let file = self.kept.file.display();
+                let message = format!("no history is kept in {file}: {error}: make room or move the file away");
+                shared.emit(&Event::Warning { message });
+            }
+            self.has_told = true;
+        }
+    }
+
+    fn try_turn(&mut self, shared: &Shared) -> rusqlite::Result<()> {
+        let (hour, into_it) = hour_of(SystemTime::now());
+        let (database, read) = match &mut self.database {
+            Some(open) => open,
+            none => none.insert((open(&self.kept.file)?, 0)),
+        };
+        let now = shared.book.now();
+        write(database, &shared.book.news(self.written), hour)?;
+        self.written = now;
+        if *read != hour {
+            let kept = u32::try_from(self.kept.keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+            let oldest = hour.saturating_sub(kept);
+            database.execute(FORGET, params![oldest, MOST_ROWS])?;
+            let since = Some(now.saturating_sub(into_it));
+            let (now, before) = (usual(database, hour)?, usual(database, hour.saturating_sub(1))?);
+            shared.book.expects(Expected { now, before, since });
+            *read = hour;
+        }
+        Ok(())
+    }
+}
+
+fn open(file: &Path) -> rusqlite::Result<Connection> {
+    let database = Connection::open(file)?;
+    database.busy_timeout(Duration::from_secs(1))?;
+    database.pragma_update(None, "max_page_count", MOST_PAGES)?;
+    database.execute_batch(TABLE)?;
+    Ok(database)
+}
+
+fn write(database: &mut Connection, news: &[(Place, Both)], hour: u32) -> rusqlite::Result<()> {
+    let transaction = database.transaction()?;
+    {
+        let mut note = transaction.prepare_cached(NOTE)?;
+        for (place, both) in news {
+            for (way, estimate) in [(Way::Sending, &both.sending), (Way::Receiving, &both.receiving)] {
+                let rtt = estimate.rtt().map(|rtt| rtt.as_secs_f64());
+                note.execute(params![place.to_string(), way as i64, hour, rtt, estimate.loss(), estimate.rate()])?;
+            }
+        }
+    }
+    transaction.commit()
+}
+
+/// What the hour is usually like; lines of somebody else are passed over.
+fn usual(database: &Connection, hour: u32) -> rusqlite::Result<Hour> {
+    let mut query = database.prepare_cached(USUAL)?;
+    let rows = query.query_map(params![WEEK, hour, MOST_USUAL], |row| {
+        let usual = Usual { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
+        let way = if row.get::<_, i64>(1)? == Way::Sending as i64 { Way::Sending } else { Way::Receiving };
+        Ok((row.get::<_, String>(0)?.parse::<Place>().ok().map(|place| (place, way)), usual))
+    })?;
+    rows.filter_map(|row| row.map(|(key, usual)| key.map(|key| (key, usual))).transpose()).collect()
+}
+
+/// The hour since 1970, and how much of it is over.
+fn hour_of(time: SystemTime) -> (u32, Duration) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let hour = u32::try_from(since.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    (hour, since.saturating_sub(HOUR * hour))
+}
+
+#[cfg(test)]
+mod tests {
+    use ekiden_proto::path::estimate::{Estimate, Sample};
+
+    use super::*;
+
+    fn seen(rate: f64) -> Both {
+        let mut both = Both::default();
+        let rtt = Some(Duration::from_millis(20));
+        let sample = Sample { rtt, segments: 1000, lost: 1, rate: Some(rate), rate_is_limit: true, window: None };
+        both.receiving.note(&sample, Duration::from_secs(1));
+        both
+    }
+
+    fn place() -> Place {
+        Place::Targets("192.0.2.0/24".parse().unwrap())
+    }
+
+    #[test]
+    fn the_same_hour_of_other_weeks_is_what_is_usual() {
+        let mut database = Connection::open_in_memory().unwrap();
+        database.execute_batch(TABLE).unwrap();
+        let now = 500_000;
+        for (hour, rate) in [(now, 9e9), (now - 1, 7e9), (now - WEEK, 1e6), (now - WEEK, 3e6), (now - 2 * WEEK, 4e6)] {
+            write(&mut database, &[(place(), seen(rate))], hour).unwrap();
+        }
+        let usual = usual(&database, now).unwrap();
+        let receiving = usual[&(place(), Way::Receiving)];
+        assert_eq!((receiving.rate, receiving.weeks), (Some(3e6), 2), "the mean of 2 and 4 MB/s");
+        assert!(receiving.rtt.is_some_and(|rtt| (rtt - 0.02).abs() < 1e-9));
+        assert_eq!(usual[&(place(), Way::Sending)].rate, None);
+    }
+
+    #[test]
+    fn what_is_old_and_what_is_too_much_goes() {
+        let mut database = Connection::open_in_memory().unwrap();
+        database.execute_batch(TABLE).unwrap();
+        for hour in 1000..1100 {
+            write(&mut database, &[(place(), Both { sending: Estimate::default(), ..seen(1e6) })], hour).unwrap();
+        }
+        let rows = |database: &Connection| {
+            database.query_row("SELECT count(*), min(hour) FROM sections", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        };
+        database.execute(FORGET, params![1040, MOST_ROWS]).unwrap();
+        assert_eq!(rows(&database), Ok((120, 1040)));
+        database.execute(FORGET, params![1040, 20]).unwrap();
+        let (left, _): (i64, i64) = rows(&database).unwrap();
+        assert!((20..=22).contains(&left), "{left} rows");
+    }
+
+    #[test]
+    fn places_are_read_as_they_are_written() {
+        let key = ekiden_proto::key::PublicKey([7; 32]);
+        for place in [place(), Place::Relay(key), Place::Proxy("[2001:db8::1]:1080".parse().unwrap())] {
+            assert_eq!(place.to_string().parse(), Ok(place));
+        }
+        assert!("nonsense".parse::<Place>().is_err());
+    }
+
+    #[test]
+    fn hours_are_counted_from_1970() {
+        let time = UNIX_EPOCH + HOUR * 475_000 + Duration::from_secs(61);
+        assert_eq!(hour_of(time), (475_000, Duration::from_secs(61)));
+    }
+}
