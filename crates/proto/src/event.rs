@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 use crate::addr::{ClientAddr, ServerAddr, Target};
 use crate::cause::Cause;
 use crate::limiting::{Direction, Limited};
+use crate::path::prefix::Prefix;
 use crate::profile::Applied;
 use crate::wire::section::TraceId;
 
@@ -110,6 +111,21 @@ pub enum Event {
         /// For how long none did.
         #[serde(rename = "seconds", serialize_with = "seconds")]
         duration: Duration,
+    },
+    /// Sessions to a network of targets take another path from now on.
+    PathChanged {
+        /// The network.
+        prefix: Prefix,
+        /// The size of the sessions that this is about, in bytes.
+        likely_bytes: u64,
+        /// Where most of these go: `down` or `up`.
+        likely_direction: &'static str,
+        /// The path before.
+        from: String,
+        /// The path now.
+        to: String,
+        /// Why, with the figures.
+        why: String,
     },
     /// A new configuration is in force for new sessions.
     Reloaded {
@@ -289,6 +305,25 @@ pub struct SectionInfo {
     pub sndbuf_limited: Duration,
 }
 
+/// Why a session took the path that it took, what was predicted, and what came.
+#[derive(Debug, Clone, Serialize)]
+pub struct Chosen {
+    /// A word: `unmeasured`, `only`, `best`, `kept`, `explores` or `retreats`.
+    pub reason: &'static str,
+    /// The same in words, with the figures and what was tried before.
+    pub why: String,
+    /// What it was taken to carry.
+    pub likely_bytes: u64,
+    /// And where: `down` or `up`.
+    pub likely_direction: &'static str,
+    /// From the client's wish to the last byte that counts; for what it has carried, once that is known.
+    #[serde(rename = "predicted_seconds", serialize_with = "optional_seconds")]
+    pub predicted: Option<Duration>,
+    /// What came.
+    #[serde(rename = "took_seconds", serialize_with = "optional_seconds")]
+    pub took: Option<Duration>,
+}
+
 /// The closing event of a session: its access-log line.
 #[derive(Debug, Clone, Serialize)]
 pub struct Closed {
@@ -310,6 +345,8 @@ pub struct Closed {
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
+    /// Why that path, where the relay has chosen it.
+    pub chosen: Option<Box<Chosen>>,
     /// How it ended.
     #[serde(serialize_with = "end_word")]
     pub end: End,
@@ -352,6 +389,7 @@ impl Closed {
             target: None,
             server: None,
             path: "-".to_owned(),
+            chosen: None,
             end: End::LeftEarly,
             detail: None,
             duration: Duration::ZERO,

@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::choose::ChoiceView;
 use crate::config::Admin;
 use crate::fleet::FleetSummary;
 use crate::pump::PipeCounts;
@@ -125,6 +126,7 @@ struct Sessions {
     lanes: Vec<LaneView>,
     congestion: Vec<Congestion>,
     fleet: Option<FleetSummary>,
+    choices: Vec<ChoiceView>,
 }
 
 impl Answering {
@@ -174,6 +176,7 @@ impl Answering {
             lanes,
             congestion,
             fleet: self.shared.fleet.view().map(|view| view.summary()),
+            choices: self.shared.choosing.views(),
         };
         json(&answer)
     }

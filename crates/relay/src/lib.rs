@@ -6,6 +6,7 @@
 
 pub mod admin;
 mod budget;
+mod choose;
 pub mod config;
 pub mod congestion;
 mod dial;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use ekiden_proto::event::{Closed, Congestion, Event, Request, SectionInfo};
+use ekiden_proto::event::{Chosen, Closed, Congestion, Event, Request, SectionInfo};
 
 use crate::config::LogFormat;
 
@@ -164,6 +164,9 @@ fn text_line(line: &mut String, event: &Event) {
         Event::EtcdUp { server, duration } => {
             write!(line, " etcd up server={server} seconds={:.3}", duration.as_secs_f64())
         }
+        Event::PathChanged { prefix, from, to, why, .. } => {
+            write!(line, " path changed to={prefix} from={} path={} why={}", quoted(from), quoted(to), quoted(why))
+        }
         Event::Reloaded { listeners } => write!(line, " reloaded listeners={listeners}"),
         Event::ReloadRejected { mistakes } => {
             write!(line, " reload rejected, the old configuration stays: {}", mistakes.join("; "))
@@ -205,7 +208,15 @@ fn closed_line(line: &mut String, c: &Closed) -> std::fmt::Result {
     write!(line, " up={} down={} spliced={}", c.bytes_up, c.bytes_down, c.bytes_spliced)?;
     section(line, "down", c.down)?;
     section(line, "up", c.up)?;
-    optional(line, "limited", c.limited)
+    optional(line, "limited", c.limited)?;
+    c.chosen.as_deref().map_or(Ok(()), |chosen| chosen_words(line, chosen))
+}
+
+fn chosen_words(line: &mut String, chosen: &Chosen) -> std::fmt::Result {
+    write!(line, " reason={}", chosen.reason)?;
+    optional(line, "predicted", chosen.predicted.map(milliseconds))?;
+    optional(line, "took", chosen.took.map(milliseconds))?;
+    write!(line, " why={}", quoted(&chosen.why))
 }
 
 fn section(line: &mut String, side: &str, info: Option<SectionInfo>) -> std::fmt::Result {

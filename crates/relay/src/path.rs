@@ -5,10 +5,13 @@ use std::sync::Arc;
 use ekiden_proto::addr::{Host, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
+use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::profile::Profile;
 
+use crate::choose::{Answer, Expected};
 use crate::config::{Config, Hop, HopKind, Path, Route};
 use crate::pool::Pools;
+use crate::shared::Shared;
 
 /// A way to a target.
 #[derive(Debug, Clone)]
@@ -19,23 +22,58 @@ pub struct Way {
     pub beyond: Vec<PublicKey>,
     /// TCP settings of the section to the target itself, where there is no hop.
     pub profile: Arc<Profile>,
+    /// What the chooser expects of it, where it has chosen.
+    pub expected: Option<Arc<Expected>>,
 }
 
 /// The ways to `target`, the best first: those whose first hop is down come last.
 #[must_use]
-pub fn select(config: &Config, pools: &Pools, target: &Target) -> Vec<Way> {
-    ways_to(config, pools, &target.host, target.port)
+pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<Way> {
+    let route = route(config, &target.host, target.port);
+    let chosen = if route.auto { shared.choosing.ways(route, target) } else { None };
+    let Some(Answer { ways, changed }) = chosen else { return listed(route, &shared.pools) };
+    if let Some(event) = changed {
+        shared.emit(&event);
+    }
+    down_last(ways, &shared.pools)
 }
 
-/// The same for what may have no port: 0, which no pattern with a port fits.
+/// The same for what is no session, and may have no port: 0, which no pattern with a port fits. Nobody chooses for it.
 #[must_use]
 pub fn ways_to(config: &Config, pools: &Pools, host: &Host, port: u16) -> Vec<Way> {
-    let route =
-        config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all");
-    let (up, down): (Vec<_>, Vec<_>) =
-        route.paths.iter().partition(|path| path.hops.first().is_none_or(|hop| !pools.is_down(hop)));
-    let way = |path| Way { path: Arc::clone(path), beyond: Vec::new(), profile: Arc::clone(&route.profile) };
-    up.into_iter().chain(down).map(way).collect()
+    listed(route(config, host, port), pools)
+}
+
+fn route<'a>(config: &'a Config, host: &Host, port: u16) -> &'a Route {
+    config.routes.iter().find(|route| route.matches(host, port)).expect("invariant: the last route matches all")
+}
+
+fn listed(route: &Route, pools: &Pools) -> Vec<Way> {
+    let profile = || Arc::clone(&route.profile);
+    let way = |path| Way { path: Arc::clone(path), beyond: Vec::new(), profile: profile(), expected: None };
+    down_last(route.paths.iter().map(way).collect(), pools)
+}
+
+fn down_last(ways: Vec<Way>, pools: &Pools) -> Vec<Way> {
+    let is_up = |way: &Way| way.path.hops.first().is_none_or(|hop| !pools.is_down(hop));
+    let (mut up, down): (Vec<_>, Vec<_>) = ways.into_iter().partition(is_up);
+    up.extend(down);
+    up
+}
+
+/// How many of `ways` are to be dialled at once: too little is measured to choose one.
+#[must_use]
+pub fn racers(ways: &[Way]) -> usize {
+    let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.plan.racers);
+    racers.min(ways.len())
+}
+
+impl Way {
+    /// What the chooser calls it.
+    #[must_use]
+    pub fn candidate(&self) -> Option<&Candidate> {
+        self.expected.as_ref()?.candidate.as_ref()
+    }
 }
 
 /// Those of `ways` that do not end here: direct would lead back into the tunnel that it came from.
@@ -53,10 +91,9 @@ pub fn relayed(mut ways: Vec<Way>) -> Result<Vec<Way>, Cause> {
 /// [`Cause::Denied`] when it is none.
 pub fn chosen(config: &Config, keys: &[PublicKey]) -> Result<Option<Way>, Cause> {
     let Some((first, beyond)) = keys.split_first() else { return Ok(None) };
-    let is_first = |hop: &&Arc<Hop>| hop.peering().is_some_and(|peering| peering.key == *first);
-    let hop = config.relays.iter().find(is_first).ok_or(Cause::Denied)?;
+    let hop = config.relays.iter().find(|hop| hop.has_key(first)).ok_or(Cause::Denied)?;
     let path = Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] };
-    Ok(Some(Way { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default() }))
+    Ok(Some(Way { path: Arc::new(path), beyond: beyond.to_vec(), profile: Arc::default(), expected: None }))
 }
 
 impl Route {

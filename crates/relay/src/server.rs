@@ -173,6 +173,7 @@ impl Relay {
         self.shared.pools.serve(config, budget.ready)?;
         self.shared.reports.serve(config, &self.shared)?;
         self.shared.history.serve(config.history.as_ref(), &self.shared)?;
+        self.shared.choosing.serve(config)?;
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
         self.shared.shares.serve(&config.interfaces);
         let devices = self.devices.lend(config);
@@ -267,6 +268,7 @@ impl Relay {
         self.workers.tell_all(|| Command::Drain).await;
         self.shared.reports.close();
         self.shared.pools.close();
+        self.shared.choosing.close();
         self.sockets.close();
         tokio::select! {
             () = self.is_empty(deadline) => {}

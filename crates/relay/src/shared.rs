@@ -10,6 +10,7 @@ use ekiden_proto::event::Event;
 use ekiden_proto::wire::section::{Tickets, TraceId};
 
 use crate::fleet::Directory;
+use crate::choose::Choosing;
 use crate::gate::Held;
 use crate::log::Log;
 use crate::measure::{Book, History, Reports};
@@ -51,6 +52,8 @@ pub struct Shared {
     pub reports: Reports,
     /// What was measured, by hour.
     pub history: History,
+    /// Who chooses paths.
+    pub choosing: Choosing,
 }
 
 impl Shared {
@@ -58,6 +61,7 @@ impl Shared {
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
         let (metrics, began) = (Metrics::new(), Instant::now());
+        let book = Arc::new(Book::new(began));
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
             fleet: Directory::new(emitter(shared.clone())),
@@ -73,9 +77,10 @@ impl Shared {
             held: Held::default(),
             tunnels: Tunnels::default(),
             lanes: Roll::default(),
-            book: Arc::new(Book::new(began)),
             reports: Reports::default(),
             history: History::default(),
+            choosing: Choosing::new(Arc::clone(&book)),
+            book,
         })
     }
 

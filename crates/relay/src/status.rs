@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
-use ekiden_proto::event::SectionInfo;
+use ekiden_proto::event::{Chosen, SectionInfo};
 use ekiden_proto::wire::section::TraceId;
 use ekiden_sys::congestion;
 use ekiden_sys::tcp_info::tcp_info;
@@ -38,6 +38,8 @@ pub struct SessionView {
     pub server: Option<ServerAddr>,
     /// Names of the hops, or `direct`.
     pub path: String,
+    /// Why that path, where the relay has chosen it.
+    pub chosen: Option<Chosen>,
     /// Age.
     pub seconds: f64,
     /// Bytes toward the server so far.

@@ -8,9 +8,6 @@ use super::reader::Reader;
 use super::value::Name;
 use super::{Hop, Hosts, Path, Pattern, Route};
 
-/// The word for the path without relays.
-const DIRECT: &str = "direct";
-
 /// The word for the path that the relay chooses.
 const AUTO: &str = "auto";
 
@@ -44,7 +41,7 @@ pub(super) fn read(
         routes.push(Route { to, paths, auto, profile });
         reader.finish();
     }
-    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(default(forward))], auto: false, profile: usual });
+    routes.push(Route { to: Vec::new(), paths: vec![Arc::new(Path::of(forward))], auto: false, profile: usual });
     routes
 }
 
@@ -70,7 +67,7 @@ impl Known<'_> {
             let expected = "a list of paths: auto chooses among relays of ekiden, and no [[relay]] has address and key";
             reader.mistake("path", expected);
         }
-        let direct = Arc::new(default(Vec::new()));
+        let direct = Arc::new(Path::of(Vec::new()));
         let first = if reader.has("default") { self.default(reader) } else { self.first() };
         first.filter(|path| !path.is_direct()).into_iter().chain([direct]).collect()
     }
@@ -82,7 +79,7 @@ impl Known<'_> {
             return path.clone();
         }
         match self.relays.get(&name) {
-            Some(relay) => relay.clone().map(|relay| Arc::new(default(vec![relay]))),
+            Some(relay) => relay.clone().map(|relay| Arc::new(Path::of(vec![relay]))),
             None => {
                 reader.mistake("default", format!("{}, or that of a relay", self.paths.expected(&name)));
                 None
@@ -93,18 +90,18 @@ impl Known<'_> {
     /// Without one: the first path of the file, else forward, else the first relay.
     fn first(&self) -> Option<Arc<Path>> {
         let path = self.paths.good().find(|path| !path.is_direct()).cloned();
-        let forward = || (!self.forward.is_empty()).then(|| Arc::new(default(self.forward.to_vec())));
-        let relay = || self.relays.good().find(|hop| hop.is_section()).map(|hop| Arc::new(default(vec![hop.clone()])));
+        let forward = || (!self.forward.is_empty()).then(|| Arc::new(Path::of(self.forward.to_vec())));
+        let relay = || self.relays.good().find(|hop| hop.is_section()).map(|hop| Arc::new(Path::of(vec![hop.clone()])));
         path.or_else(forward).or_else(relay)
     }
 }
 
 fn paths(readers: Vec<Reader<'_>>, relays: &Named<Arc<Hop>>) -> Named<Arc<Path>> {
     let mut paths = Named::new("a path");
-    paths.add(DIRECT, Some(Arc::new(default(Vec::new()))));
+    paths.add(Path::DIRECT, Some(Arc::new(Path::of(Vec::new()))));
     let names = names(&readers);
     for (reader, name) in readers.into_iter().zip(names) {
-        if name.as_deref() == Some(DIRECT) {
+        if name.as_deref() == Some(Path::DIRECT) {
             reader.mistake("name", "another name: direct is the path without relays");
         }
         if name.as_deref() == Some(AUTO) {
@@ -136,13 +133,4 @@ fn targets(reader: &Reader<'_>) -> Vec<Pattern> {
 
 fn is_all(pattern: &Pattern) -> bool {
     matches!(pattern, Pattern { hosts: Hosts::Any, port: None })
-}
-
-/// A path that has no name of its own.
-fn default(hops: Vec<Arc<Hop>>) -> Path {
-    if hops.is_empty() {
-        return Path { name: DIRECT.into(), hops };
-    }
-    let name = hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    Path { name: name.into(), hops }
 }

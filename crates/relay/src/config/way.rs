@@ -31,6 +31,21 @@ pub struct Path {
     pub hops: Vec<Arc<Hop>>,
 }
 
+impl Path {
+    /// The name of the path without hops.
+    pub const DIRECT: &str = "direct";
+
+    /// One that has no name of its own.
+    #[must_use]
+    pub fn of(hops: Vec<Arc<Hop>>) -> Self {
+        if hops.is_empty() {
+            return Self { name: Self::DIRECT.into(), hops };
+        }
+        let name = hops.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        Self { name: name.into(), hops }
+    }
+}
+
 /// The next thing a relay dials on the way to a target.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Hop {
@@ -98,6 +113,12 @@ impl Hop {
             HopKind::Section(peering) => Some(peering),
             HopKind::Socks5(_) | HopKind::Http(_) | HopKind::Absent => None,
         }
+    }
+
+    /// Whether it is the ekiden with this key.
+    #[must_use]
+    pub fn has_key(&self, key: &PublicKey) -> bool {
+        self.peering().is_some_and(|peering| peering.key == *key)
     }
 
     /// Whether it is another ekiden.

@@ -12,6 +12,7 @@ mod race;
 pub mod section;
 mod tcp;
 
+use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -265,7 +266,7 @@ impl<'a> Line<'a> {
         }
         let pool = waited.then(|| Arc::clone(self.dialler.pools));
         let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
-        let opening = Opening { trace, hop, beyond, deadline, pool };
+        let opening = Opening { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
         Ok(Dialled { stream, server, opened: Some(Opened { opening, seal, encrypt }) })
     }
 }

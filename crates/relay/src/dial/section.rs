@@ -1,5 +1,6 @@
 //! Calling another relay: the handshake that makes a connection ready, OPEN, and the answer to it.
 
+use std::cell::OnceCell;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -177,6 +178,8 @@ pub struct Opening {
     pub deadline: Instant,
     /// Where the connection came from, if it had waited: the others there may be as dead as this one.
     pub pool: Option<Arc<Pools>>,
+    /// What it answered, once that has been read.
+    pub answered: OnceCell<Vec<Duration>>,
 }
 
 /// Where a session is to go, as OPEN says it.
@@ -214,12 +217,19 @@ pub async fn open(
 }
 
 impl Opening {
-    /// Waits for the answer, and says how long each relay took, the nearest first.
+    /// Waits for the answer, and says how long each relay took, the nearest first. It may be asked again.
     ///
     /// # Errors
     /// The true cause and who says so.
     pub async fn answer(&self, stream: &TcpStream, seal: &Seal) -> Result<Vec<Duration>, DialError> {
+        if let Some(times) = self.answered.get() {
+            return Ok(times.clone());
+        }
         let answer = self.read(stream, seal).await;
+        if let Ok(times) = &answer {
+            // Nobody else waits for it.
+            let _ = self.answered.set(times.clone());
+        }
         // A relay that has acknowledged OPEN is alive, and only waits for somebody else.
         let heard = || unacknowledged(stream.as_fd()).is_ok_and(|bytes| bytes == 0);
         if let (Some(pool), Err(error)) = (&self.pool, &answer)

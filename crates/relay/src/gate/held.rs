@@ -3,17 +3,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::TcpStream;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr};
-use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::section::TraceId;
 use socket2::SockRef;
 use tokio::time::Instant;
 
-use crate::measure::Via;
 use crate::pump::Seal;
+use crate::session::Taken;
 
 /// The two ends of a connection, as those see them who do not know of us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,14 +31,8 @@ pub struct Ahead {
     pub server: ServerAddr,
     /// The keys of the session's bytes, where those are in records.
     pub seal: Option<Seal>,
-    /// The name of the path.
-    pub path: Option<Box<str>>,
-    /// What that begins with.
-    pub via: Option<Via>,
-    /// The TCP settings of the section.
-    pub profile: Option<Arc<Profile>>,
-    /// The session's name on the relays.
-    pub trace: Option<TraceId>,
+    /// The way it went.
+    pub taken: Taken,
     /// How long each relay took.
     pub times: Vec<Duration>,
     /// How long it all took.

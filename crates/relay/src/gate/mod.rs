@@ -199,7 +199,7 @@ impl Gate {
         let patience = self.entrance.config.timeouts.handshake;
         while let Some((since, ends)) = self.next_older_than(patience) {
             if let Some(ahead) = self.entrance.shared().held.give_up(&ends, since) {
-                let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.path.clone()));
+                let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
                 ahead.into_iter().for_each(|ahead| ahead.abandon());
                 self.ends(&ends, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
             }
@@ -255,10 +255,7 @@ fn ahead(reached: Reached, errand: &Errand, asked: Instant) -> Result<Ahead, Dia
         stream: stream.into_std().map_err(|_| Cause::Exhausted)?,
         server,
         seal: seal.map(|seal| Rc::into_inner(seal).expect("invariant: nobody else has it")),
-        path: errand.path(),
-        via: errand.via(),
-        profile: errand.profile(),
-        trace: errand.trace(),
+        taken: errand.taken(),
         times: reached.times.unwrap_or_default(),
         took: asked.elapsed(),
     })

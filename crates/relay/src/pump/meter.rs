@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ekiden_proto::limiting::Direction;
 use prometheus_client::metrics::counter::Counter;
@@ -30,6 +30,34 @@ pub struct Meter {
     totals: Arc<Totals>,
     down: OneWay,
     up: OneWay,
+    course: Course,
+}
+
+/// When bytes have moved, and who was waited for.
+#[derive(Debug, Default)]
+struct Course {
+    last: Cell<Option<(Direction, Instant)>>,
+    flowing: Cell<Duration>,
+    answer: Cell<Option<Duration>>,
+}
+
+/// A longer pause is somebody's who has nothing to say.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+impl Course {
+    /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
+    /// the server's.
+    fn moved(&self, direction: Direction) {
+        let now = Instant::now();
+        let Some((before, at)) = self.last.replace(Some((direction, now))) else { return };
+        let pause = now.saturating_duration_since(at);
+        if direction == Direction::Down && self.answer.get().is_none() {
+            self.answer.set(Some(pause));
+        }
+        if direction == Direction::Down || before == Direction::Up {
+            self.flowing.set(self.flowing.get() + pause.min(LONGEST_PAUSE));
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -47,7 +75,7 @@ impl Meter {
     /// Counters at zero that also count into `totals`.
     #[must_use]
     pub fn new(totals: Arc<Totals>) -> Self {
-        Self { totals, down: OneWay::default(), up: OneWay::default() }
+        Self { totals, down: OneWay::default(), up: OneWay::default(), course: Course::default() }
     }
 
     fn one_way(&self, direction: Direction) -> &OneWay {
@@ -103,6 +131,7 @@ impl Meter {
     /// Notes bytes that were written from a buffer.
     pub fn copied(&self, direction: Direction, bytes: usize) {
         self.one_way(direction).moved(bytes as u64);
+        self.course.moved(direction);
         self.wake_tuners();
         match direction {
             Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
@@ -114,6 +143,7 @@ impl Meter {
     pub fn spliced(&self, direction: Direction, bytes: usize) {
         let one_way = self.one_way(direction);
         one_way.moved(bytes as u64);
+        self.course.moved(direction);
         self.wake_tuners();
         one_way.spliced.set(one_way.spliced.get() + bytes as u64);
         match direction {
@@ -140,6 +170,23 @@ impl Meter {
         self.one_way(direction).blocked.get()
     }
 
+    /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
+    pub fn begins(&self) {
+        self.course.last.set(Some((Direction::Up, Instant::now())));
+    }
+
+    /// Time in which bytes moved, or were waited for and not by the client.
+    #[must_use]
+    pub fn flowing(&self) -> Duration {
+        self.course.flowing.get()
+    }
+
+    /// From the last bytes toward the server to the first ones of the answer, once there are any.
+    #[must_use]
+    pub fn answer(&self) -> Option<Duration> {
+        self.course.answer.get()
+    }
+
     /// Bytes in both directions.
     #[must_use]
     pub fn moved(&self) -> u64 {
@@ -159,5 +206,27 @@ impl OneWay {
         if let Some(member) = &*self.member.borrow() {
             member.moved(bytes);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_thinks_is_not_what_the_path_takes() {
+        let course = Course::default();
+        let ago = |seconds| Some((Direction::Up, Instant::now() - Duration::from_secs(seconds)));
+        course.last.set(ago(2));
+        course.moved(Direction::Down);
+        let answer = course.answer.get().unwrap();
+        assert!(answer >= Duration::from_secs(2) && course.flowing.get() == answer);
+        course.last.set(Some((Direction::Down, Instant::now() - Duration::from_secs(2))));
+        course.moved(Direction::Up);
+        assert_eq!(course.flowing.get(), answer, "the client's own time");
+        course.last.set(ago(60));
+        course.moved(Direction::Down);
+        assert_eq!(course.flowing.get(), answer + LONGEST_PAUSE, "nobody has anything to say for a minute");
+        assert_eq!(course.answer.get(), Some(answer), "the first one");
     }
 }

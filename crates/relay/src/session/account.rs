@@ -19,7 +19,7 @@ use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
 use crate::measure::{Place, Watch};
 use crate::pump::{self, Meter, Patience, Seal};
-use crate::session::Errand;
+use crate::session::{Course, Errand};
 use crate::status::{SectionView, SessionView};
 use crate::users::Users;
 
@@ -41,6 +41,8 @@ pub struct Session {
     ahead: RefCell<Option<Box<Ahead>>>,
     opened: Instant,
     story: RefCell<Story>,
+    /// How it comes out, where the relay has chosen its way.
+    pub(super) course: RefCell<Option<Course>>,
     place: Cell<usize>,
 }
 
@@ -98,6 +100,7 @@ impl Session {
             ahead: RefCell::new(ahead),
             opened: Instant::now(),
             story: RefCell::default(),
+            course: RefCell::default(),
             place: Cell::new(0),
             entrance,
         });
@@ -140,6 +143,8 @@ impl Session {
             before.note(&self.meter, &self.entrance.shared().book);
         }
         story.stream = Some(stream);
+        drop(story);
+        self.sets_out(asked.elapsed());
     }
 
     /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
@@ -157,6 +162,7 @@ impl Session {
     pub fn look(&self) {
         let book = &self.entrance.shared().book;
         self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.look(&self.meter, book));
+        self.tells();
     }
 
     /// How long each relay took.
@@ -224,6 +230,7 @@ impl Session {
             target: story.target.clone(),
             server: story.server,
             path: self.path_name(),
+            chosen: self.choice(),
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
@@ -269,6 +276,7 @@ impl Session {
             target: story.target,
             server: story.server,
             path: self.path_name(),
+            chosen: self.conclusion().map(Box::new),
             end,
             detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
             duration,

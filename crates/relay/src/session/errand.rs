@@ -7,15 +7,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_proto::addr::{ClientAddr, Target};
+use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_proto::wire::section::open::MOST_HOPS;
 
+use crate::choose::Expected;
 use crate::config::access::Rules;
 use crate::config::{Connect, Kind};
-use crate::dial::{Dialler, Journey};
+use crate::dial::{DialError, Dialler, Journey};
 use crate::entrance::Entrance;
 use crate::ingress::section::Arrival;
 use crate::measure::Via;
@@ -37,15 +38,20 @@ pub struct Errand {
 }
 
 /// The way it took, the last time.
-#[derive(Default)]
-struct Taken {
-    path: Option<Box<str>>,
+#[derive(Debug, Clone, Default)]
+pub struct Taken {
+    /// Its name.
+    pub path: Option<Box<str>>,
     /// What it begins with.
-    via: Option<Via>,
+    pub via: Option<Via>,
     /// The TCP settings of the section that was dialled for it.
-    profile: Option<Arc<Profile>>,
+    pub profile: Option<Arc<Profile>>,
     /// The name under which it went on to relays.
-    trace: Option<TraceId>,
+    pub trace: Option<TraceId>,
+    /// What is expected of it, where the relay has chosen.
+    pub expected: Option<Arc<Expected>>,
+    /// The ways that were tried before, and why they were left.
+    pub left: Vec<String>,
 }
 
 impl Errand {
@@ -56,12 +62,51 @@ impl Errand {
         Self { client, arrival, patience, arrived_as, taken: RefCell::default(), entrance }
     }
 
+    /// The same for somebody else who dials for it, for as long as that takes.
+    pub fn companion(&self) -> Self {
+        Self {
+            entrance: Rc::clone(&self.entrance),
+            client: self.client,
+            arrival: self.arrival.clone(),
+            patience: self.patience,
+            arrived_as: None,
+            taken: RefCell::default(),
+        }
+    }
+
     /// Notes which way it tries.
     pub fn goes(&self, way: &Way) {
         let mut taken = self.taken.borrow_mut();
         taken.path = Some(way.path.name.clone());
         taken.via = Some(Via::of(&way.path));
         taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
+        taken.expected = way.expected.clone();
+    }
+
+    /// Notes that a way came to nothing. Where a hop is to blame it is not taken for a while.
+    pub fn leaves(&self, way: &Way, error: &DialError) {
+        let Some(expected) = &way.expected else { return };
+        self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
+        if error.hop.is_some() {
+            self.entrance.shared().choosing.failed(expected);
+        }
+    }
+
+    /// Notes that a way stands, and so that it was not the target's fault where others did not.
+    pub fn stands(&self, way: &Way, server: ServerAddr, target: &Target, left: &[Way]) {
+        let choosing = &self.entrance.shared().choosing;
+        let Some(expected) = &way.expected else { return };
+        left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.failed(expected));
+        choosing.stood(expected);
+        if let (Host::Name(name), true) = (&target.host, way.path.is_direct()) {
+            choosing.learn(name, server.0.ip());
+        }
+    }
+
+    /// What is expected of the way that it tried last, and what was tried before.
+    pub fn expected(&self) -> Option<(Arc<Expected>, Vec<String>)> {
+        let taken = self.taken.borrow();
+        taken.expected.clone().map(|expected| (expected, taken.left.clone()))
     }
 
     /// Notes the name under which it goes on to relays.
@@ -69,14 +114,14 @@ impl Errand {
         self.taken.borrow_mut().trace = trace;
     }
 
-    /// Notes what is known of it from before: somebody else has dialled.
-    pub fn went(
-        &self,
-        (path, via): (Option<Box<str>>, Option<Via>),
-        profile: Option<Arc<Profile>>,
-        trace: Option<TraceId>,
-    ) {
-        *self.taken.borrow_mut() = Taken { path, via, profile, trace };
+    /// Notes the way it took before: somebody else has dialled.
+    pub fn went(&self, taken: Taken) {
+        *self.taken.borrow_mut() = taken;
+    }
+
+    /// The way it took, for whoever goes on with it.
+    pub fn taken(&self) -> Taken {
+        self.taken.borrow().clone()
     }
 
     /// The name of the way it tried last.
@@ -105,14 +150,14 @@ impl Errand {
     /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
     /// out of a tunnel would go back into it.
     pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
-        let (config, pools) = (&self.entrance.config, &self.entrance.shared().pools);
+        let (shared, config) = (self.entrance.shared(), &self.entrance.config);
         let Some(arrival) = &self.arrival else {
-            let ways = path::select(config, pools, target);
+            let ways = path::select(shared, config, target);
             return if self.entrance.listener.kind == Kind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
         let ways = match self.chosen(arrival)? {
             Some(way) => vec![way],
-            None => path::select(config, pools, target),
+            None => path::select(shared, config, target),
         };
         let permitted: Vec<_> = ways.into_iter().filter(|way| arrival.permits(way)).collect();
         if permitted.is_empty() { Err(Cause::Denied) } else { Ok(permitted) }

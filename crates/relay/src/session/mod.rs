@@ -6,6 +6,8 @@
 
 mod account;
 mod errand;
+mod outcome;
+mod race;
 mod reach;
 
 use std::rc::Rc;
@@ -25,8 +27,9 @@ use crate::pump::{self, Between, Opening, Seal, Side};
 use crate::tun;
 
 pub use account::{Came, Session};
-pub use errand::Errand;
-pub use reach::{Reached, dial, reach};
+pub use errand::{Errand, Taken};
+pub use outcome::Course;
+pub use reach::{Reached, dial, reach, reach_by};
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {
@@ -75,8 +78,8 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
 
 /// Goes on where the gate has dialled already.
 fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, End> {
-    let Ahead { stream, server, seal, path, via, profile, trace, times, took } = ahead;
-    session.errand.went((path, via), profile, trace);
+    let Ahead { stream, server, seal, taken, times, took } = ahead;
+    session.errand.went(taken);
     let stream = TcpStream::from_std(stream).map_err(|_| End::ConnectFailed(Cause::Exhausted))?;
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);

@@ -1,5 +1,7 @@
 //! The answer of `/api/sessions` for people: one table under the other.
 
+mod choices;
+
 use serde_json::Value;
 
 /// The answer of `/api/sessions` as a table for people.
@@ -21,6 +23,8 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
         ]);
     }
     let mut out = aligned(&rows);
+    below(&mut out, &choices::reasons(&answer["sessions"]));
+    below(&mut out, &choices::standing(&answer["choices"]));
     below(&mut out, &sections(&answer["sessions"]));
     below(&mut out, &tunings(&answer["sessions"]));
     below(&mut out, &lanes(&answer["lanes"]));

@@ -5,7 +5,7 @@
 //! try on a fresh one; a request that cannot be repeated never gets an idle connection.
 
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
@@ -23,9 +23,9 @@ use super::{ftp, reply, tell};
 use crate::dial::DialError;
 use crate::ingress::Inbox;
 use crate::ingress::manner::last_words;
-use crate::path::Way;
+use crate::path::{self, Way};
 use crate::pump;
-use crate::session::Session;
+use crate::session::{Session, reach_by};
 
 /// How often a client that has sent more than it was asked for is looked at.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -119,6 +119,9 @@ async fn try_ways(
     log: &mut RequestLog<'_>,
 ) -> Result<After, Failure> {
     let ways = session.errand.ways(target)?;
+    if path::racers(&ways) > 1 && ways.iter().all(|way| way.path.http_hop().is_none()) {
+        return race(session, inbox, (target, ways), head, log).await;
+    }
     let mut result = Err(Cause::HopFailed.into());
     let mut head = Some(head);
     for (at, way) in ways.iter().enumerate() {
@@ -129,11 +132,27 @@ async fn try_ways(
         let outgoing = rewriting::request(session, way, this);
         let road = Road { target, way, ways: ways.len() };
         result = try_both(session, inbox, road, &outgoing, log).await;
-        if !matches!(&result, Err(Failure::Told(error)) if error.first_hop_down) {
-            break;
+        match &result {
+            Err(Failure::Told(error)) if error.first_hop_down => session.errand.leaves(way, error),
+            _ => break,
         }
     }
     result
+}
+
+/// By the first of several ways that stands: nobody knows yet which is the best.
+async fn race(
+    session: &Session,
+    inbox: &mut Inbox<'_>,
+    (target, ways): (&Target, Vec<Way>),
+    head: RequestHead,
+    log: &mut RequestLog<'_>,
+) -> Result<After, Failure> {
+    let asked = Instant::now();
+    let reached = Box::pin(reach_by(&session.errand, target, ways)).await.map_err(Failure::Told)?;
+    let (way, outgoing) = (&reached.way, rewriting::request(session, &reached.way, head));
+    let upstream = upstream::of(session, reached.dialled, asked).await.map_err(Failure::Told)?;
+    attempt(session, inbox, Road { target, way, ways: 1 }, &outgoing, upstream, log).await
 }
 
 /// Where a request goes, and which of how many ways is tried.

@@ -8,7 +8,7 @@ use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
 use crate::config::{Hop, HopKind};
-use crate::dial::{Answer, DialError, Plain, plain};
+use crate::dial::{Answer, DialError, Dialled, Plain, plain};
 use crate::path::Way;
 use crate::session::Session;
 
@@ -65,6 +65,11 @@ pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -
         Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
         None => dialler.connect(way, target, &journey).await?,
     };
+    of(session, dialled, asked).await
+}
+
+/// The connection that was dialled.
+pub async fn of(session: &Session, dialled: Dialled, asked: Instant) -> Result<Upstream, DialError> {
     let Plain { stream, section, server, trace, answer } = plain(dialled).await?;
     session.reached(server, section, asked);
     session.errand.is_known_as(trace);

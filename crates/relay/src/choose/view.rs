@@ -1,0 +1,84 @@
+//! What the chooser shows of itself: for each network of targets the path, and what else it had to choose from.
+
+use std::cmp::Reverse;
+
+use ekiden_proto::path::likely::Likely;
+use ekiden_proto::path::prefix::Prefix;
+use serde::Serialize;
+
+use super::Choosing;
+use super::state::State;
+
+/// Networks shown at most.
+const MOST: usize = 500;
+
+/// A network of targets, and the path that sessions of a size take there.
+#[derive(Debug, Clone, Serialize)]
+pub struct ChoiceView {
+    /// The network.
+    pub prefix: Prefix,
+    /// The size of the sessions, in bytes.
+    pub likely_bytes: u64,
+    /// Where most of these go: `down` or `up`.
+    pub likely_direction: &'static str,
+    /// The path they take.
+    pub path: String,
+    /// All that is known, the best first.
+    pub candidates: Vec<CandidateView>,
+}
+
+/// One path that could be taken.
+#[derive(Debug, Clone, Serialize)]
+pub struct CandidateView {
+    /// The names of its relays, or `direct`.
+    pub path: String,
+    /// From the client's wish to the last byte.
+    pub predicted_seconds: f64,
+    /// What it carries when it has all the time it wants, in bytes per second.
+    pub rate: f64,
+    /// How sure that is, 0 to 1.
+    pub confidence: f64,
+    /// Whether it is not taken for now, because it failed or disappointed.
+    pub out: bool,
+}
+
+impl Choosing {
+    /// For `ekiden status`: the standing choices.
+    #[must_use]
+    pub fn views(&self) -> Vec<ChoiceView> {
+        let now = self.inner.book.now();
+        let views = self.inner.with(|state| {
+            let mut standing: Vec<_> = state.chooser.standing().collect();
+            standing.sort_by_key(|(prefix, likely, _)| (*prefix, Reverse(likely.bytes)));
+            standing.truncate(MOST);
+            Some(
+                standing
+                    .into_iter()
+                    .map(|(prefix, likely, path)| {
+                        let path = path.name(state.chooser.map());
+                        view(state, prefix, likely, path, now)
+                    })
+                    .collect(),
+            )
+        });
+        views.unwrap_or_default()
+    }
+}
+
+fn view(state: &State, prefix: Prefix, likely: Likely, path: String, now: std::time::Duration) -> ChoiceView {
+    let outlook = state.chooser.outlook(prefix, likely, now).into_iter();
+    let candidates = outlook.map(|(ranked, out)| CandidateView {
+        path: ranked.candidate.name(state.chooser.map()),
+        predicted_seconds: ranked.predicted.as_secs_f64(),
+        rate: ranked.rate,
+        confidence: ranked.confidence,
+        out,
+    });
+    ChoiceView {
+        prefix,
+        likely_bytes: likely.bytes,
+        likely_direction: likely.direction.word(),
+        path,
+        candidates: candidates.collect(),
+    }
+}

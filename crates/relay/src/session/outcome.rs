@@ -1,0 +1,118 @@
+//! How a session comes out on the way that the relay has chosen for it: told to the chooser now and then, and at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::event::Chosen;
+use ekiden_proto::limiting::Direction;
+
+use super::Session;
+use crate::choose::{Carried, Choosing, Expected};
+use crate::pump::Meter;
+
+/// How long bytes have flowed before the chooser is told of a session that goes on.
+const PART: Duration = Duration::from_secs(3);
+
+/// One chosen way, and what has come by it.
+#[derive(Debug)]
+pub struct Course {
+    expected: Arc<Expected>,
+    /// The ways that were tried before.
+    left: Vec<String>,
+    /// From the client's wish until bytes could go.
+    connect: Duration,
+    /// What the counters said when it began,
+    begun: Carried,
+    /// and when the chooser was told of a part of it.
+    told: Option<Carried>,
+}
+
+impl Course {
+    /// Begins now.
+    pub fn new((expected, left): (Arc<Expected>, Vec<String>), connect: Duration, meter: &Meter) -> Self {
+        Self { expected, left, connect, begun: seen(meter), told: None }
+    }
+
+    /// All that has come so far.
+    fn carried(&self, meter: &Meter) -> Carried {
+        Carried { connect: self.connect, answer: meter.answer(), ..seen(meter).since(&self.begun) }
+    }
+
+    /// Tells of what has come since the last time, when that is enough to tell.
+    fn tell(&mut self, meter: &Meter, choosing: &Choosing) {
+        let now = seen(meter);
+        let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
+        if part.flowing < PART || !self.carried(meter).is_bulk() {
+            return;
+        }
+        if let Some(outcome) = part.part() {
+            choosing.came(&self.expected, &outcome);
+        }
+        self.told = Some(now);
+    }
+
+    /// Tells how it came out.
+    pub fn ends(self, meter: &Meter, choosing: &Choosing) -> Chosen {
+        let carried = self.carried(meter);
+        choosing.carried(&self.expected.plan, &carried);
+        let outcome = carried.outcome();
+        let predicted = outcome.as_ref().and_then(|outcome| choosing.predicted(&self.expected, outcome));
+        match &self.told {
+            None => outcome.iter().for_each(|outcome| choosing.came(&self.expected, outcome)),
+            Some(told) => {
+                let rest = seen(meter).since(told);
+                let rest = if rest.is_bulk() { rest.part() } else { None };
+                rest.iter().for_each(|outcome| choosing.came(&self.expected, outcome));
+            }
+        }
+        self.expected.told(&self.left, predicted, outcome.map(|outcome| outcome.took))
+    }
+
+    /// The same while it goes on.
+    fn view(&self) -> Chosen {
+        self.expected.told(&self.left, self.expected.predicted, None)
+    }
+}
+
+fn seen(meter: &Meter) -> Carried {
+    Carried {
+        down: meter.bytes(Direction::Down),
+        up: meter.bytes(Direction::Up),
+        flowing: meter.flowing(),
+        held_down: meter.blocked_for(Direction::Down),
+        held_up: meter.blocked_for(Direction::Up),
+        ..Carried::default()
+    }
+}
+
+impl Session {
+    /// Notes that bytes can go by the way that was chosen, and how the one before came out.
+    pub(super) fn sets_out(&self, connect: Duration) {
+        let next = self.errand.expected().map(|chosen| Course::new(chosen, connect, &self.meter));
+        let before = self.course.replace(next);
+        self.meter.begins();
+        if let Some(before) = before {
+            before.ends(&self.meter, &self.entrance.shared().choosing);
+        }
+    }
+
+    /// Tells the chooser how it goes.
+    pub(super) fn tells(&self) {
+        if let Some(course) = &mut *self.course.borrow_mut() {
+            course.tell(&self.meter, &self.entrance.shared().choosing);
+        }
+    }
+
+    /// Why this way, and what is predicted.
+    pub(super) fn choice(&self) -> Option<Chosen> {
+        self.course.borrow().as_ref().map(Course::view)
+    }
+
+    /// The same, and what came; or, where no way stood, which one was tried last.
+    pub(super) fn conclusion(&self) -> Option<Chosen> {
+        match self.course.take() {
+            Some(course) => Some(course.ends(&self.meter, &self.entrance.shared().choosing)),
+            None => self.errand.expected().map(|(expected, left)| expected.told(&left, None, None)),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Several ways at once, while too little is measured to choose: the first that stands from end to end is taken. Nothing of
+//! the client has gone anywhere by then. The others are still waited for, to know what they would have been like.
+
+use std::os::fd::AsFd;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::cause::Cause;
+use ekiden_proto::path::estimate::Sample;
+use ekiden_sys::tcp_info::tcp_info;
+use tokio::task::JoinSet;
+
+use super::Errand;
+use super::reach::{Reached, one_by_one, stand};
+use crate::dial::DialError;
+use crate::measure::Via;
+use crate::path::{self, Way};
+
+/// One way that is tried, and how it came out.
+struct Ran {
+    errand: Errand,
+    way: Way,
+    result: Result<Reached, DialError>,
+}
+
+/// The rest of the time is for the ways that do not race.
+const SHARES: usize = 2;
+
+/// Dials `target` by as many of `ways` at once as race, and if none of them stands, by the others one after the other.
+///
+/// # Errors
+/// What the last way failed for; where the target itself has answered, what it said.
+pub async fn race(errand: &Errand, target: &Target, mut ways: Vec<Way>) -> Result<Reached, DialError> {
+    let others = ways.split_off(path::racers(&ways));
+    let mut running = JoinSet::new();
+    for way in ways {
+        let (errand, target) = (errand.companion(), target.clone());
+        running.spawn_local(async move {
+            errand.goes(&way);
+            let result = stand(&errand, &target, &way, SHARES).await;
+            Ran { errand, way, result }
+        });
+    }
+    let (mut failed, mut failure): (Vec<Way>, Option<DialError>) = (Vec::new(), None);
+    while let Some(ran) = running.join_next().await {
+        // A way whose task has panicked does not stand.
+        let Ok(Ran { errand: companion, way, result }) = ran else { continue };
+        match result {
+            Ok(reached) => {
+                let left = failed.iter().map(|way| format!("{} failed", way.path.name)).collect();
+                errand.went(super::Taken { left, ..companion.taken() });
+                errand.stands(&way, reached.dialled.server, target, &failed);
+                tokio::task::spawn_local(hear_out(running));
+                return Ok(reached);
+            }
+            Err(error) => {
+                errand.goes(&way);
+                errand.leaves(&way, &error);
+                failed.push(way);
+                // The target's own word says more than that a hop is down.
+                if failure.as_ref().is_none_or(|before| before.hop.is_some()) {
+                    failure = Some(error);
+                }
+            }
+        }
+    }
+    let failure = failure.unwrap_or_else(|| Cause::HopFailed.into());
+    if others.is_empty() || matches!(failure.cause, Cause::Refused | Cause::Denied | Cause::NameNotFound) {
+        return Err(failure);
+    }
+    one_by_one(errand, target, &others).await
+}
+
+/// Waits for those that were too slow. A direct one tells how far the target is.
+async fn hear_out(mut running: JoinSet<Ran>) {
+    while let Some(ran) = running.join_next().await {
+        let Ok(Ran { errand, result: Ok(reached), .. }) = ran else { continue };
+        if errand.taken().via != Some(Via::Direct) {
+            continue;
+        }
+        let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
+        let seen = Sample { rtt: Some(info.min_rtt), ..Sample::default() };
+        let place = Via::Direct.place(reached.dialled.server);
+        errand.entrance.shared().book.note(place, None, (&seen, &seen), 0);
+    }
+}

@@ -1,0 +1,93 @@
+//! What was chosen, and what there was to choose from.
+
+use serde_json::Value;
+
+use super::{bytes, milliseconds, text};
+
+const REASON_HEADINGS: [&str; 5] = ["SESSION", "CHOSEN", "PREDICTED", "REASON", "WHY"];
+
+/// The sessions whose path was chosen, and why.
+pub(super) fn reasons(sessions: &Value) -> Vec<[String; 5]> {
+    let mut rows = vec![REASON_HEADINGS.map(str::to_owned)];
+    for session in sessions.as_array().into_iter().flatten() {
+        let chosen = &session["chosen"];
+        if !chosen.is_null() {
+            rows.push([
+                text(&session["session"]),
+                text(&session["path"]),
+                if chosen["predicted_seconds"].is_null() {
+                    "-".into()
+                } else {
+                    milliseconds(&chosen["predicted_seconds"])
+                },
+                text(&chosen["reason"]),
+                text(&chosen["why"]),
+            ]);
+        }
+    }
+    rows
+}
+
+const STANDING_HEADINGS: [&str; 8] =
+    ["TARGETS", "SIZE", "MOSTLY", "PATH", "CANDIDATE", "PREDICTED", "RATE", "CONFIDENCE"];
+
+/// For each network of targets the chosen path, and below it every path that is known, the best first.
+pub(super) fn standing(choices: &Value) -> Vec<[String; 8]> {
+    let mut rows = vec![STANDING_HEADINGS.map(str::to_owned)];
+    for choice in choices.as_array().into_iter().flatten() {
+        let mut whose = [
+            text(&choice["prefix"]),
+            bytes(&choice["likely_bytes"]),
+            text(&choice["likely_direction"]),
+            text(&choice["path"]),
+        ];
+        for candidate in choice["candidates"].as_array().into_iter().flatten() {
+            let [prefix, size, mostly, path] = whose;
+            let out = if candidate["out"] == true { " (out)" } else { "" };
+            rows.push([
+                prefix,
+                size,
+                mostly,
+                path,
+                text(&candidate["path"]) + out,
+                milliseconds(&candidate["predicted_seconds"]),
+                format!("{}/s", bytes(&candidate["rate"])),
+                format!("{:.2}", candidate["confidence"].as_f64().unwrap_or(0.0)),
+            ]);
+            whose = Default::default();
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::aligned;
+    use super::*;
+
+    #[test]
+    fn every_candidate_has_a_row_under_its_targets() {
+        let candidate = |path: &str, out| json!({ "path": path, "predicted_seconds": 1.5, "rate": 2_097_152.0, "confidence": 0.75, "out": out });
+        let choice = json!([{
+            "prefix": "192.0.2.0/24", "likely_bytes": 1 << 20, "likely_direction": "down", "path": "osaka",
+            "candidates": [candidate("osaka", false), candidate("direct", true)],
+        }]);
+        let expected = "\
+TARGETS       SIZE   MOSTLY  PATH   CANDIDATE     PREDICTED  RATE     CONFIDENCE
+192.0.2.0/24  1 MiB  down    osaka  osaka         1500.0ms   2 MiB/s  0.75
+                                    direct (out)  1500.0ms   2 MiB/s  0.75
+";
+        assert_eq!(aligned(&standing(&choice)), expected);
+    }
+
+    #[test]
+    fn a_session_says_why_its_path() {
+        let chosen = json!({ "reason": "best", "why": "osaka: 1.2 s predicted for 8 MiB", "predicted_seconds": 1.2 });
+        let sessions = json!([{ "session": 7, "path": "osaka", "chosen": chosen }, { "session": 8, "chosen": null }]);
+        let rows = reasons(&sessions);
+        assert_eq!(rows[1], ["7", "osaka", "1200.0ms", "best", "osaka: 1.2 s predicted for 8 MiB"]);
+        assert_eq!(rows.len(), 2);
+    }
+}
