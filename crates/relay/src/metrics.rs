@@ -14,8 +14,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::fleet;
 use crate::config::Path;
+use crate::fleet;
 use crate::pool;
 use crate::pump::{PipeCounts, Totals};
 use crate::share;

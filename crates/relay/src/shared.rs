@@ -9,8 +9,8 @@ use std::time::Instant;
 use ekiden_proto::event::Event;
 use ekiden_proto::wire::section::{Tickets, TraceId};
 
-use crate::fleet::Directory;
 use crate::choose::Choosing;
+use crate::fleet::Directory;
 use crate::gate::Held;
 use crate::log::Log;
 use crate::measure::{Book, History, Reports};

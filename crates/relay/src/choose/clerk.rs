@@ -65,7 +65,11 @@ fn draw(inner: &Inner) {
     }) else {
         return;
     };
-    let Some(map) = inner.book.map(&config, Some(&before)).map(Arc::new) else { return };
+    let Some(mut map) = inner.book.map(&config, Some(&before)) else { return };
+    for node in config.draining.iter().filter_map(|key| map.find(key)).collect::<Vec<_>>() {
+        map.forget(node);
+    }
+    let map = Arc::new(map);
     ask_others(inner, &map, &asked);
     let fronts = Fronts::of(&map, &costs, &trust);
     inner.with(|state| {

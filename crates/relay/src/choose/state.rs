@@ -150,7 +150,7 @@ impl State {
         }
         let map = self.chooser.map();
         let hop = |node: &u32| {
-            let key = map.key(*node)?;
+            let key = map.key(*node).filter(|key| !self.config.draining.contains(key))?;
             self.config.relays.iter().find(|hop| hop.has_key(&key)).cloned()
         };
         let hops = candidate.relays.iter().map(hop).collect::<Option<Vec<_>>>()?;

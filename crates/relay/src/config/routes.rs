@@ -20,7 +20,7 @@ pub(super) fn read(
 ) -> Vec<Route> {
     let usual = profiles.choose(file, "target_profile");
     let paths = paths(file.tables("path"), relays);
-    let known = Known { paths: &paths, relays, forward: &forward };
+    let known = Known { paths: &paths, relays, forward: &forward, fleet: file.has("fleet") };
     let mut routes = Vec::new();
     let mut takes_all = None;
     for (number, reader) in (1..).zip(file.tables("route")) {
@@ -50,6 +50,8 @@ struct Known<'a> {
     paths: &'a Named<Arc<Path>>,
     relays: &'a Named<Arc<Hop>>,
     forward: &'a [Arc<Hop>],
+    /// Whether relays come from a fleet as well.
+    fleet: bool,
 }
 
 impl Known<'_> {
@@ -63,7 +65,7 @@ impl Known<'_> {
 
     /// The paths of a route that leaves it to the relay: the default, and direct.
     fn racing(&self, reader: &Reader<'_>) -> Vec<Arc<Path>> {
-        if !self.relays.good().chain(self.forward).any(|hop| hop.is_section()) {
+        if !self.fleet && !self.relays.good().chain(self.forward).any(|hop| hop.is_section()) {
             let expected = "a list of paths: auto chooses among relays of ekiden, and no [[relay]] has address and key";
             reader.mistake("path", expected);
         }

@@ -44,6 +44,6 @@ pub fn candidates(config: &Config, via: &[String], target: &Target, pools: &Pool
     // The settings of the section to the target itself are those that a session to it would have.
     let profile = path::ways_to(config, pools, &target.host, target.port).first().map(|way| Arc::clone(&way.profile));
     let profile = profile.unwrap_or_default();
-    let way = |path| Way { path, beyond: Vec::new(), profile: Arc::clone(&profile) };
+    let way = |path| Way { path, beyond: Vec::new(), profile: Arc::clone(&profile), expected: None };
     Ok([Arc::new(direct)].into_iter().chain(paths).map(way).collect())
 }

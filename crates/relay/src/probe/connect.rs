@@ -163,7 +163,7 @@ fn own_address() -> SocketAddr {
 pub async fn shortest(names: &Names, pools: &Arc<Pools>, target: &Target, count: u32) -> Result<Duration, Cause> {
     let (access, congestion) = (anything(), Controls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
-    let way = Way { path, beyond: Vec::new(), profile: Arc::default() };
+    let way = Way { path, beyond: Vec::new(), profile: Arc::default(), expected: None };
     let patience = Duration::from_secs(5);
     let rules = Rules { listener: &access, peer: None };
     let dialler = Dialler { marks: None, source: None, names, congestion: &congestion, pools, rules, patience };
