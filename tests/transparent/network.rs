@@ -206,6 +206,20 @@ impl Row {
         text
     }
 
+    /// One more link between two hosts: on each, the name of its interface and the address of its end, with the length of
+    /// the network.
+    pub fn link(&self, [one, other]: [(&str, &str, &str); 2]) {
+        let ((here, left, _), (there, right, _)) = (one, other);
+        let peer = self[there].path();
+        self[here].ip(&format!("link add {left} type veth peer name {right} netns {peer}\n"));
+        for (host, interface, address) in [one, other] {
+            self[host].ip(&format!("address add {address} dev {interface}\nlink set {interface} up\n"));
+        }
+        for host in [here, there] {
+            eventually("interfaces that are up", || self[host].interfaces_are_up().then_some(()));
+        }
+    }
+
     fn place(&self, name: &str) -> usize {
         self.names.iter().position(|known| *known == name).unwrap_or_else(|| panic!("no host {name}"))
     }

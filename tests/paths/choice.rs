@@ -1,0 +1,55 @@
+//! What is chosen while all goes well.
+
+use crate::harness::*;
+use crate::scene::*;
+
+const AUTO: &str = "[[route]]\npath = \"auto\"\n";
+
+/// Enough to tell of a rate.
+const MUCH: u64 = 1 << 20;
+
+#[test]
+fn the_first_session_races_and_says_so() {
+    let Some(mut scene) = Scene::new(AUTO) else { return };
+    let closed = scene.pull(10_000);
+    assert!(["a", "direct"].contains(&path(&closed).as_str()), "{closed}");
+    assert_eq!(closed["chosen"]["reason"], "unmeasured", "{closed}");
+    assert!(
+        closed["chosen"]["predicted_seconds"].is_null() && closed["chosen"]["took_seconds"].is_number(),
+        "{closed}"
+    );
+}
+
+/// Direct, `a` and `c` are slow, and nobody has told home: it finds out.
+#[test]
+fn the_best_is_found_and_kept() {
+    let Some(mut scene) = Scene::new(AUTO) else { return };
+    for (host, mbit) in [("server", 8), ("a", 12), ("c", 12)] {
+        scene.slow(host, mbit);
+    }
+    let paths = scene.paths(40, MUCH);
+    let last = &paths[20..];
+    assert!(last.iter().filter(|path| *path == "b").count() >= 17, "{paths:?}");
+    let status: serde_json::Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
+    let choice =
+        status["choices"].as_array().unwrap().iter().find(|choice| choice["likely_bytes"].as_u64() >= Some(MUCH / 2));
+    assert_eq!(choice.unwrap()["path"], "b", "{status}");
+    let shown =
+        ekiden().args(["status", "--admin", &format!("unix:{}", scene.home.relay.admin.display())]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("CANDIDATE") && shown.contains("10.9.0.0/24"), "{shown}");
+}
+
+#[test]
+fn a_reload_begins_and_ends_the_choice() {
+    let fixed = "[[path]]\nname = \"fixed\"\nrelays = [\"c\"]\n[[route]]\npath = [\"fixed\"]\n";
+    let Some(mut scene) = Scene::new(fixed) else { return };
+    let closed = scene.pull(1000);
+    assert!(path(&closed) == "fixed" && closed["chosen"].is_null(), "{closed}");
+    scene.reload(AUTO);
+    let closed = scene.pull(1000);
+    assert!(closed["chosen"]["reason"].is_string(), "{closed}");
+    scene.reload(fixed);
+    let closed = scene.pull(1000);
+    assert!(path(&closed) == "fixed" && closed["chosen"].is_null(), "{closed}");
+}

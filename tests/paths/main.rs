@@ -1,0 +1,22 @@
+//! `path = "auto"`: a relay that chooses, three that it may choose from, and a server with a link to each of them, in networks
+//! made for each test.
+//!
+//! `scene` makes them; every other module is one question.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/boxes.rs"]
+mod boxes;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../transparent/network.rs"]
+mod network;
+#[path = "../clients/programs.rs"]
+mod programs;
+
+mod scene;
+
+mod choice;
+mod trouble;
+mod ways_in;

@@ -1,0 +1,69 @@
+//! What is chosen when something is wrong.
+
+use std::time::{Duration, Instant};
+
+use crate::scene::*;
+
+const AUTO: &str = "[[route]]\npath = \"auto\"\n";
+
+/// Enough to tell of a rate.
+const MUCH: u64 = 1 << 20;
+
+#[test]
+fn a_degraded_path_is_left_within_ten_seconds_and_stays_left() {
+    let Some(mut scene) = Scene::new(AUTO) else { return };
+    for (host, mbit) in [("server", 8), ("a", 40), ("c", 8)] {
+        scene.slow(host, mbit);
+    }
+    let before = scene.paths(25, MUCH);
+    assert_eq!(before.last().unwrap(), "b", "{before:?}");
+    scene.slow("b", 2);
+    let since = Instant::now();
+    let mut after = Vec::new();
+    while after.last().is_none_or(|path| path == "b") {
+        after.push(path(&scene.pull(MUCH)));
+        assert!(after.len() < 20, "{after:?}");
+    }
+    assert!(since.elapsed() < Duration::from_secs(10) + Duration::from_secs(5), "{after:?} in {:?}", since.elapsed());
+    let later = scene.paths(20, MUCH);
+    let visits = later.iter().filter(|path| *path == "b").count();
+    assert!(visits <= 2, "it went back: {later:?}");
+}
+
+#[test]
+fn a_target_that_answers_only_through_one_relay_is_reached() {
+    let Some(mut scene) = Scene::new(AUTO) else { return };
+    ["home", "a", "c"].iter().for_each(|host| scene.cut(host));
+    let paths = scene.paths(6, 10_000);
+    // Also by a relay that goes on through the one that reaches it.
+    assert!(paths.iter().all(|path| path.ends_with('b')), "{paths:?}");
+}
+
+#[test]
+fn a_relay_that_is_killed_is_left_and_no_new_session_is_lost() {
+    let Some(mut scene) = Scene::new("[[route]]\npath = \"auto\"\ndefault = \"b\"\n") else { return };
+    for host in ["server", "a", "c"] {
+        scene.slow(host, 8);
+    }
+    let before = scene.paths(20, MUCH);
+    assert_eq!(before.last().unwrap(), "b", "{before:?}");
+    let running = scene.open();
+    drop(scene.relays[1].take().unwrap().kill());
+    let after = scene.paths(10, 20_000);
+    assert!(after.iter().all(|path| !path.contains('b')), "{after:?}");
+    drop(running);
+}
+
+/// Its reports and its round trips are as good as they can be, and what it carries is not.
+#[test]
+fn a_relay_that_promises_more_than_comes_is_found_out() {
+    let slow = "profile = \"slow\"\n[profile.slow]\npacing_rate = \"2Mbit/s\"\n";
+    let entrance = |name: &str| if name == "a" { slow.to_owned() } else { String::new() };
+    let Some(mut scene) = Scene::with(AUTO, entrance) else { return };
+    for (host, mbit) in [("server", 16), ("b", 2), ("c", 2)] {
+        scene.slow(host, mbit);
+    }
+    let paths = scene.paths(25, MUCH / 2);
+    let last = &paths[15..];
+    assert!(last.iter().filter(|path| *path == "direct").count() >= 8, "{paths:?}");
+}
