@@ -148,7 +148,7 @@ impl Relay {
         let (members, change) = self.shared.fleet.members();
         let new = Arc::new(written.with_fleet(&members));
         let Some(news) = new.fleet_news(served) else { return self.shared.fleet.served(change) };
-        match self.take(&new).await {
+        match self.go_over(&new).await {
             Ok(()) => {
                 *served = new;
                 self.shared.fleet.served(change);
@@ -163,6 +163,16 @@ impl Relay {
 
     /// Goes over to `config`. What can fail comes first, so that a configuration that is turned down leaves no trace.
     async fn take(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+        self.go_over(config).await?;
+        self.sockets.settle(config, &self.shared);
+        self.queues.settle(config);
+        self.devices.settle(config, &self.shared);
+        share::missing(&config.interfaces).for_each(|message| self.shared.emit(&Event::Warning { message }));
+        Ok(())
+    }
+
+    /// The same, where all that was there before stays: nothing of it is let go.
+    async fn go_over(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
         let budget = Budget::new(process::raise_open_files()?, config);
         self.sockets.bind(config)?;
         // Whose it is says more than that a queue is taken.
@@ -179,10 +189,6 @@ impl Relay {
         let devices = self.devices.lend(config);
         self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect());
         self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget.sessions).await?;
-        self.sockets.settle(config, &self.shared);
-        self.queues.settle(config);
-        self.devices.settle(config, &self.shared);
-        share::missing(&config.interfaces).for_each(|message| self.shared.emit(&Event::Warning { message }));
         Ok(())
     }
 

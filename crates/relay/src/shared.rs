@@ -64,7 +64,7 @@ impl Shared {
         let book = Arc::new(Book::new(began));
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
-            fleet: Directory::new(emitter(shared.clone())),
+            fleet: Directory::new(shared.clone()),
             log,
             metrics,
             next_session: AtomicU64::new(1),

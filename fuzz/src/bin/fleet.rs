@@ -4,7 +4,7 @@
 use ekiden_proto::fleet::{Entry, Issued, Refused, VerifyKey};
 
 /// That of the seeds.
-const FLEET: &str = "pnnxH9SGzgjquy+qvhLBvDlnhcfntIM0GFyDnFiOMQA=";
+const FLEET: &str = "WTg+R3cwkrb71IPWm7IjyZuAc1BkzIsyBsQxPqQPnh8=";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let fleet: VerifyKey = FLEET.parse().expect("a fleet key");

@@ -53,6 +53,8 @@ pub struct Neighbour {
     pub loss_ppm: u32,
     /// What has come through, in bytes a second; 0 when unknown.
     pub rate: u64,
+    /// How old that is, in seconds.
+    pub age: u64,
 }
 
 impl Entry {
@@ -119,7 +121,8 @@ impl Entry {
 }
 
 impl Neighbour {
-    /// Whether it is worth telling after `told`: something has changed by more than `share` of what it was.
+    /// Whether it is worth telling after `told`: something has changed by more than `share` of what it was. Age alone is
+    /// not: who reads it counts on.
     #[must_use]
     pub fn differs(&self, told: &Self, share: f64) -> bool {
         let far = |now: f64, then: f64, least: f64| (now - then).abs() > share * then.max(least);
@@ -152,10 +155,10 @@ impl FromStr for State {
     }
 }
 
-/// `KEY RTT-in-microseconds LOSS-in-millionths RATE-in-bytes-per-second`.
+/// `KEY RTT-in-microseconds LOSS-in-millionths RATE-in-bytes-per-second AGE-in-seconds`.
 impl fmt::Display for Neighbour {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {}", self.key, self.rtt.as_micros(), self.loss_ppm, self.rate)
+        write!(f, "{} {} {} {} {}", self.key, self.rtt.as_micros(), self.loss_ppm, self.rate, self.age)
     }
 }
 
@@ -169,6 +172,7 @@ impl FromStr for Neighbour {
             rtt: Duration::from_micros(word()?.parse().map_err(|_| ())?),
             loss_ppm: word()?.parse().ok().filter(|ppm| *ppm <= 1_000_000).ok_or(())?,
             rate: word()?.parse().map_err(|_| ())?,
+            age: word()?.parse().map_err(|_| ())?,
         };
         if words.next().is_none() { Ok(neighbour) } else { Err(()) }
     }

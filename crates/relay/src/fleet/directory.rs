@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::{Member, Neighbour, Refused, Roster, TOLERANCE};
+use ekiden_proto::fleet::{Member, Refused, Roster, TOLERANCE};
 use ekiden_proto::key::PublicKey;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
@@ -16,6 +16,7 @@ use tokio::time::{sleep, timeout};
 use super::thread;
 use super::view::{Etcd, FleetView};
 use crate::config::Fleet;
+use crate::shared::Shared;
 
 /// How long etcd has for taking the word that we drain.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -51,11 +52,13 @@ pub struct Inner {
     /// How often who is there has changed, and up to which change that is served.
     pub changes: watch::Sender<(u64, u64)>,
     roster: Mutex<Option<Roster>>,
-    measured: Mutex<Vec<Neighbour>>,
     began: Instant,
     /// Of whom which refusal, or which clock, was told already.
     told: Mutex<BTreeMap<PublicKey, String>>,
-    tell: Box<dyn Fn(&Event) + Send + Sync>,
+    /// When we have last learnt from an entry what its relay has measured, by the clock of the book.
+    pub learnt: Mutex<BTreeMap<PublicKey, Duration>>,
+    /// Where measurements are, and events go.
+    pub shared: Weak<Shared>,
 }
 
 /// What we are to be in the fleet, in this order.
@@ -72,9 +75,9 @@ pub enum Wish {
 }
 
 impl Directory {
-    /// Nobody is known. `tell` hears what an operator should know.
+    /// Nobody is known.
     #[must_use]
-    pub fn new(tell: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+    pub fn new(shared: Weak<Shared>) -> Self {
         let inner = Inner {
             settings: watch::Sender::new(None),
             wish: watch::Sender::new(Wish::Serve),
@@ -83,10 +86,10 @@ impl Directory {
             changed: Notify::new(),
             changes: watch::Sender::new((0, 0)),
             roster: Mutex::default(),
-            measured: Mutex::default(),
             began: Instant::now(),
             told: Mutex::default(),
-            tell: Box::new(tell),
+            learnt: Mutex::default(),
+            shared,
         };
         Self { inner: Arc::new(inner), thread: Mutex::default() }
     }
@@ -127,19 +130,6 @@ impl Directory {
     /// Notes that the members of this change are hops and peers now.
     pub fn served(&self, number: u64) {
         self.inner.changes.send_modify(|(_, served)| *served = number.max(*served));
-    }
-
-    /// Has every member's word looked at: how old it is, and what it says.
-    pub fn each(&self, mut look: impl FnMut(&PublicKey, Duration, &Member)) {
-        let now = self.inner.now();
-        for (key, member) in self.inner.roster().iter().flat_map(Roster::members) {
-            look(key, now.saturating_sub(member.seen), member);
-        }
-    }
-
-    /// Takes what this relay has measured toward others; it is told to the fleet when it has changed enough.
-    pub fn measured(&self, neighbours: Vec<Neighbour>) {
-        *self.inner.measured.lock().unwrap_or_else(PoisonError::into_inner) = neighbours;
     }
 
     /// Tells the fleet that this relay takes no more sessions, and waits until the others have had time to hear it.
@@ -207,11 +197,6 @@ impl Inner {
         let _ = timeout(SERVED, changes.wait_for(|(_, served)| *served >= wanted)).await;
     }
 
-    /// What was measured last.
-    pub fn neighbours(&self) -> Vec<Neighbour> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// The time, as the roster counts it.
     pub fn now(&self) -> Duration {
         self.began.elapsed()
@@ -219,7 +204,9 @@ impl Inner {
 
     /// Tells the operator.
     pub fn tell(&self, event: &Event) {
-        (self.tell)(event);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.emit(event);
+        }
     }
 
     /// Tells the operator, in words.

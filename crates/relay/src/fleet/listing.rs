@@ -99,7 +99,9 @@ impl Inner {
             Ok(Change::None) => (false, true),
             Ok(change) => {
                 self.etcd().version += 1;
-                self.look_at_clock(roster.member(relay), unix);
+                let member = roster.member(relay);
+                self.look_at_clock(member, unix);
+                member.into_iter().for_each(|member| self.learn(member));
                 (change == Change::Members, true)
             }
             Err(why) => {

@@ -11,6 +11,7 @@ mod directory;
 mod etcd;
 mod join;
 mod listing;
+mod measured;
 mod session;
 mod state;
 mod thread;

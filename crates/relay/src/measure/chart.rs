@@ -35,6 +35,8 @@ impl Book {
     pub fn map(&self, config: &Config, before: Option<&Map>) -> Option<Map> {
         let relays: Vec<(PublicKey, &Hop)> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &**hop))).collect();
+        // Nobody chooses who is about to end.
+        let relays = relays.into_iter().filter(|(key, _)| !config.draining.contains(key)).collect::<Vec<_>>();
         let own = config.relays.iter().find_map(|hop| hop.peering())?.own.public();
         let mut map = match before {
             Some(before) if before.key(HERE) == Some(own) => Map::like(before),

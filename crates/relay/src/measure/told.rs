@@ -82,6 +82,13 @@ impl Book {
         }
     }
 
+    /// Whether this relay has told us what it has measured later than that.
+    #[must_use]
+    pub fn is_told_by(&self, teller: &PublicKey, since: Duration) -> bool {
+        let pages = self.pages();
+        pages.told.get(teller).is_some_and(|told| told.iter().any(|(_, both)| both.at() > since))
+    }
+
     /// Notes that a session goes to this network, so that other relays are asked for it.
     pub fn wants(&self, prefix: Prefix) {
         let now = self.now();

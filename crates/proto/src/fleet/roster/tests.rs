@@ -54,8 +54,13 @@ fn a_relay_with_a_certificate_comes_in_and_what_it_says_reads_back() {
     let fleet = SigningKey::generate();
     let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
     let mut entry = osaka.entry(7);
-    let neighbour =
-        Neighbour { key: Relay::new("x", &fleet).place(), rtt: Duration::from_micros(12_345), loss_ppm: 17, rate: 9 };
+    let neighbour = Neighbour {
+        key: Relay::new("x", &fleet).place(),
+        rtt: Duration::from_micros(12_345),
+        loss_ppm: 17,
+        rate: 9,
+        age: 3,
+    };
     entry.neighbours = vec![neighbour; 3];
     let text = osaka.signed(&entry);
     assert_eq!(roster.accept(&osaka.place(), text.as_bytes(), NOW, UNIX), Ok(Change::Members));
@@ -186,9 +191,10 @@ fn garbage_is_garbage() {
 #[test]
 fn small_changes_are_not_worth_telling() {
     let key = PrivateKey::generate().public();
-    let told = Neighbour { key, rtt: Duration::from_millis(100), loss_ppm: 1000, rate: 1_000_000 };
+    let told = Neighbour { key, rtt: Duration::from_millis(100), loss_ppm: 1000, rate: 1_000_000, age: 0 };
     for (now, differs) in [
         (told, false),
+        (Neighbour { age: 60, ..told }, false),
         (Neighbour { rtt: Duration::from_millis(109), ..told }, false),
         (Neighbour { rtt: Duration::from_millis(111), ..told }, true),
         (Neighbour { loss_ppm: 1090, ..told }, false),

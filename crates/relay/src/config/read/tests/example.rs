@@ -33,6 +33,7 @@ fn the_example_has_every_key() {
         "[[route]]",
         "[[interface]]",
         "[user.alice]",
+        "[fleet]",
         "[transparent]",
         "[limits]",
         "[timeouts]",

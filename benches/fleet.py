@@ -1,0 +1,299 @@
+#!/usr/bin/env python3
+"""Measures what sessions notice of etcd: 500 a second through a relay that knows the next one from its fleet, while etcd
+is stopped, killed, restored from an old copy, slow, and while the next relay drains and comes back.
+
+    python3 benches/fleet.py [--rate N] [--seconds N] [--out FILE.md]
+
+Needs etcd and etcdctl (Debian: etcd-server, etcd-client). EKIDEN in the environment names another binary.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(HERE)
+EKIDEN = os.environ.get("EKIDEN", f"{ROOT}/target/release/ekiden")
+DEADLINE = 10
+WORD = b"as many bytes as a small answer has" * 8
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run(*argv):
+    return subprocess.run(argv, check=True, capture_output=True, text=True, env={**os.environ, "ETCDCTL_API": "3"}).stdout
+
+
+class Etcd:
+    def __init__(self, folder):
+        self.folder, self.data = folder, f"{folder}/etcd"
+        self.client, self.peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self.process = None
+
+    def start(self):
+        argv = ["etcd", "--data-dir", self.data, "--listen-client-urls", self.client, "--advertise-client-urls", self.client,
+                "--listen-peer-urls", self.peer, "--initial-advertise-peer-urls", self.peer,
+                "--initial-cluster", f"default={self.peer}"]
+        with open(f"{self.folder}/etcd.log", "a") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
+
+    def ready(self):
+        for _ in range(200):
+            try:
+                return run("etcdctl", "--endpoints", self.client, "endpoint", "health")
+            except subprocess.CalledProcessError:
+                time.sleep(0.05)
+        sys.exit("bench: etcd does not start; see its log")
+
+    def stop(self, how):
+        self.process.send_signal(how)
+        self.process.wait()
+
+    def snapshot(self):
+        run("etcdctl", "--endpoints", self.client, "snapshot", "save", f"{self.folder}/copy")
+
+    def restore(self):
+        self.stop(signal.SIGKILL)
+        shutil.rmtree(self.data)
+        run("etcdctl", "snapshot", "restore", f"{self.folder}/copy", "--data-dir", self.data,
+            "--initial-advertise-peer-urls", self.peer, "--initial-cluster", f"default={self.peer}")
+        self.start()
+
+
+class SlowWay:
+    """A way to etcd on which everything takes longer; `delay` in seconds, either way."""
+
+    def __init__(self, target):
+        self.host, self.port = target.removeprefix("http://").split(":")
+        self.delay = 0.0
+
+    async def start(self):
+        self.server = await asyncio.start_server(self.carry, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self.server.sockets[0].getsockname()[1]}"
+
+    async def carry(self, reader, writer):
+        try:
+            onward = await asyncio.open_connection(self.host, int(self.port))
+        except OSError:
+            return writer.close()
+        await asyncio.gather(self.pour(reader, onward[1]), self.pour(onward[0], writer))
+
+    async def pour(self, reader, writer):
+        try:
+            while data := await reader.read(65536):
+                await asyncio.sleep(self.delay)
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        writer.close()
+
+
+class Site:
+    def __init__(self, folder, name, fleet, etcd, more=""):
+        self.folder, self.address = f"{folder}/{name}", f"127.0.0.1:{free_port()}"
+        os.mkdir(self.folder)
+        key, certificate, config = (f"{self.folder}/{part}" for part in ("key", "certificate", "ekiden.toml"))
+        self.clients = free_port()
+        with open(os.open(key, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+            f.write(run(EKIDEN, "keygen"))
+        request = run(EKIDEN, "fleet", "request", "--key", key).strip()
+        with open(certificate, "w") as f:
+            f.write(run(EKIDEN, "fleet", "sign", "--key", fleet, "--name", name, "--address", self.address, request))
+        with open(fleet) as f:
+            public = f.read().split("fleet-public-key: ")[1].strip()
+        with open(config, "w") as f:
+            f.write(f'version = 1\nprivate_key = "{key}"\n'
+                    f'[[listener]]\nkind = "section"\nbind = "{self.address}"\nfleet = true\n'
+                    f'[[listener]]\nkind = "socks"\nbind = "127.0.0.1:{self.clients}"\n'
+                    f'[fleet]\netcd = "{etcd}"\nkey = "{public}"\ncertificate = "{certificate}"\n'
+                    f'state = "{self.folder}/state"\nlease = "5s"\nevery = "1s"\n{more}')
+        self.config, self.process = config, None
+
+    def start(self):
+        with open(f"{self.folder}/log", "a") as log:
+            argv = [EKIDEN, "run", "-c", self.config, "--log", "json", "--admin", f"unix:{self.folder}/admin"]
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log)
+
+    def said(self, word, since=0):
+        with open(f"{self.folder}/log") as f:
+            f.seek(since)
+            return word in f.read()
+
+    def so_far(self):
+        return os.path.getsize(f"{self.folder}/log")
+
+    async def hears(self, word, since=0):
+        for _ in range(400):
+            if self.said(word, since):
+                return
+            await asyncio.sleep(0.05)
+        sys.exit(f"bench: {self.folder}/log never said {word}")
+
+
+async def echo(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+
+
+class Counts:
+    def __init__(self):
+        self.done = self.lost = self.refused = 0
+        self.times = []
+
+
+async def session(port, target, counts):
+    """One client: SOCKS5, a few bytes there and back, the end. Refused: it never stood. Lost: it did, and did not finish."""
+    began, stood = time.monotonic(), False
+    try:
+        async with asyncio.timeout(DEADLINE):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"\x05\x01\x00")
+            assert await reader.readexactly(2) == b"\x05\x00"
+            writer.write(b"\x05\x01\x00\x01" + socket.inet_aton("127.0.0.1") + struct.pack(">H", target))
+            if (await reader.readexactly(10))[1] == 0:
+                stood = True
+                writer.write(WORD)
+                assert await reader.readexactly(len(WORD)) == WORD
+                writer.write_eof()
+                assert await reader.read(1) == b""
+                counts.done += 1
+                counts.times.append(time.monotonic() - began)
+            writer.close()
+    except (OSError, EOFError, AssertionError, TimeoutError):
+        if stood:
+            counts.lost += 1
+            return
+    if not stood:
+        counts.refused += 1
+
+
+async def load(port, target, rate, seconds, counts):
+    """Begins `rate` sessions a second, whatever becomes of them."""
+    began, tasks = time.monotonic(), []
+    for number in range(int(rate * seconds)):
+        await asyncio.sleep(max(0, began + number / rate - time.monotonic()))
+        tasks.append(asyncio.create_task(session(port, target, counts)))
+    await asyncio.gather(*tasks)
+
+
+async def measure(options, folder):
+    fleet = f"{folder}/fleet"
+    with open(os.open(fleet, os.O_CREAT | os.O_WRONLY, 0o600), "w") as f:
+        f.write(run(EKIDEN, "fleet", "keygen"))
+    etcd = Etcd(folder)
+    etcd.start()
+    etcd.ready()
+    way = SlowWay(etcd.client)
+    url = await way.start()
+    server = await asyncio.start_server(echo, "127.0.0.1", 0, backlog=4096)
+    target = server.sockets[0].getsockname()[1]
+    more = '[[path]]\nname = "by-osaka"\nrelays = ["osaka"]\n[[route]]\npath = ["by-osaka", "direct"]\n[timeouts]\ndrain = "10s"\n'
+    home, osaka = Site(folder, "home", fleet, url, more), Site(folder, "osaka", fleet, url)
+    home.start()
+    await home.hears('"listening"')
+    etcd.snapshot()
+    osaka.start()
+    await home.hears('"joined":["osaka"]')
+    await osaka.hears('"joined":["home"]')
+
+    async def nothing():
+        pass
+
+    async def stopped():
+        etcd.process.send_signal(signal.SIGSTOP)
+
+    async def goes_on():
+        etcd.process.send_signal(signal.SIGCONT)
+
+    async def killed():
+        etcd.stop(signal.SIGKILL)
+
+    async def started():
+        etcd.start()
+
+    async def restored():
+        await asyncio.to_thread(etcd.restore)
+
+    async def slow():
+        way.delay = 0.5
+
+    async def fast():
+        way.delay = 0.0
+
+    async def drains():
+        osaka.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(osaka.process.wait)
+
+    async def comes_back():
+        osaka.start()
+
+    async def emptied():
+        run("etcdctl", "--endpoints", etcd.client, "del", "", "--prefix")
+
+    phases = [("etcd up", nothing), ("etcd stopped (SIGSTOP)", stopped), ("etcd goes on", goes_on),
+              ("etcd killed", killed), ("etcd started again", started), ("etcd restored from an old copy", restored),
+              ("etcd emptied", emptied), ("etcd slow (1 s of round trip)", slow), ("etcd fast again", fast),
+              ("the next relay drains", drains), ("it comes back", comes_back)]
+    rows = []
+    try:
+        for name, act in phases:
+            counts = Counts()
+            acting = asyncio.create_task(act())
+            await load(home.clients, target, options.rate, options.seconds, counts)
+            await acting
+            counts.times.sort()
+            at = lambda share: 1000 * counts.times[int(share * (len(counts.times) - 1))] if counts.times else float("nan")
+            rows.append((name, counts.done, counts.lost, counts.refused, at(0.5), at(0.99)))
+            print(f"{name:32} sessions {counts.done:6} lost {counts.lost} refused {counts.refused} "
+                  f"median {at(0.5):.1f} ms p99 {at(0.99):.1f} ms", flush=True)
+    finally:
+        for process in (home.process, osaka.process, etcd.process):
+            process.kill()
+            process.wait()
+        server.close()
+    return rows
+
+
+def page(options, rows):
+    lines = ["# A fleet and its etcd, measured", "",
+             f"Written by `make bench-fleet` (benches/fleet.py): {options.rate} sessions a second through two relays of a fleet, "
+             f"{options.seconds} s for each phase. Lost: it stood, and did not come to its end. Refused: it never stood.", "",
+             "| phase | sessions | lost | refused | median, ms | 99th percentile, ms |", "|---|---|---|---|---|---|"]
+    lines += [f"| {name} | {done} | {lost} | {refused} | {half:.1f} | {most:.1f} |" for name, done, lost, refused, half, most in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rate", type=int, default=500, help="sessions a second")
+    parser.add_argument("--seconds", type=int, default=20, help="length of a phase")
+    parser.add_argument("--out", default=os.path.join(HERE, "fleet.md"), help="where the page is written")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ekiden-fleet-") as folder:
+        rows = asyncio.run(measure(options, folder))
+    with open(options.out, "w") as f:
+        f.write(page(options, rows))
+    if any(lost or refused for _, _, lost, refused, _, _ in rows):
+        sys.exit("bench: sessions were lost or refused")
+
+
+if __name__ == "__main__":
+    main()
