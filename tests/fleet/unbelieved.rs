@@ -62,6 +62,8 @@ fn an_old_entry_is_replaced_by_a_new_one() {
     warns(&mut at_home, "older than one that was here before");
     assert!(member(&at_home, "osaka").is_none());
     // Nor does who has just started believe it, for it has kept the number.
+    let numbered = |text: String| (!text.contains("name: osaka") && text.contains(&osaka.key.public)).then_some(());
+    eventually("its number in the file", || std::fs::read_to_string(&home.state).ok().and_then(numbered));
     drop(at_home);
     let mut at_home = home.start(&etcd, BY_OSAKA);
     warns(&mut at_home, "older than one that was here before");

@@ -32,6 +32,9 @@ use crate::workers::Workers;
 /// How often a draining relay looks whether it is empty.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How long the workers have for going over to it, before the fleet hears of us all the same.
+const SETTLED: Duration = Duration::from_secs(1);
+
 /// How long changes of the fleet are gathered before they are taken in.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -151,6 +154,8 @@ impl Relay {
         match self.go_over(&new).await {
             Ok(()) => {
                 *served = new;
+                // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
+                let _ = timeout(SETTLED, self.workers.answer()).await;
                 self.shared.fleet.served(change);
                 self.shared.emit(&news);
             }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::fleet::{Entry, MOST_NEIGHBOURS, Neighbour, SigningKey, State};
 
-use super::directory::{Inner, Wish, unix};
+use super::directory::{Inner, Wish, since_1970, unix};
 use crate::config::Fleet;
 
 /// What has to change of a measurement before it is told again: this share of it.
@@ -31,8 +31,9 @@ impl Author {
     pub fn write(&mut self, fleet: &Fleet, inner: &Inner, wish: Wish) -> Option<String> {
         let issued = fleet.certificate.clone()?;
         let used = inner.roster().as_ref().and_then(|roster| roster.number(&issued.certificate.key));
-        // A clock makes numbers that grow over restarts even where no file has kept the last one.
-        let least = unix().saturating_mul(1000);
+        // A clock makes numbers that grow over restarts even where no file has kept the last one; in milliseconds, for a
+        // restart may take less than a second.
+        let least = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
         self.number = least.max(self.number + 1).max(used.map_or(0, |used| used.saturating_add(1)));
         self.told = inner.neighbours();
         self.told.truncate(MOST_NEIGHBOURS);

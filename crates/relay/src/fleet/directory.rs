@@ -139,10 +139,16 @@ impl Directory {
         }
     }
 
-    /// Takes our entry away, and ends the thread.
+    /// Takes our entry away, and ends the thread, which keeps what is known in the file.
     pub async fn leave(&self) {
         self.asks(Wish::Leave, GONE).await;
+        let runs = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         self.inner.wish.send_replace(Wish::End);
+        let mut done = self.inner.done.subscribe();
+        if runs {
+            // A disk that hangs holds up nobody either.
+            let _ = timeout(GONE, done.wait_for(|done| *done == Wish::End)).await;
+        }
     }
 
     /// Whether etcd has taken it within `patience`; not when we are nobody there.
@@ -281,9 +287,14 @@ impl Inner {
     }
 }
 
+/// The time by the clock on the wall.
+pub fn since_1970() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
+}
+
 /// Seconds since 1970.
 pub fn unix() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    since_1970().as_secs()
 }
 
 impl fmt::Debug for Inner {

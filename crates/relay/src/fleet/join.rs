@@ -15,13 +15,14 @@ impl Config {
     #[must_use]
     pub fn with_fleet(&self, members: &[Member]) -> Self {
         let Some(fleet) = &self.fleet else { return self.clone() };
-        let others = self.others(members);
+        let (own, others) = (fleet.own.public(), self.others(members));
+        let peers: Vec<_> = members.iter().filter(|member| member.entry.issued.certificate.key != own).collect();
         let hops: Vec<_> = others.iter().map(|member| (hop(fleet, member), member.entry.state)).collect();
         let draining = |(hop, state): &(Arc<Hop>, State)| {
             hop.peering().filter(|_| *state == State::Draining).map(|peering| peering.key)
         };
         Self {
-            listeners: self.listeners.iter().map(|listener| letting_in(listener, members)).collect(),
+            listeners: self.listeners.iter().map(|listener| letting_in(listener, &peers)).collect(),
             relays: self.relays.iter().cloned().chain(hops.iter().map(|(hop, _)| Arc::clone(hop))).collect(),
             routes: self.routes.iter().map(|route| led_by(route, &hops)).collect(),
             draining: hops.iter().filter_map(draining).collect(),
@@ -88,7 +89,7 @@ fn hop(fleet: &Fleet, member: &Member) -> Arc<Hop> {
 }
 
 /// A section listener that is open to the fleet, with all of it among its peers; the file of peers counts first.
-fn letting_in(listener: &Arc<Listener>, members: &[Member]) -> Arc<Listener> {
+fn letting_in(listener: &Arc<Listener>, members: &[&Member]) -> Arc<Listener> {
     let Some(section) = listener.section.as_ref().filter(|section| section.fleet) else { return Arc::clone(listener) };
     let mut peers = section.peers.as_deref().cloned().unwrap_or_default();
     for member in members {

@@ -12,11 +12,8 @@ use ekiden_proto::fleet::{Roster, VerifyKey};
 use ekiden_proto::key::PublicKey;
 use serde_json::{Value, json};
 
-/// Writes what is known.
-///
-/// # Errors
-/// The system's: no such folder, a full disk. The old file stays.
-pub fn write(path: &Path, fleet: &VerifyKey, roster: &Roster, now: Duration, unix: u64) -> io::Result<()> {
+/// What is known, as the file has it.
+pub fn text(fleet: &VerifyKey, roster: &Roster, now: Duration, unix: u64) -> String {
     let members = roster.members().map(
         |(key, member)| json!({ "key": key, "age": now.saturating_sub(member.seen).as_secs(), "entry": member.text }),
     );
@@ -27,10 +24,18 @@ pub fn write(path: &Path, fleet: &VerifyKey, roster: &Roster, now: Duration, uni
         "members": members.collect::<Vec<_>>(),
         "numbers": numbers.collect::<Vec<_>>(),
     });
+    format!("{state:#}\n")
+}
+
+/// Writes it.
+///
+/// # Errors
+/// The system's: no such folder, a full disk. The old file stays.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let mut file = File::create(&beside)?;
-    file.write_all(format!("{state:#}\n").as_bytes())?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&beside, path)
 }

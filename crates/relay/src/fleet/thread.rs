@@ -2,6 +2,7 @@
 
 use std::hash::BuildHasher;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -39,9 +40,15 @@ async fn run(inner: &Inner) {
         tokio::select! {
             () = belong(inner, fleet) => {}
             changed = settings.changed() => if changed.is_err() { return },
-            _ = wish.wait_for(|wish| *wish == Wish::End) => return,
+            _ = wish.wait_for(|wish| *wish == Wish::End) => break,
         }
     }
+    let fleet = settings.borrow().clone();
+    if let Some((fleet, path)) = fleet.as_ref().and_then(|fleet| Some((fleet, fleet.state.as_ref()?))) {
+        // Whoever could be told has gone already.
+        let _ = save(inner, fleet, path);
+    }
+    inner.done.send_replace(Wish::End);
 }
 
 async fn belong(inner: &Inner, fleet: Option<Arc<Fleet>>) {
@@ -84,28 +91,27 @@ fn pause(failures: u32, servers: usize) -> Duration {
 
 /// Forgets who has been away for too long, and keeps in the file what is known.
 async fn keep(inner: &Inner, fleet: &Fleet) {
-    let mut kept = None;
-    let mut trouble = None;
-    let mut ended = false;
+    let (mut kept, mut trouble, mut ended) = (None, None, false);
     loop {
         forget(inner);
         ended = warn_of_own_end(inner, fleet, ended);
-        if let Some(path) = &fleet.state {
-            let version = inner.etcd().version;
-            if kept != Some(version) {
-                let written =
-                    inner.roster().as_ref().map(|roster| state::write(path, &fleet.key, roster, inner.now(), unix()));
-                let failed = written.and_then(Result::err).map(|error| error.to_string());
-                kept = if failed.is_none() { Some(version) } else { kept };
-                if let Some(why) = failed.as_ref().filter(|_| failed != trouble) {
-                    let path = path.display();
-                    inner.warn(format!("fleet: cannot keep the last known state in {path}: {why}; it goes on without"));
-                }
-                trouble = failed;
+        let version = inner.etcd().version;
+        if let Some(path) = fleet.state.as_ref().filter(|_| kept != Some(version)) {
+            let failed = save(inner, fleet, path).err().map(|error| error.to_string());
+            kept = if failed.is_none() { Some(version) } else { kept };
+            if let Some(why) = failed.as_ref().filter(|_| failed != trouble) {
+                let path = path.display();
+                inner.warn(format!("fleet: cannot keep the last known state in {path}: {why}; it goes on without"));
             }
+            trouble = failed;
         }
         sleep(LOOK).await;
     }
+}
+
+fn save(inner: &Inner, fleet: &Fleet, path: &Path) -> io::Result<()> {
+    let text = inner.roster().as_ref().map(|roster| state::text(&fleet.key, roster, inner.now(), unix()));
+    text.map_or(Ok(()), |text| state::write(path, &text))
 }
 
 fn forget(inner: &Inner) {
