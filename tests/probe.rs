@@ -2,7 +2,7 @@
 
 mod harness;
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -31,9 +31,14 @@ fn candidate<'v>(report: &'v Value, name: &str) -> &'v Value {
     all.iter().find(|candidate| candidate["name"] == name).unwrap_or_else(|| panic!("no {name} in {report:#}"))
 }
 
+/// Whether somebody wants something; a probe also connects and closes again.
+fn asks(stream: &TcpStream) -> bool {
+    stream.peek(&mut [0]).is_ok_and(|count| count > 0)
+}
+
 /// Answers one request with a file of so many bytes, so much at once, with such pauses.
 fn answer(mut stream: TcpStream, length: usize, (piece, pause): (usize, Duration)) {
-    if stream.peek(&mut [0]).is_ok_and(|count| count == 0) {
+    if !asks(&stream) {
         return;
     }
     let head = read_head(&mut stream);
@@ -99,7 +104,7 @@ fn a_download_is_measured_direct_and_through_every_relay() {
     for name in ["direct", "via near", "via sealed"] {
         let found = candidate(&report, name);
         assert_eq!(found["error"], Value::Null, "{found:#}");
-        assert!(found["bytes"].as_u64().unwrap() >= LONG as u64, "{found:#}");
+        assert!(found["bytes"].as_u64().unwrap() >= 1 << 20, "{found:#}");
         assert!(found["bytes_per_second"].as_f64().unwrap() > 1e6, "{found:#}");
         let first_byte = found["first_byte_ms"].as_f64().unwrap();
         assert!(first_byte > 0.0 && found["completion_ms"][3].as_f64().unwrap() > first_byte, "{found:#}");
@@ -132,8 +137,7 @@ fn a_relay_that_is_faster_is_praised() {
         }
     });
     let (own, folder) = (Key::new(), Folder::new());
-    let (near, key) =
-        relay(&own, "allow_private = true\ndeny = [\"[::1]:*\", \"::1\"]\n".replace("\"[::1]:*\", ", "").as_str());
+    let (near, key) = relay(&own, "allow_private = true\ndeny = [\"::1\"]\n");
     let file = caller(&folder, &own, &table("near", near.address(), &key.public));
     let url = format!("http://localhost:{port}/file");
     let output = probe(&[&url, "-c", &file]);
@@ -150,7 +154,7 @@ fn a_relay_that_is_faster_is_praised() {
 #[test]
 fn errors_are_told_by_candidate() {
     let (own, stranger, folder) = (Key::new(), Key::new(), Folder::new());
-    let (strict, strict_key) = relay(&own, "");
+    let (strict, strict_key) = relay(&own, "deny = [\"127.0.0.0/8\"]\n");
     let (other, _) = relay(&own, "allow_private = true\n");
     let (unfriendly, unfriendly_key) = relay(&stranger, "allow_private = true\n");
     let relays = [
@@ -206,7 +210,7 @@ fn a_bare_host_is_predicted() {
 #[test]
 fn an_answer_that_is_no_file_is_told() {
     let moved = serve(|mut stream| {
-        if stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
+        if asks(&stream) {
             read_head(&mut stream);
             let _ =
                 stream.write_all(b"HTTP/1.1 302 Found\r\nLocation: https://b.example/\r\nContent-Length: 0\r\n\r\n");
@@ -235,7 +239,7 @@ fn an_interrupted_probe_says_what_it_knows() {
     let interrupted = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
     assert!(interrupted.expect("kill runs").success());
     let mut said = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_to_string(&mut said).unwrap();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(said.starts_with("Interrupted; so far:") && said.contains("direct"), "{said}");
 }
@@ -247,7 +251,8 @@ fn https_is_fetched_by_tls() {
     let (certificate, private) = (folder.0.join("cert.pem"), folder.0.join("key.pem"));
     let made = std::process::Command::new("openssl")
         .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
-        .args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout"])
+        .args(["-subj", "/CN=localhost", "-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
         .arg(&private)
         .arg("-out")
         .arg(&certificate)
@@ -284,26 +289,15 @@ fn nginx(folder: &Folder, port: u16) -> Result<std::process::Child, String> {
     let config = folder.write(
         "nginx.conf",
         format!(
-            "daemon off; master_process off; pid {here}/pid; error_log stderr notice; events {{}}\nhttp {{ access_log off;\n\
+            "daemon off; master_process off; pid {here}/pid; error_log {here}/log; events {{}}\nhttp {{ access_log off;\n\
              client_body_temp_path {here}/b; proxy_temp_path {here}/p; fastcgi_temp_path {here}/f; uwsgi_temp_path {here}/u;\n\
              scgi_temp_path {here}/s;\nserver {{ listen 127.0.0.1:{port} ssl; listen [::1]:{port} ssl; root {here};\n\
              ssl_certificate {here}/cert.pem; ssl_certificate_key {here}/key.pem; }} }}\n"
         ),
     );
-    let started = std::process::Command::new("nginx")
-        .arg("-c")
-        .arg(config)
-        .arg("-e")
-        .arg("stderr")
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut child = started.map_err(|error| format!("no nginx: {error}"))?;
-    // It says so when it is up.
-    for line in BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok) {
-        if line.contains("start worker") || line.contains("using the \"epoll\"") {
-            break;
-        }
-    }
+    let mut nginx = std::process::Command::new("nginx");
+    nginx.arg("-c").arg(config).arg("-e").arg(folder.0.join("log")).stderr(Stdio::null());
+    let child = nginx.spawn().map_err(|error| format!("no nginx: {error}"))?;
     harness::eventually("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
     Ok(child)
 }

@@ -22,7 +22,10 @@ pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
 const ENOUGH: u64 = 256 << 10;
 
 /// From so many segments on the share that was lost says something about the next ones.
-const MANY: u64 = 100;
+pub const MANY: u64 = 100;
+
+/// What the other side has under way at most if it is a Linux host: half of its send buffer (tcp(7), `tcp_wmem`).
+const SENT: u64 = 2 << 20;
 
 /// Payload of a full packet on Ethernet, with timestamps.
 const MSS: u16 = 1448;
@@ -156,7 +159,7 @@ impl Findings {
         let sections = round_trips.iter().enumerate().map(|(at, rtt)| Section {
             rtt: *rtt,
             loss,
-            window: window.filter(|_| at == 0),
+            window: window.filter(|_| at == 0).map(|window| window.min(SENT)),
             line: None,
             congestion: congestion(&self.way.profile),
             mss: MSS,
@@ -212,9 +215,15 @@ impl Findings {
     /// What it carries, bytes/s; measured where there was a download that was long enough.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
-        let rates: Vec<f64> = self.downloads.iter().filter_map(Download::rate).collect();
-        let measured = (!rates.is_empty()).then(|| rates.iter().sum::<f64>() / rates.len() as f64);
-        measured.or_else(|| self.predicted.as_ref().map(|predicted| predicted.rate))
+        self.measured_rate().or_else(|| self.predicted.as_ref().map(|predicted| predicted.rate))
+    }
+
+    /// Of the second halves of all downloads together, so that a slow one counts for as long as it took.
+    fn measured_rate(&self) -> Option<f64> {
+        let halves = self.downloads.iter().filter_map(Download::second_half);
+        let (bytes, seconds) =
+            halves.fold((0.0, 0.0), |sum, half| (sum.0 + half.0 as f64, sum.1 + half.1.as_secs_f64()));
+        (seconds > 0.0).then(|| bytes / seconds)
     }
 
     /// Whether rate and times are the model's.
@@ -239,7 +248,8 @@ impl Findings {
     }
 
     fn time_of(&self, size: u64) -> Option<Time> {
-        let times: Vec<Time> = self.downloads.iter().filter_map(|download| download.time_of(size)).collect();
+        let rate = self.measured_rate();
+        let times: Vec<Time> = self.downloads.iter().filter_map(|download| download.time_of(size, rate)).collect();
         let count = u32::try_from(times.len()).ok().filter(|count| *count > 0)?;
         let time = times.iter().map(|time| time.time).sum::<Duration>() / count;
         Some(Time { time, continued: times.iter().any(|time| time.continued) })
@@ -255,20 +265,20 @@ impl Loss {
 }
 
 impl Download {
-    /// The rate of its second half, when it has found its pace.
-    fn rate(&self) -> Option<f64> {
+    /// Its second half, when it has found its pace: how much, in how long.
+    fn second_half(&self) -> Option<(u64, Duration)> {
         let (bytes, end) = *self.curve.last()?;
-        let half = self.reached(bytes / 2)?;
-        let seconds = end.saturating_sub(half).as_secs_f64();
-        (bytes >= ENOUGH && seconds > 0.0).then(|| (bytes - bytes / 2) as f64 / seconds)
+        let took = end.saturating_sub(self.reached(bytes / 2)?);
+        (bytes >= ENOUGH && !took.is_zero()).then_some((bytes - bytes / 2, took))
     }
 
-    fn time_of(&self, size: u64) -> Option<Time> {
+    /// When so many bytes had come, or would have at this `rate` if it had not been stopped.
+    fn time_of(&self, size: u64, rate: Option<f64>) -> Option<Time> {
         if let Some(time) = self.reached(size) {
             return Some(Time { time, continued: false });
         }
         let (bytes, end) = *self.curve.last()?;
-        let rest = size.saturating_sub(bytes) as f64 / self.rate().filter(|_| !self.whole)?;
+        let rest = size.saturating_sub(bytes) as f64 / rate.filter(|_| !self.whole)?;
         Some(Time { time: end + Duration::from_secs_f64(rest), continued: true })
     }
 
@@ -312,7 +322,10 @@ pub(super) fn told(error: &DialError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::config::{Hop, HopKind, Path};
 
     fn download(curve: &[(u64, u64)], whole: bool) -> Download {
         let curve = curve.iter().map(|(bytes, ms)| (*bytes, Duration::from_millis(*ms))).collect();
@@ -323,16 +336,62 @@ mod tests {
     fn a_download_tells_times_and_rate() {
         let half = 512 << 10;
         let download = download(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
-        assert_eq!(download.rate(), Some(half as f64 / 0.5));
+        assert_eq!(download.second_half(), Some((half, Duration::from_millis(500))));
         assert_eq!(download.reached(half / 2), Some(Duration::from_millis(600)));
-        let later = download.time_of(4 * half).unwrap();
+        let later = download.time_of(4 * half, Some(2.0 * half as f64)).unwrap();
         assert!(later.continued && later.time == Duration::from_millis(2600), "{later:?}");
     }
 
     #[test]
     fn a_small_file_has_no_rate_and_is_not_continued() {
         let small = download(&[(20_000, 150)], true);
-        assert_eq!((small.rate(), small.time_of(100_000)), (None, None));
-        assert!(small.time_of(10_000).is_some_and(|time| !time.continued));
+        assert_eq!((small.second_half(), small.time_of(100_000, Some(1e6))), (None, None));
+        assert!(small.time_of(10_000, None).is_some_and(|time| !time.continued));
+    }
+
+    fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> Findings {
+        let hop = Arc::new(Hop {
+            name: "osaka".into(),
+            kind: HopKind::Socks5(None),
+            address: "127.0.0.1:1".parse().unwrap(),
+            profile: Arc::default(),
+        });
+        let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
+        let mut findings = Findings::new(Way { path: Arc::new(path), beyond: Vec::new(), profile: Arc::default() });
+        findings.connected.push(Connected {
+            setup: Duration::from_millis(50),
+            sections: vec![Duration::from_millis(50)],
+            segments: 1,
+            retransmitted: 0,
+        });
+        findings.downloads = curves.iter().map(|curve| download(curve, false)).collect();
+        findings
+    }
+
+    fn verdict_of(direct: &[(u64, u64)], relayed: &[(u64, u64)]) -> String {
+        let wanted = "http://server.example/file".parse().unwrap();
+        let mut relayed = findings(1, &[relayed]);
+        relayed.downloads[0].first_byte += Duration::from_millis(12);
+        crate::probe::verdict::of(&Report { wanted, findings: vec![findings(0, &[direct]), relayed] })
+    }
+
+    #[test]
+    fn the_verdict_is_in_plain_words() {
+        let (mib, fast) = (1 << 20, [(10_000, 112), (100_000, 120), (1 << 20, 400), (16 << 20, 3900)]);
+        let slow = [(10_000, 100), (100_000, 121), (mib, 800), (16 * mib, 7800)];
+        assert_eq!(
+            verdict_of(&slow, &fast),
+            "via osaka is 2.00 times as fast as direct for files of 1MiB and more; small pages are 12 ms slower."
+        );
+        assert!(verdict_of(&fast, &slow).starts_with("Direct is the best: via osaka, the best of the others, takes 2"));
+        let same = verdict_of(&fast, &fast);
+        assert!(same.starts_with("Direct is as good as any: via osaka is as fast for large files; small"), "{same}");
+    }
+
+    #[test]
+    fn a_slow_download_counts_for_as_long_as_it_took() {
+        let (mib, ms) = (1 << 20, 1000);
+        let both = findings(0, &[&[(mib, ms), (2 * mib, 2 * ms)], &[(mib, ms), (2 * mib, 4 * ms)]]);
+        assert_eq!(both.rate(), Some(2.0 * mib as f64 / 4.0));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ekiden_proto::path::plan::numbers::{factor, megabits, milliseconds, size};
 use ekiden_proto::path::plan::table::wrapped;
 
-use super::findings::{Findings, Report, SIZES};
+use super::findings::{Findings, MANY, Report, SIZES};
 use super::verdict;
 
 /// Width of a candidate's name.
@@ -38,7 +38,8 @@ fn row(findings: &Findings, direct: Option<&Findings>, downloads: bool) -> Strin
     if findings.is_reached() {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let wait = if downloads { findings.first_byte() } else { findings.setup() };
-        let loss = findings.loss().map(|loss| format!("{:.1}%", loss.share() * 100.0));
+        let loss =
+            findings.loss().filter(|loss| loss.segments >= MANY).map(|loss| format!("{:.1}%", loss.share() * 100.0));
         let rate = findings.rate().map(megabits);
         let _ = write!(text, "{:>8}", or_dash(findings.rtt().map(milliseconds)));
         let _ = write!(text, "{:>9}{:>8}", or_dash(wait.map(milliseconds)), or_dash(loss));

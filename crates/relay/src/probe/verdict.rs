@@ -63,7 +63,9 @@ fn compared(direct: &Findings, best: &Findings) -> String {
         // Those before it that are as good belong to it.
         let from = known.iter().rposition(|(_, gain)| *gain < WORTH).map_or(0, |below| below + 1);
         let start = size(SIZES[known[from].0]);
-        return format!("{name} is {} times as fast as direct for files of {start} and more{small}.", factor(last));
+        let least = known[from..].iter().map(|(_, gain)| *gain).fold(last, f64::min);
+        let times = if least * WORTH < last { format!("{} to {}", factor(least), factor(last)) } else { factor(last) };
+        return format!("{name} is {times} times as fast as direct for files of {start} and more{small}.");
     }
     let best_gain = known.iter().map(|(_, gain)| *gain).fold(f64::MIN, f64::max);
     if last <= 1.0 / WORTH {

@@ -11,6 +11,9 @@ const MOST_RELAYS: usize = 3;
 /// A detour that is longer than so many times the direct way is not looked at.
 const LONGEST: u32 = 8;
 
+/// What a relay more has to add, as merit: about a hundredth.
+const WORTH: f64 = 0.01;
+
 /// Paths of a pair that are kept.
 const MOST_PATHS: usize = 20;
 
@@ -72,15 +75,29 @@ pub(super) fn pair(network: &Network, traffic: usize) -> Pair {
     let mut places = network.relays();
     places.extend(network.places());
     let direct = direct(network, traffic);
-    let mut paths = Vec::new();
+    let mut paths: Vec<Ranked> = Vec::new();
     walk(network, traffic, (&[], &places), &mut |relays| paths.extend(predict(network, traffic, relays, &direct)));
     paths.sort_by(better);
+    let mut paths = worth_their_relays(paths);
     if let Some(at) = paths.iter().position(Ranked::is_direct).filter(|at| *at >= MOST_PATHS) {
         let direct = paths.remove(at);
         paths.insert(MOST_PATHS - 1, direct);
     }
     paths.truncate(MOST_PATHS);
     Pair { traffic, paths }
+}
+
+/// Without chains that bring next to nothing over one with fewer of the same relays.
+fn worth_their_relays(paths: Vec<Ranked>) -> Vec<Ranked> {
+    let is_within = |fewer: &Ranked, more: &Ranked| {
+        fewer.relays.len() < more.relays.len() && fewer.relays.iter().all(|relay| more.relays.contains(relay))
+    };
+    let is_idle = |path: &Ranked| {
+        let enough = |fewer: &Ranked| is_within(fewer, path) && fewer.merit > path.merit - WORTH;
+        path.relays.len() > 1 && paths.iter().any(enough)
+    };
+    let idle: Vec<bool> = paths.iter().map(is_idle).collect();
+    paths.into_iter().zip(idle).filter(|(_, idle)| !idle).map(|(path, _)| path).collect()
 }
 
 /// What adds more comes first; of paths that add the same, the shorter one.

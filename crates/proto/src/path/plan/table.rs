@@ -35,7 +35,7 @@ fn known(network: &Network) -> String {
     let count = |fits: fn(&super::Roles) -> bool| network.sites.iter().filter(|site| fits(&site.roles)).count();
     let (relays, places) = (count(|roles| roles.relay), count(|roles| roles.possible && !roles.relay));
     let origin = |origin| network.matrix.count(origin);
-    let mut text = format!("{} sites, {relays} of them with a relay, {places} possible", network.sites.len());
+    let mut text = format!("{} sites, {relays} of them with a relay, {places} possible (+)", network.sites.len());
     let _ = write!(text, ". Round trips: {} given, {} measured", origin(Origin::Given), origin(Origin::Measured));
     let estimated = origin(Origin::Estimated);
     if estimated > 0 {

@@ -128,10 +128,10 @@ impl Canvas {
             roles
         };
         let marks: [(Roles, &str, f64); 4] = [
-            (only(|roles| roles.client = true), "clients", 90.0),
-            (only(|roles| roles.server = true), "servers", 90.0),
-            (only(|roles| roles.relay = true), "relay", 80.0),
-            (only(|roles| roles.possible = true), "possible place (+)", 155.0),
+            (only(|roles| roles.client = true), "clients", 84.0),
+            (only(|roles| roles.server = true), "servers", 86.0),
+            (only(|roles| roles.relay = true), "relay", 74.0),
+            (only(|roles| roles.possible = true), "possible place (+)", 150.0),
         ];
         let mut x = at.x + 10.0;
         for (roles, word, width) in marks {
@@ -141,12 +141,12 @@ impl Canvas {
         }
         self.ring(Point { x: x + 6.0, ..at });
         self.mark_text(x + 28.0, at.y, "best place for the next relay");
-        x += 230.0;
+        x += 222.0;
         self.line((Point { x, ..at }, Point { x: x + 30.0, ..at }), "#5b6b79", 1.6, "2 5");
         self.mark_text(x + 38.0, at.y, "direct");
-        x += 95.0;
+        x += 88.0;
         self.line((Point { x, ..at }, Point { x: x + 30.0, ..at }), "#5b6b79", 4.0, "");
-        self.mark_text(x + 38.0, at.y, "most useful path; ~ is estimated");
+        self.mark_text(x + 38.0, at.y, "most useful path, ~ estimated");
         at.y + 6.0
     }
 

@@ -173,9 +173,11 @@ impl Drawing<'_> {
         let left = layout::area().left;
         for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()).take(MOST_LINES) {
             self.canvas.line((Point { x: left, y: y - 4.0 }, Point { x: left + 26.0, y: y - 4.0 }), colour, 4.0, "");
-            let text = in_words(self.network, pair);
-            self.canvas.text(Point { x: left + 36.0, y }, &text, "#1b2733", 13.0, "");
-            y += 20.0;
+            for line in broken(&in_words(self.network, pair), 118) {
+                self.canvas.text(Point { x: left + 36.0, y }, &line, "#1b2733", 13.0, "");
+                y += 18.0;
+            }
+            y += 3.0;
         }
         let more = self.plan.pairs.len().saturating_sub(MOST_LINES);
         if more > 0 {
@@ -184,7 +186,7 @@ impl Drawing<'_> {
             y += 20.0;
         }
         y = self.canvas.marks(Point { x: left, y: y + 8.0 }) + 26.0;
-        for line in broken(&of_places(self.network, self.plan), 130) {
+        for line in broken(&of_places(self.network, self.plan), 118) {
             self.canvas.text(Point { x: left, y }, &line, "#1b2733", 13.0, "bold");
             y += 18.0;
         }
@@ -201,7 +203,7 @@ fn in_words(network: &Network, pair: &Pair) -> String {
         return format!("{ends}: {direct}, and no relay helps");
     }
     let gains =
-        network.sizes.iter().zip(&best.gains).map(|(bytes, gain)| format!("{} {}", size(*bytes), factor(*gain)));
+        network.sizes.iter().zip(&best.gains).map(|(bytes, gain)| format!("{}\u{a0}{}", size(*bytes), factor(*gain)));
     let gains = gains.collect::<Vec<_>>().join(", ");
     format!(
         "{ends}: {} ({} ms; {direct}), times as fast: {gains}",
