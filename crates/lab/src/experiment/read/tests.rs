@@ -1,6 +1,8 @@
 use super::*;
 use crate::experiment::examples_for_tests::{TEXT, small};
 
+mod paths;
+
 fn mistakes(text: &str) -> Vec<String> {
     Experiment::read("x", text).unwrap_err()
 }
