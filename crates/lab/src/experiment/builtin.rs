@@ -1,8 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 22] = [
-pub const ALL: [(&str, &str); 20] = [
+pub const ALL: [(&str, &str); 23] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -21,8 +20,8 @@ pub const ALL: [(&str, &str); 20] = [
     ("nakagawa-rto-both", include_str!("../../experiments/nakagawa-rto-both.toml")),
     ("nakagawa-sequence", include_str!("../../experiments/nakagawa-sequence.toml")),
     ("path-change", include_str!("../../experiments/path-change.toml")),
-    ("path-regret", include_str!("../../experiments/path-regret.toml")),
     ("path-model", include_str!("../../experiments/path-model.toml")),
+    ("path-regret", include_str!("../../experiments/path-regret.toml")),
     ("section-chains", include_str!("../../experiments/section-chains.toml")),
     ("tunnel-flows", include_str!("../../experiments/tunnel-flows.toml")),
     ("tunnel-tuning", include_str!("../../experiments/tunnel-tuning.toml")),

@@ -13,7 +13,7 @@ impl Chooser {
     #[must_use]
     pub fn predicted(&self, prefix: Prefix, candidate: &Candidate, likely: Likely, now: Duration) -> Option<Duration> {
         let rated = ranking::rate(&self.map, &self.costs, Hops::of(candidate)?, prefix, likely)?;
-        Some(duration(self.weighed(&Question::of(prefix, likely), &rated, now).predicted))
+        Some(duration(self.weighed(prefix, likely, &rated, now).predicted))
     }
 
     /// The candidates of the latest answer for such a session, the best first, and whether each is out for now.
