@@ -110,11 +110,8 @@ pub(super) struct Label {
 impl Label {
     const START: Self = Self { hops: Hops::DIRECT, delay: 0.0, speed: Speed::ENDLESS };
 
-    /// Whether it is as good at everything, or so nearly that it does not matter.
-    fn beats(&self, other: &Self) -> bool {
-        let (one, two) = (self.speed, other.speed);
-        self.delay <= other.delay && one.medium * NEARLY >= two.medium && one.large * NEARLY >= two.large
-    }
+    /// None.
+    const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, speed: Speed::NONE };
 
     /// With one section more.
     fn after(&self, delay: f32, speed: Speed) -> Self {
@@ -122,55 +119,71 @@ impl Label {
     }
 }
 
-/// Labels of which none beats another.
+/// Labels of which none beats another. Places without one have an endless delay: so all are always compared, and at once.
 #[derive(Debug, Clone, Copy)]
 struct Front {
-    labels: [Label; KEPT],
-    count: u8,
+    delay: [f32; KEPT],
+    medium: [f32; KEPT],
+    large: [f32; KEPT],
+    hops: [Hops; KEPT],
 }
 
 impl Front {
-    const EMPTY: Self = Self { labels: [Label::START; KEPT], count: 0 };
+    const EMPTY: Self =
+        Self { delay: [f32::INFINITY; KEPT], medium: [0.0; KEPT], large: [0.0; KEPT], hops: [Hops::DIRECT; KEPT] };
 
-    fn labels(&self) -> &[Label] {
-        &self.labels[..usize::from(self.count)]
+    fn label(&self, at: usize) -> Label {
+        let speed = Speed { medium: self.medium[at], large: self.large[at] };
+        Label { hops: self.hops[at], delay: self.delay[at], speed }
     }
 
+    fn set(&mut self, at: usize, label: &Label) {
+        (self.delay[at], self.hops[at]) = (label.delay, label.hops);
+        (self.medium[at], self.large[at]) = (label.speed.medium, label.speed.large);
+    }
+
+    fn labels(&self) -> impl Iterator<Item = Label> {
+        (0..KEPT).filter(|at| self.delay[*at].is_finite()).map(|at| self.label(at))
+    }
+
+    /// Whether a label here is as good at everything, or so nearly that it does not matter.
     fn beats(&self, label: &Label) -> bool {
-        self.labels().iter().any(|kept| kept.beats(label))
+        let (medium, large) = (label.speed.medium / NEARLY, label.speed.large / NEARLY);
+        let beats =
+            |at: usize| (self.delay[at] <= label.delay) & (self.medium[at] >= medium) & (self.large[at] >= large);
+        (0..KEPT).fold(false, |any, at| any | beats(at))
     }
 
     /// What a path would be that were as good as the best here at everything: nothing here goes where it is beaten.
     fn ideal(&self) -> Label {
-        let best = |one: Label, other: &Label| Label {
+        let best = |one: Label, other: Label| Label {
             hops: one.hops,
             delay: one.delay.min(other.delay),
             speed: one.speed.max(other.speed),
         };
-        self.labels().iter().fold(self.labels[0], best)
+        self.labels().fold(Label::NONE, best)
     }
 
     /// Puts a label in that none here beats; those that it beats go.
-    fn put(&mut self, label: Label) {
-        let mut count = 0;
-        for at in 0..usize::from(self.count) {
-            if !label.beats(&self.labels[at]) {
-                self.labels[count] = self.labels[at];
-                count += 1;
+    fn put(&mut self, label: &Label) {
+        let mut alone = Self::EMPTY;
+        alone.set(0, label);
+        for at in 0..KEPT {
+            if alone.beats(&self.label(at)) {
+                self.set(at, &Label::NONE);
             }
         }
-        let at = if count < KEPT { count } else { self.least_missed() };
-        self.labels[at] = label;
-        self.count = KEPT.min(count + 1) as u8;
+        let free = self.delay.iter().position(|delay| delay.is_infinite());
+        self.set(free.unwrap_or_else(|| self.least_missed()), label);
     }
 
     /// Of a full front, the one that is the best at nothing.
     fn least_missed(&self) -> usize {
-        let best = |of: fn(&Label) -> f32| {
-            let places = self.labels.iter().enumerate();
-            places.max_by(|one, other| of(one.1).total_cmp(&of(other.1))).map_or(0, |(at, _)| at)
+        let best = |of: &[f32; KEPT]| {
+            let places = of.iter().enumerate();
+            places.max_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
         };
-        let best = [best(|label| -label.delay), best(|label| label.speed.medium), best(|label| label.speed.large)];
+        let best = [best(&self.delay.map(|delay| -delay)), best(&self.medium), best(&self.large)];
         (0..KEPT).find(|at| !best.contains(at)).unwrap_or(0)
     }
 }
@@ -185,7 +198,7 @@ struct Reached {
 impl Reached {
     fn of(map: &Map, costs: &Costs, trust: &Trust, direction: Direction) -> Self {
         let mut start = vec![Front::EMPTY; map.nodes()];
-        start[HERE as usize].put(Label::START);
+        start[HERE as usize].put(&Label::START);
         let mut reached = Self { rounds: vec![start] };
         for _ in 0..MOST_RELAYS {
             let further = reached.further(map, costs, trust, direction);
@@ -200,7 +213,11 @@ impl Reached {
         let mut fronts = vec![Front::EMPTY; map.nodes()];
         let hop = costs.hop.as_secs_f32();
         let before = self.rounds.last().map_or(&[][..], Vec::as_slice);
-        for (from, front) in (0..).zip(before).filter(|(_, front)| front.count > 0) {
+        for (from, front) in (0..).zip(before) {
+            let labels: Vec<Label> = front.labels().collect();
+            if labels.is_empty() {
+                continue;
+            }
             let (ideal, reporter) = (front.ideal(), trust.of(from) as f32);
             for to in map.row(from) {
                 let section = to.both.toward(direction);
@@ -213,11 +230,11 @@ impl Reached {
                 if self.is_beaten(&ideal.after(delay, speed), to.node, there) {
                     continue;
                 }
-                for label in front.labels().iter().map(|label| label.after(delay, speed)) {
+                for label in labels.iter().map(|label| label.after(delay, speed)) {
                     if !self.is_beaten(&label, to.node, there)
                         && let Some(hops) = label.hops.onward(to.node as u16)
                     {
-                        there.put(Label { hops, ..label });
+                        there.put(&Label { hops, ..label });
                     }
                 }
             }
@@ -230,7 +247,7 @@ impl Reached {
         front.beats(label) || self.rounds[1..].iter().any(|round| round[node as usize].beats(label))
     }
 
-    fn to(&self, node: u32) -> impl Iterator<Item = &Label> {
+    fn to(&self, node: u32) -> impl Iterator<Item = Label> {
         self.rounds.iter().filter_map(move |round| round.get(node as usize)).flat_map(Front::labels)
     }
 }
@@ -261,7 +278,7 @@ impl Fronts {
     }
 
     /// The paths to `node`, for data in one direction.
-    pub(super) fn to(&self, node: u32, direction: Direction) -> impl Iterator<Item = &Label> {
+    pub(super) fn to(&self, node: u32, direction: Direction) -> impl Iterator<Item = Label> {
         match direction {
             Direction::Down => self.down.to(node),
             Direction::Up => self.up.to(node),

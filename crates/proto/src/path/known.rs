@@ -46,6 +46,9 @@ impl Speed {
     /// Of a path without sections.
     pub const ENDLESS: Self = Self { medium: f32::INFINITY, large: f32::INFINITY };
 
+    /// Of none.
+    pub const NONE: Self = Self { medium: 0.0, large: 0.0 };
+
     fn of(section: &Section) -> Self {
         let sections = [*section];
         let first = model::first_byte(&sections, &Costs::default());

@@ -70,7 +70,7 @@ fn the_soonest_and_the_fastest_path_to_each_relay_are_kept() {
         let all = all(&map, &costs);
         for node in 1..u32::try_from(map.nodes()).unwrap() {
             let to = |label: &&Label| label.hops.nodes().last().is_some_and(|last| u32::from(*last) == node);
-            let kept: Vec<Label> = fronts.to(node, Direction::Down).copied().collect();
+            let kept: Vec<Label> = fronts.to(node, Direction::Down).collect();
             let measures: [fn(&Label) -> f32; 3] = [|l| -l.delay, |l| l.speed.medium, |l| l.speed.large];
             for measure in measures {
                 let best = all.iter().filter(to).map(measure).max_by(f32::total_cmp);
@@ -114,8 +114,7 @@ fn who_is_not_trusted_is_no_short_way() {
     let mut trust = Trust::default();
     let through = |trust: &Trust| {
         let fronts = Fronts::of(&map, &costs, trust);
-        let labels: Vec<Label> =
-            (1..8).flat_map(|node| fronts.to(node, Direction::Down).copied().collect::<Vec<_>>()).collect();
+        let labels: Vec<Label> = (1..8).flat_map(|node| fronts.to(node, Direction::Down).collect::<Vec<_>>()).collect();
         labels.iter().filter(|label| label.hops.nodes().len() > 1 && label.hops.nodes()[0] == 2).count()
     };
     let before = through(&trust);
