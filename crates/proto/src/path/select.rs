@@ -7,20 +7,23 @@
 //! corrects both; hysteresis keeps what was chosen; a small budget explores.
 
 mod outlook;
+mod answer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use answer::{Weighed, explore};
+
 use super::bounded::Bounded;
 use super::candidates::{Candidate, Fronts, Hops};
-use super::choice::{Choice, Figures, Outcome, Ranked, Why};
+use super::choice::{Choice, Outcome, Ranked, Why};
 use super::experience::{Access, Experience, Pause};
 use super::hysteresis::{Open, Stand, Verdict};
 use super::likely::Likely;
 use super::map::Map;
 use super::model::Costs;
 use super::prefix::Prefix;
-use super::ranking::{self, Question, Rated, duration};
+use super::ranking::{self, Question, Rated};
 use super::trust::Trust;
 
 /// Prefixes and sizes with an answer, at most.
@@ -29,14 +32,8 @@ const MOST_QUESTIONS: usize = 1 << 17;
 /// Paths to prefixes with an experience, at most; and as many that are out.
 const MOST_EXPERIENCES: usize = 1 << 16;
 
-/// Ways of a choice at most.
-const MOST_WAYS: usize = 4;
-
 /// One session of so many may explore, of all and of those to one prefix.
 const EXPLORES: u32 = 20;
-
-/// A path of which nothing is sure may be better than predicted by this share.
-const HOPE: f64 = 0.5;
 
 /// A session of so many bytes or more shows a path's rate, a smaller one its delay.
 const BULK: u64 = 256 << 10;
@@ -79,18 +76,6 @@ struct Answer {
     rated: Vec<Rated>,
     stand: Stand,
     credit: u32,
-}
-
-/// A path with what is known of it now.
-#[derive(Debug, Clone, Copy)]
-struct Weighed {
-    rated: Rated,
-    /// Seconds.
-    predicted: f64,
-    confidence: f64,
-    experienced: bool,
-    /// It was out, and nothing has come since.
-    on_trial: bool,
 }
 
 impl Chooser {
@@ -319,32 +304,6 @@ impl Chooser {
         self.trust.came(&reporters, rated.hops.nodes().len() + 1, slower - usual);
     }
 
-    /// `first` before the others; the paths of others that are nearest; and direct.
-    fn ways(&self, open: &[Weighed], first: Option<&Weighed>) -> Vec<Ranked> {
-        let first_hops = first.map(|first| first.rated.hops);
-        let others = open.iter().filter(|way| Some(way.rated.hops) != first_hops);
-        let mut ways: Vec<Weighed> = first.into_iter().chain(others).copied().collect();
-        let direct = ways.iter().position(|way| way.rated.hops.is_direct());
-        if let Some(at) = direct.filter(|at| *at >= MOST_WAYS) {
-            ways.swap(at, MOST_WAYS - 1);
-        }
-        ways.truncate(MOST_WAYS);
-        let mut ranked: Vec<Ranked> = ways.iter().map(Weighed::ranked).collect();
-        if direct.is_none() {
-            let unknown =
-                Ranked { candidate: Candidate::direct(), predicted: Duration::ZERO, rate: 0.0, confidence: 0.0 };
-            ranked.push(unknown);
-        }
-        ranked
-    }
-
-    fn only(&self, question: &Question, out: &[Weighed]) -> Choice {
-        let direct = out.iter().find(|way| way.rated.hops.is_direct());
-        let predicted = direct.map_or(Duration::ZERO, |way| duration(way.predicted));
-        let figures = Figures { name: "direct".to_owned(), predicted, bytes: question.bytes(), other: None };
-        Choice { ways: self.ways(&[], direct), race: false, why: Why::Only(figures), former: None }
-    }
-
     fn explores(&mut self, question: &Question, way: Weighed, open: &[Weighed], now: Duration) -> Choice {
         self.credit = 0;
         if let Some(answer) = self.answers.get(question) {
@@ -356,76 +315,12 @@ impl Chooser {
         let figures = self.figures(question, &way, Some(&open[0]));
         Choice { ways: self.ways(open, Some(&way)), race: false, why: Why::Explores(figures), former: None }
     }
-
-    fn why(&self, question: &Question, open: &[Weighed], at: usize, verdict: Verdict, former: Option<Hops>) -> Why {
-        let chosen = &open[at];
-        let beside = if at > 0 {
-            Some(&open[0])
-        } else if chosen.rated.hops.is_direct() {
-            open.get(1)
-        } else {
-            open.iter().find(|way| way.rated.hops.is_direct())
-        };
-        let mut figures = self.figures(question, chosen, beside);
-        if let (Verdict::Degraded | Verdict::Gone, Some(former)) = (verdict, former) {
-            let left = open.iter().find(|way| way.rated.hops == former);
-            let predicted = left.map(|way| duration(way.predicted));
-            figures.other = Some((former.candidate().name(&self.map), predicted));
-            return Why::Retreats(figures);
-        }
-        match verdict {
-            Verdict::Kept => Why::Kept(figures),
-            _ if open.len() == 1 => Why::Only(figures),
-            _ => Why::Best(figures),
-        }
-    }
-
-    fn figures(&self, question: &Question, chosen: &Weighed, beside: Option<&Weighed>) -> Figures {
-        let name = |way: &Weighed| way.rated.hops.candidate().name(&self.map);
-        Figures {
-            name: name(chosen),
-            predicted: duration(chosen.predicted),
-            bytes: question.bytes(),
-            other: beside.map(|way| (name(way), Some(duration(way.predicted)))),
-        }
-    }
 }
 
 impl Way {
     const fn of(prefix: Prefix, hops: Hops, likely: Likely) -> Self {
         Self { prefix, hops, direction: likely.direction, bulk: likely.bytes >= BULK }
     }
-}
-
-impl Weighed {
-    const fn open(&self) -> Open {
-        Open { hops: self.rated.hops, predicted: self.predicted, experienced: self.experienced }
-    }
-
-    fn ranked(&self) -> Ranked {
-        Ranked {
-            candidate: self.rated.hops.candidate(),
-            predicted: duration(self.predicted),
-            rate: self.rated.rate,
-            confidence: self.confidence,
-        }
-    }
-
-    /// What it would take if it were as much better as it may be.
-    fn hoped(&self) -> f64 {
-        self.predicted * (1.0 - HOPE * (1.0 - self.confidence))
-    }
-}
-
-/// A path that could beat `predicted`: one that was out and would by the map goes first, else the dice say which.
-fn explore(open: &[Weighed], out: &[Weighed], predicted: f64, dice: u64) -> Option<Weighed> {
-    if let Some(way) = out.iter().filter(|way| way.on_trial).find(|way| way.rated.raw < predicted) {
-        return Some(*way);
-    }
-    let could_win = |way: &&Weighed| way.predicted > predicted && way.hoped() < predicted;
-    let hopeful: Vec<&Weighed> = open.iter().filter(could_win).collect();
-    let at = dice.checked_rem(hopeful.len() as u64)?;
-    Some(*hopeful[at as usize])
 }
 
 #[cfg(test)]

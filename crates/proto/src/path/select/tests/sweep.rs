@@ -42,7 +42,7 @@ fn odd_map(seed: u64) -> Arc<Map> {
 }
 
 fn check(choice: &Choice, context: &dyn std::fmt::Debug) {
-    assert!((1..=MOST_WAYS + 1).contains(&choice.ways.len()), "{context:?}: {choice:?}");
+    assert!((1..=answer::MOST_WAYS + 1).contains(&choice.ways.len()), "{context:?}: {choice:?}");
     assert!(choice.ways.iter().any(|way| way.candidate.is_direct()), "{context:?}: {choice:?}");
     for (at, way) in choice.ways.iter().enumerate() {
         let relays = &way.candidate.relays;
