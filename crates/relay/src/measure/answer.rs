@@ -28,7 +28,7 @@ pub async fn serve(book: &Book, mut stream: TcpStream, seal: &Seal, caller: Publ
     let answer = Answer { outcome: Ok(()), times: vec![came.elapsed()] };
     let talk = async {
         stream.write_all(&seal.sealed(&answer.write())).await?;
-        let mut line = Line::new(stream, seal, caller);
+        let mut line = Line::new(stream, seal, caller, false);
         line.talk(book).await
     };
     // However it ends, there is nobody to tell: the caller comes again.
@@ -40,14 +40,16 @@ pub(super) struct Line<'a> {
     pub stream: TcpStream,
     pub seal: &'a Seal,
     other: PublicKey,
+    /// Whether we have made the connection.
+    dialled: bool,
     before: Reading,
     at: Instant,
 }
 
 impl<'a> Line<'a> {
-    pub fn new(stream: TcpStream, seal: &'a Seal, other: PublicKey) -> Self {
+    pub fn new(stream: TcpStream, seal: &'a Seal, other: PublicKey, dialled: bool) -> Self {
         let before = reading(stream.as_fd()).unwrap_or_default();
-        Self { stream, seal, other, before, at: Instant::now() }
+        Self { stream, seal, other, dialled, before, at: Instant::now() }
     }
 
     async fn talk(&mut self, book: &Book) -> io::Result<()> {
@@ -87,6 +89,6 @@ impl<'a> Line<'a> {
         let pumped = Pumped { span: self.at.elapsed(), ..Pumped::default() };
         let (out, back) = (sending(&self.before, &now, pumped), receiving(&self.before, &now, pumped));
         (self.before, self.at) = (now, Instant::now());
-        book.note_look(Place::Relay(self.other), (&out, &back));
+        book.note_look(Place::Relay(self.other), self.dialled, (&out, &back));
     }
 }

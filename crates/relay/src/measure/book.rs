@@ -77,6 +77,8 @@ pub(super) struct Both {
     pub sending: Estimate,
     /// Data from there to here.
     pub receiving: Estimate,
+    /// Whether connections are made from here to there; otherwise only from there to here.
+    pub dialled: bool,
 }
 
 /// One section in `/api/paths`.
@@ -140,17 +142,14 @@ impl Book {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what a connection to `place` has shown, sending and receiving, while it carried `bytes` of a session.
-    /// `user` is the relay whose session it was.
-    pub fn note(&self, place: Place, user: Option<PublicKey>, (out, back): (&Sample, &Sample), bytes: u64) {
+    /// Takes in what a connection that we have made to `place` has shown, sending and receiving, while it carried `bytes` of
+    /// a session. `user` is the relay whose session it was.
+    pub fn note(&self, place: Place, user: Option<PublicKey>, samples: (&Sample, &Sample), bytes: u64) {
         let now = self.now();
         let mut pages = self.pages();
-        let entry = pages.own.entry(place, Entry::default);
-        entry.both.sending.note(out, now);
-        entry.both.receiving.note(back, now);
-        if bytes >= MANY {
-            entry.busy = Some(now);
-        }
+        let entry = pages.seen(place, samples, now);
+        entry.both.dialled = true;
+        entry.moved(bytes, now);
         match (place, user) {
             (Place::Targets(prefix), None) => pages.wanted.insert(prefix, now),
             (_, Some(user)) => entry.is_used_by(user),
@@ -158,13 +157,18 @@ impl Book {
         }
     }
 
-    /// Takes in what a look at `place` has shown.
-    pub(super) fn note_look(&self, place: Place, (out, back): (&Sample, &Sample)) {
+    /// The same for a connection that a relay has made to us.
+    pub(super) fn note_caller(&self, caller: Place, samples: (&Sample, &Sample), bytes: u64) {
+        let now = self.now();
+        self.pages().seen(caller, samples, now).moved(bytes, now);
+    }
+
+    /// Takes in what a look at `place` has shown, by a connection that we have `dialled`, or been called by.
+    pub(super) fn note_look(&self, place: Place, dialled: bool, samples: (&Sample, &Sample)) {
         let now = self.now();
         let mut pages = self.pages();
-        let entry = pages.own.entry(place, Entry::default);
-        entry.both.sending.note(out, now);
-        entry.both.receiving.note(back, now);
+        let entry = pages.seen(place, samples, now);
+        entry.both.dialled |= dialled;
         entry.looked = Some(now);
     }
 
@@ -212,7 +216,22 @@ impl Book {
     }
 }
 
+impl Pages {
+    fn seen(&mut self, place: Place, (out, back): (&Sample, &Sample), now: Duration) -> &mut Entry {
+        let entry = self.own.entry(place, Entry::default);
+        entry.both.sending.note(out, now);
+        entry.both.receiving.note(back, now);
+        entry
+    }
+}
+
 impl Entry {
+    fn moved(&mut self, bytes: u64, now: Duration) {
+        if bytes >= MANY {
+            self.busy = Some(now);
+        }
+    }
+
     fn is_used_by(&mut self, user: PublicKey) {
         if self.users.contains(&user) {
             return;

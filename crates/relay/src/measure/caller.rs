@@ -76,7 +76,7 @@ async fn call(hop: &Arc<Hop>, peering: &Peering, means: &Means, shared: &Shared)
         _ => return Ended::NotUnderstood,
     }
     let mut caller =
-        Caller { line: Line::new(stream, &seal, peering.key), place: Place::Relay(peering.key), from: None };
+        Caller { line: Line::new(stream, &seal, peering.key, true), place: Place::Relay(peering.key), from: None };
     // However it ends, it begins anew.
     let _: io::Result<()> = caller.talk(&shared.book, hop, peering, means).await;
     Ended::Broken

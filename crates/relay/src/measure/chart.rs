@@ -3,10 +3,12 @@
 //! Who sends knows loss and rate best, and who has measured most is right; but what this relay has measured itself goes
 //! before everything that it was told.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::Direction;
+use ekiden_proto::path::bounded::Bounded;
 use ekiden_proto::path::estimate::{Estimate, Figures};
 use ekiden_proto::path::hours::{Usual, expected};
 use ekiden_proto::path::map::{HERE, Known, Map};
@@ -42,25 +44,37 @@ impl Book {
             Some(before) if before.key(HERE) == Some(own) => Map::like(before),
             _ => Map::new(own, NAME),
         };
-        let mut nodes = vec![(HERE, own, None)];
-        for (key, hop) in relays {
-            nodes.extend(map.node(key, &hop.name).map(|number| (number, key, Some(hop))));
-        }
+        let nodes: Vec<Node> = relays
+            .into_iter()
+            .filter_map(|(key, hop)| {
+                Some(Node { number: map.node(key, &hop.name)?, key, congestion: congestion_of(hop) })
+            })
+            .collect();
         let (now, pages) = (self.now(), self.pages());
         let chart = Chart { pages: &pages, here: own, now };
-        for (to, key, hop) in &nodes {
-            let congestion = hop.map_or(Congestion::default(), |hop| congestion_of(hop));
-            for (from, dialler, _) in nodes.iter().filter(|(from, ..)| from != to && *to != HERE) {
-                for direction in [Direction::Down, Direction::Up] {
-                    if let Some(known) = chart.section(dialler, key, direction, congestion) {
-                        map.set_section(*from, *to, direction, &known);
-                    }
+        let by_key: HashMap<_, _> = nodes.iter().map(|node| (node.key, node)).collect();
+        for node in &nodes {
+            chart.set_section((HERE, &own), node, &mut map);
+            let told = pages.told.get(&node.key).into_iter().flat_map(Bounded::iter).filter(|(_, both)| both.dialled);
+            for (place, _) in told {
+                if let Place::Relay(key) = place
+                    && let Some(to) = by_key.get(key)
+                {
+                    chart.set_section((node.number, &node.key), to, &mut map);
                 }
             }
         }
         chart.set_last(&nodes, &mut map);
         Some(map)
     }
+}
+
+/// A relay on the map.
+struct Node {
+    number: u32,
+    key: PublicKey,
+    /// How the sections to it answer to loss, as far as our own settings tell.
+    congestion: Congestion,
 }
 
 struct Chart<'a> {
@@ -70,6 +84,15 @@ struct Chart<'a> {
 }
 
 impl Chart<'_> {
+    /// Sets both directions of the section that somebody dials.
+    fn set_section(&self, (from, dialler): (u32, &PublicKey), to: &Node, map: &mut Map) {
+        for direction in [Direction::Down, Direction::Up] {
+            if let Some(known) = self.section(dialler, &to.key, direction, to.congestion) {
+                map.set_section(from, to.number, direction, &known);
+            }
+        }
+    }
+
     /// What is known of the section that `dialler` dials to `relay`.
     fn section(
         &self,
@@ -102,7 +125,7 @@ impl Chart<'_> {
         }
     }
 
-    fn set_last(&self, nodes: &[(u32, PublicKey, Option<&Hop>)], map: &mut Map) {
+    fn set_last(&self, nodes: &[Node], map: &mut Map) {
         for (place, entry) in self.pages.own.iter() {
             self.set_one(HERE, *place, &entry.both, true, map);
         }
@@ -110,10 +133,10 @@ impl Chart<'_> {
         for place in expected.filter(|place| self.pages.own.peek(place).is_none()) {
             self.set_one(HERE, *place, &Both::default(), true, map);
         }
-        for (number, key, _) in nodes {
-            let Some(told) = self.pages.told.get(key) else { continue };
+        for node in nodes {
+            let Some(told) = self.pages.told.get(&node.key) else { continue };
             for (place, both) in told.iter() {
-                self.set_one(*number, *place, both, false, map);
+                self.set_one(node.number, *place, both, false, map);
             }
         }
     }
@@ -170,7 +193,6 @@ fn best(known: impl Iterator<Item = Known>) -> Option<Known> {
     known.max_by(|one, other| rank(one).total_cmp(&rank(other)))
 }
 
-/// How the sections to a relay answer to loss, as far as our own settings tell.
 fn congestion_of(hop: &Hop) -> Congestion {
     hop.profile.congestion().map_or(Congestion::default(), |name| Congestion::of_name(&name.0))
 }

@@ -11,6 +11,8 @@ mod chart;
 mod history;
 mod keeper;
 mod place;
+#[cfg(test)]
+mod tests;
 mod told;
 mod watch;
 

@@ -39,7 +39,7 @@ impl Book {
         let now = self.now();
         let pages = self.pages();
         let neighbours = pages.own.iter().filter(|_| ask.neighbours).filter_map(|(place, entry)| match place {
-            Place::Relay(key) => Some((Subject::Relay(*key), entry.both)),
+            Place::Relay(key) => Some((subject_of(*key, &entry.both), entry.both)),
             Place::Proxy(_) | Place::Targets(_) => None,
         });
         let targets = ask.prefixes.iter().filter_map(|prefix| {
@@ -48,7 +48,8 @@ impl Book {
         });
         let mut news: Vec<_> =
             neighbours.chain(targets).filter(|(subject, both)| heard.is_news(subject, both)).collect();
-        news.sort_by_key(|(subject, _)| *subject != Subject::Relay(asker));
+        let of_asker = [Subject::Relay(asker), Subject::Caller(asker)];
+        news.sort_by_key(|(subject, _)| !of_asker.contains(subject));
         news.truncate(report::MOST);
         news.into_iter().map(|(subject, both)| heard.tell(subject, &both, now)).collect()
     }
@@ -58,7 +59,7 @@ impl Book {
     pub fn neighbours(&self) -> Vec<Entry> {
         let (now, pages) = (self.now(), self.pages());
         let entry = |(place, entry): (&Place, &super::book::Entry)| match place {
-            Place::Relay(key) => Some(told(Subject::Relay(*key), &entry.both, now)),
+            Place::Relay(key) => Some(told(subject_of(*key, &entry.both), &entry.both, now)),
             Place::Proxy(_) | Place::Targets(_) => None,
         };
         pages.own.iter().filter_map(entry).collect()
@@ -70,12 +71,13 @@ impl Book {
         let mut pages = self.pages();
         for entry in entries {
             let place = match entry.subject {
-                Subject::Relay(key) => Place::Relay(key),
+                Subject::Relay(key) | Subject::Caller(key) => Place::Relay(key),
                 Subject::Targets(prefix) if pages.wanted.peek(&prefix).is_some() => Place::Targets(prefix),
                 Subject::Targets(_) => continue,
             };
             let estimate = |told: &report::Told| Estimate::told(&told.figures, told.age, now);
-            let both = Both { sending: estimate(&entry.sending), receiving: estimate(&entry.receiving) };
+            let dialled = !matches!(entry.subject, Subject::Caller(_));
+            let both = Both { sending: estimate(&entry.sending), receiving: estimate(&entry.receiving), dialled };
             if let Some(places) = pages.told_by(teller) {
                 places.insert(place, both);
             }
@@ -161,6 +163,10 @@ impl Heard {
         self.0.insert(subject, both.at());
         told(subject, both, now)
     }
+}
+
+fn subject_of(key: PublicKey, both: &Both) -> Subject {
+    if both.dialled { Subject::Relay(key) } else { Subject::Caller(key) }
 }
 
 fn told(subject: Subject, both: &Both, now: Duration) -> Entry {

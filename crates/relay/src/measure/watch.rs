@@ -75,7 +75,10 @@ impl Watch {
         };
         let (out, back) = (sending(&self.before, &now, pumped), receiving(&self.before, &now, pumped));
         let bytes = meter.moved() - self.moved;
-        book.note(self.place, self.user, (&out, &back), bytes);
+        match self.side {
+            Direction::Up => book.note(self.place, self.user, (&out, &back), bytes),
+            Direction::Down => book.note_caller(self.place, (&out, &back), bytes),
+        }
         let Self { stream, side, place, user, .. } = self;
         *self = Self {
             stream: stream.clone(),

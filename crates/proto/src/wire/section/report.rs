@@ -28,6 +28,7 @@ const TELL: u8 = 2;
 const LOOK: u8 = 3;
 
 const RELAY: u8 = 1;
+const CALLER: u8 = 2;
 const IPV4: u8 = 4;
 const IPV6: u8 = 6;
 
@@ -66,8 +67,10 @@ pub struct Look {
 /// What is at the other end of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A relay, perhaps the one that asks.
+    /// A relay that the teller calls, perhaps the one that asks.
     Relay(PublicKey),
+    /// A relay that only calls the teller.
+    Caller(PublicKey),
     /// Targets.
     Targets(Prefix),
 }
@@ -164,8 +167,8 @@ impl Look {
 impl Entry {
     fn write(&self, out: &mut Vec<u8>) {
         match self.subject {
-            Subject::Relay(key) => {
-                out.push(RELAY);
+            Subject::Relay(key) | Subject::Caller(key) => {
+                out.push(if matches!(self.subject, Subject::Relay(_)) { RELAY } else { CALLER });
                 out.extend(key.0);
             }
             Subject::Targets(prefix) => write_prefix(prefix, out),
@@ -177,6 +180,7 @@ impl Entry {
     fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let subject = match cursor.byte()? {
             RELAY => Subject::Relay(PublicKey(cursor.array()?)),
+            CALLER => Subject::Caller(PublicKey(cursor.array()?)),
             family => Subject::Targets(read_prefix(family, cursor)?),
         };
         Ok(Self { subject, sending: Told::fields(cursor)?, receiving: Told::fields(cursor)? })

@@ -18,6 +18,7 @@ fn told() -> Told {
 
 fn examples() -> Vec<Report> {
     let relay = Entry { subject: Subject::Relay(PublicKey([7; 32])), sending: told(), receiving: Told::default() };
+    let caller = Entry { subject: Subject::Caller(PublicKey([8; 32])), ..relay };
     let only_rtt = Told { figures: Figures { loss: None, rate: None, at_least: None, ..told().figures }, ..told() };
     let targets = |text| Entry { subject: Subject::Targets(prefix(text)), sending: only_rtt, receiving: told() };
     let both = vec![prefix("192.0.2.0/24"), prefix("2001:db8:1::/48")];
@@ -25,7 +26,7 @@ fn examples() -> Vec<Report> {
         Report::Ask(Ask::default()),
         Report::Ask(Ask { neighbours: true, prefixes: both }),
         Report::Tell(Vec::new()),
-        Report::Tell(vec![relay, targets("192.0.2.0/24"), targets("2001:db8:1::/48")]),
+        Report::Tell(vec![relay, caller, targets("192.0.2.0/24"), targets("2001:db8:1::/48")]),
         Report::Look(Look { bytes: 0, back: 0 }),
         Report::Look(Look { bytes: MOST_LOOK, back: MOST_LOOK }),
     ]

@@ -1,0 +1,181 @@
+//! The book without sockets: who is told what, and what map comes of it.
+
+use std::time::{Duration, Instant};
+
+use ekiden_proto::key::{PrivateKey, PublicKey};
+use ekiden_proto::limiting::Direction;
+use ekiden_proto::path::estimate::{Figures, Sample};
+use ekiden_proto::path::map::{HERE, Map};
+use ekiden_proto::path::prefix::Prefix;
+use ekiden_proto::wire::section::report::{Ask, Entry, MOST, Subject, Told};
+
+use super::told::Heard;
+use super::*;
+use crate::config::Config;
+use crate::config::read::from_text;
+
+const RTT: Duration = Duration::from_millis(30);
+
+fn book() -> Book {
+    Book::new(Instant::now())
+}
+
+fn key(number: u8) -> PublicKey {
+    PublicKey([number; 32])
+}
+
+fn prefix(number: u8) -> Prefix {
+    format!("192.0.{number}.0/24").parse().unwrap()
+}
+
+fn sample(lost: u64) -> Sample {
+    Sample { rtt: Some(RTT), segments: 10_000, lost, rate: Some(1e6), rate_is_limit: true, window: None }
+}
+
+fn says(subject: Subject, loss: f64) -> Entry {
+    let figures = Figures { rtt: Some(RTT), loss: Some(loss), segments: 10_000.0, ..Figures::default() };
+    let told = Told { figures, age: Duration::ZERO };
+    Entry { subject, sending: told, receiving: told }
+}
+
+/// A relay that knows two others, and the keys of all three.
+fn config() -> (Config, PublicKey) {
+    let relay = |number: u8| {
+        format!("[[relay]]\nname = \"r{number}\"\naddress = \"192.0.2.{number}:7000\"\nkey = \"{}\"\n", key(number))
+    };
+    let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{}{}", relay(1), relay(2));
+    let config = from_text(&text).unwrap();
+    let own: &PrivateKey = &config.relays[0].peering().unwrap().own;
+    let own = own.public();
+    (config, own)
+}
+
+fn loss_of(map: &Map, from: u32, to: PublicKey, direction: Direction) -> Option<f64> {
+    let known = map.section(from, map.find(&to)?, direction)?;
+    Some((known.section.loss * 1000.0).round() / 1000.0)
+}
+
+#[test]
+fn the_map_has_what_was_measured_and_what_was_told() {
+    let ((config, own), book) = (config(), book());
+    book.note(Place::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
+    book.note(Place::Targets(prefix(7)), None, (&sample(0), &sample(50)), 0);
+    book.hear(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
+    let map = book.map(&config, None).unwrap();
+    assert_eq!(loss_of(&map, HERE, key(1), Direction::Up), Some(0.002));
+    assert_eq!(loss_of(&map, HERE, key(1), Direction::Down), Some(0.001), "our own goes before what we are told");
+    let first = map.find(&key(1)).unwrap();
+    assert_eq!(loss_of(&map, first, key(2), Direction::Down), Some(0.004));
+    assert_eq!(loss_of(&map, HERE, key(2), Direction::Down), None, "nothing is known of it");
+    let last = map.last(HERE, prefix(7), Direction::Down).unwrap();
+    assert!(last.own && (last.section.loss - 0.005).abs() < 1e-9 && last.section.rtt == RTT, "{last:?}");
+}
+
+#[test]
+fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
+    let ((config, own), book) = (config(), book());
+    book.note(Place::Relay(key(1)), None, (&sample(0), &Sample { rtt: Some(RTT), ..Sample::default() }), 0);
+    book.hear(key(1), &[says(Subject::Caller(own), 0.03)]);
+    let map = book.map(&config, None).unwrap();
+    assert_eq!(loss_of(&map, HERE, key(1), Direction::Down), Some(0.03), "who sends knows");
+    let known = map.section(HERE, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
+    assert!(!known.own && known.confidence < 0.95, "{known:?}");
+}
+
+/// A relay goes on only to those that it calls itself.
+#[test]
+fn who_only_calls_is_no_way_back() {
+    let ((config, _), book) = (config(), book());
+    book.hear(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
+    book.hear(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
+    let map = book.map(&config, None).unwrap();
+    let (one, two) = (map.find(&key(1)).unwrap(), map.find(&key(2)).unwrap());
+    assert_eq!(map.section(one, two, Direction::Down), None);
+    assert!(map.section(two, one, Direction::Down).is_some());
+}
+
+#[test]
+fn relays_keep_their_numbers() {
+    let ((config, _), book) = (config(), book());
+    let before = book.map(&config, None).unwrap();
+    let after = book.map(&config, Some(&before)).unwrap();
+    assert_eq!((after.find(&key(1)), after.find(&key(2))), (before.find(&key(1)), before.find(&key(2))));
+}
+
+#[test]
+fn networks_that_nobody_asked_for_are_not_taken() {
+    let ((config, _), book) = (config(), book());
+    book.wants(prefix(1));
+    let entries = [1, 2].map(|number| says(Subject::Targets(prefix(number)), 0.0));
+    book.hear(key(1), &entries);
+    let map = book.map(&config, None).unwrap();
+    let one = map.find(&key(1)).unwrap();
+    assert!(map.last(one, prefix(1), Direction::Down).is_some_and(|known| !known.own));
+    assert_eq!(map.last(one, prefix(2), Direction::Down), None);
+}
+
+#[test]
+fn a_network_is_told_to_those_who_go_there_and_only_news() {
+    let (book, mut heard) = (book(), Heard::default());
+    book.note(Place::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
+    let ask = Ask { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
+    let told = book.answer(&ask, key(1), &mut heard);
+    assert_eq!(told.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
+    assert_eq!(book.answer(&ask, key(1), &mut heard), [], "told already");
+    assert_eq!(book.answer(&ask, key(2), &mut Heard::default()), [], "somebody else");
+}
+
+#[test]
+fn answers_are_bounded_and_begin_with_who_asks() {
+    let (book, mut heard) = (book(), Heard::default());
+    for number in 1..=200 {
+        book.note(Place::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
+    }
+    let ask = Ask { neighbours: true, prefixes: Vec::new() };
+    let mut seen = Vec::new();
+    loop {
+        let told = book.answer(&ask, key(150), &mut heard);
+        if told.is_empty() {
+            break;
+        }
+        assert!(told.len() <= MOST);
+        seen.extend(told.into_iter().map(|entry| entry.subject));
+    }
+    assert_eq!((seen.len(), seen[0]), (200, Subject::Relay(key(150))));
+}
+
+#[test]
+fn questions_go_round_all_networks() {
+    let book = book();
+    (0..=200).for_each(|number| book.wants(prefix(number)));
+    let (mut asked, mut from) = (Vec::new(), None);
+    for _ in 0..4 {
+        let (prefixes, end) = book.wanted(from);
+        assert!(prefixes.len() <= MOST);
+        asked.extend(prefixes);
+        from = end;
+    }
+    asked.sort_unstable();
+    asked.dedup();
+    assert_eq!((asked.len(), from), (201, None));
+}
+
+#[test]
+fn a_relay_looks_once_at_a_network() {
+    let book = book();
+    let target = |host: u8| format!("192.0.2.{host}:443").parse().unwrap();
+    assert!(book.look(key(1), target(1)));
+    assert!(!book.look(key(1), target(2)), "the same network");
+    assert!(book.look(key(2), target(2)), "another relay");
+    assert_eq!(book.take_looks(&key(1)), [target(1)]);
+    assert_eq!(book.take_looks(&key(1)), []);
+    assert!(!book.look(key(1), target(1)), "just looked");
+    let full = (0..100).filter(|number| book.look(key(3), format!("10.0.{number}.1:443").parse().unwrap())).count();
+    assert!(full < 100, "a queue without bound");
+    book.looked(key(1), target(1), RTT);
+    book.wants(target(1).ip().into());
+    let (config, _) = config();
+    let map = book.map(&config, None).unwrap();
+    let last = map.last(map.find(&key(1)).unwrap(), target(9).ip().into(), Direction::Down).unwrap();
+    assert!(last.section.rtt == RTT && !last.own);
+}
