@@ -20,7 +20,7 @@ fn the_first_session_races_and_says_so() {
     );
 }
 
-/// Direct, `a` and `c` are slow, and nobody has told home: it finds out.
+/// Direct, `a` and `c` are slow, and nobody has told home: it finds out. Where `b` goes on to another relay it is as good.
 #[test]
 fn the_best_is_found_and_kept() {
     let Some(mut scene) = Scene::new(AUTO) else { return };
@@ -29,11 +29,11 @@ fn the_best_is_found_and_kept() {
     }
     let paths = scene.paths(40, MUCH);
     let last = &paths[20..];
-    assert!(last.iter().filter(|path| *path == "b").count() >= 17, "{paths:?}");
+    assert!(last.iter().filter(|path| path.starts_with('b')).count() >= 17, "{paths:?}");
     let status: serde_json::Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
     let choice =
         status["choices"].as_array().unwrap().iter().find(|choice| choice["likely_bytes"].as_u64() >= Some(MUCH / 2));
-    assert_eq!(choice.unwrap()["path"], "b", "{status}");
+    assert!(choice.unwrap()["path"].as_str().unwrap().starts_with('b'), "{status}");
     let shown =
         ekiden().args(["status", "--admin", &format!("unix:{}", scene.home.relay.admin.display())]).output().unwrap();
     let shown = String::from_utf8(shown.stdout).unwrap();

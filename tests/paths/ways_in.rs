@@ -43,6 +43,7 @@ fn clients_of_every_kind_have_their_path_chosen() {
     scene.reload(&fixed);
     let mut client = scene.row["home"].connect("127.0.0.1:2000".parse().unwrap());
     take(&mut client, 5000);
+    drop(client);
     let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "tcp");
     assert!(closed["chosen"]["reason"].is_string() && closed["path"] != "direct", "{closed}");
 }
