@@ -287,6 +287,8 @@ def main():
     parser.add_argument("--seconds", type=int, default=20, help="length of a phase")
     parser.add_argument("--out", default=os.path.join(HERE, "fleet.md"), help="where the page is written")
     options = parser.parse_args()
+    # So that what was started ends as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
     with tempfile.TemporaryDirectory(prefix="ekiden-fleet-") as folder:
         rows = asyncio.run(measure(options, folder))
     with open(options.out, "w") as f:

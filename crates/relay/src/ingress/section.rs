@@ -89,7 +89,9 @@ fn recognise(
     hello: &Hello,
     now: Duration,
 ) -> Result<(Responder, PublicKey), (Refusal, Option<String>)> {
-    let section = section_of(entrance);
+    // By the rules that are in force now: it may have waited while a relay was let in.
+    let successor = entrance.worker.successor(entrance);
+    let section = section_of(successor.as_deref().unwrap_or(entrance));
     let read = if hello.again {
         Responder::read_again(&entrance.shared().tickets, hello, Versions::OURS, now)
     } else {
