@@ -88,7 +88,11 @@ class SlowWay:
             onward = await asyncio.open_connection(self.host, int(self.port))
         except OSError:
             return writer.close()
-        await asyncio.gather(self.pour(reader, onward[1]), self.pour(onward[0], writer))
+        try:
+            await asyncio.gather(self.pour(reader, onward[1]), self.pour(onward[0], writer))
+        except asyncio.CancelledError:
+            # The end of the measurement.
+            writer.close()
 
     async def pour(self, reader, writer):
         try:

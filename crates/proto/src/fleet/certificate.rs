@@ -139,7 +139,7 @@ impl Issued {
 /// The text of a certificate file.
 impl fmt::Display for Issued {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}signature: {}\n", self.certificate.text(), self.signature)
+        writeln!(f, "{}signature: {}", self.certificate.text(), self.signature)
     }
 }
 

@@ -102,7 +102,8 @@ impl Roster {
     /// Notes that these are all that are listed; true when somebody is gone by that.
     pub fn listed(&mut self, keys: &BTreeSet<PublicKey>, now: Duration) -> bool {
         let missing: Vec<_> = self.members.keys().filter(|key| !keys.contains(key)).copied().collect();
-        missing.iter().fold(false, |gone, key| self.unlisted(key, now) || gone)
+        // Every one of them, not up to the first that is gone.
+        missing.iter().filter(|key| self.unlisted(key, now)).count() > 0
     }
 
     /// Forgets who was missing for too long, or whose certificate has ended; those who are gone by that, and why.

@@ -77,7 +77,7 @@ impl SigningKey {
     /// The key as a key file holds it.
     #[must_use]
     pub fn text(&self) -> Zeroizing<String> {
-        let seed = Zeroizing::new(STANDARD.encode(&*self.seed));
+        let seed = Zeroizing::new(STANDARD.encode(*self.seed));
         Zeroizing::new(format!("{PRIVATE} {}\n{PUBLIC} {}\n", seed.as_str(), self.public()))
     }
 
