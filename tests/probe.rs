@@ -207,6 +207,23 @@ fn a_bare_host_is_predicted() {
     assert!(text(&output.stderr).contains("--via nowhere: expected a relay or a path, one of near"));
 }
 
+/// Proxies of other kinds are tried as a session would use them; an HTTP proxy is asked for the file itself.
+#[test]
+fn proxies_are_tried_too() {
+    let proxy = Relay::listen(&["auto://127.0.0.1:0?allow_private=true"]);
+    let address = serve(fast);
+    for scheme in ["http", "socks5"] {
+        let hop = format!("{scheme}://{}", proxy.address());
+        let report = json(&probe(&[&format!("http://{address}/file"), "-F", &hop, "--json"]));
+        let found = candidate(&report, &format!("via {hop}"));
+        assert_eq!(found["error"], Value::Null, "{found:#}");
+        assert!(found["bytes"].as_u64().unwrap() >= 1 << 20, "{found:#}");
+        // Of a proxy that is asked for the file nobody knows how far it is from the server.
+        let sections = found["sections_ms"].as_array().unwrap().len();
+        assert_eq!(sections, if scheme == "http" { 0 } else { 2 }, "{found:#}");
+    }
+}
+
 #[test]
 fn an_answer_that_is_no_file_is_told() {
     let moved = serve(|mut stream| {

@@ -14,7 +14,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use ekiden_sys::transparent::set_mark;
 use tokio::net::TcpStream;
 
-use super::no_pools;
+use super::{Wanted, no_pools};
 use crate::config::access::Rules;
 use crate::config::{Access, Config, HopKind, Path};
 use crate::congestion::Controls;
@@ -92,15 +92,20 @@ pub struct Connected {
 }
 
 /// Connects once, and closes again.
-pub async fn once(around: &Surroundings<'_>, way: &Way, target: &Target) -> Result<Connected, DialError> {
-    open(around, way, target).await.map(|stands| stands.found)
+pub async fn once(around: &Surroundings<'_>, way: &Way, wanted: &Wanted) -> Result<Connected, DialError> {
+    open(around, way, wanted).await.map(|stands| stands.found)
 }
 
 /// Connects, and waits until the path stands from end to end.
-pub async fn open(around: &Surroundings<'_>, way: &Way, target: &Target) -> Result<Stands, DialError> {
+pub async fn open(around: &Surroundings<'_>, way: &Way, wanted: &Wanted) -> Result<Stands, DialError> {
     let dialler = around.dialler();
     let asked = Instant::now();
-    let dialled = dialler.connect(way, target, &journey()).await?;
+    let by_proxy = wanted.asked(way).is_some();
+    let dialled = if by_proxy {
+        dialler.connect_to_last_hop(way, &wanted.target, &journey()).await?
+    } else {
+        dialler.connect(way, &wanted.target, &journey()).await?
+    };
     let connected = asked.elapsed();
     let ready = dialled.opened.is_some();
     let begun = if ready { Instant::now() } else { asked };
@@ -113,7 +118,12 @@ pub async fn open(around: &Surroundings<'_>, way: &Way, target: &Target) -> Resu
     drop(plain.section);
     let setup = if ready { begun.elapsed() } else { connected };
     let info = tcp_info(section.as_fd()).unwrap_or_default();
-    let sections = if ready { differences(setup, &times) } else { asked_hops(way, setup, &info) };
+    let sections = match () {
+        // How far it is from there to the target is not known before the proxy is asked.
+        () if by_proxy => Vec::new(),
+        () if ready => differences(setup, &times),
+        () => asked_hops(way, setup, &info),
+    };
     let (segments, retransmitted) = (info.segments_out, info.retransmitted);
     let found = Connected { setup, sections, segments, retransmitted };
     let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other one");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::wire::WireError;
+use ekiden_proto::wire::http::auth::basic_value;
 use ekiden_proto::wire::http::{Body, ResponseHead};
 use ekiden_sys::tcp_info::reading;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -16,6 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use super::connect::{self, Stands, Surroundings};
 use super::target::Url;
 use super::{Effort, Wanted};
+use crate::config::{Credentials, Hop, HopKind};
 use crate::path::Way;
 
 /// Longest head of an answer.
@@ -48,9 +50,9 @@ pub struct Download {
 /// What went wrong, and what to do about it.
 pub async fn once(around: &Surroundings<'_>, way: &Way, wanted: &Wanted, effort: Effort) -> Result<Download, String> {
     let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
-    let stands = connect::open(around, way, &wanted.target).await;
+    let stands = connect::open(around, way, wanted).await;
     let Stands { stream, section, begun, .. } = stands.map_err(|error| super::findings::told(&error))?;
-    let work = Work { section: section.as_fd(), begun, effort, url };
+    let work = Work { section: section.as_fd(), begun, effort, url, proxy: wanted.asked(way) };
     if !url.tls {
         return work.fetch(stream).await;
     }
@@ -80,6 +82,8 @@ struct Work<'a> {
     begun: Instant,
     effort: Effort,
     url: &'a Url,
+    /// The proxy that is asked for the file, instead of the server.
+    proxy: Option<&'a Hop>,
 }
 
 impl Work<'_> {
@@ -128,8 +132,16 @@ impl Work<'_> {
 
     fn request(&self) -> String {
         let Url { authority, path, .. } = self.url;
+        let (mut to, mut login) = (path.clone(), String::new());
+        if let Some(proxy) = self.proxy {
+            to = format!("http://{authority}{path}");
+            if let HopKind::Http(Some(Credentials { user, password })) = &proxy.kind {
+                let value = basic_value(user.as_bytes(), password.as_bytes());
+                login = format!("Proxy-Authorization: {value}\r\n");
+            }
+        }
         format!(
-            "GET {path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: ekiden-probe/{}\r\nAccept: */*\r\n\
+            "GET {to} HTTP/1.1\r\nHost: {authority}\r\n{login}User-Agent: ekiden-probe/{}\r\nAccept: */*\r\n\
              Accept-Encoding: identity\r\nConnection: close\r\n\r\n",
             env!("CARGO_PKG_VERSION")
         )

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::path::model::{self, Congestion, Costs, Section};
 use ekiden_proto::profile::Profile;
@@ -88,8 +87,8 @@ impl Report {
     }
 
     /// What is to be dialled for the candidate at this place.
-    pub(super) fn order(&self, at: usize) -> (Way, Target) {
-        (self.findings[at].way.clone(), self.wanted.target.clone())
+    pub(super) fn order(&self, at: usize) -> (Way, Wanted) {
+        (self.findings[at].way.clone(), self.wanted.clone())
     }
 
     /// Whether the target was reached by any way.

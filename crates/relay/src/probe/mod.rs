@@ -54,8 +54,8 @@ pub async fn run(config: &Config, report: &RefCell<Report>, effort: Effort, tell
     for turn in 1..=effort.count {
         for (at, name) in names.iter().enumerate() {
             tell(&format!("connecting, {turn} of {}: {name}", effort.count));
-            let (way, target) = report.borrow().order(at);
-            let result = connect::once(&around, &way, &target).await;
+            let (way, wanted) = report.borrow().order(at);
+            let result = connect::once(&around, &way, &wanted).await;
             report.borrow_mut().findings[at].connected(result);
         }
     }
@@ -71,8 +71,7 @@ pub async fn run(config: &Config, report: &RefCell<Report>, effort: Effort, tell
         }
         for at in turns.into_iter().filter(|at| report.borrow().findings[*at].is_reached()) {
             tell(&format!("downloading, {pass} of {PASSES}: {}", names[at]));
-            let (way, _) = report.borrow().order(at);
-            let wanted = report.borrow().wanted.clone();
+            let (way, wanted) = report.borrow().order(at);
             let result = download::once(&around, &way, &wanted, slice).await;
             report.borrow_mut().findings[at].downloaded(result);
         }

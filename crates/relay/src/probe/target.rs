@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 use ekiden_proto::addr::Target;
 
+use crate::config::Hop;
+use crate::path::Way;
+
 /// A target, and the file to fetch from it where that was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
@@ -23,6 +26,15 @@ pub struct Url {
     pub authority: String,
     /// From the first slash on.
     pub path: String,
+}
+
+impl Wanted {
+    /// The HTTP proxy at the end of a way that is asked for the file itself, as a session by that way would: a tunnel to
+    /// port 80 is what proxies refuse.
+    pub(super) fn asked<'w>(&self, way: &'w Way) -> Option<&'w Hop> {
+        let plain = self.url.as_ref().is_some_and(|url| !url.tls);
+        way.path.http_hop().filter(|_| plain).map(|hop| &**hop)
+    }
 }
 
 /// What is expected of a target.

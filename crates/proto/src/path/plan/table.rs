@@ -71,7 +71,7 @@ fn paths(network: &Network, pair: &Pair, most: usize) -> String {
     }
     let hidden = pair.paths.len() - shown.len();
     if hidden > 0 {
-        let _ = writeln!(text, "  ({hidden} more, which add less)");
+        let _ = writeln!(text, "  (and {hidden} that add less)");
     }
     text
 }

@@ -23,7 +23,7 @@ pub fn of_pair(network: &Network, pair: &Pair) -> String {
         let largest = (at + 1 < best.gains.len()).then(|| format!(" (at {})", size(network.sizes[at])));
         let start = size(network.sizes[from]);
         let most = factor(gain);
-        format!("{name} is up to {most} times as fast as direct{} from {start} on.", largest.unwrap_or_default())
+        format!("From {start} on {name} is up to {most} times as fast as direct{}.", largest.unwrap_or_default())
     } else {
         format!("{name} is {} times as fast as direct at {}.", factor(gain), size(network.sizes[at]))
     };
