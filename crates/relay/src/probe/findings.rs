@@ -225,6 +225,16 @@ impl Findings {
         (seconds > 0.0).then(|| bytes / seconds)
     }
 
+    /// How many times as fast as the slowest download the fastest one was.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        let rates = self.downloads.iter().filter_map(Download::second_half);
+        let rates = rates.map(|(bytes, took)| bytes as f64 / took.as_secs_f64());
+        let (least, most) =
+            rates.fold((f64::MAX, 0.0), |range: (f64, f64), rate| (range.0.min(rate), range.1.max(rate)));
+        if most > 0.0 { most / least } else { 1.0 }
+    }
+
     /// Whether rate and times are the model's.
     #[must_use]
     pub fn is_predicted(&self) -> bool {
@@ -392,5 +402,6 @@ mod tests {
         let (mib, ms) = (1 << 20, 1000);
         let both = findings(0, &[&[(mib, ms), (2 * mib, 2 * ms)], &[(mib, ms), (2 * mib, 4 * ms)]]);
         assert_eq!(both.rate(), Some(2.0 * mib as f64 / 4.0));
+        assert!((both.spread() - 3.0).abs() < 1e-9, "{}", both.spread());
     }
 }

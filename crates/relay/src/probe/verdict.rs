@@ -9,6 +9,9 @@ use super::findings::{Findings, Report, SIZES, Time};
 /// Less than that is the weather.
 const WORTH: f64 = 1.1;
 
+/// From here on two downloads by the same way are too different to say which way is the best.
+const UNSTEADY: f64 = 1.5;
+
 /// A difference at the first byte that somebody could notice.
 const NOTICED: Duration = Duration::from_millis(2);
 
@@ -30,7 +33,13 @@ pub fn of(report: &Report) -> String {
         return "Direct is the only way that works.".to_owned();
     };
     let prefix = if best.is_predicted() { "Predicted, not measured: " } else { "" };
-    format!("{prefix}{}", compared(direct, best))
+    let spread = direct.spread().max(best.spread());
+    let doubt = if spread < UNSTEADY {
+        String::new()
+    } else {
+        format!(" But downloads by the same way differ by {} times: try again, or longer with --time.", factor(spread))
+    };
+    format!("{prefix}{}{doubt}", compared(direct, best))
 }
 
 /// Whether there is something to compare.
@@ -67,7 +76,7 @@ fn compared(direct: &Findings, best: &Findings) -> String {
         let times = if least * WORTH < last { format!("{} to {}", factor(least), factor(last)) } else { factor(last) };
         return format!("{name} is {times} times as fast as direct for files of {start} and more{small}.");
     }
-    let best_gain = known.iter().map(|(_, gain)| *gain).fold(f64::MIN, f64::max);
+    let (at, most) = known.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, last));
     if last <= 1.0 / WORTH {
         let size = size(SIZES[known[known.len() - 1].0]);
         return format!(
@@ -75,8 +84,11 @@ fn compared(direct: &Findings, best: &Findings) -> String {
             factor(1.0 / last)
         );
     }
-    if best_gain >= WORTH {
-        return format!("{name} is faster for small files, and as fast as direct for large ones{small}.");
+    if most >= WORTH {
+        let (most, size) = (factor(most), size(SIZES[at]));
+        return format!(
+            "{name} is {most} times as fast as direct for files of {size}, and as fast for larger ones{small}."
+        );
     }
     format!("Direct is as good as any: {name} is as fast for large files{small}.")
 }
