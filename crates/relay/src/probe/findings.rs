@@ -366,12 +366,8 @@ mod tests {
             profile: Arc::default(),
         });
         let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
-        let mut findings = Findings::new(Way {
-            path: Arc::new(path),
-            beyond: Vec::new(),
-            profile: Arc::default(),
-            expected: None,
-        });
+        let mut findings =
+            Findings::new(Way { path: Arc::new(path), beyond: Vec::new(), profile: Arc::default(), expected: None });
         findings.connected.push(Connected {
             setup: Duration::from_millis(50),
             sections: vec![Duration::from_millis(50)],

@@ -238,7 +238,7 @@ fn traffic(file: &Reader<'_>, sites: &mut Sites, is_known: &dyn Fn(usize, usize)
         let (Some(client), Some(server)) = (client, server) else { continue };
         if client == server {
             reader.mistake("to", "another site than in from");
-        } else if !is_known(client, server) && !(has_position(sites, client) && has_position(sites, server)) {
+        } else if !(is_known(client, server) || has_position(sites, client) && has_position(sites, server)) {
             reader.note(no_round_trip(sites, (client, server)));
         }
         reader.finish();
