@@ -79,10 +79,10 @@ fn named(path: &str) -> String {
 }
 
 /// What there is to say of sessions that began all the time, where something changed at `trouble`, in seconds since the lab
-/// started.
+/// started; `worse` is the relay whose way it is about.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of sessions")]
-pub fn figures(sessions: &[SessionRun], trouble: Option<f64>) -> Vec<(&'static str, f64)> {
+pub fn figures(sessions: &[SessionRun], trouble: Option<f64>, worse: Option<&str>) -> Vec<(&'static str, f64)> {
     let failed = sessions.iter().filter(|session| session.failed.is_some()).count();
     let mut all = vec![(FAILED, failed as f64 / sessions.len().max(1) as f64)];
     if sessions.iter().any(|session| session.path.is_some()) {
@@ -90,7 +90,7 @@ pub fn figures(sessions: &[SessionRun], trouble: Option<f64>) -> Vec<(&'static s
     }
     let Some(trouble) = trouble else { return all };
     all.push((TROUBLE, trouble));
-    all.extend(leave(sessions, trouble).map(|leave| (LEAVE, leave)));
+    all.extend(leave(sessions, trouble, worse).map(|leave| (LEAVE, leave)));
     let after = sessions.iter().filter(|session| session.at >= trouble + SETTLED && session.failed.is_none());
     let after: Vec<f64> = after.map(|session| session.ms).collect();
     all.extend((!after.is_empty()).then(|| (AFTER, stats::median(&after))));
@@ -116,13 +116,17 @@ fn most<'a>(paths: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
 }
 
 /// How many seconds after `trouble` new sessions began to take another path than most did before; the whole rest of the time
-/// if they never did.
-fn leave(sessions: &[SessionRun], trouble: f64) -> Option<f64> {
+/// if they never did. None if most did not go to the relay that became `worse`: there was nothing to leave.
+fn leave(sessions: &[SessionRun], trouble: f64, worse: Option<&str>) -> Option<f64> {
     let told: Vec<(f64, &str)> =
         sessions.iter().filter_map(|session| Some((session.at, session.path.as_deref()?))).collect();
     let (before, after) = told.split_at(told.partition_point(|(at, _)| *at < trouble));
-    let worse = most(before.iter().rev().take(2 * IN_A_ROW).map(|(_, path)| *path))?;
-    let left = after.windows(IN_A_ROW).find(|row| row.iter().all(|(_, path)| *path != worse));
+    let taken = most(before.iter().rev().take(2 * IN_A_ROW).map(|(_, path)| *path))?;
+    let is_worse = |path: &str| worse.map_or(path == taken, |relay| path.split('-').next() == Some(relay));
+    if !is_worse(taken) {
+        return None;
+    }
+    let left = after.windows(IN_A_ROW).find(|row| !row.iter().any(|(_, path)| is_worse(path)));
     let at = left.and_then(|row| row.first()).or(after.last())?.0;
     Some(at - trouble)
 }
@@ -148,11 +152,11 @@ mod tests {
     }
 
     pub(super) fn all_figures() -> Vec<(&'static str, f64)> {
-        figures(&sessions("aaaaaaaaaaabbbbbbbbbb"), Some(5.0))
+        figures(&sessions("aaaaaaaaaaabbbbbbbbbb"), Some(5.0), None)
     }
 
     fn figure(paths: &str, trouble: Option<f64>, key: &str) -> Option<f64> {
-        figures(&sessions(paths), trouble).into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+        figures(&sessions(paths), trouble, None).into_iter().find(|(name, _)| *name == key).map(|(_, value)| value)
     }
 
     #[test]
@@ -189,6 +193,12 @@ mod tests {
         assert_eq!(figure("aaaaaaaaaaaaaaaabbbb", Some(10.0), LEAVE), Some(9.0), "never: all the time that was left");
         assert_eq!(figure("aaaaaaaaaabbbbbbbbbb", Some(10.0), LEAVE), Some(0.0));
         assert_eq!(figure("aaaaaaaaaabbbbbbbbbb", None, LEAVE), None);
+    }
+
+    #[test]
+    fn who_did_not_go_to_the_relay_that_became_worse_has_nothing_to_leave() {
+        let leave = |worse: &str| super::leave(&sessions("aaaaaaaaaaaabbbbbb"), 10.0, Some(worse));
+        assert_eq!((leave("a"), leave("b")), (Some(2.0), None));
     }
 
     #[test]

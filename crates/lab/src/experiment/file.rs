@@ -70,6 +70,9 @@ pub struct Workload {
     /// Relays that are killed while transfers are made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kill: Vec<Kill>,
+    /// The relay whose way becomes worse then: sessions that go to it first have not left. Default: the path most take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worse: Option<String>,
     /// The hosts at which relays stand, from the client's end.
     #[serde(default)]
     pub chain: Vec<String>,

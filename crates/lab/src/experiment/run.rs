@@ -20,6 +20,7 @@ use crate::experiment::predict;
 use crate::experiment::read::Spec;
 use crate::experiment::results::{GroupRun, Run, SessionRun};
 use crate::experiment::task::{Files, TRIAL, Task};
+use crate::experiment::transfer::Transfer;
 use crate::experiment::{schedule, share};
 use crate::program::chain::{self, Surroundings};
 use crate::program::receiver::Receiver;
@@ -168,22 +169,24 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     network.ensure_nothing_hidden()?;
     let transfers::Made { transfers, sessions } = made?;
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
-    let mut metrics = metric::of(&transfers);
+    let mut metrics = figures(spec, &transfers, &sessions);
     metrics.extend(metric::of_hosts(&hosts_before, &hosts, &workload.client, &transfers));
-    metrics.extend(predict::figures(spec, &transfers));
-    if !workload.arrivals.is_empty() {
-        let trouble = schedule::trouble(spec).map(|at| at.as_secs_f64());
-        metrics.extend(choices::figures(&sessions, trouble).into_iter().map(|(key, value)| (key.to_owned(), value)));
-    }
     // Of downloads that come all the time, the first is no picture of the run.
-    let timeline = transfers
-        .into_iter()
-        .next()
-        .filter(|_| workload.arrivals.is_empty())
-        .map(|first| first.timeline)
-        .unwrap_or_default();
+    let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
+    let timeline = first.map(|first| first.timeline).unwrap_or_default();
     let (log, links) = (log.end(&running)?, running.reports()?);
     Ok(Measured { metrics, timeline, groups: Vec::new(), sessions, links, log, cpu_busy })
+}
+
+fn figures(spec: &Spec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
+    let mut metrics = metric::of(transfers);
+    metrics.extend(predict::figures(spec, transfers));
+    if !spec.workload.arrivals.is_empty() {
+        let trouble = schedule::trouble(spec).map(|at| at.as_secs_f64());
+        let figures = choices::figures(sessions, trouble, spec.workload.worse.as_deref());
+        metrics.extend(figures.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    }
+    metrics
 }
 
 /// The same where several groups share a bottleneck.

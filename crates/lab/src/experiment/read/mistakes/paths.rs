@@ -56,6 +56,9 @@ fn of_times(spec: &Spec, mistakes: &mut Vec<String>) {
             .push("workload.kill, background: at: later than workload.begins, which says when transfers begin".into());
     }
     let stands = |host: &String| spec.treatment.relays.contains(host) || spec.treatment.chain.contains(host);
+    if workload.worse.as_ref().is_some_and(|relay| workload.arrivals.is_empty() || !stands(relay)) {
+        mistakes.push("workload.worse: with arrivals, and the host of a relay of this treatment".into());
+    }
     for kill in workload.kill.iter().filter(|kill| !stands(&kill.relay)) {
         mistakes.push(format!("workload.kill: no relay of this treatment stands at {:?}", kill.relay));
     }
