@@ -6,8 +6,8 @@
 //! bottom up: the map says what a path would take if all reports were true; [`Trust`] doubts reports; own experience
 //! corrects both; hysteresis keeps what was chosen; a small budget explores.
 
-mod outlook;
 mod answer;
+mod outlook;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Chooser, Hops, Question, duration, ranking};
-use crate::path::candidates::Candidate;
+use super::Chooser;
+use crate::path::candidates::{Candidate, Hops};
 use crate::path::choice::Ranked;
 use crate::path::likely::Likely;
 use crate::path::prefix::Prefix;
+use crate::path::ranking::{self, Question, duration};
 
 impl Chooser {
     /// What `candidate` is predicted to take for `likely`; none where it is not measured.
