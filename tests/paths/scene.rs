@@ -49,13 +49,13 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Starts it, where that is possible; `way` is what home's file says of routes.
+    /// Starts it, where that is possible; `way` is what home's file says of routes. Relays know nobody to go on to.
     pub fn new(way: &str) -> Option<Self> {
-        Self::with(way, |_| String::new())
+        Self::with(way, false, |_| String::new())
     }
 
-    /// The same, with further lines of each relay's listener.
-    pub fn with(way: &str, entrance: impl Fn(&str) -> String) -> Option<Self> {
+    /// The same, with relays that may know their neighbours in the row, and further lines of each one's listener.
+    pub fn with(way: &str, neighbours: bool, entrance: impl Fn(&str) -> String) -> Option<Self> {
         let row = Row::of(&["home", "a", "b", "c", "server"], &[Family::V4])?;
         LINKS.iter().for_each(|link| row.link(*link));
         row["server"].ip(&format!("address add {SERVER}/32 dev lo\n"));
@@ -64,7 +64,8 @@ impl Scene {
         }
         let keys: Vec<Key> = (0..4).map(|_| Key::new()).collect();
         let relays = RELAYS.iter().enumerate().map(|(at, name)| {
-            let text = relay_file(at, &keys, &entrance(name));
+            let known = if neighbours { neighbours_of(at, &keys) } else { String::new() };
+            let text = relay_file(at, &keys, &known, &entrance(name));
             Some(Station::start(&row[name], &text))
         });
         let relays = relays.collect();
@@ -107,7 +108,18 @@ impl Scene {
     /// One session that takes so many bytes; its closing event.
     pub fn pull(&mut self, bytes: u64) -> Value {
         take(&mut self.open(), bytes);
-        self.home.relay.next(|event| event["event"] == "closed" && event["target"].is_string())
+        self.home.relay.next(|event| event["event"] == "closed" && event["bytes_down"] == bytes)
+    }
+
+    /// Sessions until a few in a row took a path that begins with `relay`; their paths.
+    pub fn settles_on(&mut self, relay: char, bytes: u64) -> Vec<String> {
+        const ROW: usize = 4;
+        let mut paths: Vec<String> = Vec::new();
+        while paths.len() < ROW || !paths[paths.len() - ROW..].iter().all(|path| path.starts_with(relay)) {
+            paths.push(path(&self.pull(bytes)));
+            assert!(paths.len() < 80, "not on {relay}: {paths:?}");
+        }
+        paths
     }
 
     /// The paths of so many sessions.
@@ -149,12 +161,15 @@ fn answer(listener: &TcpListener) {
     }
 }
 
-fn relay_file(at: usize, keys: &[Key], entrance: &str) -> String {
-    let own = format!("private_key = {:?}\n", keys[at + 1].file);
-    // The row's own links, by which neighbours reach each other.
+/// The row's own links are those by which neighbours reach each other.
+fn neighbours_of(at: usize, keys: &[Key]) -> String {
     let beside = |other: usize| format!("10.0.{}.{}:7000", at.min(other) + 1, if other > at { 2 } else { 1 });
     let others = (0..RELAYS.len()).filter(|other| other.abs_diff(at) == 1);
-    let known: String = others.map(|other| relay_table(other, &beside(other), keys)).collect();
+    others.map(|other| relay_table(other, &beside(other), keys)).collect()
+}
+
+fn relay_file(at: usize, keys: &[Key], known: &str, entrance: &str) -> String {
+    let own = format!("private_key = {:?}\n", keys[at + 1].file);
     format!(
         "{own}{known}[[listener]]\nname = \"section\"\nkind = \"section\"\nbind = \"0.0.0.0:7000\"\nallow_open = true\n\
          allow_private = true\n{entrance}\n"

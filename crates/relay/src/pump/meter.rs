@@ -173,6 +173,7 @@ impl Meter {
     /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
     pub fn begins(&self) {
         self.course.last.set(Some((Direction::Up, Instant::now())));
+        self.course.answer.set(None);
     }
 
     /// Time in which bytes moved, or were waited for and not by the client.
