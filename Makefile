@@ -2,7 +2,7 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-lab check-lab fuzz
+.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-lab check-lab fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -68,6 +68,15 @@ bench-share: ## Shares of an interface beside none, on a slow link of the labora
 bench-aqm: ## What a packet costs in the tc program of ekiden aqm, every mode, up to 100,000 connections; as root
 	@scripts/setup build
 	$(CARGO) bench --locked --package ekiden-bpf --bench aqm
+
+bench-paths: ## What choosing among up to 1,000 relays costs: time, memory, etcd's load; a minute
+	@scripts/setup build
+	$(CARGO) run --release --locked --package ekiden-proto --example fleet docs/pictures/scale.svg
+
+bench-fleet: ## 500 sessions a second while etcd is stopped, killed, restored and slow; as root, five minutes
+	@scripts/setup test
+	$(CARGO) build --release --locked
+	python3 benches/fleet.py
 
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab
