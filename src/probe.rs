@@ -20,7 +20,7 @@ use ekiden_relay::probe::{self, Effort, Report, Wanted, table, view};
 pub struct Probe {
     /// `HOST[:PORT]` (443 unless written), or the URL of a large file: only a download measures rates
     target: Wanted,
-    /// The configuration with the relays: every [[relay]] and every [[path]] of a route is tried
+    /// The configuration with the relays: every relay, and every path of a route, is tried
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
     /// A relay to try, as `ekiden run -F` takes it; several are tried each alone, and one behind the other

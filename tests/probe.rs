@@ -72,7 +72,7 @@ fn relay(caller: &Key, entrance: &str) -> (Relay, Key) {
         peers.display()
     );
     let file = folder.write("relay.toml", text);
-    (Relay::run(&["-c", file.to_str().unwrap()], 1), key)
+    (Relay::run(&["-c", file.to_str().expect("text")], 1), key)
 }
 
 fn table(name: &str, address: SocketAddr, key: &str) -> String {
@@ -83,7 +83,7 @@ fn table(name: &str, address: SocketAddr, key: &str) -> String {
 fn caller(folder: &Folder, key: &Key, relays: &str) -> String {
     let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n";
     let text = format!("version = 1\nprivate_key = \"{}\"\n{relays}{door}", key.file.display());
-    folder.write("ekiden.toml", text).to_str().unwrap().to_owned()
+    folder.write("ekiden.toml", text).to_str().expect("text").to_owned()
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_bare_host_is_predicted() {
     let (near, key) = relay(&own, "allow_private = true\n");
     let address = serve(fast);
     let url = format!("section://{}?key={}", near.address(), key.public);
-    let key_file = own.file.to_str().unwrap();
+    let key_file = own.file.to_str().expect("text");
     let output = probe(&[&address.to_string(), "-F", &url, "--key", key_file]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -85,7 +85,7 @@ impl Site {
         self.run(&self.config(etcd, more))
     }
 
-    pub fn run(&self, config: &PathBuf) -> Relay {
+    pub fn run(&self, config: &Path) -> Relay {
         Relay::run(&["-c", config.to_str().unwrap()], 2)
     }
 

@@ -57,7 +57,7 @@ impl Scene {
     /// The same, with relays that may know their neighbours in the row, and further lines of each one's listener.
     pub fn with(way: &str, neighbours: bool, entrance: impl Fn(&str) -> String) -> Option<Self> {
         let row = Row::of(&["home", "a", "b", "c", "server"], &[Family::V4])?;
-        LINKS.iter().for_each(|link| row.link(*link));
+        LINKS.iter().for_each(|ends| link(&row, *ends));
         row["server"].ip(&format!("address add {SERVER}/32 dev lo\n"));
         for (host, via) in ROUTES {
             row[host].ip(&format!("route add {SERVER}/32 via {via}\n"));
@@ -158,6 +158,20 @@ fn answer(listener: &TcpListener) {
                 let _ = stream.write_all(&bytes);
             }
         });
+    }
+}
+
+/// One more link between two hosts of the row: on each, the name of its interface and the address of its end, with the length
+/// of the network.
+fn link(row: &Row, [one, other]: [(&str, &str, &str); 2]) {
+    let ((here, left, _), (there, right, _)) = (one, other);
+    let peer = row[there].path();
+    row[here].ip(&format!("link add {left} type veth peer name {right} netns {peer}\n"));
+    for (host, interface, address) in [one, other] {
+        row[host].ip(&format!("address add {address} dev {interface}\nlink set {interface} up\n"));
+    }
+    for host in [here, there] {
+        eventually("interfaces that are up", || row[host].interfaces_are_up().then_some(()));
     }
 }
 

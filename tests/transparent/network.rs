@@ -53,7 +53,7 @@ pub struct Host {
 
 impl Host {
     /// How ip(8) finds it.
-    fn path(&self) -> String {
+    pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
@@ -126,7 +126,7 @@ impl Host {
         thread::spawn(move || Host { namespace }.try_connect(address))
     }
 
-    fn interfaces_are_up(&self) -> bool {
+    pub fn interfaces_are_up(&self) -> bool {
         let shown = self.run("ip", &["-o", "link", "show", "type", "veth"], "");
         shown.lines().all(|line| line.contains(" state UP "))
     }
@@ -204,20 +204,6 @@ impl Row {
             writeln!(text, "route add {network}/{length} via {via}").unwrap();
         }
         text
-    }
-
-    /// One more link between two hosts: on each, the name of its interface and the address of its end, with the length of
-    /// the network.
-    pub fn link(&self, [one, other]: [(&str, &str, &str); 2]) {
-        let ((here, left, _), (there, right, _)) = (one, other);
-        let peer = self[there].path();
-        self[here].ip(&format!("link add {left} type veth peer name {right} netns {peer}\n"));
-        for (host, interface, address) in [one, other] {
-            self[host].ip(&format!("address add {address} dev {interface}\nlink set {interface} up\n"));
-        }
-        for host in [here, there] {
-            eventually("interfaces that are up", || self[host].interfaces_are_up().then_some(()));
-        }
     }
 
     fn place(&self, name: &str) -> usize {

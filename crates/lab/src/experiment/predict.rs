@@ -4,7 +4,7 @@
 //! | of a section | from |
 //! |---|---|
 //! | round trip | the delays of its links, there and back |
-//! | loss, line | as the [limit](super::limit) has them |
+//! | loss, line | as [`limit`](mod@super::limit) has them |
 //! | window | the least `window` of its two hosts, or what the receiver's `tcp_rmem` leaves |
 //! | congestion control | what its sender's host pins |
 //! | whether it is ready | sections between relays that know each other are |

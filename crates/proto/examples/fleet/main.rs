@@ -215,8 +215,13 @@ fn every(map: &Map) -> impl Iterator<Item = Candidate> {
 
 /// What the fleet's entries come to at etcd, where each relay writes no oftener than `every`.
 fn etcd() {
-    let neighbour =
-        Neighbour { key: PublicKey([3; 32]), rtt: Duration::from_micros(123_456), loss_ppm: 1234, rate: 12_345_678 };
+    let neighbour = Neighbour {
+        key: PublicKey([3; 32]),
+        rtt: Duration::from_micros(123_456),
+        loss_ppm: 1234,
+        rate: 12_345_678,
+        age: 10,
+    };
     let line = format!("neighbour: {neighbour}\n").len();
     println!("etcd, 1,000 relays with {SPARSE} neighbours each, all with news all the time:\n");
     println!("| every | writes/s | kB/s in | MB/s out to the watchers | kB/s to each relay |\n|--:|--:|--:|--:|--:|");

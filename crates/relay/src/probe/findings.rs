@@ -247,7 +247,7 @@ impl Findings {
         self.downloads.iter().filter_map(|download| download.curve.last()).map(|(bytes, _)| bytes).sum()
     }
 
-    /// How long an object of each of [`SIZES`] takes: the mean of the downloads, or as predicted.
+    /// How long an object of each of `SIZES` takes: the mean of the downloads, or as predicted.
     #[must_use]
     pub fn times(&self) -> Vec<Option<Time>> {
         if let Some(Predicted { times, .. }) = &self.predicted {
