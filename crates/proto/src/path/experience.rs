@@ -32,6 +32,8 @@ const MOST: f64 = 64.0;
 pub(super) struct Experience {
     /// Mean logarithm of what came over what was predicted.
     log: f64,
+    /// Mean of what was predicted then, as [`Rated::level`](super::ranking::Rated::level) has it.
+    level: f64,
     /// Sessions behind it, the older ones counted less.
     weight: f64,
     /// Sessions in a row that disappointed, and the mean logarithm of these.
@@ -46,32 +48,42 @@ impl Experience {
         self.weight * halves(now.saturating_sub(self.at), HALF_LIFE)
     }
 
-    /// By what to multiply a prediction, as a logarithm, where others' word alone would make it `hearsay`.
-    pub fn correction(&self, hearsay: f64, now: Duration) -> f64 {
+    /// By what to multiply a prediction of this level, as a logarithm, where others' word alone would make it `hearsay`. A
+    /// map that promises more than when the sessions came has to show it: until others have come, it is no sooner than they
+    /// were. One that promises less is believed at once.
+    pub fn correction(&self, hearsay: f64, level: f64, now: Duration) -> f64 {
         let weight = self.weight(now);
-        (weight * self.log + HEARSAY * hearsay) / (weight + HEARSAY)
+        let promises_more = (self.level - level).max(0.0);
+        (weight * (self.log + promises_more) + HEARSAY * hearsay) / (weight + HEARSAY)
     }
 
-    /// A session came `log` (a logarithm) slower than predicted, while `expected` was. Says whether sessions disappoint.
-    pub fn came(&mut self, log: f64, expected: f64, now: Duration) -> bool {
+    /// By how much sessions came slower than what was promised for each of them, as a logarithm.
+    pub fn of_promises(&self, now: Duration) -> f64 {
+        self.correction(0.0, self.level, now)
+    }
+
+    /// A session came `log` (a logarithm) slower than predicted at this level, while `expected` was. Says whether sessions
+    /// disappoint.
+    pub fn came(&mut self, log: f64, expected: f64, level: f64, now: Duration) -> bool {
         let log = log.clamp(-MOST.ln(), MOST.ln());
         self.weight = self.weight(now);
         self.at = self.at.max(now);
         self.weight = (self.weight + 1.0).min(MEMORY);
         self.log += (log.min(expected + LUCK.ln()) - self.log) / self.weight;
-        self.counts_in_row(log, expected)
+        self.level += (level - self.level) / self.weight;
+        self.counts_in_row(log, expected, level)
     }
 
     /// The same of a session after a pause: when that has passed for which there was one, all before is forgotten.
-    pub fn came_after_pause(&mut self, log: f64, expected: f64, now: Duration) -> bool {
+    pub fn came_after_pause(&mut self, log: f64, expected: f64, level: f64, now: Duration) -> bool {
         if log < expected - SURPRISES.ln() {
-            *self = Self { log, weight: MEMORY, at: now, ..Self::default() };
+            *self = Self { log, level, weight: MEMORY, at: now, ..Self::default() };
         }
-        self.came(log, expected, now)
+        self.came(log, expected, level, now)
     }
 
     /// Sessions that disappoint in a row: when there are enough, they are what is believed.
-    fn counts_in_row(&mut self, log: f64, expected: f64) -> bool {
+    fn counts_in_row(&mut self, log: f64, expected: f64, level: f64) -> bool {
         if log < expected + DISAPPOINTS.ln() {
             (self.row, self.row_log) = (0, 0.0);
             return false;
@@ -81,7 +93,7 @@ impl Experience {
         if self.row < ROW {
             return false;
         }
-        (self.log, self.weight, self.row) = (self.row_log, MEMORY, 0);
+        (self.log, self.level, self.weight, self.row) = (self.row_log, level, MEMORY, 0);
         true
     }
 }

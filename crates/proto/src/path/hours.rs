@@ -78,12 +78,12 @@ pub fn expected(measured: &Figures, confidence: f64, then: Option<&Usual>, now: 
 mod tests {
     use super::*;
 
-    const QUIET: Usual = Usual { rtt: Some(0.02), loss: Some(0.0001), rate: Some(8e6), weeks: 20 };
+    const QUIET: Usual = Usual { rtt: Some(0.02), loss: Some(0.0005), rate: Some(8e6), weeks: 20 };
     const BUSY: Usual = Usual { rtt: Some(0.04), loss: Some(0.002), rate: Some(2e6), weeks: 20 };
 
     fn measured() -> Figures {
         let rtt = Some(Duration::from_millis(20));
-        Figures { rtt, loss: Some(0.0001), rate: Some(8e6), ..Figures::default() }
+        Figures { rtt, loss: Some(0.0005), rate: Some(8e6), ..Figures::default() }
     }
 
     fn near(value: Option<f64>, expected: f64) -> bool {

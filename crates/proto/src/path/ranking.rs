@@ -67,6 +67,12 @@ impl Rated {
         nodes.filter(|(at, _)| self.reported & (2 << at) > 0).map(|(_, node)| u32::from(*node))
     }
 
+    /// How slow the map has it, as a logarithm that the size of a session hardly touches: by its rate where that is what
+    /// sessions show, else by its delay.
+    pub fn level(&self, bulk: bool) -> f64 {
+        if bulk { -self.rate.ln() } else { self.raw.ln() }
+    }
+
     /// By what its prediction is to be multiplied for lack of trust, as a logarithm.
     pub fn doubt(&self, trust: &Trust) -> f64 {
         -self.reporters().map(|node| trust.log(node)).sum::<f64>()

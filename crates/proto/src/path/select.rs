@@ -187,16 +187,17 @@ impl Chooser {
         let slower = ((outcome.took.as_secs_f64() + NOISE) / (predicted + NOISE)).ln();
         let doubt = rated.doubt(&self.trust);
         let way = Way::of(prefix, hops, outcome.carried);
+        let level = rated.level(way.bulk);
         let experience = self.experiences.entry(way, Experience::default);
-        let expected = experience.correction(doubt, now);
+        let expected = experience.correction(doubt, level, now);
         if !outcome.limited_by_path && slower > expected {
             return;
         }
         let is_open = self.pauses.peek(&(prefix, hops)).is_none_or(|pause| pause.access(now) == Access::Open);
         let disappoints = if is_open {
-            experience.came(slower, expected, now)
+            experience.came(slower, expected, level, now)
         } else {
-            experience.came_after_pause(slower, expected, now)
+            experience.came_after_pause(slower, expected, level, now)
         };
         self.judge(&rated, way, slower, now);
         if (disappoints || !is_open) && self.has_better(prefix, hops, outcome.carried, now) {
@@ -254,9 +255,10 @@ impl Chooser {
 
     fn weighed(&self, prefix: Prefix, likely: Likely, rated: &Rated, now: Duration) -> Weighed {
         let doubt = rated.doubt(&self.trust);
-        let experience = self.experiences.peek(&Way::of(prefix, rated.hops, likely));
+        let way = Way::of(prefix, rated.hops, likely);
+        let experience = self.experiences.peek(&way);
         let sessions = experience.map_or(0.0, |experience| experience.weight(now));
-        let log = experience.map_or(doubt, |experience| experience.correction(doubt, now));
+        let log = experience.map_or(doubt, |experience| experience.correction(doubt, rated.level(way.bulk), now));
         Weighed {
             rated: *rated,
             predicted: rated.raw * log.exp(),
@@ -283,7 +285,8 @@ impl Chooser {
     /// Whether sessions have come notably slower than the map says. Then its word is not enough to go back.
     fn is_overrated(&self, question: &Question, hops: Hops, now: Duration) -> bool {
         let way = Way::of(question.prefix, hops, question.likely());
-        self.experiences.peek(&way).is_some_and(|experience| experience.correction(0.0, now) > OVERRATED.ln())
+        let correction = self.experiences.peek(&way).map_or(0.0, |experience| experience.of_promises(now));
+        correction > OVERRATED.ln()
     }
 
     /// Whether another path is predicted to be sooner than this one has become.
@@ -299,7 +302,7 @@ impl Chooser {
     /// What came tells whether the reports were true; where direct is slow as well, the target is.
     fn judge(&mut self, rated: &Rated, way: Way, slower: f64, now: Duration) {
         let direct = self.experiences.peek(&Way { hops: Hops::DIRECT, ..way });
-        let usual = direct.map_or(0.0, |direct| direct.correction(0.0, now).max(0.0));
+        let usual = direct.map_or(0.0, |direct| direct.of_promises(now).max(0.0));
         let reporters: Vec<u32> = rated.reporters().collect();
         self.trust.came(&reporters, rated.hops.nodes().len() + 1, slower - usual);
     }

@@ -79,7 +79,8 @@ impl<'a> Place<'a> {
             DeValue::Boolean(_) => T::SHAPE == Shape::Flag,
             _ => false,
         };
-        let read = scalar(value).filter(|_| fits || T::SHAPE == Shape::Any).map_or(Err(T::EXPECTED), |t| T::read(&t));
+        let any = T::SHAPE == Shape::Any && !matches!(value, DeValue::Float(_));
+        let read = scalar(value).filter(|_| fits || any).map_or(Err(T::EXPECTED), |t| T::read(&t));
         let found = || if T::SECRET { Found::Hidden } else { Found::Value(shown(value)) };
         read.map_err(|expected| self.note(found(), expected)).ok()
     }

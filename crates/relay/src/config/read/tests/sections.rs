@@ -112,7 +112,7 @@ fn what_is_only_for_some_kinds_is_told() {
     for (url, says) in [
         ("section://:1".to_owned(), "-L[1].key is missing: expected a file with our private key"),
         (format!("section://0.0.0.0:1?key={path}"), "-L[1].bind = \"0.0.0.0:1\": expected a loopback address"),
-        (format!("section://0.0.0.0:1?key={path}&users=x"), "set peers = FILE, or allow_open = true"),
+        (format!("section://0.0.0.0:1?key={path}&users=x"), "set peers = FILE, or fleet = true, or allow_open = true"),
         (format!("section://:1?key={path}&users=x"), "-L[1].users = \"x\": expected no users: relays have keys"),
         (format!("section://:1?key={path}&connect=early"), "-L[1].connect = \"early\": expected nothing"),
         (format!("section://:1/host:1?key={path}"), "-L[1].target = \"host:1\": expected no target"),
