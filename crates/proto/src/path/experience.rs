@@ -24,8 +24,8 @@ const LUCK: f64 = 1.4;
 /// So much faster after a pause is no luck: nothing comes faster than the path carries it.
 const SURPRISES: f64 = 1.5;
 
-/// No session says more than this factor.
-const MOST: f64 = 64.0;
+/// No session says more than this factor. A map that knows no rate may be wrong by a lot.
+const MOST: f64 = 65_536.0;
 
 /// How one path to one prefix came out.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -50,11 +50,12 @@ impl Experience {
 
     /// By what to multiply a prediction of this level, as a logarithm, where others' word alone would make it `hearsay`. A
     /// map that promises more than when the sessions came has to show it: until others have come, it is no sooner than they
-    /// were. One that promises less is believed at once.
+    /// were. One that promises less is believed at once, and if it had promised too much, it is only right by now.
     pub fn correction(&self, hearsay: f64, level: f64, now: Duration) -> f64 {
         let weight = self.weight(now);
-        let promises_more = (self.level - level).max(0.0);
-        (weight * (self.log + promises_more) + HEARSAY * hearsay) / (weight + HEARSAY)
+        let slower = level - self.level;
+        let log = if slower <= 0.0 { self.log - slower } else { self.log.min((self.log - slower).max(0.0)) };
+        (weight * log + HEARSAY * hearsay) / (weight + HEARSAY)
     }
 
     /// By how much sessions came slower than what was promised for each of them, as a logarithm.

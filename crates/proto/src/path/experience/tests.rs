@@ -28,6 +28,8 @@ fn a_map_that_promises_more_has_to_show_it_and_one_that_promises_less_is_believe
     let sooner = experience.correction(0.0, LEVEL - 3.0, NOW);
     assert!((2.7..=3.0).contains(&sooner), "as it came, not e^3 times sooner: {sooner}");
     assert!(experience.correction(0.0, LEVEL + 3.0, NOW).abs() < 0.01);
+    let promised_too_much = after(8, 20.0);
+    assert!(promised_too_much.correction(0.0, LEVEL + 20_f64.ln(), NOW).abs() < 0.1, "it is right by now");
     let mut confirmed = experience;
     for _ in 0..16 {
         confirmed.came(0.0, confirmed.correction(0.0, LEVEL - 3.0, NOW), LEVEL - 3.0, NOW);
