@@ -12,7 +12,7 @@ mod outlook;
 use std::sync::Arc;
 use std::time::Duration;
 
-use answer::{Weighed, explore};
+use answer::{Weighed, explore, go_back};
 
 use super::bounded::Bounded;
 use super::candidates::{Candidate, Fronts, Hops};
@@ -157,7 +157,8 @@ impl Chooser {
         let options: Vec<Open> = open.iter().map(Weighed::open).collect();
         let (at, verdict) = answer.stand.decide(&options, now);
         let may_explore = answer.credit >= EXPLORES && self.credit >= EXPLORES;
-        let explored = may_explore.then(|| explore(&open, &out, open[at].predicted, dice)).flatten();
+        let explored = go_back(&out, open[at].predicted)
+            .or_else(|| may_explore.then(|| explore(&open, &out, open[at].predicted, dice)).flatten());
         let former = before.filter(|before| *before != open[at].rated.hops);
         if let (Verdict::Degraded, Some(former)) = (verdict, former) {
             self.pause(prefix, former, self.is_overrated(&question, former, now), now);

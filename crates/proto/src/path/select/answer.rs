@@ -14,6 +14,9 @@ pub(super) const MOST_WAYS: usize = 4;
 /// A path of which nothing is sure may be better than predicted by this share.
 const HOPE: f64 = 0.5;
 
+/// A path that was out is missed if what is taken instead takes so much longer.
+const MISSED: f64 = 1.5;
+
 /// A path with what is known of it now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weighed {
@@ -43,6 +46,12 @@ impl Weighed {
     pub(super) fn hoped(&self) -> f64 {
         self.predicted * (1.0 - HOPE * (1.0 - self.confidence))
     }
+}
+
+/// A path that was out, may be tried, and is known to have been so much sooner than `predicted` that nobody should have to
+/// wait until somebody explores. Pauses between trials grow.
+pub(super) fn go_back(out: &[Weighed], predicted: f64) -> Option<Weighed> {
+    out.iter().filter(|way| way.on_trial && way.experienced).find(|way| way.predicted * MISSED < predicted).copied()
 }
 
 /// A path that could beat `predicted`: one that was out and would by the map goes first, else the dice say which.
