@@ -27,9 +27,9 @@ fn the_best_is_found_and_kept() {
     for (host, mbit) in [("server", 8), ("a", 12), ("c", 12)] {
         scene.slow(host, mbit);
     }
-    let paths = scene.paths(40, MUCH);
-    let last = &paths[20..];
-    assert!(last.iter().filter(|path| path.starts_with('b')).count() >= 17, "{paths:?}");
+    scene.settles_on('b', MUCH);
+    let kept = scene.paths(10, MUCH);
+    assert!(kept.iter().filter(|path| path.starts_with('b')).count() >= 8, "{kept:?}");
     let status: serde_json::Value = serde_json::from_str(&scene.home.relay.ask("/api/sessions")).unwrap();
     let choice =
         status["choices"].as_array().unwrap().iter().find(|choice| choice["likely_bytes"].as_u64() >= Some(MUCH / 2));
