@@ -33,13 +33,6 @@ impl Direction {
             Self::Up => "up",
         }
     }
-
-    const fn opposite(self) -> Self {
-        match self {
-            Self::Down => Self::Up,
-            Self::Up => Self::Down,
-        }
-    }
 }
 
 /// What held the sending section back.
@@ -104,7 +97,7 @@ pub fn limiting(
     }
     if stalled * 2 < duration {
         // Most of the time there was room to send and nothing to be sent.
-        return Some(Limited { section: direction.opposite(), by: Bottleneck::Arrival });
+        return Some(Limited { section: direction.other(), by: Bottleneck::Arrival });
     }
     let by = if sending.rwnd_limited * 2 > sending.busy {
         Bottleneck::ReceiveWindow
