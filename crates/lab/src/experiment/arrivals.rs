@@ -64,7 +64,8 @@ fn moments(arrivals: &[Arrivals], time: Duration) -> Vec<(Duration, u64)> {
     all
 }
 
-fn wait_until(moment: Instant) -> anyhow::Result<()> {
+/// Waits, unless the user interrupts.
+pub(super) fn wait_until(moment: Instant) -> anyhow::Result<()> {
     loop {
         anyhow::ensure!(!signal::interrupted(), "interrupted");
         let left = moment.saturating_duration_since(Instant::now());

@@ -4,8 +4,6 @@ use std::path::Path;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use ekiden_sys::signal;
-
 use crate::experiment::arrivals::{self, Ended};
 use crate::experiment::choices;
 use crate::experiment::read::Spec;
@@ -16,9 +14,6 @@ use crate::experiment::transfer::Transfer;
 use crate::program::mesh;
 use crate::program::service::Service;
 use crate::topology::running::Running;
-
-/// How often somebody who waits looks whether there is an interrupt.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// What came of them.
 #[derive(Default)]
@@ -38,7 +33,7 @@ pub(super) fn prime(task: &Task<'_>, timeout: Duration) -> anyhow::Result<()> {
             break;
         }
         let _ = task.fetch(file.0, timeout);
-        sleep_until(until.min(Instant::now() + prime.pause.0))?;
+        arrivals::wait_until(until.min(Instant::now() + prime.pause.0))?;
     }
     Ok(())
 }
@@ -48,18 +43,7 @@ pub(super) fn await_beginning(task: &Task<'_>, started: Instant) -> anyhow::Resu
     let Some(begins) = task.workload.begins.map(|begins| begins.0) else { return Ok(()) };
     let age = started.elapsed();
     anyhow::ensure!(age <= begins, "all was ready after {age:?} only: workload.begins = {begins:?} is too early");
-    sleep_until(started + begins)
-}
-
-fn sleep_until(moment: Instant) -> anyhow::Result<()> {
-    loop {
-        anyhow::ensure!(!signal::interrupted(), "interrupted");
-        let left = moment.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        std::thread::sleep(left.min(LOOK));
-    }
+    arrivals::wait_until(started + begins)
 }
 
 /// Makes all of them, while what the file says happens.
