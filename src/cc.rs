@@ -203,6 +203,11 @@ impl Control for Ours {
     }
 }
 
+/// For `ekiden check --unit`: whether `ekiden cc load` knows it.
+pub fn is_carried(name: &str) -> bool {
+    congestion::find(name).is_ok()
+}
+
 /// For `ekiden check`: what is wrong with the name of a congestion control that nobody here knows.
 pub fn hint(name: &str) -> Option<String> {
     let loaded = congestion::presence(name).origin != Origin::NotLoaded;

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use ekiden_relay::config::Config;
+use ekiden_relay::config::needs::drop_in;
 use ekiden_relay::config::read::{self, Flags};
 
 use crate::cc;
@@ -14,6 +15,9 @@ use crate::cc;
 /// Validates a configuration file.
 #[derive(Args)]
 pub struct Check {
+    /// Prints a drop-in of the systemd unit instead, with the capabilities that this configuration needs and no others
+    #[arg(long)]
+    unit: bool,
     /// The file
     file: PathBuf,
 }
@@ -21,6 +25,10 @@ pub struct Check {
 impl Check {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match read::load(Some(&self.file), &Flags::default()) {
+            Ok(config) if self.unit => {
+                print!("{}", drop_in(&config.needs(&free(), cc::is_carried)));
+                Ok(ExitCode::SUCCESS)
+            }
             Ok(config) => {
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
@@ -53,6 +61,12 @@ fn hint_of_fleet(config: &Config) -> Option<String> {
     };
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     issued.certificate.is_valid(unix).err().map(|why| format!("fleet.certificate: {why}"))
+}
+
+/// The congestion controls that everybody may choose here.
+fn free() -> Vec<String> {
+    const LIST: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+    std::fs::read_to_string(LIST).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
 /// The congestion controls that profiles in use ask for.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use ekiden_proto::event::Congestion;
 use ekiden_relay::congestion::Provided;
-use ekiden_relay::doctor::{Finding, Verdict};
+use ekiden_relay::doctor::Finding;
 
 /// Was not built in: `cargo build --release` with its default features, which takes clang
 #[derive(Args)]
@@ -36,6 +36,11 @@ pub fn provide(name: &str) -> Result<Provided, String> {
     Err(LACKING.to_owned())
 }
 
+/// For `ekiden check --unit`.
+pub const fn is_carried(_name: &str) -> bool {
+    false
+}
+
 /// For `ekiden check`.
 pub fn hint(name: &str) -> Option<String> {
     ekiden_sys::congestion::choose(name).is_err().then(|| LACKING.to_owned())
@@ -43,6 +48,6 @@ pub fn hint(name: &str) -> Option<String> {
 
 /// For `ekiden doctor`.
 pub fn findings() -> Vec<Finding> {
-    let (subject, found) = ("BPF congestion controls".to_owned(), "not built in".to_owned());
-    vec![Finding { verdict: Verdict::Could, subject, found, remedy: LACKING.to_owned() }]
+    let finding = Finding::new("bpf_types", "BPF congestion controls", "not built in");
+    vec![finding.could(LACKING, "cargo build --release")]
 }

@@ -6,16 +6,20 @@ mod aqm;
 #[cfg(feature = "bpf")]
 mod cc;
 mod check;
+mod completions;
 mod doctor;
 mod fleet;
 mod keygen;
 #[cfg(not(feature = "bpf"))]
 mod lacking;
+mod man;
 mod plan;
 mod probe;
 mod rules;
 mod run;
 mod status;
+mod top;
+mod upgrade;
 
 use std::process::ExitCode;
 
@@ -54,8 +58,17 @@ enum Command {
     Aqm(aqm::Aqm),
     /// Sessions and pipes of a running relay
     Status(status::Status),
+    /// The same, live: rates, sections, what limits; sort, filter, one session in detail
+    Top(top::Top),
+    /// A new version in the place of a running relay, which loses no connection by that
+    Upgrade(upgrade::Upgrade),
     /// Kernel, ceilings, congestion controls, capabilities: what is missing and the fix
     Doctor(doctor::Doctor),
+    /// Prints what a shell completes our words with; to try it: source <(ekiden completions bash)
+    Completions(completions::Completions),
+    /// Writes the manual pages, as packages do
+    #[command(hide = true)]
+    Man(man::Man),
 }
 
 fn main() -> ExitCode {
@@ -70,7 +83,11 @@ fn main() -> ExitCode {
         Command::Cc(cc) => cc.execute(),
         Command::Aqm(aqm) => aqm.execute(),
         Command::Status(status) => status.execute(),
+        Command::Top(top) => top.execute(),
+        Command::Upgrade(upgrade) => upgrade.execute(),
         Command::Doctor(doctor) => doctor.execute(),
+        Command::Completions(completions) => completions.execute(),
+        Command::Man(man) => man.execute(),
     };
     result.unwrap_or_else(|error| {
         eprintln!("ekiden: {error:#}");

@@ -1,11 +1,11 @@
 //! `ekiden status`: what is a running relay doing?
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Args;
-use ekiden_relay::config::{Admin, read};
+use ekiden_relay::config::{Admin, AdminPlace, Token, read};
 use ekiden_relay::{admin, status};
 
 /// Asks a running relay.
@@ -27,7 +27,13 @@ pub struct Where {
     /// The relay's configuration file, to learn the address from
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
+    /// The token, where the relay wants one and -c does not name it
+    #[arg(long, value_name = "FILE", env = "EKIDEN_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
 }
+
+const PORT_ZERO: &str = "bind in [admin] has port 0, so only the relay's log knows the port: look there for \"listening \
+    listener=admin\", and give that address with --admin";
 
 impl Status {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
@@ -48,13 +54,54 @@ impl Status {
 impl Where {
     /// As the command line says, or the configuration, or where it is by default.
     pub fn address(&self) -> anyhow::Result<Admin> {
-        if let Some(text) = &self.admin {
-            return read::admin_address(text)
-                .map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"));
+        let written = match (&self.admin, &self.config) {
+            (Some(text), _) => {
+                read::admin_address(text).map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"))?
+            }
+            (None, Some(file)) => read::load(Some(file), &read::Flags::default())?.admin,
+            (None, None) => read::default_admin(),
+        };
+        ensure!(!matches!(written.place, AdminPlace::Tcp(address) if address.port() == 0), PORT_ZERO);
+        let is_default = self.admin.is_none() && written == read::default_admin();
+        let mut admin = if is_default { by_default(written, Path::new(SERVICE)) } else { written };
+        if let Some(file) = &self.token_file {
+            admin.token = Some(token(file).with_context(|| format!("--token-file {}", file.display()))?);
         }
-        match &self.config {
-            Some(file) => Ok(read::load(Some(file), &read::Flags::default())?.admin),
-            None => Ok(read::default_admin()),
-        }
+        Ok(admin)
+    }
+}
+
+fn token(file: &Path) -> anyhow::Result<Token> {
+    let text = std::fs::read_to_string(file)?;
+    Token::parse(&text).map_err(|expected| anyhow::anyhow!("expected {expected}"))
+}
+
+/// Where the relay answers that systemd/ekiden.service starts.
+const SERVICE: &str = "/run/ekiden/ekiden.sock";
+
+/// That of a relay that this user has started by hand, or of the service where only that is there.
+fn by_default(own: Admin, service: &Path) -> Admin {
+    let is_there = |admin: &Admin| matches!(&admin.place, AdminPlace::Unix(path) if path.exists());
+    if !is_there(&own) && service.exists() { AdminPlace::Unix(service.to_owned()).into() } else { own }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+    use super::*;
+
+    #[test]
+    fn the_service_is_found_where_nothing_else_is() {
+        let folder = std::env::temp_dir().join(format!("ekiden-where-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let at = |name| Admin::from(AdminPlace::Unix(folder.join(name)));
+        let (own, service) = (at("own"), folder.join("service"));
+        let mut found = vec![by_default(own.clone(), &service)];
+        std::fs::write(&service, "").unwrap();
+        found.push(by_default(own.clone(), &service));
+        std::fs::write(folder.join("own"), "").unwrap();
+        found.push(by_default(own.clone(), &service));
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [own.clone(), at("service"), own]);
     }
 }

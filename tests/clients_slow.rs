@@ -4,8 +4,12 @@ mod harness;
 
 #[path = "clients_slow/browser.rs"]
 mod browser;
+#[path = "clients_slow/chromium.rs"]
+mod chromium;
 #[path = "clients/curl.rs"]
 mod curl;
+#[path = "clients_slow/dashboard.rs"]
+mod dashboard;
 #[path = "clients_slow/many.rs"]
 mod many;
 #[path = "clients/programs.rs"]

@@ -160,3 +160,22 @@ fn round_trips_are_measured_from_here() {
     let told = text(&output.stderr);
     assert!(told.contains("a -> c: the round trip could not be measured: write it as rtt.a.c"), "{told}");
 }
+
+/// Two cities in one host: light would need longer.
+#[test]
+fn what_was_measured_is_doubted_as_well() {
+    let (_listener, address) = server();
+    let folder = Folder::new();
+    let file = folder.write(
+        "plan.toml",
+        format!(
+            "version = 1\nhere = \"yoron\"\n[[site]]\nname = \"yoron\"\nrole = \"client\"\nposition = [27.05, 128.43]\n[[site]]\n\
+             name = \"tokyo\"\nrole = \"server\"\nposition = [35.68, 139.77]\naddress = \"{address}\"\n[rtt.tokyo]\n\
+             yoron = \"measured\"\n"
+        ),
+    );
+    let output = plan(&[file.to_str().unwrap()]);
+    let told = text(&output.stderr);
+    assert!(told.contains("warning: yoron - tokyo, as measured: expected at least 9.6ms"), "{told}");
+    assert_eq!(output.status.code(), Some(0), "what was measured may be right, and the position wrong");
+}

@@ -318,3 +318,32 @@ fn nginx(folder: &Folder, port: u16) -> Result<std::process::Child, String> {
     harness::eventually("nginx to listen", || TcpStream::connect(("127.0.0.1", port)).ok());
     Ok(child)
 }
+
+/// Hints before the answer, and a file without a length; nobody says what a larger one would take that is not there.
+#[test]
+fn small_files_of_every_form_are_taken_whole() {
+    for head in
+        ["HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"]
+    {
+        let address = serve(move |mut stream| {
+            if asks(&stream) {
+                read_head(&mut stream);
+                // A probe that has enough closes.
+                let _ = stream.write_all(&[head.as_bytes(), &[b'x'; 300_000]].concat());
+            }
+        });
+        let report = json(&probe(&[&format!("http://{address}/file"), "--json"]));
+        let direct = candidate(&report, "direct");
+        assert_eq!((&direct["error"], &direct["bytes"]), (&Value::Null, &600_000.into()), "twice: {direct:#}");
+        assert!(direct["completion_ms"][1].is_number() && direct["completion_ms"][2].is_null(), "{direct:#}");
+    }
+}
+
+#[test]
+fn no_more_is_downloaded_than_was_said() {
+    let address = serve(fast);
+    let url = format!("http://{address}/file");
+    let output = ekiden().args(["probe", &url, "--json", "--count", "1", "--time", "10s", "--bytes", "1MiB"]).output();
+    let bytes = candidate(&json(&output.unwrap()), "direct")["bytes"].as_u64().unwrap();
+    assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
+}

@@ -2,7 +2,7 @@
 
 use ekiden_bpf::congestion::{self, Origin, Presence, Way};
 use ekiden_bpf::kernel::{self, Kernel};
-use ekiden_relay::doctor::{Finding, Verdict};
+use ekiden_relay::doctor::Finding;
 
 use crate::cc;
 
@@ -15,46 +15,43 @@ pub fn findings() -> Vec<Finding> {
     findings
 }
 
-fn finding(subject: &str, found: impl Into<String>, wrong: Option<(Verdict, String)>) -> Finding {
-    let (verdict, remedy) = wrong.unwrap_or((Verdict::Good, String::new()));
-    Finding { verdict, subject: subject.to_owned(), found: found.into(), remedy }
-}
-
 fn types(kernel: Option<&Kernel>) -> Finding {
-    const SUBJECT: &str = "BPF congestion controls";
-    let could = |remedy: &str| Some((Verdict::Could, remedy.to_owned()));
+    let finding = |found: &str| Finding::new("bpf_types", "BPF congestion controls", found);
     let Some(kernel) = kernel else {
-        let remedy = "`ekiden cc` takes it: a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
-        return finding(SUBJECT, "the kernel does not show its types (BTF)", could(remedy));
+        let effect = "no `ekiden cc`: it takes a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
+        return finding("the kernel does not show its types (BTF)").could(effect, "");
     };
     if congestion::fits(kernel).is_err() {
-        let remedy = "`ekiden cc` takes it: Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
-        return finding(SUBJECT, "the kernel takes none", could(remedy));
+        let effect = "no `ekiden cc`: it takes Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
+        return finding("the kernel takes none").could(effect, "");
     }
     match Way::of(kernel) {
-        Way::Link => finding(SUBJECT, "BTF, and links that go with their owner", None),
+        Way::Link => finding("BTF, and links that go with their owner"),
         Way::Map => {
-            let remedy = "what a killed relay has loaded stays until `ekiden cc unload`; Linux 6.4 is tidier";
-            finding(SUBJECT, "BTF, and no links", could(remedy))
+            let effect = "what a killed relay has loaded stays until `ekiden cc unload`; Linux 6.4 is tidier";
+            finding("BTF, and no links").could(effect, "")
         }
     }
 }
 
 fn privileges() -> Finding {
     let lacking: Vec<_> = kernel::lacking().iter().map(|capability| capability.name()).collect();
-    let remedy = "to load congestion controls: root, or AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; to \
-        choose what `ekiden cc load` has loaded takes none";
-    let wrong = (!lacking.is_empty()).then(|| (Verdict::Could, remedy.to_owned()));
     let found =
         if lacking.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", lacking.join(", ")) };
-    finding("BPF privileges", found, wrong)
+    let effect = "to load congestion controls takes both, in a systemd unit AmbientCapabilities=CAP_BPF CAP_PERFMON; to \
+        choose what `ekiden cc load` has loaded takes none";
+    let fix = "setcap cap_bpf,cap_perfmon+ep \"$(command -v ekiden)\"";
+    Finding::new("bpf_privileges", "BPF privileges", found).could_if(!lacking.is_empty(), effect, fix)
 }
 
 fn file_system() -> Finding {
     let mounted = congestion::is_mounted();
-    let found = if mounted { "at /sys/fs/bpf" } else { "none at /sys/fs/bpf" };
-    let remedy = "`ekiden cc load` keeps things there: mount -t bpf bpf /sys/fs/bpf";
-    finding("BPF file system", found, (!mounted).then(|| (Verdict::Could, remedy.to_owned())))
+    let finding = Finding::new(
+        "bpf_file_system",
+        "BPF file system",
+        if mounted { "at /sys/fs/bpf" } else { "none at /sys/fs/bpf" },
+    );
+    finding.could_if(!mounted, "`ekiden cc load` keeps things there", "mount -t bpf bpf /sys/fs/bpf")
 }
 
 /// One that is in the kernel because of us.
@@ -65,15 +62,16 @@ fn control(one: &Presence) -> Option<Finding> {
         Origin::Held(processes) => format!("held by {}", cc::holders(processes)),
         Origin::Left => "left by a process that was killed".to_owned(),
     };
-    let remedy = format!("ekiden cc unload {}", one.name);
-    let wrong = (one.origin == Origin::Left).then_some((Verdict::Bad, remedy));
-    Some(finding(&format!("congestion control {}", one.name), found, wrong))
+    let finding = Finding::new("congestion_control", format!("congestion control {}", one.name), found);
+    let effect = "it stays in the kernel, in every namespace of this host, and cannot be loaded anew";
+    let left = one.origin == Origin::Left;
+    Some(if left { finding.bad(effect, format!("ekiden cc unload {}", one.name)) } else { finding })
 }
 
 /// Pins of one that is not in the kernel any more: a part of them was removed by hand.
 fn half(name: &str) -> Option<Finding> {
     let gone = congestion::presence(name).origin == Origin::NotLoaded;
-    let remedy = format!("ekiden cc unload {name}");
     let found = format!("a part of it is left under {}", congestion::ROOT);
-    gone.then(|| finding(&format!("congestion control {name}"), found, Some((Verdict::Bad, remedy))))
+    let finding = Finding::new("congestion_control", format!("congestion control {name}"), found);
+    gone.then(|| finding.bad("`ekiden cc load` finds the place taken", format!("ekiden cc unload {name}")))
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::harness::{Folder, Relay, accept, connect, eventually, read_exactly, server};
+use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exactly, server, signal};
 use crate::room::{NOBODY, Room};
 use crate::turn::{Turn, absent};
 
@@ -88,6 +88,34 @@ fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
     assert!(table.contains("loaded by this relay") && table.contains("QUEUED"), "{table}");
     scene.relay.signal("KILL");
     absent(turn.name);
+}
+
+/// The process before has loaded it. Root keeps it when that ends; whoever may not loads it again.
+#[test]
+fn after_an_upgrade_it_is_still_there() {
+    let Some(turn) = Turn::take() else { return };
+    for may_keep in [true, false] {
+        let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
+        let through = if may_keep { "" } else { "setpriv --bounding-set -sys_admin --inh-caps -sys_admin --" };
+        let mut scene = Scene::new(&room, through, &format!("congestion = {:?}", turn.name));
+        let loaded = |event: &Value| event["event"] == "congestion" && event["from"] == "loaded by this relay";
+        scene.relay.next(loaded);
+        scene.relay.signal("USR2");
+        let now = scene.relay.upgraded();
+        ended(scene.relay.id());
+        if !may_keep {
+            scene.relay.next(loaded);
+        }
+        eventually("the new process alone to hold it", || {
+            (room.listed(turn.name)["holders"] == serde_json::json!([now])).then_some(())
+        });
+        let _session = scene.session();
+        for section in scene.sections() {
+            assert_eq!(section["congestion"], turn.name, "{section}");
+        }
+        signal(now, "KILL");
+        absent(turn.name);
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! An etcd of the test's own, and what an operator, or somebody who should not, does with it.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -14,6 +15,8 @@ pub struct Etcd {
     peers: u16,
     data: PathBuf,
     options: Vec<String>,
+    /// Who etcdctl is there, `NAME:PASSWORD`, once there are users.
+    user: Option<&'static str>,
     folder: Folder,
 }
 
@@ -30,7 +33,7 @@ impl Etcd {
         let folder = Folder::new();
         let data = folder.0.join("data");
         let options = options.iter().map(|&option| option.to_owned()).collect();
-        let mut etcd = Self { child: None, port: free_port(), peers: free_port(), data, options, folder };
+        let mut etcd = Self { child: None, port: free_port(), peers: free_port(), data, options, user: None, folder };
         etcd.run();
         etcd
     }
@@ -43,12 +46,16 @@ impl Etcd {
     pub fn run(&mut self) {
         let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peers));
         let log = std::fs::File::create(self.folder.0.join("log")).unwrap();
-        let mut command = Command::new("etcd");
-        command.arg("--data-dir").arg(&self.data).args(["--listen-client-urls", &client]);
+        // It ends with the test's thread, also where that was killed.
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "etcd", "--data-dir"])
+            .arg(&self.data)
+            .args(["--listen-client-urls", &client]);
         command.args(["--advertise-client-urls", &client, "--listen-peer-urls", &peer]);
         command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
         command.args(&self.options).stdout(Stdio::null()).stderr(log);
-        self.child = Some(command.spawn().expect("etcd runs (Debian: etcd-server, etcd-client)"));
+        self.child = Some(command.spawn().expect("etcd runs (Debian: etcd-server, etcd-client, util-linux)"));
         eventually("etcd", || self.ctl(&["endpoint", "health"]).status.success().then_some(()));
     }
 
@@ -65,11 +72,45 @@ impl Etcd {
         assert!(Command::new("kill").args(["-s", name, &id.to_string()]).status().unwrap().success());
     }
 
+    /// Has users from now on: root, who may everything, and these, who may `permission` under `prefix`.
+    pub fn let_in_only(&mut self, users: &[(&str, &str)], permission: &str, prefix: &str) {
+        self.ask(&["role", "add", "fleet"]);
+        self.ask(&["role", "grant-permission", "fleet", "--prefix=true", permission, prefix]);
+        for (name, password) in users {
+            self.ask(&["user", "add", &format!("{name}:{password}")]);
+            self.ask(&["user", "grant-role", name, "fleet"]);
+        }
+        self.ask(&["user", "add", "root:root"]);
+        self.ask(&["user", "grant-role", "root", "root"]);
+        self.ask(&["auth", "enable"]);
+        self.user = Some("root:root");
+    }
+
+    /// Gives a user another password; what it was called by so far is forgotten.
+    pub fn set_password(&self, name: &str, password: &str) {
+        let mut command = self.etcdctl();
+        command.args(["user", "passwd", name, "--interactive=false"]).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+        writeln!(child.stdin.take().unwrap(), "{password}").unwrap();
+        assert!(child.wait().unwrap().success());
+    }
+
+    /// Forgets everything that was before now.
+    pub fn compact(&self) {
+        let answer: serde_json::Value = serde_json::from_str(&self.ask(&["get", "x", "--write-out", "json"])).unwrap();
+        self.ask(&["compaction", "--physical", &answer["header"]["revision"].to_string()]);
+    }
+
+    fn etcdctl(&self) -> Command {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "--command-timeout", "5s"]);
+        command.envs(self.user.map(|user| ("ETCDCTL_USER", user)));
+        command
+    }
+
     /// Runs etcdctl.
     pub fn ctl(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url()]).args(["--command-timeout", "5s"]);
-        command.args(arguments).output().expect("etcdctl runs (Debian: etcd-client)")
+        self.etcdctl().args(arguments).output().expect("etcdctl runs (Debian: etcd-client)")
     }
 
     /// The same, where it has to succeed; what it says.
@@ -85,6 +126,11 @@ impl Etcd {
         text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
     }
 
+    /// The leases that run.
+    pub fn leases(&self) -> Vec<String> {
+        self.ask(&["lease", "list"]).lines().skip(1).map(str::to_owned).collect()
+    }
+
     /// What stands at `key`; nothing when nothing does.
     pub fn value(&self, key: &str) -> Option<String> {
         let text = self.ask(&["get", key, "--print-value-only"]);
@@ -92,13 +138,24 @@ impl Etcd {
         text.strip_suffix('\n').map(str::to_owned)
     }
 
+    /// The revision since which something stands at `key` without a break.
+    pub fn stands_since(&self, key: &str) -> u64 {
+        let answer: serde_json::Value = serde_json::from_str(&self.ask(&["get", key, "--write-out", "json"])).unwrap();
+        answer["kvs"][0]["create_revision"].as_u64().expect("it stands there")
+    }
+
     pub fn put(&self, key: &str, value: &str) {
         // By a file: a huge one is too long for a command line.
         let file = self.folder.write("value", value);
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url(), "put", key]);
-        let output = command.stdin(std::fs::File::open(file).unwrap()).output().unwrap();
+        let output = self.etcdctl().args(["put", key]).stdin(std::fs::File::open(file).unwrap()).output().unwrap();
         assert!(output.status.success(), "{key}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Puts many at once; `puts` is what etcdctl calls them, one in a line.
+    pub fn puts(&self, puts: &str) {
+        let file = self.folder.write("puts", format!("\n{puts}\n\n"));
+        let output = self.etcdctl().arg("txn").stdin(std::fs::File::open(file).unwrap()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Copies everything, as an operator makes a backup.

@@ -28,11 +28,7 @@ fn relays_that_have_never_heard_of_each_other_carry_sessions() {
 #[test]
 fn a_relay_that_drains_keeps_what_it_has_and_gets_nothing_new() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
-    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    let mut at_home = home.start(&etcd, BY_OSAKA);
-    let mut at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    hears(&mut at_osaka, "joined", "home");
+    let (_home, mut at_home, osaka, mut at_osaka) = pair(&etcd, &fleet);
     let mut running = session(&at_home, target);
     at_osaka.signal("TERM");
     hears(&mut at_home, "draining", "osaka");
@@ -77,11 +73,7 @@ fn a_relay_that_is_nobody_there_only_reads_and_a_stranger_does_not_come_in() {
 #[test]
 fn members_come_in_while_many_sessions_run() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
-    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
-    let mut at_home = home.start(&etcd, BY_OSAKA);
-    let mut at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    hears(&mut at_osaka, "joined", "home");
+    let (_home, mut at_home, _osaka, _at_osaka) = pair(&etcd, &fleet);
     let mut running: Vec<_> = (0..20).map(|_| session(&at_home, target)).collect();
     for name in ["kobe", "kyoto", "nara"] {
         let site = fleet.site(name);
@@ -98,4 +90,30 @@ fn members_come_in_while_many_sessions_run() {
         let closed = closed(&mut at_home);
         assert_eq!((closed["end"].as_str(), closed["path"].as_str()), (Some("finished"), Some("by-osaka")));
     }
+}
+
+#[test]
+fn what_the_files_say_counts_before_what_the_fleet_says() {
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
+    let folder = Folder::new();
+    let peers = folder.write("peers", format!("{} alice\n", home.key.public));
+    let config = osaka.config(&etcd, "");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("fleet = true", &format!("fleet = true\npeers = {peers:?}"))).unwrap();
+    let mut at_osaka = osaka.run(&config);
+    osaka.place(&etcd);
+    let (address, key) = (osaka.address, &osaka.key.public);
+    let relay = format!("[[relay]]\nname = \"osaka\"\naddress = \"{address}\"\nkey = \"{key}\"\n");
+    let mut at_home = home.start(&etcd, &(relay + BY_OSAKA));
+    hears(&mut at_osaka, "joined", "home");
+    goes(&mut at_home, target, "by-osaka");
+    // More than the connections that were ready before osaka heard of home.
+    for _ in 0..20 {
+        drop(session(&at_home, target));
+        assert_eq!(at_osaka.next(|event| event["end"] == "finished")["peer"], "alice");
+    }
+    let _at_kobe = kobe.start(&etcd, "");
+    // osaka is there once.
+    assert_eq!(hears(&mut at_home, "joined", "kobe")["relays"], 2);
 }

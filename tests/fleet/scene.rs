@@ -12,7 +12,7 @@ use crate::harness::*;
 /// A fleet's key and what is signed with it.
 pub struct Fleet {
     pub public: String,
-    file: PathBuf,
+    pub file: PathBuf,
     _folder: Folder,
 }
 
@@ -81,6 +81,21 @@ impl Site {
         self.folder.write("ekiden.toml", text)
     }
 
+    /// The configuration without a line of `[fleet]`.
+    pub fn config_without(&self, etcd: &Etcd, option: &str) -> PathBuf {
+        let text = std::fs::read_to_string(self.config(etcd, "")).unwrap();
+        let (option, lines) = (format!("{option} = "), text.lines());
+        let left: String = lines.filter(|line| !line.starts_with(&option)).map(|line| format!("{line}\n")).collect();
+        self.folder.write("ekiden.toml", left)
+    }
+
+    /// A folder beside its files.
+    pub fn folder(&self, name: &str) -> PathBuf {
+        let path = self.folder.0.join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    }
+
     pub fn start(&self, etcd: &Etcd, more: &str) -> Relay {
         self.run(&self.config(etcd, more))
     }
@@ -100,6 +115,18 @@ impl Site {
     }
 }
 
+/// home, which goes by osaka, and osaka: they know each other.
+pub fn pair(etcd: &Etcd, fleet: &Fleet) -> (Site, Relay, Site, Relay) {
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(etcd, BY_OSAKA);
+    // Two that come at once may turn each other away at first.
+    home.place(etcd);
+    let mut at_osaka = osaka.start(etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    hears(&mut at_osaka, "joined", "home");
+    (home, at_home, osaka, at_osaka)
+}
+
 /// Goes by osaka, and where that cannot be directly.
 pub const BY_OSAKA: &str =
     "[[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n[[route]]\npath = [\"by-osaka\", \"direct\"]\n";
@@ -108,6 +135,17 @@ pub const BY_OSAKA: &str =
 pub fn hears(relay: &mut Relay, come: &str, name: &str) -> Value {
     let says = |event: &Value| event[come].as_array().is_some_and(|names| names.iter().any(|one| one == name));
     relay.next(|event| event["event"] == "fleet_changed" && says(event))
+}
+
+/// Waits until the relay says that etcd does so: `etcd_up` or `etcd_down`.
+pub fn etcd_is(relay: &mut Relay, word: &str) -> Value {
+    relay.next(|event| event["event"] == word)
+}
+
+/// How often it has warned with these words in it, up to its end.
+pub fn warnings(relay: &mut Relay, words: &str) -> usize {
+    let says = |event: &&Value| event["message"].as_str().is_some_and(|said| said.contains(words));
+    relay.rest().iter().filter(says).count()
 }
 
 /// Waits for a warning with these words in it.

@@ -1,17 +1,19 @@
 //! Whoever writes to etcd adds nobody, moves nobody, and brings nothing old back.
 
+use std::time::Duration;
+
+use ekiden_proto::fleet::Entry;
+
 use crate::etcd::Etcd;
 use crate::harness::*;
 use crate::scene::*;
+use crate::way::Way;
 
 #[test]
 fn what_is_not_signed_right_changes_nothing() {
     let (etcd, fleet, other, target) = (Etcd::start(), Fleet::new(), Fleet::new(), echo());
-    let (home, osaka, thief) = (fleet.site("home"), fleet.site("osaka"), other.site("thief"));
-    let mut at_home = home.start(&etcd, BY_OSAKA);
-    let mut at_osaka = osaka.start(&etcd, "");
-    hears(&mut at_home, "joined", "osaka");
-    hears(&mut at_osaka, "joined", "home");
+    let thief = other.site("thief");
+    let (_home, mut at_home, osaka, _at_osaka) = pair(&etcd, &fleet);
     // Two fleets at one place: neither believes the other.
     let mut at_thief = thief.start(&etcd, "");
     warns(&mut at_home, "of another fleet");
@@ -75,4 +77,40 @@ fn an_old_entry_is_replaced_by_a_new_one() {
     eventually("a newer entry", || etcd.value(&place).filter(|value| *value != first));
     assert!(member(&at_home, "osaka").is_some());
     drop(at_osaka);
+}
+
+#[test]
+fn two_fleets_on_one_etcd_do_not_see_each_other() {
+    let (etcd, one, other) = (Etcd::start(), Fleet::new(), Fleet::new());
+    let sites = [one.site("osaka"), other.site("osaka")];
+    let mut relays = sites.each_ref().map(|site| site.run(&site.config_without(&etcd, "prefix")));
+    for relay in &relays {
+        eventually("osaka", || member(relay, "osaka"));
+    }
+    let keys = etcd.keys();
+    assert!(keys.len() == 2 && keys.iter().all(|key| key.starts_with("/ekiden/")), "{keys:?}");
+    for relay in &mut relays {
+        assert_eq!(members(relay).len(), 1);
+        relay.signal("TERM");
+        assert_eq!(warnings(relay, "is not believed"), 0);
+    }
+}
+
+#[test]
+fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, nara) = (fleet.site("home"), fleet.site("nara"));
+    let way = Way::slow(etcd.port, Duration::ZERO);
+    let mut at_home = home.run(&home.config_at(&way.url(), "", ""));
+    let entry = nara.entry(&fleet, (-60, 60), 0);
+    nara.says(&etcd, &entry);
+    hears(&mut at_home, "joined", "nara");
+    way.cut();
+    etcd_is(&mut at_home, "etcd_down");
+    // As after etcd was restored from a copy.
+    nara.says(&etcd, &Entry { number: entry.number - 1, ..entry });
+    way.mend();
+    etcd_is(&mut at_home, "etcd_up");
+    warns(&mut at_home, "older than one that was here before");
+    assert!(member(&at_home, "nara").unwrap()["missing_seconds"].is_null());
 }

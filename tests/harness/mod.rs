@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
@@ -23,6 +23,8 @@ pub struct Relay {
     seen: Vec<Value>,
     addresses: Vec<SocketAddr>,
     stderr: Option<ChildStderr>,
+    /// Processes that have taken its place.
+    after: Vec<u32>,
     pub admin: PathBuf,
 }
 
@@ -86,8 +88,21 @@ impl Key {
 
 /// The binary under test.
 pub fn ekiden() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden"));
-    for name in ["EKIDEN_CONFIG", "EKIDEN_LISTEN", "EKIDEN_FORWARD", "EKIDEN_LOG", "EKIDEN_ADMIN", "EKIDEN_KEY"] {
+    ekiden_at(Path::new(env!("CARGO_BIN_EXE_ekiden")))
+}
+
+/// The same by another path.
+pub fn ekiden_at(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    for name in [
+        "EKIDEN_CONFIG",
+        "EKIDEN_LISTEN",
+        "EKIDEN_FORWARD",
+        "EKIDEN_LOG",
+        "EKIDEN_ADMIN",
+        "EKIDEN_TOKEN_FILE",
+        "EKIDEN_KEY",
+    ] {
         command.env_remove(name);
     }
     command
@@ -109,7 +124,13 @@ impl Relay {
     pub fn start(command: &mut Command, listeners: usize) -> Self {
         let folder = Folder::new();
         let admin = folder.0.with_extension("sock");
-        command.args(["--log", "json", "--admin", &format!("unix:{}", admin.display())]);
+        command.args(["--admin", &format!("unix:{}", admin.display())]);
+        Self::begin(command, listeners, admin)
+    }
+
+    /// The same, where the command says itself where the relay answers.
+    pub fn begin(command: &mut Command, listeners: usize, admin: PathBuf) -> Self {
+        command.args(["--log", "json"]);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ekiden runs");
         let stdout = child.stdout.take().expect("stdout is piped");
@@ -123,7 +144,8 @@ impl Relay {
                 }
             }
         });
-        let mut relay = Self { child, lines, seen: Vec::new(), addresses: Vec::new(), stderr, admin };
+        let mut relay =
+            Self { child, lines, seen: Vec::new(), addresses: Vec::new(), stderr, after: Vec::new(), admin };
         while relay.addresses.len() < listeners {
             let event = relay.next(|event| event["event"] == "listening");
             relay.addresses.push(event["address"].as_str().expect("an address").parse().expect("an address"));
@@ -192,8 +214,15 @@ impl Relay {
     }
 
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().expect("kill runs");
-        assert!(status.success());
+        signal(self.child.id(), name);
+    }
+
+    /// Waits until another process has taken the place of the one that serves; its pid.
+    pub fn upgraded(&mut self) -> u32 {
+        let event = self.next(|event| event["event"] == "upgraded");
+        let process = u32::try_from(event["pid"].as_u64().expect("a pid")).expect("a pid");
+        self.after.push(process);
+        process
     }
 
     /// Waits for the process to end by itself.
@@ -239,11 +268,27 @@ impl Drop for Relay {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Others of its group, where it was started with one of its own.
+        let _ = ekiden_sys::signal::kill_group(self.child.id());
+        for process in &self.after {
+            let _ = ekiden_sys::signal::kill(*process);
+        }
         if std::thread::panicking() {
             eprintln!("ekiden said on stderr: {}", self.said_on_stderr());
         }
         let _ = std::fs::remove_file(&self.admin);
     }
+}
+
+/// Sends a signal to a process.
+pub fn signal(process: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &process.to_string()]).status().expect("kill runs");
+    assert!(status.success());
+}
+
+/// Waits until a process has ended, though perhaps nobody has looked yet.
+pub fn ended(process: u32) {
+    eventually("the end of a process", || ekiden_sys::process::started(process).is_none().then_some(()));
 }
 
 /// A connection whose reads and writes do not last for ever.

@@ -63,6 +63,33 @@ fn a_broken_file_is_said_once_and_left_alone() {
     assert!(std::fs::read(&file).unwrap() == pattern(10_000), "the file was changed");
 }
 
+#[test]
+fn a_file_that_is_out_of_the_way_is_begun_anew() {
+    let (site, target) = (Site::new(), generous(500_000));
+    let file = site.folder.write("history.db", pattern(10_000));
+    let mut relay = start(&kept_in(&site, &file));
+    relay.next(|event| event["event"] == "warning");
+    std::fs::remove_file(&file).unwrap();
+    take_all(&relay, target);
+    learns(&relay, HERE, None, |_| true);
+    assert_eq!(warnings(&mut relay), Vec::<String>::new());
+    assert!(text_of(&file).contains(HERE));
+}
+
+#[test]
+fn a_reload_moves_the_history() {
+    let (site, target) = (Site::new(), generous(500_000));
+    let [before, after] = ["before.db", "after.db"].map(|name| site.folder.0.join(name));
+    let mut relay = start(&kept_in(&site, &before));
+    kept_in(&site, &after);
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    take_all(&relay, target);
+    learns(&relay, HERE, None, |_| true);
+    assert_eq!(warnings(&mut relay), Vec::<String>::new());
+    assert!(text_of(&after).contains(HERE) && !text_of(&before).contains(HERE));
+}
+
 /// A relay whose history is in a file system of its own, in a mount namespace of its own that goes with it.
 fn with_file_system(options: &str) -> Option<(Relay, Site)> {
     let site = Site::new();

@@ -18,5 +18,6 @@ mod programs;
 mod scene;
 
 mod choice;
+mod told;
 mod trouble;
 mod ways_in;

@@ -52,3 +52,17 @@ fn a_relay_that_is_killed_is_left_and_no_new_session_is_lost() {
     assert!(after.iter().all(|path| !path.contains('b')), "{after:?}");
     drop(running);
 }
+
+/// Its reports and its round trips are as good as they can be, and what it carries is not.
+#[test]
+fn a_relay_that_promises_more_than_comes_is_found_out() {
+    let slow = "profile = \"slow\"\n[profile.slow]\npacing_rate = \"2Mbit/s\"\n";
+    let entrance = |name: &str| if name == "a" { slow.to_owned() } else { String::new() };
+    let Some(mut scene) = Scene::with(AUTO, false, entrance) else { return };
+    scene.slow("server", 16);
+    ["b", "c"].iter().for_each(|host| scene.cut(host));
+    let paths = scene.paths(40, MUCH / 2);
+    assert!(paths.iter().any(|path| path == "a"), "nobody has believed it: {paths:?}");
+    let last = &paths[30..];
+    assert!(last.iter().filter(|path| *path == "direct").count() >= 8, "{paths:?}");
+}

@@ -1,9 +1,16 @@
 //! Every kind of listener goes the chosen way.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+
+use serde_json::Value;
 
 use crate::harness::*;
+use crate::network::*;
 use crate::scene::*;
+
+/// Enough to tell of a rate.
+const MUCH: u64 = 1 << 20;
 
 #[test]
 fn clients_of_every_kind_have_their_path_chosen() {
@@ -46,4 +53,72 @@ fn clients_of_every_kind_have_their_path_chosen() {
     drop(client);
     let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "tcp");
     assert!(closed["chosen"]["reason"].is_string() && closed["path"] != "direct", "{closed}");
+}
+
+/// A listener at home for those who come from the host `c`, whose own relay does not run then.
+const CAUGHT: &str = "[[listener]]\nname = \"caught\"\nkind = \"tproxy\"\nbind = \"[::]:7001\"\ninterfaces = [\"to-c\"]\n\
+                      keep_client_address = false\n";
+
+/// The client's first packet waits for the path to stand, by whichever way that is: what the server says is what it sees.
+#[test]
+fn a_caught_client_waits_for_the_chosen_path() {
+    let Some(mut scene) = Scene::new(&format!("[[route]]\npath = \"auto\"\ndefault = \"b\"\n{CAUGHT}")) else { return };
+    drop(scene.relays[2].take().unwrap().kill());
+    scene.row["c"].ip(&format!("route replace {SERVER}/32 via 10.1.3.1\n"));
+    for host in ["server", "a"] {
+        scene.slow(host, 4);
+    }
+    let target = scene.target();
+    let refused = |scene: &mut Scene| {
+        let (listener, port) = scene.row["server"].listen();
+        drop(listener);
+        let closed = SocketAddr::new(target.ip(), port);
+        let error = scene.row["c"].try_connect(closed).expect_err("nobody listens there");
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        let told = scene.home.relay.next(|event| event["event"] == "closed" && event["end"] == "refused");
+        assert!(told["chosen"]["reason"].is_string() && told["target"] == closed.to_string(), "{told}");
+    };
+    let pull = |scene: &mut Scene| {
+        take(&mut scene.row["c"].connect(target), MUCH);
+        let is_ours = |event: &Value| event["listener"] == "caught" && event["bytes_down"] == MUCH;
+        scene.home.relay.next(|event| event["event"] == "closed" && is_ours(event))
+    };
+    refused(&mut scene);
+    assert_eq!(pull(&mut scene)["chosen"]["reason"], "unmeasured");
+    let is_settled = |closed: &Value| path(closed) == "b" && closed["chosen"]["predicted_seconds"].is_number();
+    assert!((0..40).any(|_| is_settled(&pull(&mut scene))), "never on b as predicted");
+    refused(&mut scene);
+    scene.cut("b");
+    for _ in 0..3 {
+        let closed = pull(&mut scene);
+        assert!(path(&closed) != "b" && closed["chosen"]["reason"].is_string(), "{closed}");
+    }
+}
+
+/// A client that is told "connected" at once has sent its bytes before a path stands: they go by one way only.
+#[test]
+fn the_bytes_of_an_early_client_go_one_way() {
+    let early = "[[listener]]\nname = \"early\"\nbind = \"127.0.0.1:2000\"\nconnect = \"early\"\n";
+    let Some(mut scene) = Scene::new(&format!("[[route]]\npath = \"auto\"\ndefault = \"b\"\n{early}")) else { return };
+    let (listener, port) = scene.row["server"].listen();
+    let target = SocketAddr::new(scene.target().ip(), port);
+    let open = |scene: &Scene| scene.row["home"].inside(|| socks5("127.0.0.1:2000".parse().unwrap(), target));
+    scene.row["server"].nft(NO_FIRST_PACKETS);
+    let mut client = open(&scene).expect("success at once");
+    client.write_all(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    scene.row["server"].nft("delete table inet silence");
+    let came = [accept(&listener), accept(&listener)];
+    let mut heard = came.map(|mut stream| hear_out(&mut stream).0);
+    heard.sort();
+    assert_eq!(heard, [b"".to_vec(), b"question".to_vec()], "direct and the default race");
+    drop(client);
+    let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "early");
+    assert_eq!((&closed["chosen"]["reason"], &closed["bytes_up"]), (&"unmeasured".into(), &8.into()), "{closed}");
+
+    drop(listener);
+    let mut client = open(&scene).expect("success at once");
+    assert_eq!(hear_out(&mut client).1, Ending::Reset);
+    let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "early");
+    assert_eq!(closed["end"], "refused", "{closed}");
 }

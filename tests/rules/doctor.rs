@@ -6,11 +6,12 @@ use crate::harness::accept;
 use crate::network::{Host, Network, apply};
 use crate::sockets::{CLIENT, SERVER, address, connect, listen, talk};
 
-/// The line about `subject`, and the remedy below it.
+/// The line about `subject`, and what is said below it.
 fn about(report: &str, subject: &str) -> Option<String> {
     let mut lines = report.lines().skip_while(|line| !line.get(6..).unwrap_or_default().starts_with(subject));
-    let (line, remedy) = (lines.next()?, lines.next().unwrap_or_default());
-    Some(format!("{line}\n{}", if remedy.starts_with("      ->") { remedy } else { "" }))
+    let first = lines.next()?;
+    let below: Vec<&str> = lines.take_while(|line| line.starts_with("      ")).collect();
+    Some(format!("{first}\n{}", below.join("\n")))
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn live_rules_are_shown_with_what_they_have_counted() {
     network.middle.set("ipv4/ip_forward", "0");
     let report = network.middle.ekiden(&["doctor"]).out;
     let line = about(&report, "forwarding").expect(&report);
-    assert!(line.starts_with("hint") && line.ends_with("sysctl net.ipv4.ip_forward=1"), "{line}");
+    assert!(line.starts_with("hint") && line.ends_with("sysctl -w net.ipv4.ip_forward=1"), "{line}");
 }
 
 #[test]

@@ -46,6 +46,9 @@ fn only_the_answers_come_this_way() {
         assert_eq!(asymmetric(&row), count);
     }
     assert!(near.relay.sessions().is_empty());
+    let metrics = near.relay.ask("/metrics");
+    let line = format!("ekiden_rules_packets_total{{listener=\"\",what=\"asymmetric\"}} {}\n", BOTH.len());
+    assert!(metrics.contains(&line), "{metrics}");
 }
 
 /// What both directions of go through the box is not counted.

@@ -73,10 +73,21 @@ impl Station {
         site(text).start(host)
     }
 
+    /// Writes another configuration.
+    pub fn configure(&mut self, text: &str) {
+        self.site.write(text);
+    }
+
     /// Offers it another configuration.
     pub fn try_reload(&mut self, text: &str) {
-        self.site.write(text);
+        self.configure(text);
         self.relay.signal("HUP");
+    }
+
+    /// The process that answers.
+    pub fn serves(&self) -> u32 {
+        let view: Value = serde_json::from_str(&self.relay.ask("/api/upgrade")).expect("JSON");
+        u32::try_from(view["pid"].as_u64().expect("a pid")).expect("a pid")
     }
 
     /// Puts another configuration into force.

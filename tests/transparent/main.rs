@@ -28,4 +28,5 @@ mod packets;
 mod plain;
 mod ports;
 mod redirect;
+mod upgraded;
 mod web;

@@ -28,3 +28,4 @@ mod life;
 mod manual;
 mod own_programs;
 mod trouble;
+mod upgraded;

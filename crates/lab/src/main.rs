@@ -29,6 +29,11 @@ enum Command {
     Run(cli::run::Run),
     /// Reports again what is in a folder of results
     Report(cli::report::Report),
+    /// Prints what a shell completes our words with; to try it: source <(ekiden-lab completions bash)
+    Completions(cli::completions::Completions),
+    /// Writes the manual pages, as packages do
+    #[command(hide = true)]
+    Man(cli::man::Man),
     /// Writes a fixed amount in blocks of one size: what an experiment starts as a client
     #[command(hide = true)]
     Write(cli::write::Write),
@@ -45,6 +50,8 @@ fn main() -> ExitCode {
         Command::Shell(shell) => shell.execute(),
         Command::Run(run) => run.execute(),
         Command::Report(report) => report.execute(),
+        Command::Completions(completions) => completions.execute(),
+        Command::Man(man) => man.execute(),
         Command::Write(write) => write.execute(),
         Command::Sink(sink) => sink.execute(),
     };

@@ -137,6 +137,18 @@ pub enum Event {
         /// Every mistake in it.
         mistakes: Vec<String>,
     },
+    /// A new process serves from now on; this one lets its sessions finish.
+    Upgraded {
+        /// The new process.
+        pid: u32,
+        /// The version of its program.
+        version: String,
+    },
+    /// The new process of an upgrade did not come to serve; this one goes on.
+    UpgradeFailed {
+        /// Why, in words.
+        why: String,
+    },
     /// No new sessions; running ones may finish.
     Draining {
         /// Sessions still open.
@@ -355,6 +367,12 @@ pub struct Closed {
     /// From accept to the end.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub duration: Duration,
+    /// From accept to the client's request; the first one, for HTTP.
+    #[serde(rename = "handshake_seconds", serialize_with = "optional_seconds")]
+    pub handshake: Option<Duration>,
+    /// From the client's request to the first byte for the client.
+    #[serde(rename = "first_byte_seconds", serialize_with = "optional_seconds")]
+    pub first_byte: Option<Duration>,
     /// From the client's request to the server's section being ready.
     #[serde(rename = "connect_seconds", serialize_with = "optional_seconds")]
     pub connect: Option<Duration>,
@@ -371,8 +389,10 @@ pub struct Closed {
     pub down: Option<SectionInfo>,
     /// The server's section.
     pub up: Option<SectionInfo>,
-    /// What kept it from going faster.
+    /// What kept it from going faster, in the direction in which most went.
     pub limited: Option<Limited>,
+    /// Why that, in plain words with figures.
+    pub limited_why: Option<String>,
 }
 
 impl Closed {
@@ -393,6 +413,8 @@ impl Closed {
             end: End::LeftEarly,
             detail: None,
             duration: Duration::ZERO,
+            handshake: None,
+            first_byte: None,
             connect: None,
             hops: Vec::new(),
             bytes_up: 0,
@@ -401,6 +423,7 @@ impl Closed {
             down: None,
             up: None,
             limited: None,
+            limited_why: None,
         }
     }
 }

@@ -13,8 +13,15 @@ use ekiden_sys::congestion;
 use ekiden_sys::sockopt::{self, Role};
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
+use tokio::time::{Instant, sleep};
 
 use crate::config::Config;
+
+/// How long the kernel may take until a congestion control is gone whose owner has ended.
+const GONE: Duration = Duration::from_secs(2);
+
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Sees to it that the kernel has the congestion control of a name, or says why it cannot.
 pub type Provide<'a> = &'a dyn Fn(&str) -> Result<Provided, String>;
@@ -130,6 +137,21 @@ impl Controls {
         self.by_name.get(name)?.control.as_ref()?.telemetry(socket)
     }
 
+    /// Waits whether one goes out of the kernel that was there, because whoever had loaded it has ended. That takes the
+    /// kernel some time.
+    pub async fn vanish(&self) -> bool {
+        let foreign = |asked: &&Arc<Asked>| asked.congestion.is_remarkable() && asked.is_there();
+        let names: Vec<_> = self.by_name.values().filter(foreign).map(|asked| &asked.congestion.name).collect();
+        let until = Instant::now() + GONE;
+        while !names.is_empty() && Instant::now() < until {
+            if names.iter().any(|name| congestion::choose(name).is_err()) {
+                return true;
+            }
+            sleep(LOOK).await;
+        }
+        false
+    }
+
     /// What became of each.
     #[must_use]
     pub fn describe(&self) -> Vec<Congestion> {
@@ -138,9 +160,14 @@ impl Controls {
 }
 
 impl Asked {
+    /// Whether sections have what was asked for.
+    fn is_there(&self) -> bool {
+        self.congestion.in_use == self.congestion.name
+    }
+
     fn obtain(name: &str, before: Option<&Arc<Self>>, provide: Provide<'_>) -> Arc<Self> {
         let choice = congestion::choose(name);
-        if let (Ok(()), Some(before)) = (&choice, before.filter(|before| before.congestion.in_use == name)) {
+        if let (Ok(()), Some(before)) = (&choice, before.filter(|before| before.is_there())) {
             return Arc::clone(before);
         }
         let provided = match choice {

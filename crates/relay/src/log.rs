@@ -94,13 +94,27 @@ fn write_lines(lines: &Lines) {
         }
         // A closed standard output is no reason to stop relaying.
         let mut out = std::io::stdout().lock();
-        let _ = out.write_all(&text).and_then(|()| out.flush());
+        let _ = pieces(&text).try_for_each(|piece| out.write_all(piece).and_then(|()| out.flush()));
         drop(out);
         if closed {
             return;
         }
         std::thread::sleep(GATHER);
     }
+}
+
+/// Whole lines, as many as a pipe takes at once (`PIPE_BUF`, pipe(7)): after an upgrade two processes write to it.
+fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const AT_ONCE: usize = 4096;
+    std::iter::from_fn(move || {
+        let end = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n');
+        let fits = &text[..text.len().min(AT_ONCE)];
+        let first_line = || text.iter().position(|byte| *byte == b'\n');
+        let length = end(fits).or_else(first_line).map_or(text.len(), |end| end + 1);
+        let (piece, rest) = text.split_at(length);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 impl Drop for LogWriter {
@@ -134,7 +148,8 @@ fn json_line(line: &mut String, event: &Event) {
         serde_json::to_string(&stamped).unwrap_or_else(|error| format!(r#"{{"event":"log_error","error":"{error}"}}"#));
 }
 
-fn text_line(line: &mut String, event: &Event) {
+/// The line of `event` for people: the time, and words.
+pub fn text_line(line: &mut String, event: &Event) {
     line.push_str(&timestamp());
     let written = match event {
         Event::Listening { listener, kind, address } => {
@@ -171,6 +186,8 @@ fn text_line(line: &mut String, event: &Event) {
         Event::ReloadRejected { mistakes } => {
             write!(line, " reload rejected, the old configuration stays: {}", mistakes.join("; "))
         }
+        Event::Upgraded { pid, version } => write!(line, " upgraded pid={pid} version={version}"),
+        Event::UpgradeFailed { why } => write!(line, " upgrade failed, this process goes on: {why}"),
         Event::Draining { open, deadline } => {
             write!(line, " draining open={open} deadline={}s", deadline.as_secs_f64())
         }
@@ -209,6 +226,7 @@ fn closed_line(line: &mut String, c: &Closed) -> std::fmt::Result {
     section(line, "down", c.down)?;
     section(line, "up", c.up)?;
     optional(line, "limited", c.limited)?;
+    optional(line, "limited_why", c.limited_why.as_deref().map(quoted))?;
     c.chosen.as_deref().map_or(Ok(()), |chosen| chosen_words(line, chosen))
 }
 
@@ -239,4 +257,19 @@ fn milliseconds(span: Duration) -> String {
 /// What a client chose may hold anything, line breaks and escape sequences among it.
 fn quoted(text: &str) -> String {
     format!("{text:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_written_whole() {
+        let line = |length: usize| [vec![b'x'; length], vec![b'\n']].concat();
+        let text = [line(3000), line(1000), line(94), line(5000), line(0), b"no end".to_vec()].concat();
+        let lengths: Vec<_> = pieces(&text).map(<[u8]>::len).collect();
+        assert_eq!(lengths, [3001 + 1001, 95, 5001, 1, 6]);
+        assert_eq!(pieces(&text).collect::<Vec<_>>().concat(), text);
+        assert_eq!(pieces(b"").count(), 0);
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use ekiden_proto::event::Event;
+use ekiden_proto::event::{Closed, Event};
+use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::{Tickets, TraceId};
 
 use crate::choose::Choosing;
@@ -16,8 +17,11 @@ use crate::log::Log;
 use crate::measure::{Book, History, Reports};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
+use crate::recent::Recent;
 use crate::share::Shares;
+use crate::traces::Traces;
 use crate::tun::{Roll, Tunnels};
+use crate::upgrade::Attempts;
 
 /// Shared by all threads.
 #[derive(Debug)]
@@ -26,10 +30,13 @@ pub struct Shared {
     pub log: Log,
     /// Where events are counted.
     pub metrics: Metrics,
+    /// What happened lately.
+    pub recent: Recent,
     next_session: AtomicU64,
     open: AtomicUsize,
     by_client: Mutex<HashMap<IpAddr, usize>>,
-    traces: Mutex<HashSet<TraceId>>,
+    /// The traces of sessions that have come from a relay and are under way.
+    under_way: Mutex<HashSet<TraceId>>,
     /// What makes the next handshake of a relay shorter.
     pub tickets: Tickets,
     /// When this process began; tickets count their time from here, so that no change of the clock touches them.
@@ -54,6 +61,10 @@ pub struct Shared {
     pub history: History,
     /// Who chooses paths.
     pub choosing: Choosing,
+    /// Upgrades that came to nothing.
+    pub upgrades: Attempts,
+    /// Sessions as OpenTelemetry has them.
+    pub traces: Traces,
 }
 
 impl Shared {
@@ -65,12 +76,14 @@ impl Shared {
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
             fleet: Directory::new(shared.clone()),
+            traces: Traces::new(metrics.traces.clone()),
             log,
             metrics,
+            recent: Recent::default(),
             next_session: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             by_client: Mutex::default(),
-            traces: Mutex::default(),
+            under_way: Mutex::default(),
             tickets: Tickets::generate(),
             began,
             shares: Arc::default(),
@@ -79,6 +92,7 @@ impl Shared {
             lanes: Roll::default(),
             reports: Reports::default(),
             history: History::default(),
+            upgrades: Attempts::default(),
             choosing: Choosing::new(Arc::clone(&book)),
             book,
         })
@@ -87,7 +101,17 @@ impl Shared {
     /// Tells everyone who listens.
     pub fn emit(&self, event: &Event) {
         self.metrics.observe(event);
+        self.recent.note(event);
         self.log.write(event);
+    }
+
+    /// Tells them how a session has ended; `sender` is the relay that had sent it.
+    pub fn has_ended(&self, closed: Closed, sender: Option<PublicKey>) {
+        let event = Event::Closed(Box::new(closed));
+        self.emit(&event);
+        if let Event::Closed(closed) = event {
+            self.traces.ended(closed, sender);
+        }
     }
 
     /// A number that no other session of this run has.
@@ -112,12 +136,12 @@ impl Shared {
 
     /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
     pub fn begin_trace(&self, trace: TraceId) -> bool {
-        self.traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
     }
 
     /// Forgets it.
     pub fn end_trace(&self, trace: &TraceId) {
-        self.traces.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
     }
 
     /// Takes a place among the sessions of one client, unless `most` are taken.

@@ -9,6 +9,7 @@ pub struct Signals {
     hangup: Signal,
     terminate: Signal,
     interrupt: Signal,
+    user: Signal,
 }
 
 impl Signals {
@@ -21,6 +22,7 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
+            user: signal(SignalKind::user_defined2())?,
         })
     }
 
@@ -30,12 +32,16 @@ impl Signals {
             _ = self.terminate.recv() => Wanted::End,
             _ = self.interrupt.recv() => Wanted::End,
             _ = self.hangup.recv() => Wanted::Reload,
+            _ = self.user.recv() => Wanted::Upgrade,
         }
     }
 
     /// Waits until the end is asked for.
     pub async fn end(&mut self) {
-        while self.next().await != Wanted::End {}
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }
 
@@ -44,6 +50,8 @@ impl Signals {
 pub enum Wanted {
     /// Read the configuration again.
     Reload,
+    /// Start the program again, and hand over to it: SIGUSR2, as for nginx.
+    Upgrade,
     /// End.
     End,
 }

@@ -1,9 +1,10 @@
 //! The listening sockets: one for each listener and worker, so that the kernel spreads connections over the workers
-//! (`SO_REUSEPORT`, socket(7)) and no thread ever hands a connection to another.
+//! (`SO_REUSEPORT`, socket(7)) and no thread ever hands a connection to another. Those of a process before us may be more
+//! or fewer; then some workers have several, and every socket has one.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
@@ -14,6 +15,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::config::{Config, Listener};
 use crate::shared::Shared;
+use crate::upgrade::{Legacy, Thing};
 
 /// Connections that wait to be accepted; the kernel takes the smaller of this and `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
@@ -61,6 +63,25 @@ struct Bound {
 }
 
 impl Sockets {
+    /// Takes over a socket of another process, which listens.
+    pub fn adopt(&mut self, name: String, asked: SocketAddr, descriptor: OwnedFd) {
+        let socket = TcpListener::from(descriptor);
+        match self.bound.iter_mut().find(|bound| bound.asked == asked && bound.name == name) {
+            Some(bound) => bound.for_workers.push(socket),
+            None => self.bound.push(Bound { asked, name, for_workers: vec![socket], announced: false }),
+        }
+    }
+
+    /// What another process takes over.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn legacy(&self) -> io::Result<Legacy> {
+        let thing = |bound: &Bound| Thing::Socket { listener: bound.name.clone(), asked: bound.asked };
+        let sockets = self.bound.iter().flat_map(|bound| bound.for_workers.iter().map(move |socket| (bound, socket)));
+        sockets.map(|(bound, socket)| Ok((thing(bound), socket.try_clone()?.into()))).collect()
+    }
+
     /// Binds what `config` has and we have not; on failure everything is as before.
     ///
     /// # Errors
@@ -68,30 +89,36 @@ impl Sockets {
     pub fn bind(&mut self, config: &Config) -> Result<(), BindError> {
         let before = self.bound.len();
         for listener in &config.listeners {
-            if self.bound.iter().any(|bound| bound.is_for(listener)) {
-                continue;
-            }
-            match Bound::new(listener, config) {
-                Ok(bound) => self.bound.push(bound),
-                Err(cause) => {
-                    self.bound.truncate(before);
-                    return Err(BindError { name: listener.name.clone(), address: listener.bind, cause });
-                }
+            let bound = match self.bound.iter_mut().find(|bound| bound.is_for(listener)) {
+                Some(bound) => bound.fill(listener, config),
+                None => Bound::new(listener, config).map(|bound| self.bound.push(bound)),
+            };
+            if let Err(cause) = bound {
+                self.bound.truncate(before);
+                return Err(BindError { name: listener.name.clone(), address: listener.bind, cause });
             }
         }
         Ok(())
     }
 
-    /// The sockets of one worker, with the listeners they are for.
+    /// The sockets of one of so many workers, with the listeners they are for.
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn for_worker(&self, config: &Config, worker: usize) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
-        let find = |listener: &Arc<Listener>| {
-            let bound = self.bound.iter().find(|bound| bound.is_for(listener))?;
-            Some(bound.for_workers.get(worker)?.try_clone().map(|socket| (Arc::clone(listener), socket)))
-        };
-        config.listeners.iter().filter_map(find).collect()
+    pub fn for_worker(
+        &self,
+        config: &Config,
+        (worker, workers): (usize, usize),
+    ) -> io::Result<Vec<(Arc<Listener>, TcpListener)>> {
+        let mut its = Vec::new();
+        for listener in &config.listeners {
+            let bound = self.bound.iter().find(|bound| bound.is_for(listener));
+            let sockets = bound.into_iter().flat_map(|bound| &bound.for_workers);
+            for socket in sockets.skip(worker).step_by(workers) {
+                its.push((Arc::clone(listener), socket.try_clone()?));
+            }
+        }
+        Ok(its)
     }
 
     /// Makes `config` the one in force: closes what it no longer has, and applies its profiles to what it has. Not before
@@ -120,30 +147,25 @@ impl Sockets {
 
 impl Bound {
     fn new(listener: &Listener, config: &Config) -> io::Result<Self> {
-        let mut address = listener.bind;
-        if address.port() != 0 {
+        if listener.bind.port() != 0 {
             // Without SO_REUSEPORT the kernel tells us when somebody else, a second ekiden for example, listens here.
-            new_socket(listener, false)?.bind(&address.into())?;
+            new_socket(listener, false)?.bind(&listener.bind.into())?;
         }
-        let mut for_workers = Vec::new();
-        for _ in 0..config.threads {
-            let socket = new_socket(listener, true)?;
-            if let Some(marks) = config.needed_marks() {
-                // Those that are accepted by TPROXY have their servers' addresses.
-                let foreign = listener.kind.is_by_tproxy();
-                set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
-            }
-            if listener.kind.is_by_tproxy() {
-                set_transparent(socket.as_fd())?;
-            }
-            socket.bind(&address.into())?;
-            config.congestion.apply(socket.as_fd(), &listener.profile, Role::Listens);
-            socket.listen(BACKLOG)?;
-            let socket = TcpListener::from(socket);
+        let (asked, name) = (listener.bind, listener.name.clone());
+        let mut bound = Self { asked, name, for_workers: Vec::new(), announced: false };
+        bound.fill(listener, config)?;
+        Ok(bound)
+    }
+
+    /// Sees to it that there is one for each worker. What joins the others takes nothing from their queues.
+    fn fill(&mut self, listener: &Listener, config: &Config) -> io::Result<()> {
+        let mut address = self.for_workers.first().map_or(Ok(listener.bind), TcpListener::local_addr)?;
+        while self.for_workers.len() < config.threads {
+            let socket = listening(listener, config, address)?;
             address = socket.local_addr()?;
-            for_workers.push(socket);
+            self.for_workers.push(socket);
         }
-        Ok(Self { asked: listener.bind, name: listener.name.clone(), for_workers, announced: false })
+        Ok(())
     }
 
     fn is_for(&self, listener: &Listener) -> bool {
@@ -184,6 +206,22 @@ fn report_dialled(config: &Config, shared: &Shared) {
         }
     }
     config.relays.iter().for_each(|hop| report(format!("hop {hop}"), &hop.profile));
+}
+
+fn listening(listener: &Listener, config: &Config, address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = new_socket(listener, true)?;
+    if let Some(marks) = config.needed_marks() {
+        // Those that are accepted by TPROXY have their servers' addresses.
+        let foreign = listener.kind.is_by_tproxy();
+        set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
+    }
+    if listener.kind.is_by_tproxy() {
+        set_transparent(socket.as_fd())?;
+    }
+    socket.bind(&address.into())?;
+    config.congestion.apply(socket.as_fd(), &listener.profile, Role::Listens);
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn new_socket(listener: &Listener, shared: bool) -> io::Result<Socket> {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::event::{Chosen, SectionInfo};
+use ekiden_proto::limiting::Limits;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_sys::congestion;
 use ekiden_sys::tcp_info::tcp_info;
@@ -50,6 +51,8 @@ pub struct SessionView {
     pub down: Option<SectionView>,
     /// The server's section.
     pub up: Option<SectionView>,
+    /// What has held it back in the last seconds.
+    pub limits: Limits,
 }
 
 /// One section that is open now.

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
 use ekiden_sys::nfqueue::Queue;
 
 use crate::config::{Config, Connect, Listener, RulesBy};
-use crate::rules::{self, Marks, Owner, RulesError, Ruleset};
+use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
 use crate::shared::Shared;
 use crate::sockets::NEEDS_NET_ADMIN;
+use crate::upgrade::{Legacy, Thing};
 use crate::worker::Gated;
 
 /// Most first packets that wait in a queue; what comes when it is full is let in without a verdict.
@@ -48,6 +50,22 @@ pub struct Queues {
 }
 
 impl Queues {
+    /// Takes over the queue of another process.
+    pub fn adopt(&mut self, number: u16, descriptor: OwnedFd) {
+        self.bound.insert(number, Queue::from_descriptor(descriptor, number));
+    }
+
+    /// What another process takes over.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn legacy(&self) -> io::Result<Legacy> {
+        let thing = |(number, queue): (&u16, &Queue)| {
+            Ok((Thing::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
+        };
+        self.bound.iter().map(thing).collect()
+    }
+
     /// Binds what `config` needs and we have not. A kernel without queues is no error: then nothing is held.
     ///
     /// # Errors
@@ -113,12 +131,35 @@ fn numbered(config: &Config) -> impl Iterator<Item = (u16, &Arc<Listener>)> {
 }
 
 /// The rules in the kernel, while they are ours to take out again.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Rules {
     applied: Option<Ruleset>,
+    owner: Owner,
 }
 
 impl Rules {
+    /// None so far; on behalf of `owner`.
+    pub const fn new(owner: Owner) -> Self {
+        Self { applied: None, owner }
+    }
+
+    /// They may be those of process `pid` meanwhile.
+    pub const fn take_back_from(&mut self, pid: u32) {
+        self.owner = Owner::Successor(pid);
+    }
+
+    /// Another process serves: its rules have taken the place of ours. Where it needs none, ours catch nothing any more,
+    /// and go when we do.
+    pub fn hand_over(&mut self, shared: &Shared) {
+        let Some(instance) = self.applied.as_ref().map(Ruleset::instance) else { return };
+        let ours = Holder::Running(std::process::id());
+        if rules::holder(instance).is_ok_and(|holder| holder == Some(ours)) {
+            self.release(shared);
+        } else {
+            self.applied = None;
+        }
+    }
+
     /// Makes sure that no other daemon has the instance that `config` wants.
     ///
     /// # Errors
@@ -129,7 +170,7 @@ impl Rules {
         if ours || config.transparent.rules == RulesBy::Manual || Ruleset::of(config).is_none() {
             return Ok(());
         }
-        rules::claim(instance).map(drop)
+        rules::claim(instance, self.owner).map(drop)
     }
 
     /// Puts in those of `config`, instead of those that are there. Says whether first packets get to the gate.
@@ -149,7 +190,7 @@ impl Rules {
         if self.applied.as_ref().is_some_and(|before| before.instance() != wanted.instance()) {
             self.remove(shared);
         }
-        let applied = wanted.apply(Owner::Daemon)?;
+        let applied = wanted.apply(self.owner)?;
         self.applied = Some(wanted);
         let rules::Queue::Missing(why) = applied.queue else { return Ok(true) };
         shared.emit(&Event::Warning { message: format!("{NO_QUEUE} ({why})") });
@@ -159,7 +200,7 @@ impl Rules {
     /// From now on nothing new is caught; what runs keeps coming.
     pub fn release(&self, shared: &Shared) {
         if let Some(applied) = &self.applied {
-            told(applied.released().apply(Owner::Daemon).map(drop), shared);
+            told(applied.released().apply(self.owner).map(drop), shared);
             rules::forget_ended(Marks::new(applied.instance()));
         }
     }

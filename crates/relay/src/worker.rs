@@ -1,38 +1,48 @@
 //! One worker thread: its own runtime, its own listening sockets, its own pipes. A session never leaves its thread, so
 //! nothing in here needs a lock.
 
+mod describing;
+
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ekiden_proto::event::Congestion;
+use ekiden_sys::clock::thread_time;
 use ekiden_sys::nfqueue::Queue;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::LocalSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::task::{LocalSet, yield_now};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::config::{Config, Listener};
 use crate::dial::{Names, is_exhaustion};
 use crate::entrance::Entrance;
 use crate::gate;
 use crate::ingress::http::Kept;
+use crate::load::Load;
 use crate::pump::{PipeCounts, PipePool, pause};
 use crate::session::Session;
 use crate::share::Desk;
 use crate::shared::Shared;
-use crate::status::SessionView;
 use crate::tun::{self, Device};
 use crate::tuning::Rounds;
+
+pub use describing::{Description, Tally, Wish};
 
 /// Most connections taken from the queue of a socket that is about to close.
 const LAST_ACCEPTS: usize = 4096;
 
+/// How long those who accept have for stopping.
+const STOPPED: Duration = Duration::from_millis(100);
+
 /// How often unneeded pipes are closed and freed memory is given back.
 const TIDY: Duration = Duration::from_secs(1);
+
+/// How often it is measured what this thread adds; not in step with the above, which would be measured.
+const SAMPLE: Duration = Duration::from_millis(613);
 
 /// Most sessions whose sections are measured in that time; more than these have their turns later. A look costs some 5 us.
 const MOST_LOOKS: usize = 500;
@@ -43,8 +53,12 @@ pub enum Command {
     Serve(Service),
     /// Say that you do not hang.
     Answer(oneshot::Sender<()>),
-    /// Describe yourself.
-    Describe(oneshot::Sender<Description>),
+    /// Describe yourself, as far as is wished.
+    Describe(Wish, oneshot::Sender<Description>),
+    /// The same in a few numbers.
+    Count(oneshot::Sender<Counts>),
+    /// Accept nothing more: another process does from now on. What clients and relays have open stays usable.
+    Retire,
     /// Accept nothing more; end idle HTTP connections.
     Drain,
     /// End now, whatever is open.
@@ -77,15 +91,15 @@ pub struct Service {
     pub gated: bool,
 }
 
-/// A worker's answer to [`Command::Describe`].
+/// A worker's answer to [`Command::Count`].
 #[derive(Debug, Default)]
-pub struct Description {
-    /// Its sessions.
-    pub sessions: Vec<SessionView>,
+pub struct Counts {
+    /// The thread's name.
+    pub name: String,
     /// Its pipes.
     pub pipes: PipeCounts,
-    /// The congestion controls that its configuration asks for.
-    pub congestion: Vec<Congestion>,
+    /// Its processor time.
+    pub busy: Duration,
 }
 
 /// The state of one thread.
@@ -100,13 +114,26 @@ pub struct Worker {
     pub desk: Rc<Desk>,
     /// Tuned sections.
     pub rounds: Rc<Rounds>,
+    /// How much of a processor this thread wants.
+    pub load: Load,
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
     /// The session whose turn it is to be measured.
     turn: Cell<usize>,
     entrances: RefCell<Vec<Rc<Entrance>>>,
-    draining: watch::Sender<bool>,
+    leaving: watch::Sender<Leaving>,
+}
+
+/// Whether an end is near, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Leaving {
+    /// No.
+    Not,
+    /// Another process takes what is new.
+    Retires,
+    /// Nobody does.
+    Drains,
 }
 
 /// Runs a worker until it is told to end.
@@ -119,13 +146,14 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
         kept: Kept::new(Arc::clone(&shared)),
         desk: Desk::new(Arc::clone(&shared.shares)),
         rounds: Rounds::new(),
+        load: Load::default(),
         shared,
         pipes: PipePool::new(most_pipes),
         sessions: RefCell::default(),
         turn: Cell::new(0),
         entrances: RefCell::default(),
         session_ended: Notify::new(),
-        draining: watch::Sender::new(false),
+        leaving: watch::Sender::new(Leaving::Not),
     });
     // Dropping the set drops every session that is still open, and each says so in its closing event.
     let tasks = LocalSet::new();
@@ -143,6 +171,7 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     tokio::task::spawn_local(Rc::clone(&worker.desk).run());
     tokio::task::spawn_local(Rc::clone(&worker.rounds).run());
     tokio::task::spawn_local(pause::run());
+    tokio::task::spawn_local(wait_in_turn(Rc::clone(&worker)));
     let mut most_sessions_seen = 0;
     loop {
         let command = tokio::select! {
@@ -163,19 +192,42 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
                 // Whoever asked may have given up.
                 let _ = answer.send(());
             }
-            Some(Command::Describe(answer)) => {
+            Some(Command::Describe(wish, answer)) => {
+                tokio::task::spawn_local(Rc::clone(&worker).describe(wish, answer));
+            }
+            Some(Command::Count(answer)) => {
                 // Whoever asked may have given up.
-                let _ = answer.send(worker.describe());
+                let _ = answer.send(worker.count());
+            }
+            Some(Command::Retire) => {
+                let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
+                stop_guarding = watch::Sender::new(());
+                worker.leaving.send_replace(Leaving::Retires);
+                accepting.send_replace(());
+                // When that is answered nobody comes to us any more. One that waits for a place accepts nothing either.
+                let _ = timeout(STOPPED, accepting.closed()).await;
             }
             Some(Command::Drain) => {
                 stop_accepting = watch::Sender::new(());
-                worker.draining.send_replace(true);
+                worker.leaving.send_replace(Leaving::Drains);
             }
             Some(Command::End) | None => break,
         }
     }
     drop((stop_accepting, stop_guarding));
     worker.entrances.borrow_mut().clear();
+}
+
+/// Waits as everything on this thread does that is ready, and tells for how long.
+async fn wait_in_turn(worker: Rc<Worker>) {
+    let mut samples = interval(SAMPLE);
+    samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        samples.tick().await;
+        let ready = Instant::now();
+        yield_now().await;
+        worker.shared.metrics.waited_for_worker(ready.elapsed());
+    }
 }
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
@@ -188,13 +240,13 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
         entrance.wait_for_place().await;
         let accepted = tokio::select! {
             biased;
-            // The sender is replaced, never used: the change is that it is gone.
+            // A change, or that the sender has been replaced.
             _ = stop.changed() => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
             Ok((client, address)) => entrance.admit(client, address),
-            Err(error) if is_exhaustion(&error) => entrance.pause("out_of_descriptors").await,
+            Err(error) if is_exhaustion(&error) => entrance.pause(lacking(&error)).await,
             // The client left before we looked (accept(2)); the listener itself is fine.
             Err(_) => {}
         }
@@ -204,6 +256,17 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
         if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
             entrance.admit(client, address);
         }
+    }
+}
+
+/// What there is no more of, by the error of accept(2).
+fn lacking(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        // ENFILE: all processes together have too many.
+        Some(23) => "host_out_of_descriptors",
+        // ENOBUFS, ENOMEM.
+        Some(105 | 12) => "out_of_memory",
+        _ => "out_of_descriptors",
     }
 }
 
@@ -259,26 +322,32 @@ impl Worker {
 
     /// Completes when the relay is about to end.
     pub async fn drains(&self) {
+        self.is_at(Leaving::Drains).await;
+    }
+
+    /// The same, or when another process takes what is new.
+    pub async fn leaves(&self) {
+        self.is_at(Leaving::Retires).await;
+    }
+
+    async fn is_at(&self, stage: Leaving) {
         // An error means that the worker is gone, which is an end as well.
-        let _ = self.draining.subscribe().wait_for(|draining| *draining).await;
+        let _ = self.leaving.subscribe().wait_for(|leaving| *leaving >= stage).await;
     }
 
-    /// Whether the relay is about to end.
-    pub fn is_draining(&self) -> bool {
-        *self.draining.borrow()
+    /// Whether nothing more is accepted.
+    pub fn is_leaving(&self) -> bool {
+        *self.leaving.borrow() > Leaving::Not
     }
 
-    fn describe(&self) -> Description {
-        let sessions = self.sessions.borrow();
-        let sessions = sessions.iter().filter_map(|(_, session)| session.upgrade()).map(|session| session.view());
-        let entrances = self.entrances.borrow();
-        let congestion = entrances.first().map(|entrance| entrance.config.congestion.describe());
-        let congestion = congestion.unwrap_or_default();
-        Description { sessions: sessions.collect(), pipes: self.pipes.counts(), congestion }
+    fn count(&self) -> Counts {
+        let name = std::thread::current().name().unwrap_or_default().to_owned();
+        Counts { name, pipes: self.pipes.counts(), busy: thread_time() }
     }
 
     /// Looks at the sections of running sessions, from where it ended the last time.
     fn measure(&self) {
+        self.load.look();
         let sessions: Vec<_> = {
             let sessions = self.sessions.borrow();
             let from = self.turn.get();

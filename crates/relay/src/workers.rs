@@ -70,7 +70,8 @@ impl Workers {
             parts[place % gate].devices.push(device);
         }
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
-            let sockets = sockets.for_worker(config, number)?;
+            // The gate has a thread of its own, and none of the sockets.
+            let sockets = if number < gate { sockets.for_worker(config, (number, gate))? } else { Vec::new() };
             let service = Service { config: Arc::clone(config), most_sessions, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
         }

@@ -1,13 +1,30 @@
-//! A clock that several processes of one machine can compare (clock_gettime(2)); [`std::time::Instant`] hides its number.
+//! Clocks (clock_gettime(2)): one that several processes of one machine can compare, which [`std::time::Instant`] does not
+//! show, and those of processor time.
 
 use std::time::Duration;
 
 /// The time since some moment before this process (`CLOCK_MONOTONIC`).
 #[must_use]
 pub fn monotonic() -> Duration {
+    read(libc::CLOCK_MONOTONIC)
+}
+
+/// Processor time of this process, user and system, of all its threads (`CLOCK_PROCESS_CPUTIME_ID`).
+#[must_use]
+pub fn process_time() -> Duration {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// Processor time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`).
+#[must_use]
+pub fn thread_time() -> Duration {
+    read(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a timespec for the kernel to fill; this clock is always there.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // SAFETY: `now` is a timespec for the kernel to fill; these clocks are always there.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
@@ -26,5 +43,17 @@ mod tests {
         // Time that the machine slept is in the other, and not in this one (proc_uptime(5)); it has two decimals.
         assert!(before.as_secs_f64() <= boot + 0.01, "{before:?} of {boot} s");
         assert!(monotonic() > before);
+    }
+
+    #[test]
+    fn work_takes_processor_time_and_waiting_does_not() {
+        let (thread, process) = (thread_time(), process_time());
+        let mut number = 1_u64;
+        while thread_time() < thread + Duration::from_millis(20) {
+            number = std::hint::black_box(number.wrapping_mul(3));
+        }
+        assert!(process_time() >= process + Duration::from_millis(20));
+        let elsewhere = std::thread::spawn(thread_time).join().unwrap();
+        assert!(elsewhere < Duration::from_millis(20), "{elsewhere:?} of a thread that has just begun");
     }
 }

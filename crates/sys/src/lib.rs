@@ -1,6 +1,8 @@
 //! System calls: the only package that says `unsafe`. Thin, safe wrappers, named after their man pages; every one
 //! returns the kernel's own error and leaves the decision to its caller.
 
+pub mod adjtimex;
+pub mod along;
 pub mod clock;
 pub mod congestion;
 pub mod ethtool;

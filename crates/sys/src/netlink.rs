@@ -67,6 +67,11 @@ impl Netlink {
         self.0.try_clone().map(Self)
     }
 
+    /// A socket that is open.
+    pub(crate) const fn from_descriptor(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
     /// Opens a socket to `protocol`, one of `NETLINK_*`.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! the way of the rule, which is to pass if it says `bypass`.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use libc::c_int;
 
@@ -84,6 +84,13 @@ impl Queue {
         queue.socket.ask(bind).map_err(|error| taken(&queue.socket, error))?;
         queue.begin()?;
         Ok(queue)
+    }
+
+    /// Queue `number`, as another process has bound it and given its socket away. The kernel knows the owner of a queue by
+    /// the socket, so that packets go on coming, and verdicts are taken.
+    #[must_use]
+    pub const fn from_descriptor(socket: OwnedFd, number: u16) -> Self {
+        Self { socket: Netlink::from_descriptor(socket), number }
     }
 
     /// The same queue once more: a packet goes to whichever reads first.

@@ -13,8 +13,8 @@ use crate::clock::monotonic;
 /// How long a manager may keep us waiting that does not read what it is told.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The way to the manager, if there is one that wants to hear.
-#[derive(Debug)]
+/// The way to the manager, if there is one that wants to hear. By default there is none.
+#[derive(Debug, Default)]
 pub struct Notifier {
     manager: Option<(UnixDatagram, SocketAddr)>,
     watchdog: Option<Duration>,
@@ -85,10 +85,31 @@ impl Notifier {
         self.tell("WATCHDOG=1")
     }
 
+    /// One line about the service, for whoever looks at it.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is sent then.
+    pub fn status(&self, text: &str) -> io::Result<()> {
+        // A line break would begin another assignment.
+        self.tell(&format!("STATUS={}", text.replace(['\n', '\r'], " ")))
+    }
+
+    /// From now on process `pid` is the service: what this one says is not heard any more.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is sent then.
+    pub fn hand_over(&self, pid: u32) -> io::Result<()> {
+        self.tell(&format!("MAINPID={pid}"))
+    }
+
     fn tell(&self, state: &str) -> io::Result<()> {
-        match &self.manager {
-            Some((socket, address)) => socket.send_to_addr(state.as_bytes(), address).map(drop),
-            None => Ok(()),
+        let Some((socket, address)) = &self.manager else { return Ok(()) };
+        loop {
+            match socket.send_to_addr(state.as_bytes(), address) {
+                // A signal that came meanwhile is no answer.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                sent => return sent.map(drop),
+            }
         }
     }
 }
@@ -127,6 +148,10 @@ mod tests {
         let reloading = heard(manager);
         let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").unwrap().parse().unwrap();
         assert!((before.as_micros()..=monotonic().as_micros()).contains(&at), "{reloading}");
+        notifier.status("one\nREADY=1").unwrap();
+        assert_eq!(heard(manager), "STATUS=one READY=1");
+        notifier.hand_over(4711).unwrap();
+        assert_eq!(heard(manager), "MAINPID=4711");
         notifier.stopping().unwrap();
         assert_eq!(heard(manager), "STOPPING=1");
     }

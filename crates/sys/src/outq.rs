@@ -1,4 +1,4 @@
-//! What a TCP socket still owes its peer (tcp(7), `SIOCOUTQ`).
+//! What a TCP socket still owes its peer, and its reader (tcp(7): `SIOCOUTQ`, `SIOCOUTQNSD`, `SIOCINQ`).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -8,11 +8,62 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// # Errors
 /// The kernel's: not a TCP socket.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    // The same number as SIOCOUTQ.
+    ask(socket, libc::TIOCOUTQ)
+}
+
+/// Bytes that were written and not yet sent.
+///
+/// # Errors
+/// The kernel's: not a TCP socket.
+pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    /// Not in every libc: linux/sockios.h.
+    const SIOCOUTQNSD: libc::Ioctl = 0x894b;
+    ask(socket, SIOCOUTQNSD)
+}
+
+/// Bytes that have arrived and were not yet read.
+///
+/// # Errors
+/// The kernel's: a socket that listens.
+pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    // The same number as SIOCINQ.
+    ask(socket, libc::FIONREAD)
+}
+
+fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ) writes one int, and `bytes` is one.
-    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    // SAFETY: each of these requests writes one int, and `bytes` is one.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut bytes) };
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(usize::try_from(bytes).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn what_waits_is_counted_on_both_sides() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        assert_eq!((unsent(near.as_fd()).unwrap(), unread(far.as_fd()).unwrap()), (0, 0));
+        near.write_all(b"bytes").unwrap();
+        // Comes when all has arrived, and takes nothing.
+        far.peek(&mut [0]).unwrap();
+        assert_eq!(unread(far.as_fd()).unwrap(), 5);
+        far.read_exact(&mut [0; 5]).unwrap();
+        assert_eq!(unread(far.as_fd()).unwrap(), 0);
+        near.set_nonblocking(true).unwrap();
+        while near.write(&[0; 65_536]).is_ok() {}
+        let (waits, owed) = (unsent(near.as_fd()).unwrap(), unacknowledged(near.as_fd()).unwrap());
+        assert!(waits > 0 && waits <= owed, "{waits} of {owed}");
+    }
 }

@@ -25,7 +25,7 @@ impl<'a> Poll<'a> {
     /// The kernel's.
     pub fn wait(&mut self, patience: Option<Duration>) -> io::Result<()> {
         let time = patience.map(|patience| libc::timespec {
-            tv_sec: libc::time_t::try_from(patience.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_sec: i32::try_from(patience.as_secs()).unwrap_or(i32::MAX).into(),
             tv_nsec: libc::c_long::from(patience.subsec_nanos() as i32),
         });
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);

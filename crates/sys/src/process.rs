@@ -1,6 +1,8 @@
-//! What the kernel lets this process have: descriptors and identity (getrlimit(2), geteuid(2)).
+//! What the kernel lets this process have, and who it is: descriptors and identity (getrlimit(2), geteuid(2), proc(5)).
 
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 
 /// Raises the soft limit of open files to the hard one and returns it.
 ///
@@ -27,6 +29,15 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
+/// The size of a page of memory in bytes, in which the kernel counts what pipes and sockets may have (sysconf(3)).
+#[must_use]
+pub fn page_size() -> u64 {
+    // SAFETY: sysconf(3) takes a number and touches no memory of ours.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    // Only an unknown name makes it fail.
+    u64::try_from(size).unwrap_or(4096)
+}
+
 /// Returns freed heap memory to the kernel (malloc_trim(3)); after a rush of sessions it would otherwise stay with the
 /// process.
 pub fn give_memory_back() {
@@ -34,5 +45,46 @@ pub fn give_memory_back() {
     // SAFETY: malloc_trim(3) touches only memory that the allocator itself holds free.
     unsafe {
         libc::malloc_trim(0);
+    }
+}
+
+/// When a process was started, in clock ticks after boot (proc_pid_stat(5)): with it a pid means one process only. None
+/// when there is no such process, or it has died and its parent has not looked yet.
+#[must_use]
+pub fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program, in parentheses, may have spaces in it.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    fields.next().filter(|state| !["Z", "X"].contains(state))?;
+    fields.nth(18)?.parse().ok()
+}
+
+/// Puts /dev/null in the place of standard input: nobody reads it, and what it was is closed.
+///
+/// # Errors
+/// The kernel's, from open(2) or dup2(2).
+pub fn close_standard_input() -> io::Result<()> {
+    let nothing = File::open("/dev/null")?;
+    // SAFETY: dup2(2) takes two numbers. Nobody in here owns standard input, so nobody's descriptor changes.
+    if unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDIN_FILENO) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_begun_until_it_has_died() {
+        let own = started(std::process::id()).unwrap();
+        assert!(own > 0);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let then = started(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(then.unwrap() >= own);
+        assert_eq!(started(child.id()), None);
     }
 }

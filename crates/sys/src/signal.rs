@@ -52,11 +52,35 @@ pub fn kill_group(group: u32) -> io::Result<()> {
 /// # Errors
 /// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for what is no process, or a whole group of them.
 pub fn terminate(child: i32) -> io::Result<()> {
-    if child <= 1 {
+    send(child, libc::SIGTERM)
+}
+
+/// Kills a process.
+///
+/// # Errors
+/// As [`terminate`].
+pub fn kill(process: u32) -> io::Result<()> {
+    send(number(process)?, libc::SIGKILL)
+}
+
+/// Asks a relay for an upgrade (SIGUSR2).
+///
+/// # Errors
+/// As [`terminate`], and `EPERM` when the process is somebody else's.
+pub fn ask_for_upgrade(process: u32) -> io::Result<()> {
+    send(number(process)?, libc::SIGUSR2)
+}
+
+fn number(process: u32) -> io::Result<i32> {
+    i32::try_from(process).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+fn send(process: i32, signal: libc::c_int) -> io::Result<()> {
+    if process <= 1 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     // SAFETY: kill(2) touches no memory of ours.
-    if unsafe { libc::kill(child, libc::SIGTERM) } != 0 {
+    if unsafe { libc::kill(process, signal) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -63,8 +63,9 @@ fn address(ip: IpAddr) -> [u8; 16] {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
-    use std::io::Read;
+    use std::io::{ErrorKind, Read};
     use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::namespace::inside;
@@ -76,12 +77,27 @@ mod tests {
         socket.bind(&local.into()).and_then(|()| socket.connect(&remote.into())).is_ok()
     }
 
+    /// Connects as soon as there is a route: the kernel makes that of a new address of IPv6 a moment later.
+    fn connect(address: SocketAddr) -> TcpStream {
+        let begun = Instant::now();
+        loop {
+            match TcpStream::connect(address) {
+                Err(error) if error.kind() == ErrorKind::NetworkUnreachable && begun.elapsed() < ROUTED => {
+                    std::thread::yield_now();
+                }
+                connected => return connected.unwrap(),
+            }
+        }
+    }
+
+    const ROUTED: Duration = Duration::from_secs(10);
+
     #[test]
     fn a_connection_in_time_wait_is_gone() {
         inside(&["ip address add fd00::1/64 dev lo nodad"], || {
             for address in ["127.0.0.1:0", "[fd00::1]:0"] {
                 let listener = TcpListener::bind(address).unwrap();
-                let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                let mut client = connect(listener.local_addr().unwrap());
                 let (mut server, _) = listener.accept().unwrap();
                 let (local, remote) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
                 // Who ends first keeps TIME_WAIT.

@@ -60,7 +60,7 @@ pub fn has_ethernet(name: &str) -> io::Result<bool> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
     let mut request = request(name)?;
     // SAFETY: `request` names an interface, and the kernel writes no more than it is long.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR, &mut request) } < 0 {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: of the union, this is what the kernel has written.

@@ -83,6 +83,13 @@ pub fn reading(socket: BorrowedFd<'_>) -> io::Result<Reading> {
         rwnd_limited,
         sndbuf_limited,
         peer_window: raw.u32(228),
+        own_window: raw.u32(64),
+        receive_rtt: Duration::from_micros(u64::from(raw.u32(92))),
+        receive_mss: raw.u32(20),
+        // ~0 where there is no bound.
+        ceiling: Some(raw.u64(112)).filter(|&rate| !matches!(rate, 0 | u64::MAX)),
+        // TCP_INFINITE_SSTHRESH of net/tcp.h: no loss has been answered yet.
+        yields: raw.u32(76) < 0x7fff_ffff,
         silence: Duration::from_millis(u64::from(raw.u32(52))),
     })
 }

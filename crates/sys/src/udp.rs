@@ -44,7 +44,7 @@ pub fn realtime() -> u64 {
 
 /// Sleeps until `at`, in nanoseconds since the epoch; at once if that is over.
 pub fn sleep_until(at: u64) {
-    let when = libc::timespec { tv_sec: (at / 1_000_000_000) as libc::time_t, tv_nsec: (at % 1_000_000_000) as _ };
+    let when = libc::timespec { tv_sec: (at / 1_000_000_000) as _, tv_nsec: (at % 1_000_000_000) as _ };
     loop {
         // SAFETY: `when` is a valid timespec that outlives the call; no remainder is asked for.
         let result = unsafe {
@@ -137,7 +137,7 @@ impl Inbox {
                 message.msg_hdr.msg_iov = part;
                 message.msg_hdr.msg_iovlen = 1;
                 message.msg_hdr.msg_control = control.0.as_mut_ptr().cast();
-                message.msg_hdr.msg_controllen = control.0.len();
+                message.msg_hdr.msg_controllen = control.0.len() as _;
                 message
             })
             .collect();

@@ -4,8 +4,10 @@ use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::{builtin, results::Results};
 
 pub mod check;
+pub mod completions;
 pub mod demo;
 pub mod list;
+pub mod man;
 pub mod report;
 pub mod run;
 pub mod shell;

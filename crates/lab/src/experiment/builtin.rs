@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 23] = [
+pub const ALL: [(&str, &str); 24] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -9,6 +9,7 @@ pub const ALL: [(&str, &str); 23] = [
     ("fit2013-pairs", include_str!("../../experiments/fit2013-pairs.toml")),
     ("hasegawa-download", include_str!("../../experiments/hasegawa-download.toml")),
     ("hasegawa-tables", include_str!("../../experiments/hasegawa-tables.toml")),
+    ("limiting-factor", include_str!("../../experiments/limiting-factor.toml")),
     ("lone-write", include_str!("../../experiments/lone-write.toml")),
     ("longhaul-line", include_str!("../../experiments/longhaul-line.toml")),
     ("masuya2014-choice", include_str!("../../experiments/masuya2014-choice.toml")),

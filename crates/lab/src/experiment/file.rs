@@ -76,6 +76,15 @@ pub struct Workload {
     /// The hosts at which relays stand, from the client's end.
     #[serde(default)]
     pub chain: Vec<String>,
+    /// How fast curl reads. Default: as fast as it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_rate: Option<Rate>,
+    /// How fast nginx writes. Default: as fast as it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_rate: Option<Rate>,
+    /// What the first relay is to name as what held the transfer back: `"down:loss"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited: Option<String>,
     /// The links whose packets are written down; the first is where the client sends.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packet_log: Vec<String>,
@@ -114,8 +123,11 @@ impl Workload {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prime {
-    /// How large they are, in this order.
+    /// How large they are, in this order. Default: the file of the workload.
+    #[serde(default)]
     pub files: Vec<Bytes>,
+    /// How many at most. Default: as many as there is time for.
+    pub sessions: Option<usize>,
     /// For how long; the last is fetched to its end.
     pub time: Span,
     /// How long it is quiet between two. Default: not at all.

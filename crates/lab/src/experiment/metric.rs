@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::experiment::results::Metric;
 use crate::experiment::transfer::{Flows, Transfer};
-use crate::experiment::{choices, regret};
+use crate::experiment::{choices, named, regret};
 use crate::stats::{self, fairness::jain};
 
-const KNOWN: [(&str, &str, bool); 29] = [
+const KNOWN: [(&str, &str, bool); 30] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
@@ -37,6 +37,7 @@ const KNOWN: [(&str, &str, bool); 29] = [
     (choices::CHANGES, "", false),
     (choices::AFTER, "ms", false),
     (choices::FAILED, "", false),
+    (named::NAMED, "", true),
 ];
 
 /// The key of the metric that has a [floor](crate::experiment::floor).
@@ -262,7 +263,8 @@ mod tests {
         let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
         figures.extend(fairness::every_figure_for_tests());
         figures.extend(
-            [PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT].map(|key| (key.to_owned(), 0.0)),
+            [PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT, named::NAMED]
+                .map(|key| (key.to_owned(), 0.0)),
         );
         figures.extend(choices::every_figure_for_tests());
         assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));

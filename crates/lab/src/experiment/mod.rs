@@ -25,6 +25,7 @@ pub mod jobs;
 pub mod limit;
 pub mod manifest;
 pub mod metric;
+pub mod named;
 pub mod overrides;
 pub mod packets;
 pub mod plan;

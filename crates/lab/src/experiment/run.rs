@@ -14,6 +14,7 @@ use crate::experiment::cpu::{self, Reading};
 use crate::experiment::fairness;
 use crate::experiment::manifest;
 use crate::experiment::metric;
+use crate::experiment::named;
 use crate::experiment::packets::{self, Direction, Log};
 use crate::experiment::plan::Planned;
 use crate::experiment::predict;
@@ -23,6 +24,7 @@ use crate::experiment::task::{Files, TRIAL, Task};
 use crate::experiment::transfer::Transfer;
 use crate::experiment::{schedule, share};
 use crate::program::chain::{self, Surroundings};
+use crate::program::mesh;
 use crate::program::receiver::Receiver;
 use crate::program::server::{Protocol, Serving};
 use crate::program::service::Service;
@@ -68,6 +70,7 @@ struct Measured {
     links: Vec<DirectionReport>,
     log: Vec<Direction>,
     cpu_busy: f64,
+    warnings: Vec<String>,
 }
 
 /// Makes a run. Whatever goes wrong is in its `invalid`.
@@ -94,6 +97,7 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
             run.groups = measured.groups;
             run.sessions = measured.sessions;
             run.links = measured.links;
+            run.warnings = measured.warnings;
             run.sequences = packets::pictures(&measured.log);
             run.warnings
                 .extend(write_log(planned, &measured.log, &means.results).err().map(|error| format!("{error:#}")));
@@ -129,7 +133,7 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     let (client, host) = (find(&workload.client)?, find(&workload.server)?);
     let files = Files::create(&means.folder, workload.files())?;
 
-    let serving = Serving { root: &files.root, stamped: workload.stamped() };
+    let serving = Serving { root: &files.root, stamped: workload.stamped(), rate: workload.server_rate };
     let (mut services, mut receiver) = (Vec::new(), None);
     match workload.protocol {
         Protocol::Flows => receiver = Some(Receiver::start(host, Protocol::Flows.port())?),
@@ -171,11 +175,22 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
     transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
     let mut metrics = figures(spec, &transfers, &sessions);
     metrics.extend(metric::of_hosts(&hosts_before, &hosts, &workload.client, &transfers));
+    let told = told(spec, folder)?;
+    metrics.extend(told.iter().map(|(expected, told)| (named::NAMED.to_owned(), told.figure(expected))));
+    let warnings = told.iter().filter_map(|(expected, told)| told.objection(expected)).collect();
     // Of downloads that come all the time, the first is no picture of the run.
     let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
     let timeline = first.map(|first| first.timeline).unwrap_or_default();
     let (log, links) = (log.end(&running)?, running.reports()?);
-    Ok(Measured { metrics, timeline, groups: Vec::new(), sessions, links, log, cpu_busy })
+    Ok(Measured { metrics, timeline, groups: Vec::new(), sessions, links, log, cpu_busy, warnings })
+}
+
+/// What the first relay is to name, if it is to, and what it names.
+fn told<'a>(spec: &'a Spec, folder: &Path) -> anyhow::Result<Option<(&'a str, named::Told)>> {
+    let Some((expected, relay)) = spec.workload.limited.as_deref().zip(spec.treatment.chain.first()) else {
+        return Ok(None);
+    };
+    Ok(Some((expected, named::read(&mesh::log(folder, relay))?)))
 }
 
 fn figures(spec: &Spec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
@@ -208,7 +223,16 @@ fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyho
     let waits = fairness::waits(&before, &links);
     let mut metrics = fairness::of(&groups, workload.ratio.as_ref(), &waits);
     metrics.extend(fairness::window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)));
-    Ok(Measured { metrics, timeline: Vec::new(), groups, sessions: Vec::new(), links, log: Vec::new(), cpu_busy })
+    Ok(Measured {
+        metrics,
+        timeline: Vec::new(),
+        groups,
+        sessions: Vec::new(),
+        links,
+        log: Vec::new(),
+        cpu_busy,
+        warnings: Vec::new(),
+    })
 }
 
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is

@@ -102,7 +102,8 @@ impl Task<'_> {
         let cap = self.workload.cap.map(|cap| cap.0);
         let url = server::url(self.workload.protocol, self.server, content);
         let (client, agent, via) = (self.client, self.workload.agent, self.via);
-        transfer::fetch(transfer::Request { client, agent, url: &url, via, content, timeout, cap })
+        let rate = self.workload.client_rate;
+        transfer::fetch(transfer::Request { client, agent, url: &url, via, content, timeout, rate, cap })
     }
 
     fn send(&self, amount: Amount, timeout: Duration) -> anyhow::Result<Transfer> {

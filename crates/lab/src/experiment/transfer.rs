@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ekiden_proto::units::Rate;
 use ekiden_sys::signal;
 
 use crate::program::agent::Agent;
@@ -35,6 +36,8 @@ pub struct Request<'a> {
     pub content: &'a Content,
     /// How long it may take.
     pub timeout: Duration,
+    /// How fast curl reads; none: as fast as it can.
+    pub rate: Option<Rate>,
     /// After how long it is stopped, and counts as if all had come as fast.
     pub cap: Option<Duration>,
 }
@@ -99,7 +102,8 @@ pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
     match request.agent {
         Agent::Curl => {
             let longest = request.cap.map_or(request.timeout, |cap| cap.min(request.timeout));
-            command.args(curl::arguments(request.url, request.via, longest))
+            let rate = request.rate.map(|rate| ["--limit-rate".to_owned(), rate.bytes_per_second().to_string()]);
+            command.args(curl::arguments(request.url, request.via, longest)).args(rate.into_iter().flatten())
         }
         Agent::Wget => command.args(wget::arguments(request.url, request.via, request.timeout)?),
     };

@@ -76,6 +76,12 @@ pub struct Treatment {
     pub profile: Option<Profile>,
     /// The profile of the sections to client and server, for a transparent ekiden. Default: ekiden's own default.
     pub near_profile: Option<String>,
+    /// What else is in the configuration of each of ekiden's relays: tables.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub config: toml::Table,
+    /// A command line that ekiden's becomes the end of: `["nice", "-n", "19"]`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wrap: Vec<String>,
     /// For which protocols it runs. Default: all that the program can.
     #[serde(default)]
     pub protocols: Vec<Protocol>,

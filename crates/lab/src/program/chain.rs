@@ -178,9 +178,11 @@ fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> a
                     ekiden::configuration(treatment.mode, next, post.place == 0, profile)
                 }
             };
-            let text = text + &treatment.profile.as_ref().map_or_else(String::new, Profile::definition);
-            let binary = around.ekiden.context("no ekiden was looked for")?.to_owned();
-            ("ekiden".to_owned(), binary, vec!["run".into(), "-c".into(), write("ekiden", text)?])
+            let own = treatment.profile.as_ref().map_or_else(String::new, Profile::definition);
+            let text = format!("{text}{own}{}", treatment.config);
+            let binary = around.ekiden.context("no ekiden was looked for")?;
+            let (binary, arguments) = ekiden::command_line(&treatment.wrap, binary, &write("ekiden", text)?);
+            ("ekiden".to_owned(), binary, arguments)
         }
         Relay::Command => command_line(treatment, post, around)?,
     };

@@ -95,6 +95,15 @@ pub fn configuration(mode: Mode, next: Option<Ipv4Addr>, first: bool, profile: O
     text
 }
 
+/// The program and its arguments for a relay with the configuration in `file`, behind what `wrap` says.
+#[must_use]
+pub fn command_line(wrap: &[String], binary: &Path, file: &str) -> (PathBuf, Vec<String>) {
+    let own = [binary.display().to_string(), "run".into(), "-c".into(), file.into()];
+    let mut words = wrap.iter().cloned().chain(own);
+    let program = words.next().map(PathBuf::from).unwrap_or_default();
+    (program, words.collect())
+}
+
 /// The first port of listeners that rules steer to.
 pub const TRANSPARENT: u16 = 7001;
 
@@ -183,6 +192,17 @@ mod tests {
         assert_eq!(listener(1, "profile"), Some("longhaul".into()));
         assert_eq!(table["route"][1]["to"], vec!["10.100.0.2/32"].into());
         assert_eq!(table["route"][1]["profile"].as_str(), Some("longhaul"));
+    }
+
+    #[test]
+    fn a_relay_may_be_started_by_another_program() {
+        let line = |wrap: &[&str]| {
+            let wrap: Vec<String> = wrap.iter().map(|word| (*word).to_owned()).collect();
+            command_line(&wrap, Path::new("/bin/ekiden"), "x.conf")
+        };
+        assert_eq!(line(&[]), ("/bin/ekiden".into(), ["run", "-c", "x.conf"].map(str::to_owned).into()));
+        let nice = ["-n", "19", "/bin/ekiden", "run", "-c", "x.conf"].map(str::to_owned);
+        assert_eq!(line(&["nice", "-n", "19"]), ("nice".into(), nice.into()));
     }
 
     #[test]

@@ -2,23 +2,26 @@
 
 use std::path::Path;
 
+use ekiden_proto::units::Rate;
+
 use crate::program::About;
 
 /// What to install for it.
 pub const ABOUT: About = About { name: "nginx", package: "nginx-light", executable: "nginx", version: &["-v"] };
 
-/// Serves `root` on port 80; everything it writes goes to `folder`.
+/// Serves `root` on port 80, each connection at `rate` if there is one; everything it writes goes to `folder`.
 #[must_use]
-pub fn configuration(folder: &Path, root: &Path) -> String {
+pub fn configuration(folder: &Path, root: &Path, rate: Option<Rate>) -> String {
     let (folder, root) = (folder.display(), root.display());
     // Bodies are stored nowhere, but it makes these folders when it starts.
     let scratch: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|kind| format!("  {kind}_temp_path {folder}/nginx-{kind};\n"))
         .concat();
+    let limit = rate.map_or_else(String::new, |rate| format!(" limit_rate {};", rate.bytes_per_second()));
     format!(
         "daemon off;\nuser root;\nworker_processes 1;\npid {folder}/nginx.pid;\nerror_log stderr;\n\
          events {{ worker_connections 1024; }}\n\
          http {{\n  access_log off;\n  sendfile on;\n  default_type application/octet-stream;\n{scratch}\
-         \x20 server {{ listen 80; root {root}; }}\n}}\n"
+         \x20 server {{ listen 80; root {root};{limit} }}\n}}\n"
     )
 }

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::program::content::Content;
@@ -128,7 +129,10 @@ impl Server {
                 vec!["-D".into(), "FOREGROUND".into(), "-f".into(), write(apache::configuration(folder, root))?]
             }
             // -e: what goes wrong before it has read its configuration
-            Self::Nginx => vec!["-e".into(), "stderr".into(), "-c".into(), write(nginx::configuration(folder, root))?],
+            Self::Nginx => {
+                let text = nginx::configuration(folder, root, serving.rate);
+                vec!["-e".into(), "stderr".into(), "-c".into(), write(text)?]
+            }
             Self::Vsftpd => vec![write(vsftpd::configuration(root))?],
             Self::Iperf3 | Self::Sink => iperf3::listen(iperf3::PORT),
         };
@@ -149,6 +153,8 @@ pub struct Serving<'a> {
     pub root: &'a Path,
     /// The size of blocks that carry the time at which they were written; none if there are no such blocks.
     pub stamped: Option<u64>,
+    /// How fast nginx writes to each connection; none: as fast as it can.
+    pub rate: Option<Rate>,
 }
 
 /// The URL of `content` on a server at `address`.

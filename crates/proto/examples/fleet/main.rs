@@ -134,10 +134,10 @@ fn choices() {
     let mut chooser = Chooser::new(Arc::new(map), Costs::default());
     let computed = resident();
     let choose = |chooser: &mut Chooser, number: u64| {
-        let (prefix, dice) = (world::prefix(number % world.prefixes()), dice::bits(SEED, number));
+        let prefix = world::prefix(number % world.prefixes());
         let now = Duration::from_micros(number);
         let begun = Instant::now();
-        let choice = chooser.choose(prefix, Likely::down(SIZE), now, dice);
+        let choice = chooser.choose(prefix, Likely::down(SIZE), now);
         (choice, begun.elapsed().as_secs_f64() * 1e6)
     };
     let mut first: Vec<f64> = (0..world.prefixes()).map(|number| choose(&mut chooser, number).1).collect();
@@ -146,8 +146,13 @@ fn choices() {
         let (choice, micros) = choose(&mut chooser, dice::bits(!SEED, number));
         again.push(micros);
         let way = &choice.ways[0];
-        let outcome =
-            Outcome { carried: Likely::down(SIZE), took: way.predicted, goes_on: false, limited_by_path: true };
+        let outcome = Outcome {
+            carried: Likely::down(SIZE),
+            of: SIZE,
+            took: way.predicted,
+            goes_on: false,
+            limited_by_path: true,
+        };
         let prefix = world::prefix(dice::bits(!SEED, number) % world.prefixes());
         chooser.came(prefix, &way.candidate, &outcome, Duration::from_micros(number));
     }
@@ -184,7 +189,7 @@ fn nearness() {
         let mut ratios: Vec<f64> = Vec::new();
         let mut helped = 0;
         for number in 0..world.prefixes() {
-            let choice = chooser.choose(world::prefix(number), Likely::down(size), Duration::ZERO, 1);
+            let choice = chooser.choose(world::prefix(number), Likely::down(size), Duration::ZERO);
             let chosen = choice.ways[0].predicted.as_secs_f64();
             helped += u32::from(!choice.ways[0].candidate.is_direct());
             let best = every(&map).filter_map(|candidate| {

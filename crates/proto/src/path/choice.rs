@@ -36,6 +36,8 @@ pub struct Ranked {
 pub struct Outcome {
     /// What it carried, and in which direction most.
     pub carried: super::likely::Likely,
+    /// What the whole session carries, in bytes, as far as that can be told.
+    pub of: u64,
     /// From the client's wish to the last byte, or as long as the stretch.
     pub took: Duration,
     /// It is a stretch without the session's beginning, which was told before.

@@ -12,6 +12,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::figures::Figures;
+
 /// After this long a sample counts half.
 pub const HALF_LIFE: Duration = Duration::from_secs(120);
 
@@ -42,23 +44,6 @@ pub struct Sample {
     pub rate_is_limit: bool,
     /// Bytes that may be under way: the smaller of the two buffers.
     pub window: Option<u64>,
-}
-
-/// What an [`Estimate`] says at one moment: what relays tell each other, and what status shows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
-    /// Round-trip time without the queue of our own.
-    pub rtt: Option<Duration>,
-    /// Share of segments lost.
-    pub loss: Option<f64>,
-    /// Bytes per second that the section carries.
-    pub rate: Option<f64>,
-    /// Bytes per second that it carries at least.
-    pub at_least: Option<f64>,
-    /// Bytes that may be under way.
-    pub window: Option<u64>,
-    /// Segments behind all this, the older ones counted less.
-    pub segments: f64,
 }
 
 /// What is known of one direction of one section; smoothed.
@@ -222,6 +207,12 @@ impl Estimate {
             segments: self.segments,
         }
     }
+}
+
+/// How many segments make somebody so sure, 0 to 1.
+pub(super) fn segments_behind(confidence: f64) -> f64 {
+    let confidence = confidence.clamp(0.0, 0.999);
+    HALF_SURE * confidence / (1.0 - confidence)
 }
 
 /// What is left of one after `age`, if half of it goes in `life`.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::estimate::Figures;
+use super::figures::Figures;
 
 /// Hours of a week.
 pub const WEEK: u32 = 7 * 24;

@@ -7,10 +7,14 @@ use std::time::Duration;
 use super::candidates::Hops;
 
 /// A gain below this is no reason to change,
-const MARGIN: f64 = 1.08;
+const MARGIN: f64 = 1.04;
 
 /// but a small loss against direct is: relays cost others something, too.
-const MARGIN_TO_DIRECT: f64 = 1.03;
+const MARGIN_TO_DIRECT: f64 = 1.02;
+
+/// A path that nobody has taken yet is predicted by what is said of it: of many such the best is the one of which too much is
+/// said.
+const UNTRIED: f64 = 1.3;
 
 /// So long the gain has to last, if it did not change of late.
 const DWELL: f64 = 3.0;
@@ -30,6 +34,9 @@ const BEATEN: f64 = 1.25;
 
 /// What was of late: so many seconds.
 const LATE: f64 = 60.0;
+
+/// A choice that is none of so many before it is a new one: who learns does not flap.
+const LEFT: usize = 3;
 
 /// A path that may be taken, and how many seconds are predicted for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -65,6 +72,8 @@ pub(super) struct Stand {
     beaten_since: Option<Duration>,
     /// Changes, the older ones counted less.
     changes: f64,
+    /// The choices before it.
+    left: [Option<Hops>; LEFT],
 }
 
 impl Stand {
@@ -81,7 +90,11 @@ impl Stand {
         let Some(at) = open.iter().position(|open| open.hops == kept) else { return self.take(open, Verdict::Gone) };
         let verdict = self.judge(open, at, quiet, now);
         if at > 0 && verdict != Verdict::Kept {
-            self.changes += 1.0;
+            if self.left.contains(&Some(open[0].hops)) {
+                self.changes += 1.0;
+            }
+            self.left.rotate_right(1);
+            self.left[0] = self.kept;
             return self.take(open, verdict);
         }
         self.usual += (open[at].predicted - self.usual) * (quiet.as_secs_f64() / LATE).min(1.0);
@@ -91,7 +104,11 @@ impl Stand {
     fn judge(&mut self, open: &[Open], at: usize, quiet: Duration, now: Duration) -> Verdict {
         let (best, kept) = (&open[0], &open[at]);
         let gain = kept.predicted / best.predicted;
-        let margin = if best.hops.is_direct() { MARGIN_TO_DIRECT } else { MARGIN };
+        let margin = match best {
+            Open { experienced: false, .. } if kept.experienced => UNTRIED,
+            best if best.hops.is_direct() => MARGIN_TO_DIRECT,
+            _ => MARGIN,
+        };
         if at == 0 || gain < margin {
             self.beaten_since = None;
             return if at == 0 { Verdict::Best } else { Verdict::Kept };

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::estimate;
+use super::figures::SEGMENTS;
 use super::model::{self, Congestion, Costs, Section};
 
 /// One direction of a section, and how much there is to it.
@@ -13,6 +15,15 @@ pub struct Known {
     pub confidence: f64,
     /// Whether this relay has measured it itself. What others say is believed as far as they are trusted.
     pub own: bool,
+}
+
+impl Known {
+    /// The section as good as it may be: with as few losses as could still have shown what they did (Poisson).
+    #[must_use]
+    pub fn hopeful(&self) -> Section {
+        let lost = self.section.loss * (estimate::segments_behind(self.confidence) + SEGMENTS);
+        Section { loss: self.section.loss * (1.0 - 1.0 / lost.sqrt()).max(0.0), ..self.section }
+    }
 }
 
 /// The same in 28 bytes: times in microseconds, rates in bytes/s. What it carries is worked out once, when it is put in.

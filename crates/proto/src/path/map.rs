@@ -159,16 +159,6 @@ impl Map {
         *row[at].both.toward_mut(direction) = known.into();
     }
 
-    /// Forgets all sections of a relay, which keeps its number: it has left.
-    pub fn forget(&mut self, node: u32) {
-        if let Some(row) = self.sections.get_mut(node as usize) {
-            row.clear();
-        }
-        for row in &mut self.sections {
-            row.retain(|to| to.node != node);
-        }
-    }
-
     /// What is known of the last section from `node` to the targets of `prefix`, for data in one direction.
     #[must_use]
     pub fn last(&self, node: u32, prefix: Prefix, direction: Direction) -> Option<Known> {

@@ -8,6 +8,7 @@ pub mod candidates;
 pub mod choice;
 pub mod estimate;
 mod experience;
+pub mod figures;
 pub mod hours;
 mod hysteresis;
 mod known;

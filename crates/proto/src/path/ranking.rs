@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::limiting::Direction;
 
 use super::candidates::{Fronts, Hops};
+use super::experience::Class;
 use super::likely::Likely;
 use super::map::{HERE, Map};
 use super::model::{self, Costs, Section};
@@ -22,23 +23,17 @@ const WORTH: usize = 12;
 pub(super) struct Question {
     pub prefix: Prefix,
     pub direction: Direction,
-    /// The binary logarithm of the size.
-    bits: u8,
+    pub class: Class,
 }
-
-/// Smaller and larger sizes are taken for these: 1 KiB and 1 TiB.
-const LEAST_BITS: f64 = 10.0;
-const MOST_BITS: f64 = 40.0;
 
 impl Question {
     pub fn of(prefix: Prefix, likely: Likely) -> Self {
-        let bits = (likely.bytes as f64).log2().round().clamp(LEAST_BITS, MOST_BITS);
-        Self { prefix, direction: likely.direction, bits: bits as u8 }
+        Self { prefix, direction: likely.direction, class: Class::of(likely.bytes) }
     }
 
     /// The size that it stands for, in bytes.
     pub const fn bytes(&self) -> u64 {
-        1 << self.bits
+        self.class.bytes()
     }
 
     /// The same with its direction.
@@ -53,6 +48,12 @@ pub(super) struct Rated {
     pub hops: Hops,
     /// Seconds, if all that others say is true.
     pub raw: f64,
+    /// The same for a session of the size that stands for its class.
+    pub reference: f64,
+    /// Seconds, if what is not sure is as good as it can be.
+    pub hoped: f64,
+    /// Seconds to the first byte.
+    pub first_byte: f64,
     /// Bytes/s.
     pub rate: f64,
     pub confidence: f64,
@@ -67,12 +68,6 @@ impl Rated {
         nodes.filter(|(at, _)| self.reported & (2 << at) > 0).map(|(_, node)| u32::from(*node))
     }
 
-    /// How slow the map has it, as a logarithm that the size of a session hardly touches: by its rate where that is what
-    /// sessions show, else by its delay.
-    pub fn level(&self, bulk: bool) -> f64 {
-        if bulk { -self.rate.ln() } else { self.raw.ln() }
-    }
-
     /// By what its prediction is to be multiplied for lack of trust, as a logarithm.
     pub fn doubt(&self, trust: &Trust) -> f64 {
         -self.reporters().map(|node| trust.log(node)).sum::<f64>()
@@ -82,6 +77,7 @@ impl Rated {
 /// What the map says of one path. None when it lacks one of the sections.
 pub(super) fn rate(map: &Map, costs: &Costs, hops: Hops, prefix: Prefix, likely: Likely) -> Option<Rated> {
     let mut sections: Vec<Section> = Vec::with_capacity(hops.nodes().len() + 1);
+    let mut hopeful = sections.clone();
     let (mut confidence, mut reported) = (1.0_f64, 0);
     let mut from = HERE;
     let mut next = hops.nodes().iter().map(|node| u32::from(*node));
@@ -94,11 +90,21 @@ pub(super) fn rate(map: &Map, costs: &Costs, hops: Hops, prefix: Prefix, likely:
         reported |= u8::from(!known.own) << sections.len();
         confidence = confidence.min(known.confidence);
         sections.push(known.section);
+        hopeful.push(known.hopeful());
         let Some(to) = to else { break };
         from = to;
     }
-    let raw = model::completion(&sections, likely.bytes, costs).as_secs_f64();
-    Some(Rated { hops, raw, rate: model::rate(&sections, costs), confidence, reported })
+    let completion = |sections: &[Section], bytes| model::completion(sections, bytes, costs).as_secs_f64();
+    Some(Rated {
+        hops,
+        raw: completion(&sections, likely.bytes),
+        reference: completion(&sections, Class::of(likely.bytes).bytes()),
+        hoped: completion(&hopeful, likely.bytes),
+        first_byte: model::first_byte(&sections, costs).as_secs_f64(),
+        rate: model::rate(&sections, costs),
+        confidence,
+        reported,
+    })
 }
 
 /// The paths that are worth a thought, the best first, and direct if it is known.

@@ -13,6 +13,9 @@ use super::estimate::Sample;
 /// In less than this a connection has not found out what its section carries.
 const SETTLES: u32 = 20;
 
+/// The initial window in packets (RFC 6928).
+const INITIAL: f64 = 10.0;
+
 /// Less than this proves nothing of a rate.
 const ENOUGH: u64 = 128 * 1024;
 
@@ -47,6 +50,16 @@ pub struct Reading {
     pub sndbuf_limited: Duration,
     /// The receive window that the peer advertises, in bytes.
     pub peer_window: u32,
+    /// The one that we offer at most, in bytes, as far as it has grown.
+    pub own_window: u32,
+    /// From an acknowledgement of ours to what it lets the peer send, on average.
+    pub receive_rtt: Duration,
+    /// Payload of a full segment that comes, in bytes.
+    pub receive_mss: u32,
+    /// Bytes of payload a second that we let it send at most (`SO_MAX_PACING_RATE`).
+    pub ceiling: Option<u64>,
+    /// Whether its congestion control has slowed down for a loss: BBR never does.
+    pub yields: bool,
     /// Time since data was received last.
     pub silence: Duration,
 }
@@ -60,6 +73,8 @@ pub struct Pumped {
     pub stalled: Duration,
     /// Part of it in which bytes that had arrived waited for the section behind.
     pub held: Duration,
+    /// Whether it is the first of a session, so that slow start is in it.
+    pub starts: bool,
 }
 
 /// What the direction is like that we send in.
@@ -69,16 +84,18 @@ pub fn sending(before: &Reading, now: &Reading, pumped: Pumped) -> Sample {
     let limited_by_peer = now.rwnd_limited.saturating_sub(before.rwnd_limited) * 2 > busy;
     let limited_by_us = now.sndbuf_limited.saturating_sub(before.sndbuf_limited) * 2 > busy;
     let bytes = now.bytes_sent.saturating_sub(before.bytes_sent);
-    let rate = rate_of(bytes, busy);
+    let mean = rate_of(bytes, busy);
     let stalled = pumped.stalled * 2 > pumped.span;
     let retransmitted = since(now.retransmitted, before.retransmitted);
+    let rate_is_limit = stalled && !limited_by_peer && !limited_by_us && settles(now, busy);
+    let rate = if rate_is_limit && pumped.starts { rate_of(bytes, after_start(now, mean, busy)) } else { mean };
     Sample {
         rtt: round_trip(now),
         segments: since(now.sent, before.sent),
         lost: retransmitted.saturating_sub(since(now.spurious, before.spurious)),
         rate,
-        rate_is_limit: stalled && !limited_by_peer && !limited_by_us && settles(now, busy),
-        window: rate.filter(|_| limited_by_peer).and_then(|rate| window_of(now, rate)),
+        rate_is_limit,
+        window: mean.filter(|_| limited_by_peer).and_then(|rate| window_of(now, rate)),
     }
 }
 
@@ -88,15 +105,12 @@ pub fn receiving(before: &Reading, now: &Reading, pumped: Pumped) -> Sample {
     let span = pumped.span.saturating_sub(now.silence);
     let segments = since(now.received, before.received);
     let lost = lost_of(segments, since(now.out_of_order, before.out_of_order), now.rtt, span);
-    Sample {
-        rtt: round_trip(now),
-        segments,
-        lost,
-        rate: rate_of(now.bytes_received.saturating_sub(before.bytes_received), span),
-        // Without a loss it may as well be the sender who had no more to say.
-        rate_is_limit: lost > 0 && pumped.held * 2 < span && settles(now, span),
-        window: None,
-    }
+    let bytes = now.bytes_received.saturating_sub(before.bytes_received);
+    let mean = rate_of(bytes, span);
+    // Without a loss it may as well be the sender who had no more to say.
+    let rate_is_limit = lost > 0 && pumped.held * 2 < span && settles(now, span);
+    let rate = if rate_is_limit && pumped.starts { rate_of(bytes, after_start(now, mean, span)) } else { mean };
+    Sample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window: None }
 }
 
 /// How many segments must have been lost for so many of them to come out of order in a span; none are fewer than one.
@@ -105,10 +119,13 @@ fn lost_of(segments: u64, out_of_order: u64, rtt: Duration, span: Duration) -> u
     if out_of_order == 0 || segments == 0 {
         return 0;
     }
-    let missing = (out_of_order as f64 / segments as f64).min(0.99);
-    let round_trips = (span.as_secs_f64() / rtt.as_secs_f64().max(1e-5)).max(1.0);
-    let lost = -(1.0 - missing).ln() * round_trips;
+    let lost = losses(out_of_order as f64 / segments as f64, span.as_secs_f64() / rtt.as_secs_f64().max(1e-5));
     (lost.round() as u64).clamp(1, out_of_order)
+}
+
+/// The same for a share of segments in so many round trips.
+pub(crate) fn losses(out_of_order: f64, round_trips: f64) -> f64 {
+    -(1.0 - out_of_order.min(0.99)).ln() * round_trips.max(1.0)
 }
 
 /// The smallest round trip: the queue of a bulk transfer is its own.
@@ -120,6 +137,15 @@ fn rate_of(bytes: u64, span: Duration) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "bytes of one connection are far below 2^52")]
     let rate = bytes as f64 / span.as_secs_f64();
     (bytes >= ENOUGH && !span.is_zero()).then_some(rate)
+}
+
+/// What is left of a span without the round trips that slow start has given away: in each it sends half as much as in the
+/// next, so all of them together send as much as the last two.
+fn after_start(now: &Reading, mean: Option<f64>, span: Duration) -> Duration {
+    let (Some(mean), Some(rtt)) = (mean, round_trip(now)) else { return span };
+    let window = mean * rtt.as_secs_f64() / f64::from(now.mss.max(1));
+    let rounds = (window / INITIAL).log2() - 1.0;
+    span.saturating_sub(rtt.mul_f64(rounds.max(0.0))).max(span / 2)
 }
 
 /// Whether slow start is long over.

@@ -7,17 +7,20 @@
 //! corrects both; hysteresis keeps what was chosen; a small budget explores.
 
 mod answer;
+mod explore;
 mod outlook;
+mod told;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use answer::{Weighed, explore, go_back};
+use answer::Weighed;
+use explore::{Budget, explore, go_back};
 
 use super::bounded::Bounded;
 use super::candidates::{Candidate, Fronts, Hops};
-use super::choice::{Choice, Outcome, Ranked, Why};
-use super::experience::{Access, Experience, Pause};
+use super::choice::{Choice, Ranked, Why};
+use super::experience::{Access, Class, Past, Pause};
 use super::hysteresis::{Open, Stand, Verdict};
 use super::likely::Likely;
 use super::map::Map;
@@ -26,17 +29,14 @@ use super::prefix::Prefix;
 use super::ranking::{self, Question, Rated};
 use super::trust::Trust;
 
+/// Paths that are weighed for one session, at most: those that the map has for the best, and others that were tried.
+const MOST_TRIED: usize = 16;
+
 /// Prefixes and sizes with an answer, at most.
 const MOST_QUESTIONS: usize = 1 << 17;
 
 /// Paths to prefixes with an experience, at most; and as many that are out.
 const MOST_EXPERIENCES: usize = 1 << 16;
-
-/// One session of so many may explore, of all and of those to one prefix.
-const EXPLORES: u32 = 20;
-
-/// A session of so many bytes or more shows a path's rate, a smaller one its delay.
-const BULK: u64 = 256 << 10;
 
 /// A path that came so much slower than the map says is overrated by it.
 const OVERRATED: f64 = 1.25;
@@ -53,11 +53,11 @@ pub struct Chooser {
     /// Counts the maps.
     generation: u64,
     answers: Bounded<Question, Answer>,
-    experiences: Bounded<Way, Experience>,
+    experiences: Bounded<Way, Past>,
     pauses: Bounded<(Prefix, Hops), Pause>,
     trust: Trust,
-    /// Sessions since one has explored.
-    credit: u32,
+    /// What all prefixes may explore.
+    budget: Budget,
 }
 
 /// A path to a prefix, as far as sessions tell of the same thing.
@@ -66,7 +66,6 @@ struct Way {
     prefix: Prefix,
     hops: Hops,
     direction: crate::limiting::Direction,
-    bulk: bool,
 }
 
 /// The answer to a question, as long as the map is the same, and the standing choice.
@@ -75,7 +74,7 @@ struct Answer {
     generation: u64,
     rated: Vec<Rated>,
     stand: Stand,
-    credit: u32,
+    budget: Budget,
 }
 
 impl Chooser {
@@ -92,7 +91,7 @@ impl Chooser {
             experiences: Bounded::new(MOST_EXPERIENCES),
             pauses: Bounded::new(MOST_EXPERIENCES),
             trust,
-            credit: 0,
+            budget: Budget::of_all(),
         }
     }
 
@@ -135,20 +134,19 @@ impl Chooser {
         &self.trust
     }
 
-    /// The ways for a session to `prefix` that will probably carry `likely`. The same `dice` and history give the same
-    /// choice.
-    pub fn choose(&mut self, prefix: Prefix, likely: Likely, now: Duration, dice: u64) -> Choice {
+    /// The ways for a session to `prefix` that will probably carry `likely`.
+    pub fn choose(&mut self, prefix: Prefix, likely: Likely, now: Duration) -> Choice {
         let question = Question::of(prefix, likely);
-        self.refresh(question, dice);
+        self.refresh(question);
         let (open, out) = self.weigh(&question, now);
         let is_direct = |way: &Weighed| way.rated.hops.is_direct();
         let direct_is_known = open.iter().chain(&out).any(is_direct) || self.has_failed(prefix, Hops::DIRECT);
         if !direct_is_known || (open.is_empty() && out.is_empty()) {
             return Choice { ways: self.ways(&open, None), race: true, why: Why::Unmeasured, former: None };
         }
-        self.credit = self.credit.saturating_add(1);
+        self.budget.earns();
         let Some(answer) = self.answers.get(&question) else { return self.only(&question, &open) };
-        answer.credit = answer.credit.saturating_add(1);
+        let may_explore = answer.budget.earns();
         if open.is_empty() {
             self.pauses.entry((prefix, Hops::DIRECT), Pause::default).tries(now);
             return self.only(&question, &out);
@@ -156,9 +154,9 @@ impl Chooser {
         let before = answer.stand.kept();
         let options: Vec<Open> = open.iter().map(Weighed::open).collect();
         let (at, verdict) = answer.stand.decide(&options, now);
-        let may_explore = answer.credit >= EXPLORES && self.credit >= EXPLORES;
+        let may_explore = may_explore && self.budget.allows();
         let explored = go_back(&out, open[at].predicted)
-            .or_else(|| may_explore.then(|| explore(&open, &out, open[at].predicted, dice)).flatten());
+            .or_else(|| may_explore.then(|| explore(&open, &out, &open[at])).flatten());
         let former = before.filter(|before| *before != open[at].rated.hops);
         if let (Verdict::Degraded, Some(former)) = (verdict, former) {
             self.pause(prefix, former, self.is_overrated(&question, former, now), now);
@@ -178,44 +176,6 @@ impl Chooser {
         Some(self.weighed(prefix, likely, &rated, now).ranked())
     }
 
-    /// A session to `prefix`, or a part of it, has come through `candidate`.
-    pub fn came(&mut self, prefix: Prefix, candidate: &Candidate, outcome: &Outcome, now: Duration) {
-        let Some(hops) = Hops::of(candidate) else { return };
-        let Some(rated) = ranking::rate(&self.map, &self.costs, hops, prefix, outcome.carried) else {
-            return self.works(prefix, hops);
-        };
-        let predicted = if outcome.goes_on { outcome.carried.bytes as f64 / rated.rate } else { rated.raw };
-        let slower = ((outcome.took.as_secs_f64() + NOISE) / (predicted + NOISE)).ln();
-        let doubt = rated.doubt(&self.trust);
-        let way = Way::of(prefix, hops, outcome.carried);
-        let level = rated.level(way.bulk);
-        let experience = self.experiences.entry(way, Experience::default);
-        let expected = experience.correction(doubt, level, now);
-        if !outcome.limited_by_path && slower > expected {
-            return;
-        }
-        let is_open = self.pauses.peek(&(prefix, hops)).is_none_or(|pause| pause.access(now) == Access::Open);
-        let disappoints = if is_open {
-            experience.came(slower, expected, level, now)
-        } else {
-            experience.came_after_pause(slower, expected, level, now)
-        };
-        self.judge(&rated, way, slower, now);
-        if (disappoints || !is_open) && self.has_better(prefix, hops, outcome.carried, now) {
-            self.pause(prefix, hops, true, now);
-        } else {
-            self.works(prefix, hops);
-        }
-    }
-
-    /// A session to `prefix` could not be made through `candidate`, or broke because of it: it is out for a while, longer
-    /// each time.
-    pub fn failed(&mut self, prefix: Prefix, candidate: &Candidate, now: Duration) {
-        if let Some(hops) = Hops::of(candidate) {
-            self.pause(prefix, hops, true, now);
-        }
-    }
-
     /// The standing choices: of which prefix, direction and size in bytes, and which path.
     pub fn standing(&self) -> impl Iterator<Item = (Prefix, Likely, Candidate)> {
         self.answers.iter().filter_map(|(question, answer)| {
@@ -224,16 +184,26 @@ impl Chooser {
     }
 
     /// Sees to it that there is an answer by the present map. What was chosen is in it, even if others are better now.
-    fn refresh(&mut self, question: Question, dice: u64) {
-        let answer = self.answers.entry(question, || Answer { credit: dice as u32 % EXPLORES, ..Answer::default() });
+    fn refresh(&mut self, question: Question) {
+        let answer = self.answers.entry(question, Answer::default);
         if answer.generation == self.generation {
             return;
         }
         answer.generation = self.generation;
-        answer.rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
-        let missing = answer.stand.kept().filter(|kept| answer.rated.iter().all(|rated| rated.hops != *kept));
-        let rate = |hops| ranking::rate(&self.map, &self.costs, hops, question.prefix, question.likely());
-        answer.rated.extend(missing.and_then(rate));
+        let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
+        let before = std::mem::replace(&mut answer.rated, rated);
+        let is_tried = |hops: &Hops| {
+            let way = Way { prefix: question.prefix, hops: *hops, direction: question.direction };
+            self.experiences.peek(&way).is_some()
+        };
+        let tried = before.iter().map(|rated| rated.hops).filter(is_tried);
+        for hops in answer.stand.kept().into_iter().chain(tried) {
+            let is_there = answer.rated.iter().any(|rated| rated.hops == hops);
+            if !is_there && answer.rated.len() < MOST_TRIED {
+                let rate = ranking::rate(&self.map, &self.costs, hops, question.prefix, question.likely());
+                answer.rated.extend(rate);
+            }
+        }
     }
 
     /// The paths that may be taken, the best first, and those that are out or have to show that they work again.
@@ -255,14 +225,30 @@ impl Chooser {
     }
 
     fn weighed(&self, prefix: Prefix, likely: Likely, rated: &Rated, now: Duration) -> Weighed {
-        let doubt = rated.doubt(&self.trust);
-        let way = Way::of(prefix, rated.hops, likely);
-        let experience = self.experiences.peek(&way);
-        let sessions = experience.map_or(0.0, |experience| experience.weight(now));
-        let log = experience.map_or(doubt, |experience| experience.correction(doubt, rated.level(way.bulk), now));
+        let (doubt, class) = (rated.doubt(&self.trust), Class::of(likely.bytes));
+        let way = Way { prefix, hops: rated.hops, direction: likely.direction };
+        let near = self.experiences.peek(&way).and_then(|past| past.near(class));
+        let Some((experience, share)) = near else {
+            let confidence = rated.confidence * (-doubt).exp();
+            return Weighed {
+                rated: *rated,
+                predicted: rated.raw * doubt.exp(),
+                confidence,
+                experienced: false,
+                on_trial: false,
+            };
+        };
+        let there = if experience.class() == class {
+            rated.reference
+        } else {
+            let there = Likely { bytes: experience.class().bytes(), ..likely };
+            ranking::rate(&self.map, &self.costs, rated.hops, prefix, there).map_or(rated.reference, |it| it.reference)
+        };
+        let sessions = experience.weight(now) * share;
+        let slower = experience.expected(log(there) + doubt, share, now) - log(there);
         Weighed {
             rated: *rated,
-            predicted: corrected(rated.raw, log),
+            predicted: seconds(log(rated.raw) + slower),
             confidence: (rated.confidence * (-doubt).exp()).max(sessions / (sessions + 1.0)),
             experienced: sessions >= 1.0,
             on_trial: false,
@@ -277,41 +263,17 @@ impl Chooser {
         self.pauses.entry((prefix, hops), Pause::default).begin(needs_trial, now);
     }
 
-    fn works(&mut self, prefix: Prefix, hops: Hops) {
-        if let Some(pause) = self.pauses.get(&(prefix, hops)) {
-            pause.came();
-        }
-    }
-
     /// Whether sessions have come notably slower than the map says. Then its word is not enough to go back.
     fn is_overrated(&self, question: &Question, hops: Hops, now: Duration) -> bool {
-        let way = Way::of(question.prefix, hops, question.likely());
-        let correction = self.experiences.peek(&way).map_or(0.0, |experience| experience.of_promises(now));
-        correction > OVERRATED.ln()
-    }
-
-    /// Whether another path is predicted to be sooner than this one has become.
-    fn has_better(&mut self, prefix: Prefix, hops: Hops, likely: Likely, now: Duration) -> bool {
-        let question = Question::of(prefix, likely);
-        self.refresh(question, 0);
-        let (open, _) = self.weigh(&question, now);
-        let this = ranking::rate(&self.map, &self.costs, hops, prefix, question.likely());
-        let this = this.map_or(f64::INFINITY, |rated| self.weighed(prefix, question.likely(), &rated, now).predicted);
-        open.first().is_some_and(|best| best.predicted < this)
-    }
-
-    /// What came tells whether the reports were true; where direct is slow as well, the target is.
-    fn judge(&mut self, rated: &Rated, way: Way, slower: f64, now: Duration) {
-        let direct = self.experiences.peek(&Way { hops: Hops::DIRECT, ..way });
-        let usual = direct.map_or(0.0, |direct| direct.of_promises(now).max(0.0));
-        let reporters: Vec<u32> = rated.reporters().collect();
-        self.trust.came(&reporters, rated.hops.nodes().len() + 1, slower - usual);
+        let way = Way { prefix: question.prefix, hops, direction: question.direction };
+        let past = self.experiences.peek(&way);
+        past.is_some_and(|past| past.slower(question.class, now) > OVERRATED.ln())
     }
 
     fn explores(&mut self, question: &Question, way: Weighed, open: &[Weighed], now: Duration) -> Choice {
-        self.credit = 0;
+        self.budget.spends();
         if let Some(answer) = self.answers.get(question) {
-            answer.credit = 0;
+            answer.budget.spends();
         }
         if way.on_trial {
             self.pauses.entry((question.prefix, way.rated.hops), Pause::default).tries(now);
@@ -321,16 +283,14 @@ impl Chooser {
     }
 }
 
-/// What is predicted, in seconds, where the map says `raw`, and sessions came slower by the factor of this logarithm.
-fn corrected(raw: f64, log: f64) -> f64 {
-    // The factor was worked out with what hosts take on both sides.
-    if log > 0.0 { (raw + NOISE) * log.exp() - NOISE } else { raw * log.exp() }
+/// The time in seconds of which this is the [`log`].
+fn seconds(log: f64) -> f64 {
+    (log.exp() - NOISE).max(1e-5)
 }
 
-impl Way {
-    const fn of(prefix: Prefix, hops: Hops, likely: Likely) -> Self {
-        Self { prefix, hops, direction: likely.direction, bulk: likely.bytes >= BULK }
-    }
+/// The logarithm of a time in seconds. What hosts take is in it, so that it says nothing of short times.
+fn log(seconds: f64) -> f64 {
+    (seconds + NOISE).ln()
 }
 
 #[cfg(test)]

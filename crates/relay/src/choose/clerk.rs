@@ -65,10 +65,7 @@ fn draw(inner: &Inner) {
     }) else {
         return;
     };
-    let Some(mut map) = inner.book.map(&config, Some(&before)) else { return };
-    for node in config.draining.iter().filter_map(|key| map.find(key)).collect::<Vec<_>>() {
-        map.forget(node);
-    }
+    let Some(map) = inner.book.map(&config, Some(&before)) else { return };
     let map = Arc::new(map);
     ask_others(inner, &map, &asked);
     let fronts = Fronts::of(&map, &costs, &trust);
@@ -116,4 +113,67 @@ async fn first_address(names: &Names, name: &str) -> Option<IpAddr> {
     let lookup = names.lookup(name, PATIENCE);
     let (v4, v6) = tokio::join!(lookup.v4, lookup.v6);
     v4.into_iter().chain(v6).flatten().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{AUTO, config, key, sample, state, ways};
+    use super::*;
+    use crate::measure::{Book, Place};
+
+    const TARGET: &str = "192.0.2.7:443";
+
+    /// A chooser with so many relays, the nearest last.
+    fn inner(relays: u8) -> Inner {
+        let book = Arc::new(Book::new(std::time::Instant::now()));
+        for number in 1..=relays {
+            let seen = sample(1000 - u64::from(number), 1e6);
+            book.note(Place::Relay(key(number)), None, (&seen, &seen), 0);
+        }
+        let inner = Inner {
+            state: std::sync::Mutex::new(Some(state(config(relays, AUTO), &Book::new(std::time::Instant::now())))),
+            book,
+            wake: tokio::sync::Notify::new(),
+            ended: std::sync::atomic::AtomicBool::new(false),
+        };
+        draw(&inner);
+        inner
+    }
+
+    fn map(inner: &Inner) -> Arc<Map> {
+        Arc::clone(inner.lock().as_ref().unwrap().chooser.map())
+    }
+
+    #[test]
+    fn where_sessions_go_the_nearest_relays_look() {
+        let inner = inner(20);
+        ways(inner.lock().as_mut().unwrap(), TARGET);
+        draw(&inner);
+        let looks = |number| inner.book.take_looks(&key(number));
+        let looking: Vec<u8> = (1..=20).filter(|number| looks(*number) == [TARGET.parse().unwrap()]).collect();
+        assert_eq!(looking, (5..=20).collect::<Vec<_>>());
+        assert_eq!(inner.book.wanted(None).0, ["192.0.2.0/24".parse().unwrap()]);
+    }
+
+    #[test]
+    fn the_map_is_drawn_while_somebody_asks() {
+        let inner = inner(2);
+        let first = map(&inner);
+        assert!(first.section(HERE, 1, Direction::Down).is_some(), "what the book knows");
+        draw(&inner);
+        assert!(Arc::ptr_eq(&first, &map(&inner)), "nobody has asked since");
+        ways(inner.lock().as_mut().unwrap(), TARGET);
+        draw(&inner);
+        assert!(!Arc::ptr_eq(&first, &map(&inner)));
+    }
+
+    #[test]
+    fn who_drains_leaves_the_map() {
+        let (inner, mut draining) = (inner(2), config(2, AUTO));
+        draining.draining.push(key(1));
+        inner.lock().as_mut().unwrap().serve(&Arc::new(draining));
+        draw(&inner);
+        let sections = [1, 2].map(|node| map(&inner).section(HERE, node, Direction::Down).is_some());
+        assert_eq!((sections, map(&inner).find(&key(1))), ([false, true], Some(1)), "its number stays");
+    }
 }

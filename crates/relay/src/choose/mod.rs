@@ -7,6 +7,8 @@ mod clerk;
 mod names;
 mod plan;
 mod state;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use std::io;

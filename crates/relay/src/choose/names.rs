@@ -119,4 +119,18 @@ mod tests {
         names.prefix(&host("a.example"), now + 2 * OLD);
         assert!(names.has_waiting(), "it may have moved");
     }
+
+    #[test]
+    fn names_wait_once_and_within_a_bound() {
+        let (mut names, now) = (Names::new(), Duration::ZERO);
+        let ask = |names: &mut Names, name: &str| names.prefix(&Host::parse(name).unwrap(), now);
+        for number in 0..1000 {
+            ask(&mut names, &format!("n{number}.example"));
+        }
+        assert_eq!(names.take_waiting().len(), MOST_WAITING);
+        ask(&mut names, "a.example");
+        ask(&mut names, "a.example");
+        names.learn("a.example", "192.0.2.7".parse().unwrap(), now);
+        assert!(!names.has_waiting(), "somebody has found out meanwhile");
+    }
 }

@@ -11,11 +11,10 @@ use ekiden_proto::path::choice::{Outcome, Why};
 use ekiden_proto::path::likely::Likely;
 use ekiden_proto::path::prefix::Prefix;
 
-/// A session of so many bytes or more tells of a path's rate, a smaller one of its delay.
-const BULK: u64 = 256 << 10;
+use crate::pump::Answer;
 
-/// What of a smaller one comes at once: the first flight (RFC 6928).
-const FLIGHT: u64 = 10 << 10;
+/// A session of so many bytes or more tells of a path's rate.
+const BULK: u64 = 256 << 10;
 
 /// The answer for one session.
 #[derive(Debug)]
@@ -52,8 +51,8 @@ pub struct Carried {
     pub up: u64,
     /// From the client's wish until the path stood; zero for a later part.
     pub connect: Duration,
-    /// From the first bytes toward the server to the first byte of the answer; none before there is one.
-    pub answer: Option<Duration>,
+    /// The largest answer; none before there is one.
+    pub answer: Option<Answer>,
     /// Time in which bytes moved, or were waited for and not by the client.
     pub flowing: Duration,
     /// Part of it in which there were bytes for the client and no room to send them.
@@ -86,21 +85,18 @@ impl Carried {
 
     /// What the chooser is told; nothing where nothing has come back.
     ///
-    /// A large session counts to its last byte. Of a small one, which may be a long conversation, only the way to the first
-    /// answer is the path's.
+    /// A large session counts to its last byte. Of a small one, which may be a long conversation, only its largest answer
+    /// does, as if it was the only one: how often it goes to and fro is not the path's affair.
     #[must_use]
     pub fn outcome(&self) -> Option<Outcome> {
+        let limited_by_path = !self.is_held_by_client();
         if self.is_bulk() {
-            let took = self.connect + self.flowing;
-            return Some(Outcome {
-                carried: self.most(),
-                took,
-                goes_on: false,
-                limited_by_path: !self.is_held_by_client(),
-            });
+            let (carried, took) = (self.most(), self.connect + self.flowing);
+            return Some(Outcome { carried, of: carried.bytes, took, goes_on: false, limited_by_path });
         }
-        let carried = Likely::down(self.down.min(FLIGHT));
-        Some(Outcome { carried, took: self.connect + self.answer?, goes_on: false, limited_by_path: true })
+        let Answer { bytes, wait, span } = self.answer?;
+        let took = self.connect + wait + span;
+        Some(Outcome { carried: Likely::down(bytes), of: bytes, took, goes_on: false, limited_by_path: true })
     }
 
     /// What has come on top of `before`.
@@ -117,16 +113,15 @@ impl Carried {
         }
     }
 
-    /// The same of a part of a large session: what it would have been for one that is large enough to tell.
+    /// The same of a part of a large session, which is to carry `of` bytes in all.
     #[must_use]
-    pub fn part(&self) -> Option<Outcome> {
+    pub fn part(&self, of: u64) -> Option<Outcome> {
         let Likely { bytes, direction } = self.most();
         if bytes == 0 || self.is_held_by_client() {
             return None;
         }
-        let times = (BULK as f64 / bytes as f64).max(1.0);
-        let carried = Likely { bytes: bytes.max(BULK), direction };
-        Some(Outcome { carried, took: self.flowing.mul_f64(times), goes_on: true, limited_by_path: true })
+        let carried = Likely { bytes, direction };
+        Some(Outcome { carried, of, took: self.flowing, goes_on: true, limited_by_path: true })
     }
 }
 
@@ -154,17 +149,18 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn small_sessions_tell_of_delay_and_large_ones_of_rate() {
+    fn small_sessions_tell_of_an_answer_and_large_ones_of_all() {
+        let answer = Answer { bytes: 4000, wait: SECOND, span: SECOND };
         let small = Carried {
             down: 5000,
             up: 600,
             connect: SECOND,
-            answer: Some(SECOND),
+            answer: Some(answer),
             flowing: 9 * SECOND,
             ..Carried::default()
         };
         let outcome = small.outcome().unwrap();
-        assert_eq!((outcome.carried, outcome.took), (Likely::down(5000), 2 * SECOND));
+        assert_eq!((outcome.carried, outcome.of, outcome.took), (Likely::down(4000), 4000, 3 * SECOND));
         assert!(Carried { answer: None, ..small }.outcome().is_none(), "nothing came back");
         let large = Carried { up: 1 << 20, ..small };
         let outcome = large.outcome().unwrap();
@@ -175,13 +171,25 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_part_counts_as_if_it_had_been_large_enough() {
+    fn a_part_counts_as_one_of_a_large_session_unless_the_client_holds_it() {
         let part = Carried { down: BULK / 8, flowing: SECOND, ..Carried::default() };
-        let outcome = part.part().unwrap();
-        assert_eq!((outcome.carried.bytes, outcome.took), (BULK, 8 * SECOND));
-        let fast = Carried { down: BULK * 2, ..part };
-        assert_eq!(fast.part().unwrap().took, SECOND);
-        assert!(Carried { held_down: SECOND, ..part }.part().is_none(), "the client did not take it");
-        assert!(Carried { down: 0, ..part }.part().is_none());
+        let outcome = part.part(BULK).unwrap();
+        assert_eq!((outcome.carried.bytes, outcome.of, outcome.took), (BULK / 8, BULK, SECOND));
+        assert!(Carried { held_down: SECOND, ..part }.part(BULK).is_none(), "the client did not take it");
+        assert!(Carried { down: 0, ..part }.part(BULK).is_none());
+    }
+
+    #[test]
+    fn what_is_told_says_which_ways_were_left() {
+        let prefix = "192.0.2.0/24".parse().unwrap();
+        let target = Target::parse("192.0.2.7:443", None).unwrap();
+        let plan = Plan { target, prefix, likely: Likely::up(5000), racers: 0, why: Why::Unmeasured };
+        let expected = Expected { plan: Arc::new(plan), candidate: None, predicted: None };
+        let told = expected.told(&[], Some(SECOND), None);
+        assert_eq!((told.reason, told.likely_bytes, told.likely_direction), ("unmeasured", 5000, "up"));
+        assert_eq!((told.predicted, told.took), (Some(SECOND), None));
+        let told = expected.told(&["osaka failed: refused".to_owned()], None, Some(SECOND));
+        assert_eq!((told.reason, told.took), ("retreats", Some(SECOND)));
+        assert!(told.why.ends_with("; osaka failed: refused"), "{}", told.why);
     }
 }

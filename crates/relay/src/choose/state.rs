@@ -1,8 +1,6 @@
 //! What the chooser of this relay knows, behind one short lock.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,8 +90,7 @@ impl State {
             self.asked.insert(prefix, SocketAddr::new(address, target.port));
         }
         let likely = self.sizes.likely(&target.host, target.port, now);
-        let dice = RandomState::new().hash_one(0);
-        let choice = self.chooser.choose(prefix, likely, now, dice);
+        let choice = self.chooser.choose(prefix, likely, now);
         let changed = self.change(prefix, &choice, likely);
         let racing = if choice.race { self.racing(route, prefix) } else { Vec::new() };
         let racers = if choice.race { racing.len() } else { 0 };

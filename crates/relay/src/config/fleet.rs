@@ -14,7 +14,7 @@ use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Deadline, Value};
-use super::{Credentials, Hop, HopKind};
+use super::{Credentials, Hop, HopKind, key};
 
 /// Longest text of a certificate, in bytes.
 const LONGEST_CERTIFICATE: u64 = 4 << 10;
@@ -122,13 +122,10 @@ fn user(reader: &Reader<'_>) -> Option<Credentials> {
     let file: Option<PathBuf> = reader.optional("password_file");
     match (user, file) {
         (None, None) => None,
-        (Some(user), Some(path)) => match fs::read_to_string(&path) {
-            Ok(text) => Some(Credentials { user, password: text.trim_end_matches(['\r', '\n']).to_owned() }),
-            Err(error) => {
-                reader.mistake("password_file", format!("a file with the password in it ({error})"));
-                None
-            }
-        },
+        (Some(user), Some(path)) => {
+            let text = key::secret(reader, "password_file", &path, "a readable file with the password of user")?;
+            Some(Credentials { user, password: text.trim_end_matches(['\r', '\n']).to_owned() })
+        }
         (Some(_), None) => {
             reader.mistake("password_file", "the path of a file with the password, beside user");
             None

@@ -1,4 +1,4 @@
-//! Key files: who this relay is.
+//! Key files: who this relay is; and other files with a secret in them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,24 +14,24 @@ use super::value::KeyFile;
 /// Reads the key file that an option names; `None` when it is left out, or after noting what is wrong with it.
 pub(super) fn read(reader: &Reader<'_>, option: &'static str) -> Option<Arc<PrivateKey>> {
     let KeyFile(path) = reader.optional(option)?;
-    let (open_to_others, text) = match content(&path) {
-        Ok(content) => content,
-        Err(error) => {
-            reader.mistake(option, format!("a readable file with a private key, made by `ekiden keygen` ({error})"));
-            return None;
-        }
-    };
-    let path = path.display();
-    if open_to_others {
-        reader.mistake(option, format!("a file that nobody else can read: chmod 600 {path}"));
-    }
+    let text = secret(reader, option, &path, "a readable file with a private key, made by `ekiden keygen`")?;
     match PrivateKey::from_file(&text) {
         Ok(key) => Some(Arc::new(key)),
         Err(error) => {
-            reader.mistake(option, format!("{error}, in {path}"));
+            reader.mistake(option, format!("{error}, in {}", path.display()));
             None
         }
     }
+}
+
+/// What is in a file that nobody else may read; `None` after noting that it is not what is `expected`.
+pub(super) fn secret(reader: &Reader<'_>, option: &'static str, path: &Path, expected: &str) -> Option<String> {
+    let unreadable = |error| reader.mistake(option, format!("{expected} ({error})"));
+    let (open_to_others, text) = content(path).map_err(unreadable).ok()?;
+    if open_to_others {
+        reader.mistake(option, format!("a file that nobody else can read: chmod 600 {}", path.display()));
+    }
+    Some(text)
 }
 
 /// Whether others may read it, and what is in it, as far as a key file goes.

@@ -2,6 +2,7 @@
 //! more; what was written, and every mistake in it, is the business of [`read`].
 
 pub mod access;
+mod admin;
 mod capture;
 mod fleet;
 mod history;
@@ -10,6 +11,7 @@ mod key;
 mod listener;
 mod mistake;
 mod named;
+pub mod needs;
 mod peers;
 mod place;
 pub mod plan;
@@ -20,6 +22,7 @@ mod relays;
 mod routes;
 mod shared;
 mod sharing;
+mod traces;
 mod tun;
 mod url;
 mod value;
@@ -27,7 +30,6 @@ mod way;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,10 +41,12 @@ use crate::congestion::Controls;
 use crate::rules::Marks;
 use crate::users::Users;
 
+pub use admin::{Admin, AdminPlace, Token};
 pub use capture::{Capture, Connect, RulesBy, Transparent};
 pub use fleet::Fleet;
 pub use history::History;
 pub use sharing::{Interface, Weights};
+pub use traces::{Collector, Share, Traces};
 pub use tun::Tun;
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
@@ -67,10 +71,12 @@ pub struct Config {
     pub timeouts: Timeouts,
     /// Name servers; empty for the system's.
     pub dns_servers: Vec<SocketAddr>,
-    /// Where `ekiden status` and Prometheus ask.
+    /// Where `ekiden status`, browsers and Prometheus ask, and who may.
     pub admin: Admin,
     /// Where what was measured is kept, if it is.
     pub history: Option<History>,
+    /// Who is told of sessions as OpenTelemetry has them, if anybody is.
+    pub traces: Option<Traces>,
     /// How log lines look.
     pub log: LogFormat,
     /// Worker threads.
@@ -309,17 +315,10 @@ pub struct Timeouts {
     pub ready_age: Duration,
     /// How long sessions may go on after SIGTERM.
     pub drain: Duration,
-}
-
-/// Where the relay answers about itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Admin {
-    /// Nowhere.
-    Off,
-    /// A loopback address.
-    Tcp(SocketAddr),
-    /// A unix socket.
-    Unix(PathBuf),
+    /// How long the new process of an upgrade may take until it serves.
+    pub upgrade: Duration,
+    /// How long sessions of the old one may go on after that.
+    pub upgrade_drain: Duration,
 }
 
 /// How log lines look.

@@ -16,14 +16,14 @@ use super::place::{Place, Source};
 use super::profiles::Profiles;
 use super::reader::Reader;
 use super::shared::Shared;
-use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Value, Version};
+use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Version};
 use super::{
-    Admin, Config, Hop, Limits, LogFormat, Timeouts, capture, fleet, history, key, listener, named, relays, routes,
-    sharing, tun, url,
+    Config, Hop, Limits, LogFormat, Timeouts, admin, capture, fleet, history, key, listener, named, relays, routes,
+    sharing, traces, tun, url,
 };
 
+pub use super::admin::{admin_address, default_admin};
 pub use super::mistake::{Found, Mistake, Mistakes};
-pub use super::value::default_admin;
 
 /// What the command line says about the configuration. Not printable: a hop's URL may hold a password.
 #[derive(Clone, Default)]
@@ -71,14 +71,6 @@ pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Mistakes> {
     }
 }
 
-/// Reads where the relay answers about itself, as `admin.bind` and `--admin` write it.
-///
-/// # Errors
-/// What was expected instead.
-pub fn admin_address(text: &str) -> Result<Admin, &'static str> {
-    Admin::read(text)
-}
-
 fn assemble(name: &str, text: &str, flags: &Flags) -> Result<Config, Mistakes> {
     let notes = Notes::default();
     let (table, errors) = DeTable::parse_recoverable(text);
@@ -121,8 +113,9 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         limits: limits(file.table("limits")),
         timeouts: timeouts(file.table("timeouts")),
         dns_servers: dns_servers(file.table("dns")),
-        admin: admin(file.table("admin"), &command, flags, &listeners),
+        admin: admin::read(file.table("admin"), &command, flags.admin.as_deref(), &listeners),
         history: history::history(file.table("history")),
+        traces: traces::traces(&file, &shared),
         log: log(file.table("log"), &command, flags),
         fleet,
         draining: Vec::new(),
@@ -182,6 +175,7 @@ fn limits(table: Reader<'_>) -> Limits {
 
 fn timeouts(table: Reader<'_>) -> Timeouts {
     let read = |key, default| table.or(key, Deadline::seconds(default)).0;
+    let drain = read("drain", 30 * SECOND);
     let timeouts = Timeouts {
         handshake: read("handshake", 10 * SECOND),
         hold: read("hold", 3 * SECOND),
@@ -191,7 +185,9 @@ fn timeouts(table: Reader<'_>) -> Timeouts {
         keep_alive: read("keep_alive", MINUTE),
         kept_idle: read("kept_idle", MINUTE),
         ready_age: read("ready_age", MINUTE),
-        drain: read("drain", 30 * SECOND),
+        drain,
+        upgrade: read("upgrade", 30 * SECOND),
+        upgrade_drain: table.optional("upgrade_drain").map_or(drain, |Deadline(span)| span),
     };
     table.finish();
     timeouts
@@ -201,19 +197,6 @@ fn dns_servers(table: Reader<'_>) -> Vec<std::net::SocketAddr> {
     let servers = table.list("servers").into_iter().map(|NameServer(address)| address).collect();
     table.finish();
     servers
-}
-
-fn admin(table: Reader<'_>, command: &Place<'_>, flags: &Flags, listeners: &Listeners) -> Admin {
-    let written = table.optional("bind");
-    if let Some(Admin::Tcp(address)) = written
-        && address.port() != 0
-        && listeners.binds.contains(&address)
-    {
-        table.mistake("bind", "an address that no listener has");
-    }
-    table.finish();
-    let flag = flags.admin.as_deref().and_then(|text| command.below("--admin", None).read_text(text));
-    flag.or(written).unwrap_or_else(default_admin)
 }
 
 fn log(table: Reader<'_>, command: &Place<'_>, flags: &Flags) -> LogFormat {

@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::num::NonZero;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ekiden_proto::addr::{Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
-use super::{Admin, Kind, LogFormat, Pattern};
+use super::{Kind, LogFormat, Pattern};
 
 /// How TOML writes a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,39 +240,6 @@ impl Value for LogFormat {
             _ => Err(Self::EXPECTED),
         }
     }
-}
-
-impl Value for Admin {
-    const EXPECTED: &'static str = r#"a loopback address like "127.0.0.1:9090", "unix:/path" or "off""#;
-    fn read(text: &str) -> Result<Self, &'static str> {
-        if text == "off" {
-            return Ok(Self::Off);
-        }
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Some(Path::new(path))
-                .filter(|p| p.is_absolute())
-                .map(|p| Self::Unix(p.into()))
-                .ok_or(Self::EXPECTED);
-        }
-        let Bind(address) = Bind::read(text).map_err(|_| Self::EXPECTED)?;
-        if !address.ip().to_canonical().is_loopback() {
-            return Err(r#"a loopback address, "unix:/path" or "off": whoever reaches it needs no password"#);
-        }
-        Ok(Self::Tcp(address))
-    }
-}
-
-/// Where the relay answers about itself when the configuration does not say: a unix socket that its own user can
-/// reach. `ekiden status` looks there too.
-#[must_use]
-pub fn default_admin() -> Admin {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let user = ekiden_sys::process::effective_user();
-    Admin::Unix(match runtime {
-        Some(dir) => dir.join("ekiden.sock"),
-        None if user == 0 => PathBuf::from("/run/ekiden.sock"),
-        None => std::env::temp_dir().join(format!("ekiden-{user}.sock")),
-    })
 }
 
 #[cfg(test)]

@@ -1,83 +1,79 @@
-//! Is this machine fit for it? Reads ceilings and limits, tries every built-in profile on a socket of its own, and says
-//! what is missing and how to mend it. It changes nothing.
+//! Is this machine fit for it? Reads ceilings and limits, holds them against a path that is wanted, tries every profile on
+//! a socket of its own, and says what is missing, what that costs in figures, and which command mends it. It changes
+//! nothing.
+//!
+//! [`Reading`] is what the machine shows, [`Purpose`] what it is to be fit for; most checks are functions of both and of
+//! nothing else. The last ones try things out: rules, devices and sockets that are thrown away.
 
-mod checks;
+mod finding;
+mod kernel;
+mod purpose;
+mod reading;
+mod room;
+#[cfg(test)]
+mod tests;
 mod transparent;
 mod tunnels;
+mod windows;
 
-use std::fmt;
+use std::os::fd::AsFd;
 
 use ekiden_proto::profile::{BUILT_IN, Outcome, Profile};
 use ekiden_sys::sockopt::{self, Role};
 use socket2::{Domain, Socket, Type};
-use std::os::fd::AsFd;
 
-/// How bad a finding is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
-    /// As it should be.
-    Good,
-    /// Works, and could be faster or hold more.
-    Could,
-    /// Something will not work.
-    Bad,
-}
-
-/// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// How bad it is.
-    pub verdict: Verdict,
-    /// What was looked at.
-    pub subject: String,
-    /// What is there.
-    pub found: String,
-    /// What to do about it; empty when nothing is to be done.
-    pub remedy: String,
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mark = match self.verdict {
-            Verdict::Good => "ok  ",
-            Verdict::Could => "hint",
-            Verdict::Bad => "BAD ",
-        };
-        write!(f, "{mark}  {:<28} {}", self.subject, self.found)?;
-        if self.remedy.is_empty() { Ok(()) } else { write!(f, "\n      -> {}", self.remedy) }
-    }
-}
+pub use finding::{Finding, Verdict};
+pub use purpose::Purpose;
+pub use reading::Reading;
 
 /// Looks at everything.
 #[must_use]
-pub fn examine() -> Vec<Finding> {
-    let mut findings = checks::all();
-    if checks::is_net_admin() {
-        findings.extend(transparent::all());
-        findings.push(tunnels::fitness());
+pub fn examine(purpose: &Purpose) -> Vec<Finding> {
+    let reading = Reading::take();
+    let mut findings = judge(&reading, purpose);
+    if reading.is_net_admin() {
+        findings.extend(transparent::all(&reading, purpose));
+        findings.extend(tunnels::all(&reading));
     }
-    findings.extend(BUILT_IN.iter().map(|name| profile(name)));
+    findings.extend(profiles(purpose).iter().map(profile));
     findings
 }
 
-/// Applies a built-in profile to a socket that is never connected.
-fn profile(name: &str) -> Finding {
-    let subject = format!("profile {name}");
+/// What a reading says about a purpose.
+#[must_use]
+pub fn judge(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
+    let mut findings = kernel::all(reading, purpose);
+    findings.extend(windows::all(reading, purpose));
+    findings.extend(room::all(reading, purpose));
+    findings
+}
+
+/// The built-in profiles, and those of the configuration.
+fn profiles(purpose: &Purpose) -> Vec<Profile> {
+    let mut profiles: Vec<Profile> = BUILT_IN.iter().filter_map(|name| Profile::built_in(name)).collect();
+    profiles.extend(purpose.profiles().into_iter().filter(|profile| !BUILT_IN.contains(&profile.name.as_str())));
+    profiles
+}
+
+/// Applies a profile to a socket that is never connected.
+fn profile(profile: &Profile) -> Finding {
+    let subject = format!("profile {}", profile.name);
     let socket = match Socket::new(Domain::IPV4, Type::STREAM, None) {
         Ok(socket) => socket,
         Err(error) => {
-            let found = format!("no socket: {error}");
-            return Finding { verdict: Verdict::Bad, subject, found, remedy: String::new() };
+            return Finding::new("profile", subject, format!("no socket: {error}")).bad("nothing will work here", "");
         }
     };
-    let profile = Profile::built_in(name).expect("invariant: the name is from the list");
-    let report = sockopt::apply_and_report(socket.as_fd(), &profile, Role::Dials);
+    let report = sockopt::apply_and_report(socket.as_fd(), profile, Role::Dials);
     let lacking: Vec<String> =
         report.iter().filter(|applied| applied.outcome != Outcome::Applied).map(ToString::to_string).collect();
     if lacking.is_empty() {
-        let found = format!("all {} settings applied", report.len());
-        return Finding { verdict: Verdict::Good, subject, found, remedy: String::new() };
+        return Finding::new("profile", subject, format!("all {} settings applied", report.len()));
     }
-    let remedy = "sections work without; a newer kernel or CAP_NET_ADMIN brings the rest".to_owned();
-    Finding { verdict: Verdict::Could, subject, found: lacking.join(", "), remedy }
+    let effect = format!(
+        "{} of {} settings are not in force; sections work without, a newer kernel or CAP_NET_ADMIN brings the rest",
+        lacking.len(),
+        report.len()
+    );
+    Finding::new("profile", subject, lacking.join(", ")).could(effect, "")
 }

@@ -1,25 +1,31 @@
-//! What tunnels need.
+//! What tunnels need, and what was left of them.
 
 use std::io;
 
 use ekiden_sys::{netns, tun};
 use std::os::fd::AsFd;
 
-use super::checks::finding;
-use super::{Finding, Verdict};
+use super::finding::Finding;
+use super::reading::Reading;
+
+/// Looks at both.
+pub fn all(reading: &Reading) -> Vec<Finding> {
+    let mut findings = vec![fitness()];
+    findings.extend(reading.kept_devices.iter().map(|name| kept(name)));
+    findings
+}
 
 /// Tries to make a device, where nobody sees it.
-pub fn fitness() -> Finding {
-    let (found, wrong) = match probe() {
-        None => ("not tried: a network namespace to try it in takes root".to_owned(), None),
-        Some(Ok(())) => (format!("{} makes devices", tun::PATH), None),
+fn fitness() -> Finding {
+    let finding = |found: String| Finding::new("tunnels", "tunnels", found);
+    match probe() {
+        None => finding("not tried: a network namespace to try it in takes root".to_owned()),
+        Some(Ok(())) => finding(format!("{} makes devices", tun::PATH)),
         Some(Err(error)) => {
-            let remedy = "tun listeners need it: modprobe tun, or a kernel with CONFIG_TUN; in a container the device has \
-                to be passed in";
-            (format!("{}: {error}", tun::PATH), Some((Verdict::Could, remedy.to_owned())))
+            let effect = "tun listeners need it, or a kernel with CONFIG_TUN; a container needs --device /dev/net/tun";
+            finding(format!("{}: {error}", tun::PATH)).could(effect, "modprobe tun")
         }
-    };
-    finding("tunnels", found, wrong)
+    }
 }
 
 /// Makes one in a network namespace that is thrown away; `None` where we may not have that.
@@ -30,4 +36,10 @@ fn probe() -> Option<io::Result<()>> {
         Some(tun::create_bare("ekiden0").map(drop))
     };
     std::thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+/// A relay's devices end with it, so this one was made by hand.
+fn kept(name: &str) -> Finding {
+    let finding = Finding::new("device", format!("device {name}"), "stays without a relay");
+    finding.bad(format!("a tun listener with device = {name:?} cannot start"), format!("ip link delete {name}"))
 }

@@ -10,6 +10,10 @@ use crate::config::Fleet;
 /// What has to change of a measurement before it is told again: this share of it.
 const WORTH_TELLING: f64 = 0.1;
 
+/// So many numbers we may have used before that no file has kept, for it is written once a second, and at the end only
+/// where the disk is quick.
+const UNKEPT: u64 = 1000;
+
 /// Writes what we say of ourselves. It outlives connections to etcd, so that numbers only grow.
 #[derive(Debug)]
 pub struct Author {
@@ -34,7 +38,8 @@ impl Author {
         // A clock makes numbers that grow over restarts even where no file has kept the last one; in milliseconds, for a
         // restart may take less than a second.
         let least = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
-        self.number = least.max(self.number + 1).max(used.map_or(0, |used| used.saturating_add(1)));
+        let step = if self.number == 0 { UNKEPT } else { 1 };
+        self.number = least.max(self.number + 1).max(used.map_or(0, |used| used.saturating_add(step)));
         self.told = inner.neighbours();
         self.told.truncate(MOST_NEIGHBOURS);
         self.at = Some(Instant::now());
@@ -53,5 +58,29 @@ impl Author {
         let known = |neighbour: &Neighbour| self.told.iter().find(|told| told.key == neighbour.key);
         let news = |neighbour| known(neighbour).is_none_or(|told| neighbour.differs(told, WORTH_TELLING));
         now.len().min(MOST_NEIGHBOURS) != self.told.len() || now.iter().take(MOST_NEIGHBOURS).any(news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use ekiden_proto::key::PublicKey;
+
+    use super::super::Directory;
+    use super::*;
+
+    #[test]
+    fn news_wait_until_the_last_entry_is_old_enough() {
+        let neighbour =
+            Neighbour { key: PublicKey([1; 32]), rtt: Duration::from_millis(9), loss_ppm: 0, rate: 0, age: 0 };
+        // It has told of a neighbour, and knows of none now.
+        let author =
+            Author { signing: SigningKey::generate(), number: 1, told: vec![neighbour], at: Some(Instant::now()) };
+        let directory = Directory::new(Weak::new());
+        for (every, news) in [(Duration::from_secs(3600), false), (Duration::ZERO, true)] {
+            assert_eq!(author.has_news(&directory.inner, every), news, "{every:?}");
+        }
+        assert!(!Author { told: Vec::new(), ..author }.has_news(&directory.inner, Duration::ZERO));
     }
 }

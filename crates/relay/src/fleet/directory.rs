@@ -8,11 +8,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::{Member, Refused, Roster, TOLERANCE};
+use ekiden_proto::fleet::{Member, Roster};
 use ekiden_proto::key::PublicKey;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
+use super::doubts::Doubts;
 use super::thread;
 use super::view::{Etcd, FleetView};
 use crate::config::Fleet;
@@ -33,7 +34,7 @@ const GONE: Duration = Duration::from_secs(1);
 /// What is known of the fleet.
 #[derive(Debug)]
 pub struct Directory {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -45,6 +46,8 @@ pub struct Inner {
     pub wish: watch::Sender<Wish>,
     /// What we are there, as far as etcd has said.
     pub done: watch::Sender<Wish>,
+    /// Whether everything that stands there has been read.
+    pub read: watch::Sender<bool>,
     /// How etcd does.
     pub etcd: Mutex<Etcd>,
     /// Wakes whoever serves the members.
@@ -53,8 +56,8 @@ pub struct Inner {
     pub changes: watch::Sender<(u64, u64)>,
     roster: Mutex<Option<Roster>>,
     began: Instant,
-    /// Of whom which refusal, or which clock, was told already.
-    told: Mutex<BTreeMap<PublicKey, String>>,
+    /// Who is not believed.
+    pub doubts: Doubts,
     /// When we have last learnt from an entry what its relay has measured, by the clock of the book.
     pub learnt: Mutex<BTreeMap<PublicKey, Duration>>,
     /// Where measurements are, and events go.
@@ -64,6 +67,8 @@ pub struct Inner {
 /// What we are to be in the fleet, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wish {
+    /// Nobody yet, who hears of the others: another process of this relay is still one of them.
+    Hear,
     /// One of those that take sessions.
     Serve,
     /// One that takes no more.
@@ -82,12 +87,13 @@ impl Directory {
             settings: watch::Sender::new(None),
             wish: watch::Sender::new(Wish::Serve),
             done: watch::Sender::new(Wish::Serve),
+            read: watch::Sender::new(false),
             etcd: Mutex::default(),
             changed: Notify::new(),
             changes: watch::Sender::new((0, 0)),
             roster: Mutex::default(),
             began: Instant::now(),
-            told: Mutex::default(),
+            doubts: Doubts::default(),
             learnt: Mutex::default(),
             shared,
         };
@@ -111,6 +117,25 @@ impl Directory {
             *thread = Some(thread::start(Arc::clone(&self.inner))?);
         }
         Ok(())
+    }
+
+    /// Only hears of the others until [`Directory::join`]: another process of this relay is still one of them. To be said
+    /// before [`Directory::serve`].
+    pub fn wait(&self) {
+        self.inner.wish.send_replace(Wish::Hear);
+    }
+
+    /// Waits until everything that stands in etcd is known, within reason; not where there is no fleet.
+    pub async fn is_read(&self) {
+        if self.inner.settings.borrow().is_some() {
+            // Without etcd it is what the file knows.
+            let _ = timeout(SERVED, self.inner.read.subscribe().wait_for(|read| *read)).await;
+        }
+    }
+
+    /// Says who we are, from now on: the other process has stopped.
+    pub fn join(&self) {
+        self.inner.wish.send_replace(Wish::Serve);
     }
 
     /// Completes when relays have come or gone since the last time.
@@ -142,6 +167,11 @@ impl Directory {
     /// Takes our entry away, and ends the thread, which keeps what is known in the file.
     pub async fn leave(&self) {
         self.asks(Wish::Leave, GONE).await;
+        self.end().await;
+    }
+
+    /// Ends the thread, which keeps what is known in the file. Our entry stays, for another process of this relay.
+    pub async fn end(&self) {
         let runs = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         self.inner.wish.send_replace(Wish::End);
         let mut done = self.inner.done.subscribe();
@@ -225,43 +255,6 @@ impl Inner {
         let roster = self.roster();
         let member = roster.as_ref().and_then(|roster| roster.member(relay));
         member.is_some_and(|member| member.text.as_bytes() == value)
-    }
-
-    /// Tells the operator who is not believed, once for each reason.
-    pub fn say_once(&self, relay: &PublicKey, why: Refused) {
-        let word = format!("{:?}", std::mem::discriminant(&why));
-        self.once(relay, word, || format!("fleet: the entry of {relay} is not believed: {why}"));
-    }
-
-    /// Tells the operator whose clock is far from ours. Only the validity of certificates depends on it.
-    pub fn look_at_clock(&self, member: Option<&Member>, unix: u64) {
-        let Some(Member { entry, .. }) = member else { return };
-        let certificate = &entry.issued.certificate;
-        if certificate.is_at_the_edge(unix) {
-            self.once(&certificate.key, "edge".to_owned(), || {
-                format!(
-                    "fleet: the certificate of {} is not valid by our clock; some minutes are let pass",
-                    certificate.name
-                )
-            });
-        } else if entry.at.abs_diff(unix) > TOLERANCE.as_secs() {
-            let (apart, name) = (entry.at.abs_diff(unix), &certificate.name);
-            let word = if entry.at > unix { "ahead of" } else { "behind" };
-            self.once(&certificate.key, format!("clock {word}"), || {
-                format!("fleet: the clock of {name} is {apart} s {word} ours: set them (certificates have an end)")
-            });
-        }
-    }
-
-    fn once(&self, relay: &PublicKey, word: String, message: impl FnOnce() -> String) {
-        const MOST: usize = 1000;
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.get(relay) == Some(&word) || told.len() >= MOST && !told.contains_key(relay) {
-            return;
-        }
-        told.insert(*relay, word);
-        drop(told);
-        self.warn(message());
     }
 
     /// Whether others know of us.

@@ -14,8 +14,10 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// Most bytes of one answer. Whoever writes to etcd may have put up to 1.5 MiB at each key.
 const MOST_BYTES: usize = 32 << 20;
 
-/// What gRPC says of an answer that is too large (`OUT_OF_RANGE`), or of a store that is full (`RESOURCE_EXHAUSTED`).
-const TOO_LARGE: i32 = 11;
+/// What gRPC says of an answer that is too large, and etcd of a revision that it has no more.
+const OUT_OF_RANGE: i32 = 11;
+
+/// What it says of a store that is full (`RESOURCE_EXHAUSTED`).
 const EXHAUSTED: i32 = 8;
 
 /// Why a question has no good answer.
@@ -58,7 +60,8 @@ impl Connection {
             .with_keep_alive(keep_alive.0, keep_alive.1)
             .with_keep_alive_while_idle(true);
         if let Some(user) = &fleet.user {
-            options = options.with_user(&user.user, &user.password);
+            // etcd forgets who we are after minutes of silence (--auth-token-ttl), and when a password is set.
+            options = options.with_user(&user.user, &user.password).with_auto_token_refresh(true);
         }
         let client = answered(Client::connect([url], Some(options))).await?;
         let kv = client.kv_client().max_decoding_message_size(MOST_BYTES);
@@ -78,15 +81,28 @@ pub async fn answered<T>(question: impl Future<Output = Result<T, Error>>) -> Re
 /// What an error means.
 pub fn failure(error: Error) -> Failure {
     let Error::GRpcStatus(status) = &error else { return Failure::Away(Trouble(error.to_string())) };
-    let trouble = Trouble(format!("{:?}: {}", status.code(), status.message()));
-    match (status.code() as i32, status.message()) {
-        (TOO_LARGE, _) => Failure::TooLarge,
-        (EXHAUSTED, full) if full.contains("space") => {
-            let remedy = "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)";
-            Failure::Refuses(Trouble(format!("{}; {remedy}", trouble.0)))
-        }
+    let (code, said) = (status.code() as i32, status.message());
+    let remedy = remedy(code, said).map_or(String::new(), |remedy| format!("; {remedy}"));
+    let trouble = Trouble(format!("{:?}: {said}{remedy}", status.code()));
+    match code {
+        OUT_OF_RANGE if said.contains("compacted") => Failure::Away(trouble),
+        OUT_OF_RANGE => Failure::TooLarge,
         // Permission, arguments: asked again at once, it would say the same.
-        (3 | 7 | 8 | 9 | 16, _) => Failure::Refuses(trouble),
+        3 | 7 | 8 | 9 | 16 => Failure::Refuses(trouble),
         _ => Failure::Away(trouble),
     }
+}
+
+/// What the operator can do about it, as far as etcd's words tell.
+fn remedy(code: i32, said: &str) -> Option<&'static str> {
+    [
+        (EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),
+        (OUT_OF_RANGE, "compacted", "everything is read again"),
+        (3, "user name is empty", "set user and password_file in [fleet], then reload (SIGHUP)"),
+        (3, "authentication failed", "see user and password_file in [fleet], then reload (SIGHUP)"),
+        (9, "not enabled", "etcd has no users: leave user and password_file out of [fleet], then reload (SIGHUP)"),
+        (7, "permission denied", "let the user read and write under the prefix (etcdctl role grant-permission)"),
+    ]
+    .into_iter()
+    .find_map(|(of, word, remedy)| (of == code && said.contains(word)).then_some(remedy))
 }

@@ -106,7 +106,7 @@ impl Inner {
             }
             Err(why) => {
                 self.etcd().refused += 1;
-                self.say_once(relay, why);
+                self.doubt(relay, why);
                 // An old one, after etcd was restored from a copy: whoever it is of will write a new one.
                 (false, matches!(why, Refused::Replayed { .. }))
             }

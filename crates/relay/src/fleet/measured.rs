@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use ekiden_proto::fleet::{Member, Neighbour};
-use ekiden_proto::path::estimate::Figures;
+use ekiden_proto::path::figures::Figures;
 use ekiden_proto::wire::section::report::{Entry, Subject, Told};
 
 use super::directory::Inner;

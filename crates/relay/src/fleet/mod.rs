@@ -8,6 +8,7 @@
 
 mod author;
 mod directory;
+mod doubts;
 mod etcd;
 mod join;
 mod listing;

@@ -34,6 +34,8 @@ pub struct Session<'a> {
     due: Option<Instant>,
     /// When something has to be heard from etcd again.
     beat: Instant,
+    /// When those are looked at again who are not believed because of a clock.
+    again: Instant,
     /// What we are there.
     told: Wish,
     pause: Duration,
@@ -52,10 +54,11 @@ impl<'a> Session<'a> {
     pub async fn open(inner: &'a Inner, fleet: &'a Fleet, url: &str) -> Result<Self, Trouble> {
         let mut connection = Connection::open(fleet, url).await?;
         let revision = read_all(&mut connection, inner, fleet).await?;
+        inner.read.send_replace(true);
         inner.is_served().await;
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1).with_fragment();
         let watch = answered(connection.watch.watch(fleet.prefix.as_str(), Some(options))).await?;
-        let now = Instant::now();
+        let (now, wish) = (Instant::now(), *inner.wish.borrow());
         Ok(Self {
             inner,
             fleet,
@@ -63,9 +66,10 @@ impl<'a> Session<'a> {
             watch,
             revision,
             lease: None,
-            due: fleet.certificate.is_some().then_some(now),
+            due: (fleet.certificate.is_some() && wish > Wish::Hear).then_some(now),
             beat: now + fleet.lease / 3,
-            told: Wish::Serve,
+            again: now + fleet.every,
+            told: wish.min(Wish::Serve),
             pause: RETRY.0,
             refusal: None,
         })
@@ -92,6 +96,9 @@ impl<'a> Session<'a> {
         }
         if self.beat <= now {
             return self.keep_alive().await;
+        }
+        if self.again <= now {
+            return self.look_again().await;
         }
         if self.due.is_none() && self.lease.is_some() && author.has_news(self.inner, self.fleet.every) {
             return self.write(author, wish).await;
@@ -130,10 +137,24 @@ impl<'a> Session<'a> {
                     false
                 }
             };
-            if !known && self.is_us(&relay) && self.told < Wish::Leave {
+            if !known && self.is_us(&relay) && (Wish::Serve..Wish::Leave).contains(&self.told) {
                 // Somebody has taken our entry away, or put another in its place.
                 self.due.get_or_insert(Instant::now() + self.fleet.every.min(RETRY.1));
             }
+        }
+        if changed {
+            self.inner.has_changed();
+        }
+        Ok(())
+    }
+
+    /// Reads again what was not believed because of a clock: nobody writes only because time goes on.
+    async fn look_again(&mut self) -> Result<(), Failure> {
+        self.again = Instant::now() + self.fleet.every.max(LOOK);
+        let mut changed = false;
+        for relay in self.inner.take_waiting() {
+            let answer = answered(self.connection.kv.get(key_of(&self.fleet.prefix, &relay), None)).await?;
+            changed |= answer.kvs().iter().any(|kv| self.inner.hear(&relay, kv.value()).0);
         }
         if changed {
             self.inner.has_changed();

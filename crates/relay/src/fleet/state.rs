@@ -34,10 +34,18 @@ pub fn text(fleet: &VerifyKey, roster: &Roster, now: Duration, unix: u64) -> Str
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let mut file = File::create(&beside)?;
+    let written = fill(beside.as_ref(), text).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // Half a file is of no use, and where the disk is full somebody needs the room.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+fn fill(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
+    file.sync_all()
 }
 
 /// Reads it into an empty roster. No file is no error: there was nothing to keep.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::Refused;
+use ekiden_proto::fleet::{Certificate, Refused};
 use tokio::time::sleep;
 
 use super::author::Author;
@@ -117,7 +117,10 @@ fn save(inner: &Inner, fleet: &Fleet, path: &Path) -> io::Result<()> {
 fn forget(inner: &Inner) {
     let gone = inner.roster().as_mut().map(|roster| roster.forget(inner.now(), unix())).unwrap_or_default();
     for (member, why) in &gone {
-        let name = &member.entry.issued.certificate.name;
+        let Certificate { name, key, .. } = &member.entry.issued.certificate;
+        if why.is_some() {
+            inner.look_again_at(*key);
+        }
         let why = why.map_or_else(|| "it has not been listed for too long".to_owned(), |why| why.to_string());
         inner.warn(format!("fleet: {name} is no longer known: {why}"));
     }

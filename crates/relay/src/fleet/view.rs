@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::Fleet;
+use crate::metrics::Declare;
 
 /// How etcd does, as its thread sees it.
 #[derive(Debug, Default)]
@@ -129,7 +130,7 @@ impl Gauges {
             ("fleet_entries_written", "Entries of this relay that etcd has taken", &self.written),
             ("fleet_entries_refused", "Entries that were not believed", &self.refused),
         ] {
-            registry.register(name, help, gauge.clone());
+            registry.declare(name, help, gauge.clone());
         }
     }
 

@@ -121,7 +121,7 @@ impl Gate {
 
     /// Takes a place for a session, or says why there is none.
     fn enter(&self, ends: &Ends) -> Result<(), &'static str> {
-        if self.entrance.worker.is_draining() {
+        if self.entrance.worker.is_leaving() {
             return Err("draining");
         }
         if self.silent.borrow().get(&ends.server.0).is_some_and(|since| since.elapsed() < SILENCE) {
@@ -242,7 +242,8 @@ async fn hold(gate: Rc<Gate>, ends: Ends, id: u32) {
             gate.decline(id, &ends, &error);
             let closed = gate.closed(&ends, errand.path());
             let (detail, trace, duration) = (error.detail(), errand.trace(), asked.elapsed());
-            gate.ends(&ends, End::ConnectFailed(error.cause), Closed { detail, trace, duration, ..closed });
+            let chosen = errand.expected().map(|(expected, left)| Box::new(expected.told(&left, None, None)));
+            gate.ends(&ends, End::ConnectFailed(error.cause), Closed { detail, trace, duration, chosen, ..closed });
         }
     }
 }

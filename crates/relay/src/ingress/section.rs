@@ -182,7 +182,7 @@ async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, add
     if let Some(seal) = arrival.data_seal() {
         tokio::select! {
             () = answer::serve(&shared.book, stream, &seal, arrival.key, arrival.at) => {}
-            () = entrance.worker.drains() => {}
+            () = entrance.worker.leaves() => {}
         }
     }
     entrance.left(address.0.ip(), false);

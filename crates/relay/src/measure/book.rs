@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::bounded::Bounded;
-use ekiden_proto::path::estimate::{Estimate, Figures, Sample};
+use ekiden_proto::path::estimate::{Estimate, Sample};
+use ekiden_proto::path::figures::Figures;
 use ekiden_proto::path::prefix::Prefix;
 use serde::Serialize;
 
@@ -267,7 +268,7 @@ impl PlaceView {
 }
 
 impl EstimateView {
-    fn of(estimate: &Estimate, now: Duration) -> Self {
+    pub(super) fn of(estimate: &Estimate, now: Duration) -> Self {
         let Figures { rtt, loss, rate, at_least, window, segments } = estimate.figures();
         Self {
             rtt_seconds: rtt.map(|rtt| rtt.as_secs_f64()),

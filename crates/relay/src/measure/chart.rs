@@ -9,17 +9,15 @@ use std::time::Duration;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::Direction;
 use ekiden_proto::path::bounded::Bounded;
-use ekiden_proto::path::estimate::{Estimate, Figures};
+use ekiden_proto::path::estimate::Estimate;
+use ekiden_proto::path::figures::Figures;
 use ekiden_proto::path::hours::{Usual, expected};
 use ekiden_proto::path::map::{HERE, Known, Map};
-use ekiden_proto::path::model::{Congestion, Section};
+use ekiden_proto::path::model::Congestion;
 
 use super::book::{Both, Pages, Way};
 use super::{Book, Place};
 use crate::config::{Config, Hop};
-
-/// Payload of a full packet where nothing else is known: Ethernet's, with timestamps (RFC 7323).
-const MSS: u16 = 1448;
 
 /// Our own estimate is taken from here on, however sure another relay is of its own.
 const OWN: f64 = 0.5;
@@ -164,15 +162,7 @@ impl Chart<'_> {
             Some(own) => self.expected(estimate, own),
             None => (estimate.figures(), estimate.confidence(self.now) * TOLD),
         };
-        let section = Section {
-            rtt: figures.rtt.or(rtt)?,
-            loss: figures.loss.unwrap_or(0.0),
-            window: figures.window,
-            line: figures.rate,
-            congestion,
-            mss: MSS,
-            warm,
-        };
+        let section = figures.section(figures.rtt.or(rtt)?, congestion, warm);
         Some(Known { section, confidence, own: own.is_some() })
     }
 

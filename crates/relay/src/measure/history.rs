@@ -158,12 +158,8 @@ impl Keeping {
         write(database, &shared.book.news(self.written), hour)?;
         self.written = now;
         if *read != hour {
-            let kept = u32::try_from(self.kept.keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
-            let oldest = hour.saturating_sub(kept);
-            database.execute(FORGET, params![oldest, MOST_ROWS])?;
-            let since = Some(now.saturating_sub(into_it));
-            let (now, before) = (usual(database, hour)?, usual(database, hour.saturating_sub(1))?);
-            shared.book.expects(Expected { now, before, since });
+            forget(database, hour, self.kept.keep)?;
+            shared.book.expects(expected(database, hour, now.saturating_sub(into_it))?);
             *read = hour;
         }
         Ok(())
@@ -192,6 +188,18 @@ fn write(database: &mut Connection, news: &[(Place, Both)], hour: u32) -> rusqli
     transaction.commit()
 }
 
+/// Leaves out what is older than that, and what is too much.
+fn forget(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
+    let kept = u32::try_from(keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
+    database.execute(FORGET, params![hour.saturating_sub(kept), MOST_ROWS]).map(drop)
+}
+
+/// What this hour is usually like, and the one before; it began at `since`.
+fn expected(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Expected> {
+    let (now, before) = (usual(database, hour)?, usual(database, hour.saturating_sub(1))?);
+    Ok(Expected { now, before, since: Some(since) })
+}
+
 /// What the hour is usually like; lines of somebody else are passed over.
 fn usual(database: &Connection, hour: u32) -> rusqlite::Result<Hour> {
     let mut query = database.prepare_cached(USUAL)?;
@@ -211,67 +219,4 @@ fn hour_of(time: SystemTime) -> (u32, Duration) {
 }
 
 #[cfg(test)]
-mod tests {
-    use ekiden_proto::path::estimate::{Estimate, Sample};
-
-    use super::*;
-
-    fn seen(rate: f64) -> Both {
-        let mut both = Both::default();
-        let rtt = Some(Duration::from_millis(20));
-        let sample = Sample { rtt, segments: 1000, lost: 1, rate: Some(rate), rate_is_limit: true, window: None };
-        both.receiving.note(&sample, Duration::from_secs(1));
-        both
-    }
-
-    fn place() -> Place {
-        Place::Targets("192.0.2.0/24".parse().unwrap())
-    }
-
-    #[test]
-    fn the_same_hour_of_other_weeks_is_what_is_usual() {
-        let mut database = Connection::open_in_memory().unwrap();
-        database.execute_batch(TABLE).unwrap();
-        let now = 500_000;
-        for (hour, rate) in [(now, 9e9), (now - 1, 7e9), (now - WEEK, 1e6), (now - WEEK, 3e6), (now - 2 * WEEK, 4e6)] {
-            write(&mut database, &[(place(), seen(rate))], hour).unwrap();
-        }
-        let usual = usual(&database, now).unwrap();
-        let receiving = usual[&(place(), Way::Receiving)];
-        assert_eq!((receiving.rate, receiving.weeks), (Some(3e6), 2), "the mean of 2 and 4 MB/s");
-        assert!(receiving.rtt.is_some_and(|rtt| (rtt - 0.02).abs() < 1e-9));
-        assert_eq!(usual[&(place(), Way::Sending)].rate, None);
-    }
-
-    #[test]
-    fn what_is_old_and_what_is_too_much_goes() {
-        let mut database = Connection::open_in_memory().unwrap();
-        database.execute_batch(TABLE).unwrap();
-        for hour in 1000..1100 {
-            write(&mut database, &[(place(), Both { sending: Estimate::default(), ..seen(1e6) })], hour).unwrap();
-        }
-        let rows = |database: &Connection| {
-            database.query_row("SELECT count(*), min(hour) FROM sections", [], |row| Ok((row.get(0)?, row.get(1)?)))
-        };
-        database.execute(FORGET, params![1040, MOST_ROWS]).unwrap();
-        assert_eq!(rows(&database), Ok((120, 1040)));
-        database.execute(FORGET, params![1040, 20]).unwrap();
-        let (left, _): (i64, i64) = rows(&database).unwrap();
-        assert!((20..=22).contains(&left), "{left} rows");
-    }
-
-    #[test]
-    fn places_are_read_as_they_are_written() {
-        let key = ekiden_proto::key::PublicKey([7; 32]);
-        for place in [place(), Place::Relay(key), Place::Proxy("[2001:db8::1]:1080".parse().unwrap())] {
-            assert_eq!(place.to_string().parse(), Ok(place));
-        }
-        assert!("nonsense".parse::<Place>().is_err());
-    }
-
-    #[test]
-    fn hours_are_counted_from_1970() {
-        let time = UNIX_EPOCH + HOUR * 475_000 + Duration::from_secs(61);
-        assert_eq!(hour_of(time), (475_000, Duration::from_secs(61)));
-    }
-}
+mod tests;

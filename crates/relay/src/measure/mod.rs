@@ -5,6 +5,7 @@
 //! are the two sides of the connections on which relays tell each other.
 
 pub mod answer;
+mod between;
 mod book;
 mod caller;
 mod chart;
@@ -16,6 +17,7 @@ mod tests;
 mod told;
 mod watch;
 
+pub use between::BetweenView;
 pub use book::Book;
 pub use history::History;
 pub use keeper::Reports;

@@ -31,6 +31,8 @@ pub struct Watch {
     moved: u64,
     stalled: Duration,
     held: Duration,
+    /// Whether nothing was noted yet.
+    starts: bool,
 }
 
 impl Watch {
@@ -47,6 +49,7 @@ impl Watch {
             moved: meter.moved(),
             stalled: meter.blocked_for(side),
             held: meter.blocked_for(side.other()),
+            starts: true,
         }
     }
 
@@ -72,6 +75,7 @@ impl Watch {
             span: self.at.elapsed(),
             stalled: meter.blocked_for(self.side).saturating_sub(self.stalled),
             held: meter.blocked_for(self.side.other()).saturating_sub(self.held),
+            starts: self.starts,
         };
         let (out, back) = (sending(&self.before, &now, pumped), receiving(&self.before, &now, pumped));
         let bytes = meter.moved() - self.moved;
@@ -90,6 +94,7 @@ impl Watch {
             moved: meter.moved(),
             stalled: meter.blocked_for(*side),
             held: meter.blocked_for(side.other()),
+            starts: false,
         };
     }
 }

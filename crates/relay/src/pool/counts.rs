@@ -7,6 +7,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::metrics::Declare;
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByRelay {
     relay: String,
@@ -60,10 +62,10 @@ impl Counts {
 
     /// Has them told to whoever asks for the metrics.
     pub fn register(&self, r: &mut Registry) {
-        r.register("ready_connections", "Ready connections to relays asked for", self.taken.clone());
-        r.register("ready_dials", "Connections to relays made ahead of need", self.dials.clone());
-        r.register("ready", "Connections to relays that are ready now", self.ready.clone());
-        r.register("ready_dial_seconds", "From dialling a relay to a ready connection", self.seconds.clone());
+        r.declare("ready_connections", "Ready connections to relays asked for", self.taken.clone());
+        r.declare("ready_dials", "Connections to relays made ahead of need", self.dials.clone());
+        r.declare("ready", "Connections to relays that are ready now", self.ready.clone());
+        r.declare("ready_dial_seconds", "From dialling a relay to a ready connection", self.seconds.clone());
     }
 
     /// Those of the pool of `relay`.

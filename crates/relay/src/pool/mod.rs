@@ -157,6 +157,12 @@ impl Pools {
         served.hops.iter().filter(|(hop, _)| config.calls(hop)).map(|(_, queue)| queue.view()).collect()
     }
 
+    /// The configuration in force.
+    #[must_use]
+    pub fn config(&self) -> Option<Arc<Config>> {
+        self.inner.served().config.clone()
+    }
+
     /// Closes all that are ready, and ends the keeper.
     pub fn close(&self) {
         self.inner.end();

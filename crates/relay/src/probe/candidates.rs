@@ -47,3 +47,35 @@ pub fn candidates(config: &Config, via: &[String], target: &Target, pools: &Pool
     let way = |path| Way { path, beyond: Vec::new(), profile: Arc::clone(&profile), expected: None };
     Ok([Arc::new(direct)].into_iter().chain(paths).map(way).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::read::from_text;
+    use crate::probe::no_pools;
+
+    #[test]
+    fn every_way_is_tried_once_and_direct_first() {
+        let relay =
+            |name: &str, last: u8| format!("[[relay]]\nname = \"{name}\"\nurl = \"socks5://192.0.2.{last}:1080\"\n");
+        let path = |name: &str, relays: &str| format!("[[path]]\nname = \"{name}\"\nrelays = [{relays}]\n");
+        let text = format!(
+            "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{}{}{}{}[[route]]\npath = [\"same\", \"both\", \"direct\"]\n",
+            relay("a", 1),
+            relay("b", 2),
+            path("same", "\"a\""),
+            path("both", "\"a\", \"b\""),
+        );
+        let config = from_text(&text).unwrap();
+        let target = Target::parse("server.example:443", None).unwrap();
+        let names = |via: &[&str]| {
+            let via: Vec<String> = via.iter().map(|name| (*name).to_owned()).collect();
+            let ways = candidates(&config, &via, &target, &no_pools());
+            ways.map(|ways| ways.iter().map(|way| way.path.name.to_string()).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&[]).unwrap(), ["direct", "a", "b", "both"]);
+        assert_eq!(names(&["both"]).unwrap(), ["direct", "both"]);
+        let unknown = names(&["c"]).unwrap_err().to_string();
+        assert_eq!(unknown, "--via c: expected a relay or a path, one of a, b, both");
+    }
+}

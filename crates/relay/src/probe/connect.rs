@@ -196,3 +196,41 @@ pub fn window() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
     text.split_whitespace().nth(2)?.parse::<u64>().ok().map(|bytes| bytes / 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_for_each_section_is_a_round_trip() {
+        let ms = Duration::from_millis;
+        assert_eq!(differences(ms(90), &[ms(60), ms(20)]), [ms(30), ms(40), ms(20)]);
+        assert_eq!(differences(ms(90), &[]), [ms(90)]);
+        assert_eq!(differences(ms(10), &[ms(11)]), [ms(0), ms(11)], "clocks are read at different moments");
+    }
+
+    /// Connecting is a round trip, and so is each question to the proxy.
+    #[test]
+    fn a_proxy_tells_by_how_long_it_takes() {
+        let hops = |url: &str| {
+            let flags = crate::config::read::Flags {
+                listen: vec!["auto://127.0.0.1:0".to_owned()],
+                forward: vec![url.to_owned()],
+                ..Default::default()
+            };
+            let config = crate::config::read::load(None, &flags).unwrap();
+            Way {
+                path: Arc::clone(&config.routes[0].paths[0]),
+                beyond: Vec::new(),
+                profile: Arc::default(),
+                expected: None,
+            }
+        };
+        let info = SectionInfo { min_rtt: Duration::from_millis(10), ..SectionInfo::default() };
+        for (url, rest) in [("http://192.0.2.1:1", 80), ("socks5://192.0.2.1:1", 70), ("socks5://u:p@192.0.2.1:1", 60)]
+        {
+            let sections = asked_hops(&hops(url), Duration::from_millis(100), &info);
+            assert_eq!(sections, [info.min_rtt, Duration::from_millis(rest)], "{url}");
+        }
+    }
+}

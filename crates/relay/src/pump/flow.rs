@@ -9,7 +9,6 @@ mod shape;
 use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use ekiden_proto::limiting::Direction;
 use socket2::SockRef;
@@ -17,7 +16,7 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::backlog::Backlog;
-use super::meter::Meter;
+use super::meter::{Meter, Stall};
 use super::pipes::{PipePool, Pooled};
 use super::seal::Seal;
 use shape::Shape;
@@ -82,7 +81,7 @@ pub struct Flow<'a> {
     /// Whether the record that ends a stream has been made.
     said_end: bool,
     done: bool,
-    blocked_since: Option<Instant>,
+    stall: Option<Stall<'a>>,
     backlog: Backlog,
     /// None as long as nobody tunes where they go.
     shape: Option<Box<Shape<'a>>>,
@@ -104,7 +103,7 @@ impl<'a> Flow<'a> {
             ended: false,
             said_end: false,
             done: false,
-            blocked_since: None,
+            stall: None,
             backlog: Backlog::new(),
             shape: meter.is_tuned(direction).then(|| Box::new(Shape::new(from.stream))),
             meter,
@@ -186,7 +185,7 @@ impl<'a> Flow<'a> {
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !matches!(self.held, Held::Nothing) {
             if self.to.stream.poll_write_ready(cx)?.is_pending() {
-                self.blocked_since.get_or_insert_with(Instant::now);
+                self.stall.get_or_insert_with(|| self.meter.stalls(self.direction));
                 return Poll::Pending;
             }
             match self.drain() {
@@ -194,9 +193,8 @@ impl<'a> Flow<'a> {
                 other => other?,
             }
         }
-        if let Some(since) = self.blocked_since.take() {
-            let blocked = since.elapsed();
-            self.meter.blocked(self.direction, blocked);
+        if let Some(stall) = self.stall.take() {
+            let blocked = stall.end();
             self.backlog.waited(self.from.stream, self.to.stream, blocked, self.moved);
         }
         Poll::Ready(Ok(()))

@@ -1,28 +1,17 @@
-//! Exact counters of a session, and of everything that goes through its listener.
+//! Exact counters of a session, which count for its listener as well.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::limiting::Direction;
-use prometheus_client::metrics::counter::Counter;
+use ekiden_proto::limiting::{Clocks, Direction};
 
+use super::course::{Answer, Course};
+use super::totals::Totals;
+use crate::metrics::Seconds;
 use crate::share::Member;
 use crate::tuning::Tuner;
-
-/// Bytes through one listener, counted as they move.
-#[derive(Debug, Clone, Default)]
-pub struct Totals {
-    /// Toward the client, copied.
-    pub down_copied: Counter,
-    /// Toward the client, spliced.
-    pub down_spliced: Counter,
-    /// Toward the server, copied.
-    pub up_copied: Counter,
-    /// Toward the server, spliced.
-    pub up_spliced: Counter,
-}
 
 /// The counters of one session. A session never leaves its thread, so they are plain cells.
 #[derive(Debug)]
@@ -33,38 +22,20 @@ pub struct Meter {
     course: Course,
 }
 
-/// When bytes have moved, and who was waited for.
-#[derive(Debug, Default)]
-struct Course {
-    last: Cell<Option<(Direction, Instant)>>,
-    flowing: Cell<Duration>,
-    answer: Cell<Option<Duration>>,
-}
-
-/// A longer pause is somebody's who has nothing to say.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-
-impl Course {
-    /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
-    /// the server's.
-    fn moved(&self, direction: Direction) {
-        let now = Instant::now();
-        let Some((before, at)) = self.last.replace(Some((direction, now))) else { return };
-        let pause = now.saturating_duration_since(at);
-        if direction == Direction::Down && self.answer.get().is_none() {
-            self.answer.set(Some(pause));
-        }
-        if direction == Direction::Down || before == Direction::Up {
-            self.flowing.set(self.flowing.get() + pause.min(LONGEST_PAUSE));
-        }
-    }
-}
-
 #[derive(Debug, Default)]
 struct OneWay {
     bytes: Cell<u64>,
     spliced: Cell<u64>,
+    moves: Cell<u64>,
     blocked: Cell<Duration>,
+    /// Since when there is no room, as long as there is none.
+    blocked_since: Cell<Option<Instant>>,
+    /// How long it had been blocked when bytes moved last.
+    blocked_before: Cell<Duration>,
+    waiting: Cell<Duration>,
+    squares: Cell<f64>,
+    /// Bytes that waited in this host when somebody looked last.
+    queued: Cell<i64>,
     /// The section that sends these bytes, where it shares an interface with others.
     member: RefCell<Option<Rc<Member>>>,
     /// Who tunes that section, if somebody does.
@@ -130,9 +101,7 @@ impl Meter {
 
     /// Notes bytes that were written from a buffer.
     pub fn copied(&self, direction: Direction, bytes: usize) {
-        self.one_way(direction).moved(bytes as u64);
-        self.course.moved(direction);
-        self.wake_tuners();
+        self.moves(direction, bytes as u64);
         match direction {
             Direction::Down => self.totals.down_copied.inc_by(bytes as u64),
             Direction::Up => self.totals.up_copied.inc_by(bytes as u64),
@@ -141,10 +110,8 @@ impl Meter {
 
     /// Notes bytes that were written from a pipe.
     pub fn spliced(&self, direction: Direction, bytes: usize) {
+        self.moves(direction, bytes as u64);
         let one_way = self.one_way(direction);
-        one_way.moved(bytes as u64);
-        self.course.moved(direction);
-        self.wake_tuners();
         one_way.spliced.set(one_way.spliced.get() + bytes as u64);
         match direction {
             Direction::Down => self.totals.down_spliced.inc_by(bytes as u64),
@@ -152,10 +119,34 @@ impl Meter {
         };
     }
 
-    /// Notes time in which there were bytes and no room to send them.
-    pub fn blocked(&self, direction: Direction, span: Duration) {
+    fn moves(&self, direction: Direction, bytes: u64) {
         let one_way = self.one_way(direction);
-        one_way.blocked.set(one_way.blocked.get() + span);
+        one_way.moved(bytes);
+        one_way.waited(self.course.moved(direction, bytes));
+        self.wake_tuners();
+    }
+
+    /// Notes that there are bytes and no room to send them, until what it returns is dropped.
+    pub fn stalls(&self, direction: Direction) -> Stall<'_> {
+        let since = Instant::now();
+        let (one_way, total) = (self.one_way(direction), self.totals.stalled(direction));
+        one_way.blocked_since.set(Some(since));
+        Stall { one_way, total, since }
+    }
+
+    /// Notes how many bytes of a direction wait in this host now.
+    pub fn queue(&self, direction: Direction, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        let before = self.one_way(direction).queued.replace(bytes);
+        if bytes != before {
+            self.totals.queued(direction).inc_by(bytes - before);
+        }
+    }
+
+    /// Whether bytes waited in this host when somebody looked last.
+    #[must_use]
+    pub fn queues(&self) -> bool {
+        self.down.queued.get() + self.up.queued.get() > 0
     }
 
     /// Bytes in one direction.
@@ -164,28 +155,52 @@ impl Meter {
         self.one_way(direction).bytes.get()
     }
 
-    /// Time blocked in one direction.
+    /// Time in which one direction had bytes and no room to send them, until now.
     #[must_use]
     pub fn blocked_for(&self, direction: Direction) -> Duration {
-        self.one_way(direction).blocked.get()
+        self.one_way(direction).blocked_for()
+    }
+
+    /// Whether one direction has bytes and no room to send them.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.down.blocked_since.get().or(self.up.blocked_since.get()).is_some()
+    }
+
+    /// What there is to say of one direction, until now.
+    #[must_use]
+    pub fn clocks(&self, direction: Direction) -> Clocks {
+        let one_way = self.one_way(direction);
+        Clocks {
+            bytes: one_way.bytes.get(),
+            moves: one_way.moves.get(),
+            blocked: self.blocked_for(direction),
+            waiting: one_way.waiting.get(),
+            squares: one_way.squares.get(),
+        }
     }
 
     /// Notes that the path stands: from now on the server is waited for, if it is the one who speaks first.
     pub fn begins(&self) {
-        self.course.last.set(Some((Direction::Up, Instant::now())));
-        self.course.answer.set(None);
+        self.course.begins();
+    }
+
+    /// When the first byte for the client moved.
+    #[must_use]
+    pub fn first_byte(&self) -> Option<Instant> {
+        self.course.first_byte()
     }
 
     /// Time in which bytes moved, or were waited for and not by the client.
     #[must_use]
     pub fn flowing(&self) -> Duration {
-        self.course.flowing.get()
+        self.course.flowing()
     }
 
-    /// From the last bytes toward the server to the first ones of the answer, once there are any.
+    /// The largest answer, once there is one.
     #[must_use]
-    pub fn answer(&self) -> Option<Duration> {
-        self.course.answer.get()
+    pub fn largest_answer(&self) -> Option<Answer> {
+        self.course.largest()
     }
 
     /// Bytes in both directions.
@@ -201,12 +216,58 @@ impl Meter {
     }
 }
 
+/// What waits for the sections of a session is gone with them.
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.queue(Direction::Down, 0);
+        self.queue(Direction::Up, 0);
+    }
+}
+
 impl OneWay {
     fn moved(&self, bytes: u64) {
         self.bytes.set(self.bytes.get() + bytes);
+        self.moves.set(self.moves.get() + 1);
         if let Some(member) = &*self.member.borrow() {
             member.moved(bytes);
         }
+    }
+
+    fn blocked_for(&self) -> Duration {
+        self.blocked.get() + self.blocked_since.get().map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Bytes were waited for, unless it was room. Some may move before there is enough of it.
+    fn waited(&self, pause: Duration) {
+        let blocked = self.blocked_for();
+        let wait = pause.saturating_sub(blocked.saturating_sub(self.blocked_before.replace(blocked)));
+        self.waiting.set(self.waiting.get() + wait);
+        self.squares.set(self.squares.get() + wait.as_secs_f64().powi(2));
+    }
+}
+
+/// A direction that has bytes and no room to send them.
+#[must_use]
+pub struct Stall<'a> {
+    one_way: &'a OneWay,
+    /// That of all sessions.
+    total: &'a Seconds,
+    since: Instant,
+}
+
+impl Stall<'_> {
+    /// There is room again; how long there was none.
+    pub fn end(self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
+impl Drop for Stall<'_> {
+    fn drop(&mut self) {
+        let span = self.since.elapsed();
+        self.one_way.blocked_since.set(None);
+        self.one_way.blocked.set(self.one_way.blocked.get() + span);
+        self.total.inc_by(span.as_secs_f64());
     }
 }
 
@@ -215,19 +276,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_thinks_is_not_what_the_path_takes() {
-        let course = Course::default();
-        let ago = |seconds| Some((Direction::Up, Instant::now() - Duration::from_secs(seconds)));
-        course.last.set(ago(2));
-        course.moved(Direction::Down);
-        let answer = course.answer.get().unwrap();
-        assert!(answer >= Duration::from_secs(2) && course.flowing.get() == answer);
-        course.last.set(Some((Direction::Down, Instant::now() - Duration::from_secs(2))));
-        course.moved(Direction::Up);
-        assert_eq!(course.flowing.get(), answer, "the client's own time");
-        course.last.set(ago(60));
-        course.moved(Direction::Down);
-        assert_eq!(course.flowing.get(), answer + LONGEST_PAUSE, "nobody has anything to say for a minute");
-        assert_eq!(course.answer.get(), Some(answer), "the first one");
+    fn what_waited_for_room_did_not_wait_for_bytes() {
+        let meter = Meter::new(Arc::default());
+        let past = |millis| Instant::now() - Duration::from_millis(millis);
+        meter.course.last_moved_at(Direction::Down, past(500));
+        let mut stall = meter.stalls(Direction::Down);
+        stall.since = past(300);
+        meter.down.blocked_since.set(Some(stall.since));
+        assert!(meter.is_blocked() && meter.clocks(Direction::Down).blocked >= Duration::from_millis(300));
+        meter.copied(Direction::Down, 10);
+        assert!(stall.end() >= Duration::from_millis(300));
+        let clocks = meter.clocks(Direction::Down);
+        assert!(!meter.is_blocked() && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
+        let waited = clocks.waiting.as_secs_f64();
+        assert!((0.19..0.4).contains(&waited) && (clocks.squares - waited * waited).abs() < 1e-9, "{clocks:?}");
+        assert_eq!((clocks.bytes, clocks.moves), (10, 1));
+
+        meter.course.last_moved_at(Direction::Down, past(500));
+        meter.copied(Direction::Up, 10);
+        assert_eq!(meter.clocks(Direction::Up).waiting, Duration::ZERO, "the client's own time");
     }
 }

@@ -9,12 +9,14 @@
 //!   the relay's memory.
 
 mod backlog;
+mod course;
 mod flow;
 mod meter;
 pub mod pause;
 mod pipes;
 mod scratch;
 mod seal;
+mod totals;
 
 use std::future::Future;
 use std::io;
@@ -32,10 +34,12 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
+pub use course::Answer;
 pub use flow::{Broken, Flow, Side};
-pub use meter::{Meter, Totals};
+pub use meter::Meter;
 pub use pipes::{PipeCounts, PipePool};
 pub use seal::Seal;
+pub use totals::Totals;
 
 /// How often a send queue is looked at that has to run empty; the kernel has no event for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);

@@ -22,7 +22,7 @@ impl Ruleset {
     /// # Errors
     /// What a program complained about, or that another daemon that runs has this instance.
     pub fn apply(&self, owner: Owner) -> Result<Applied, RulesError> {
-        let before = claim(self.marks.instance())?;
+        let before = claim(self.marks.instance(), owner)?;
         self.put(owner).inspect_err(|_| {
             if before.is_none() {
                 // What failed is told; the rest of an undoing that fails is found by `ekiden doctor`.
@@ -65,13 +65,13 @@ impl Ruleset {
     }
 }
 
-/// Says whose rules of `instance` are there, if we may have it.
+/// Says whose rules of `instance` are there, if `owner` may have it.
 ///
 /// # Errors
 /// Another daemon that runs has it, or what nft complained about.
-pub fn claim(instance: u8) -> Result<Option<Holder>, RulesError> {
+pub fn claim(instance: u8, owner: Owner) -> Result<Option<Holder>, RulesError> {
     match holder(instance)? {
-        Some(Holder::Running(pid)) if pid != std::process::id() => Err(owned(instance, pid)),
+        Some(Holder::Running(pid)) if !owner.succeeds(pid) => Err(owned(instance, pid)),
         holder => Ok(holder),
     }
 }

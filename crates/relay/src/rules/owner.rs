@@ -1,7 +1,7 @@
 //! Whose rules they are: the comment of our nftables table says it, so that no daemon takes the rules of another one
 //! that runs, and those of one that died are known as left over.
 
-use std::fs;
+use ekiden_sys::process::started;
 
 use super::Marks;
 use super::error::RulesError;
@@ -12,6 +12,8 @@ use super::tool::run;
 pub enum Owner {
     /// This process, a daemon that will remove them.
     Daemon,
+    /// The same, and they may be that process's so far: it does not need them any more.
+    Successor(u32),
     /// Somebody with `ekiden rules`.
     Operator,
 }
@@ -33,11 +35,16 @@ impl Owner {
         let instance = marks.instance();
         match self {
             Self::Operator => format!("ekiden instance {instance}, by ekiden rules"),
-            Self::Daemon => {
+            Self::Daemon | Self::Successor(_) => {
                 let pid = std::process::id();
                 format!("ekiden instance {instance}, pid {pid}, started {}", started(pid).unwrap_or(0))
             }
         }
+    }
+
+    /// Whether it may take the rules of a daemon that runs.
+    pub(super) fn succeeds(self, daemon: u32) -> bool {
+        daemon == std::process::id() || self == Self::Successor(daemon)
     }
 }
 
@@ -74,16 +81,6 @@ fn read(text: &str) -> Holder {
         (Some(pid), Some(_)) => Holder::Gone(pid),
         _ => Holder::Operator,
     }
-}
-
-/// When a process was started, in clock ticks after boot (proc_pid_stat(5)): with it a pid means one process only.
-fn started(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program, in parentheses, may have spaces in it.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    // One that has died may wait for long until its parent looks.
-    fields.next().filter(|state| !["Z", "X"].contains(state))?;
-    fields.nth(18)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
-use ekiden_proto::event::{Closed, End, Event, SectionInfo};
+use ekiden_proto::event::{Closed, End, SectionInfo};
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::limiting::{Direction, limiting};
+use ekiden_proto::limiting::{Direction, Limit};
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -19,7 +19,8 @@ use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
 use crate::measure::{Place, Watch};
 use crate::pump::{self, Meter, Patience, Seal};
-use crate::session::{Course, Errand};
+use crate::session::limits::Limiting;
+use crate::session::{Course, Errand, Samples};
 use crate::status::{SectionView, SessionView};
 use crate::users::Users;
 
@@ -39,10 +40,14 @@ pub struct Session {
     pub caught: Option<Ends>,
     /// What was dialled for it before it began.
     ahead: RefCell<Option<Box<Ahead>>>,
-    opened: Instant,
-    story: RefCell<Story>,
+    pub(super) opened: Instant,
+    pub(super) story: RefCell<Story>,
+    /// What holds it back; none until something has moved.
+    pub(super) limiting: RefCell<Option<Box<Limiting>>>,
     /// How it comes out, where the relay has chosen its way.
     pub(super) course: RefCell<Option<Course>>,
+    /// What was told of its sections while it runs.
+    pub(super) samples: RefCell<Samples>,
     place: Cell<usize>,
 }
 
@@ -63,11 +68,13 @@ pub enum Came {
 
 /// The part of it that changes.
 #[derive(Default)]
-struct Story {
+pub(super) struct Story {
     user: Option<Box<str>>,
     target: Option<Target>,
     server: Option<ServerAddr>,
-    stream: Option<Rc<TcpStream>>,
+    pub(super) stream: Option<Rc<TcpStream>>,
+    /// When the client first said what it wants.
+    asked: Option<Instant>,
     connect: Option<Duration>,
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
@@ -100,7 +107,9 @@ impl Session {
             ahead: RefCell::new(ahead),
             opened: Instant::now(),
             story: RefCell::default(),
+            limiting: RefCell::default(),
             course: RefCell::default(),
+            samples: RefCell::new(Samples::begin()),
             place: Cell::new(0),
             entrance,
         });
@@ -120,7 +129,9 @@ impl Session {
 
     /// Notes where the client wants to go.
     pub fn wants(&self, target: &Target) {
-        self.story.borrow_mut().target = Some(target.clone());
+        let mut story = self.story.borrow_mut();
+        story.target = Some(target.clone());
+        story.asked.get_or_insert_with(Instant::now);
     }
 
     /// What was dialled for it before it began; once.
@@ -135,6 +146,7 @@ impl Session {
         let tuner = self.errand.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
         self.meter.is_tuned_by(Direction::Up, tuner);
         let mut story = self.story.borrow_mut();
+        story.asked.get_or_insert(asked);
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
         let place = self.errand.via().map(|via| via.place(server)).filter(|_| self.entrance.config.measures());
@@ -163,6 +175,13 @@ impl Session {
         let book = &self.entrance.shared().book;
         self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.look(&self.meter, book));
         self.tells();
+        self.look_for_limits();
+        self.sample();
+    }
+
+    /// The server's section, while there is one.
+    pub(super) fn server_section(&self) -> Option<Rc<TcpStream>> {
+        self.story.borrow().stream.clone()
     }
 
     /// How long each relay took.
@@ -184,6 +203,7 @@ impl Session {
 
     /// Notes that the server's section is no longer this session's; what the kernel knew of it is kept.
     pub fn parted(&self) {
+        self.look_for_limits_at_end();
         self.meter.is_sent_by(Direction::Up, None);
         self.meter.is_tuned_by(Direction::Up, None);
         let mut story = self.story.borrow_mut();
@@ -239,6 +259,7 @@ impl Session {
                 .stream
                 .as_ref()
                 .and_then(|stream| SectionView::of(stream.as_ref(), congestion, self.meter.tuner(Direction::Up))),
+            limits: self.limits(),
         }
     }
 
@@ -257,6 +278,8 @@ impl Session {
     }
 
     fn closed(&self) -> Closed {
+        self.look_for_limits_at_end();
+        let limit = self.limit();
         let mut story = self.story.take();
         let book = &self.entrance.shared().book;
         story.watches.iter_mut().flatten().for_each(|watch| watch.note(&self.meter, book));
@@ -265,10 +288,6 @@ impl Session {
         let up = story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(story.up);
         let cut_off = if std::thread::panicking() { End::Panicked } else { End::Drained };
         let end = story.end.unwrap_or(cut_off);
-        let (bytes_up, bytes_down) = (self.meter.bytes(Direction::Up), self.meter.bytes(Direction::Down));
-        let (direction, bytes, sending) =
-            if bytes_up > bytes_down { (Direction::Up, bytes_up, up) } else { (Direction::Down, bytes_down, down) };
-        let stalled = self.meter.blocked_for(direction);
         Closed {
             user: story.user.map(String::from),
             peer: self.peer_name(),
@@ -280,14 +299,21 @@ impl Session {
             end,
             detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
             duration,
+            handshake: story.asked.map(|asked| asked.saturating_duration_since(self.opened)),
+            first_byte: self
+                .meter
+                .first_byte()
+                .zip(story.asked)
+                .map(|(first, asked)| first.saturating_duration_since(asked)),
             connect: story.connect,
             hops: story.hops,
-            bytes_up,
-            bytes_down,
+            bytes_up: self.meter.bytes(Direction::Up),
+            bytes_down: self.meter.bytes(Direction::Down),
             bytes_spliced: self.meter.moved_by_splice(),
             down,
             up,
-            limited: sending.and_then(|sending| limiting(direction, bytes, stalled, duration, &sending)),
+            limited: limit.as_ref().map(Limit::limited),
+            limited_why: limit.map(|limit| limit.why),
             ..Closed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
         }
     }
@@ -307,6 +333,6 @@ impl Drop for Session {
         }
         self.entrance.worker.unlist(self.place.get());
         self.entrance.left(self.errand.client.0.ip(), closed.end != End::ClientLimit);
-        self.entrance.shared().emit(&Event::Closed(Box::new(closed)));
+        self.entrance.shared().has_ended(closed, self.sender());
     }
 }

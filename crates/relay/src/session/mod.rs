@@ -6,9 +6,11 @@
 
 mod account;
 mod errand;
+mod limits;
 mod outcome;
 mod race;
 mod reach;
+mod samples;
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -30,6 +32,7 @@ pub use account::{Came, Session};
 pub use errand::{Errand, Taken};
 pub use outcome::Course;
 pub use reach::{Reached, dial, reach, reach_by};
+pub use samples::Samples;
 
 /// Serves one client.
 pub async fn run(session: Rc<Session>) {

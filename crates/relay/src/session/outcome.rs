@@ -35,17 +35,19 @@ impl Course {
 
     /// All that has come so far.
     fn carried(&self, meter: &Meter) -> Carried {
-        Carried { connect: self.connect, answer: meter.answer(), ..seen(meter).since(&self.begun) }
+        Carried { connect: self.connect, answer: meter.largest_answer(), ..seen(meter).since(&self.begun) }
     }
 
     /// Tells of what has come since the last time, when that is enough to tell.
     fn tell(&mut self, meter: &Meter, choosing: &Choosing) {
         let now = seen(meter);
         let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
-        if part.flowing < PART || !self.carried(meter).is_bulk() {
+        let carried = self.carried(meter);
+        if part.flowing < PART || !carried.is_bulk() {
             return;
         }
-        if let Some(outcome) = part.part() {
+        let of = carried.most().bytes.max(self.expected.plan.likely.bytes);
+        if let Some(outcome) = part.part(of) {
             choosing.came(&self.expected, &outcome);
         }
         self.told = Some(now);
@@ -61,7 +63,7 @@ impl Course {
             None => outcome.iter().for_each(|outcome| choosing.came(&self.expected, outcome)),
             Some(told) => {
                 let rest = seen(meter).since(told);
-                let rest = if rest.is_bulk() { rest.part() } else { None };
+                let rest = if rest.is_bulk() { rest.part(carried.most().bytes) } else { None };
                 rest.iter().for_each(|outcome| choosing.came(&self.expected, outcome));
             }
         }

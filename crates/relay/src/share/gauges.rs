@@ -7,6 +7,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::metrics::Declare;
 use crate::status::InterfaceView;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,7 +41,7 @@ impl Gauges {
     /// Makes them known.
     pub fn register(&self, registry: &mut Registry) {
         for (name, help, numbers) in self.all() {
-            registry.register(name, help, numbers.clone());
+            registry.declare(name, help, numbers.clone());
         }
     }
 

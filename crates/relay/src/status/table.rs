@@ -1,6 +1,7 @@
 //! The answer of `/api/sessions` for people: one table under the other.
 
 mod choices;
+mod limits;
 
 use serde_json::Value;
 
@@ -25,6 +26,7 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     let mut out = aligned(&rows);
     below(&mut out, &choices::reasons(&answer["sessions"]));
     below(&mut out, &choices::standing(&answer["choices"]));
+    below(&mut out, &limits::rows(&answer["sessions"]));
     below(&mut out, &sections(&answer["sessions"]));
     below(&mut out, &tunings(&answer["sessions"]));
     below(&mut out, &lanes(&answer["lanes"]));

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ekiden_proto::addr::Network;
@@ -16,6 +17,7 @@ use super::Device;
 use crate::config::{Config, Listener, Tun};
 use crate::shared::Shared;
 use crate::sockets::NEEDS_NET_ADMIN;
+use crate::upgrade::{Legacy, Thing};
 
 /// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
 const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
@@ -83,6 +85,32 @@ pub struct Devices {
 }
 
 impl Devices {
+    /// Takes over the device of another process, which keeps it until we are the only one.
+    pub fn adopt(&mut self, name: String, mtu: u32, routed: Vec<(Network, Option<IpAddr>)>, descriptor: OwnedFd) {
+        // One that was deleted meanwhile is made anew.
+        let Some(index) = index(&name) else { return };
+        let file = Arc::new(File::from(descriptor));
+        self.held.push(Held { name, index, file, mtu, routed, is_shared: true });
+    }
+
+    /// What another process takes over.
+    ///
+    /// # Errors
+    /// The kernel's, when it is out of descriptors.
+    pub fn legacy(&self) -> io::Result<Legacy> {
+        let thing = |held: &Held| {
+            let routed = held.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
+            let thing = Thing::Device { name: held.name.clone(), mtu: held.mtu, routed };
+            Ok((thing, held.file.as_fd().try_clone_to_owned()?))
+        };
+        self.held.iter().map(thing).collect()
+    }
+
+    /// Whether another process has the same ones: then they stay when ours are dropped.
+    pub fn are_shared(&mut self, shared: bool) {
+        self.held.iter_mut().for_each(|held| held.is_shared = shared);
+    }
+
     /// Makes what `config` has and we have not. If that is turned down, [`Devices::settle`] takes away what was made.
     ///
     /// # Errors
@@ -165,13 +193,15 @@ struct Held {
     mtu: u32,
     /// The networks whose routes lead into it, with the address that our own programs have there.
     routed: Vec<(Network, Option<IpAddr>)>,
+    /// Whether another process has it as well.
+    is_shared: bool,
 }
 
 impl Held {
     fn new(tun: &Tun) -> io::Result<Self> {
         let file = Arc::new(create_bare(&tun.device)?);
         let index = index(&tun.device).ok_or(io::ErrorKind::NotFound)?;
-        let held = Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new() };
+        let held = Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new(), is_shared: false };
         let links = Links::open()?;
         links.set_mtu(index, tun.mtu)?;
         links.accept_from_anywhere(index)?;
@@ -225,6 +255,9 @@ impl Held {
 /// At once, also while somebody who has stopped reading still has the descriptor.
 impl Drop for Held {
     fn drop(&mut self) {
+        if self.is_shared {
+            return;
+        }
         // Fails when it has gone before.
         let _ = Links::open().and_then(|links| links.delete(self.index));
     }

@@ -154,3 +154,24 @@ fn without_the_right_the_kernel_says_so() {
         assert_eq!(Queue::bind(NUMBER, 16).unwrap_err().raw_os_error(), Some(libc::EPERM));
     });
 }
+
+/// As at an upgrade: the socket goes along, and the packet that waits is still there.
+#[test]
+fn a_queue_goes_on_with_whoever_has_its_socket() {
+    inside(&[QUEUE_SYNS], || {
+        let queue = Queue::bind(NUMBER, 16).unwrap();
+        let (_listener, address) = listener();
+        std::thread::scope(|scope| {
+            let client = connect(scope, address);
+            let (id, ..) = next(&queue);
+            let (here, there) = crate::along::pair().unwrap();
+            crate::along::send(&here, b"queue", Some(&queue)).unwrap();
+            drop(queue);
+            let (_, along) = crate::along::receive(&there, &mut [0; 8]).unwrap();
+            let queue = Queue::from_descriptor(along.unwrap(), NUMBER);
+            queue.verdict(id, Verdict::Accept { mark: 0 }).unwrap();
+            client.join().unwrap().unwrap();
+            assert_eq!(Queue::bind(NUMBER, 16).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        });
+    });
+}

@@ -12,7 +12,7 @@ use crate::program::agent::Agent;
 use crate::program::chain;
 use crate::program::command::{self, Way};
 use crate::program::ekiden::Mode;
-use crate::program::server::Protocol;
+use crate::program::server::{Protocol, Server};
 use crate::program::sink;
 use crate::topology::{self, Backend};
 
@@ -131,6 +131,7 @@ fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
         );
     }
     of_blocks(workload, mistakes);
+    of_rates(workload, mistakes);
     let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
     if times.into_iter().any(|time| time.is_zero() || time.subsec_nanos() > 0) {
         mistakes.push("workload: time: whole seconds".into());
@@ -155,6 +156,16 @@ fn of_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
     let is_capped = matches!(workload.protocol, Protocol::Blocks | Protocol::Http) && workload.agent == Agent::Curl;
     if workload.cap.is_some_and(|cap| cap.0.is_zero() || !is_capped) {
         mistakes.push("workload: cap: of blocks and of HTTP by curl only, and more than nothing".into());
+    }
+}
+
+fn of_rates(workload: &Workload, mistakes: &mut Vec<String>) {
+    let is_http = workload.protocol == Protocol::Http;
+    if workload.client_rate.is_some() && !(is_http && workload.agent == Agent::Curl) {
+        mistakes.push("workload: client_rate: of HTTP by curl only".into());
+    }
+    if workload.server_rate.is_some() && workload.server_program() != Server::Nginx {
+        mistakes.push("workload: server_rate: of nginx only".into());
     }
 }
 
@@ -185,12 +196,23 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if treatment.transparent && treatment.sections {
         mistakes.push("transparent: without sections = true".into());
     }
+    let has_more = !treatment.config.is_empty() || !treatment.wrap.is_empty();
+    if has_more && (treatment.program != Relay::Ekiden || !treatment.relays.is_empty()) {
+        mistakes.push("config, wrap: for ekiden without relays only".into());
+    }
+    if treatment.config.values().any(|value| !value.is_table() && !is_tables(value)) {
+        mistakes.push("config: tables only, as in { log = { format = \"json\" } }".into());
+    }
     if treatment.near_profile.is_some() && !treatment.transparent {
         mistakes.push("near_profile: with transparent = true only".into());
     }
     if (treatment.early || treatment.encrypt) && !has_keys {
         mistakes.push("early, encrypt: with sections = true or relays only".into());
     }
+}
+
+fn is_tables(value: &Value) -> bool {
+    value.as_array().is_some_and(|all| all.iter().all(Value::is_table))
 }
 
 /// Finds what is wrong with how the experiment is carried out.

@@ -212,6 +212,25 @@ fn flows_have_a_number_and_a_time() {
 }
 
 #[test]
+fn what_else_a_relay_is_told_and_started_by_is_for_ekiden() {
+    let dante = mistakes(&TEXT.replace("program = \"dante\"", "program = \"dante\"\nwrap = [\"nice\"]"));
+    assert_eq!(dante, ["config, wrap: for ekiden without relays only"]);
+    let ekiden =
+        |config: &str| TEXT.replace("program = \"dante\"", &format!("program = \"ekiden\"\nconfig = {config}"));
+    assert_eq!(mistakes(&ekiden("{ threads = 1 }")), ["config: tables only, as in { log = { format = \"json\" } }"]);
+    let right = ekiden("{ log = { format = \"json\" }, interface = [{ name = \"near\", rate = \"1Mbit/s\" }] }");
+    assert!(Experiment::read("x", &right).is_ok());
+}
+
+#[test]
+fn who_cannot_be_slow_is_a_mistake() {
+    let set = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
+    let told = mistakes(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
+    // HTTP by curl and nginx can, FTP cannot.
+    assert_eq!(told, ["workload: client_rate: of HTTP by curl only", "workload: server_rate: of nginx only"]);
+}
+
+#[test]
 fn a_tunnel_has_two_ends_and_a_forwarder_needs_sections() {
     for program in ["openvpn", "vtun", "ssh"] {
         let text = TEXT.replace("program = \"dante\"", &format!("program = \"{program}\""));

@@ -28,7 +28,8 @@ pub(super) struct Made {
 pub(super) fn prime(task: &Task<'_>, timeout: Duration) -> anyhow::Result<()> {
     let Some(prime) = &task.workload.prime else { return Ok(()) };
     let until = Instant::now() + prime.time.0;
-    for file in prime.files.iter().cycle() {
+    let files = if prime.files.is_empty() { task.workload.file.as_slice() } else { &prime.files };
+    for file in files.iter().cycle().take(prime.sessions.unwrap_or(usize::MAX)) {
         if Instant::now() >= until {
             break;
         }

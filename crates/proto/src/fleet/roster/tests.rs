@@ -1,7 +1,7 @@
 //! Who is believed, and who is not.
 
 use super::*;
-use crate::fleet::{Certificate, Issued, Neighbour, Request, SigningKey, TOLERANCE};
+use crate::fleet::{Certificate, Issued, MOST_NEIGHBOURS, Neighbour, Request, SigningKey, TOLERANCE};
 use crate::key::PrivateKey;
 
 const NOW: Duration = Duration::from_secs(1000);
@@ -26,6 +26,13 @@ impl Relay {
         let (fleet_key, name) = (fleet.public(), name.to_owned());
         let certificate = Certificate { fleet: fleet_key, name, address, key: public, signing, not_before, not_after };
         Self { issued: certificate.sign(fleet), key }
+    }
+
+    /// The same relay, somewhere else; signed by `fleet`.
+    fn moved(&self, fleet: &SigningKey) -> Self {
+        let certificate = &self.issued.certificate;
+        let moved = Certificate { address: "elsewhere.example:4000".parse().unwrap(), ..certificate.clone() };
+        Self { issued: moved.sign(fleet), key: PrivateKey::from_file(&self.key.text()).unwrap() }
     }
 
     fn place(&self) -> PublicKey {
@@ -95,6 +102,22 @@ fn who_can_only_write_adds_nobody() {
 }
 
 #[test]
+fn a_member_moves_only_by_a_certificate_of_the_fleet() {
+    let (fleet, other) = (SigningKey::generate(), SigningKey::generate());
+    let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
+    let mut accept = |text: &str| roster.accept(&osaka.place(), text.as_bytes(), NOW, UNIX);
+    assert_eq!(accept(&osaka.says(1)), Ok(Change::Members));
+    // It has made itself a certificate, in the name of the fleet.
+    let made = osaka.moved(&other).says(2).replace(&other.public().to_string(), &fleet.public().to_string());
+    assert_eq!(accept(&made), Err(Refused::Unsigned));
+    assert_eq!(accept(&osaka.moved(&fleet).says(3)), Ok(Change::Members));
+    assert_eq!(
+        roster.member(&osaka.place()).unwrap().entry.issued.certificate.address.to_string(),
+        "elsewhere.example:4000"
+    );
+}
+
+#[test]
 fn an_old_entry_does_not_come_back() {
     let fleet = SigningKey::generate();
     let (osaka, mut roster) = (Relay::new("osaka", &fleet), roster(&fleet));
@@ -133,6 +156,24 @@ fn a_certificate_is_valid_for_its_time_and_some_minutes() {
 }
 
 #[test]
+fn what_was_refused_for_its_time_is_taken_when_that_has_come() {
+    let fleet = SigningKey::generate();
+    let osaka = Relay::valid("osaka", &fleet, (UNIX, UNIX + 100));
+    let (mut roster, text, days) = (roster(&fleet), osaka.says(1), 2 * 24 * 3600);
+    // Our clock is two days behind, then two days ahead, and then it is set right.
+    for (unix, expected) in [
+        (UNIX - days, Err(Refused::Early(days))),
+        (UNIX + days, Err(Refused::Expired(days - 100))),
+        (UNIX, Ok(Change::Members)),
+    ] {
+        assert_eq!(roster.accept(&osaka.place(), text.as_bytes(), NOW, unix), expected);
+    }
+    // A jump of the clock while it is known: it is gone, and comes back.
+    assert_eq!(roster.forget(NOW, UNIX + days).len(), 1);
+    assert_eq!(roster.accept(&osaka.place(), osaka.says(2).as_bytes(), NOW, UNIX), Ok(Change::Members));
+}
+
+#[test]
 fn who_is_no_longer_listed_stays_for_a_while() {
     let fleet = SigningKey::generate();
     let (osaka, tokyo) = (Relay::new("osaka", &fleet), Relay::new("tokyo", &fleet));
@@ -150,6 +191,10 @@ fn who_is_no_longer_listed_stays_for_a_while() {
     let gone = roster.forget(NOW + KEEP, UNIX);
     assert_eq!(gone.iter().map(|(member, _)| &*member.entry.issued.certificate.name).collect::<Vec<_>>(), ["osaka"]);
     assert_eq!(roster.number(&osaka.place()), Some(1), "its number is not forgotten");
+    for (number, expected) in [(7, 7), (6, 7)] {
+        roster.forbid(osaka.place(), number, UNIX);
+        assert_eq!(roster.number(&osaka.place()), Some(expected), "numbers only grow");
+    }
     // The other one's certificate ends.
     let after = UNIX + 11 + TOLERANCE.as_secs();
     assert_eq!(roster.forget(NOW, after)[0].1, Some(Refused::Expired(after - UNIX - 10)));
@@ -182,6 +227,16 @@ fn garbage_is_garbage() {
             "{refused:?}: {}",
             String::from_utf8_lossy(&case)
         );
+    }
+    // More neighbours than there may be, and more lost than was sent.
+    let neighbour = format!("neighbour: {} 1 2 3 4\n", osaka.place());
+    for (lines, why) in [
+        (neighbour.repeat(MOST_NEIGHBOURS + 1), "fewer neighbours"),
+        (neighbour.replace(" 2 ", " 1000001 "), "neighbour"),
+    ] {
+        let text = good.replace("state: serving\n", &format!("state: serving\n{lines}"));
+        let refused = roster.accept(&osaka.place(), text.as_bytes(), NOW, UNIX);
+        assert_eq!(refused, Err(Refused::Garbled(why)));
     }
     let huge = vec![b'a'; super::super::MOST_BYTES + 1];
     assert_eq!(roster.accept(&osaka.place(), &huge, NOW, UNIX), Err(Refused::TooLarge));

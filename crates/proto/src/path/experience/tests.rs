@@ -2,46 +2,75 @@ use super::*;
 
 const NOW: Duration = Duration::from_secs(1000);
 
-/// What the map says where it says the same all the time.
-const LEVEL: f64 = 0.5;
+/// What the map promises, in logarithms of seconds.
+const PROMISED: f64 = 0.5;
+
+const CLASS: Class = Class(11);
+
+/// By how much `experience` says that sessions will be slower than promised, where others' word alone would make it `hearsay`.
+fn slower(experience: &Experience, hearsay: f64, now: Duration) -> f64 {
+    (experience.expected(PROMISED + hearsay, 1.0, now) - PROMISED).exp()
+}
+
+fn comes(experience: &mut Experience, factor: f64) -> bool {
+    let expected = experience.expected(PROMISED, 1.0, NOW);
+    experience.came(PROMISED + factor.ln(), PROMISED, expected, NOW)
+}
 
 /// An experience of so many sessions that each came by `factor` slower.
 fn after(sessions: u32, factor: f64) -> Experience {
-    let mut experience = Experience::default();
+    let mut experience = Experience::new(CLASS);
     for _ in 0..sessions {
-        experience.came(factor.ln(), experience.correction(0.0, LEVEL, NOW), LEVEL, NOW);
+        comes(&mut experience, factor);
     }
     experience
 }
 
 #[test]
 fn what_came_beats_what_others_say() {
-    let promised = (1.0_f64 / 8.0).ln();
-    let correction = after(3, 3.0).correction(promised, LEVEL, NOW).exp();
+    let correction = slower(&after(3, 3.0), (1.0_f64 / 8.0).ln(), NOW);
     assert!((2.0..3.0).contains(&correction), "{correction}");
-    assert_eq!(Experience::default().correction(promised, LEVEL, NOW), promised, "nothing came yet");
+    assert_eq!(Experience::new(CLASS).expected(7.0, 1.0, NOW), 7.0, "nothing came yet");
 }
 
 #[test]
-fn a_map_that_promises_more_has_to_show_it_and_one_that_promises_less_is_believed() {
+fn a_map_that_says_something_else_now_has_to_show_it() {
     let experience = after(8, 1.0);
-    let sooner = experience.correction(0.0, LEVEL - 3.0, NOW);
-    assert!((2.7..=3.0).contains(&sooner), "as it came, not e^3 times sooner: {sooner}");
-    assert!(experience.correction(0.0, LEVEL + 3.0, NOW).abs() < 0.01);
-    let promised_too_much = after(8, 20.0);
-    assert!(promised_too_much.correction(0.0, LEVEL + 20_f64.ln(), NOW).abs() < 0.1, "it is right by now");
+    for other in [-3.0, 3.0] {
+        let expected = experience.expected(PROMISED + other, 1.0, NOW);
+        assert!((expected - PROMISED).abs() < 0.2, "as it came: {expected}");
+    }
     let mut confirmed = experience;
     for _ in 0..16 {
-        confirmed.came(0.0, confirmed.correction(0.0, LEVEL - 3.0, NOW), LEVEL - 3.0, NOW);
+        confirmed.came(PROMISED - 3.0, PROMISED - 3.0, confirmed.expected(PROMISED - 3.0, 1.0, NOW), NOW);
     }
-    let now = confirmed.correction(0.0, LEVEL - 3.0, NOW);
-    assert!(now < 0.5, "it has shown it: {now}");
+    let now = confirmed.expected(PROMISED - 3.0, 1.0, NOW);
+    assert!(now < PROMISED - 2.5, "it has shown it: {now}");
+}
+
+#[test]
+fn sessions_of_another_size_tell_the_less_the_farther_it_is() {
+    let mut past = Past::default();
+    *past.of(CLASS) = after(8, 4.0);
+    let share = |past: &Past, class| past.near(Class(class)).map(|(near, share)| (near.class(), share));
+    assert_eq!([11, 12, 9].map(|class| share(&past, class)), [1.0, 0.7, 0.7 * 0.7].map(|share| Some((CLASS, share))));
+    past.of(Class(9));
+    assert_eq!(share(&past, 9), Some((CLASS, 0.7 * 0.7)), "there nothing came yet");
+    *past.of(Class(9)) = Experience { class: Class(9), ..after(1, 1.0) };
+    assert_eq!(share(&past, 9), Some((Class(9), 1.0)));
+    assert!(past.slower(CLASS, NOW) > past.slower(Class(12), NOW) && past.slower(Class(9), NOW).abs() < 0.01);
+}
+
+#[test]
+fn sizes_are_alike_that_have_the_same_power_of_two_next_to_them() {
+    let class = |bytes: u64| Class::of(bytes).bytes();
+    assert_eq!([0, 1000, 100_000, 90_000, u64::MAX].map(class), [1 << 10, 1 << 10, 1 << 17, 1 << 16, 1 << 40]);
 }
 
 #[test]
 fn what_came_long_ago_counts_little() {
     let experience = after(8, 4.0);
-    let later = |halves: u32| experience.correction(0.0, LEVEL, NOW + HALF_LIFE * halves).exp();
+    let later = |halves: u32| slower(&experience, 0.0, NOW + HALF_LIFE * halves);
     assert!(later(0) > 3.5 && later(12) < 1.02, "{} and {}", later(0), later(12));
     assert!(experience.weight(NOW + HALF_LIFE) < 4.1);
 }
@@ -49,36 +78,32 @@ fn what_came_long_ago_counts_little() {
 #[test]
 fn three_in_a_row_disappoint_and_one_is_chance() {
     let mut experience = after(8, 1.0);
-    let mut slow = |factor: f64| {
-        let expected = experience.correction(0.0, LEVEL, NOW);
-        experience.came(factor.ln(), expected, LEVEL, NOW)
-    };
-    assert_eq!([slow(3.0), slow(3.0), slow(1.0)], [false, false, false]);
-    assert_eq!([slow(3.0), slow(3.0), slow(3.0)], [false, false, true]);
-    assert!(experience.correction(0.0, LEVEL, NOW).exp() > 2.5, "believed at once: {experience:?}");
+    assert_eq!([3.0, 3.0, 1.0].map(|factor| comes(&mut experience, factor)), [false, false, false]);
+    assert_eq!([3.0, 3.0, 3.0].map(|factor| comes(&mut experience, factor)), [false, false, true]);
+    assert!(slower(&experience, 0.0, NOW) > 2.5, "believed at once: {experience:?}");
 }
 
 #[test]
 fn a_bit_slower_is_no_disappointment_and_nothing_is_infinite() {
-    let mut experience = Experience::default();
+    let mut experience = Experience::new(CLASS);
     for _ in 0..20 {
-        assert!(!experience.came(1.3_f64.ln(), 0.0, LEVEL, NOW));
+        assert!(!experience.came(PROMISED + 1.3_f64.ln(), PROMISED, PROMISED, NOW));
     }
-    experience.came(f64::INFINITY, 0.0, LEVEL, Duration::ZERO);
-    experience.came(f64::NEG_INFINITY, 0.0, LEVEL, Duration::MAX);
-    assert!(experience.correction(0.0, LEVEL, NOW).is_finite(), "{experience:?}");
+    experience.came(f64::INFINITY, PROMISED, PROMISED, Duration::ZERO);
+    experience.came(f64::NEG_INFINITY, PROMISED, PROMISED, Duration::MAX);
+    assert!(experience.expected(0.0, 1.0, NOW).is_finite(), "{experience:?}");
 }
 
 #[test]
 fn one_session_with_bad_luck_counts_little_and_a_fast_one_after_a_pause_much() {
-    let mut experience = Experience::default();
-    experience.came(20_f64.ln(), 0.0, LEVEL, NOW);
-    assert!(experience.correction(0.0, LEVEL, NOW).exp() < LUCK, "{experience:?}");
+    let mut experience = Experience::new(CLASS);
+    comes(&mut experience, 20.0);
+    assert!(slower(&experience, 0.0, NOW) < 4.0, "{experience:?}");
     let mut bad = after(8, 8.0);
-    bad.came(0.0, bad.correction(0.0, LEVEL, NOW), LEVEL, NOW);
-    assert!(bad.correction(0.0, LEVEL, NOW).exp() > 4.0, "{bad:?}");
-    bad.came_after_pause(0.0, bad.correction(0.0, LEVEL, NOW), LEVEL, NOW);
-    assert!(bad.correction(0.0, LEVEL, NOW).exp() < 1.1, "{bad:?}");
+    comes(&mut bad, 1.0);
+    assert!(slower(&bad, 0.0, NOW) > 4.0, "{bad:?}");
+    bad.came_after_pause(PROMISED, PROMISED, bad.expected(PROMISED, 1.0, NOW), NOW);
+    assert!(slower(&bad, 0.0, NOW) < 1.1, "{bad:?}");
 }
 
 const fn second(second: u64) -> Duration {

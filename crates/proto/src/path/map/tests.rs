@@ -62,8 +62,6 @@ fn each_direction_of_a_section_is_known_by_itself() {
     assert_eq!(millis(map.section(0, 1, Direction::Up)), Some(20));
     assert_eq!(millis(map.section(1, 0, Direction::Down)), Some(30));
     assert_eq!(map.section(1, 0, Direction::Up), None);
-    map.forget(1);
-    assert_eq!(map.section(0, 1, Direction::Down).or(map.section(1, 0, Direction::Down)), None);
 }
 
 #[test]

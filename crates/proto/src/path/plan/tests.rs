@@ -1,3 +1,5 @@
+mod advice;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

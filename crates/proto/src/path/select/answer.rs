@@ -14,9 +14,6 @@ pub(super) const MOST_WAYS: usize = 4;
 /// A path of which nothing is sure may be better than predicted by this share.
 const HOPE: f64 = 0.5;
 
-/// A path that was out is missed if what is taken instead takes so much longer.
-const MISSED: f64 = 1.5;
-
 /// A path with what is known of it now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Weighed {
@@ -44,25 +41,9 @@ impl Weighed {
 
     /// What it would take if it were as much better as it may be.
     pub(super) fn hoped(&self) -> f64 {
-        self.predicted * (1.0 - HOPE * (1.0 - self.confidence))
+        let hoped = self.predicted * (1.0 - HOPE * (1.0 - self.confidence));
+        if self.experienced { hoped } else { hoped.min(self.rated.hoped) }
     }
-}
-
-/// A path that was out, may be tried, and is known to have been so much sooner than `predicted` that nobody should have to
-/// wait until somebody explores. Pauses between trials grow.
-pub(super) fn go_back(out: &[Weighed], predicted: f64) -> Option<Weighed> {
-    out.iter().filter(|way| way.on_trial && way.experienced).find(|way| way.predicted * MISSED < predicted).copied()
-}
-
-/// A path that could beat `predicted`: one that was out and would by the map goes first, else the dice say which.
-pub(super) fn explore(open: &[Weighed], out: &[Weighed], predicted: f64, dice: u64) -> Option<Weighed> {
-    if let Some(way) = out.iter().filter(|way| way.on_trial).find(|way| way.rated.raw < predicted) {
-        return Some(*way);
-    }
-    let could_win = |way: &&Weighed| way.predicted > predicted && way.hoped() < predicted;
-    let hopeful: Vec<&Weighed> = open.iter().filter(could_win).collect();
-    let at = dice.checked_rem(hopeful.len() as u64)?;
-    Some(*hopeful[at as usize])
 }
 
 impl Chooser {

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use crate::key::PublicKey;
-use crate::path::estimate::Figures;
+use crate::path::figures::Figures;
 use crate::path::prefix::Prefix;
 use crate::wire::WireError;
 use crate::wire::cursor::Cursor;

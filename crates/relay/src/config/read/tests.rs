@@ -9,6 +9,7 @@ mod relays;
 mod routes;
 mod sections;
 mod sharing;
+mod traces;
 mod transparent;
 mod tun;
 
@@ -21,7 +22,7 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Setting;
 
 use super::*;
-use crate::config::{Hop, HopKind, Kind, Listener};
+use crate::config::{AdminPlace, Hop, HopKind, Kind, Listener};
 
 fn listen(urls: &[&str]) -> Flags {
     Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), ..Flags::default() }
@@ -158,7 +159,8 @@ fn everything_written_is_meant() {
     assert_eq!(config.timeouts.ready_age, Duration::from_secs(5));
     let servers: Vec<_> = config.dns_servers.iter().map(SocketAddr::to_string).collect();
     assert_eq!(servers, ["127.0.0.1:5353", "192.0.2.1:53", "[2001:db8::53]:53"]);
-    assert_eq!((config.admin, config.log), (Admin::Tcp("127.0.0.1:9090".parse().unwrap()), LogFormat::Json));
+    let admin = AdminPlace::Tcp("127.0.0.1:9090".parse().unwrap());
+    assert_eq!((config.admin.place, config.log), (admin, LogFormat::Json));
 }
 
 /// The hops of all targets that no route is for.
@@ -190,7 +192,7 @@ fn flags_beat_the_file() {
     let config = load(Some(&file.0), &flags).unwrap();
     assert_eq!(only(&config).bind.port(), 3128);
     assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
-    assert_eq!((config.log, config.admin), (LogFormat::Text, Admin::Off));
+    assert_eq!((config.log, config.admin.place), (LogFormat::Text, AdminPlace::Off));
     let config = load(Some(&file.0), &Flags::default()).unwrap();
     assert_eq!((only(&config).bind.port(), config.log), (1080, LogFormat::Json));
 }

@@ -1,6 +1,7 @@
 //! What each type of option takes.
 
 use super::*;
+use crate::config::AdminPlace;
 use crate::config::capture::{Connect, Instance, Interface, RulesBy};
 
 fn takes<T: Value>(good: &[&str], bad: &[&str]) {
@@ -23,9 +24,9 @@ fn each_type_takes_what_it_should() {
     takes::<NameServer>(&["192.0.2.1", "192.0.2.1:5353", "::1", "[::1]:53"], &["dns.example", "192.0.2.1:0"]);
     takes::<Name>(&["a", "auto-1080"], &["", "a b", "a\"b", "ä", &"a".repeat(65)]);
     takes::<LogFormat>(&["text", "json"], &["xml", "JSON"]);
-    takes::<Admin>(
-        &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "[::ffff:127.0.0.1]:1"],
-        &["0.0.0.0:9090", "[::]:1", "192.0.2.1:1", "unix:x", "unix:", "on", "127.0.0.1"],
+    takes::<AdminPlace>(
+        &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "0.0.0.0:9090", "[::]:1", "192.0.2.1:1"],
+        &["unix:x", "unix:", "on", "127.0.0.1", "relay.example:1"],
     );
     takes::<Kind>(&["auto", "socks", "http", "tcp", "tproxy", "redirect", "section"], &["sock", "SOCKS", ""]);
     takes::<PathBuf>(&["x"], &[""]);
@@ -58,11 +59,4 @@ fn a_listener_without_a_host_is_local() {
         assert_eq!(Bind::read(text).ok().map(|b| b.0.to_string()).as_deref(), Some(address), "{text}");
     }
     takes::<Bind>(&[], &["", "1080", "localhost", "example.com:1080", "127.0.0.1", ":", ":65536", "::1:80"]);
-}
-
-#[test]
-fn the_default_admin_socket_is_absolute() {
-    assert!(
-        matches!(default_admin(), Admin::Unix(path) if path.is_absolute() && path.to_string_lossy().contains("ekiden"))
-    );
 }

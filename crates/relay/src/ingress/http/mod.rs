@@ -115,5 +115,5 @@ async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
 
 /// Whether the client's connection outlives this exchange.
 fn client_stays(session: &Session, head: &RequestHead) -> bool {
-    rewrite::keep_alive(head.version, &head.headers) && !session.entrance.worker.is_draining()
+    rewrite::keep_alive(head.version, &head.headers) && !session.entrance.worker.is_leaving()
 }

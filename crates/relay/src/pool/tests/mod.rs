@@ -18,7 +18,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use super::*;
 use crate::config::read::{Flags, load};
 use crate::config::{HopKind, Peering};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Now};
 use relay::{TestRelay, until};
 
 const MOST: usize = 1000;
@@ -249,7 +249,7 @@ fn the_metrics_have_the_names_in_the_documentation() {
     kept.wait_for_ready(1);
     let hits = std::iter::from_fn(|| kept.pools.take(&hop)).count();
     kept.pools.close();
-    let text = metrics.text(crate::pump::PipeCounts::default(), Vec::new());
+    let text = metrics.text(Now::default());
     let hit = format!("ekiden_ready_connections_total{{relay=\"osaka\",result=\"hit\"}} {hits}\n");
     for line in [
         hit.as_str(),

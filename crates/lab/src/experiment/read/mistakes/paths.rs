@@ -24,9 +24,9 @@ fn of_workload(spec: &Spec, mistakes: &mut Vec<String>) {
     if (workload.prime.is_some() || !workload.arrivals.is_empty()) && !is_http {
         mistakes.push("workload: prime and arrivals: of HTTP only".into());
     }
-    let is_empty = |prime: &Prime| prime.files.is_empty() || prime.time.0.is_zero();
+    let is_empty = |prime: &Prime| prime.sessions == Some(0) || prime.time.0.is_zero();
     if workload.prime.as_ref().is_some_and(is_empty) {
-        mistakes.push("workload: prime: files, and a time that is more than nothing".into());
+        mistakes.push("workload: prime: sessions and time: more than nothing".into());
     }
     if workload.arrivals.iter().any(|arrivals| arrivals.every.0.is_zero()) {
         mistakes.push("workload: arrivals: every: more than nothing".into());

@@ -82,7 +82,7 @@ fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
         (format!("{arrivals}{time}transfers = 2"), "arrivals or transfers, not both"),
         (format!("{time}arrivals = [{{ file = \"1kB\", every = \"0s\" }}]"), "arrivals: every: more than nothing"),
         (format!("{time}arrivals = [{{ file = \"0B\", every = \"1s\" }}]"), "nothing to transfer"),
-        ("file = \"1kB\"\nprime = { files = [], time = \"1s\" }".to_owned(), "prime: files, and a time"),
+        ("file = \"1kB\"\nprime = { sessions = 0, time = \"1s\" }".to_owned(), "prime: sessions and time"),
         ("file = \"1kB\"\nworse = \"relay\"".to_owned(), "workload.worse: with arrivals"),
         ("file = \"1kB\"\nkill = [{ relay = \"relay\", at = \"9s\" }]".to_owned(), "at: later than workload.begins"),
         ("file = \"1kB\"\nbegins = \"1s\"\nkill = [{ relay = \"r9\", at = \"9s\" }]".to_owned(), "stands at \"r9\""),

@@ -4,6 +4,7 @@
 use super::*;
 use crate::aqm::dice;
 use crate::path::model;
+use crate::path::select::explore::{BURST, EXPLORES};
 
 /// Loss by who dials whom; none for the target. The round trips stay.
 type Truth = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
@@ -52,7 +53,12 @@ impl Running {
         let stretch = until - self.told;
         let goes_on = self.told > self.began;
         let bytes = (BULK_SIZE as f64 * stretch / self.took) as u64;
-        chooser.came(target(), &self.candidate, &Outcome { goes_on, ..outcome(bytes, stretch) }, seconds(until));
+        chooser.came(
+            target(),
+            &self.candidate,
+            &Outcome { goes_on, of: BULK_SIZE, ..outcome(bytes, stretch) },
+            seconds(until),
+        );
         self.told = until;
         now < end
     }
@@ -109,7 +115,7 @@ impl World {
             }
             running.retain_mut(|session| session.tell(&mut chooser, at));
             let dice = dice::bits(seed, number);
-            let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at), dice);
+            let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at));
             let candidate = first(&choice).clone();
             let took = completion(self.truth, &candidate, at) * (self.noise * normal(dice)).exp();
             running.push(Running { candidate: candidate.clone(), began: at, took, told: at });
@@ -134,10 +140,12 @@ fn changes(sessions: &[Session]) -> usize {
     sessions.iter().filter(|session| session.changed).count()
 }
 
-/// No more than one in twenty explores, of any twenty in a row.
+/// No more than one in twenty explores, but for a few that are saved up; and never two in a row.
 fn assert_explores_within_budget(sessions: &[Session]) {
-    for row in sessions.windows(20) {
-        assert!(row.iter().filter(|session| session.explores()).count() <= 1, "at {}", row[0].at);
+    let explored = sessions.iter().filter(|session| session.explores()).count();
+    assert!(explored <= BURST as usize + sessions.len() / EXPLORES as usize, "{explored} of {}", sessions.len());
+    for row in sessions.windows(2) {
+        assert!(!row.iter().all(Session::explores), "at {}", row[0].at);
     }
 }
 
@@ -226,7 +234,7 @@ fn noise_makes_nobody_flap() {
     for seed in 0..3 {
         let world = World { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..WORLD };
         let (sessions, _) = world.run(seed);
-        assert!(changes(&sessions) <= 12, "seed {seed}: {} changes", changes(&sessions));
+        assert!(changes(&sessions) <= 16, "seed {seed}: {} changes", changes(&sessions));
         assert_explores_within_budget(&sessions);
         let is_good = |way: &Candidate| !way.is_direct() && !way.relays.contains(&3);
         let good = share(&sessions, |session| is_good(&session.candidate));

@@ -66,12 +66,12 @@ fn odd_maps_and_outcomes_never_break_a_choice() {
             let now = Duration::try_from_secs_f64(odd(dice)).unwrap_or(Duration::MAX);
             let size = dice >> (dice >> 58);
             let likely = if dice & 1 == 0 { Likely::down(size) } else { Likely::up(size) };
-            let choice = chooser.choose(target(), likely, now, dice);
+            let choice = chooser.choose(target(), likely, now);
             check(&choice, &(seed, step));
             let way = &choice.ways[(dice >> 8) as usize % choice.ways.len()].candidate;
             let took = Duration::try_from_secs_f64(odd(dice >> 12)).unwrap_or(Duration::MAX);
             let (goes_on, limited_by_path) = (dice >> 18 & 1 == 0, dice >> 17 & 1 == 0);
-            let outcome = Outcome { carried: likely, took, goes_on, limited_by_path };
+            let outcome = Outcome { carried: likely, of: likely.bytes, took, goes_on, limited_by_path };
             match dice >> 20 & 7 {
                 0 => chooser.failed(target(), way, now),
                 1 => chooser.recompute(odd_map(seed + step)),

@@ -40,13 +40,14 @@ fn the_example_has_every_key() {
         "[profile.example]",
         "[dns]",
         "[history]",
+        "[traces]",
         "[admin]",
         "[log]",
     ] {
         text += &format!("{table}\n{probe}");
     }
     let unknown: Vec<_> = mistakes(&text).into_iter().filter(|m| m.found == Found::Unknown).collect();
-    assert_eq!(unknown.len(), 16, "{unknown:?}");
+    assert_eq!(unknown.len(), 17, "{unknown:?}");
     for mistake in unknown {
         let path = mistake.key.trim_end_matches("zzzzzzzz").replace("[1]", "");
         for key in mistake.expected.strip_prefix("one of ").unwrap().split(", ") {

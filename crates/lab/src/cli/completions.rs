@@ -1,0 +1,26 @@
+//! `ekiden-lab completions`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use crate::Cli;
+
+#[derive(Args)]
+pub struct Completions {
+    /// Which shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl Completions {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        // Not straight to standard output: `generate` takes a reader that has gone for a bug of ours.
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "ekiden-lab", &mut script);
+        std::io::stdout().write_all(&script)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,39 @@
+//! `ekiden-lab man`: the manual pages, from the declarations that also parse the command line.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Args, Command, CommandFactory};
+
+use crate::Cli;
+
+#[derive(Args)]
+pub struct Man {
+    /// Where to: man1 is made in it, as man(1) looks for it
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+}
+
+impl Man {
+    pub fn execute(self) -> anyhow::Result<ExitCode> {
+        let folder = self.folder.join("man1");
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        write(&command, &folder)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// One page for this command, and one for each below it.
+fn write(command: &Command, folder: &Path) -> anyhow::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write(below, folder)?;
+    }
+    let version = concat!("ekiden-lab ", env!("CARGO_PKG_VERSION"));
+    let page = clap_mangen::Man::new(command.clone()).source(version).manual("ekiden");
+    page.generate_to(folder).with_context(|| format!("cannot write to {}", folder.display()))?;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What a relay says held a transfer back, and whether that is what the file says.
+//!
+//! The relay logs a line of JSON when a session ends; the one that carried most is the transfer.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::Deserialize;
+
+use crate::experiment::task::TRIAL;
+
+/// The key of whether the relay named what limits: 1, or 0.
+pub const NAMED: &str = "limit_named";
+
+/// How long after the transfer the log may take to tell of its end: one that is stopped ends when what it has left in send
+/// buffers has arrived.
+const TOLD: Duration = Duration::from_secs(30);
+/// How often it is read until then.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What a line of the log says of a session.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Told {
+    event: String,
+    #[serde(default)]
+    bytes_up: u64,
+    #[serde(default)]
+    bytes_down: u64,
+    limited: Option<String>,
+    limited_why: Option<String>,
+}
+
+impl Told {
+    /// Whether it is what the file says: 1, or 0.
+    #[must_use]
+    pub fn figure(&self, expected: &str) -> f64 {
+        f64::from(u8::from(self.limited.as_deref() == Some(expected)))
+    }
+
+    /// What a reader should know where it is not.
+    #[must_use]
+    pub fn objection(&self, expected: &str) -> Option<String> {
+        let said = self.limited.as_deref().unwrap_or("nothing");
+        let why = self.limited_why.as_deref().unwrap_or("no reason");
+        (said != expected).then(|| format!("the relay names {said} and not {expected}: {why}"))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes_up + self.bytes_down
+    }
+}
+
+/// What the relay's `log` says of the session that carried most.
+///
+/// # Errors
+/// The log cannot be read, or tells of trials only.
+pub fn read(log: &Path) -> anyhow::Result<Told> {
+    let deadline = Instant::now() + TOLD;
+    loop {
+        let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
+        if let Some(told) = largest(&text).filter(|told| told.bytes() > 2 * TRIAL) {
+            return Ok(told);
+        }
+        anyhow::ensure!(Instant::now() < deadline, "the relay's log does not tell of the transfer");
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn largest(text: &str) -> Option<Told> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<Told>(line).ok());
+    lines.filter(|told| told.event == "closed").max_by_key(Told::bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOG: &str = r#"listening
+{"event":"closed","bytes_up":100,"bytes_down":1024,"limited":null}
+{"event":"closed","bytes_up":100,"bytes_down":5000000,"limited":"up:loss","limited_why":"about 1 % were lost"}
+{"event":"request","bytes_up":100,"bytes_down":9000000}
+"#;
+
+    #[test]
+    fn the_session_that_carried_most_is_the_transfer() {
+        let told = largest(LOG).unwrap();
+        assert!((told.figure("up:loss") - 1.0).abs() < 1e-9 && told.objection("up:loss").is_none());
+        assert!(told.figure("down:loss") < 1e-9);
+        let objection = told.objection("down:loss").unwrap();
+        assert_eq!(objection, "the relay names up:loss and not down:loss: about 1 % were lost");
+    }
+
+    #[test]
+    fn a_log_of_trials_only_says_nothing_of_the_transfer() {
+        let name = format!("ekiden-lab-named-{}", std::process::id());
+        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, LOG).unwrap();
+        assert_eq!(read(&log).unwrap().limited.as_deref(), Some("up:loss"));
+        assert!(read(&folder.path().join("none")).is_err());
+        assert_eq!(largest(&LOG.replace("closed", "opened")), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! What the documentation says of the laboratory is right: whole files are read, parts of files are TOML with keys that
+//! there are, and every `ekiden-lab` takes the arguments that a page gives it. The other blocks are for the tests of `ekiden`
+//! (tests/docs/).
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[allow(dead_code, reason = "the tests of ekiden use the rest")]
+#[path = "../../../tests/docs/command_line.rs"]
+mod command_line;
+#[allow(dead_code, reason = "the tests of ekiden use the rest")]
+#[path = "../../../tests/docs/fence.rs"]
+mod fence;
+
+use std::process::Command;
+
+use ekiden_lab::experiment::read::Experiment;
+use fence::{Kind, pages, root};
+use toml::Table;
+
+/// What stands at the top of files, or of a part of one.
+const KEYS: &[&str] = &[
+    "lab",
+    "name",
+    "title",
+    "seed",
+    "mode",
+    "backend",
+    "default",
+    "host",
+    "link",
+    "event",
+    "workload",
+    "background",
+    "treatment",
+    "experiment",
+    "factor",
+    "expect",
+    "source",
+];
+
+/// What is wrong with a file, and whether it is a whole one.
+fn judge(text: &str) -> Result<bool, String> {
+    let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
+    if table.contains_key("experiment") {
+        return Experiment::read("page", text).map(|_| true).map_err(|mistakes| mistakes.join("\n"));
+    }
+    match table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+        Some(unknown) => Err(format!("no file has {unknown} at its top")),
+        None => Ok(false),
+    }
+}
+
+#[test]
+fn every_lab_and_experiment_is_right() {
+    let (mut wrong, mut whole, mut parts) = (Vec::new(), 0, 0);
+    for page in pages() {
+        for block in page.blocks().into_iter().filter(|block| block.kind() == Some(Kind::Lab)) {
+            match judge(&block.text) {
+                Ok(true) => whole += 1,
+                Ok(false) => parts += 1,
+                Err(why) => wrong.push(format!("{}: {why}", block.place())),
+            }
+        }
+    }
+    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        if text.lines().any(|line| line == "lab = 1") {
+            judge(&text).unwrap_or_else(|why| panic!("{why}"));
+            whole += 1;
+        }
+    }
+    eprintln!("{whole} whole files and {parts} parts");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(whole > 10 && parts > 3, "only {whole} whole files and {parts} parts were found");
+}
+
+#[test]
+fn a_file_that_is_wrong_is_found() {
+    for wrong in ["lab = 1\n[experiment]\nblocks = 3", "[hots.a]", "not TOML"] {
+        assert!(judge(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn every_command_takes_its_arguments() {
+    let mut all: Vec<(String, Vec<String>)> = Vec::new();
+    for page in pages() {
+        for block in page.blocks().into_iter().filter(|block| block.language == "sh") {
+            all.extend(command_line::commands(&block.text).into_iter().map(|command| (block.place(), command)));
+        }
+        for (line, span) in page.spans() {
+            let commands = command_line::commands(span).into_iter().take(1);
+            all.extend(commands.map(|command| (format!("{}:{line}", page.name), command)));
+        }
+    }
+    all.retain(|(_, command)| command[0].rsplit('/').next() == Some("ekiden-lab") && command.len() > 1);
+    let reads = |command: &[String]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ekiden-lab")).args(command).arg("--help").output().unwrap();
+        (output.status.code() == Some(0), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let judged = all.iter().map(|(place, command)| (place, command, reads(&command[1..])));
+    let wrong: Vec<_> = judged.filter(|(_, _, (well, _))| !well).collect();
+    eprintln!("{} commands", all.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(all.len() > 10, "only {} commands were found", all.len());
+    assert!(!reads(&["race".to_owned()]).0);
+}

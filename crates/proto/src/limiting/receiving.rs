@@ -1,0 +1,94 @@
+//! Bytes were waited for. The kernel is only the receiver here: it sees when segments come, in what order, how long the answer
+//! to an acknowledgement takes, and what window it offers.
+//!
+//! A sender that always has more fills the path until a queue stands there, or something is lost, or our window is full, and
+//! it never pauses for longer than a round trip. Where none of that is seen and bytes come with pauses, it had no more.
+
+use super::Bottleneck;
+use super::figures::{BitRate, Percent, Seconds, Size};
+use super::judge::{Case, program};
+use super::seen::{Section, ratio};
+use crate::path::reading::{Reading, losses};
+
+/// Loss is to blame from one segment in two thousand: it is an estimate from the order in which segments come.
+const LOSSY: f64 = 0.0005;
+
+/// Our window is what limits when so much of it is under way in every round trip.
+const USED_UP: f64 = 0.7;
+
+/// A queue makes the answers to acknowledgements later by this part of the round trip, and by at least so many seconds: the
+/// kernel's clock for these has steps of a millisecond.
+const QUEUED: f64 = 0.25;
+const LEAST_QUEUE: f64 = 0.004;
+
+/// Waits of up to so many full segments at that rate, or so many seconds, are no pauses: interrupts are gathered, too.
+const GATHERED: f64 = 4.0;
+const LEAST_PAUSE: f64 = 0.002;
+
+/// Segments are no larger than this on their way through any path that has a rate worth naming, in bytes.
+const LARGEST: f64 = 1500.0;
+
+/// Who always has more sends full segments; less than this part of one on average is the work of many small writes.
+const FULL: f64 = 0.95;
+
+/// In fewer round trips nobody has found out what the path carries.
+const SETTLES: f64 = 20.0;
+
+pub(super) fn judge(case: &Case<'_>) -> (Bottleneck, String) {
+    let (section, standing) = case.receiving;
+    let (now, rate, wait) = (&standing.reading, case.rate(), case.flow.wait());
+    let base = round_trip(now);
+    let lost = lost(section, now, case.active());
+    if let Some(queue) = queue(section, base, wait) {
+        let why = format!("bytes came at {}, and queues on the way make that {} late", BitRate(rate), Seconds(queue));
+        return (Bottleneck::PathRate, why);
+    }
+    if lost > LOSSY {
+        let why = format!("about {} of the segments were lost on the way here: {}", Percent(lost), BitRate(rate));
+        return (Bottleneck::Loss, why);
+    }
+    if rate * base > USED_UP * f64::from(now.own_window) && now.own_window > 0 {
+        let (window, rtt) = (Size(f64::from(now.own_window)), Seconds(base));
+        return (Bottleneck::Window, format!("our window of {window} lets {} through at {rtt}", BitRate(rate)));
+    }
+    let whose = program(case.direction.other());
+    if case.active() < SETTLES * base {
+        let why = format!("{whose} has been sending for {} round trips only", (case.active() / base).ceil());
+        return (Bottleneck::PathRate, why);
+    }
+    let segment = full_segment(section, now).min(LARGEST);
+    if wait > LEAST_PAUSE.max(GATHERED * segment / rate) || is_small(section, now) {
+        let why = format!("{whose} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
+        return (Bottleneck::slow(case.direction.other()), why);
+    }
+    (Bottleneck::PathRate, format!("bytes came without a pause at {}, and we had room for more", BitRate(rate)))
+}
+
+fn round_trip(now: &Reading) -> f64 {
+    if now.min_rtt.is_zero() { now.rtt.as_secs_f64() } else { now.min_rtt.as_secs_f64() }
+}
+
+/// The share of segments that were lost.
+fn lost(section: &Section, now: &Reading, active: f64) -> f64 {
+    let rtt = section.mean(section.receive_rtt).max(round_trip(now));
+    ratio(losses(ratio(section.out_of_order, section.come), ratio(active, rtt)), section.come)
+}
+
+/// By how much the answers to our acknowledgements are late for another reason than that there was nothing to say: a sender
+/// that pauses answers late, too, by up to two waits.
+fn queue(section: &Section, base: f64, wait: f64) -> Option<f64> {
+    let queue = section.mean(section.receive_rtt) - base - 2.0 * wait;
+    (queue > (QUEUED * base).max(LEAST_QUEUE)).then_some(queue)
+}
+
+fn full_segment(section: &Section, now: &Reading) -> f64 {
+    if now.receive_mss > 0 { f64::from(now.receive_mss) } else { mean_segment(section) }
+}
+
+fn mean_segment(section: &Section) -> f64 {
+    ratio(section.received, section.come)
+}
+
+fn is_small(section: &Section, now: &Reading) -> bool {
+    section.come > 0.0 && mean_segment(section) < FULL * full_segment(section, now)
+}

@@ -1,0 +1,144 @@
+//! What was seen of a session, as sums: of its whole life, or fading, so that the last seconds count most.
+
+use super::Direction;
+
+/// Declares sums, and what can be done with all of them.
+macro_rules! sums {
+    ($($(#[$about:meta])* struct $name:ident { $($(#[$meta:meta])* $field:ident,)* })*) => {$(
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Default)]
+        pub(super) struct $name { $($(#[$meta])* pub(super) $field: f64,)* }
+
+        impl $name {
+            pub(super) fn add(&mut self, other: &Self) {
+                $(self.$field += other.$field;)*
+            }
+
+            pub(super) fn fade(&mut self, factor: f64) {
+                $(self.$field *= factor;)*
+            }
+        }
+    )*};
+}
+
+sums! {
+    /// One direction of bytes in the pump. Times are in seconds.
+    struct Flow {
+        bytes,
+        /// Pieces that they moved in.
+        moves,
+        /// Time in which there were bytes and no room.
+        blocked,
+        /// Time in which there were none, and it was not the client's turn to ask.
+        waiting,
+        /// The square of each wait for bytes, in s².
+        squares,
+    }
+
+    /// One section. Times are in seconds.
+    struct Section {
+        /// Time with data to send, and the parts of it that the kernel knows a reason for.
+        busy,
+        rwnd_limited,
+        sndbuf_limited,
+        /// Segments sent, and of those the ones that were sent again and had to be.
+        sent,
+        lost,
+        /// Bytes that the peer has acknowledged.
+        acknowledged,
+        /// Segments that have come, and of those the ones out of order.
+        come,
+        out_of_order,
+        /// Bytes that have come in order.
+        received,
+        /// How often it was looked at, and what was seen then: all that follows is a sum over looks.
+        looks,
+        rtt,
+        receive_rtt,
+        /// Whether bytes waited to be read.
+        unread,
+        /// Whether we pace it, and at how many bytes a second.
+        paced,
+        ceiling,
+    }
+
+    /// The relay's thread, in seconds.
+    struct Thread {
+        span,
+        /// On a processor.
+        ran,
+        /// Wanting one.
+        queued,
+    }
+}
+
+impl Flow {
+    /// How long the wait for bytes is that a moment of waiting falls into, in seconds: many short waits and few long ones are
+    /// told apart by the mean over time, not over waits.
+    pub(super) fn wait(&self) -> f64 {
+        ratio(self.squares, self.waiting)
+    }
+}
+
+impl Section {
+    /// The mean of what was seen at each look.
+    pub(super) fn mean(&self, of: f64) -> f64 {
+        ratio(of, self.looks)
+    }
+}
+
+impl Thread {
+    /// The share of the time in which it wanted a processor, from 0 to 1, or had one.
+    pub(super) fn demand(&self) -> f64 {
+        ratio(self.ran + self.queued, self.span)
+    }
+}
+
+/// All of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(super) struct Seen {
+    pub(super) thread: Thread,
+    /// By direction of bytes.
+    flows: [Flow; 2],
+    /// By side.
+    sections: [Section; 2],
+}
+
+impl Seen {
+    pub(super) fn of(thread: Thread) -> Self {
+        Self { thread, ..Self::default() }
+    }
+
+    pub(super) const fn flow(&self, direction: Direction) -> &Flow {
+        &self.flows[direction as usize]
+    }
+
+    pub(super) const fn section(&self, side: Direction) -> &Section {
+        &self.sections[side as usize]
+    }
+
+    pub(super) const fn flow_mut(&mut self, direction: Direction) -> &mut Flow {
+        &mut self.flows[direction as usize]
+    }
+
+    pub(super) const fn section_mut(&mut self, side: Direction) -> &mut Section {
+        &mut self.sections[side as usize]
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.thread.add(&other.thread);
+        self.flows.iter_mut().zip(&other.flows).for_each(|(flow, other)| flow.add(other));
+        self.sections.iter_mut().zip(&other.sections).for_each(|(section, other)| section.add(other));
+    }
+
+    pub(super) fn fade(&mut self, factor: f64) {
+        self.thread.fade(factor);
+        self.flows.iter_mut().for_each(|flow| flow.fade(factor));
+        self.sections.iter_mut().for_each(|section| section.fade(factor));
+    }
+}
+
+/// A ratio, or 0 of nothing.
+pub(super) fn ratio(of: f64, to: f64) -> f64 {
+    if to > 0.0 { of / to } else { 0.0 }
+}

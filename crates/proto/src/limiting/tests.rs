@@ -1,0 +1,260 @@
+use std::time::Duration;
+
+use super::*;
+use crate::path::reading::Reading;
+
+const SECOND: Duration = Duration::from_secs(1);
+const RTT: Duration = Duration::from_millis(40);
+
+/// A second like all others of a session.
+#[derive(Clone)]
+struct Second {
+    /// Bytes in it, in how many pieces.
+    bytes: u64,
+    moves: u64,
+    blocked: Duration,
+    /// How long each wait for bytes is; they fill what is left.
+    wait: Duration,
+    ran: Duration,
+    queued: Duration,
+    unread: bool,
+    /// Where the bytes go: counters of a second, and all else as it is.
+    sending: Reading,
+    /// Where they come from.
+    receiving: Reading,
+}
+
+/// 10 Mbit/s that are waited for, piece by piece.
+fn second() -> Second {
+    let section =
+        Reading { rtt: RTT, min_rtt: RTT, receive_rtt: RTT, mss: 1448, receive_mss: 1448, ..Reading::default() };
+    Second {
+        bytes: 1_250_000,
+        moves: 863,
+        blocked: Duration::ZERO,
+        wait: Duration::from_micros(1160),
+        ran: Duration::from_millis(20),
+        queued: Duration::ZERO,
+        unread: false,
+        sending: Reading { sent: 863, bytes_sent: 1_250_000, busy: SECOND, peer_window: 1 << 20, ..section },
+        receiving: Reading { received: 863, bytes_received: 1_249_624, own_window: 1 << 20, ..section },
+    }
+}
+
+/// The same that always wait for room.
+fn full() -> Second {
+    Second { blocked: SECOND, ..second() }
+}
+
+/// So many seconds like this one.
+fn account(direction: Direction, seconds: u32, second: &Second) -> Account {
+    let mut account = Account::default();
+    add(&mut account, direction, 1..=seconds, second);
+    account
+}
+
+fn add(account: &mut Account, direction: Direction, seconds: std::ops::RangeInclusive<u32>, second: &Second) {
+    for now in seconds {
+        let times = |reading: &Reading| Reading {
+            sent: reading.sent * now,
+            retransmitted: reading.retransmitted * now,
+            received: reading.received * now,
+            out_of_order: reading.out_of_order * now,
+            bytes_sent: reading.bytes_sent * u64::from(now),
+            bytes_received: reading.bytes_received * u64::from(now),
+            busy: reading.busy * now,
+            rwnd_limited: reading.rwnd_limited * now,
+            sndbuf_limited: reading.sndbuf_limited * now,
+            ..*reading
+        };
+        let waiting = (SECOND - second.blocked) * now;
+        let clocks = Clocks {
+            bytes: second.bytes * u64::from(now),
+            moves: second.moves * u64::from(now),
+            blocked: second.blocked * now,
+            waiting,
+            squares: waiting.as_secs_f64() * second.wait.as_secs_f64(),
+        };
+        let to = Side { reading: Some(times(&second.sending)), clocks, unread: false };
+        let from = Side { reading: Some(times(&second.receiving)), unread: second.unread, clocks: Clocks::default() };
+        let (down, up) = if direction == Direction::Down { (to, from) } else { (from, to) };
+        account.note(&Look { span: SECOND, ran: second.ran, queued: second.queued, down, up });
+    }
+}
+
+/// What is said of ten such seconds; of a whole session and of the last of it alike.
+fn told(direction: Direction, second: &Second) -> String {
+    let account = account(direction, 10, second);
+    let whole = account.whole(direction).map(|limit| limit.limited().to_string());
+    let limits = account.limits();
+    let now = if direction == Direction::Down { limits.down } else { limits.up };
+    assert_eq!(now.map(|limit| limit.limited().to_string()), whole);
+    whole.unwrap_or_else(|| "nothing".to_owned())
+}
+
+fn down(second: &Second) -> String {
+    told(Direction::Down, second)
+}
+
+#[test]
+fn a_slow_reader_is_told_from_a_small_window() {
+    let held = Duration::from_millis(900);
+    let mut slow = full();
+    slow.sending.rwnd_limited = held;
+    assert_eq!(down(&slow), "down:client_slow", "50 kB of 1 MiB are under way");
+    assert_eq!(told(Direction::Up, &slow), "up:server_slow");
+    let mut small = slow.clone();
+    small.sending.peer_window = 60_000;
+    assert_eq!(down(&small), "down:window");
+
+    // Its window was wide before it was full of unread bytes.
+    let mut account = account(Direction::Down, 1, &slow);
+    add(&mut account, Direction::Down, 2..=10, &small);
+    assert_eq!(account.limits().down.unwrap().by, Bottleneck::ClientSlow);
+}
+
+#[test]
+fn a_reader_that_has_stopped_is_one_though_nothing_moves() {
+    let mut stopped = full();
+    (stopped.bytes, stopped.moves, stopped.sending.bytes_sent) = (0, 0, 0);
+    stopped.sending.rwnd_limited = SECOND;
+    assert_eq!(down(&stopped), "down:client_slow");
+}
+
+#[test]
+fn a_send_buffer_that_is_all_under_way_is_too_small() {
+    let mut small = full();
+    small.sending.sndbuf_limited = Duration::from_millis(300);
+    assert_eq!(down(&small), "down:send_buffer");
+    small.sending.sndbuf_limited = Duration::from_millis(200);
+    assert_eq!(down(&small), "down:path_rate");
+}
+
+#[test]
+fn loss_is_to_blame_where_no_queue_stands() {
+    let mut lossy = full();
+    assert_eq!(down(&lossy), "down:path_rate", "nothing is lost");
+    (lossy.sending.retransmitted, lossy.sending.yields) = (9, true);
+    assert_eq!(down(&lossy), "down:loss");
+    lossy.sending.yields = false;
+    assert_eq!(down(&lossy), "down:path_rate", "BBR does not care");
+    (lossy.sending.yields, lossy.sending.rtt) = (true, RTT * 2);
+    assert_eq!(down(&lossy), "down:path_rate", "a queue overflows");
+    let why = account(Direction::Down, 10, &lossy).limits().down.unwrap().why;
+    assert_eq!(why, "there was more to send than 10.0 Mbit/s; of the round trip of 80.0 ms, 40.0 ms are queues");
+}
+
+#[test]
+fn our_own_ceiling_is_one_that_is_reached() {
+    let mut paced = full();
+    paced.sending.ceiling = Some(1_300_000);
+    assert_eq!(down(&paced), "down:share");
+    paced.sending.ceiling = Some(2_600_000);
+    assert_eq!(down(&paced), "down:path_rate");
+}
+
+#[test]
+fn who_pauses_is_slow() {
+    let mut slow = second();
+    slow.wait = Duration::from_millis(50);
+    assert_eq!(down(&slow), "up:server_slow");
+    assert_eq!(told(Direction::Up, &slow), "down:client_slow");
+    // Answers to acknowledgements come late then, too.
+    slow.receiving.receive_rtt = RTT * 2;
+    assert_eq!(down(&slow), "up:server_slow");
+}
+
+#[test]
+fn who_writes_little_at_a_time_is_slow() {
+    let mut small = second();
+    small.receiving.received = 1200;
+    assert_eq!(down(&small), "up:server_slow");
+}
+
+#[test]
+fn bytes_that_come_without_a_pause_come_as_fast_as_the_path() {
+    let mut queue = second();
+    assert_eq!(down(&queue), "up:path_rate");
+    (queue.wait, queue.receiving.receive_rtt) = (Duration::from_millis(10), RTT * 3);
+    assert_eq!(down(&queue), "up:path_rate", "a queue is one though the relay was slow to look");
+    queue.receiving.out_of_order = 100;
+    assert_eq!(down(&queue), "up:path_rate", "and though it overflows");
+}
+
+#[test]
+fn loss_on_the_way_here_is_seen_by_what_comes_out_of_order() {
+    let mut lossy = second();
+    (lossy.receiving.out_of_order, lossy.wait) = (80, RTT);
+    assert_eq!(down(&lossy), "up:loss");
+    lossy.receiving.out_of_order = 1;
+    assert_ne!(down(&lossy), "up:loss", "one that was overtaken");
+}
+
+#[test]
+fn our_own_window_is_one_that_is_used_up() {
+    let mut small = second();
+    (small.receiving.own_window, small.wait) = (60_000, Duration::from_millis(20));
+    assert_eq!(down(&small), "up:window");
+}
+
+#[test]
+fn a_relay_without_a_processor_says_so() {
+    let mut busy = Second { ran: Duration::from_millis(950), unread: true, ..second() };
+    assert_eq!(down(&busy), "relay:relay_cpu");
+    busy.unread = false;
+    assert_eq!(down(&busy), "up:path_rate", "it is others that keep it busy");
+    // It is not there to see that there is room.
+    let throttled = Second {
+        ran: Duration::from_millis(100),
+        queued: Duration::from_millis(880),
+        blocked: Duration::from_millis(900),
+        moves: 20,
+        ..second()
+    };
+    assert_eq!(down(&throttled), "relay:relay_cpu");
+    let mut slow = throttled.clone();
+    slow.sending.rwnd_limited = Duration::from_millis(900);
+    assert_eq!(down(&slow), "down:client_slow", "the kernel knows without it");
+}
+
+#[test]
+fn little_data_gives_no_answer() {
+    let mut little = second();
+    (little.bytes, little.moves) = (1000, 3);
+    assert_eq!(down(&little), "nothing");
+    assert_eq!(Account::default().limits(), Limits::default());
+}
+
+#[test]
+fn what_is_over_in_some_round_trips_was_not_slow() {
+    let mut page = second();
+    (page.wait, page.receiving.min_rtt, page.receiving.receive_rtt) = (RTT, RTT * 5, RTT * 5);
+    let limit = account(Direction::Down, 1, &page).limits().down.unwrap();
+    assert_eq!(limit.limited().to_string(), "up:path_rate");
+    assert_eq!(limit.why, "the server has been sending for 5 round trips only");
+}
+
+#[test]
+fn an_answer_is_about_the_last_seconds_and_the_last_one_about_all() {
+    let mut slow = full();
+    slow.sending.rwnd_limited = SECOND;
+    let mut account = account(Direction::Down, 40, &second());
+    // Counters go on from where they are: what follows is ten seconds of another kind.
+    let standing = account.clone();
+    for now in 41..=50 {
+        let mut later = slow.clone();
+        later.sending.rwnd_limited = SECOND * (now - 40) / now;
+        later.blocked = SECOND * (now - 40) / now;
+        add(&mut account, Direction::Down, now..=now, &later);
+    }
+    assert_eq!(account.limits().down.unwrap().limited().to_string(), "down:client_slow");
+    assert_eq!(account.whole(Direction::Down).unwrap().limited().to_string(), "up:path_rate");
+    assert_eq!(standing.limits().down.unwrap().limited().to_string(), "up:path_rate");
+}
+
+#[test]
+fn another_connection_begins_anew() {
+    let mut account = account(Direction::Down, 10, &full());
+    add(&mut account, Direction::Down, 1..=1, &full());
+    assert_eq!(account.limits().down.unwrap().limited().to_string(), "down:path_rate");
+}

@@ -1,0 +1,62 @@
+//! What is known of one direction of a section at one moment, and what the model is to make of it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::model::{Congestion, Section};
+
+/// Payload of a full packet where nothing else is known: Ethernet's, with timestamps (RFC 7323).
+const MSS: u16 = 1448;
+
+/// A section of which nothing is known loses this share of its segments: who promises nothing lost has to show it.
+const LOSS: f64 = 5e-4;
+
+/// And that counts as so many segments.
+pub(super) const SEGMENTS: f64 = 500.0;
+
+/// How the rate of a sender falls with loss, to the power of one over this: between Reno and CUBIC.
+const EXPONENT: f64 = 1.5;
+
+/// Steps toward the loss that explains a rate.
+const STEPS: u32 = 4;
+
+/// What an [`Estimate`](super::estimate::Estimate) says at one moment: what relays tell each other, and what status shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Round-trip time without the queue of our own.
+    pub rtt: Option<Duration>,
+    /// Share of segments lost.
+    pub loss: Option<f64>,
+    /// Bytes per second that the section carries.
+    pub rate: Option<f64>,
+    /// Bytes per second that it carries at least.
+    pub at_least: Option<f64>,
+    /// Bytes that may be under way.
+    pub window: Option<u64>,
+    /// Segments behind all this, the older ones counted less.
+    pub segments: f64,
+}
+
+impl Figures {
+    /// The section that the model is to have, with this round trip.
+    ///
+    /// A rate is what losses let the sender have, or what the line carries. So it is the line's only as far as losses do not
+    /// explain it, and where more came than losses allow, they are fewer than they seemed.
+    #[must_use]
+    pub fn section(&self, rtt: Duration, congestion: Congestion, warm: bool) -> Section {
+        let lost = self.loss.unwrap_or(0.0) * self.segments;
+        let loss = (lost + LOSS * SEGMENTS) / (self.segments + SEGMENTS);
+        let mut section = Section { rtt, loss, window: self.window, line: None, congestion, mss: MSS, warm };
+        let least = self.rate.or(self.at_least).unwrap_or(0.0);
+        for _ in 0..STEPS {
+            let rate = section.rate();
+            if rate >= least || section.loss <= 0.0 {
+                break;
+            }
+            section.loss *= (rate / least).powf(EXPONENT);
+        }
+        section.line = self.rate.filter(|rate| *rate < section.rate());
+        section
+    }
+}

@@ -1,0 +1,215 @@
+//! Who may ask. A web page that a user of this host has open can ask any address that the user's browser reaches; it gives
+//! itself away by the name it uses (DNS rebinding) or by its origin, and is refused with a token as well.
+
+use std::time::Duration;
+
+use ekiden_proto::addr::{Host, Target};
+use hyper::StatusCode;
+use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use serde::{Serialize, Serializer};
+use tokio::time::sleep;
+
+use crate::config::{Admin, AdminPlace, Token};
+
+/// How long somebody with a wrong token waits for the answer: with the bound on connections, that is what guessing costs.
+const WRONG: Duration = Duration::from_secs(1);
+
+/// Who may ask, and by which names.
+pub(super) struct Access {
+    token: Option<Token>,
+    hosts: Vec<String>,
+}
+
+/// Whether there is a token, and nothing of it.
+impl Serialize for Access {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map([("token", self.token.is_some())])
+    }
+}
+
+/// Why somebody may not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Our name is another one.
+    Name,
+    /// A page from elsewhere asks.
+    Origin,
+    /// It takes a token.
+    NoToken,
+    /// It takes another one.
+    WrongToken,
+}
+
+impl Access {
+    /// As `admin` has it. Who can open a unix socket needs no token.
+    pub fn new(admin: &Admin) -> Self {
+        let token = admin.token.clone().filter(|_| matches!(admin.place, AdminPlace::Tcp(_)));
+        Self { token, hosts: admin.hosts.clone() }
+    }
+
+    /// Whether somebody may have the page, which says nothing of this relay.
+    pub fn page(&self, head: &HeaderMap) -> Result<(), Refusal> {
+        if !self.is_our_name(head) {
+            return Err(Refusal::Name);
+        }
+        if is_of_this_page(head) { Ok(()) } else { Err(Refusal::Origin) }
+    }
+
+    /// Whether somebody may know more; the answer to a wrong token takes its time.
+    pub async fn all(&self, head: &HeaderMap) -> Result<(), Refusal> {
+        self.page(head)?;
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = head.get(AUTHORIZATION).ok_or(Refusal::NoToken)?;
+        if bearer(given.as_bytes()).is_some_and(|given| token.is(given)) {
+            return Ok(());
+        }
+        sleep(WRONG).await;
+        Err(Refusal::WrongToken)
+    }
+
+    /// A page has the name of its own server. No name leads to an address that is written as such.
+    fn is_our_name(&self, head: &HeaderMap) -> bool {
+        let mut names = head.get_all(HOST).iter();
+        let (Some(name), None) = (names.next(), names.next()) else { return !head.contains_key(HOST) };
+        match name.to_str().ok().and_then(|name| Target::parse(name, Some(80)).ok()).map(|target| target.host) {
+            Some(Host::Ip(ip)) => ip.is_loopback() || self.token.is_some(),
+            Some(Host::Name(name)) => name == "localhost" || self.hosts.contains(&name),
+            None => false,
+        }
+    }
+}
+
+/// What browsers say of the page that asks (Fetch, section 3.2; Fetch Metadata): this one, or none, where a user has typed
+/// the address. Other programs say nothing.
+fn is_of_this_page(head: &HeaderMap) -> bool {
+    let site = head.get("sec-fetch-site").map(|site| site.as_bytes());
+    let origin = head.get(ORIGIN).map(|origin| origin.as_bytes());
+    let of_here = |origin: &[u8]| {
+        let name = [&b"http://"[..], b"https://"].iter().find_map(|scheme| origin.strip_prefix(*scheme));
+        head.get(HOST).is_some_and(|host| name.is_some_and(|name| name.eq_ignore_ascii_case(host.as_bytes())))
+    };
+    matches!(site, None | Some(b"same-origin" | b"none")) && origin.is_none_or(of_here)
+}
+
+/// The token in `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
+fn bearer(given: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = given.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+impl Refusal {
+    /// The status of the answer.
+    pub const fn status(self) -> StatusCode {
+        match self {
+            Self::Name | Self::Origin => StatusCode::FORBIDDEN,
+            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+        }
+    }
+
+    /// Why, and what to do.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Name => {
+                "403: not by this name. Ask by an address or as localhost, or put the name into hosts in [admin] of the configuration.\n"
+            }
+            Self::Origin => {
+                "403: a page from elsewhere asks. To see the dashboard, type its address instead of following a link.\n"
+            }
+            Self::NoToken => {
+                "401: this takes a token. Send what is in the file that token_file in [admin] names, like\n    curl -H \"Authorization: Bearer $(cat FILE)\" URL\n"
+            }
+            Self::WrongToken => {
+                "401: not the right token. It is what is in the file that token_file in [admin] names, as it was when the relay started.\n"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hyper::header::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn head(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pair = |(name, value): &(&'static str, &'static str)| {
+            (HeaderName::from_static(name), HeaderValue::from_static(value))
+        };
+        let mut head = HeaderMap::new();
+        lines.iter().map(pair).for_each(|(name, value)| _ = head.append(name, value));
+        head
+    }
+
+    fn open() -> Access {
+        Access { token: None, hosts: vec!["relay.example".into()] }
+    }
+
+    fn guarded() -> Access {
+        Access { token: Token::parse(TOKEN).ok(), ..open() }
+    }
+
+    #[test]
+    fn names_of_others_are_refused() {
+        for (name, open_to, guarded_to) in [
+            ("127.0.0.1:9090", true, true),
+            ("[::1]:9090", true, true),
+            ("localhost", true, true),
+            ("LOCALHOST:1", true, true),
+            ("relay.example:9090", true, true),
+            ("192.0.2.1:9090", false, true),
+            ("evil.example", false, false),
+            ("relay.example.evil.example", false, false),
+            ("127.0.0.1.evil.example", false, false),
+            ("localhost:1@evil.example", false, false),
+            ("", false, false),
+        ] {
+            let head = head(&[("host", name)]);
+            assert_eq!((open().page(&head).is_ok(), guarded().page(&head).is_ok()), (open_to, guarded_to), "{name}");
+        }
+        assert!(open().page(&head(&[])).is_ok(), "HTTP/1.0");
+        assert_eq!(open().page(&head(&[("host", "localhost"), ("host", "evil.example")])), Err(Refusal::Name));
+    }
+
+    #[test]
+    fn pages_from_elsewhere_are_refused() {
+        let host = ("host", "127.0.0.1:9090");
+        for (line, good) in [
+            (("origin", "http://127.0.0.1:9090"), true),
+            (("origin", "https://127.0.0.1:9090"), true),
+            (("origin", "http://127.0.0.1:8000"), false),
+            (("origin", "http://127.0.0.1"), false),
+            (("origin", "http://evil.example"), false),
+            (("origin", "null"), false),
+            (("sec-fetch-site", "same-origin"), true),
+            (("sec-fetch-site", "none"), true),
+            (("sec-fetch-site", "same-site"), false),
+            (("sec-fetch-site", "cross-site"), false),
+            (("accept", "*/*"), true),
+        ] {
+            let expected = if good { Ok(()) } else { Err(Refusal::Origin) };
+            assert_eq!(open().page(&head(&[host, line])), expected, "{line:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_asked_for_and_a_wrong_one_takes_time() {
+        let began = tokio::time::Instant::now();
+        let (access, host) = (guarded(), ("host", "192.0.2.1"));
+        assert_eq!(access.all(&head(&[host])).await, Err(Refusal::NoToken));
+        for right in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef"] {
+            assert_eq!(access.all(&head(&[host, ("authorization", right)])).await, Ok(()), "{right}");
+        }
+        assert!(began.elapsed().is_zero());
+        for wrong in ["Bearer 0123456789abcdeF", "Bearer", "Bearer ", "Basic 0123456789abcdef", "0123456789abcdef", ""]
+        {
+            let head = head(&[host, ("authorization", wrong)]);
+            assert_eq!(access.all(&head).await, Err(Refusal::WrongToken), "{wrong}");
+        }
+        assert_eq!(began.elapsed(), 6 * WRONG);
+        let elsewhere = head(&[host, ("authorization", "Bearer 0123456789abcdef"), ("origin", "http://evil.example")]);
+        assert_eq!(access.all(&elsewhere).await, Err(Refusal::Origin));
+        assert_eq!(open().all(&head(&[("host", "localhost")])).await, Ok(()));
+    }
+}

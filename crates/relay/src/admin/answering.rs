@@ -1,0 +1,143 @@
+//! The answers, by path.
+
+use std::sync::Arc;
+
+use ekiden_proto::event::Congestion;
+use hyper::body::Incoming;
+use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Method, Request, StatusCode};
+use serde::Serialize;
+
+use super::access::{Access, Refusal};
+use super::page::{Answer, file, going_on, page};
+use super::stream::Stream;
+use super::workers::Workers;
+use crate::choose::ChoiceView;
+use crate::fleet::FleetSummary;
+use crate::metrics::Now;
+use crate::pump::PipeCounts;
+use crate::shared::Shared;
+use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
+use crate::worker::{Description, Wish};
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const KNOWN: &str =
+    "404: there are / (the dashboard), /metrics, /api/sessions, /api/paths, /api/fleet, /api/events and /api/stream\n";
+const FULL: &str = "503: as many readers as may have this have it already; ask /api/sessions instead, or later\n";
+
+/// Whether it takes a token to ask for the others, so that the page need not try.
+const ACCESS: &str = "/api/access";
+
+/// What it takes to answer.
+pub(super) struct Answering {
+    pub shared: Arc<Shared>,
+    pub workers: Workers,
+    pub access: Access,
+    pub stream: Arc<Stream>,
+}
+
+/// The answer of `/api/sessions`.
+#[derive(Serialize)]
+struct Sessions {
+    version: &'static str,
+    pipes_open: usize,
+    pipes_idle: usize,
+    pipe_fallbacks: u64,
+    sessions: Vec<SessionView>,
+    pools: Vec<PoolView>,
+    interfaces: Vec<InterfaceView>,
+    lanes: Vec<LaneView>,
+    congestion: Vec<Congestion>,
+    fleet: Option<FleetSummary>,
+    choices: Vec<ChoiceView>,
+}
+
+impl Answering {
+    /// Answers one request.
+    pub async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let (head, path) = (request.headers(), request.uri().path());
+        let file = file(path);
+        let judged = match file {
+            None if path != ACCESS => self.access.all(head).await,
+            _ => self.access.page(head),
+        };
+        if let Err(refusal) = judged {
+            return refused(refusal);
+        }
+        if request.method() != Method::GET {
+            let answer = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: GET only\n");
+            return with(answer, ALLOW, "GET");
+        }
+        match file {
+            Some((kind, text)) => page(StatusCode::OK, kind, text),
+            None => self.tell(path).await,
+        }
+    }
+
+    async fn tell(&self, path: &str) -> Answer {
+        match path {
+            "/metrics" => self.metrics().await,
+            "/api/sessions" => self.sessions().await,
+            "/api/paths" => json(&self.shared.book.estimates()),
+            "/api/fleet" => json(&self.shared.fleet.view()),
+            "/api/upgrade" => json(&self.shared.upgrades.view()),
+            ACCESS => json(&self.access),
+            "/api/events" => json(&self.shared.recent.events(usize::MAX)),
+            "/api/stream" => match self.stream.subscribe() {
+                Some(reader) => going_on(reader),
+                None => with(page(StatusCode::SERVICE_UNAVAILABLE, TEXT, FULL), RETRY_AFTER, "10"),
+            },
+            _ => page(StatusCode::NOT_FOUND, TEXT, KNOWN),
+        }
+    }
+
+    async fn metrics(&self) -> Answer {
+        let Shared { metrics, shares, fleet, .. } = &*self.shared;
+        metrics.rules.refresh().await;
+        let now = Now { workers: self.workers.count().await, interfaces: shares.views(), fleet: fleet.view() };
+        page(StatusCode::OK, OPEN_METRICS, metrics.text(now))
+    }
+
+    async fn sessions(&self) -> Answer {
+        let Description { mut sessions, pipes, congestion, .. } = self.workers.describe(Wish::All).await;
+        sessions.sort_by_key(|session| session.session);
+        let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
+        let (pools, interfaces) = (self.shared.pools.views(), self.shared.shares.views());
+        let (version, lanes) = (env!("CARGO_PKG_VERSION"), self.shared.lanes.views());
+        let answer = Sessions {
+            version,
+            pipes_open,
+            pipes_idle,
+            pipe_fallbacks,
+            sessions,
+            pools,
+            interfaces,
+            lanes,
+            congestion,
+            fleet: self.shared.fleet.view().map(|view| view.summary()),
+            choices: self.shared.choosing.views(),
+        };
+        json(&answer)
+    }
+}
+
+fn refused(refusal: Refusal) -> Answer {
+    let answer = page(refusal.status(), TEXT, refusal.words());
+    match refusal {
+        Refusal::Name | Refusal::Origin => answer,
+        Refusal::NoToken | Refusal::WrongToken => with(answer, WWW_AUTHENTICATE, "Bearer realm=\"ekiden\""),
+    }
+}
+
+fn with(mut answer: Answer, name: hyper::header::HeaderName, value: &'static str) -> Answer {
+    answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    answer
+}
+
+fn json(answer: &impl Serialize) -> Answer {
+    match serde_json::to_string(answer) {
+        Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
+        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, error.to_string()),
+    }
+}

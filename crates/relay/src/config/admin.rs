@@ -1,0 +1,245 @@
+//! `[admin]`: where the relay answers about itself, and who may ask.
+//!
+//! A unix socket is its owner's alone and a loopback address is this host's; everything else takes a token.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ekiden_proto::addr::Host;
+use ekiden_sys::process;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::key;
+use super::listener::Listeners;
+use super::mistake::Found;
+use super::place::Place as Written;
+use super::reader::Reader;
+use super::value::{Bind, Value};
+
+/// Where the relay answers about itself, and who may ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// Where it answers.
+    pub place: AdminPlace,
+    /// What has to be known to ask over TCP; none where everybody may who comes so far.
+    pub token: Option<Token>,
+    /// The names by which it may be called, beside addresses and `localhost`.
+    pub hosts: Vec<String>,
+}
+
+/// Where the relay answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AdminPlace {
+    /// Nowhere.
+    Off,
+    /// An address.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+/// A secret that whoever asks has to send along. It is in no `Debug` or `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Box<str>);
+
+impl Token {
+    /// Fewest characters: nobody guesses so many, at however many guesses a second.
+    const SHORTEST: usize = 16;
+
+    /// Reads one, with or without the end of its line: letters, digits and `-._~+/=` (RFC 6750, section 2.1).
+    ///
+    /// # Errors
+    /// What was expected instead.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "one line of 16 to 256 letters, digits or -._~+/=, like `openssl rand -hex 24` prints";
+        let text = text.trim_end_matches(['\r', '\n']);
+        let known = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
+        let good = (Self::SHORTEST..=256).contains(&text.len()) && text.bytes().all(known);
+        good.then(|| Self(text.into())).ok_or(EXPECTED)
+    }
+
+    /// Whether `given` is it. The time this takes tells nothing of either.
+    #[must_use]
+    pub fn is(&self, given: &[u8]) -> bool {
+        Sha256::digest(given).ct_eq(&Sha256::digest(self.0.as_bytes())).into()
+    }
+
+    /// What a client sends.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl AdminPlace {
+    /// Whether others than this host's users may come so far.
+    #[must_use]
+    pub fn is_open_to_others(&self) -> bool {
+        matches!(self, Self::Tcp(address) if !address.ip().to_canonical().is_loopback())
+    }
+}
+
+impl From<AdminPlace> for Admin {
+    fn from(place: AdminPlace) -> Self {
+        Self { place, token: None, hosts: Vec::new() }
+    }
+}
+
+impl fmt::Display for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            AdminPlace::Off => f.write_str("off"),
+            AdminPlace::Tcp(address) => address.fmt(f),
+            AdminPlace::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+const NEEDS_TOKEN: &str = r#"a loopback address, "unix:/path" or "off"; or token_file in [admin] of the configuration: this address can be reached by others"#;
+
+/// Reads the table; `flag` is what the command line says instead of `bind`.
+pub(super) fn read(table: Reader<'_>, command: &Written<'_>, flag: Option<&str>, listeners: &Listeners) -> Admin {
+    let written: Option<AdminPlace> = table.optional("bind");
+    if let Some(AdminPlace::Tcp(address)) = &written
+        && address.port() != 0
+        && listeners.binds.contains(address)
+    {
+        table.mistake("bind", "an address that no listener has");
+    }
+    let token = token(&table);
+    let has_token = token.is_some() || table.has("token_file");
+    if written.as_ref().is_some_and(AdminPlace::is_open_to_others) && !has_token {
+        table.mistake("bind", NEEDS_TOKEN);
+    }
+    let hosts = table.list("hosts").into_iter().map(|HostName(name)| name).collect();
+    table.finish();
+    let place = command.below("--admin", None);
+    let given: Option<AdminPlace> = flag.and_then(|text| place.read_text(text));
+    if let Some(flag) = flag
+        && given.as_ref().is_some_and(AdminPlace::is_open_to_others)
+        && !has_token
+    {
+        place.note(Found::Value(format!("{flag:?}")), NEEDS_TOKEN);
+    }
+    Admin { place: given.or(written).unwrap_or_else(|| default_admin().place), token, hosts }
+}
+
+fn token(table: &Reader<'_>) -> Option<Token> {
+    let TokenFile(path) = table.optional("token_file")?;
+    let text = key::secret(table, "token_file", &path, "a readable file with a token")?;
+    let noted = |expected| table.mistake("token_file", format!("a file with {expected}, in {}", path.display()));
+    Token::parse(&text).map_err(noted).ok()
+}
+
+/// Reads where a relay answers, as `admin.bind` and `--admin` write it, for those who ask.
+///
+/// # Errors
+/// What was expected instead.
+pub fn admin_address(text: &str) -> Result<Admin, &'static str> {
+    AdminPlace::read(text).map(Admin::from)
+}
+
+/// Where the relay answers when the configuration does not say: a unix socket that its own user can reach. `ekiden
+/// status` looks there too.
+#[must_use]
+pub fn default_admin() -> Admin {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
+    let user = process::effective_user();
+    let path = match runtime {
+        Some(dir) => dir.join("ekiden.sock"),
+        None if user == 0 => PathBuf::from("/run/ekiden.sock"),
+        None => std::env::temp_dir().join(format!("ekiden-{user}.sock")),
+    };
+    AdminPlace::Unix(path).into()
+}
+
+impl Value for AdminPlace {
+    const EXPECTED: &'static str = r#"an address like "127.0.0.1:9090", "unix:/path" or "off""#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        if let Some(path) = text.strip_prefix("unix:") {
+            let absolute = Some(Path::new(path)).filter(|path| path.is_absolute());
+            return absolute.map(|path| Self::Unix(path.into())).ok_or(Self::EXPECTED);
+        }
+        let Bind(address) = Bind::read(text).map_err(|_| Self::EXPECTED)?;
+        Ok(Self::Tcp(address))
+    }
+}
+
+/// The file of a token. Somebody may have written the token itself.
+struct TokenFile(PathBuf);
+
+impl Value for TokenFile {
+    const EXPECTED: &'static str = "the path of a file with a token";
+    const SECRET: bool = true;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
+    }
+}
+
+/// A name of this host.
+struct HostName(String);
+
+impl Value for HostName {
+    const EXPECTED: &'static str = r#"a host name like "relay.example", without a port"#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        match Host::parse(text) {
+            Ok(Host::Name(name)) => Ok(Self(name)),
+            _ => Err(Self::EXPECTED),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_admin_socket_is_absolute() {
+        let AdminPlace::Unix(path) = default_admin().place else { panic!("no socket") };
+        assert!(path.is_absolute() && path.to_string_lossy().contains("ekiden"));
+    }
+
+    #[test]
+    fn only_loopback_is_this_host_alone() {
+        for (text, open) in [
+            ("127.0.0.1:9090", false),
+            ("localhost:9090", false),
+            ("[::1]:9090", false),
+            ("[::ffff:127.0.0.1]:9090", false),
+            ("unix:/run/a.sock", false),
+            ("off", false),
+            ("0.0.0.0:9090", true),
+            ("[::]:9090", true),
+            ("192.0.2.1:9090", true),
+        ] {
+            assert_eq!(AdminPlace::read(text).unwrap().is_open_to_others(), open, "{text}");
+        }
+        for text in ["unix:relative", "on", "", "relay.example:9090"] {
+            assert_eq!(AdminPlace::read(text), Err(AdminPlace::EXPECTED), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_long_and_shown_nowhere() {
+        let token = Token::parse("0123456789abcdef\n").unwrap();
+        assert!(token.is(b"0123456789abcdef"));
+        for wrong in [&b"0123456789abcdeF"[..], b"", b"0123456789abcde", b"0123456789abcdef\n"] {
+            assert!(!token.is(wrong), "{wrong:?}");
+        }
+        assert_eq!(format!("{token:?}"), "Token");
+        for text in ["short", "0123456789abcde", "0123456789 abcdef", "0123456789abcdef\nmore", ""] {
+            assert!(Token::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! `[traces]`: where sessions are told as OpenTelemetry has them, and how many of them.
+
+use std::fs;
+
+use ekiden_proto::addr::Target;
+use ekiden_proto::key::PublicKey;
+
+use super::reader::Reader;
+use super::shared::Shared;
+use super::value::{Name, Shape, Value};
+
+/// What is told of sessions, and to whom.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traces {
+    /// To whom.
+    pub collector: Collector,
+    /// Which of them: 0 for none, 1 for all.
+    pub sample: Share,
+    /// Whether clients' addresses are told as well.
+    pub client_address: bool,
+    /// Our name there.
+    pub name: String,
+    /// The key by which other relays know us.
+    pub key: PublicKey,
+}
+
+/// Reads the table; none where nobody is told.
+pub(super) fn traces(file: &Reader<'_>, shared: &Shared) -> Option<Traces> {
+    let reader = file.table("traces");
+    let collector = if file.has("traces") { reader.required("endpoint") } else { None };
+    let sample = reader.or("sample", Share::ALL);
+    let client_address = reader.or("client_address", false);
+    let name = reader.optional("name").map(|Name(name)| name);
+    reader.finish();
+    let (key, name) = (|| shared.calling_key().public(), name.unwrap_or_else(host_name));
+    collector.map(|collector| Traces { collector, sample, client_address, name, key: key() })
+}
+
+/// The name of this host (proc_sys_kernel(5)).
+fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+/// A collector that speaks OTLP over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collector {
+    /// Where it listens.
+    pub address: Target,
+    /// What stands before `/v1/traces` there.
+    pub path: String,
+}
+
+impl Collector {
+    /// The usual port (OTLP specification, OTLP/HTTP).
+    const PORT: u16 = 4318;
+}
+
+impl Value for Collector {
+    const EXPECTED: &'static str = "the URL of a collector that speaks OTLP over HTTP, like \"http://127.0.0.1:4318\"; \
+        for https, a collector on this host that goes on to it";
+    fn read(text: &str) -> Result<Self, &'static str> {
+        let rest = text.strip_prefix("http://").ok_or(Self::EXPECTED)?;
+        let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let address = Target::parse(address, Some(Self::PORT)).map_err(|_| Self::EXPECTED)?;
+        let path = path.trim_end_matches('/');
+        if !path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)) {
+            return Err(Self::EXPECTED);
+        }
+        // Its documentation may have shown the whole of it.
+        let path = path.strip_suffix("v1/traces").unwrap_or(path).trim_end_matches('/');
+        Ok(Self { address, path: if path.is_empty() { String::new() } else { format!("/{path}") } })
+    }
+}
+
+/// A share of all.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Share(pub f64);
+
+impl Share {
+    /// All of them.
+    const ALL: Self = Self(1.0);
+}
+
+impl Value for Share {
+    const EXPECTED: &'static str = "a share from 0 to 1, like 0.1";
+    const SHAPE: Shape = Shape::Decimal;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Self).ok_or(Self::EXPECTED)
+    }
+}

@@ -1,0 +1,152 @@
+//! What a machine shows of itself, read once; the checks judge it and read nothing. Anything may be missing: a container
+//! hides much of /proc/sys, and a network namespace has only a part of it.
+
+use std::collections::BTreeMap;
+use std::fs::{read_dir, read_to_string};
+
+use ekiden_sys::adjtimex::{self, Adjusted};
+use ekiden_sys::process;
+
+/// Settings of the kernel, by the names of sysctl(8), that some check looks at.
+const SETTINGS: &[&str] = &[
+    "fs.pipe-max-size",
+    "fs.pipe-user-pages-soft",
+    "kernel.osrelease",
+    "net.core.default_qdisc",
+    "net.core.rmem_max",
+    "net.core.somaxconn",
+    "net.core.wmem_max",
+    "net.ipv4.ip_forward",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_allowed_congestion_control",
+    "net.ipv4.tcp_available_congestion_control",
+    "net.ipv4.tcp_congestion_control",
+    "net.ipv4.tcp_fastopen",
+    "net.ipv4.tcp_max_syn_backlog",
+    "net.ipv4.tcp_mem",
+    "net.ipv4.tcp_mtu_probing",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_slow_start_after_idle",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.tcp_tw_reuse",
+    "net.ipv4.tcp_window_scaling",
+    "net.ipv4.tcp_wmem",
+    "net.ipv6.conf.all.forwarding",
+    "net.netfilter.nf_conntrack_count",
+    "net.netfilter.nf_conntrack_max",
+    "net.netfilter.nf_conntrack_tcp_timeout_established",
+];
+
+/// `CAP_NET_ADMIN` of capabilities(7).
+const NET_ADMIN: u32 = 12;
+/// `CAP_SYS_RESOURCE`.
+const SYS_RESOURCE: u32 = 24;
+
+/// What was read.
+#[derive(Debug, Clone, Default)]
+pub struct Reading {
+    /// What sysctl(8) would print, by name.
+    pub settings: BTreeMap<&'static str, String>,
+    /// How many files a process of ours may have open when it has raised its limit.
+    pub open_files: Option<u64>,
+    /// The effective capabilities, a bit for each (capabilities(7)).
+    pub capabilities: u64,
+    /// TCP connections that are over and keep their port for a minute (TIME_WAIT).
+    pub time_wait: Option<u64>,
+    /// Whether somebody keeps the clock right; the text is why that is not known.
+    pub clock: Option<Result<Adjusted, String>>,
+    /// The size of a page of memory in bytes.
+    pub page: u64,
+    /// TUN devices with names like ours that stay without a program (`ip tuntap add`).
+    pub kept_devices: Vec<String>,
+}
+
+impl Reading {
+    /// Reads this machine as this process sees it.
+    #[must_use]
+    pub fn take() -> Self {
+        let of = |name: &&'static str| Some((*name, text(&format!("/proc/sys/{}", name.replace('.', "/")))?));
+        Self {
+            settings: SETTINGS.iter().filter_map(of).collect(),
+            open_files: open_files(),
+            capabilities: capabilities(),
+            time_wait: time_wait(),
+            clock: Some(adjtimex::read().map_err(|error| error.to_string())),
+            page: process::page_size(),
+            kept_devices: kept_devices(),
+        }
+    }
+
+    /// The text of a setting.
+    #[must_use]
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.settings.get(name).map(String::as_str)
+    }
+
+    /// One of the numbers of a setting, counted from 0.
+    #[must_use]
+    pub fn number(&self, name: &str, index: usize) -> Option<u64> {
+        self.text(name)?.split_whitespace().nth(index)?.parse().ok()
+    }
+
+    /// The words of a setting.
+    pub fn words(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.text(name).unwrap_or_default().split_whitespace()
+    }
+
+    /// Major and minor version of the kernel.
+    #[must_use]
+    pub fn kernel(&self) -> Option<(u32, u32)> {
+        let mut parts = self.text("kernel.osrelease")?.split(['.', '-']);
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
+    /// Whether we have `CAP_NET_ADMIN`.
+    #[must_use]
+    pub const fn is_net_admin(&self) -> bool {
+        self.capabilities & (1 << NET_ADMIN) != 0
+    }
+
+    /// Whether quotas of pipes do not bind us (pipe(7)).
+    #[must_use]
+    pub const fn has_no_pipe_quota(&self) -> bool {
+        self.capabilities & (1 << SYS_RESOURCE) != 0
+    }
+}
+
+fn text(path: &str) -> Option<String> {
+    read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+fn open_files() -> Option<u64> {
+    let limits = text("/proc/self/limits")?;
+    let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
+    line.split_whitespace().nth(4)?.parse().ok()
+}
+
+fn capabilities() -> u64 {
+    let status = text("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    effective.unwrap_or(0)
+}
+
+/// The line is `TCP: inuse 26 orphan 0 tw 837 alloc 73 mem 217`.
+fn time_wait() -> Option<u64> {
+    let sockets = text("/proc/self/net/sockstat")?;
+    let mut words = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?.split_whitespace();
+    words.find(|word| *word == "tw")?;
+    words.next()?.parse().ok()
+}
+
+/// Devices of a running relay end with it; one that has the flag `IFF_PERSIST` (linux/if_tun.h) was made otherwise.
+fn kept_devices() -> Vec<String> {
+    const PERSIST: u64 = 0x800;
+    let names = read_dir("/sys/class/net").into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_kept = |name: &String| {
+        let flags = text(&format!("/sys/class/net/{name}/tun_flags"));
+        let flags = flags.and_then(|flags| u64::from_str_radix(flags.trim_start_matches("0x"), 16).ok());
+        name.starts_with("ekiden") && flags.is_some_and(|flags| flags & PERSIST != 0)
+    };
+    names.filter(is_kept).collect()
+}

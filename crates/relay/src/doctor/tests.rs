@@ -1,0 +1,244 @@
+//! The checks on readings of machines that are not there.
+
+use std::time::Duration;
+
+use ekiden_proto::units::Rate;
+use ekiden_sys::adjtimex::Adjusted;
+
+use super::*;
+use crate::config::read::from_text;
+
+/// A machine that lacks nothing for the purpose below.
+fn healthy() -> Reading {
+    let settings = [
+        ("fs.pipe-max-size", "1048576"),
+        ("fs.pipe-user-pages-soft", "262144"),
+        ("kernel.osrelease", "6.18.2-amd64"),
+        ("net.core.default_qdisc", "fq"),
+        ("net.core.rmem_max", "4194304"),
+        ("net.core.somaxconn", "4096"),
+        ("net.core.wmem_max", "4194304"),
+        ("net.ipv4.ip_local_port_range", "1024\t65535"),
+        ("net.ipv4.tcp_allowed_congestion_control", "reno cubic bbr"),
+        ("net.ipv4.tcp_available_congestion_control", "reno cubic bbr"),
+        ("net.ipv4.tcp_congestion_control", "cubic"),
+        ("net.ipv4.tcp_fastopen", "3"),
+        ("net.ipv4.tcp_max_syn_backlog", "4096"),
+        ("net.ipv4.tcp_mem", "150000\t200000\t300000"),
+        ("net.ipv4.tcp_mtu_probing", "1"),
+        ("net.ipv4.tcp_rmem", "4096\t131072\t67108864"),
+        ("net.ipv4.tcp_slow_start_after_idle", "0"),
+        ("net.ipv4.tcp_syncookies", "1"),
+        ("net.ipv4.tcp_tw_reuse", "2"),
+        ("net.ipv4.tcp_window_scaling", "1"),
+        ("net.ipv4.tcp_wmem", "4096\t16384\t33554432"),
+        ("net.netfilter.nf_conntrack_count", "100"),
+        ("net.netfilter.nf_conntrack_max", "262144"),
+        ("net.netfilter.nf_conntrack_tcp_timeout_established", "432000"),
+    ];
+    Reading {
+        settings: settings.into_iter().map(|(name, value)| (name, value.to_owned())).collect(),
+        open_files: Some(1 << 20),
+        capabilities: 0,
+        time_wait: Some(10),
+        clock: Some(Ok(Adjusted { synchronised: true, max_error: Duration::from_millis(3) })),
+        page: 4096,
+        kept_devices: Vec::new(),
+    }
+}
+
+/// 1 Gbit/s over 100 ms: 12.5 MB under way.
+fn purpose(config: &str) -> Purpose {
+    let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{config}");
+    let config = from_text(&text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
+    let rate: Rate = "1Gbit/s".parse().unwrap();
+    Purpose { rate, rtt: Duration::from_millis(100), sessions: 10_000, config: Some(config) }
+}
+
+const LONGHAUL: &str = "target_profile = \"longhaul\"\n";
+
+fn with(setting: &'static str, value: &str) -> Reading {
+    let mut reading = healthy();
+    reading.settings.insert(setting, value.to_owned());
+    reading
+}
+
+/// The findings of a check that are not good.
+fn about(reading: &Reading, purpose: &Purpose, check: &str) -> Vec<Finding> {
+    let judged = judge(reading, purpose).into_iter();
+    judged.filter(|finding| finding.check == check && finding.verdict != Verdict::Good).collect()
+}
+
+/// The purpose of a relay with a profile for long paths.
+fn long() -> Purpose {
+    let mut purpose = purpose("");
+    purpose.config =
+        Some(from_text(&format!("version = 1\n{LONGHAUL}[[listener]]\nbind = \"127.0.0.1:0\"\n")).unwrap());
+    purpose
+}
+
+#[test]
+fn a_machine_that_lacks_nothing_is_told_so() {
+    let findings = judge(&healthy(), &long());
+    let wrong: Vec<_> = findings.iter().filter(|finding| finding.verdict != Verdict::Good).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(findings.len() > 15 && findings.iter().all(|finding| finding.effect.is_empty()), "{findings:#?}");
+}
+
+#[test]
+fn each_lack_has_its_effect_in_figures_and_its_fix() {
+    let cases: &[(&'static str, &str, &str, &str, &str)] = &[
+        (
+            "net.ipv4.tcp_wmem",
+            "4096\t16384\t4194304",
+            "send_buffer",
+            "a single connection of 100 ms cannot exceed about 335 Mbit/s, and 1000 are wanted",
+            "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 33554432\"",
+        ),
+        (
+            "net.ipv4.tcp_rmem",
+            "4096\t131072\t6291456",
+            "receive_buffer",
+            "a single connection of 100 ms cannot exceed about 335 Mbit/s, and 1000 are wanted",
+            "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"",
+        ),
+        ("net.ipv4.tcp_window_scaling", "0", "window_scaling", "cannot exceed about 5 Mbit/s", "window_scaling=1"),
+        ("net.ipv4.tcp_mem", "1500\t2000\t3000", "tcp_memory", "more than 1 connections", "\"36621 48829 73242\""),
+        ("net.ipv4.tcp_slow_start_after_idle", "1", "slow_start_after_idle", "with 10 packets", "after_idle=0"),
+        ("net.ipv4.tcp_mtu_probing", "0", "mtu_probing", "0 Mbit/s", "sysctl -w net.ipv4.tcp_mtu_probing=1"),
+        ("fs.pipe-max-size", "65536", "pipe_size", "65536 bytes at most", "sysctl -w fs.pipe-max-size=1048576"),
+        ("fs.pipe-user-pages-soft", "16384", "pipe_quota", "beyond 64 transfers", "pages-soft=262144"),
+        ("net.core.somaxconn", "128", "accept_queue", "more than 128 new", "sysctl -w net.core.somaxconn=4096"),
+        ("net.ipv4.tcp_max_syn_backlog", "128", "syn_queue", "64 KiB windows", "tcp_max_syn_backlog=4096"),
+        (
+            "net.ipv4.ip_local_port_range",
+            "60000\t60999",
+            "local_ports",
+            "at most 1000 sessions at once to one target",
+            "sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\"",
+        ),
+        (
+            "net.ipv4.ip_local_port_range",
+            "60000\t60999",
+            "time_wait",
+            "at most 16 new sessions a second to one target",
+            "sysctl -w net.ipv4.tcp_tw_reuse=1",
+        ),
+        ("net.netfilter.nf_conntrack_max", "10100", "conntrack", "room for 5000 of 10000", "nf_conntrack_max=32768"),
+        ("net.netfilter.nf_conntrack_max", "105", "conntrack", "nearly full: from 2 sessions more", "max=32768"),
+        ("net.core.default_qdisc", "pfifo_fast", "pacing", "a timer for each socket", "net.core.default_qdisc=fq"),
+        ("net.ipv4.tcp_available_congestion_control", "reno cubic", "congestion", "ask for bbr", "modprobe tcp_bbr"),
+        (
+            "net.ipv4.tcp_allowed_congestion_control",
+            "reno cubic",
+            "congestion",
+            "with CAP_NET_ADMIN only",
+            "sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno cubic bbr\"",
+        ),
+        ("kernel.osrelease", "6.1.0-18-amd64", "kernel", "rto_min, rto_max and delack_max", ""),
+    ];
+    for (setting, value, check, effect, fix) in cases {
+        let found = about(&with(setting, value), &long(), check);
+        let [finding] = &found[..] else { panic!("{setting} = {value}: {found:#?}") };
+        assert!(finding.effect.contains(effect), "{setting} = {value}: {}", finding.effect);
+        assert!(finding.fix.contains(fix) && fix.is_empty() == finding.fix.is_empty(), "{}", finding.fix);
+        let bad = finding.effect.starts_with("nearly full");
+        assert_eq!(finding.verdict == Verdict::Bad, bad, "{finding}");
+    }
+}
+
+#[test]
+fn each_setting_that_is_not_shown_is_said_to_be_so() {
+    for (setting, check) in [
+        ("net.ipv4.tcp_wmem", "send_buffer"),
+        ("net.ipv4.tcp_rmem", "receive_buffer"),
+        ("net.ipv4.tcp_mem", "tcp_memory"),
+        ("net.core.somaxconn", "accept_queue"),
+        ("net.core.default_qdisc", "pacing"),
+        ("kernel.osrelease", "kernel"),
+        ("net.ipv4.ip_local_port_range", "local_ports"),
+        ("net.ipv4.tcp_tw_reuse", "time_wait"),
+        ("fs.pipe-user-pages-soft", "pipe_quota"),
+    ] {
+        let mut reading = healthy();
+        reading.settings.remove(setting);
+        let found = about(&reading, &long(), check);
+        let [finding] = &found[..] else { panic!("{setting}: {found:#?}") };
+        assert_eq!(finding.verdict, Verdict::Unknown);
+        assert!(finding.found.starts_with(setting) && finding.effect.contains("ask on the host"), "{finding}");
+    }
+    let nothing = judge(&Reading::default(), &long());
+    assert!(nothing.iter().all(|finding| finding.verdict != Verdict::Bad), "{nothing:#?}");
+}
+
+#[test]
+fn before_linux_6_6_half_of_a_receive_buffer_is_window() {
+    let mut reading = with("net.ipv4.tcp_rmem", "4096\t131072\t6291456");
+    reading.settings.insert("kernel.osrelease", "6.1.0".to_owned());
+    assert!(about(&reading, &long(), "receive_buffer")[0].effect.contains("cannot exceed about 251 Mbit/s"));
+}
+
+#[test]
+fn what_a_profile_fixes_is_held_against_the_path() {
+    let mut purpose =
+        purpose("profile = \"p\"\n[profile.p]\nsndbuf = \"8MiB\"\nrcvbuf = \"16MiB\"\nwindow_clamp = \"1MiB\"\n");
+    let found = about(&healthy(), &purpose, "profile_window");
+    let said: Vec<_> = found.iter().map(|finding| (finding.effect.as_str(), finding.fix.as_str())).collect();
+    assert_eq!(said.len(), 3, "{said:#?}");
+    assert!(
+        said.iter()
+            .any(|(effect, fix)| effect.starts_with("cut to 4194304 bytes: ") && fix.ends_with("wmem_max=8388608"))
+    );
+    assert!(said.iter().any(|(effect, fix)| effect.contains("83 Mbit/s") && fix.is_empty()), "{said:#?}");
+    purpose.rtt = Duration::from_millis(1);
+    assert!(about(&healthy(), &purpose, "profile_window").iter().all(|finding| finding.effect.contains("cut to")));
+    let mut reading = healthy();
+    reading.capabilities = 1 << 12;
+    assert_eq!(about(&reading, &purpose, "profile_window"), [], "CAP_NET_ADMIN asks for more than the ceiling");
+}
+
+#[test]
+fn what_nobody_asks_for_is_not_missed() {
+    let mut reading = with("net.core.default_qdisc", "pfifo_fast");
+    reading.settings.insert("net.ipv4.tcp_available_congestion_control", "reno cubic".to_owned());
+    reading.settings.insert("net.ipv4.tcp_fastopen", "1".to_owned());
+    for check in ["pacing", "congestion", "fast_open", "privileges"] {
+        assert_eq!(about(&reading, &purpose(""), check), [], "{check}");
+    }
+    let asks = purpose("profile = \"p\"\n[profile.p]\nfast_open = true\ncongestion = \"hybla\"\nfwmark = 1\n");
+    assert_eq!(about(&reading, &asks, "congestion")[0].fix, "ekiden cc load hybla");
+    assert_eq!(about(&reading, &asks, "fast_open")[0].fix, "sysctl -w net.ipv4.tcp_fastopen=3");
+    assert_eq!(about(&reading, &asks, "privileges")[0].verdict, Verdict::Bad);
+}
+
+#[test]
+fn a_clock_that_nobody_keeps_is_told() {
+    let clock = |clock| Reading { clock, ..healthy() };
+    let adrift = Some(Ok(Adjusted { synchronised: false, max_error: Duration::from_secs(16) }));
+    assert_eq!(about(&clock(adrift), &long(), "clock")[0].fix, "timedatectl set-ntp true");
+    let forbidden = about(&clock(Some(Err("EPERM".to_owned()))), &long(), "clock");
+    assert_eq!((forbidden[0].verdict, forbidden[0].found.as_str()), (Verdict::Unknown, "EPERM"));
+}
+
+#[test]
+fn descriptors_and_ports_in_use_are_counted() {
+    let few = Reading { open_files: Some(1024), ..healthy() };
+    let found = about(&few, &long(), "open_files");
+    assert!(found[0].effect.contains("LimitNOFILE") && found[0].fix == "ulimit -n 1048576", "{found:#?}");
+    let busy = Reading { time_wait: Some(40_000), ..healthy() };
+    assert_eq!(about(&busy, &long(), "time_wait").len(), 1);
+    let mut reused = busy;
+    reused.settings.insert("net.ipv4.tcp_tw_reuse", "1".to_owned());
+    assert_eq!(about(&reused, &long(), "time_wait"), []);
+}
+
+#[test]
+fn a_finding_reads_as_what_is_there_what_comes_of_it_and_the_fix() {
+    let finding = Finding::new("x", "subject", "found").could("effect", "fix it");
+    assert_eq!(finding.to_string(), "hint  subject                      found\n      effect\n      -> fix it");
+    let json = serde_json::to_value(&finding).unwrap();
+    let expected = serde_json::json!({
+        "check": "x", "verdict": "could", "subject": "subject", "found": "found", "effect": "effect", "fix": "fix it"
+    });
+    assert_eq!(json, expected);
+}

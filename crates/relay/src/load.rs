@@ -1,0 +1,60 @@
+//! How much of a processor a worker's thread wants, and how much of it that it gets.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use ekiden_sys::thread::{RunTime, run_time};
+
+/// That of one thread, as it was between two looks.
+#[derive(Debug, Default)]
+pub struct Load {
+    before: Cell<Option<(Instant, RunTime)>>,
+    /// Shares of the time: on a processor, and waiting for one.
+    ran: Cell<f64>,
+    queued: Cell<f64>,
+}
+
+impl Load {
+    /// Looks; from the thread itself. Where the kernel does not count, there is no load.
+    pub fn look(&self) {
+        let Ok(time) = run_time() else { return };
+        let now = Instant::now();
+        let Some((at, before)) = self.before.replace(Some((now, time))) else { return };
+        let span = now.saturating_duration_since(at).as_secs_f64().max(1e-9);
+        let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / span).min(1.0);
+        self.ran.set(share(time.ran, before.ran));
+        self.queued.set(share(time.queued, before.queued));
+    }
+
+    /// The part of `span` in which the thread ran, if that was like the time between the last two looks.
+    #[must_use]
+    pub fn ran(&self, span: Duration) -> Duration {
+        span.mul_f64(self.ran.get())
+    }
+
+    /// The part in which it waited for a processor.
+    #[must_use]
+    pub fn queued(&self, span: Duration) -> Duration {
+        span.mul_f64(self.queued.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_works_has_a_load() {
+        let load = Load::default();
+        load.look();
+        assert_eq!(load.ran(Duration::from_secs(1)), Duration::ZERO, "nothing to compare with");
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(50) {
+            std::hint::spin_loop();
+        }
+        load.look();
+        let second = Duration::from_secs(1);
+        let wanted = load.ran(second) + load.queued(second);
+        assert!(wanted > Duration::from_millis(800), "{load:?}");
+    }
+}

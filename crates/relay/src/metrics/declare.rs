@@ -1,0 +1,39 @@
+//! How numbers are declared, and the buckets that several of them share.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Metric, Registry, Unit};
+
+/// The units that names end with.
+const UNITS: [&str; 4] = ["seconds", "bytes", "ratio", "bits"];
+
+/// Who takes declarations.
+pub trait Declare {
+    /// Makes `metric` known under `name`. A counter is seen as `NAME_total`.
+    fn declare(&mut self, name: &str, help: &str, metric: impl Metric);
+}
+
+impl Declare for Registry {
+    fn declare(&mut self, name: &str, help: &str, metric: impl Metric) {
+        // The registry puts the unit behind the name again.
+        match name.rsplit_once('_').filter(|(_, unit)| UNITS.contains(unit)) {
+            Some((stem, unit)) => self.register_with_unit(stem, help, Unit::Other(unit.to_owned()), metric),
+            None => self.register(name, help, metric),
+        }
+    }
+}
+
+/// A counter of time.
+pub type Seconds = Counter<f64, AtomicU64>;
+
+/// Takes over a number that the kernel counts.
+pub fn set(counter: &Seconds, value: f64) {
+    counter.inner().store(value.to_bits(), Ordering::Relaxed);
+}
+
+/// From a tenth of a millisecond to a bit over three seconds, in powers of two.
+pub fn spans() -> Histogram {
+    Histogram::new((0..16).map(|power| 0.0001 * f64::from(1 << power)))
+}

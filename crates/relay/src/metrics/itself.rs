@@ -1,0 +1,107 @@
+//! The relay as a program: which one, since when, its threads and pipes, its configuration.
+
+use std::time::Duration;
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use super::Metrics;
+use super::declare::{Declare, Seconds, set, spans};
+use super::process::Process;
+use crate::worker::Counts;
+
+label_sets! {
+    ByResult { result: &'static str }
+    ByWorker { worker: String }
+}
+
+/// The words of [`ByResult`].
+const RESULTS: [&str; 2] = ["taken", "rejected"];
+
+/// The numbers of the relay itself.
+#[derive(Debug)]
+pub(super) struct Itself {
+    reloads: Family<ByResult, Counter>,
+    reload_taken: Gauge,
+    reload: Histogram,
+    busy: Family<ByWorker, Seconds>,
+    added: Histogram,
+    pipes_open: Gauge,
+    pipes_idle: Gauge,
+    pipe_fallbacks: Gauge,
+    process: Process,
+}
+
+impl Default for Itself {
+    fn default() -> Self {
+        let itself = Self {
+            reloads: Family::default(),
+            reload_taken: Gauge::default(),
+            reload: spans(),
+            busy: Family::default(),
+            added: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
+            pipes_open: Gauge::default(),
+            pipes_idle: Gauge::default(),
+            pipe_fallbacks: Gauge::default(),
+            process: Process::default(),
+        };
+        // What the relay has started with is in force.
+        itself.reload_taken.set(1);
+        // An alarm on a counter that is not there yet would never go off.
+        RESULTS.into_iter().for_each(|result| drop(itself.reloads.get_or_create(&ByResult { result })));
+        itself
+    }
+}
+
+impl Itself {
+    pub(super) fn register(&self, registry: &mut Registry) {
+        self.process.register(registry);
+        let r = registry.sub_registry_with_prefix("ekiden");
+        r.declare("build", "The running version", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
+        r.declare("reloads", "Configuration reloads", self.reloads.clone());
+        let taken = "Whether the newest configuration is in force: 1, or 0 when it was rejected";
+        r.declare("reload_taken", taken, self.reload_taken.clone());
+        r.declare("reload_seconds", "How long reloads took, from the signal to the answer", self.reload.clone());
+        r.declare("worker_busy_seconds", "Processor time of each worker", self.busy.clone());
+        let added = "What the relay itself adds: how long what is ready waits for its worker, by samples";
+        r.declare("added_seconds", added, self.added.clone());
+        r.declare("pipes_open", "Pipes that exist", self.pipes_open.clone());
+        r.declare("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
+        r.declare("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
+    }
+
+    pub(super) fn reloaded(&self, taken: bool) {
+        self.reloads.get_or_create(&ByResult { result: RESULTS[usize::from(!taken)] }).inc();
+        self.reload_taken.set(i64::from(taken));
+    }
+
+    /// Shows what is known only when somebody asks.
+    pub(super) fn show(&self, workers: &[Counts]) {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let pipes = || workers.iter().map(|worker| worker.pipes);
+        self.pipes_open.set(number(pipes().map(|pipes| pipes.open).sum()));
+        self.pipes_idle.set(number(pipes().map(|pipes| pipes.idle).sum()));
+        self.pipe_fallbacks.set(i64::try_from(pipes().map(|pipes| pipes.fallbacks).sum::<u64>()).unwrap_or(i64::MAX));
+        for worker in workers {
+            let label = ByWorker { worker: worker.name.clone() };
+            set(&self.busy.get_or_create(&label), worker.busy.as_secs_f64());
+        }
+        self.process.show();
+    }
+}
+
+impl Metrics {
+    /// Notes how long a reload took, whatever came of it.
+    pub fn reloaded_in(&self, span: Duration) {
+        self.itself.reload.observe(span.as_secs_f64());
+    }
+
+    /// Notes how long something that was ready has waited for its worker.
+    pub fn waited_for_worker(&self, span: Duration) {
+        self.itself.added.observe(span.as_secs_f64());
+    }
+}

@@ -1,0 +1,83 @@
+//! Which paths were chosen, and how they came out beside what was predicted.
+
+use ekiden_proto::event::{Chosen, Closed};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::declare::{Declare, Seconds};
+use crate::config::Path;
+
+label_sets! {
+    ByVia { via: String, relays: u32 }
+    ByReason { reason: &'static str }
+}
+
+/// From a quarter of what was predicted to four times as much; in between lie 10 % and 25 %.
+const PREDICTION: [f64; 11] = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0];
+
+/// The numbers of choices.
+#[derive(Debug)]
+pub(super) struct Paths {
+    chosen: Family<ByVia, Counter>,
+    choices: Family<ByReason, Counter>,
+    changes: Counter,
+    took_over_predicted: Histogram,
+    predicted: Family<ByVia, Seconds>,
+    took: Family<ByVia, Seconds>,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self {
+            chosen: Family::default(),
+            choices: Family::default(),
+            changes: Counter::default(),
+            took_over_predicted: Histogram::new(PREDICTION),
+            predicted: Family::default(),
+            took: Family::default(),
+        }
+    }
+}
+
+impl Paths {
+    pub(super) fn register(&self, r: &mut Registry) {
+        r.declare("paths_chosen", "Sessions by the first relay of the path chosen for them", self.chosen.clone());
+        r.declare("path_choices", "Choices of a path, by why", self.choices.clone());
+        let changes = "How often sessions to some targets changed to another path";
+        r.declare("path_changes", changes, self.changes.clone());
+        let share = "What a session took, for one that was predicted";
+        r.declare("path_took_over_predicted", share, self.took_over_predicted.clone());
+        let predicted = "What was predicted, by first relay, of sessions that could be compared";
+        r.declare("path_predicted_seconds", predicted, self.predicted.clone());
+        r.declare("path_took_seconds", "What the same sessions took", self.took.clone());
+    }
+
+    pub(super) fn changed(&self) {
+        self.changes.inc();
+    }
+
+    pub(super) fn closed(&self, closed: &Closed) {
+        if let Some(chosen) = &closed.chosen {
+            self.came(&closed.path, chosen);
+        }
+    }
+
+    /// By the first relay only: there are too many paths for labels.
+    fn came(&self, path: &str, chosen: &Chosen) {
+        let via = path.split(',').next().unwrap_or(path).to_owned();
+        let relays = if via == Path::DIRECT { 0 } else { u32::try_from(path.split(',').count()).unwrap_or(u32::MAX) };
+        let label = ByVia { via, relays };
+        self.chosen.get_or_create(&label).inc();
+        self.choices.get_or_create(&ByReason { reason: chosen.reason }).inc();
+        if let (Some(predicted), Some(took)) = (chosen.predicted, chosen.took)
+            && !predicted.is_zero()
+        {
+            let (predicted, took) = (predicted.as_secs_f64(), took.as_secs_f64());
+            self.took_over_predicted.observe(took / predicted);
+            self.predicted.get_or_create(&label).inc_by(predicted);
+            self.took.get_or_create(&label).inc_by(took);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! When bytes of a session have moved, and who was waited for between.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::limiting::Direction;
+
+/// When bytes have moved, and who was waited for.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    last: Cell<Option<(Direction, Instant)>>,
+    flowing: Cell<Duration>,
+    /// When the first byte for the client moved.
+    first: Cell<Option<Instant>>,
+    /// The answer that comes, and the largest.
+    answer: Cell<Option<Answer>>,
+    largest: Cell<Option<Answer>>,
+}
+
+/// Bytes that have come from the server one behind the other, after some went there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// How many.
+    pub bytes: u64,
+    /// From the last bytes toward the server to the first of these.
+    pub wait: Duration,
+    /// From the first to the last.
+    pub span: Duration,
+}
+
+/// An answer that stops for longer than this, and than it was waited for, is over: the server has nothing to say. A segment that
+/// is lost and sent again after a timeout takes as long (`TCP_RTO_MIN`, and a round trip).
+const PAUSE_IN_ANSWER: Duration = Duration::from_millis(300);
+
+/// A longer pause is somebody's who has nothing to say.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+impl Course {
+    /// The path stands: from now on the server is waited for, if it is the one who speaks first.
+    pub(super) fn begins(&self) {
+        self.last.set(Some((Direction::Up, Instant::now())));
+        self.answer.set(None);
+        self.largest.set(None);
+    }
+
+    /// When the first byte for the client moved.
+    pub(super) fn first_byte(&self) -> Option<Instant> {
+        self.first.get()
+    }
+
+    /// Time in which bytes moved, or were waited for and not by the client.
+    pub(super) fn flowing(&self) -> Duration {
+        self.flowing.get()
+    }
+
+    /// The largest answer, once there is one.
+    pub(super) fn largest(&self) -> Option<Answer> {
+        self.largest.get()
+    }
+
+    #[cfg(test)]
+    pub(super) fn last_moved_at(&self, direction: Direction, at: Instant) {
+        self.last.set(Some((direction, at)));
+    }
+
+    /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
+    /// the server's, and that is returned.
+    pub(super) fn moved(&self, direction: Direction, bytes: u64) -> Duration {
+        let now = Instant::now();
+        if direction == Direction::Down && self.first.get().is_none() {
+            self.first.set(Some(now));
+        }
+        let Some((before, at)) = self.last.replace(Some((direction, now))) else { return Duration::ZERO };
+        let pause = now.saturating_duration_since(at);
+        if direction == Direction::Down {
+            self.answered(before, pause, bytes);
+        }
+        if direction == Direction::Up && before == Direction::Down {
+            return Duration::ZERO;
+        }
+        let pause = pause.min(LONGEST_PAUSE);
+        self.flowing.set(self.flowing.get() + pause);
+        pause
+    }
+
+    fn answered(&self, before: Direction, pause: Duration, bytes: u64) {
+        let answer = match self.answer.get() {
+            _ if before == Direction::Up => Some(Answer { bytes, wait: pause, span: Duration::ZERO }),
+            Some(answer) if pause <= answer.wait.max(PAUSE_IN_ANSWER) => {
+                Some(Answer { bytes: answer.bytes + bytes, span: answer.span + pause, ..answer })
+            }
+            _ => None,
+        };
+        self.answer.set(answer);
+        if answer.map(|answer| answer.bytes) > self.largest.get().map(|largest| largest.bytes) {
+            self.largest.set(answer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes move so many milliseconds after the ones before.
+    fn moves(course: &Course, direction: Direction, bytes: u64, millis: u64) {
+        let (before, _) = course.last.get().unwrap();
+        course.last.set(Some((before, Instant::now() - Duration::from_millis(millis))));
+        course.moved(direction, bytes);
+    }
+
+    fn begun() -> Course {
+        let course = Course::default();
+        course.last.set(Some((Direction::Up, Instant::now())));
+        course
+    }
+
+    #[test]
+    fn a_client_that_thinks_is_not_what_the_path_takes() {
+        let course = begun();
+        moves(&course, Direction::Down, 10, 2000);
+        let answer = course.flowing.get();
+        assert!(answer >= Duration::from_secs(2), "{answer:?}");
+        moves(&course, Direction::Up, 10, 2000);
+        assert_eq!(course.flowing.get(), answer, "the client's own time");
+        moves(&course, Direction::Down, 10, 60_000);
+        assert_eq!(course.flowing.get(), answer + LONGEST_PAUSE, "nobody has anything to say for a minute");
+    }
+
+    #[test]
+    fn the_largest_answer_is_what_comes_in_one_go() {
+        let course = begun();
+        assert!(course.largest.get().is_none());
+        for (direction, bytes, millis) in [
+            (Direction::Down, 3000, 40),
+            (Direction::Up, 500, 900),
+            (Direction::Down, 4000, 50),
+            (Direction::Down, 1000, 20),
+        ] {
+            moves(&course, direction, bytes, millis);
+        }
+        let largest = course.largest.get().unwrap();
+        assert_eq!((largest.bytes, largest.wait.as_millis(), largest.span.as_millis()), (5000, 50, 20));
+        moves(&course, Direction::Down, 9000, 400);
+        moves(&course, Direction::Down, 9000, 1);
+        assert_eq!(course.largest.get(), Some(largest), "what the server says by itself later is none");
+        moves(&course, Direction::Up, 500, 10);
+        moves(&course, Direction::Down, 4000, 60);
+        assert_eq!(course.largest.get(), Some(largest));
+    }
+}

@@ -1,0 +1,199 @@
+//! The parts of a running relay, and how it goes over from one configuration to the next.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::event::Event;
+use ekiden_sys::notify::Notifier;
+use ekiden_sys::process;
+use tokio::time::{sleep, timeout};
+
+use super::{InForce, Means, RunError, with_controls};
+use crate::admin;
+use crate::budget::Budget;
+use crate::config::{Admin, AdminPlace, Config};
+use crate::rules::{Owner, Ruleset};
+use crate::share;
+use crate::shared::Shared;
+use crate::sockets::Sockets;
+use crate::steering::{Queues, Rules};
+use crate::tun::Devices;
+use crate::upgrade::{Predecessor, Successor};
+use crate::worker::Steering;
+use crate::workers::Workers;
+
+/// How long the workers have for going over to something, before the others hear of it all the same.
+pub(super) const SETTLED: Duration = Duration::from_secs(1);
+
+/// How long changes of the fleet are gathered before they are taken in.
+const GATHER: Duration = Duration::from_millis(50);
+
+/// The parts of a running relay.
+pub(super) struct Relay {
+    pub shared: Arc<Shared>,
+    pub workers: Workers,
+    pub sockets: Sockets,
+    pub queues: Queues,
+    pub rules: Rules,
+    pub devices: Devices,
+    pub notifier: Notifier,
+    pub admin: Option<admin::Running>,
+    /// Where it answers.
+    pub admin_at: Admin,
+    /// The process that has taken its place.
+    pub successor: Option<Successor>,
+}
+
+impl Relay {
+    /// One that serves nothing so far; `before` is the process whose place it is to take.
+    pub fn new(shared: Arc<Shared>, workers: Workers, before: Option<&Predecessor>) -> io::Result<Self> {
+        Ok(Self {
+            shared,
+            workers,
+            sockets: Sockets::default(),
+            queues: Queues::default(),
+            rules: Rules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
+            devices: Devices::default(),
+            notifier: Notifier::from_environment()?,
+            admin: None,
+            admin_at: AdminPlace::Off.into(),
+            successor: None,
+        })
+    }
+
+    /// Begins to serve, with nobody before it.
+    pub async fn begin(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        // Before the listeners, so that whoever sees "listening" can ask for the status as well.
+        self.start_admin(config, None);
+        self.take_all(config).await
+    }
+
+    /// Answers `ekiden status`, by the listener of another process where that is for the same address.
+    pub fn start_admin(&mut self, config: &Config, inherited: Option<std::os::fd::OwnedFd>) {
+        self.shared.upgrades.may_take(config.timeouts.upgrade);
+        if config.admin.place == AdminPlace::Off {
+            return;
+        }
+        match admin::start(&config.admin, inherited, Arc::clone(&self.shared), self.workers.commands()) {
+            Ok(running) => (self.admin, self.admin_at) = (Some(running), config.admin.clone()),
+            Err(error) => {
+                let message = format!("no admin listener, so `ekiden status` cannot ask: {error}");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+
+    /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
+    pub async fn take_all(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        self.shared.fleet.serve(config.fleet.as_ref())?;
+        self.take_with_fleet(config).await
+    }
+
+    /// The same, where the fleet has been told.
+    pub async fn take_with_fleet(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
+        let (members, change) = self.shared.fleet.members();
+        let served = Arc::new(config.with_fleet(&members));
+        self.take(&served).await?;
+        self.shared.fleet.served(change);
+        Ok(served)
+    }
+
+    /// Relays of the fleet have come or gone: goes over to what `written` is by that. Listeners stay as they are bound.
+    pub async fn follow_fleet(&mut self, written: &Config, served: &mut Arc<Config>) {
+        // Many may come at once.
+        sleep(GATHER).await;
+        let (members, change) = self.shared.fleet.members();
+        let new = Arc::new(written.with_fleet(&members));
+        let Some(news) = new.fleet_news(served) else { return self.shared.fleet.served(change) };
+        match self.go_over(&new).await {
+            Ok(()) => {
+                *served = new;
+                // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
+                let _ = timeout(SETTLED, self.workers.answer()).await;
+                self.shared.fleet.served(change);
+                self.shared.emit(&news);
+            }
+            Err(error) => {
+                let message = format!("the relays of the fleet cannot be taken in, those before stay: {error}");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+
+    /// Goes over to `config`. What can fail comes first, so that a configuration that is turned down leaves no trace.
+    pub async fn take(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+        self.go_over(config).await?;
+        self.sockets.settle(config, &self.shared);
+        self.queues.settle(config);
+        self.devices.settle(config, &self.shared);
+        share::missing(&config.interfaces).for_each(|message| self.shared.emit(&Event::Warning { message }));
+        Ok(())
+    }
+
+    /// The same, where all that was there before stays: nothing of it is let go.
+    async fn go_over(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
+        let budget = Budget::new(process::raise_open_files()?, config);
+        self.sockets.bind(config)?;
+        // Whose it is says more than that a queue is taken.
+        self.rules.claim(config)?;
+        self.queues.bind(config, &self.shared)?;
+        self.devices.bind(config)?;
+        let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
+        self.shared.metrics.rules.follow(Ruleset::of(config).map(|rules| rules.instance()));
+        self.shared.traces.serve(config, &self.shared)?;
+        self.shared.pools.serve(config, budget.ready)?;
+        self.shared.reports.serve(config, &self.shared)?;
+        self.shared.history.serve(config.history.as_ref(), &self.shared)?;
+        self.shared.choosing.serve(config)?;
+        let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
+        self.shared.shares.serve(&config.interfaces);
+        let devices = self.devices.lend(config);
+        self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect());
+        self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget.sessions).await?;
+        Ok(())
+    }
+
+    /// Reads the configuration again and goes over to it.
+    pub async fn reload(
+        &mut self,
+        (load, provide): Means<'_>,
+        (old, served): (&Arc<Config>, &Config),
+    ) -> Result<InForce, RunError> {
+        let new = with_controls(load()?, &old.congestion, provide, &self.shared);
+        let taken = self.take_all(&new).await;
+        let new_served = match taken {
+            Ok(new_served) => new_served,
+            Err(error) => {
+                self.sockets.forget_all_but(served);
+                self.queues.settle(served);
+                self.devices.settle(served, &self.shared);
+                self.shared.fleet.serve(old.fleet.as_ref())?;
+                return Err(error);
+            }
+        };
+        if (new.threads, &new.admin, new.log) != (old.threads, &old.admin, old.log) {
+            let message = "threads, [admin] and [log] change at the next start only".to_owned();
+            self.shared.emit(&Event::Warning { message });
+        }
+        self.shared.upgrades.may_take(new.timeouts.upgrade);
+        self.shared.emit(&Event::Reloaded { listeners: new.listeners.len() });
+        Ok((new, new_served))
+    }
+
+    /// Loads the congestion controls anew that went with the process before us, which had loaded them for itself.
+    pub async fn regain_controls(
+        &mut self,
+        (_, provide): Means<'_>,
+        (config, served): (&mut Arc<Config>, &mut Arc<Config>),
+    ) {
+        let again = with_controls(Config::clone(config), &config.congestion, provide, &self.shared);
+        match self.take_all(&again).await {
+            Ok(new) => (*config, *served) = (again, new),
+            Err(error) => {
+                let message = format!("after an upgrade: {error}: a reload (SIGHUP) tries again");
+                self.shared.emit(&Event::Warning { message });
+            }
+        }
+    }
+}

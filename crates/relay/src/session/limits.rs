@@ -1,0 +1,82 @@
+//! What holds a session back: looks at it while it runs and at its end, and what follows from them.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use ekiden_proto::limiting::{Account, Direction, Limit, Limits, Look, Side};
+use ekiden_sys::outq::unread;
+use ekiden_sys::tcp_info::reading;
+use tokio::net::TcpStream;
+
+use super::Session;
+
+/// A session that moves less than this, in bytes, is not worth a look at its end.
+const WORTH_IT: u64 = 64 * 1024;
+
+/// An answer is old when nothing has moved for so long, and where there are thousands of sessions to look at.
+const STALE: Duration = Duration::from_secs(10);
+
+/// What was seen so far.
+#[derive(Debug)]
+pub(super) struct Limiting {
+    account: Account,
+    at: Instant,
+    /// Of the meter, by the last look.
+    moved: u64,
+}
+
+impl Session {
+    /// Looks, unless nothing has moved since the last time and nothing waits for room.
+    pub(super) fn look_for_limits(&self) {
+        if self.meter.moved() != self.seen_moved() || self.meter.is_blocked() {
+            self.note_limits();
+        }
+    }
+
+    /// The last look, before a section is gone.
+    pub(super) fn look_for_limits_at_end(&self) {
+        if self.meter.moved() >= self.seen_moved() + WORTH_IT || self.meter.is_blocked() {
+            self.note_limits();
+        }
+    }
+
+    /// What holds it back now.
+    pub(super) fn limits(&self) -> Limits {
+        let limiting = self.limiting.borrow();
+        let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < STALE);
+        fresh.map(|limiting| limiting.account.limits()).unwrap_or_default()
+    }
+
+    /// What has held it back, all in all, in the direction in which most went.
+    pub(super) fn limit(&self) -> Option<Limit> {
+        let is_upload = self.meter.bytes(Direction::Up) > self.meter.bytes(Direction::Down);
+        let direction = if is_upload { Direction::Up } else { Direction::Down };
+        self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.whole(direction))
+    }
+
+    fn seen_moved(&self) -> u64 {
+        self.limiting.borrow().as_ref().map_or(0, |limiting| limiting.moved)
+    }
+
+    fn note_limits(&self) {
+        let mut limiting = self.limiting.borrow_mut();
+        let limiting = limiting
+            .get_or_insert_with(|| Box::new(Limiting { account: Account::default(), at: self.opened, moved: 0 }));
+        let (now, load) = (Instant::now(), &self.entrance.worker.load);
+        let span = now.saturating_duration_since(limiting.at);
+        let story = self.story.borrow();
+        let side = |direction, stream: Option<&TcpStream>| Side {
+            reading: stream.and_then(|stream| reading(stream.as_fd()).ok()),
+            unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
+            clocks: self.meter.clocks(direction),
+        };
+        limiting.account.note(&Look {
+            span,
+            ran: load.ran(span),
+            queued: load.queued(span),
+            down: side(Direction::Down, Some(&self.client)),
+            up: side(Direction::Up, story.stream.as_deref()),
+        });
+        (limiting.at, limiting.moved) = (now, self.meter.moved());
+    }
+}

@@ -1,0 +1,143 @@
+//! A connection to a collector, kept between one batch and the next.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_proto::addr::Host;
+use ekiden_sys::transparent::set_mark;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{CONTENT_TYPE, HOST, USER_AGENT};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use super::Settings;
+use super::otlp::rejected;
+use crate::config::Collector;
+
+/// How long one batch may take; OpenTelemetry's own default.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Most of an answer that is read, in bytes.
+const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// Why a batch was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum Trouble {
+    /// Nobody is there, or says nothing that could be understood.
+    #[error("cannot be reached: {0}")]
+    Unreachable(String),
+    /// It says no.
+    #[error("answers {0}")]
+    Refuses(hyper::StatusCode),
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Unreachable(error.to_string())
+    }
+}
+
+impl From<hyper::Error> for Trouble {
+    fn from(error: hyper::Error) -> Self {
+        Self::Unreachable(error.to_string())
+    }
+}
+
+/// The way to the collector.
+pub struct Connection {
+    settings: Arc<Settings>,
+    /// The one that was used last.
+    kept: Option<SendRequest<Full<Bytes>>>,
+}
+
+impl Connection {
+    /// Connects when it is used.
+    pub fn new(settings: Arc<Settings>) -> Self {
+        Self { settings, kept: None }
+    }
+
+    /// Sends a batch, and says how many spans of it were not taken.
+    ///
+    /// # Errors
+    /// Nothing of it was taken, as far as is known.
+    pub async fn post(&mut self, body: Vec<u8>) -> Result<u64, Trouble> {
+        match timeout(PATIENCE, self.exchange(body.into())).await {
+            Ok(done) => done,
+            Err(_) => {
+                self.kept = None;
+                Err(Trouble::Unreachable(format!("no answer in {} s", PATIENCE.as_secs())))
+            }
+        }
+    }
+
+    async fn exchange(&mut self, body: Bytes) -> Result<u64, Trouble> {
+        let response = self.ask(body).await?;
+        let status = response.status();
+        let answer = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+        if answer.is_err() {
+            // What is left of it would be taken for the next answer.
+            self.kept = None;
+        }
+        if !status.is_success() {
+            return Err(Trouble::Refuses(status));
+        }
+        Ok(answer.map_or(0, |answer| rejected(&answer.to_bytes())))
+    }
+
+    async fn ask(&mut self, body: Bytes) -> Result<Response<Incoming>, Trouble> {
+        if let Some(mut kept) = self.kept.take()
+            && kept.ready().await.is_ok()
+            && let Ok(response) = kept.send_request(self.request(body.clone())?).await
+        {
+            self.kept = Some(kept);
+            return Ok(response);
+        }
+        // The collector may close what is idle at any time.
+        let (mut fresh, driving) = handshake(TokioIo::new(self.connect().await?)).await?;
+        tokio::spawn(driving);
+        let response = fresh.send_request(self.request(body)?).await?;
+        self.kept = Some(fresh);
+        Ok(response)
+    }
+
+    fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, Trouble> {
+        let Collector { address, path } = &self.settings.traces.collector;
+        let request = Request::post(format!("{path}/v1/traces"))
+            .header(HOST, address.to_string())
+            .header(USER_AGENT, concat!("ekiden/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::new(body));
+        request.map_err(|error| Trouble::Unreachable(error.to_string()))
+    }
+
+    async fn connect(&self) -> io::Result<TcpStream> {
+        let address = &self.settings.traces.collector.address;
+        let addresses: Vec<SocketAddr> = match &address.host {
+            Host::Ip(ip) => vec![SocketAddr::new(*ip, address.port)],
+            Host::Name(name) => lookup_host((name.as_str(), address.port)).await?.collect(),
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+        for address in addresses {
+            match self.connect_to(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if let Some(mark) = self.settings.mark {
+            set_mark(socket.as_fd(), mark)?;
+        }
+        socket.connect(address).await
+    }
+}

@@ -1,0 +1,234 @@
+//! What a collector is sent: OTLP over HTTP, in JSON (OpenTelemetry Protocol 1.x, "JSON Protobuf Encoding"): names in
+//! camel case, identifiers in hexadecimal, 64-bit numbers as texts.
+
+use serde::Serialize;
+use serde_json::Value as Json;
+
+/// What kind of work a span is (opentelemetry.proto.trace.v1, `Span.SpanKind`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Our own.
+    Internal,
+    /// For somebody who has asked.
+    Server,
+    /// Asking somebody else.
+    Client,
+}
+
+/// A value of an attribute.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub enum Value {
+    /// A text.
+    #[serde(rename = "stringValue")]
+    Text(String),
+    /// A whole number.
+    #[serde(rename = "intValue")]
+    Whole(String),
+    /// Any other number.
+    #[serde(rename = "doubleValue")]
+    Decimal(f64),
+}
+
+/// A name and what it is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Attribute {
+    key: &'static str,
+    value: Value,
+}
+
+impl Attribute {
+    /// A text.
+    pub fn text(key: &'static str, value: impl ToString) -> Self {
+        Self { key, value: Value::Text(value.to_string()) }
+    }
+
+    /// A whole number.
+    pub fn number(key: &'static str, value: impl Into<u64>) -> Self {
+        Self { key, value: Value::Whole(value.into().to_string()) }
+    }
+
+    /// A time.
+    pub fn seconds(key: &'static str, value: std::time::Duration) -> Self {
+        Self { key, value: Value::Decimal(value.as_secs_f64()) }
+    }
+}
+
+/// A piece of work and when it was done. Times are nanoseconds since 1970.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Span {
+    trace_id: String,
+    span_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent_span_id: Option<String>,
+    name: &'static str,
+    kind: u8,
+    start_time_unix_nano: String,
+    end_time_unix_nano: String,
+    attributes: Vec<Attribute>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    events: Vec<Moment>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Moment {
+    time_unix_nano: String,
+    name: &'static str,
+    attributes: Vec<Attribute>,
+}
+
+#[derive(Debug, Serialize)]
+struct Status {
+    code: u8,
+    message: String,
+}
+
+impl Span {
+    /// One that began and ended then, in a trace, under a parent where there is one.
+    pub fn new(
+        name: &'static str,
+        kind: Kind,
+        (trace, id, parent): (impl ToString, impl ToString, Option<String>),
+        (start, end): (u64, u64),
+    ) -> Self {
+        Self {
+            trace_id: trace.to_string(),
+            span_id: id.to_string(),
+            parent_span_id: parent,
+            name,
+            kind: match kind {
+                Kind::Internal => 1,
+                Kind::Server => 2,
+                Kind::Client => 3,
+            },
+            start_time_unix_nano: start.to_string(),
+            end_time_unix_nano: end.max(start).to_string(),
+            attributes: Vec::new(),
+            events: Vec::new(),
+            status: None,
+        }
+    }
+
+    /// More on it.
+    #[must_use]
+    pub fn with(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
+        self.attributes.extend(attributes);
+        self
+    }
+
+    /// Something that happened during it.
+    #[must_use]
+    pub fn when(mut self, name: &'static str, at: u64, attributes: Vec<Attribute>) -> Self {
+        self.events.push(Moment { time_unix_nano: at.to_string(), name, attributes });
+        self
+    }
+
+    /// It came to nothing.
+    #[must_use]
+    pub fn failed(mut self, message: String) -> Self {
+        const STATUS_CODE_ERROR: u8 = 2;
+        self.status = Some(Status { code: STATUS_CODE_ERROR, message });
+        self
+    }
+}
+
+/// The body of a request (`ExportTraceServiceRequest`): these spans, of the relay of this name.
+///
+/// # Errors
+/// Never, as far as is known.
+pub fn request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Request<'a> {
+        resource_spans: [Resources<'a>; 1],
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Resources<'a> {
+        resource: Resource,
+        scope_spans: [Scopes<'a>; 1],
+    }
+    #[derive(Serialize)]
+    struct Resource {
+        attributes: [Attribute; 3],
+    }
+    #[derive(Serialize)]
+    struct Scopes<'a> {
+        scope: Scope,
+        spans: &'a [Span],
+    }
+    #[derive(Serialize)]
+    struct Scope {
+        name: &'static str,
+        version: &'static str,
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let attributes = [
+        Attribute::text("service.name", "ekiden"),
+        Attribute::text("service.version", version),
+        Attribute::text("service.instance.id", name),
+    ];
+    let scope_spans = [Scopes { scope: Scope { name: "ekiden", version }, spans }];
+    serde_json::to_vec(&Request { resource_spans: [Resources { resource: Resource { attributes }, scope_spans }] })
+}
+
+/// How many spans the collector has not taken, by its answer (`ExportTracePartialSuccess`).
+#[must_use]
+pub fn rejected(answer: &[u8]) -> u64 {
+    let answer: Json = serde_json::from_slice(answer).unwrap_or_default();
+    let spans = &answer["partialSuccess"]["rejectedSpans"];
+    spans.as_u64().or_else(|| spans.as_str()?.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_as_the_protocol_has_it() {
+        let span = Span::new("session", Kind::Server, ("aa", "bb", None), (5, 3))
+            .with([Attribute::text("a", "b"), Attribute::number("n", 7_u64)])
+            .with([Attribute::seconds("s", std::time::Duration::from_millis(250))])
+            .when("first byte", 4, Vec::new());
+        let child =
+            Span::new("dial", Kind::Client, ("aa", "cc", Some("bb".to_owned())), (1, 2)).failed("refused".into());
+        let request: Json = serde_json::from_slice(&request("tokyo", &[span, child]).unwrap()).unwrap();
+        let resource = &request["resourceSpans"][0];
+        let instance = json!({"key": "service.instance.id", "value": {"stringValue": "tokyo"}});
+        assert_eq!(resource["resource"]["attributes"][2], instance);
+        let spans = &resource["scopeSpans"][0]["spans"];
+        let expected = json!({
+            "traceId": "aa", "spanId": "bb", "name": "session", "kind": 2,
+            "startTimeUnixNano": "5", "endTimeUnixNano": "5",
+            "attributes": [
+                {"key": "a", "value": {"stringValue": "b"}},
+                {"key": "n", "value": {"intValue": "7"}},
+                {"key": "s", "value": {"doubleValue": 0.25}},
+            ],
+            "events": [{"timeUnixNano": "4", "name": "first byte", "attributes": []}],
+        });
+        assert_eq!(spans[0], expected);
+        assert_eq!((&spans[1]["parentSpanId"], &spans[1]["kind"]), (&json!("bb"), &json!(3)));
+        assert_eq!(spans[1]["status"], json!({"code": 2, "message": "refused"}));
+    }
+
+    #[test]
+    fn what_was_not_taken_is_read_from_the_answer() {
+        for (answer, count) in [
+            (r#"{"partialSuccess":{"rejectedSpans":"3","errorMessage":"too old"}}"#, 3),
+            (r#"{"partialSuccess":{"rejectedSpans":4}}"#, 4),
+            (r#"{"partialSuccess":{}}"#, 0),
+            ("{}", 0),
+            ("", 0),
+            ("<html>", 0),
+            (r#"{"partialSuccess":{"rejectedSpans":"many"}}"#, 0),
+        ] {
+            assert_eq!(rejected(answer.as_bytes()), count, "{answer}");
+        }
+    }
+}

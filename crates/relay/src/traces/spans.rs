@@ -1,0 +1,149 @@
+//! The spans of a session that has ended. Attributes have the names of OpenTelemetry's semantic conventions where there
+//! are such, and begin with `ekiden.` where there are none.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ekiden_proto::addr::Host;
+use ekiden_proto::event::{Closed, End, SectionInfo};
+
+use super::Ended;
+use super::ids::Ids;
+use super::otlp::{Attribute, Kind, Span};
+use crate::config::Traces;
+
+/// When it was what, in nanoseconds since 1970.
+struct Times {
+    begin: u64,
+    /// None where the client never said what it wants.
+    asked: Option<u64>,
+    /// None where no path stood.
+    stands: Option<u64>,
+    first_byte: Option<u64>,
+    end: u64,
+}
+
+impl Times {
+    fn of(closed: &Closed, at: SystemTime) -> Self {
+        let end = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let begin = end.saturating_sub(closed.duration);
+        let asked = closed.handshake.map(|handshake| begin + handshake);
+        let after = |span: Option<Duration>| asked.zip(span).map(|(asked, span)| nanoseconds((asked + span).min(end)));
+        // OPEN may have been sent and not been granted.
+        let stood = !matches!(closed.end, End::ConnectFailed(_));
+        Self {
+            begin: nanoseconds(begin),
+            asked: asked.map(|asked| nanoseconds(asked.min(end))),
+            stands: after(closed.connect).filter(|_| stood),
+            first_byte: after(closed.first_byte),
+            end: nanoseconds(end),
+        }
+    }
+}
+
+/// Good for some hundred years.
+fn nanoseconds(since_epoch: Duration) -> u64 {
+    u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// All spans of it: the session, and in it ingress, dial and transfer, as far as it came.
+pub fn of(ended: &Ended, traces: &Traces) -> Vec<Span> {
+    let Ended { trace, sender, closed, at } = ended;
+    let (ids, times) = (Ids::of(*trace, &traces.key), Times::of(closed, *at));
+    let caller = sender.as_ref().map(|key| Ids::of(*trace, key).session.to_string());
+    let part = |name, kind, id, span| Span::new(name, kind, (trace, id, Some(ids.session.to_string())), span);
+    let whole = Span::new("session", Kind::Server, (trace, ids.session, caller), (times.begin, times.end));
+    let mut spans = vec![session(whole, closed, traces.client_address)];
+    spans.push(part("ingress", Kind::Internal, ids.ingress, (times.begin, times.asked.unwrap_or(times.end))));
+    if let Some(asked) = times.asked {
+        let span = part("dial", Kind::Client, ids.dial, (asked, times.stands.unwrap_or(times.end)));
+        spans.push(dial(span, closed, asked));
+    }
+    if let Some(stands) = times.stands {
+        let span = part("transfer", Kind::Internal, ids.transfer, (stands, times.end));
+        spans.push(transfer(span, closed, times.first_byte.map(|first| first.max(stands))));
+    }
+    spans
+}
+
+fn session(span: Span, closed: &Closed, client_address: bool) -> Span {
+    let mut more = vec![
+        Attribute::text("network.transport", "tcp"),
+        Attribute::text("ekiden.listener", &closed.listener),
+        Attribute::number("ekiden.session", closed.session),
+        Attribute::text("ekiden.path", &closed.path),
+        Attribute::text("ekiden.end", closed.end.word()),
+        Attribute::number("ekiden.bytes_up", closed.bytes_up),
+        Attribute::number("ekiden.bytes_down", closed.bytes_down),
+    ];
+    more.extend(closed.peer.as_ref().map(|peer| Attribute::text("ekiden.peer", peer)));
+    more.extend(closed.limited.map(|limited| Attribute::text("ekiden.limited", limited)));
+    if let Some(target) = &closed.target {
+        more.push(match &target.host {
+            Host::Name(name) => Attribute::text("server.address", name),
+            Host::Ip(ip) => Attribute::text("server.address", ip),
+        });
+        more.push(Attribute::number("server.port", target.port));
+    }
+    if client_address {
+        more.push(Attribute::text("client.address", closed.client.0.ip()));
+        more.push(Attribute::number("client.port", closed.client.0.port()));
+    }
+    let span = span.with(more);
+    if is_failure(closed.end) { failed(span, closed) } else { span }
+}
+
+/// What to look into; the others are ends that somebody wanted, or that nobody did anything about.
+fn is_failure(end: End) -> bool {
+    !matches!(end, End::Finished | End::LeftEarly | End::Idle | End::HalfCloseIdle | End::Drained)
+}
+
+fn failed(span: Span, closed: &Closed) -> Span {
+    let word = closed.end.word();
+    let message = closed.detail.as_ref().map_or_else(|| word.to_owned(), |detail| format!("{word}: {detail}"));
+    span.with([Attribute::text("error.type", word)]).failed(message)
+}
+
+/// Each relay on the way says how long it took from OPEN to its answer.
+fn dial(span: Span, closed: &Closed, asked: u64) -> Span {
+    let mut more = vec![Attribute::text("ekiden.path", &closed.path)];
+    if let Some(server) = closed.server {
+        more.push(Attribute::text("network.peer.address", server.0.ip()));
+        more.push(Attribute::number("network.peer.port", server.0.port()));
+    }
+    if let Some(chosen) = &closed.chosen {
+        more.push(Attribute::text("ekiden.reason", chosen.reason));
+        more.extend(chosen.predicted.map(|span| Attribute::seconds("ekiden.predicted_seconds", span)));
+        more.extend(chosen.took.map(|span| Attribute::seconds("ekiden.took_seconds", span)));
+    }
+    let span = (1_u64..).zip(&closed.hops).fold(span.with(more), |span, (number, took)| {
+        let of = vec![Attribute::number("ekiden.hop", number), Attribute::seconds("ekiden.hop_seconds", *took)];
+        span.when("hop answered", asked.saturating_add(nanoseconds(*took)), of)
+    });
+    if matches!(closed.end, End::ConnectFailed(_)) { failed(span, closed) } else { span }
+}
+
+fn transfer(span: Span, closed: &Closed, first_byte: Option<u64>) -> Span {
+    let mut more = vec![Attribute::number("ekiden.bytes_spliced", closed.bytes_spliced)];
+    more.extend(closed.down.iter().flat_map(|info| section(DOWN, info)));
+    more.extend(closed.up.iter().flat_map(|info| section(UP, info)));
+    let span = span.with(more);
+    match first_byte {
+        Some(at) => span.when("first byte", at, Vec::new()),
+        None => span,
+    }
+}
+
+/// Round-trip time, the smallest one, segments sent and segments sent again.
+const DOWN: [&str; 4] =
+    ["ekiden.down.rtt_seconds", "ekiden.down.min_rtt_seconds", "ekiden.down.segments_out", "ekiden.down.retransmitted"];
+const UP: [&str; 4] =
+    ["ekiden.up.rtt_seconds", "ekiden.up.min_rtt_seconds", "ekiden.up.segments_out", "ekiden.up.retransmitted"];
+
+fn section([rtt, min_rtt, out, again]: [&'static str; 4], info: &SectionInfo) -> [Attribute; 4] {
+    [
+        Attribute::seconds(rtt, info.rtt),
+        Attribute::seconds(min_rtt, info.min_rtt),
+        Attribute::number(out, info.segments_out),
+        Attribute::number(again, info.retransmitted),
+    ]
+}

@@ -1,0 +1,90 @@
+//! `ekiden upgrade`, from outside: finds the relay by its admin listener, asks it by a signal, and waits for what becomes
+//! of it. The signal says who may: the relay's own user, and root.
+
+use std::io;
+use std::time::Duration;
+
+use ekiden_sys::{process, signal};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::view::View;
+use crate::admin;
+use crate::config::Admin;
+
+/// How often it is looked what became of it.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How much longer than the relay itself we wait: it has to stop, and to say so.
+const MARGIN: Duration = Duration::from_secs(15);
+
+/// Why there was no upgrade.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Nobody answers.
+    #[error("no relay answers at {at}: {cause} (is `ekiden run` up, and not older than upgrades?)")]
+    NoAnswer {
+        /// Where it was asked.
+        at: String,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+    /// It answers from where its processes have other numbers.
+    #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
+    Elsewhere(u32),
+    /// It cannot be asked.
+    #[error("process {pid} cannot be asked: {cause} (as root, or as the relay's user)")]
+    Refused {
+        /// Which.
+        pid: u32,
+        /// Part of the message, so that nobody says it twice.
+        cause: io::Error,
+    },
+    /// The new process did not come to serve.
+    #[error("process {pid} goes on as before: {why}")]
+    Failed {
+        /// The process before.
+        pid: u32,
+        /// Why.
+        why: String,
+    },
+    /// It ended.
+    #[error("process {0} has ended, and no other answers: see its log")]
+    Ended(u32),
+    /// Nothing became of it.
+    #[error("process {0} has not said what became of it: see its log")]
+    Late(u32),
+}
+
+/// Has the relay that answers at `admin` start its program anew and hand over. Returns the process before, and the one
+/// that serves now.
+///
+/// # Errors
+/// Why that did not happen.
+pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
+    let no_answer = |cause| RequestError::NoAnswer { at: admin.to_string(), cause };
+    let before = ask(admin).await.map_err(no_answer)?;
+    let pid = before.pid;
+    if before.started.is_none() || process::started(pid) != before.started {
+        return Err(RequestError::Elsewhere(pid));
+    }
+    signal::ask_for_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
+    let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + MARGIN;
+    loop {
+        match ask(admin).await {
+            Ok(now) if (now.pid, now.started) != (pid, before.started) => return Ok((before, now)),
+            Ok(now) if now.failed > before.failed => {
+                return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
+            }
+            Err(_) if process::started(pid) != before.started => return Err(RequestError::Ended(pid)),
+            _ if Instant::now() > until => return Err(RequestError::Late(pid)),
+            _ => sleep(LOOK).await,
+        }
+    }
+}
+
+async fn ask(admin: &Admin) -> io::Result<View> {
+    Ok(serde_json::from_str(&timeout(PATIENCE, admin::ask(admin, "/api/upgrade")).await??)?)
+}

@@ -1,0 +1,64 @@
+//! What whoever asks for an upgrade has to know of a relay: `/api/upgrade`.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use ekiden_sys::process;
+use serde::{Deserialize, Serialize};
+
+/// Upgrades of this process that came to nothing.
+#[derive(Debug, Default)]
+pub struct Attempts(Mutex<Failed>);
+
+#[derive(Debug, Default)]
+struct Failed {
+    count: u64,
+    why: Option<String>,
+    patience: Duration,
+}
+
+/// Who a relay is, and what became of its upgrades.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// Its process.
+    pub pid: u32,
+    /// When that was started, in clock ticks after boot: with it a pid means one process only.
+    pub started: Option<u64>,
+    /// The version of its program.
+    pub version: String,
+    /// How many upgrades have failed.
+    pub failed: u64,
+    /// Why, the last time.
+    pub why: Option<String>,
+    /// How long a new process may take.
+    pub patience_seconds: f64,
+}
+
+impl Attempts {
+    /// Notes how long the next one may take.
+    pub fn may_take(&self, patience: Duration) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).patience = patience;
+    }
+
+    /// Notes that one came to nothing.
+    pub fn failed(&self, why: String) {
+        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        failed.count += 1;
+        failed.why = Some(why);
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn view(&self) -> View {
+        let failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = std::process::id();
+        View {
+            pid,
+            started: process::started(pid),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            failed: failed.count,
+            why: failed.why.clone(),
+            patience_seconds: failed.patience.as_secs_f64(),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a worker says of itself to those who look. Sessions come first: it describes a few of them, then lets them move
+//! bytes, then describes the next.
+
+use std::collections::HashSet;
+use std::rc::{Rc, Weak};
+
+use ekiden_proto::event::Congestion;
+use ekiden_proto::limiting::Direction;
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
+
+use super::Worker;
+use crate::pump::PipeCounts;
+use crate::session::Session;
+use crate::status::SessionView;
+
+/// Sessions that are described between two times in which others may run; each costs some 10 us.
+const SLICE: usize = 32;
+
+/// Counters that are read between those; each costs some 0.1 us.
+const TALLIES: usize = 1024;
+
+/// How much somebody wants to know.
+#[derive(Debug, Clone)]
+pub enum Wish {
+    /// How far sessions have come.
+    Tallies,
+    /// Everything of these sessions.
+    These(HashSet<u64>),
+    /// Everything of all sessions.
+    All,
+}
+
+/// A worker's answer.
+#[derive(Debug, Default)]
+pub struct Description {
+    /// Its sessions, those that were wished.
+    pub sessions: Vec<SessionView>,
+    /// How far its sessions have come, where that was wished.
+    pub tallies: Vec<Tally>,
+    /// Its pipes.
+    pub pipes: PipeCounts,
+    /// The congestion controls that its configuration asks for.
+    pub congestion: Vec<Congestion>,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tally {
+    /// Its number.
+    pub session: u64,
+    /// Names of its hops, or `direct`; none before it has a path.
+    pub path: Option<Box<str>>,
+    /// Bytes toward the client so far.
+    pub down: u64,
+    /// Bytes toward the server so far.
+    pub up: u64,
+}
+
+impl Worker {
+    /// Answers a wish.
+    pub(super) async fn describe(self: Rc<Self>, wish: Wish, answer: oneshot::Sender<Description>) {
+        let mut description = self.without_sessions();
+        let slice = if matches!(wish, Wish::Tallies) { TALLIES } else { SLICE };
+        for sessions in self.listed().chunks(slice) {
+            for session in sessions.iter().filter_map(Weak::upgrade) {
+                description.take(&wish, &session);
+            }
+            yield_now().await;
+        }
+        // Whoever asked may have given up.
+        let _ = answer.send(description);
+    }
+
+    fn without_sessions(&self) -> Description {
+        let entrances = self.entrances.borrow();
+        let congestion = entrances.first().map(|entrance| entrance.config.congestion.describe());
+        Description { pipes: self.pipes.counts(), congestion: congestion.unwrap_or_default(), ..Description::default() }
+    }
+
+    fn listed(&self) -> Vec<Weak<Session>> {
+        self.sessions.borrow().iter().map(|(_, session)| Weak::clone(session)).collect()
+    }
+}
+
+impl Description {
+    fn take(&mut self, wish: &Wish, session: &Session) {
+        match wish {
+            Wish::Tallies => self.tallies.push(Tally {
+                session: session.id,
+                path: session.errand.path(),
+                down: session.meter.bytes(Direction::Down),
+                up: session.meter.bytes(Direction::Up),
+            }),
+            Wish::These(wanted) if !wanted.contains(&session.id) => {}
+            Wish::These(_) | Wish::All => self.sessions.push(session.view()),
+        }
+    }
+
+    /// Adds that of another worker.
+    pub fn add(&mut self, other: Self) {
+        let Self { sessions, tallies, pipes, congestion } = other;
+        self.sessions.extend(sessions);
+        self.tallies.extend(tallies);
+        self.pipes.open += pipes.open;
+        self.pipes.idle += pipes.idle;
+        self.pipes.fallbacks += pipes.fallbacks;
+        // All serve the same, but for the gate, which serves nothing by itself.
+        if self.congestion.is_empty() {
+            self.congestion = congestion;
+        }
+    }
+}

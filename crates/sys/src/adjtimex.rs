@@ -1,0 +1,42 @@
+//! Whether the clock of this machine is kept right (adjtimex(2)); nothing is adjusted.
+
+use std::io;
+use std::time::Duration;
+
+/// What the kernel says of its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Adjusted {
+    /// Whether somebody keeps it right, as ntpd, chrony and systemd-timesyncd do.
+    pub synchronised: bool,
+    /// How far off it may be, by the kernel's own count: that grows while nobody corrects it.
+    pub max_error: Duration,
+}
+
+/// Asks; takes no privilege.
+///
+/// # Errors
+/// The kernel's: `EPERM` or `ENOSYS` where a container forbids to ask.
+pub fn read() -> io::Result<Adjusted> {
+    // SAFETY: a timex is integers only; all zero, its `modes` ask for nothing to be changed.
+    let mut clock: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: `clock` is a valid timex for the kernel to fill.
+    let state = unsafe { libc::adjtimex(&raw mut clock) };
+    if state < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let synchronised = state != libc::TIME_ERROR && clock.status & libc::STA_UNSYNC == 0;
+    Ok(Adjusted { synchronised, max_error: Duration::from_micros(clock.maxerror.max(0).unsigned_abs()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_gives_sixteen_seconds_at_most() {
+        // NTP_PHASE_LIMIT of the kernel: a clock that nobody corrects is said to be 16 s off, and not more.
+        let clock = read().unwrap();
+        assert!(clock.max_error <= Duration::from_secs(16), "{clock:?}");
+        assert!(clock.synchronised || clock.max_error > Duration::ZERO, "{clock:?}");
+    }
+}

@@ -1,0 +1,142 @@
+//! Messages that take a descriptor along (unix(7), `SCM_RIGHTS`; cmsg(3)): whoever receives one has the same open socket,
+//! file or device as whoever sent it.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libc::c_int;
+use socket2::{Domain, Socket, Type};
+
+/// Room for one descriptor and its header, aligned as `struct cmsghdr` has to be.
+type Control = [u64; 4];
+
+/// How long one descriptor is, in bytes.
+const DESCRIPTOR: u32 = size_of::<c_int>() as u32;
+
+/// Two ends of a connection that keeps messages apart, in order (`SOCK_SEQPACKET`). Neither blocks.
+///
+/// # Errors
+/// The kernel's, from socketpair(2).
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.cloexec().nonblocking(), None)?;
+    Ok((one.into(), other.into()))
+}
+
+/// Sends a message, and a descriptor along with it.
+///
+/// # Errors
+/// The kernel's, from sendmsg(2): `WouldBlock` while too many wait to be received, `EPIPE` when the other end is closed.
+pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::Result<()> {
+    let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
+    let mut control = Control::default();
+    // SAFETY: all zeroes is a valid msghdr, with nothing in it.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    if let Some(along) = &along {
+        header.msg_control = control.as_mut_ptr().cast();
+        // SAFETY: both compute a length from a length.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(DESCRIPTOR), libc::CMSG_LEN(DESCRIPTOR)) };
+        header.msg_controllen = space as _;
+        // SAFETY: `control` has room for the header and one descriptor, and is aligned for the header.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&raw const header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = length as _;
+            libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(along.as_fd().as_raw_fd());
+        }
+    }
+    // SAFETY: what `header` points to lives until after the call, and the kernel only reads it.
+    let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Receives a message, and the descriptor that came along with it. No bytes are the end: the other end is closed.
+///
+/// # Errors
+/// The kernel's, from recvmsg(2): `WouldBlock` when nothing is there. `InvalidData` for a message longer than `buffer`, or
+/// with more than one descriptor.
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let mut control = Control::default();
+    // SAFETY: all zeroes is a valid msghdr, with nothing in it.
+    let mut header: libc::msghdr = unsafe { mem::zeroed() };
+    header.msg_iov = &raw mut part;
+    header.msg_iovlen = 1;
+    header.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: it computes a length from a length.
+    header.msg_controllen = unsafe { libc::CMSG_LEN(DESCRIPTOR) } as _;
+    // SAFETY: the kernel fills the buffer and `control`, within the lengths given, and both live until after the call.
+    let received = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
+    let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let along = descriptor(&header);
+    if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok((length, along))
+}
+
+/// The descriptor in what recvmsg(2) has filled in.
+fn descriptor(header: &libc::msghdr) -> Option<OwnedFd> {
+    // SAFETY: the kernel has set the length of the control data, and written whole headers.
+    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const *header).as_ref() }?;
+    if (first.cmsg_level, first.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+        return None;
+    }
+    // SAFETY: there is room for exactly one descriptor, which is new and nobody else's.
+    Some(unsafe { OwnedFd::from_raw_fd(libc::CMSG_DATA(&raw const *first).cast::<c_int>().read_unaligned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::BorrowedFd;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::poll::Poll;
+
+    const NOTHING: Option<BorrowedFd<'static>> = None;
+
+    #[test]
+    fn a_listening_socket_goes_along_and_keeps_its_queue() {
+        let (here, there) = pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut client = TcpStream::connect(address).unwrap();
+        send(&here, b"take it", Some(&listener)).unwrap();
+        drop(listener);
+        let mut buffer = [0; 100];
+        let (length, along) = receive(&there, &mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"take it");
+        let listener = TcpListener::from(along.unwrap());
+        let (mut accepted, _) = listener.accept().unwrap();
+        accepted.write_all(b"word").unwrap();
+        let mut word = [0; 4];
+        client.read_exact(&mut word).unwrap();
+        assert_eq!(&word, b"word");
+    }
+
+    #[test]
+    fn messages_stay_apart_and_end_with_their_sender() {
+        let (here, there) = pair().unwrap();
+        let mut buffer = [0; 8];
+        assert_eq!(receive(&there, &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        send(&here, b"one", NOTHING).unwrap();
+        send(&here, b"two", NOTHING).unwrap();
+        for word in [b"one", b"two"] {
+            let (length, along) = receive(&there, &mut buffer).unwrap();
+            assert!(&buffer[..length] == word && along.is_none());
+        }
+        send(&here, b"more than eight", NOTHING).unwrap();
+        assert_eq!(receive(&there, &mut buffer).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        drop(here);
+        // A program that another test starts has it too for a moment, until it is another program (close-on-exec).
+        Poll::new(vec![there.as_fd()]).wait(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(receive(&there, &mut buffer).unwrap().0, 0);
+        assert_eq!(send(&there, b"nobody", NOTHING).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

@@ -1,0 +1,221 @@
+//! The columns of the table: what stands in them, and what sorts before what.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use crate::amount;
+use crate::answer::{Section, Side};
+use crate::live::Running;
+
+/// One column; also a way to sort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// Its number.
+    Session,
+    /// Who connected.
+    Client,
+    /// The user, or the relay, that has sent it.
+    User,
+    /// Where the client wants to go.
+    Target,
+    /// Names of the hops.
+    Path,
+    /// How long it has run.
+    Age,
+    /// Bits a second.
+    Rate(Side),
+    /// Bytes so far.
+    Bytes(Side),
+    /// Round-trip time of a section.
+    Rtt(Side),
+    /// A section's packets in the path's queues.
+    Queued(Side),
+    /// Segments a section has sent again.
+    Retransmitted(Side),
+    /// A section's congestion window in packets.
+    Window(Side),
+    /// What limits the faster direction.
+    Limited,
+}
+
+use Column::{Age, Bytes, Client, Limited, Path, Queued, Rate, Retransmitted, Rtt, Session, Target, User, Window};
+use Side::{Down, Up};
+
+/// All columns in the order in which they stand.
+pub const ALL: [Column; 19] = [
+    Session,
+    Client,
+    User,
+    Target,
+    Path,
+    Age,
+    Rate(Down),
+    Rate(Up),
+    Bytes(Down),
+    Bytes(Up),
+    Rtt(Down),
+    Rtt(Up),
+    Queued(Down),
+    Queued(Up),
+    Retransmitted(Down),
+    Retransmitted(Up),
+    Window(Down),
+    Window(Up),
+    Limited,
+];
+
+/// What is sorted by; or shown in a cell.
+enum Value<'a> {
+    Number(f64),
+    Text(&'a str),
+    Own(String),
+    None,
+}
+
+impl Column {
+    /// What `--sort` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Session => "session",
+            Client => "client",
+            User => "user",
+            Target => "target",
+            Path => "path",
+            Age => "age",
+            Rate(Down) => "down",
+            Rate(Up) => "up",
+            Bytes(Down) => "bytes-down",
+            Bytes(Up) => "bytes-up",
+            Rtt(Down) => "rtt-down",
+            Rtt(Up) => "rtt-up",
+            Queued(Down) => "queued-down",
+            Queued(Up) => "queued-up",
+            Retransmitted(Down) => "retrans-down",
+            Retransmitted(Up) => "retrans-up",
+            Window(Down) => "window-down",
+            Window(Up) => "window-up",
+            Limited => "limited",
+        }
+    }
+
+    /// What stands over it, and over its neighbour of the other direction.
+    pub(crate) fn group(self) -> &'static str {
+        match self {
+            Rate(_) => "bit/s",
+            Bytes(_) => "bytes",
+            Rtt(_) => "RTT ms",
+            Queued(_) => "queued",
+            Retransmitted(_) => "retrans",
+            Window(_) => "window",
+            _ => "",
+        }
+    }
+
+    pub(crate) fn heading(self) -> &'static str {
+        match self {
+            Session => "SESSION",
+            Client => "CLIENT",
+            User => "USER",
+            Target => "TARGET",
+            Path => "PATH",
+            Age => "AGE",
+            Limited => "LIMITED BY",
+            Rate(side) | Bytes(side) | Rtt(side) | Queued(side) | Retransmitted(side) | Window(side) => match side {
+                Down => "DOWN",
+                Up => "UP",
+            },
+        }
+    }
+
+    /// Whether it has words in it, which stand at the left and sort from A to Z at first.
+    pub(crate) fn is_text(self) -> bool {
+        matches!(self, Client | User | Target | Path | Limited)
+    }
+
+    /// What stands there for a session; `-` for what is not known.
+    pub(crate) fn text(self, running: &Running) -> String {
+        match (self, self.value(running)) {
+            (_, Value::None) => "-".to_owned(),
+            (_, Value::Text(text)) => text.to_owned(),
+            (_, Value::Own(text)) => text,
+            (Session, Value::Number(number)) => format!("{number:.0}"),
+            (Age, Value::Number(seconds)) => amount::age(seconds),
+            (Rtt(_), Value::Number(seconds)) => amount::milliseconds(seconds),
+            (Bytes(side), Value::Number(_)) => amount::bytes(running.session.bytes(side)),
+            (_, Value::Number(value)) => amount::short(value),
+        }
+    }
+
+    /// How two sessions compare in it, upward; what is not known comes last either way.
+    pub(crate) fn compare(self, descending: bool, one: &Running, other: &Running) -> Ordering {
+        let order = match (self.value(one), self.value(other)) {
+            (Value::None, Value::None) => Ordering::Equal,
+            (Value::None, _) => return Ordering::Greater,
+            (_, Value::None) => return Ordering::Less,
+            (Value::Number(one), Value::Number(other)) => one.total_cmp(&other),
+            (one, other) => one.letters().cmp(other.letters()),
+        };
+        if descending { order.reverse() } else { order }
+    }
+
+    fn value(self, running: &Running) -> Value<'_> {
+        let session = &running.session;
+        let of = |side, pick: fn(&Section) -> Option<f64>| number(session.section(side).and_then(pick));
+        match self {
+            Session => Value::Number(session.session as f64),
+            Client => Value::Text(&session.client),
+            User => text(session.user.as_deref().or(session.peer.as_deref())),
+            Target => text(session.target.as_deref()),
+            Path => text(session.path.as_deref()),
+            Age => Value::Number(session.seconds),
+            Rate(side) => number(running.rate(side)),
+            Bytes(side) => Value::Number(session.bytes(side) as f64),
+            Rtt(side) => of(side, |section| section.rtt_seconds),
+            Queued(side) => of(side, |section| section.queued.map(|packets| packets as f64)),
+            Retransmitted(side) => of(side, |section| section.retransmitted.map(|segments| segments as f64)),
+            Window(side) => of(side, |section| section.window.map(|packets| packets as f64)),
+            Limited => running.limit().map_or(Value::None, |limit| Value::Own(limit.name())),
+        }
+    }
+}
+
+impl Value<'_> {
+    fn letters(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Own(text) => text,
+            Self::Number(_) | Self::None => "",
+        }
+    }
+}
+
+fn text(text: Option<&str>) -> Value<'_> {
+    text.map_or(Value::None, Value::Text)
+}
+
+fn number<'a>(number: Option<f64>) -> Value<'a> {
+    number.map_or(Value::None, Value::Number)
+}
+
+/// No column has that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of {}", names())]
+pub struct UnknownColumn;
+
+fn names() -> String {
+    ALL.map(Column::name).join(", ")
+}
+
+impl FromStr for Column {
+    type Err = UnknownColumn;
+    fn from_str(text: &str) -> Result<Self, UnknownColumn> {
+        ALL.into_iter().find(|column| column.name() == text).ok_or(UnknownColumn)
+    }
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

@@ -1,0 +1,90 @@
+//! The two lines at the top and the one at the bottom.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::cell;
+use crate::amount::short;
+use crate::answer::Pool;
+use crate::app::{App, Page};
+
+/// Below so many rows there is only the body.
+const LOW: u16 = 8;
+
+/// Draws them, as far as there is room; what is left.
+pub fn draw(app: &App, area: Rect, out: &mut Buffer) -> Rect {
+    let (x, bottom) = (area.x, area.bottom());
+    if area.height < LOW {
+        let Some(lost) = lost(app).filter(|_| area.height > 1) else { return area };
+        cell(out, (x, area.y), &lost, area.width, app.look, app.look.warning());
+        return below(area, 1, 0);
+    }
+    cell(out, (x, area.y), &relay(app), area.width, app.look, app.look.strong());
+    let (text, style) = match lost(app) {
+        Some(lost) => (lost, app.look.warning()),
+        None => (state(app), Style::new()),
+    };
+    cell(out, (x, area.y + 1), &text, area.width, app.look, style);
+    cell(out, (x, bottom - 1), &keys(app), area.width, app.look, app.look.faint());
+    below(area, 2, 1)
+}
+
+fn below(area: Rect, above: u16, under: u16) -> Rect {
+    Rect { y: area.y + above, height: area.height - above - under, ..area }
+}
+
+/// Which relay, and how much goes through it.
+fn relay(app: &App) -> String {
+    let (summary, count) = (&app.live.summary, app.live.sessions.len());
+    let [down, up] = summary.rates.map(short);
+    let plural = if count == 1 { "session" } else { "sessions" };
+    format!("ekiden {}  {count} {plural}  down {down} up {up} bit/s  at {}", summary.version, app.relay)
+}
+
+fn lost(app: &App) -> Option<String> {
+    let lost = app.lost.as_ref()?;
+    let since = if lost.seconds == 0 { String::new() } else { format!(" for {} s", lost.seconds) };
+    Some(format!("no answer from {}{since}: {}; is `ekiden run` up? Still asking", app.relay, lost.why))
+}
+
+/// How it is listed, and what else the relay has.
+fn state(app: &App) -> String {
+    let (list, summary) = (&app.list, &app.live.summary);
+    let mut parts = Vec::new();
+    if app.paused {
+        parts.push("PAUSED".to_owned());
+    }
+    let order = match (list.sort().is_text(), list.is_descending()) {
+        (false, true) => "highest first",
+        (false, false) => "lowest first",
+        (true, true) => "from Z",
+        (true, false) => "from A",
+    };
+    parts.push(format!("by {}, {order}", list.sort()));
+    if !list.filter().is_empty() {
+        parts.push(format!("{} with \"{}\"", list.len(), list.filter()));
+    }
+    if let Some((open, idle)) = summary.pipes {
+        let plural = if open == 1 { "pipe" } else { "pipes" };
+        parts.push(format!("{open} {plural} ({idle} idle)"));
+    }
+    if !summary.pools.is_empty() {
+        parts.push(format!("ready {}", summary.pools.iter().map(pool).collect::<Vec<_>>().join(", ")));
+    }
+    parts.join("  ")
+}
+
+fn pool(pool: &Pool) -> String {
+    let Pool { relay, up, ready, wanted } = pool;
+    if *up { format!("{relay} {ready}/{wanted}") } else { format!("{relay} DOWN") }
+}
+
+fn keys(app: &App) -> String {
+    match &app.page {
+        _ if app.helping => "any key goes back, q ends".to_owned(),
+        Page::List => "q end  Enter session  / filter  < > sort  r reverse  p pause  ? help".to_owned(),
+        Page::Filter { .. } => format!("filter: {}_   Enter keeps it, Esc takes it back", app.list.filter()),
+        Page::Session(_) => "q end  Esc back to the list  p pause  ? help".to_owned(),
+    }
+}

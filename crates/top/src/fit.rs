@@ -1,0 +1,105 @@
+//! Which columns fit a width: the more important a column, the narrower the terminal that still has it.
+
+use crate::answer::Side::{Down, Up};
+use crate::column::{ALL, Column};
+
+/// Columns that stand or fall together, the most important first. What 80 columns of a terminal hold ends at `Session`.
+const BY_IMPORTANCE: [&[Column]; 13] = [
+    &[Column::Target],
+    &[Column::Rate(Down), Column::Rate(Up)],
+    &[Column::Client],
+    &[Column::Limited],
+    &[Column::Rtt(Down), Column::Rtt(Up)],
+    &[Column::Session],
+    &[Column::Age],
+    &[Column::Path],
+    &[Column::Queued(Down), Column::Queued(Up)],
+    &[Column::Retransmitted(Down), Column::Retransmitted(Up)],
+    &[Column::Window(Down), Column::Window(Up)],
+    &[Column::Bytes(Down), Column::Bytes(Up)],
+    &[Column::User],
+];
+
+/// The least width of a column, one that is mostly enough, and the largest.
+fn widths(column: Column) -> [u16; 3] {
+    match column {
+        Column::Session => [7; 3],
+        // An IPv4 address, the same with its port, an IPv6 address with its port.
+        Column::Client => [15, 21, 47],
+        Column::Target => [15, 28, 60],
+        Column::Path => [10, 16, 30],
+        Column::User => [10, 10, 20],
+        // `down:client_slow`.
+        Column::Limited => [16, 16, 20],
+        _ => [5; 3],
+    }
+}
+
+/// The columns that `width` has room for, in the order in which they stand, and how wide each is; that which is sorted
+/// by is always among them.
+pub fn fit(width: u16, sorted: Column) -> Vec<(Column, u16)> {
+    let mut chosen: Vec<Column> = Vec::new();
+    let mut used = 0;
+    let first = BY_IMPORTANCE.iter().find(|group| group.contains(&sorted));
+    for group in first.into_iter().chain(&BY_IMPORTANCE) {
+        let needed: u16 = group.iter().map(|column| widths(*column)[0] + 1).sum();
+        // The last one needs no space behind it.
+        if !chosen.contains(&group[0]) && (used + needed <= width + 1 || chosen.is_empty()) {
+            chosen.extend(*group);
+            used += needed;
+        }
+    }
+    let standing = ALL.into_iter().filter(|column| chosen.contains(column));
+    let mut fitting: Vec<_> = standing.map(|column| (column, widths(column)[0])).collect();
+    let left = grow(&mut fitting, (width + 1).saturating_sub(used), |column| widths(column)[1]);
+    grow(&mut fitting, left, |column| widths(column)[2]);
+    fitting
+}
+
+/// Gives what is left to those that can use it, in turn; what then is still left.
+fn grow(columns: &mut [(Column, u16)], mut left: u16, most: fn(Column) -> u16) -> u16 {
+    loop {
+        let before = left;
+        for (column, width) in &mut *columns {
+            if left > 0 && *width < most(*column) {
+                *width += 1;
+                left -= 1;
+            }
+        }
+        if left == before {
+            return left;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(width: u16, sorted: Column) -> String {
+        let columns = fit(width, sorted);
+        let total: u16 = columns.iter().map(|(_, width)| width + 1).sum();
+        assert!(total <= width + 1 || columns.len() == 1, "{width}: {columns:?}");
+        columns.iter().map(|(column, _)| column.name()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn eighty_columns_have_what_matters_and_less_have_less() {
+        let by = Column::Rate(Down);
+        assert_eq!(shown(80, by), "session client target down up rtt-down rtt-up limited");
+        assert_eq!(shown(79, by), "client target age down up rtt-down rtt-up limited");
+        assert_eq!(shown(44, by), "client target down up");
+        assert_eq!(shown(12, by), "down up");
+        assert_eq!(shown(3, Column::Target), "target");
+        let all = ALL.map(Column::name).join(" ");
+        assert_eq!(shown(400, by), all);
+    }
+
+    #[test]
+    fn what_is_sorted_by_is_there_and_room_is_used() {
+        let columns = shown(80, Column::Window(Up));
+        assert!(columns.contains("window-down window-up"), "{columns}");
+        let wide: u16 = fit(100, Column::Age).iter().map(|(_, width)| width + 1).sum();
+        assert_eq!(wide, 101);
+    }
+}

@@ -1,0 +1,103 @@
+//! What each key does.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::app::{App, Page};
+
+/// Whether it goes on.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Flow {
+    On,
+    End,
+}
+
+/// The keys and what they do, for the help page.
+pub const HELP: [(&str, &str); 12] = [
+    ("Up Down k j", "one session up or down"),
+    ("PgUp PgDn", "one screen up or down"),
+    ("Home End g G", "the first session, the last one"),
+    ("Enter", "the selected session alone, with its last minutes; Esc goes back"),
+    ("Left Right < >", "sort by the next column, also by one that is not shown"),
+    ("r", "reverse the order"),
+    ("/", "filter: sessions with all the words, in client, target, ..."),
+    ("", "Enter keeps it, Esc takes it back"),
+    ("Esc", "no filter"),
+    ("p Space", "pause: the screen stays as it is"),
+    ("? h", "this page; any key goes back"),
+    ("q Ctrl-C", "end"),
+];
+
+/// No filter is longer.
+const LONGEST_FILTER: usize = 100;
+
+/// Does what a key asks for.
+pub fn press(app: &mut App, key: KeyEvent) -> Flow {
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    if control && key.code == KeyCode::Char('c') {
+        return Flow::End;
+    }
+    if std::mem::take(&mut app.helping) {
+        return if key.code == KeyCode::Char('q') { Flow::End } else { Flow::On };
+    }
+    match app.page {
+        Page::Filter { .. } => write_filter(app, key.code, control),
+        _ if key.code == KeyCode::Char('q') => return Flow::End,
+        Page::Session(_) => on_session(app, key.code),
+        Page::List => on_list(app, key.code),
+    }
+    Flow::On
+}
+
+fn on_session(app: &mut App, key: KeyCode) {
+    match key {
+        KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace | KeyCode::Left => app.page = Page::List,
+        KeyCode::Char('p' | ' ') => app.paused = !app.paused,
+        KeyCode::Char('?' | 'h') => app.helping = true,
+        _ => {}
+    }
+}
+
+fn on_list(app: &mut App, key: KeyCode) {
+    let (list, sessions) = (&mut app.list, &app.live.sessions);
+    let page = isize::try_from(app.rows).unwrap_or(isize::MAX);
+    match key {
+        KeyCode::Up | KeyCode::Char('k') => list.step(-1, sessions),
+        KeyCode::Down | KeyCode::Char('j') => list.step(1, sessions),
+        KeyCode::PageUp => list.step(-page, sessions),
+        KeyCode::PageDown => list.step(page, sessions),
+        KeyCode::Home | KeyCode::Char('g') => list.step(isize::MIN, sessions),
+        KeyCode::End | KeyCode::Char('G') => list.step(isize::MAX, sessions),
+        KeyCode::Left | KeyCode::Char('<') => list.sort_beside(-1, sessions),
+        KeyCode::Right | KeyCode::Char('>') => list.sort_beside(1, sessions),
+        KeyCode::Char('r') => list.reverse(sessions),
+        KeyCode::Char('p' | ' ') => app.paused = !app.paused,
+        KeyCode::Char('?' | 'h') => app.helping = true,
+        KeyCode::Char('/') => app.page = Page::Filter { before: list.filter().to_owned() },
+        KeyCode::Esc => list.set_filter(String::new(), sessions),
+        KeyCode::Enter => app.open(),
+        _ => {}
+    }
+}
+
+/// Each letter filters at once.
+fn write_filter(app: &mut App, key: KeyCode, control: bool) {
+    let Page::Filter { before } = &app.page else { return };
+    let mut filter = app.list.filter().to_owned();
+    match key {
+        KeyCode::Enter => {
+            app.page = Page::List;
+            return;
+        }
+        KeyCode::Esc => {
+            filter.clone_from(before);
+            app.page = Page::List;
+        }
+        KeyCode::Backspace => {
+            filter.pop();
+        }
+        KeyCode::Char('u') if control => filter.clear(),
+        KeyCode::Char(letter) if !control && filter.len() < LONGEST_FILTER => filter.push(letter),
+        _ => return,
+    }
+    app.list.set_filter(filter, &app.live.sessions);
+}

@@ -1,0 +1,32 @@
+//! `ekiden top`: what a running relay does, live in a terminal.
+//!
+//! It asks the relay as `ekiden status` does, each second, and takes every rate from the difference of two answers. The
+//! way of one answer: [`run`] asks, `Answer::read` reads, `Live::advance` makes rates, `List::arrange` filters and sorts,
+//! `draw` draws what is visible.
+//!
+//! A package of its own, so that the daemon has no terminal in it. It does not know the relay either: it is handed a
+//! function that asks, and reads what comes.
+#![forbid(unsafe_code)]
+
+mod amount;
+mod answer;
+mod app;
+mod column;
+mod draw;
+mod fit;
+mod history;
+mod keys;
+mod list;
+mod live;
+mod look;
+mod run;
+mod screen;
+
+#[cfg(test)]
+mod tests;
+
+pub use answer::Side;
+pub use column::{Column, UnknownColumn};
+pub use look::Look;
+pub use run::{Options, TopError, once, run};
+pub use screen::size;

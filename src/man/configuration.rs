@@ -1,0 +1,139 @@
+//! ekiden.toml(5), from `ekiden.example.toml`.
+//!
+//! The example is written for people, and a test of the configuration's reader holds it complete. Of its form little has to
+//! be known: a rule with a title, a table, a key with what is said of it to the right, also on the lines below, and text.
+
+use clap_mangen::roff::{Inline, Roff, bold, roman};
+
+use super::{VERSION, see_also};
+
+const EXAMPLE: &str = include_str!("../../ekiden.example.toml");
+
+/// From this column on a comment belongs to the key above.
+const RIGHT: usize = 20;
+/// Text that is indented is an item of a list, and from this column on it is more of the item.
+const DEEP: usize = 6;
+
+/// What a line of the example is.
+#[derive(Clone, Copy, PartialEq)]
+enum Line<'a> {
+    Blank,
+    /// `# ---- Title: text`
+    Title(&'a str),
+    /// `[table]`, `[[table]]`, and what is said of it.
+    Table(&'a str, &'a str),
+    /// `key = value`, and what is said of it.
+    Key(&'a str, &'a str),
+    /// More of the comment before.
+    More(&'a str),
+    Item(&'a str),
+    Text(&'a str),
+}
+
+/// The page.
+pub fn page() -> Roff {
+    let mut page = Roff::new();
+    page.control("TH", ["ekiden.toml", "5", "", VERSION, "ekiden"]);
+    page.control("SH", ["NAME"]);
+    page.text([roman("ekiden.toml - the configuration of ekiden")]);
+    page.control("SH", ["DESCRIPTION"]);
+    // The first line is the name of the example.
+    let mut before = Line::Blank;
+    for line in EXAMPLE.lines().skip(1).map(Line::of) {
+        line.print(before, &mut page);
+        before = line;
+    }
+    page.control("SH", ["FILES"]);
+    page.text([bold("/etc/ekiden/ekiden.toml")]);
+    see_also(&mut page, &["ekiden-run(1)", "ekiden-check(1)", "ekiden(1)"]);
+    page
+}
+
+impl<'a> Line<'a> {
+    fn of(line: &'a str) -> Self {
+        if line.trim().is_empty() {
+            return Self::Blank;
+        }
+        if let Some(title) = line.strip_prefix("# ---- ") {
+            return Self::Title(title);
+        }
+        let written = line.strip_prefix('#').unwrap_or(line);
+        if written.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()) || is_key(written) {
+            let (code, comment) = split(written);
+            // The mark of a key at its default is part of what is said.
+            let marked = if written.starts_with(' ') { code } else { &line[..line.len() - written.len() + code.len()] };
+            return if code.starts_with('[') { Self::Table(code, comment) } else { Self::Key(marked, comment) };
+        }
+        let indent = written.len() - written.trim_start().len();
+        let text = written.trim_start().trim_start_matches('#').trim_start();
+        match indent {
+            RIGHT.. => Self::More(written.trim_start().trim_start_matches('#')),
+            DEEP.. => Self::More(text),
+            2.. => Self::Item(text),
+            _ => Self::Text(text),
+        }
+    }
+
+    fn print(self, before: Self, page: &mut Roff) {
+        match self {
+            Self::Blank => {}
+            Self::Title(title) => {
+                let end = title.find(": ").into_iter().chain(title.find(". ")).min().unwrap_or(title.len());
+                page.control("SH", [&title[..end]]);
+                page.text(inlines(title[end..].trim_start_matches([':', '.', ' '])));
+            }
+            Self::Table(name, comment) => {
+                page.control("SS", [name]);
+                page.text(inlines(comment));
+            }
+            Self::Key(key, comment) => {
+                page.control("TP", []);
+                page.text([bold(key)]);
+                page.text(inlines(comment));
+            }
+            Self::Item(text) => {
+                page.control("IP", ["\\(bu", "2"]);
+                page.text(inlines(text));
+            }
+            // What stands further right than the comment it belongs to is written out as it is.
+            Self::More(text) if text.starts_with("  ") => {
+                page.control("br", []);
+                page.text([bold(text.trim())]);
+                page.control("br", []);
+            }
+            Self::More(text) => {
+                page.text(inlines(text.trim()));
+            }
+            Self::Text(text) => {
+                if !matches!(before, Self::Text(_) | Self::Title(_)) {
+                    page.control("PP", []);
+                }
+                page.text(inlines(text));
+            }
+        }
+    }
+}
+
+/// Is this `key = value`, indented as in a list of what goes together?
+fn is_key(line: &str) -> bool {
+    let mut words = line.split_whitespace();
+    let key = words.next().unwrap_or_default();
+    key.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') && words.next() == Some("=")
+}
+
+/// What is written, and the comment behind it: from the first `#` that is not in a string.
+fn split(line: &str) -> (&str, &str) {
+    let mut quoted = false;
+    let comment = line.find(|c: char| {
+        quoted ^= c == '"';
+        c == '#' && !quoted
+    });
+    let (code, comment) = line.split_at(comment.unwrap_or(line.len()));
+    (code.trim(), comment.trim_start_matches('#').trim())
+}
+
+/// Text, in which what stands between backticks is bold.
+fn inlines(text: &str) -> Vec<Inline> {
+    let piece = |(number, piece): (usize, &str)| if number % 2 == 1 { bold(piece) } else { roman(piece) };
+    text.split('`').enumerate().filter(|(_, piece)| !piece.is_empty()).map(piece).collect()
+}

@@ -1,0 +1,105 @@
+//! Which web pages may ask, and what browsers are told about ours.
+
+use crate::scene::{Scene, TOKEN};
+
+const EVIL: &str = "http://evil.example";
+
+/// Every path that tells something.
+const TELLING: [&str; 6] = ["/metrics", "/api/sessions", "/api/paths", "/api/fleet", "/api/events", "/api/stream"];
+
+#[test]
+fn a_page_from_elsewhere_is_refused_also_with_the_token() {
+    let (open, guarded) = (Scene::open(), Scene::guarded(""));
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    for path in ["/", "/app.js", "/api/access"].iter().chain(&TELLING) {
+        for line in [
+            format!("Origin: {EVIL}"),
+            "Origin: null".to_owned(),
+            format!("Origin: http://{}", open.clients),
+            "Sec-Fetch-Site: cross-site".to_owned(),
+            "Sec-Fetch-Site: same-site".to_owned(),
+        ] {
+            let answer = open.get(path, &[&line]);
+            assert_eq!(answer.status, 403, "{path} {line}");
+            assert!(answer.body.contains("page from elsewhere"), "{}", answer.body);
+            assert_eq!(guarded.get(path, &[&line, &bearer]).status, 403, "{path} {line}");
+        }
+    }
+    let own = format!("Origin: http://{}", open.admin);
+    assert_eq!(open.get("/api/sessions", &[&own, "Sec-Fetch-Site: same-origin"]).status, 200);
+}
+
+#[test]
+fn another_name_is_refused_also_with_the_token() {
+    let guarded = Scene::guarded("hosts = [\"relay.example\"]");
+    let bearer = format!("Authorization: Bearer {TOKEN}");
+    for (host, status) in [
+        ("Host: evil.example", 403),
+        ("Host: 127.0.0.1.evil.example", 403),
+        ("Host: relay.example:9090", 200),
+        ("Host: RELAY.example", 200),
+        ("Host: localhost", 200),
+        ("Host: 192.0.2.7", 200),
+    ] {
+        let answer = guarded.request("GET", "/api/sessions", &[host, &bearer]);
+        assert_eq!(answer.status, status, "{host}");
+        assert_eq!(answer.body.contains("not by this name"), status == 403, "{}", answer.body);
+    }
+    let open = Scene::open();
+    assert_eq!(open.request("GET", "/", &["Host: 192.0.2.7"]).status, 403, "no port forwarding to an open one");
+}
+
+#[test]
+fn every_answer_keeps_others_away() {
+    let scene = Scene::open();
+    for path in ["/", "/style.css", "/api/sessions", "/nothing"] {
+        let head = scene.get(path, &[]).head;
+        for line in [
+            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'",
+            "frame-ancestors 'none'",
+            "cache-control: no-store",
+            "x-content-type-options: nosniff",
+            "x-frame-options: deny",
+            "referrer-policy: no-referrer",
+        ] {
+            assert!(head.contains(line), "{path} has no {line} in\n{head}");
+        }
+    }
+    assert!(scene.get("/", &[]).head.contains("content-type: text/html"), "a page");
+}
+
+/// The policy of the page forbids what would not be from here; nothing of it may ask for that.
+#[test]
+fn the_page_needs_nothing_from_outside() {
+    let scene = Scene::open();
+    let page = scene.get("/", &[]).body;
+    let mut files: Vec<String> = vec!["/app.js".into(), "/style.css".into(), "/icon.svg".into()];
+    assert!(files.iter().all(|file| page.contains(file.as_str())), "{page}");
+    let mut seen = Vec::new();
+    while let Some(file) = files.pop() {
+        let answer = scene.get(&file, &[]);
+        assert_eq!(answer.status, 200, "{file}");
+        for outside in ["http:", "https:", "url(", "innerHTML", "eval("] {
+            let text = answer.body.replace("http://www.w3.org/2000/svg", "");
+            assert!(!text.contains(outside), "{outside} in {file}");
+        }
+        let imports = answer.body.lines().filter_map(|line| line.split_once(" from \"./"));
+        files.extend(
+            imports.map(|(_, name)| format!("/{}", name.trim_end_matches("\";"))).filter(|f| !seen.contains(f)),
+        );
+        seen.push(file);
+    }
+    assert!(seen.len() > 8 && !page.contains("style="), "{seen:?}");
+}
+
+#[test]
+fn what_is_not_there_says_what_is() {
+    let scene = Scene::open();
+    let answer = scene.get("/metric", &[]);
+    assert_eq!(answer.status, 404);
+    assert!(TELLING.iter().all(|path| answer.body.contains(path)), "{}", answer.body);
+    let host = format!("Host: {}", scene.admin);
+    let answer = scene.request("POST", "/api/sessions", &[&host, "Content-Length: 0"]);
+    assert_eq!(answer.status, 405);
+    assert!(answer.head.contains("allow: get"), "{}", answer.head);
+}

@@ -1,0 +1,13 @@
+//! The admin listener of a real relay: who may ask, and the stream that the dashboard reads. Chromium reads it in
+//! `tests/clients_slow/dashboard.rs`.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod scene;
+
+mod access;
+mod bounds;
+mod stream;
+mod token;

@@ -1,0 +1,113 @@
+//! The stream of snapshots: what is in it, and readers that are too slow.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use crate::harness::{accept, connect, eventually, pattern, read_exactly, serve, server};
+use crate::scene::Scene;
+
+/// As in the relay.
+const MOST_SESSIONS: usize = 100;
+
+#[test]
+fn a_snapshot_shows_what_moves() {
+    let (listener, target) = server();
+    let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\"\nname = \"door\"\nprofile = \"lan\""));
+    let mut snapshots = scene.stream();
+    assert_eq!(snapshots.next()["open"], 0);
+
+    let mut client = connect(scene.clients);
+    let mut server = accept(&listener);
+    server.write_all(&pattern(300_000)).unwrap();
+    read_exactly(&mut client, 300_000);
+    let shown = snapshots.find(|snapshot| snapshot["moved"]["down"] == 300_000);
+    let session = &shown["sessions"][0];
+    assert_eq!((&session["target"], &session["path"]), (&target.to_string().into(), &"direct".into()));
+    // What of them has moved in the last second.
+    let rate = session["rate"]["down"].as_u64().unwrap();
+    assert!((1..1_000_000).contains(&rate) && shown["rate"]["down"].as_u64() > Some(0), "{shown:#}");
+    assert!(session["down"]["rtt_seconds"].is_number() && session["up"]["congestion"].is_string(), "{session:#}");
+    assert_eq!(shown["open"], 1);
+    assert_eq!((&shown["paths"][0]["path"], &shown["paths"][0]["sessions"]), (&"direct".into(), &1.into()));
+    let granted = &shown["profiles"][0];
+    assert_eq!((&granted["place"], &granted["profile"]), (&"door".into(), &"lan".into()), "{shown:#}");
+    assert!(granted["settings"][0].as_str().unwrap().contains(": "), "{granted:#}");
+    let quiet = snapshots.find(|snapshot| snapshot["rate"]["down"] == 0);
+    assert_eq!(quiet["sessions"][0]["rate"]["down"], 0, "{quiet:#}");
+}
+
+#[test]
+fn events_are_shown_and_sessions_are_not_among_them() {
+    let target = serve(|mut stream| drop(stream.write_all(b"hello")));
+    let mut scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
+    read_exactly(&mut connect(scene.clients), 5);
+    scene.relay.closed();
+    scene.relay.signal("HUP");
+    scene.relay.next(|event| event["event"] == "reloaded");
+    let mut snapshots = scene.stream();
+    let events = snapshots.next()["events"].clone();
+    let lines: Vec<&str> = events.as_array().unwrap().iter().map(|event| event["line"].as_str().unwrap()).collect();
+    assert!(lines[0].contains(" reloaded listeners=1"), "the newest first: {lines:?}");
+    assert!(lines.iter().any(|line| line.contains("listening listener=admin kind=admin")), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains(" closed ")), "{lines:?}");
+    let all: serde_json::Value = serde_json::from_str(&scene.get("/api/events", &[]).body).unwrap();
+    assert_eq!(all, events);
+}
+
+#[test]
+fn of_many_sessions_those_are_shown_that_move_most() {
+    let (listener, target) = server();
+    let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
+    let open = |_| {
+        let client = connect(scene.clients);
+        (client, accept(&listener))
+    };
+    let mut pairs: Vec<(TcpStream, TcpStream)> = (0..MOST_SESSIONS + 20).map(open).collect();
+    let mut snapshots = scene.stream();
+    // The oldest is the last by age, and the first by what it moves.
+    let busiest = pairs[0].0.local_addr().unwrap().to_string();
+    snapshots.find(|snapshot| snapshot["open"] == MOST_SESSIONS + 20);
+    pairs[0].1.write_all(&pattern(50_000)).unwrap();
+    read_exactly(&mut pairs[0].0, 50_000);
+    let shown = snapshots.find(|snapshot| snapshot["rate"]["down"].as_u64() > Some(0));
+    let sessions = shown["sessions"].as_array().unwrap();
+    assert_eq!((sessions.len(), &sessions[0]["client"]), (MOST_SESSIONS, &busiest.into()));
+    assert_eq!(shown["paths"][0]["sessions"], MOST_SESSIONS + 20);
+}
+
+/// A reader that does not read costs no memory and nobody else's time; when it reads on, it has missed some.
+#[test]
+fn a_slow_reader_misses_snapshots() {
+    let (listener, target) = server();
+    let scene = Scene::with("", &format!("kind = \"tcp\"\ntarget = \"{target}\""));
+    // Enough for snapshots of some 100 KB: more than the kernel keeps for somebody who does not read.
+    let open = |_| {
+        let client = connect(scene.clients);
+        (client, accept(&listener))
+    };
+    let _pairs: Vec<(TcpStream, TcpStream)> = (0..MOST_SESSIONS).map(open).collect();
+    let mut slow: Vec<_> = (0..8)
+        .map(|_| {
+            let slow = scene.stream();
+            socket2::SockRef::from(&slow.stream).set_recv_buffer_size(32 << 10).unwrap();
+            slow
+        })
+        .collect();
+    let mut quick = scene.stream();
+    quick.find(|snapshot| snapshot["sessions"].as_array().is_some_and(|all| all.len() == MOST_SESSIONS));
+    let before = scene.relay.resident_kib();
+    let numbers: Vec<u64> = (0..8).map(|_| quick.next()["number"].as_u64().unwrap()).collect();
+    assert!(numbers.windows(2).all(|two| two[1] == two[0] + 1), "the quick one misses nothing: {numbers:?}");
+    let grown = scene.relay.resident_kib().saturating_sub(before);
+    // Eight readers that keep eight snapshots each would take some 7 MB.
+    assert!(grown < 3000, "{grown} KiB more");
+    for slow in &mut slow {
+        let (mut last, mut missed) = (slow.next()["number"].as_u64().unwrap(), false);
+        eventually("a gap, and what is new", || {
+            let number = slow.next()["number"].as_u64().unwrap();
+            missed |= number > last + 1;
+            last = number;
+            (missed && number >= numbers[7]).then_some(())
+        });
+    }
+}

@@ -1,0 +1,116 @@
+//! Tokens: where one is needed, what it takes to give it, and what is said when it is wrong.
+
+use std::process::Output;
+
+use crate::harness::{Folder, Relay, ekiden};
+use crate::scene::{Scene, TOKEN};
+
+fn check(folder: &Folder, admin: &str) -> (Option<i32>, String) {
+    let listener = "[[listener]]\nbind = \"127.0.0.1:0\"\n";
+    let file = folder.write("check.toml", format!("version = 1\n{listener}[admin]\n{admin}\n"));
+    said(&ekiden().arg("check").arg(&file).output().unwrap())
+}
+
+fn said(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn an_address_of_others_needs_a_token() {
+    let folder = Folder::new();
+    let file = folder.write_with_mode("token", TOKEN, 0o600);
+    let with_token = format!("token_file = \"{}\"", file.display());
+    for bind in ["0.0.0.0:9090", "[::]:9090", "192.0.2.1:9090"] {
+        let (code, text) = check(&folder, &format!("bind = \"{bind}\""));
+        assert_eq!(code, Some(2), "{bind}: {text}");
+        assert!(text.contains("admin.bind") && text.contains("token_file"), "{text}");
+        let (code, text) = check(&folder, &format!("bind = \"{bind}\"\n{with_token}"));
+        assert_eq!(code, Some(0), "{bind}: {text}");
+    }
+    let run = ekiden().args(["run", "-L", "auto://127.0.0.1:0", "--admin", "0.0.0.0:0"]).output().unwrap();
+    let (code, text) = said(&run);
+    assert!(code != Some(0) && text.contains("--admin") && text.contains("token_file"), "{code:?} {text}");
+}
+
+#[test]
+fn a_token_is_a_secret_and_long() {
+    let folder = Folder::new();
+    for (text, mode, expected) in [
+        (TOKEN, 0o644, "nobody else can read: chmod 600"),
+        (TOKEN, 0o640, "nobody else can read: chmod 600"),
+        ("short", 0o600, "16 to 256"),
+        ("two words that are long enough", 0o600, "16 to 256"),
+        ("", 0o600, "16 to 256"),
+    ] {
+        let file = folder.write_with_mode("token", text, mode);
+        let (code, said) = check(&folder, &format!("token_file = \"{}\"", file.display()));
+        assert_eq!(code, Some(2), "{text}: {said}");
+        assert!(said.contains("admin.token_file") && said.contains(expected), "{said}");
+        assert!(text.is_empty() || !said.contains(text), "the token is shown: {said}");
+    }
+    // Somebody may have written the token itself, and a host with a port.
+    let (_, said) = check(&folder, &format!("token_file = \"{TOKEN}\"\nhosts = [\"relay.example:9090\"]"));
+    assert!(!said.contains(TOKEN) && said.contains("admin.hosts[1]") && said.contains("without a port"), "{said}");
+}
+
+#[test]
+fn only_the_right_token_opens() {
+    let scene = Scene::guarded("");
+    for path in ["/metrics", "/api/sessions", "/api/stream", "/nothing"] {
+        let answer = scene.get(path, &[]);
+        assert_eq!(answer.status, 401, "{path}");
+        assert!(answer.head.contains("www-authenticate: bearer"), "{}", answer.head);
+        assert!(answer.body.contains("Authorization: Bearer"), "{}", answer.body);
+    }
+    let wrong = scene.get("/api/sessions", &["Authorization: Bearer correct-horse-battery-stapl"]);
+    assert_eq!(wrong.status, 401);
+    assert!(wrong.body.contains("not the right token") && !wrong.body.contains(TOKEN), "{}", wrong.body);
+    let right = scene.get("/api/sessions", &[&format!("Authorization: Bearer {TOKEN}")]);
+    assert_eq!(right.status, 200);
+    assert!(right.body.contains("\"sessions\":[]"), "{}", right.body);
+    // The page says nothing of this relay but that it wants a token.
+    assert_eq!(scene.get("/", &[]).status, 200);
+    assert_eq!(scene.get("/api/access", &[]).body.trim(), r#"{"token":true}"#);
+    assert_eq!(Scene::open().get("/api/access", &[]).body.trim(), r#"{"token":false}"#);
+}
+
+#[test]
+fn status_gives_the_token() {
+    let scene = Scene::guarded("");
+    let admin = scene.admin.to_string();
+    let status = |more: &[&str]| said(&ekiden().args(["status", "--admin", &admin]).args(more).output().unwrap());
+    let (code, text) = status(&[]);
+    assert!(code == Some(1) && text.contains("401") && text.contains("token"), "{code:?} {text}");
+    let file = scene.folder.0.join("token");
+    let (code, text) = status(&["--token-file", file.to_str().unwrap()]);
+    assert!(code == Some(0) && text.contains("0 sessions"), "{code:?} {text}");
+    let wrong = scene.folder.write("wrong", "short");
+    let (code, text) = status(&["--token-file", wrong.to_str().unwrap()]);
+    assert!(code == Some(1) && text.contains("16 to 256"), "{code:?} {text}");
+}
+
+/// With port 0 nobody but the relay knows the port; `ekiden status -c` used to ask port 0 of this host.
+#[test]
+fn a_port_that_the_kernel_chooses_is_in_the_log() {
+    let scene = Scene::guarded("");
+    assert_ne!(scene.admin.port(), 0);
+    let file = scene.folder.0.join("ekiden.toml");
+    let (code, text) = said(&ekiden().arg("status").arg("-c").arg(&file).output().unwrap());
+    assert!(code == Some(1) && text.contains("port 0") && text.contains("--admin"), "{code:?} {text}");
+}
+
+/// Its file is its owner's alone.
+#[test]
+fn a_unix_socket_needs_no_token() {
+    let folder = Folder::new();
+    let file = folder.write_with_mode("token", TOKEN, 0o600);
+    let text = format!(
+        "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n[admin]\nbind = \"127.0.0.1:0\"\ntoken_file = \"{}\"\n",
+        file.display()
+    );
+    let config = folder.write("ekiden.toml", text);
+    // The harness answers at a unix socket, by --admin.
+    let relay = Relay::run(&["-c", config.to_str().unwrap()], 1);
+    assert!(relay.sessions().is_empty());
+}

@@ -1,0 +1,207 @@
+//! A headless Chromium that a test can look into, by the DevTools protocol over a pipe: what a page shows, what it
+//! complains of, what keys do. Nothing else has to be installed for that.
+
+use std::cell::{Cell, RefCell};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use serde_json::{Value, json};
+
+use super::programs::{find, program};
+use crate::harness::Folder;
+
+/// Longest wait for Chromium, which is many processes on perhaps one busy core.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Chromium reads the protocol from descriptor 3 and writes it to 4; here these are its standard input and output.
+const START: &str = r#"exec timeout -k 2 240 "$@" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null"#;
+
+const SETTINGS: [&str; 9] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-dev-shm-usage",
+    "--remote-debugging-pipe",
+];
+
+/// One browser at a time: several would wait for each other's processor, and some of them in vain.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A browser with one page.
+pub struct Chromium {
+    _turn: MutexGuard<'static, ()>,
+    child: Child,
+    to: RefCell<ChildStdin>,
+    from: Receiver<Value>,
+    calls: Cell<u64>,
+    page: String,
+    complaints: RefCell<Vec<String>>,
+    _folder: Folder,
+}
+
+impl Chromium {
+    /// Starts one with an empty page and these settings more.
+    pub fn start(more: &[&str]) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = Folder::new();
+        let mut command = program("sh", &folder);
+        command.args(["-c", START, "sh"]).arg(find("chromium").expect("chromium is there")).args(SETTINGS).args(more);
+        command.arg(format!("--user-data-dir={}", folder.0.join("data").display())).arg("about:blank");
+        let (child, to, from) = spawn(&mut command);
+        let (calls, complaints) = (Cell::new(0), RefCell::default());
+        let (to, page) = (RefCell::new(to), String::new());
+        let mut browser = Self { _turn: turn, child, to, from, calls, page, complaints, _folder: folder };
+        let target = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let attached =
+            browser.call("Target.attachToTarget", json!({ "targetId": target["targetId"], "flatten": true }));
+        browser.page = attached["sessionId"].as_str().expect("a session").to_owned();
+        for domain in ["Page", "Runtime", "Log"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
+        browser
+    }
+
+    /// Goes to a page.
+    pub fn go(&self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+    }
+
+    /// What an expression is on the page; a promise is waited for.
+    pub fn value(&self, expression: &str) -> Value {
+        let wish = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true });
+        let answer = self.call("Runtime.evaluate", wish);
+        assert!(answer["exceptionDetails"].is_null(), "{expression}: {answer:#}");
+        answer["result"]["value"].clone()
+    }
+
+    /// The text of an element, as it is shown.
+    pub fn text(&self, selector: &str) -> String {
+        let found = self.value(&format!("document.querySelector({selector:?})?.innerText ?? ''"));
+        found.as_str().expect("a text").to_owned()
+    }
+
+    /// Waits until an expression is true; one that cannot be told yet is not.
+    pub fn until(&self, expression: &str) {
+        let tried = format!("(() => {{ try {{ return Boolean({expression}) }} catch {{ return false }} }})()");
+        let deadline = Instant::now() + PATIENCE;
+        while self.value(&tried) != true {
+            assert!(Instant::now() < deadline, "{expression} is never true; the page: {}", self.text("body"));
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    /// Presses a key: a letter, or `Enter`, `Escape`, ...
+    pub fn press(&self, key: &str) {
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            "ArrowDown" => (40, ""),
+            letter => (0, letter),
+        };
+        let key = json!({ "key": key, "windowsVirtualKeyCode": code, "text": text });
+        for (kind, text) in [("keyDown", text), ("keyUp", "")] {
+            let mut event = key.clone();
+            (event["type"], event["text"]) = (kind.into(), text.into());
+            self.call("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// Writes into what has the focus.
+    pub fn write(&self, text: &str) {
+        self.call("Input.insertText", json!({ "text": text }));
+    }
+
+    /// Has a window of this size.
+    pub fn size(&self, width: u32, height: u32) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// Has a system that is `light` or `dark`.
+    pub fn scheme(&self, word: &str) {
+        let feature = json!({ "name": "prefers-color-scheme", "value": word });
+        self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] }));
+    }
+
+    /// Keeps a picture, where somebody wants to look: `EKIDEN_TEST_PICTURES` names a folder.
+    pub fn picture(&self, name: &str) {
+        let Some(folder) = std::env::var_os("EKIDEN_TEST_PICTURES") else { return };
+        let shot = self.call("Page.captureScreenshot", json!({ "format": "png" }));
+        let data = shot["data"].as_str().expect("a picture");
+        let bytes = base64::engine::general_purpose::STANDARD.decode(data).expect("base64");
+        std::fs::write(std::path::Path::new(&folder).join(format!("{name}.png")), bytes).expect("a file");
+    }
+
+    /// What the page has complained of so far: errors and warnings in its console, exceptions, what could not be loaded.
+    pub fn complaints(&self) -> Vec<String> {
+        // Events come in order: what was said before is here with this answer.
+        self.value("0");
+        self.complaints.take()
+    }
+
+    fn call(&self, method: &str, params: Value) -> Value {
+        let number = self.calls.get() + 1;
+        self.calls.set(number);
+        let mut message = json!({ "id": number, "method": method, "params": params });
+        if !self.page.is_empty() {
+            message["sessionId"] = self.page.as_str().into();
+        }
+        self.to.borrow_mut().write_all(format!("{message}\0").as_bytes()).expect("Chromium listens");
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.from.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(answer) if answer["id"] == number => {
+                    assert!(answer["error"].is_null(), "{method}: {answer:#}");
+                    return answer["result"].clone();
+                }
+                Ok(event) => self.complaints.borrow_mut().extend(complaint(&event)),
+                Err(RecvTimeoutError::Timeout) => panic!("no answer to {method}"),
+                Err(RecvTimeoutError::Disconnected) => panic!("Chromium has ended"),
+            }
+        }
+    }
+}
+
+fn spawn(command: &mut Command) -> (Child, ChildStdin, Receiver<Value>) {
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = piped.spawn().expect("Chromium runs");
+    let (to, out) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
+    let (sender, from) = channel();
+    std::thread::spawn(move || {
+        for message in BufReader::new(out).split(0).map_while(Result::ok) {
+            let message = serde_json::from_slice(&message).expect("JSON");
+            if sender.send(message).is_err() {
+                return;
+            }
+        }
+    });
+    (child, to, from)
+}
+
+fn complaint(event: &Value) -> Option<String> {
+    let params = &event["params"];
+    match event["method"].as_str()? {
+        "Runtime.consoleAPICalled" if params["type"] == "error" || params["type"] == "warning" => {
+            Some(params["args"].to_string())
+        }
+        "Runtime.exceptionThrown" => Some(params["exceptionDetails"].to_string()),
+        "Log.entryAdded" if params["entry"]["level"] == "error" => Some(params["entry"].to_string()),
+        _ => None,
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        // timeout(1) hands the signal on to all that Chromium has started.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}

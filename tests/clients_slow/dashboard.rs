@@ -1,0 +1,244 @@
+//! The dashboard in a headless Chromium: what it shows, keys, themes, sizes; and pages that have no business with it.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+
+use super::chromium::Chromium;
+use super::left_out;
+use crate::harness::{Folder, Key, Relay, accept, connect, ekiden, pattern, serve, server};
+
+const LIVE: &str = "document.getElementById('state').dataset.state === 'live'";
+const TOKEN: &str = "correct-horse-battery-staple";
+
+/// A relay whose dashboard is at a loopback port, and its listener for clients.
+struct Home {
+    relay: Relay,
+    folder: Folder,
+}
+
+impl Home {
+    fn start(listener: &str, more: &str) -> Self {
+        let folder = Folder::new();
+        Self { relay: Self::run(&folder, "127.0.0.1:0", listener, more), folder }
+    }
+
+    fn run(folder: &Folder, admin: &str, listener: &str, more: &str) -> Relay {
+        let listener = format!("[[listener]]\nbind = \"127.0.0.1:0\"\n{listener}\n");
+        let file = folder.write("ekiden.toml", format!("version = 1\n{listener}[admin]\nbind = \"{admin}\"\n{more}"));
+        Relay::begin(ekiden().args(["run", "-c"]).arg(&file), 2, folder.0.join("none"))
+    }
+
+    fn admin(&self) -> SocketAddr {
+        self.relay.address_of(0)
+    }
+
+    fn clients(&self) -> SocketAddr {
+        self.relay.address_of(1)
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/", self.admin())
+    }
+}
+
+/// A server that sends without end, a little every now and then.
+fn river() -> SocketAddr {
+    serve(|mut stream| {
+        let bytes = pattern(40_000);
+        while stream.write_all(&bytes).is_ok() {
+            std::thread::park_timeout(std::time::Duration::from_millis(20));
+        }
+    })
+}
+
+/// A client that reads on until it is dropped.
+fn reader(address: SocketAddr) -> TcpStream {
+    let stream = connect(address);
+    let mut reading = stream.try_clone().expect("a descriptor");
+    std::thread::spawn(move || while reading.read(&mut [0; 65_536]).is_ok_and(|count| count > 0) {});
+    stream
+}
+
+/// A relay behind which there is another, with sessions whose bytes move.
+fn chain() -> (Relay, Home, Vec<TcpStream>) {
+    let key = Key::new();
+    let far = Relay::listen(&[&format!("section://127.0.0.1:0?key={}", key.file.display())]);
+    let target = river();
+    let relay = format!(
+        "[[relay]]\nname = \"osaka\"\naddress = \"{}\"\nkey = \"{}\"\nprofile = \"longhaul\"\n",
+        far.address(),
+        key.public
+    );
+    let way = "[[path]]\nname = \"via-osaka\"\nrelays = [\"osaka\"]\n[[route]]\nto = [\"*\"]\npath = [\"via-osaka\"]\n";
+    let listener = format!("kind = \"tcp\"\ntarget = \"{target}\"\nname = \"door\"");
+    let home = Home::start(&listener, &format!("{relay}{way}"));
+    let clients = (0..3).map(|_| reader(home.clients())).collect();
+    (far, home, clients)
+}
+
+#[test]
+fn chromium_shows_the_dashboard() {
+    if left_out(&["chromium"]) {
+        return;
+    }
+    let (_far, home, _clients) = chain();
+    let browser = Chromium::start(&[]);
+    browser.size(1280, 1000);
+    browser.scheme("light");
+    browser.go(&home.url());
+    browser.until(LIVE);
+    browser.until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
+    browser.until("/[0-9.]+\\u202f[kM]bit\\/s/.test(document.querySelector('.road').innerText)");
+    let road = browser.text(".road");
+    for stop in ["clients", "3 sessions", "this relay", "osaka", "servers"] {
+        assert!(road.contains(stop), "no {stop} in {road}");
+    }
+    assert!(browser.text("#roads").contains("via-osaka") && browser.text("#pools").contains("osaka"));
+    browser.until("document.querySelector('#profiles').innerText.includes('longhaul')");
+    // The second time it is drawn it is what it was.
+    browser.until("document.querySelectorAll('#events time').length > 0");
+    assert_eq!(browser.value("document.querySelectorAll('#profiles h3 .chip').length"), 0);
+    assert!(browser.text("#events").contains("listening listener=admin"), "{}", browser.text("#events"));
+
+    keys(&browser);
+    let light = browser.value("getComputedStyle(document.body).backgroundColor");
+    browser.picture("light");
+    browser.scheme("dark");
+    let dark = browser.value("getComputedStyle(document.body).backgroundColor");
+    assert_ne!(light, dark, "as the system has it");
+    browser.picture("dark");
+    browser.press("t");
+    assert_eq!(browser.value("getComputedStyle(document.body).backgroundColor"), light, "the switch goes first");
+    browser.size(390, 844);
+    browser.until("innerWidth === 390 && document.documentElement.scrollWidth <= 390");
+    browser.picture("phone");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+fn keys(browser: &Chromium) {
+    browser.press("/");
+    assert_eq!(browser.value("document.activeElement.id"), "filter");
+    browser.write("no such session");
+    browser.until("document.querySelector('tr.nothing') !== null");
+    browser.press("Escape");
+    browser.until("document.querySelectorAll('#rows tbody tr[data-key]').length === 3");
+    assert_eq!(browser.value("document.activeElement.id"), "window");
+    browser.press("j");
+    browser.press("j");
+    let chosen = browser.value("document.querySelector('tr.chosen').dataset.key");
+    browser.press("Enter");
+    browser.until("document.getElementById('detail').open");
+    let title = browser.text("#detail-title");
+    assert_eq!(title, format!("Session {}", chosen.as_str().expect("a text")));
+    browser.until("document.getElementById('detail-facts').innerText.includes('client\\'s section')");
+    browser.picture("detail");
+    browser.press("Escape");
+    browser.until("!document.getElementById('detail').open");
+}
+
+#[test]
+fn chromium_asks_for_the_token_and_keeps_it() {
+    if left_out(&["chromium"]) {
+        return;
+    }
+    let secret = Folder::new();
+    let file = secret.write_with_mode("token", TOKEN, 0o600);
+    let home = Home::start("kind = \"auto\"", &format!("token_file = \"{}\"\n", file.display()));
+    let browser = Chromium::start(&[]);
+    browser.go(&home.url());
+    browser.until("!document.getElementById('door').hidden && document.activeElement.id === 'token'");
+    assert_eq!(browser.complaints(), [""; 0]);
+    browser.picture("token");
+    browser.write("not-the-token-at-all");
+    browser.press("Enter");
+    browser.until("document.getElementById('door-trouble').innerText.includes('not the right token')");
+    browser.write(TOKEN);
+    browser.press("Enter");
+    browser.until(LIVE);
+    browser.until("document.getElementById('door').hidden && !document.getElementById('main').hidden");
+    browser.go(&home.url());
+    browser.until(LIVE);
+    assert_eq!(browser.value("document.cookie"), "", "what every port of this host would get");
+}
+
+#[test]
+fn chromium_says_when_the_relay_is_gone_and_finds_it_again() {
+    if left_out(&["chromium"]) {
+        return;
+    }
+    let home = Home::start("kind = \"auto\"", "");
+    let (url, admin) = (home.url(), home.admin().to_string());
+    let browser = Chromium::start(&[]);
+    browser.go(&url);
+    browser.until(LIVE);
+    let Home { relay, folder } = home;
+    drop(relay);
+    browser.until("document.getElementById('state').dataset.state === 'lost'");
+    assert!(browser.text("#banner").contains("trying again in"), "{}", browser.text("#banner"));
+    let _relay = Home::run(&folder, &admin, "kind = \"auto\"", "");
+    browser.until(LIVE);
+    assert_eq!(browser.text("#banner"), "");
+}
+
+/// A page of somebody else in the same browser, and a name of somebody else that leads here.
+#[test]
+fn chromium_keeps_other_pages_away() {
+    if left_out(&["chromium"]) {
+        return;
+    }
+    let home = Home::start("kind = \"auto\"", "");
+    let elsewhere = serve(|mut stream| {
+        let _ = stream.read(&mut [0; 4096]);
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello");
+    });
+    let browser = Chromium::start(&["--host-resolver-rules=MAP evil.example 127.0.0.1"]);
+    browser.go(&format!("http://{elsewhere}/"));
+    browser.until("document.body?.innerText === 'hello'");
+    let asks = |path: &str| format!("fetch('{}{path}').then(answer => answer.text(), error => error.name)", home.url());
+    for path in ["api/sessions", "metrics", "api/stream", ""] {
+        assert_eq!(browser.value(&asks(path)), "TypeError", "{path}");
+    }
+    browser.go(&format!("http://evil.example:{}/", home.admin().port()));
+    browser.until("document.body?.innerText.includes('not by this name')");
+}
+
+#[test]
+fn chromium_shows_a_thousand_sessions() {
+    if left_out(&["chromium"]) {
+        return;
+    }
+    const COUNT: usize = 1000;
+    // Three descriptors of ours for each.
+    let files = ekiden_sys::process::raise_open_files().unwrap();
+    assert!(files > 3 * COUNT as u64 + 200, "{files} files are too few for this test");
+    let (listener, target) = server();
+    let home = Home::start(&format!("kind = \"tcp\"\ntarget = \"{target}\""), "");
+    let pairs: Vec<_> = (0..COUNT).map(|_| (connect(home.clients()), accept(&listener))).collect();
+    let browser = Chromium::start(&[]);
+    browser.size(1280, 1000);
+    browser.go(&home.url());
+    browser.until(LIVE);
+    browser.until("document.getElementById('sessions-note').innerText.includes('900 more')");
+    let drawn = "document.querySelectorAll('#rows tbody tr[data-key]').length";
+    assert!(browser.value(drawn).as_u64().unwrap() < 60, "all are drawn: {}", browser.value(drawn));
+    browser.value("document.getElementById('all').click()");
+    browser.until("document.getElementById('sessions-note').innerText === '1,000'");
+    assert!(browser.value(drawn).as_u64().unwrap() < 60, "all are drawn: {}", browser.value(drawn));
+    browser.picture("thousand");
+    // The last row comes into sight, and one of all can be found.
+    browser.value("document.getElementById('window').scrollTop = 1e9");
+    browser.until("[...document.querySelectorAll('#rows tbody tr')].some(row => row.ariaRowIndex === '1001')");
+    browser.press("/");
+    browser.write(&pairs[COUNT / 2].0.local_addr().unwrap().to_string());
+    browser.until(&format!("{drawn} === 1"));
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// Everything that the page is made of is below what a phone waits for.
+#[test]
+fn the_dashboard_is_small() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/relay/dashboard");
+    let sizes = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+    assert!(sizes.sum::<u64>() < 64 << 10);
+}

@@ -1,0 +1,109 @@
+//! Configurations are right: `ekiden check` says so of each, in a folder that has the files they name.
+
+use std::process::Output;
+
+use crate::fence::{Kind, pages};
+use crate::harness::{Folder, Key, ekiden};
+
+/// The password does not matter.
+const USERS: &str = "alice:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
+
+/// A folder that stands for /etc/ekiden and /var/lib/ekiden, and for where ekiden is started.
+struct Desk {
+    folder: Folder,
+    fleet: String,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let (folder, key) = (Folder::new(), Key::new());
+        folder.write("users", USERS);
+        folder.write("peers", format!("{} home\n", Key::new().public));
+        folder.write_with_mode("token", "7".repeat(48), 0o600);
+        for name in ["key", "etcd"] {
+            folder.write_with_mode(name, std::fs::read(&key.file).unwrap(), 0o600);
+        }
+        let mut desk = Self { folder, fleet: String::new() };
+        let keys = desk.says(&["fleet", "keygen"]);
+        desk.folder.write_with_mode("fleet.key", &keys, 0o600);
+        desk.fleet = keys.lines().find_map(|line| line.split_once("public-key: ")).expect("a key").1.to_owned();
+        let request = desk.says(&["fleet", "request", "--key", "key"]);
+        let sign = "fleet sign --key fleet.key --name osaka --address osaka.example:4000 --days 365";
+        let sign: Vec<&str> = sign.split(' ').chain([request.trim()]).collect();
+        desk.folder.write("osaka.cert", desk.says(&sign));
+        desk
+    }
+
+    fn ekiden(&self, arguments: &[&str]) -> Output {
+        ekiden().args(arguments).current_dir(&self.folder.0).output().expect("ekiden runs")
+    }
+
+    fn says(&self, arguments: &[&str]) -> String {
+        let output = self.ekiden(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A configuration as it would be: with its files in the folder, with keys for those that only have a name, and whole.
+    fn completed(&self, text: &str) -> String {
+        let place = format!("{}/", self.folder.0.display());
+        let text = text.replace("/etc/ekiden/", &place).replace("/var/lib/ekiden/", &place);
+        let mut lines: Vec<String> = text.lines().map(|line| self.with_key(line)).collect();
+        if !text.lines().any(|line| line.starts_with("version = ")) {
+            lines.insert(0, "version = 1".to_owned());
+        }
+        if !text.contains("[[listener]]") {
+            lines.push("[[listener]]\nbind = \"127.0.0.1:0\"".to_owned());
+        }
+        lines.join("\n")
+    }
+
+    /// `key = "PUBLIC"` has no key in it, but says where one goes.
+    fn with_key(&self, line: &str) -> String {
+        let Some((value, rest)) = line.strip_prefix("key = \"").and_then(|rest| rest.split_once('"')) else {
+            return line.to_owned();
+        };
+        match value {
+            "FLEET-PUBLIC-KEY" => format!("key = {:?}{rest}", self.fleet),
+            file if file.contains('/') => line.to_owned(),
+            _ => format!("key = {:?}{rest}", Key::new().public),
+        }
+    }
+}
+
+#[test]
+fn every_configuration_is_right() {
+    let desk = Desk::new();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for page in pages() {
+        for block in page.blocks() {
+            let (command, text) = match block.kind() {
+                Some(Kind::Checked) => ("check", desk.completed(&block.text)),
+                Some(Kind::Plan) => ("plan", block.text.clone()),
+                _ => continue,
+            };
+            count += 1;
+            desk.folder.write("page.toml", text);
+            let output = desk.ekiden(&[command, "page.toml"]);
+            if output.status.code() != Some(0) {
+                wrong.push(format!("{}: {}", block.place(), String::from_utf8_lossy(&output.stderr)));
+            }
+        }
+    }
+    eprintln!("{count} configurations");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 5, "only {count} configurations were found");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_found() {
+    let desk = Desk::new();
+    for wrong in [
+        "[[listener]]\nbnid = \"127.0.0.1:0\"",
+        "[profile.p]\nrto_min = \"4ms\"\ncolour = 1",
+        "[timeouts]\nhold = \"3\"",
+    ] {
+        desk.folder.write("page.toml", desk.completed(wrong));
+        assert_eq!(desk.ekiden(&["check", "page.toml"]).status.code(), Some(2), "{wrong}");
+    }
+}

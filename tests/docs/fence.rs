@@ -1,0 +1,153 @@
+//! Pages and their fenced blocks, with the comment before each.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A page of Markdown.
+pub struct Page {
+    /// Its path in the repository.
+    pub name: String,
+    pub text: String,
+}
+
+/// A fenced block.
+pub struct Block<'a> {
+    page: &'a str,
+    line: usize,
+    /// What stands behind the opening fence.
+    pub language: &'a str,
+    /// What the comment right before it says.
+    pub mark: &'a str,
+    pub text: String,
+}
+
+/// What becomes of a block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// A script for these machines.
+    Run(Vec<String>),
+    /// A file of a machine.
+    File { machine: String, path: String },
+    /// Commands that are only parsed.
+    Parsed,
+    /// A configuration, or a part of one.
+    Checked,
+    /// A plan.
+    Plan,
+    /// A lab or an experiment, or a part of one.
+    Lab,
+    /// A picture, or what a program says.
+    Shown,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Run(_) => "run",
+            Self::File { .. } => "written",
+            Self::Parsed => "parsed",
+            Self::Checked => "checked",
+            Self::Plan => "planned",
+            Self::Lab => "the laboratory's",
+            Self::Shown => "shown",
+        })
+    }
+}
+
+/// README.md and everything in docs.
+pub fn pages() -> Vec<Page> {
+    let mut files = vec![root().join("README.md")];
+    find(&root().join("docs"), &mut files);
+    files.sort();
+    let page = |file: PathBuf| {
+        let name = file.strip_prefix(root()).expect("it is in there").display().to_string();
+        Page { name, text: std::fs::read_to_string(&file).expect("a page") }
+    };
+    files.into_iter().map(page).collect()
+}
+
+/// The repository.
+pub fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if here.join("docs").exists() { here } else { here.parent().and_then(Path::parent).expect("crates/NAME") }
+}
+
+fn find(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            find(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            files.push(path);
+        }
+    }
+}
+
+impl Page {
+    /// Its blocks, in order.
+    pub fn blocks(&self) -> Vec<Block<'_>> {
+        let (mut blocks, mut open): (Vec<Block<'_>>, Option<(Block<'_>, usize)>) = (Vec::new(), None);
+        let mut mark = "";
+        for (number, line) in self.text.lines().enumerate() {
+            let bare = line.trim_start();
+            match (&mut open, bare.strip_prefix("```")) {
+                (Some(_), Some(_)) => blocks.extend(open.take().map(|(block, _)| block)),
+                (Some((block, indent)), None) => {
+                    block.text += line.get(*indent..).unwrap_or_default();
+                    block.text.push('\n');
+                }
+                (None, Some(language)) => {
+                    let indent = line.len() - bare.len();
+                    let text = String::new();
+                    open = Some((Block { page: &self.name, line: number + 1, language, mark, text }, indent));
+                }
+                (None, None) => {}
+            }
+            mark = bare.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->")).unwrap_or_default();
+        }
+        assert!(open.is_none(), "{}: a block without end", self.name);
+        blocks
+    }
+
+    /// Everything outside blocks that stands between backticks on one line, with the number of the line.
+    pub fn spans(&self) -> Vec<(usize, &str)> {
+        let (mut spans, mut inside) = (Vec::new(), false);
+        for (number, line) in self.text.lines().enumerate() {
+            if line.trim_start().starts_with("```") {
+                inside = !inside;
+            } else if !inside {
+                spans.extend(line.split('`').skip(1).step_by(2).map(|span| (number + 1, span)));
+            }
+        }
+        spans
+    }
+}
+
+impl Block<'_> {
+    /// `docs/lab.md:12`
+    pub fn place(&self) -> String {
+        format!("{}:{}", self.page, self.line)
+    }
+
+    /// What becomes of it, if anybody knows.
+    pub fn kind(&self) -> Option<Kind> {
+        let of_the_lab = self.page == "docs/lab.md" || self.page.starts_with("docs/results/");
+        if let Some(machines) = self.mark.strip_prefix("on ") {
+            let machines = machines.split(", ").map(str::to_owned).collect();
+            return (self.language == "sh").then_some(Kind::Run(machines));
+        }
+        if let Some((machine, path)) = self.mark.strip_prefix("at ").and_then(|mark| mark.split_once(": ")) {
+            let file = Kind::File { machine: machine.to_owned(), path: path.to_owned() };
+            return ["toml", "text"].contains(&self.language).then_some(file);
+        }
+        match (self.language, self.mark) {
+            ("toml", "plan") => Some(Kind::Plan),
+            ("toml", "lab") => Some(Kind::Lab),
+            ("toml", _) if of_the_lab => Some(Kind::Lab),
+            ("toml", _) => Some(Kind::Checked),
+            ("sh" | "console", _) => Some(Kind::Parsed),
+            ("text" | "yaml", _) => Some(Kind::Shown),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The documentation is right: every block of every page is run, parsed or checked, and says which by the comment before
+//! it, or by its language.
+//!
+//! | block | what becomes of it |
+//! |---|---|
+//! | `sh` after `<!-- on MACHINE, ... -->` | run there, in the order of the page; every command has to succeed |
+//! | `toml`, `text` after `<!-- at MACHINE: FILE -->` | written there, keys filled in; a configuration is checked at the end |
+//! | `sh`, `console` | every command is known, and every `ekiden` of it takes its arguments |
+//! | `toml` | `ekiden check`, completed where it is a part of a file |
+//! | `toml` after `<!-- plan -->` | `ekiden plan` |
+//! | `toml` after `<!-- lab -->`, in docs/lab.md and docs/results | read by the laboratory, in its own tests |
+//! | `yaml` | a file of another program; nobody looks into it |
+//! | `text` | a picture or what a program says; but `ekiden` and `$ ekiden` at the beginning of a line are commands |
+//!
+//! Any other block fails. `ekiden ...` in the middle of a sentence is parsed as well. The machines of a page are network
+//! namespaces with their own /etc and /run ([`machine`]); which there are, and how they are linked, is in [`worlds`].
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod checked;
+mod command_line;
+mod fence;
+mod followed;
+mod links;
+mod machine;
+mod parsed;
+mod worlds;
+
+use fence::{Kind, pages};
+
+#[test]
+fn every_block_is_of_some_kind_and_there_are_many() {
+    let (mut counts, mut unknown) = (std::collections::BTreeMap::new(), Vec::new());
+    for page in pages() {
+        for block in page.blocks() {
+            match block.kind() {
+                Some(kind) => *counts.entry(kind.to_string()).or_insert(0) += 1,
+                None => unknown.push(format!("{}: {:?} after {:?}", block.place(), block.language, block.mark)),
+            }
+        }
+    }
+    eprintln!("blocks: {counts:?}");
+    assert!(unknown.is_empty(), "nobody looks at these blocks:\n{}", unknown.join("\n"));
+    for kind in [Kind::Run(Vec::new()), Kind::Parsed, Kind::Checked, Kind::Plan, Kind::Lab, Kind::Shown] {
+        assert!(counts.contains_key(&kind.to_string()), "no block is {kind}: {counts:?}");
+    }
+}

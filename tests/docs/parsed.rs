@@ -1,0 +1,150 @@
+//! Commands take the arguments that the documentation gives them. Nothing is done: `--help` behind them has the command
+//! line read, and ends it.
+
+use crate::command_line::commands;
+use crate::fence::{Kind, pages, root};
+use crate::harness::{Key, ekiden};
+
+/// Programs of others; what documentation has them do is not looked at where it is not run.
+const OTHERS: &[&str] = &[
+    "apt",
+    "apt-get",
+    "cargo",
+    "cat",
+    "cd",
+    "chgrp",
+    "chmod",
+    "curl",
+    "docker",
+    "dpkg",
+    "echo",
+    "editor",
+    "feeds",
+    "git",
+    "grep",
+    "htpasswd",
+    "install",
+    "ip",
+    "journalctl",
+    "kill",
+    "mkdir",
+    "modprobe",
+    "mount",
+    "nft",
+    "openssl",
+    "ping",
+    "python3",
+    "sed",
+    "ss",
+    "ssh",
+    "sysctl",
+    "systemctl",
+    "tc",
+    "umask",
+];
+
+/// What is wrong with a command, or whether it is one of ours.
+fn judge(command: &[String]) -> Result<bool, String> {
+    let program = command[0].rsplit('/').next().expect("rsplit has one");
+    match program {
+        "ekiden" => reads(&command[1..]).map(|()| true),
+        // The laboratory's own tests read its command lines.
+        "ekiden-lab" => Ok(false),
+        "make" => {
+            let makefile = std::fs::read_to_string(root().join("Makefile")).expect("a Makefile");
+            let target = command.get(1).map_or("help", String::as_str);
+            // That with a slash is a target of somebody else's, as OpenWrt has them.
+            let is_there = target.contains('/') || makefile.lines().any(|line| line.starts_with(&format!("{target}:")));
+            is_there.then_some(false).ok_or_else(|| format!("no target {target} in the Makefile"))
+        }
+        _ if command[0].contains('/') && root().join(&command[0]).is_file() => Ok(false),
+        other if OTHERS.contains(&other) => Ok(false),
+        other => Err(format!("nobody knows the program {other}")),
+    }
+}
+
+/// Has `ekiden` read these arguments. `REQUEST` stands for what a relay has signed, which is long.
+fn reads(arguments: &[String]) -> Result<(), String> {
+    let arguments = arguments.iter().map(|word| if word == "REQUEST" { request() } else { word.clone() });
+    let output = ekiden().args(arguments).arg("--help").output().expect("ekiden runs");
+    match output.status.code() {
+        Some(0) => Ok(()),
+        _ => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+fn request() -> String {
+    let output = ekiden().args(["fleet", "request", "--key"]).arg(Key::new().file).output().expect("ekiden runs");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+/// The commands of a block: `relay$    ekiden ...` of a console is one, and `$ ekiden ...` of what programs say.
+fn commands_of(text: &str, kind: &Kind, language: &str) -> Vec<Vec<String>> {
+    let behind =
+        |line: &str| line.split_once('$').filter(|(host, _)| !host.contains(' ')).map(|(_, rest)| rest.to_owned());
+    match (kind, language) {
+        (Kind::Shown, _) => {
+            // What a program shows may begin with `ekiden 0.1.0`.
+            let is_ours = |rest: &str| rest.starts_with(|first: char| first.is_ascii_lowercase());
+            let ours = |line: &str| line.strip_prefix("ekiden ").filter(|rest| is_ours(rest)).map(|_| line.to_owned());
+            let lines: Vec<String> = text.lines().filter_map(|line| ours(line).or_else(|| behind(line))).collect();
+            commands(&lines.join("\n"))
+        }
+        (_, "console") => {
+            let line = |line: &str| behind(line).unwrap_or_else(|| line.to_owned()).trim_start().to_owned();
+            commands(&text.lines().map(line).collect::<Vec<_>>().join("\n"))
+        }
+        _ => commands(text),
+    }
+}
+
+#[test]
+fn every_command_takes_its_arguments() {
+    let (mut wrong, mut blocks, mut ours) = (Vec::new(), 0, 0);
+    for page in pages() {
+        for block in page.blocks() {
+            let Some(kind @ (Kind::Run(_) | Kind::Parsed | Kind::Shown)) = block.kind() else { continue };
+            blocks += 1;
+            for command in commands_of(&block.text, &kind, block.language) {
+                match judge(&command) {
+                    Ok(is_ours) => ours += usize::from(is_ours),
+                    Err(why) => wrong.push(format!("{}: {}: {why}", block.place(), command.join(" "))),
+                }
+            }
+        }
+    }
+    eprintln!("{ours} commands of ekiden in {blocks} blocks");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(ours > 40, "only {ours} commands were found");
+}
+
+#[test]
+fn every_command_in_a_sentence_is_one() {
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for page in pages() {
+        for (line, span) in page.spans() {
+            // `ekiden rules print|apply|remove` are three commands, of which one is read.
+            let Some(command) = commands(span).into_iter().next().filter(|command| command[0] == "ekiden") else {
+                continue;
+            };
+            if !span.starts_with("ekiden ") {
+                continue;
+            }
+            count += 1;
+            if let Err(why) = reads(&command[1..]) {
+                wrong.push(format!("{}:{line}: {span}: {why}", page.name));
+            }
+        }
+    }
+    eprintln!("{count} commands in sentences");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count > 20, "only {count} commands were found");
+}
+
+#[test]
+fn a_command_that_is_no_more_is_found() {
+    for wrong in ["ekiden run --lisent x", "ekiden examine", "ekiden doctor --rtt soon", "make coffee", "frobnicate"] {
+        let command = commands(wrong).remove(0);
+        assert!(judge(&command).is_err(), "{wrong}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The machines that pages talk of, and the links between them. All addresses are those of documentation (RFC 5737) and of
+//! private networks; every world has the same names, and one machine, `internet`, that is everybody else.
+
+use crate::machine::{Machine, Place};
+
+/// A world, for one page.
+pub struct World {
+    pub page: &'static str,
+    /// `MACHINE INTERFACE ADDRESS - MACHINE INTERFACE ADDRESS`
+    links: &'static [&'static str],
+    /// `MACHINE ROUTE`, as ip-route(8) takes it.
+    routes: &'static [&'static str],
+    /// What stands in the page for the public key of which machine.
+    pub keys: &'static [(&'static str, &'static str)],
+    /// Where a web server is.
+    web: &'static str,
+    /// What has to be so when the page was followed: `MACHINE`, and a script that succeeds sooner or later.
+    pub proofs: &'static [(&'static str, &'static str)],
+}
+
+/// The names that pages use.
+const NAMES: &str = "\
+203.0.113.80 example.com www.example.com files.example server.example
+203.0.113.7 relay.example
+203.0.113.9 hub.example
+203.0.113.11 site2.example
+";
+
+/// example.com: a web server, with and without TLS, and a large file.
+const WEB: &str = r#"
+# On the way between others, too.
+sysctl -qw net.ipv4.ip_forward=1
+ip address add 203.0.113.80/32 dev lo
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=example.com \
+    -addext subjectAltName=DNS:example.com,DNS:www.example.com,DNS:files.example -keyout "$PLACE/key" -out "$CURL_CA_BUNDLE"
+mkdir "$PLACE/www" "$PLACE/tmp"
+echo 'an example' > "$PLACE/www/index.html"
+head -c 8000000 /dev/zero > "$PLACE/www/big.iso"
+cat > "$PLACE/nginx.conf" <<END
+user root;
+pid $PLACE/pid;
+error_log $PLACE/errors;
+events {}
+http {
+    access_log $PLACE/access;
+    client_body_temp_path $PLACE/tmp/1;
+    proxy_temp_path $PLACE/tmp/2;
+    fastcgi_temp_path $PLACE/tmp/3;
+    uwsgi_temp_path $PLACE/tmp/4;
+    scgi_temp_path $PLACE/tmp/5;
+    server {
+        listen 80;
+        listen 443 ssl;
+        ssl_certificate $CURL_CA_BUNDLE;
+        ssl_certificate_key $PLACE/key;
+        root $PLACE/www;
+    }
+}
+END
+nginx -e "$PLACE/errors" -c "$PLACE/nginx.conf"
+"#;
+
+pub const WORLDS: &[World] = &[
+    World {
+        page: "docs/quick-start.md",
+        links: &[
+            "you eth0 198.51.100.2/24 - internet you 198.51.100.1/24",
+            "vps eth0 203.0.113.7/28 - internet vps 203.0.113.1/28",
+        ],
+        routes: &["you default via 198.51.100.1", "vps default via 203.0.113.1"],
+        keys: &[("PUBLIC-KEY-OF-YOUR-MACHINE", "you"), ("PUBLIC-KEY-OF-THE-RELAY", "vps")],
+        web: "internet",
+        proofs: &[("you", "grep 'path=.*relay.example' /run/ekiden.log")],
+    },
+    World {
+        page: "docs/recipes/home-relay.md",
+        links: &[
+            "laptop eth0 192.168.1.10/24 - home lan0 192.168.1.2/24",
+            "home wan0 198.51.100.2/24 - internet home 198.51.100.1/24",
+            "middle eth0 203.0.113.7/28 - internet middle 203.0.113.1/28",
+        ],
+        routes: &["home default via 198.51.100.1", "middle default via 203.0.113.1"],
+        keys: &[("PUBLIC-KEY-OF-THE-HOME-RELAY", "home"), ("PUBLIC-KEY-OF-THE-RELAY-IN-THE-MIDDLE", "middle")],
+        web: "internet",
+        proofs: &[("home", "grep path=by-middle /run/ekiden.log")],
+    },
+    World {
+        page: "docs/recipes/middle-relay.md",
+        links: &[
+            "laptop eth0 198.51.100.2/24 - internet laptop 198.51.100.1/24",
+            "relay eth0 203.0.113.7/28 - internet relay 203.0.113.1/28",
+        ],
+        routes: &["laptop default via 198.51.100.1", "relay default via 203.0.113.1"],
+        keys: &[],
+        web: "internet",
+        proofs: &[("relay", "grep 'client=198.51.100.2.*target=example.com:443' /run/ekiden.log")],
+    },
+    World {
+        page: "docs/recipes/transparent-pair.md",
+        links: &[
+            "client eth0 10.1.0.10/16 - box1 lan0 10.1.0.1/16",
+            "box1 wan0 192.0.2.1/24 - box2 wan0 192.0.2.2/24",
+            "box2 lan0 10.2.0.1/16 - server eth0 10.2.0.20/16",
+        ],
+        routes: &[
+            "client default via 10.1.0.1",
+            "server default via 10.2.0.1",
+            "box1 10.2.0.0/16 via 192.0.2.2",
+            "box2 10.1.0.0/16 via 192.0.2.1",
+        ],
+        keys: &[],
+        web: "server",
+        proofs: &[
+            ("box1", "grep 'listener=from-clients.*target=10.2.0.20:80' /run/ekiden.log"),
+            ("box2", "grep 'listener=from-line.*client=10.1.0.10:.*target=10.2.0.20:80' /run/ekiden.log"),
+        ],
+    },
+    World {
+        page: "docs/recipes/satellite.md",
+        links: &[
+            "laptop eth0 192.168.1.10/24 - dish lan0 192.168.1.2/24",
+            "dish sat0 198.51.100.2/24 - internet dish 198.51.100.1/24",
+            "hub eth0 203.0.113.9/28 - internet hub 203.0.113.1/28",
+        ],
+        routes: &["dish default via 198.51.100.1", "hub default via 203.0.113.1"],
+        keys: &[("PUBLIC-KEY-OF-THE-DISH", "dish"), ("PUBLIC-KEY-OF-THE-HUB", "hub")],
+        web: "internet",
+        proofs: &[("dish", "grep 'path=over-the-satellite' /run/ekiden.log")],
+    },
+];
+
+impl World {
+    /// Starts its machines, and links them; `None` where there can be none.
+    pub fn start(&self, place: &Place) -> Option<Vec<Machine>> {
+        let mut machines: Vec<Machine> = Vec::new();
+        for link in self.links {
+            let [here, there] = ends(link);
+            for (name, _, _) in [here, there] {
+                if machines.iter().all(|machine| machine.name != name) {
+                    machines.push(Machine::start(name, place)?);
+                }
+            }
+            let [a, b] =
+                [here.0, there.0].map(|name| machines.iter().position(|machine| machine.name == name).unwrap());
+            let [a, b] = machines.get_disjoint_mut([a, b]).expect("two machines");
+            a.link((here.1, here.2), b, (there.1, there.2));
+        }
+        for route in self.routes {
+            let (name, route) = route.split_once(' ').expect("a machine and a route");
+            named(&mut machines, name).run(&format!("ip route add {route}"));
+        }
+        named(&mut machines, self.web).run(WEB);
+        Some(machines)
+    }
+}
+
+/// Where machines are to be for all worlds.
+pub fn place() -> Place {
+    Place::new(NAMES)
+}
+
+pub fn named<'a>(machines: &'a mut [Machine], name: &str) -> &'a mut Machine {
+    machines.iter_mut().find(|machine| machine.name == name).unwrap_or_else(|| panic!("no machine is called {name}"))
+}
+
+/// The two ends of a link: machine, interface, address.
+fn ends(link: &str) -> [(&str, &str, &str); 2] {
+    let (here, there) = link.split_once(" - ").expect("two ends");
+    [here, there].map(|end| {
+        let mut words = end.split(' ');
+        let mut next = || words.next().expect("a machine, an interface, an address");
+        (next(), next(), next())
+    })
+}

@@ -1,0 +1,198 @@
+//! `ekiden doctor` on machines that lack something: network namespaces in which a setting of the kernel is wrong. What
+//! doctor says is to be done is done there, by a shell, and then it has nothing to say any more.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use ekiden_sys::netns;
+use serde_json::Value;
+
+use harness::{Folder, ekiden};
+
+/// A host of the test's own, gone with it.
+struct Host(Arc<OwnedFd>);
+
+impl Host {
+    /// Where that is not allowed, says so.
+    fn new() -> Option<Self> {
+        netns::new_network().map_err(|error| eprintln!("skipped: no network namespaces: {error}")).ok().map(Into::into)
+    }
+
+    fn run(&self, mut command: Command) -> Output {
+        netns::start_in(&mut command, Arc::clone(&self.0));
+        command.output().expect("it runs")
+    }
+
+    /// Runs a script, which has to succeed.
+    fn shell(&self, script: &str) -> String {
+        let mut command = Command::new("sh");
+        command.args(["-euc", script]).env("EKIDEN", ekiden().get_program());
+        let output = self.run(command);
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn doctor(&self, arguments: &[&str]) -> Output {
+        let mut command = ekiden();
+        command.arg("doctor").args(arguments);
+        self.run(command)
+    }
+
+    /// What it says that is not well: check by check, the first finding of each.
+    fn findings(&self, arguments: &[&str]) -> BTreeMap<String, Value> {
+        let output = self.doctor(&[&["--json"], arguments].concat());
+        let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        let findings = report["findings"].as_array().expect("a list").iter().rev();
+        let findings = findings.filter(|finding| finding["verdict"] != "good");
+        findings.map(|finding| (text(&finding["check"]).to_owned(), finding.clone())).collect()
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().expect("text")
+}
+
+impl From<OwnedFd> for Host {
+    fn from(namespace: OwnedFd) -> Self {
+        Self(Arc::new(namespace))
+    }
+}
+
+#[test]
+fn what_it_says_is_to_be_done_mends_what_it_found() {
+    let Some(host) = Host::new() else { return };
+    let path = ["--rate", "500Mbit/s", "--rtt", "200ms", "--sessions", "20000"];
+    let wrong = [
+        (
+            "net.ipv4.tcp_wmem",
+            "4096 16384 4194304",
+            "send_buffer",
+            "a single connection of 200 ms cannot exceed about 167 Mbit/s",
+        ),
+        (
+            "net.ipv4.tcp_rmem",
+            "4096 131072 1048576",
+            "receive_buffer",
+            "a single connection of 200 ms cannot exceed about ",
+        ),
+        ("net.ipv4.tcp_window_scaling", "0", "window_scaling", "cannot exceed about 2 Mbit/s, and 500 are wanted"),
+        ("net.ipv4.tcp_slow_start_after_idle", "1", "slow_start_after_idle", "begins again with 10 packets"),
+        ("net.ipv4.tcp_mtu_probing", "0", "mtu_probing", "carries 0 Mbit/s"),
+        ("net.ipv4.tcp_max_syn_backlog", "64", "syn_queue", "of more than 64 clients at once"),
+        ("net.ipv4.ip_local_port_range", "40000 40999", "local_ports", "at most 1000 sessions at once to one target"),
+        ("net.ipv4.tcp_tw_reuse", "0", "time_wait", "at most 16 new sessions a second to one target"),
+        ("net.core.somaxconn", "128", "accept_queue", "of a burst of more than 128 new connections"),
+    ];
+    for (setting, value, ..) in wrong {
+        host.shell(&format!("sysctl -qw {setting}='{value}'"));
+    }
+    let before = host.findings(&path);
+    for (setting, value, check, effect) in wrong {
+        let finding = before.get(check).unwrap_or_else(|| panic!("nothing of {setting} = {value}"));
+        assert!(text(&finding["effect"]).contains(effect) && finding["verdict"] == "could", "{finding}");
+        host.shell(text(&finding["fix"]));
+    }
+    let after = host.findings(&path);
+    let still: Vec<_> = wrong.iter().filter_map(|(_, _, check, _)| after.get(*check)).collect();
+    assert!(still.is_empty(), "after their fixes: {still:#?}");
+}
+
+#[test]
+fn ports_that_wait_are_weighed_against_the_sessions_wanted() {
+    let Some(host) = Host::new() else { return };
+    host.shell("sysctl -qw net.ipv4.ip_local_port_range='32768 60999' net.ipv4.tcp_tw_reuse=2");
+    assert_eq!(host.findings(&["--sessions", "1000"]).get("time_wait"), None);
+    let finding = host.findings(&["--sessions", "20000"]).remove("time_wait").expect("a finding");
+    assert!(text(&finding["effect"]).contains("at most 470 new sessions a second"), "{finding}");
+}
+
+#[test]
+fn a_configuration_is_looked_at() {
+    let Some(host) = Host::new() else { return };
+    let folder = Folder::new();
+    let file = folder.write(
+        "ekiden.toml",
+        "version = 1\n[limits]\nsessions = 77\n[[listener]]\nkind = \"tproxy\"\nbind = \"0.0.0.0:7001\"\n\
+         interfaces = [\"lan0\"]\nprofile = \"narrow\"\n[profile.narrow]\nwindow_clamp = \"256KiB\"\nfast_open = true\n",
+    );
+    let file = ["-c", file.to_str().unwrap()];
+    host.shell("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=1 net.ipv4.tcp_fastopen=1");
+    let before = host.findings(&file);
+    for check in ["forwarding", "fast_open"] {
+        host.shell(text(&before[check]["fix"]));
+    }
+    let narrow = &before["profile_window"];
+    assert_eq!(narrow["subject"], "profile narrow");
+    assert!(text(&narrow["effect"]).contains("cannot exceed about 20 Mbit/s"), "{narrow}");
+    let after = host.findings(&file);
+    assert!(!after.contains_key("forwarding") && !after.contains_key("fast_open"), "{after:#?}");
+    let said = String::from_utf8(host.doctor(&file).stdout).unwrap();
+    assert!(said.starts_with("for 1Gbit/s over 100ms, 12500 kB under way, and 77 sessions\n"), "{said}");
+}
+
+#[test]
+fn a_device_that_stays_without_a_relay_is_bad_and_removed() {
+    let Some(host) = Host::new() else { return };
+    let report = |script: &str| {
+        // The files of a network namespace are shown by the sysfs that is mounted in it.
+        let script = format!("{script}; mount -t sysfs none /sys && \"$EKIDEN\" doctor || echo exit $?");
+        host.shell(&format!("unshare -m sh -euc '{script}'"))
+    };
+    assert!(!report("true").contains("device ekiden7"));
+    let said = report("ip tuntap add ekiden7 mode tun");
+    let (_, below) = said.split_once("BAD   device ekiden7").unwrap_or_else(|| panic!("{said}"));
+    let fix = below.lines().find_map(|line| line.trim().strip_prefix("-> ")).expect("a fix");
+    assert!(said.ends_with("exit 1\n"), "{said}");
+    let said = report(fix);
+    assert!(!said.contains("device ekiden7") && !said.contains("exit 1"), "{said}");
+}
+
+#[test]
+fn it_changes_nothing() {
+    let Some(host) = Host::new() else { return };
+    // Counters are no settings.
+    let state = "sysctl -a 2>/dev/null | grep -v -e count -e '\\.drop' ; ip rule; ip link; nft list ruleset";
+    let before = host.shell(state);
+    assert!(before.contains("net.ipv4.tcp_rmem = "), "{before}");
+    host.doctor(&[]);
+    // Other processes of this machine may use what is not of a network namespace.
+    let ours =
+        |text: &str| text.lines().filter(|line| !line.starts_with("fs.") && !line.starts_with("kernel.")).count();
+    let after = host.shell(state);
+    let changed: Vec<_> =
+        before.lines().zip(after.lines()).filter(|(was, is)| was != is && was.starts_with("net.")).collect();
+    assert_eq!((changed, ours(&before)), (Vec::new(), ours(&after)));
+}
+
+#[test]
+fn mistakes_end_with_two_and_nothing_bad_with_zero() {
+    let Some(host) = Host::new() else { return };
+    let healthy = host.doctor(&[]);
+    // Other tests may leave something in the kernel, which all namespaces share, for a moment.
+    let bad = String::from_utf8(healthy.stdout).unwrap().contains("\nBAD ");
+    assert_eq!(healthy.status.code(), Some(i32::from(bad)));
+    for wrong in [["--rtt", "0s"], ["--rate", "fast"], ["-c", "/nowhere.toml"]] {
+        let output = host.doctor(&wrong);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {said}");
+        assert!(said.contains("expected") || said.contains("a rate like"), "{said}");
+    }
+}
+
+#[test]
+fn without_privileges_it_says_what_it_did_not_try() {
+    let Some(host) = Host::new() else { return };
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-all", "--inh-caps", "-all"]).arg(ekiden().get_program()).arg("doctor");
+    let output = host.run(command);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(said.contains("\nBAD "))), "{said}");
+    assert!(said.contains("hint  privileges                   no CAP_NET_ADMIN"), "{said}");
+    // This namespace is not the host's, and shows less.
+    assert!(said.contains("net.core.default_qdisc is not shown here"), "{said}");
+}

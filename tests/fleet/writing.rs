@@ -1,0 +1,93 @@
+//! What relays write, and how long it stays in etcd.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ekiden_proto::fleet::{Entry, Neighbour, Request};
+use serde_json::Value;
+
+use crate::etcd::Etcd;
+use crate::harness::*;
+use crate::scene::*;
+
+/// A configuration with these in the place of the short times that tests have.
+fn patient(site: &Site, etcd: &Etcd, lease: &str, every: &str) -> PathBuf {
+    let path = site.config(etcd, "");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text.replace("lease = \"5s\"", &format!("lease = \"{lease}\""));
+    std::fs::write(&path, text.replace("every = \"1s\"", &format!("every = \"{every}\""))).unwrap();
+    path
+}
+
+/// The entry in etcd, as etcd has it.
+fn kept(etcd: &Etcd, place: &str) -> Option<Value> {
+    let answer: Value = serde_json::from_str(&etcd.ask(&["get", place, "--write-out", "json"])).unwrap();
+    answer["kvs"].get(0).cloned()
+}
+
+#[test]
+fn an_entry_goes_with_its_relay_and_stays_while_that_is_there() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
+    let at_home = home.start(&etcd, "");
+    let at_osaka = osaka.start(&etcd, "");
+    let mut at_kobe = kobe.run(&patient(&kobe, &etcd, "1h", "1h"));
+    let [home, osaka, kobe] = [&home, &osaka, &kobe].map(|site| site.place(&etcd));
+    let since = kept(&etcd, &home).unwrap()["create_revision"].clone();
+    // One is killed: its lease ends. One is told to end, and does not leave that to its lease.
+    drop(at_osaka);
+    at_kobe.signal("TERM");
+    assert_eq!(at_kobe.exit_code(), Some(0));
+    assert_eq!(kept(&etcd, &kobe), None);
+    eventually("the end of a lease", || kept(&etcd, &osaka).is_none().then_some(()));
+    assert_eq!(kept(&etcd, &home).unwrap()["create_revision"], since, "it was away in between");
+    // Who was killed may be cut off only.
+    let missing = || member(&at_home, "osaka")?["missing_seconds"].is_number().then_some(());
+    eventually("osaka, known and not listed", missing);
+}
+
+#[test]
+fn a_lease_that_is_gone_is_followed_by_another() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let home = fleet.site("home");
+    // Nothing is written because of the entry alone for half a minute.
+    let mut at_home = home.run(&patient(&home, &etcd, "5s", "1h"));
+    let place = home.place(&etcd);
+    let lease = kept(&etcd, &place).unwrap()["lease"].as_u64().unwrap();
+    etcd.ask(&["lease", "revoke", &format!("{lease:x}")]);
+    let again = eventually("another entry", || kept(&etcd, &place));
+    assert!(again["lease"].as_u64().is_some_and(|other| other != 0 && other != lease), "{again}");
+    at_home.signal("TERM");
+    assert!(at_home.rest().iter().all(|event| event["event"] != "etcd_down"));
+}
+
+#[test]
+fn what_is_measured_is_told() {
+    const AUTO: &str = "[[path]]\nname = \"by-osaka\"\nrelays = [\"osaka\"]\n\
+        [[route]]\nto = [\"*.example\"]\npath = \"auto\"\n[[route]]\npath = [\"by-osaka\", \"direct\"]\n";
+    let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
+    let (home, osaka) = (fleet.site("home"), fleet.site("osaka"));
+    let mut at_home = home.start(&etcd, AUTO);
+    let place = home.place(&etcd);
+    let _at_osaka = osaka.start(&etcd, "");
+    hears(&mut at_home, "joined", "osaka");
+    goes(&mut at_home, target, "by-osaka");
+    let line = format!("\nneighbour: {} ", osaka.key.public);
+    eventually("a measurement", || etcd.value(&place)?.contains(&line).then_some(()));
+}
+
+#[test]
+fn what_a_relay_has_measured_is_known_to_who_has_not_met_it() {
+    let (etcd, fleet) = (Etcd::start(), Fleet::new());
+    let (home, osaka, nara) = (fleet.site("home"), fleet.site("osaka"), fleet.site("nara"));
+    let at_home = home.start(&etcd, "");
+    // Nobody answers at nara; its word is all there is.
+    let Request { key, .. } = Request::of(&osaka.private());
+    let neighbour = Neighbour { key, rtt: Duration::from_millis(9), loss_ppm: 0, rate: 1_000_000, age: 1 };
+    nara.says(&etcd, &Entry { neighbours: vec![neighbour], ..nara.entry(&fleet, (-60, 60), 0) });
+    eventually("nara's word of osaka", || {
+        let known: Value = serde_json::from_str(&at_home.ask("/api/paths")).unwrap();
+        let told = |entry: &&Value| entry["to"] == *osaka.key.public && entry["told_by"] == *nara.key.public;
+        known.as_array()?.iter().find(told).map(|_| ())
+    });
+}

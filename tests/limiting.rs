@@ -1,0 +1,154 @@
+//! What holds a session back, as a running relay tells it: real sessions on loopback, one side of which is slow.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use harness::*;
+use serde_json::Value;
+
+/// What a slow side writes at once, and how often: 1.6 MB/s, which loopback carries a thousand times.
+const BLOCK: usize = 32 * 1024;
+const EVERY: Duration = Duration::from_millis(20);
+
+/// Somebody who writes slowly until this is dropped, and then ends the stream.
+struct Slow {
+    stop: Option<Sender<()>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl Slow {
+    fn begin(mut stream: TcpStream) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let writer = std::thread::spawn(move || {
+            while stopped.recv_timeout(EVERY).is_err_and(|error| error == std::sync::mpsc::RecvTimeoutError::Timeout) {
+                stream.write_all(&[7; BLOCK]).unwrap();
+            }
+        });
+        Self { stop: Some(stop), writer: Some(writer) }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.stop.take();
+        self.writer.take().map(join);
+    }
+}
+
+/// Reads all there is, in a thread.
+fn reader(mut stream: TcpStream) -> JoinHandle<u64> {
+    std::thread::spawn(move || std::io::copy(&mut stream, &mut std::io::sink()).unwrap())
+}
+
+/// Writes as fast as it can, in a thread, until the connection is gone.
+fn flood(mut stream: TcpStream) -> JoinHandle<()> {
+    std::thread::spawn(move || while stream.write_all(&[7; BLOCK]).is_ok() {})
+}
+
+fn relay_to(target: SocketAddr) -> Relay {
+    Relay::listen(&[&format!("tcp://127.0.0.1:0/{target}")])
+}
+
+/// What the one session has as the limit of a direction, once it has one.
+fn limit(relay: &Relay, direction: &str) -> Value {
+    eventually("a limit", || {
+        let limit = relay.sessions()[0]["limits"][direction].clone();
+        (!limit.is_null()).then_some(limit)
+    })
+}
+
+fn assert_is(limit: &Value, section: &str, by: &str) {
+    assert_eq!((&limit["section"], &limit["by"]), (&section.into(), &by.into()), "{limit}");
+    let why = limit["why"].as_str().unwrap();
+    assert!(why.contains("bit/s") && !why.contains("NaN") && !why.contains("inf"), "{why}");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_slow() {
+    let (listener, target) = server();
+    let mut relay = relay_to(target);
+    let client = relay.connect();
+    let far = flood(accept(&listener));
+    assert_is(&limit(&relay, "down"), "down", "client_slow");
+    assert_eq!(relay.sessions()[0]["limits"]["up"], Value::Null, "nothing went there");
+
+    reset(client);
+    join(far);
+    let closed = relay.closed();
+    assert_eq!(closed["limited"], "down:client_slow", "{closed}");
+    assert!(closed["limited_why"].as_str().unwrap().starts_with("the client reads"), "{closed}");
+}
+
+#[test]
+fn a_server_that_does_not_read_is_slow() {
+    let (listener, target) = server();
+    let relay = relay_to(target);
+    let near = flood(relay.connect());
+    let far = accept(&listener);
+    assert_is(&limit(&relay, "up"), "up", "server_slow");
+    reset(far);
+    join(near);
+}
+
+#[test]
+fn a_server_that_writes_with_pauses_is_slow() {
+    let (listener, target) = server();
+    let mut relay = relay_to(target);
+    let client = reader(relay.connect());
+    let far = Slow::begin(accept(&listener));
+    assert_is(&limit(&relay, "down"), "up", "server_slow");
+    drop(far);
+    assert!(join(client) > 0);
+    assert_eq!(relay.closed()["limited"], "up:server_slow");
+}
+
+#[test]
+fn a_client_that_writes_with_pauses_is_slow() {
+    let (listener, target) = server();
+    let mut relay = relay_to(target);
+    let near = Slow::begin(relay.connect());
+    let far = reader(accept(&listener));
+    assert_is(&limit(&relay, "up"), "down", "client_slow");
+    drop(near);
+    assert!(join(far) > 0);
+    assert_eq!(relay.closed()["limited"], "down:client_slow");
+}
+
+#[test]
+fn a_session_without_bytes_is_limited_by_nothing() {
+    let (listener, target) = server();
+    let relay = relay_to(target);
+    let mut client = relay.connect();
+    let mut far = accept(&listener);
+    far.write_all(b"hello").unwrap();
+    assert_eq!(read_exactly(&mut client, 5), b"hello");
+    client.write_all(b"hello").unwrap();
+    let mut five = [0; 5];
+    far.read_exact(&mut five).unwrap();
+    let limits = eventually("what has moved", || {
+        let session = relay.sessions()[0].clone();
+        (session["bytes_up"] == 5).then(|| session["limits"].clone())
+    });
+    assert_eq!(limits, serde_json::json!({ "down": null, "up": null }));
+}
+
+#[test]
+fn status_has_a_table_of_them() {
+    let (listener, target) = server();
+    let relay = relay_to(target);
+    let client = relay.connect();
+    let far = flood(accept(&listener));
+    limit(&relay, "down");
+    let shown = ekiden().args(["status", "--admin", &format!("unix:{}", relay.admin.display())]).output().unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let row = shown.lines().find(|line| line.contains("down:client_slow")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(row.contains("the client reads"), "{shown}");
+    reset(client);
+    join(far);
+}

@@ -1,0 +1,132 @@
+//! The dashboard that comes with ekiden asks for numbers that there are, and the page about them has them all.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::scene::*;
+use crate::scrape::*;
+
+const DASHBOARD: &str = include_str!("../../docs/grafana/ekiden.json");
+const PAGE: &str = include_str!("../../docs/metrics.md");
+
+/// What takes a tunnel, a catching listener, or paths that were measured; tests/transparent, tests/tunnel and tests/paths
+/// have those.
+const ELSEWHERE: [&str; 5] = [
+    "ekiden_connections_passed",
+    "ekiden_rules_packets",
+    "ekiden_tunnel_packets",
+    "ekiden_path_predicted_seconds",
+    "ekiden_path_took_seconds",
+];
+
+fn dashboard() -> Value {
+    serde_json::from_str(DASHBOARD).expect("JSON")
+}
+
+/// All panels, those in rows among them.
+fn panels() -> Vec<Value> {
+    let dashboard = dashboard();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let inner = panels.iter().filter_map(|panel| panel["panels"].as_array()).flatten();
+    panels.iter().chain(inner).cloned().collect()
+}
+
+/// All queries of panels and variables, as they are written.
+fn queries() -> Vec<String> {
+    let panels = panels();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let expressions = targets.map(|target| target["expr"].as_str().expect("a query").to_owned());
+    let dashboard = dashboard();
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let asked = variables.iter().filter_map(|variable| variable["query"]["query"].as_str()).map(str::to_owned);
+    expressions.chain(asked).collect()
+}
+
+/// The names of numbers in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("ekiden_") || word.starts_with("process_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_number_that_the_dashboard_asks_for_is_there() {
+    let scene = Scene::busy();
+    until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
+    let scrapes = [&scene.home, &scene.far, &scene.proxy].map(Scrape::of);
+    let known: BTreeSet<&str> = scrapes.iter().flat_map(Scrape::names).collect();
+    let asked: BTreeSet<String> = queries().iter().flat_map(|query| names(query)).collect();
+    assert!(asked.len() > 40, "{asked:?}");
+    let elsewhere = |name: &String| ELSEWHERE.iter().any(|begin| name.starts_with(begin));
+    let unknown: Vec<_> = asked.iter().filter(|name| !known.contains(name.as_str()) && !elsewhere(name)).collect();
+    assert!(unknown.is_empty(), "nowhere: {unknown:?}");
+
+    let written = names(PAGE);
+    let base = |name: &str| {
+        let stems = ["_bucket", "_sum", "_count"].iter().filter_map(|suffix| name.strip_suffix(suffix));
+        stems.chain([name]).any(|stem| written.contains(stem))
+    };
+    let unwritten: Vec<_> =
+        known.iter().copied().chain(asked.iter().map(String::as_str)).filter(|n| !base(n)).collect();
+    assert!(unwritten.is_empty(), "not in docs/metrics.md: {unwritten:?}");
+}
+
+#[test]
+fn the_dashboard_can_be_imported() {
+    let dashboard = dashboard();
+    assert!(dashboard["schemaVersion"].as_u64().is_some_and(|version| version >= 39));
+    assert!(dashboard["id"].is_null() && dashboard["uid"].as_str().is_some_and(|uid| uid.len() <= 40));
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let named: Vec<&str> = variables.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
+    assert_eq!(named, ["DS_PROMETHEUS", "instance", "listener"]);
+
+    let panels = panels();
+    let ids: Vec<u64> = panels.iter().map(|panel| panel["id"].as_u64().expect("an id")).collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "{ids:?}");
+    for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+        let title = panel["title"].as_str().unwrap();
+        assert_eq!(panel["datasource"]["uid"], "${DS_PROMETHEUS}", "{title}");
+        assert!(
+            panel["description"].as_str().is_some_and(|text| text.len() > 10),
+            "{title} does not say what it shows"
+        );
+        let targets = panel["targets"].as_array().unwrap();
+        let refs: BTreeSet<&str> = targets.iter().map(|target| target["refId"].as_str().unwrap()).collect();
+        assert_eq!(refs.len(), targets.len(), "{title}");
+        let place = &panel["gridPos"];
+        assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{title}");
+    }
+    for (at, panel) in panels.iter().enumerate() {
+        let covered = |other: &&Value| {
+            let [one, two] = [&panel["gridPos"], &other["gridPos"]];
+            let overlaps = |from: &str, length: &str| {
+                let span = |place: &Value| (place[from].as_u64().unwrap(), place[length].as_u64().unwrap());
+                let ((a, long), (b, wide)) = (span(one), span(two));
+                a < b + wide && b < a + long
+            };
+            overlaps("x", "w") && overlaps("y", "h")
+        };
+        let other = panels[..at].iter().find(covered);
+        assert!(other.is_none(), "{} lies on {}", panel["title"], other.unwrap()["title"]);
+    }
+}
+
+/// Prometheus' own reader of queries, where it is installed; the dashboard changes seldom.
+#[test]
+#[ignore = "takes promtool of Debian's package prometheus: make check-dashboard"]
+fn prometheus_understands_every_query() {
+    let rule = |(number, query): (usize, &String)| {
+        let query = query.replace("$__rate_interval", "5m").replace("$__range", "1h");
+        let query = query.replace("$instance", ".*").replace("$listener", ".*");
+        format!("  - record: \"check:{number}\"\n    expr: {query:?}\n")
+    };
+    let queries: Vec<String> = queries().into_iter().filter(|query| !query.starts_with("label_values")).collect();
+    let rules: String = queries.iter().enumerate().map(rule).collect();
+    let folder = Folder::new();
+    let file = folder.write("rules.yml", format!("groups:\n- name: dashboard\n  rules:\n{rules}"));
+    let output = Command::new("promtool").args(["check", "rules"]).arg(&file).output().expect("promtool is installed");
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains(&format!("{} rules found", queries.len())), "{said}");
+}

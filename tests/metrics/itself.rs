@@ -1,0 +1,71 @@
+//! The relay as a program.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::scrape::*;
+use crate::streams::*;
+
+#[test]
+fn the_process_is_shown_as_the_kernel_has_it() {
+    let (before, relay) = (now(), Relay::listen(&["auto://127.0.0.1:0"]));
+    let scrape = Scrape::of(&relay);
+    let value = |name: &str| scrape.sum(name, &[]);
+    assert!((before - 1.0..=now()).contains(&value("process_start_time_seconds")), "{}", scrape.0);
+    // The scrape itself takes some.
+    let descriptors = relay.descriptors() as f64;
+    assert!((value("process_open_fds") - descriptors).abs() <= 4.0, "{} of {descriptors}", value("process_open_fds"));
+    assert!(value("process_max_fds") >= value("process_open_fds"));
+    let resident = relay.resident_kib() as f64 * 1024.0;
+    let shown = value("process_resident_memory_bytes");
+    assert!((shown / resident - 1.0).abs() < 0.2, "{shown} of {resident}");
+    assert!(value("process_virtual_memory_bytes") > shown && value("process_threads") >= 4.0);
+    assert!(value("process_cpu_seconds_total") > 0.0);
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    assert!(is(scrape.sum("ekiden_build_info", &[&version]), 1), "{}", scrape.0);
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+/// Of all processor time most is the workers', and what they add is little.
+#[test]
+fn each_worker_tells_how_busy_it_is_and_what_it_adds() {
+    let site = Site::new();
+    let home = site.home("", AUTO);
+    let (client, server) = pair(&home);
+    let worker = |scrape: &Scrape| scrape.sum("ekiden_worker_busy_seconds_total", &["worker=\"worker-0\""]);
+    let before = worker(&Scrape::of(&home));
+    let sending = flood(server);
+    let draining = drain(client.try_clone().unwrap());
+    until(&home, "ekiden_worker_busy_seconds_total", &["worker=\"worker-0\""], |busy| busy > before + 0.05);
+    let scrape = Scrape::of(&home);
+    let all = scrape.sum("ekiden_worker_busy_seconds_total", &[]);
+    assert!(all <= scrape.sum("process_cpu_seconds_total", &[]), "{}", scrape.0);
+    assert!(scrape.0.contains("{worker=\"gate\"}"), "{}", scrape.0);
+    until(&home, "ekiden_added_seconds_count", &[], |count| count >= 4.0);
+    client.shutdown(std::net::Shutdown::Both).unwrap();
+    join(draining);
+    drop(client);
+    join(sending);
+}
+
+#[test]
+fn reloads_are_counted_by_what_became_of_them() {
+    let site = Site::new();
+    let mut home = site.home("", AUTO);
+    let count = |home: &Relay, result: &str| Scrape::of(home).sum("ekiden_reloads_total", &[result]);
+    assert!(is(count(&home, "rejected"), 0) && is(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
+    site.write_home("nonsense = 1\n", AUTO);
+    home.signal("HUP");
+    home.next(|event| event["event"] == "reload_rejected");
+    assert!(is(count(&home, "rejected"), 1) && is(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 0));
+    site.write_home("", AUTO);
+    home.signal("HUP");
+    home.next(|event| event["event"] == "reloaded");
+    assert!(is(count(&home, "taken"), 1));
+    until(&home, "ekiden_reload_seconds_count", &[], |count| is(count, 2));
+    assert!(is(Scrape::of(&home).sum("ekiden_reload_taken", &[]), 1));
+}

@@ -1,0 +1,91 @@
+//! A home relay that chooses among paths, a relay behind it, a proxy that knows of neither, and much that happens to them.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::harness::*;
+use crate::relays::*;
+
+/// Places for sessions at the home relay.
+pub const PLACES: usize = 12;
+
+pub struct Scene {
+    pub home: Relay,
+    pub far: Relay,
+    pub proxy: Relay,
+    _sites: [Site; 2],
+}
+
+impl Scene {
+    /// Relays to which nothing has happened yet.
+    pub fn new() -> Self {
+        let sites = [Site::new(), Site::new()];
+        let [near, beyond] = &sites;
+        let peers = beyond.admit(&[(&near.key.public, "home")]);
+        let far = beyond.relay("", &format!("peers = {peers:?}\n"));
+        let settings = format!(
+            "{}[[route]]\npath = \"auto\"\n[limits]\nsessions = {PLACES}\n[[interface]]\nname = \"lo\"\n\
+             rate = \"10Gbit/s\"\n[traces]\nendpoint = \"http://{}\"\n",
+            beyond.table("osaka", ""),
+            nobody()
+        );
+        let home = near.home(&settings, AUTO);
+        Self { home, far, proxy: Relay::listen(&["http://127.0.0.1:0"]), _sites: sites }
+    }
+
+    /// Relays that have served all kinds of traffic.
+    pub fn busy() -> Self {
+        let mut scene = Self::new();
+        let file = blob(400_000);
+        for _ in 0..4 {
+            scene.download(file);
+        }
+        scene.ask_for_pages();
+        assert_eq!(socks5(scene.home.address(), nobody()).map(drop), Err(5));
+        scene.fill_all_places();
+        scene.home.signal("HUP");
+        scene.home.next(|event| event["event"] == "reloaded");
+        scene
+    }
+
+    fn download(&mut self, from: SocketAddr) {
+        let mut client = socks5(self.home.address(), from).expect("a tunnel");
+        client.write_all(b"?").unwrap();
+        assert_eq!(read_all(&mut client).len(), 400_000);
+        drop(client);
+        session_closed(&mut self.home);
+    }
+
+    /// Two requests through the forward proxy, by the same connection.
+    fn ask_for_pages(&self) {
+        let origin = serve(|mut stream| {
+            while stream.peek(&mut [0]).is_ok_and(|count| count > 0) {
+                read_head(&mut stream);
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\npage").unwrap();
+            }
+        });
+        let mut client = self.proxy.connect();
+        for _ in 0..2 {
+            write!(client, "GET http://{origin}/ HTTP/1.1\r\nHost: {origin}\r\n\r\n").unwrap();
+            assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+            assert_eq!(read_exactly(&mut client, 4), b"page");
+        }
+    }
+
+    fn fill_all_places(&mut self) {
+        let clients: Vec<TcpStream> = (0..=PLACES).map(|_| self.home.connect()).collect();
+        self.home.next(|event| event["event"] == "accept_paused");
+        drop(clients);
+        self.home.next(|event| event["event"] == "accept_resumed");
+    }
+}
+
+/// A server that sends so many bytes to whoever sends one.
+pub fn blob(bytes: usize) -> SocketAddr {
+    let sent = pattern(bytes);
+    serve(move |mut stream| {
+        if stream.read(&mut [0]).is_ok() {
+            let _ = stream.write_all(&sent);
+        }
+    })
+}

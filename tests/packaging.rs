@@ -1,0 +1,242 @@
+//! What packages install beside the binary: manual pages, completions, configurations, and the scripts around them.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use harness::{Folder, ekiden};
+
+const EXAMPLE: &str = include_str!("../ekiden.example.toml");
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The names in the list below `Commands:`, as `--help` shows them after these words.
+fn subcommands(words: &[&str]) -> Vec<String> {
+    let help = said(ekiden().args(words).arg("--help"));
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names =
+        list.take_while(|line| !line.is_empty()).filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.map(|line| line.split_whitespace().next().unwrap().to_owned()).filter(|name| name != "help").collect()
+}
+
+/// Everything `ekiden man` writes: file names below the folder, and texts.
+fn pages() -> BTreeMap<String, String> {
+    let folder = Folder::new();
+    said(ekiden().arg("man").arg(&folder.0));
+    let files = ["man1", "man5"].map(|section| std::fs::read_dir(folder.0.join(section)).unwrap());
+    let read = |path: PathBuf| {
+        let name = path.strip_prefix(&folder.0).unwrap().display().to_string();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    files.into_iter().flatten().map(|file| read(file.unwrap().path())).collect()
+}
+
+/// The words of a text, without the marks of either notation.
+fn words(text: &str) -> Vec<String> {
+    let plain = text.replace("\\fB", "").replace("\\fR", "").replace("\\-", "-").replace("\\*(Aq", "'");
+    let lines = plain.lines().map(|line| line.strip_prefix(".SH ").or(line.strip_prefix(".SS ")).unwrap_or(line));
+    let lines = lines.filter(|line| !line.starts_with('.'));
+    let words = lines.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
+}
+
+#[test]
+fn every_command_has_a_manual_page_and_every_option_is_explained() {
+    let pages = pages();
+    let commands = subcommands(&[]);
+    assert!(commands.len() > 10 && commands.contains(&"completions".to_owned()), "{commands:?}");
+    for command in &commands {
+        assert!(pages["man1/ekiden.1"].contains(&format!("ekiden\\-{command}(1)")), "{command} is not in ekiden.1");
+        assert!(pages.contains_key(&format!("man1/ekiden-{command}.1")), "{command} has no page");
+        for below in subcommands(&[command]) {
+            assert!(pages.contains_key(&format!("man1/ekiden-{command}-{below}.1")), "{command} {below} has no page");
+        }
+    }
+    for (name, text) in pages.iter().filter(|(name, _)| name.starts_with("man1")) {
+        let lines: Vec<&str> = text.lines().collect();
+        for tag in lines.windows(3).filter(|lines| lines[0] == ".TP") {
+            assert!(!tag[2].is_empty() && !tag[2].starts_with('.'), "{name}: {} is not explained", tag[1]);
+        }
+    }
+}
+
+#[test]
+fn the_page_of_the_configuration_says_all_that_the_example_says() {
+    let page = words(&pages()["man5/ekiden.toml.5"]);
+    let mut at = page.iter();
+    // The first line is the example's own name.
+    for (number, line) in EXAMPLE.lines().enumerate().skip(1) {
+        for word in words(line) {
+            assert!(at.any(|said| *said == word), "line {}: {word} is missing, or not where it belongs", number + 1);
+        }
+    }
+}
+
+#[test]
+fn groff_has_nothing_to_say_of_the_pages() {
+    if Command::new("groff").arg("--version").output().is_err() {
+        eprintln!("skipped: groff is not installed (Debian: groff-base)");
+        return;
+    }
+    let folder = Folder::new();
+    for (name, text) in pages() {
+        let file = folder.write("page", text);
+        let output = Command::new("groff").args(["-man", "-ww", "-Tutf8", "-z"]).arg(file).output().unwrap();
+        let complaints = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && complaints.is_empty(), "{name}: {complaints}");
+    }
+}
+
+#[test]
+fn completions_name_every_command_and_bash_completes_them() {
+    let commands = subcommands(&[]);
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = said(ekiden().args(["completions", shell]));
+        for command in &commands {
+            assert!(script.contains(command), "{shell}: no word of {command}");
+        }
+    }
+    let folder = Folder::new();
+    let script = folder.write("completions", said(ekiden().args(["completions", "bash"])));
+    let ask = |typed: &str, word: &str| {
+        let ask = format!(
+            "source {}; COMP_WORDS=({typed} {word}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _ekiden ekiden '{word}' \
+             \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[@]}}\"",
+            script.display()
+        );
+        said(Command::new("bash").args(["--norc", "-c", &ask])).trim().to_owned()
+    };
+    assert_eq!(ask("ekiden", "che"), "check");
+    assert_eq!(ask("ekiden rules", "pri"), "print");
+    assert_eq!(ask("ekiden run", "--conf"), "--config");
+}
+
+#[test]
+fn what_packages_configure_is_right_and_open_to_nobody() {
+    for (file, doors) in [("packaging/ekiden.toml", 1), ("packaging/openwrt/ekiden/files/ekiden.toml", 2)] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let verdict = said(ekiden().arg("check").arg(&path));
+        assert!(verdict.contains("ok, 1 listener(s)"), "{verdict}");
+        let text = std::fs::read_to_string(path).unwrap();
+        let binds: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("bind = ")).collect();
+        assert_eq!(binds.len(), doors, "{file}: {binds:?}");
+        assert!(binds.iter().all(|at| at.starts_with("\"127.0.0.1:")), "{file}: {binds:?}");
+    }
+}
+
+#[test]
+fn the_examples_in_packaged_configurations_are_right_too() {
+    let text = include_str!("../packaging/ekiden.toml");
+    let key = said(ekiden().arg("keygen"));
+    let public = key.lines().find_map(|line| line.strip_prefix("public-key: ")).unwrap();
+    let used = text.replace("\n#[[", "\n[[").replace("PUBLIC", public);
+    let used: String = used
+        .lines()
+        .map(|line| line.strip_prefix('#').filter(|rest| rest.starts_with(char::is_alphabetic)).unwrap_or(line))
+        .fold(String::new(), |all, line| all + line + "\n");
+    let folder = Folder::new();
+    let verdict = said(ekiden().arg("check").arg(folder.write("ekiden.toml", used)));
+    assert!(verdict.contains("ok, 1 listener(s), 1 relay(s)"), "{verdict}");
+}
+
+/// What OpenWrt's rc.common gives an init script, as far as ours asks for it: it says what it is told.
+const PROCD: &str = "
+config_load() { :; }
+config_get() { eval \"$1=\\${OPTION_$3:-$4}\"; }
+config_get_bool() { config_get \"$@\"; }
+procd_open_instance() { :; }
+procd_close_instance() { echo closed; }
+procd_set_param() { echo \"$@\"; }
+procd_add_reload_trigger() { echo trigger \"$@\"; }
+";
+
+#[test]
+fn the_init_script_starts_what_is_configured_and_nothing_with_mistakes() {
+    let folder = Folder::new();
+    let script = include_str!("../packaging/openwrt/ekiden/files/ekiden.init");
+    let script = script.replace("/usr/bin/ekiden", env!("CARGO_BIN_EXE_ekiden"));
+    let script = folder.write("ekiden.init", script);
+    let good = folder.write("good.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
+    let bad = folder.write("bad.toml", "version = 1\n[[listener]]\nbind = \"0.0.0.0:1080\"\n");
+    let start = |enabled: &str, config: &Path| {
+        let procd = format!("{PROCD} . {} && start_service", script.display());
+        let mut shell = Command::new("sh");
+        shell.args(["-euc", &procd]).env("OPTION_enabled", enabled).env("OPTION_config", config);
+        let output = shell.output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (fine, told) = start("1", &good);
+    let command = format!("command {} run -c {}\n", env!("CARGO_BIN_EXE_ekiden"), good.display());
+    assert!(fine && told.contains(&command) && told.ends_with("closed\n"), "{told}");
+    assert!(told.contains("user ekiden\n"), "{told}");
+    assert!(matches!(start("0", &good), (true, told) if told.is_empty()));
+    assert!(matches!(start("1", &bad), (false, told) if !told.contains("command")));
+}
+
+#[test]
+fn shells_understand_the_scripts() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging");
+    for script in ["build-deb", "build-static", "debian/postinst", "debian/prerm", "debian/postrm"] {
+        said(Command::new("sh").arg("-n").arg(root.join(script)));
+    }
+}
+
+/// What OpenWrt's build system gives a package's Makefile, as far as ours asks for it.
+const RULES: &str = "
+CP := cp -a
+INSTALL_DIR := install -d
+INSTALL_BIN := install -m 755
+INSTALL_CONF := install -m 600
+INSTALL_DATA := install -m 644
+INCLUDE_DIR := $(TOPDIR)/include
+PKG_BUILD_DIR := $(TOPDIR)/build
+PKG_INSTALL_DIR := $(TOPDIR)/built
+";
+const PACKAGE: &str = "
+define BuildPackage
+prepare:
+	$$(call Build/Prepare)
+install:
+	$$(call Package/$(1)/install,$(TOPDIR)/root)
+version:
+	@echo $(PKG_VERSION)
+endef
+";
+
+#[test]
+fn the_recipe_for_routers_takes_along_all_it_needs() {
+    let folder = Folder::new();
+    for below in ["include", "feeds/packages/lang/rust", "built/bin"] {
+        std::fs::create_dir_all(folder.0.join(below)).unwrap();
+    }
+    folder.write("rules.mk", RULES);
+    folder.write("include/package.mk", PACKAGE);
+    folder.write("feeds/packages/lang/rust/rust-package.mk", "");
+    folder.write("built/bin/ekiden", "");
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("packaging/openwrt/ekiden");
+    let make = |goal: &str| {
+        let mut make = Command::new("make");
+        make.args(["-s", "--no-print-directory", "-C"]).arg(&recipe).arg(format!("TOPDIR={}", folder.0.display()));
+        said(make.env_remove("MAKEFLAGS").arg(goal))
+    };
+    assert_eq!(make("version").trim(), env!("CARGO_PKG_VERSION"));
+    make("prepare");
+    let manifest = folder.0.join("build/Cargo.toml");
+    let mut cargo = Command::new(env!("CARGO"));
+    said(cargo.args(["metadata", "--no-deps", "--offline", "--format-version=1", "--manifest-path"]).arg(manifest));
+    // The lock file, what is built into the binary, and what the manifest names.
+    for file in ["Cargo.lock", "ekiden.example.toml", "tests/congestion/main.rs", "LICENSE-MIT"] {
+        assert!(folder.0.join("build").join(file).exists(), "{file} is not taken along");
+    }
+    make("install");
+    for file in ["usr/bin/ekiden", "etc/init.d/ekiden", "etc/config/ekiden", "etc/ekiden/ekiden.toml"] {
+        assert!(folder.0.join("root").join(file).exists(), "{file} is not installed");
+    }
+}

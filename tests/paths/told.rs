@@ -1,0 +1,89 @@
+//! What the operator is told of choices: events in the log, and numbers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::scene::*;
+
+const AUTO: &str = "[[route]]\npath = \"auto\"\n";
+
+/// Enough to tell of a rate.
+const MUCH: u64 = 1 << 20;
+
+/// Sessions until a few in a row are as `wanted`; their closing events.
+fn until(scene: &mut Scene, row: usize, wanted: impl Fn(&str) -> bool) -> Vec<Value> {
+    let mut closed: Vec<Value> = Vec::new();
+    while closed.len() < row || !closed[closed.len() - row..].iter().all(|event| wanted(&path(event))) {
+        closed.push(scene.pull(MUCH));
+        assert!(closed.len() < 80, "{closed:#?}");
+    }
+    closed
+}
+
+/// How often `of` says what.
+fn counts(events: &[Value], of: impl Fn(&Value) -> String) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    events.iter().for_each(|event| *counts.entry(of(event)).or_default() += 1);
+    counts
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("no text: {value}")).to_owned()
+}
+
+#[test]
+fn a_change_of_path_is_logged_and_choices_are_counted() {
+    let Some(mut scene) = Scene::new(AUTO) else { return };
+    for (host, mbit) in [("server", 8), ("a", 16), ("b", 40), ("c", 8)] {
+        scene.slow(host, mbit);
+    }
+    let mut closed = until(&mut scene, 4, |path| path.starts_with('b'));
+    scene.slow("b", 2);
+    closed.extend(until(&mut scene, 2, |path| !path.starts_with('b')));
+
+    let metrics = scene.home.relay.ask("/metrics");
+    let counted = |line: &str| assert!(metrics.lines().any(|known| known == line), "{line} in {metrics}");
+    for (reason, count) in counts(&closed, |event| word(&event["chosen"]["reason"])) {
+        counted(&format!("ekiden_path_choices_total{{reason=\"{reason}\"}} {count}"));
+    }
+    for (via, count) in counts(&closed, path) {
+        let relays = usize::from(via != "direct");
+        counted(&format!("ekiden_paths_chosen_total{{via=\"{via}\",relays=\"{relays}\"}} {count}"));
+    }
+    for sum in ["predicted", "took"] {
+        let begin = format!("ekiden_path_{sum}_seconds_total{{via=\"b\",relays=\"1\"}} ");
+        let seconds = metrics.lines().find_map(|line| line.strip_prefix(&begin)).map(|sum| sum.parse::<f64>().unwrap());
+        assert!(seconds.is_some_and(|seconds| seconds > 0.0), "{begin} in {metrics}");
+    }
+
+    scene.home.relay.signal("TERM");
+    let changes: Vec<Value> =
+        scene.home.relay.rest().into_iter().filter(|event| event["event"] == "path_changed").collect();
+    counted(&format!("ekiden_path_changes_total {}", changes.len()));
+    let left = changes.iter().find(|change| change["from"] == "b").unwrap_or_else(|| panic!("{changes:#?}"));
+    assert_eq!((&left["prefix"], &left["likely_direction"]), (&"10.9.0.0/24".into(), &"down".into()), "{left}");
+    assert!(left["likely_bytes"].as_u64() >= Some(MUCH / 2), "{left}");
+    let why = word(&left["why"]);
+    assert!(left["to"] != "b" && why.starts_with(&word(&left["to"])) && why.contains(" predicted for "), "{left}");
+}
+
+/// Nobody has gone there through a relay, and home itself has only been refused: the relays are asked to have a look.
+#[test]
+fn relays_look_at_targets_where_they_have_not_been() {
+    let Some(scene) = Scene::new(AUTO) else { return };
+    let (listener, port) = scene.row["server"].listen();
+    drop(listener);
+    let target = SocketAddr::new(scene.target().ip(), port);
+    let refused = scene.row["home"].inside(|| socks5(HOME.parse().unwrap(), target));
+    assert_eq!(refused.map(|_| ()), Err(5));
+    for key in &scene.keys[1..] {
+        let told = eventually("word of a relay that has looked", || {
+            let known: Vec<Value> = serde_json::from_str(&scene.home.relay.ask("/api/paths")).unwrap();
+            known.into_iter().find(|entry| entry["to"] == "10.9.0.0/24" && entry["told_by"] == *key.public)
+        });
+        assert!(told["receiving"]["rtt_seconds"].as_f64().is_some_and(|rtt| rtt > 0.0 && rtt < 5.0), "{told}");
+    }
+}

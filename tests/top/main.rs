@@ -1,0 +1,182 @@
+//! `ekiden top` as a user runs it: on a terminal, beside a relay that carries bytes.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+mod terminal;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use harness::{Folder, Relay, ekiden, serve};
+use terminal::Terminal;
+
+const SIZE: (u16, u16) = (80, 24);
+
+/// `ekiden top` with these arguments, for the relay at `admin`, in an environment that is the same everywhere.
+fn top(admin: &Path, arguments: &[&str]) -> Command {
+    let mut command = ekiden();
+    command.args(["top", "--every", "100ms", "--admin", &format!("unix:{}", admin.display())]).args(arguments);
+    for name in ["NO_COLOR", "LC_CTYPE", "COLUMNS", "LINES"] {
+        command.env_remove(name);
+    }
+    command.env("TERM", "xterm-256color").env("LC_ALL", "C.UTF-8");
+    command
+}
+
+/// A relay to a server that sends as long as somebody listens, a good megabyte a second; and somebody who does.
+fn busy() -> (Relay, std::net::TcpStream) {
+    let server = serve(|mut stream| {
+        while stream.write_all(&[7; 16 << 10]).is_ok() {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    });
+    let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{server}?name=door")]);
+    let client = relay.connect();
+    let mut reader = client.try_clone().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 16];
+        while reader.read(&mut bytes).is_ok_and(|count| count > 0) {}
+    });
+    (relay, client)
+}
+
+/// Whether a line is of a session that is on its way, with a rate of megabits.
+fn is_busy(line: &str) -> bool {
+    line.starts_with("      1 127.0.0.1") && line.split_whitespace().skip(3).any(|rate| rate.ends_with('M'))
+}
+
+/// After the end; what was written last may still be on its way.
+fn assert_restored(terminal: &mut Terminal) {
+    assert!(terminal.is_restored(), "the modes are those of before");
+    terminal.until("the screen of before", |screen| !screen.alternate && screen.cursor_shown);
+}
+
+#[test]
+fn a_session_is_seen_and_looked_at_and_q_gives_the_terminal_back() {
+    let (relay, client) = busy();
+    let mut terminal = Terminal::start(&top(&relay.admin, &[]), SIZE);
+    terminal.until("a session and its rate", |screen| is_busy(&screen.line(4)));
+    assert!(!terminal.is_restored() && terminal.screen.alternate && !terminal.screen.cursor_shown);
+    assert!(terminal.screen.line(0).contains("1 session  down "), "{}", terminal.screen.text());
+    assert!(terminal.screen.coloured);
+
+    terminal.keys("\r");
+    terminal.until("the session alone", |screen| screen.has("Session 1, ") && screen.has("listener door"));
+    terminal.until("a plot", |screen| screen.has("rate down") && screen.has("█"));
+    terminal.keys("\x1b");
+    terminal.until("the list again", |screen| screen.has("LIMITED BY"));
+    terminal.keys("/nowhere");
+    terminal.until("nothing", |screen| screen.has("no session has that") && screen.has("filter: nowhere_"));
+    terminal.keys("\x1b");
+    terminal.until("all again", |screen| is_busy(&screen.line(4)));
+    terminal.keys("\x1b[C\x1b[C");
+    terminal.until("another order", |screen| screen.line(1).starts_with("by bytes-down, "));
+
+    terminal.resize((46, 10));
+    terminal.until("a smaller screen", |screen| {
+        screen.line(9).starts_with("q end") && screen.line(4).contains("127.0.0.1")
+    });
+    terminal.resize((120, 30));
+    terminal.until("a larger screen", |screen| screen.line(29).starts_with("q end") && screen.line(3).contains("AGE"));
+
+    drop(client.shutdown(std::net::Shutdown::Both));
+    terminal.until("the end of the session", |screen| screen.has("no sessions"));
+    terminal.keys("q");
+    assert_eq!(terminal.end(), Some(0));
+    assert_restored(&mut terminal);
+}
+
+#[test]
+fn a_relay_goes_and_comes_and_what_watches_stays() {
+    // What is asked is a name, which leads to one relay and then to another.
+    let folder = Folder::new();
+    let name = folder.0.join("admin.sock");
+    let (relay, _client) = busy();
+    symlink(&relay.admin, &name).unwrap();
+    let mut terminal = Terminal::start(&top(&name, &["--no-color"]), (160, 24));
+    terminal.until("a session", |screen| is_busy(&screen.line(4)));
+
+    drop(relay);
+    terminal.until("its absence", |screen| screen.line(1).starts_with("no answer from ") && screen.has("Still asking"));
+    assert!(terminal.screen.line(4).contains("127.0.0.1"), "what was known last:\n{}", terminal.screen.text());
+
+    let (again, _client) = busy();
+    std::fs::remove_file(&name).unwrap();
+    symlink(&again.admin, &name).unwrap();
+    terminal.until("the next relay", |screen| screen.line(1).starts_with("by down") && is_busy(&screen.line(4)));
+    assert!(!terminal.screen.coloured, "--no-color");
+    terminal.keys("\x03");
+    assert_eq!(terminal.end(), Some(0));
+    assert_restored(&mut terminal);
+}
+
+#[test]
+fn signals_give_the_terminal_back() {
+    let relay = Relay::listen(&["auto://127.0.0.1:0"]);
+    for signal in ["TERM", "INT", "HUP"] {
+        let mut command = top(&relay.admin, &[]);
+        command.env("NO_COLOR", "1");
+        let mut terminal = Terminal::start(&command, SIZE);
+        terminal.until("the screen", |screen| screen.has("no sessions"));
+        let sent = Command::new("kill").args(["-s", signal, &terminal.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+        assert_eq!(terminal.end(), Some(0), "{signal}");
+        assert_restored(&mut terminal);
+        assert!(!terminal.screen.coloured, "NO_COLOR");
+    }
+}
+
+#[test]
+fn where_nothing_can_be_drawn_it_says_what_to_use() {
+    let (relay, _client) = busy();
+    let piped = top(&relay.admin, &[]).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(piped.stderr).unwrap();
+    assert_eq!(piped.status.code(), Some(1));
+    assert!(said.contains("ekiden top --once") && said.contains("ekiden status"), "{said}");
+    assert!(piped.stdout.is_empty());
+
+    for term in ["dumb", ""] {
+        let mut terminal = Terminal::start(top(&relay.admin, &[]).env("TERM", term), (200, 24));
+        assert_eq!(terminal.end(), Some(1));
+        terminal.until("what to do", |screen| screen.has("cannot place text") && screen.has("ekiden status"));
+        assert_restored(&mut terminal);
+    }
+
+    let mut terminal = Terminal::start(&top(&PathBuf::from("/nonexistent/admin.sock"), &[]), (200, 24));
+    assert_eq!(terminal.end(), Some(1));
+    terminal.until("what to do", |screen| {
+        screen.has("no relay answers at unix:/nonexistent/admin.sock (is `ekiden run` up?)")
+    });
+}
+
+#[test]
+fn once_is_one_screen_as_text_with_rates() {
+    let (relay, _client) = busy();
+    let mut command = top(&relay.admin, &["--once", "--sort", "age", "--filter", "door"]);
+    let output = command.env("COLUMNS", "100").env("LINES", "12").stdin(Stdio::null()).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<&str> = shown.lines().collect();
+    assert_eq!(lines.len(), 12, "{shown}");
+    assert!(lines[1].starts_with("by age, highest first  1 with \"door\""), "{shown}");
+    assert!(lines[4].contains("127.0.0.1") && lines[4].contains('M'), "{shown}");
+    assert!(!shown.contains('\x1b'), "{shown:?}");
+}
+
+#[test]
+fn mistakes_on_the_command_line_are_told() {
+    for (arguments, expected) in [
+        (["--sort", "speed"], "expected one of session, client"),
+        (["--every", "1ms"], "expected 100ms or more"),
+        (["--every", "soon"], "a time like"),
+    ] {
+        let output = ekiden().arg("top").args(arguments).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}

@@ -1,0 +1,229 @@
+//! A terminal of the test's own (pty(7)) with a program on it, and what is on its screen.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::harness::PATIENCE;
+
+/// A program on a terminal. It is killed when this is dropped.
+pub struct Terminal {
+    /// Where the keyboard and the screen are.
+    master: File,
+    /// The program's side, kept open so that its modes can be read when the program is gone.
+    ours: File,
+    child: Child,
+    written: Receiver<Vec<u8>>,
+    pub screen: Screen,
+}
+
+impl Terminal {
+    /// Starts `command` on a terminal of so many columns and lines, which becomes its controlling terminal: only so
+    /// does it hear of new sizes.
+    pub fn start(command: &Command, (columns, lines): (u16, u16)) -> Self {
+        let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&master).and_then(|()| unlockpt(&master)).expect("a terminal");
+        let name = ptsname(&master, Vec::new()).expect("its name").into_string().expect("text");
+        let open = || File::options().read(true).write(true).open(&name).expect("our own terminal");
+        let ours = open();
+        let mut on_terminal = Command::new("setsid");
+        on_terminal.arg("--ctty").arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => on_terminal.env(name, value),
+                None => on_terminal.env_remove(name),
+            };
+        }
+        let master = File::from(master);
+        Self {
+            screen: Screen::new(columns, lines),
+            written: read(master.try_clone().expect("a descriptor")),
+            child: {
+                resize(&master, (columns, lines));
+                let ends = [open(), open(), open()].map(Stdio::from);
+                let [stdin, stdout, stderr] = ends;
+                on_terminal.stdin(stdin).stdout(stdout).stderr(stderr).spawn().expect("setsid runs")
+            },
+            master,
+            ours,
+        }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Types.
+    pub fn keys(&mut self, keys: &str) {
+        self.master.write_all(keys.as_bytes()).expect("the terminal takes keys");
+    }
+
+    /// Makes the window another size.
+    pub fn resize(&mut self, (columns, lines): (u16, u16)) {
+        self.screen.resize(columns, lines);
+        resize(&self.master, (columns, lines));
+    }
+
+    /// Waits until the screen shows what `wanted` likes.
+    pub fn until(&mut self, what: &str, wanted: impl Fn(&Screen) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !wanted(&self.screen) {
+            match self.written.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.screen.write(&bytes),
+                Err(error) => panic!("{error}, waiting for {what}; on the screen:\n{}", self.screen.text()),
+            }
+        }
+    }
+
+    /// Waits until the program ends by itself; its exit code.
+    pub fn end(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // What it writes has to be read, or it waits for that.
+            if let Ok(bytes) = self.written.recv_timeout(Duration::from_millis(5)) {
+                self.screen.write(&bytes);
+            }
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end; on the screen:\n{}", self.screen.text());
+        }
+    }
+
+    /// Whether lines are edited and keys are shown, as a shell wants it.
+    pub fn is_restored(&self) -> bool {
+        let modes = tcgetattr(&self.ours).expect("the modes of a terminal").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn resize(terminal: &File, (columns, lines): (u16, u16)) {
+    let size = Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(terminal, size).expect("a terminal has a size");
+}
+
+/// Hands on what the program writes; the end comes when nobody has the terminal any more.
+fn read(mut master: File) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = vec![0; 65_536];
+        while let Ok(count @ 1..) = master.read(&mut bytes) {
+            if sender.send(bytes[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// What is on the screen: as much of a terminal as `ekiden top` uses (ECMA-48, xterm's control sequences).
+pub struct Screen {
+    cells: Vec<Vec<char>>,
+    column: usize,
+    line: usize,
+    /// Of a control sequence or a character, what has come of it so far.
+    begun: Vec<u8>,
+    /// Whether it is the alternate screen, which leaves what was there before alone.
+    pub alternate: bool,
+    pub cursor_shown: bool,
+    pub coloured: bool,
+}
+
+impl Screen {
+    fn new(columns: u16, lines: u16) -> Self {
+        let cells = vec![vec![' '; columns.into()]; lines.into()];
+        let (column, line, begun) = (0, 0, Vec::new());
+        Self { cells, column, line, begun, alternate: false, cursor_shown: true, coloured: false }
+    }
+
+    fn resize(&mut self, columns: u16, lines: u16) {
+        self.cells.resize(lines.into(), Vec::new());
+        self.cells.iter_mut().for_each(|line| line.resize(columns.into(), ' '));
+    }
+
+    pub fn text(&self) -> String {
+        self.cells.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned() + "\n").collect()
+    }
+
+    pub fn line(&self, at: usize) -> String {
+        self.cells[at].iter().collect::<String>().trim_end().to_owned()
+    }
+
+    pub fn has(&self, text: &str) -> bool {
+        self.text().contains(text)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.begun.push(*byte);
+            if self.take_begun() {
+                self.begun.clear();
+            }
+        }
+    }
+
+    /// Does what has come, if it is whole.
+    fn take_begun(&mut self) -> bool {
+        match &self.begun[..] {
+            [0x1b] | [0x1b, b'['] => false,
+            [0x1b, b'[', parameters @ .., last] => {
+                if !(0x40..=0x7e).contains(last) {
+                    return false;
+                }
+                let parameters = String::from_utf8_lossy(parameters).into_owned();
+                self.control(*last, &parameters);
+                true
+            }
+            [0x1b, ..] => panic!("an unknown sequence: {:?}", self.begun),
+            [b'\r'] => {
+                self.column = 0;
+                true
+            }
+            [b'\n'] => {
+                self.line += 1;
+                true
+            }
+            bytes => match std::str::from_utf8(bytes).ok().and_then(|text| text.chars().next()) {
+                Some(letter) => {
+                    self.put(letter);
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    fn put(&mut self, letter: char) {
+        // A line that is gone since the window became smaller: what comes next is drawn for the new size.
+        if let Some(cell) = self.cells.get_mut(self.line).and_then(|line| line.get_mut(self.column)) {
+            *cell = letter;
+        }
+        self.column += 1;
+    }
+
+    fn control(&mut self, last: u8, parameters: &str) {
+        match (last, parameters) {
+            (b'H', _) => {
+                let mut place = parameters.split(';').map(|number| number.parse::<usize>().unwrap_or(1) - 1);
+                (self.line, self.column) = (place.next().unwrap_or(0), place.next().unwrap_or(0));
+            }
+            (b'J', "2") => self.cells.iter_mut().for_each(|line| line.fill(' ')),
+            (b'h' | b'l', "?1049") => self.alternate = last == b'h',
+            (b'h' | b'l', "?25") => self.cursor_shown = last == b'h',
+            (b'm', _) => self.coloured |= parameters.contains("38;"),
+            other => panic!("an unknown control sequence: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A collector that is away, that says no, that says nothing: no session notices.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::collector::*;
+use crate::harness::*;
+use crate::relays::*;
+
+fn counted(relay: &Relay, result: &str) -> u64 {
+    let line = format!("ekiden_traced_sessions_total{{result=\"{result}\"}} ");
+    let metrics = relay.ask("/metrics");
+    metrics.lines().find_map(|found| found.strip_prefix(&line)).map_or(0, |count| count.parse().unwrap())
+}
+
+/// Bytes there and back, from the beginning of a session to its end.
+fn echo(home: &mut Relay) {
+    let (mut client, mut server) = pair(home);
+    client.write_all(b"there").unwrap();
+    assert_eq!(read_exactly(&mut server, 5), b"there");
+    server.write_all(b"back").unwrap();
+    assert_eq!(read_exactly(&mut client, 4), b"back");
+    drop((client, server));
+    session_closed(home);
+}
+
+fn telling(address: SocketAddr) -> (Site, Relay) {
+    let site = Site::new();
+    let home = site.home(&format!("[traces]\nendpoint = \"http://{address}\"\n"), AUTO);
+    (site, home)
+}
+
+fn is_warning(event: &Value) -> bool {
+    event["event"] == "warning" && event["message"].as_str().unwrap().starts_with("traces:")
+}
+
+#[test]
+fn a_collector_that_is_away_is_said_once_and_what_it_missed_is_counted() {
+    let address = nobody();
+    let (_site, mut home) = telling(address);
+    echo(&mut home);
+    let warning = home.next(is_warning);
+    let message = warning["message"].as_str().unwrap();
+    for expected in [address.to_string().as_str(), "cannot be reached", "ekiden_traced_sessions_total", "reload"] {
+        assert!(message.contains(expected), "no word of {expected} in {message}");
+    }
+    eventually("the first one to be counted", || (counted(&home, "unreachable") == 1).then_some(()));
+    echo(&mut home);
+    eventually("the second one to be counted", || (counted(&home, "unreachable") == 2).then_some(()));
+    echo(&mut home);
+    assert_eq!(counted(&home, "sent"), 0);
+    home.signal("TERM");
+    assert_eq!(home.exit_code(), Some(0));
+    assert!(!home.rest().iter().any(is_warning), "it was said again");
+}
+
+#[test]
+fn a_collector_that_says_no_is_told_so_in_its_own_words() {
+    let collector = Collector::start(Manner::Refuses);
+    let (_site, mut home) = telling(collector.address);
+    echo(&mut home);
+    let warning = home.next(is_warning);
+    assert!(warning["message"].as_str().unwrap().contains("answers 503"), "{warning}");
+    eventually("it to be counted", || (counted(&home, "refused") == 1).then_some(()));
+}
+
+/// It has connections and never an answer. Sessions go on as if there were none, and so does the end.
+#[test]
+fn a_collector_that_says_nothing_holds_nobody_up() {
+    let collector = Collector::start(Manner::IsSilent);
+    let (_site, mut home) = telling(collector.address);
+    (0..50).for_each(|_| echo(&mut home));
+    let asked = Instant::now();
+    home.signal("TERM");
+    assert_eq!(home.exit_code(), Some(0));
+    assert!(asked.elapsed() < PATIENCE / 2, "the relay waited for the collector: {:?}", asked.elapsed());
+    assert!(home.rest().iter().any(|event| event["event"] == "stopped"));
+}
+
+#[test]
+fn one_that_comes_back_is_told_again() {
+    let address = own_address();
+    let (_site, mut home) = telling(address);
+    echo(&mut home);
+    eventually("one to be lost", || (counted(&home, "unreachable") == 1).then_some(()));
+    let collector = Collector::on(TcpListener::bind(address).unwrap(), Manner::Takes);
+    echo(&mut home);
+    eventually("one to be told", || (counted(&home, "sent") == 1).then_some(()));
+    assert_eq!((collector.requests(), collector.spans().len()), (1, 4));
+}

@@ -1,0 +1,96 @@
+//! Upgrades of a relay that clients do not know of: the rules stay in force, and first packets get their verdicts.
+
+use crate::boxes::*;
+use crate::harness::*;
+use crate::network::*;
+use crate::streams::*;
+
+const NAMES: &[&str] = &["client", "near", "server"];
+
+/// A connection that was caught.
+fn caught(row: &Row, family: Family) -> (std::net::TcpStream, std::net::TcpStream) {
+    let (listener, address) = row.server(family);
+    let mut client = row["client"].connect(address);
+    let mut server = accept(&listener);
+    talk(&mut client, &mut server);
+    assert!(is_cut(&server), "it went by without a relay");
+    (client, server)
+}
+
+#[test]
+fn the_rules_stay_in_force_and_go_with_the_last_process() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &catching(""));
+    let mut running = BOTH.map(|family| caught(&row, family));
+    for _ in 0..2 {
+        let upgraded = std::thread::scope(|scope| {
+            // All the time, until the other process serves, and a little longer.
+            let clients = scope.spawn(|| (0..20).for_each(|number| drop(caught(&row, BOTH[number % 2]))));
+            let serving = near.serves();
+            signal(serving, "USR2");
+            near.relay.upgraded();
+            clients.join()
+        });
+        upgraded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        for (client, server) in &mut running {
+            talk(client, server);
+        }
+    }
+    let before = near.relay.id();
+    let [one, other] = running;
+    exchange(one.0, one.1, 2_000_000, 2_000_000);
+    exchange(other.0, other.1, 2_000_000, 2_000_000);
+    ended(before);
+    for family in BOTH {
+        drop(caught(&row, family));
+    }
+    let serving = near.serves();
+    signal(serving, "TERM");
+    ended(serving);
+    let left = row["near"].run("nft", &["list", "ruleset"], "");
+    assert!(!left.contains("ekiden"), "{left}");
+}
+
+/// The process before gives the verdict, and the other one has the connection.
+#[test]
+fn a_first_packet_that_waits_is_not_lost() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &format!("[timeouts]\nhold = \"20s\"\n{}", catching("")));
+    row["server"].nft(NO_FIRST_PACKETS);
+    let (listener, address) = row.server(Family::V4);
+    let client = row["client"].try_connecting(address);
+    eventually("it to be held", || row["near"].run("ss", &["-Htan"], "").contains("SYN-SENT").then_some(()));
+    near.relay.signal("USR2");
+    near.relay.upgraded();
+    row["server"].nft("delete table inet silence");
+    let mut client = join(client).unwrap();
+    // What the process before has dialled nobody takes over.
+    eventually("the connection that was taken", || {
+        let mut server = accept(&listener);
+        server.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
+        std::io::Write::write_all(&mut client, b"?").unwrap();
+        (std::io::Read::read(&mut server, &mut [0]).ok()? > 0 && is_cut(&server)).then_some(())
+    });
+}
+
+/// The new process cannot have it all: rules and listeners are the old one's again.
+#[test]
+fn a_failed_upgrade_leaves_everything_as_it_was() {
+    let Some(row) = Row::new(NAMES) else { return };
+    let mut near = Station::start(&row["near"], &catching(""));
+    let _taken = row["near"].inside(|| std::net::TcpListener::bind("[::]:7009")).unwrap();
+    let other = catching("").replace("7001", "7009").replace("\"caught\"", "\"more\"");
+    near.configure(&format!("{}{other}", catching("")));
+    near.relay.signal("USR2");
+    let failed = near.relay.next(|event| event["event"] == "upgrade_failed");
+    assert!(failed["why"].as_str().unwrap().contains("cannot listen"), "{failed}");
+    for family in BOTH {
+        drop(caught(&row, family));
+    }
+    near.configure(&catching(""));
+    near.relay.signal("USR2");
+    near.relay.upgraded();
+    for family in BOTH {
+        drop(caught(&row, family));
+    }
+}

@@ -1,0 +1,212 @@
+//! A relay as an administrator upgrades it: its program is a link, and its configuration a file.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+
+use crate::harness::*;
+
+/// A relay, and what it was started from. Processes that take its place end with it.
+pub struct Service {
+    pub relay: Relay,
+    /// The process that serves now.
+    pub serves: u32,
+    folder: Folder,
+}
+
+impl Service {
+    pub fn start(config: &str) -> Self {
+        Self::start_with(config, |_| {})
+    }
+
+    /// With more in its environment, for example.
+    pub fn start_with(config: &str, prepare: impl FnOnce(&mut Command)) -> Self {
+        let folder = Folder::new();
+        let file = folder.write("ekiden.toml", config);
+        let program = folder.0.join("ekiden");
+        symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
+        let mut command = ekiden_at(&program);
+        command.args(["run", "-c"]).arg(file).process_group(0);
+        prepare(&mut command);
+        let relay = Relay::start(&mut command, config.matches("[[listener]]").count());
+        Self { serves: relay.id(), relay, folder }
+    }
+
+    /// Writes another configuration.
+    pub fn configure(&self, text: &str) {
+        self.folder.write("ekiden.toml", text);
+    }
+
+    fn program(&self) -> PathBuf {
+        self.folder.0.join("ekiden")
+    }
+
+    /// Puts a script in the place of the program.
+    pub fn replace_program(&self, script: &str) {
+        std::fs::remove_file(self.program()).unwrap();
+        let file = self.folder.write("ekiden", script);
+        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// Puts the program back.
+    pub fn restore_program(&self) {
+        let _ = std::fs::remove_file(self.program());
+        symlink(env!("CARGO_BIN_EXE_ekiden"), self.program()).unwrap();
+    }
+
+    /// Has the program start again, and waits until it serves; the process before.
+    pub fn upgrade(&mut self) -> u32 {
+        signal(self.serves, "USR2");
+        let now = self.relay.upgraded();
+        std::mem::replace(&mut self.serves, now)
+    }
+
+    /// `ekiden upgrade`.
+    pub fn command(&self) -> Output {
+        let admin = format!("unix:{}", self.relay.admin.display());
+        ekiden().args(["upgrade", "--admin", &admin]).output().unwrap()
+    }
+
+    /// The same where it must not work: what it says, and what the relay does.
+    pub fn fails(&mut self) -> (String, String) {
+        let output = self.command();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        let event = self.relay.next(|event| event["event"] == "upgrade_failed");
+        let why = event["why"].as_str().unwrap().to_owned();
+        assert!(said.contains(&why), "{said}");
+        (said, why)
+    }
+
+    /// Which process answers.
+    pub fn answers(&self) -> u32 {
+        let view: Value = serde_json::from_str(&self.relay.ask("/api/upgrade")).unwrap();
+        u32::try_from(view["pid"].as_u64().unwrap()).unwrap()
+    }
+}
+
+/// The configuration of a relay that leads to `target`, and `more` of it.
+pub fn to(target: SocketAddr, more: &str) -> String {
+    format!(
+        "version = 1\nthreads = 2\n{more}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"tcp\"\ntarget = \"{target}\"\n"
+    )
+}
+
+/// How long a download is, in bytes: more than sockets and pipes on the way hold.
+pub const LENGTH: usize = 24 << 20;
+
+/// What everybody gets.
+static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| pattern(LENGTH));
+
+/// Where everybody gets the same bytes.
+pub fn downloads() -> SocketAddr {
+    LazyLock::force(&BYTES);
+    serve(|mut stream| {
+        // Whoever leaves early does not want the rest.
+        let _ = stream.write_all(&BYTES);
+    })
+}
+
+/// A download that has begun.
+pub struct Download {
+    stream: TcpStream,
+    begun: Vec<u8>,
+}
+
+impl Download {
+    pub fn begin(from: SocketAddr) -> Self {
+        let mut stream = connect(from);
+        let begun = read_exactly(&mut stream, 1000);
+        Self { stream, begun }
+    }
+
+    /// The rest of it; nothing may be missing, and nothing be wrong.
+    pub fn finish(mut self) {
+        let (rest, ending) = hear_out(&mut self.stream);
+        self.begun.extend(rest);
+        assert_eq!((self.begun.len(), ending), (LENGTH, Ending::Clean));
+        assert!(self.begun == *BYTES, "bytes have changed");
+    }
+}
+
+/// Where everybody is greeted, and sent what they say.
+pub fn greeter() -> SocketAddr {
+    serve(|mut stream| {
+        let _ = stream.write_all(b"hello");
+        let mut bytes = [0; 100];
+        while let Ok(count) = stream.read(&mut bytes) {
+            if count == 0 || stream.write_all(&bytes[..count]).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// A connection that was greeted.
+pub fn greeted(at: SocketAddr) -> TcpStream {
+    let mut stream = connect(at);
+    assert_eq!(read_exactly(&mut stream, 5), b"hello");
+    stream
+}
+
+/// Whether it still goes there and back.
+pub fn talks(stream: &mut TcpStream) {
+    stream.write_all(b"and now").unwrap();
+    assert_eq!(read_exactly(stream, 7), b"and now");
+}
+
+/// Clients that come one after the other, all the time, so many at most.
+pub struct Crowd {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<(usize, Vec<String>)>>,
+}
+
+impl Crowd {
+    pub fn at(address: SocketAddr) -> Self {
+        const MOST: usize = 100_000;
+        let stop = Arc::new(AtomicBool::new(false));
+        let come = move |stop: Arc<AtomicBool>| {
+            let mut trouble = Vec::new();
+            for number in 0..MOST {
+                if stop.load(Ordering::Relaxed) {
+                    return (number, trouble);
+                }
+                trouble.extend(comes(address).err().map(|error| format!("client {number}: {error}")));
+            }
+            (MOST, trouble)
+        };
+        let threads = (0..4).map(|_| {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || come(stop))
+        });
+        Self { threads: threads.collect(), stop }
+    }
+
+    /// No more of them: none was refused, reset, or kept waiting.
+    pub fn end(self) -> usize {
+        self.stop.store(true, Ordering::Relaxed);
+        let (counts, trouble): (Vec<_>, Vec<_>) = self.threads.into_iter().map(join).unzip();
+        assert_eq!(trouble.concat(), Vec::<String>::new());
+        counts.iter().sum()
+    }
+}
+
+fn comes(address: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut bytes = [0; 5];
+    stream.read_exact(&mut bytes)?;
+    stream.shutdown(std::net::Shutdown::Write)?;
+    if stream.read(&mut bytes)? != 0 {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    Ok(())
+}
