@@ -2,7 +2,8 @@
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet bench-lab check-lab fuzz
+.PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
+	bench-upgrade bench-observed bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -30,15 +31,16 @@ test: ## Everything that must pass: format, lints, docs, unit, black box, namesp
 	@scripts/setup test
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
-	$(CARGO) test --locked --no-default-features --test lacking
+	$(CARGO) test --workspace --locked --no-default-features --test lacking
 	$(CARGO) test --workspace --locked
 	fuzz/run 5
+	fuzz/run 7 config peers users
 
 lint: ## Format, clippy and documentation
 	@scripts/setup build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --no-default-features --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 test-clients: ## The slower real programs: Chromium, ssh, ...
@@ -78,6 +80,16 @@ bench-fleet: ## 500 sessions a second while etcd is stopped, killed, restored an
 	$(CARGO) build --release --locked
 	python3 benches/fleet.py
 
+bench-upgrade: ## 500 downloads and 500 sessions a second while the relay is upgraded and reloaded; two minutes
+	@scripts/setup test
+	$(CARGO) build --release --locked
+	python3 benches/upgrade.py
+
+bench-observed: ## CPU of a relay that is looked at, beside one that is not; seven minutes
+	@scripts/setup test
+	$(CARGO) build --release --locked
+	python3 benches/observed.py
+
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab
 	$(CARGO) bench --locked --package ekiden-lab --bench emulator
@@ -86,6 +98,24 @@ check-lab: ## Every acceptance criterion of the emulator, measured; four minutes
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden-lab
 	target/release/ekiden-lab check acceptance --full
+
+check-dashboard: ## Every query of the dashboard for Grafana, read by Prometheus' own promtool
+	@scripts/setup dashboard
+	$(CARGO) test --locked --test metrics -- --ignored
+
+deb: ## Packages for Debian of the daemon and of the laboratory, in target/debian
+	@scripts/setup package
+	PATH="$(CURDIR)/target/tools/bin:$$PATH" packaging/build-deb
+
+try-deb: deb ## The package in a fresh Debian: install, start, first request; as root
+	packaging/try-deb
+
+musl: ## A static binary, in target/static/ARCH; ARCH=aarch64 for that
+	@scripts/setup package
+	packaging/build-static $(ARCH)
+
+try-static: musl ## The static binary as the container file has it; as root
+	packaging/try-static
 
 fuzz: ## Every parser, ten minutes each
 	@scripts/setup build
