@@ -16,12 +16,14 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
+from contextlib import ExitStack
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
-EKIDEN = os.environ.get("EKIDEN", f"{ROOT}/target/release/ekiden")
+from bench import command
+from bench.table import markdown_table
+from bench.treatments import ekiden_binary
+
+EKIDEN = ekiden_binary()
 DEADLINE = 10
 WORD = b"as many bytes as a small answer has" * 8
 
@@ -72,6 +74,18 @@ class Etcd:
         self.start()
 
 
+async def pour(reader, writer, delay=lambda: 0):
+    """Everything from one end to the other, each piece `delay()` seconds later."""
+    try:
+        while data := await reader.read(65536):
+            await asyncio.sleep(delay())
+            writer.write(data)
+            await writer.drain()
+    except OSError:
+        pass
+    writer.close()
+
+
 class SlowWay:
     """A way to etcd on which everything takes longer; `delay` in seconds, either way."""
 
@@ -89,20 +103,10 @@ class SlowWay:
         except OSError:
             return writer.close()
         try:
-            await asyncio.gather(self.pour(reader, onward[1]), self.pour(onward[0], writer))
+            await asyncio.gather(*(pour(*ends, lambda: self.delay) for ends in ((reader, onward[1]), (onward[0], writer))))
         except asyncio.CancelledError:
             # The end of the measurement.
             writer.close()
-
-    async def pour(self, reader, writer):
-        try:
-            while data := await reader.read(65536):
-                await asyncio.sleep(self.delay)
-                writer.write(data)
-                await writer.drain()
-        except OSError:
-            pass
-        writer.close()
 
 
 class Site:
@@ -147,20 +151,18 @@ class Site:
         sys.exit(f"bench: {self.folder}/log never said {word}")
 
 
-async def echo(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except OSError:
-        pass
-    writer.close()
-
-
 class Counts:
     def __init__(self):
         self.done = self.lost = self.refused = 0
         self.times = []
+
+    def row(self, name, more=""):
+        """What a phase has brought, printed and for the table: counts, and two quantiles in milliseconds."""
+        self.times.sort()
+        median, late = (1000 * self.times[int(share * (len(self.times) - 1))] if self.times else float("nan") for share in (0.5, 0.99))
+        print(f"{name:38} sessions {self.done:6} lost {self.lost} refused {self.refused} "
+              f"median {median:.1f} ms p99 {late:.1f} ms{more}", flush=True)
+        return name, (self.done, self.lost, self.refused), (median, late)
 
 
 async def session(port, target, counts):
@@ -207,7 +209,7 @@ async def measure(options, folder):
     etcd.ready()
     way = SlowWay(etcd.client)
     url = await way.start()
-    server = await asyncio.start_server(echo, "127.0.0.1", 0, backlog=4096)
+    server = await asyncio.start_server(pour, "127.0.0.1", 0, backlog=4096)
     target = server.sockets[0].getsockname()[1]
     more = '[[path]]\nname = "by-osaka"\nrelays = ["osaka"]\n[[route]]\npath = ["by-osaka", "direct"]\n[timeouts]\ndrain = "10s"\n'
     home, osaka = Site(folder, "home", fleet, url, more), Site(folder, "osaka", fleet, url)
@@ -263,11 +265,7 @@ async def measure(options, folder):
             acting = asyncio.create_task(act())
             await load(home.clients, target, options.rate, options.seconds, counts)
             await acting
-            counts.times.sort()
-            at = lambda share: 1000 * counts.times[int(share * (len(counts.times) - 1))] if counts.times else float("nan")
-            rows.append((name, counts.done, counts.lost, counts.refused, at(0.5), at(0.99)))
-            print(f"{name:32} sessions {counts.done:6} lost {counts.lost} refused {counts.refused} "
-                  f"median {at(0.5):.1f} ms p99 {at(0.99):.1f} ms", flush=True)
+            rows.append(counts.row(name))
     finally:
         for process in (home.process, osaka.process, etcd.process):
             process.kill()
@@ -279,25 +277,23 @@ async def measure(options, folder):
 def page(options, rows):
     lines = ["# A fleet and its etcd, measured", "",
              f"Written by `make bench-fleet` (benches/fleet.py): {options.rate} sessions a second through two relays of a fleet, "
-             f"{options.seconds} s for each phase. Lost: it stood, and did not come to its end. Refused: it never stood.", "",
-             "| phase | sessions | lost | refused | median, ms | 99th percentile, ms |", "|---|---|---|---|---|---|"]
-    lines += [f"| {name} | {done} | {lost} | {refused} | {half:.1f} | {most:.1f} |" for name, done, lost, refused, half, most in rows]
-    return "\n".join(lines) + "\n"
+             f"{options.seconds} s for each phase. Lost: it stood, and did not come to its end. Refused: it never stood.", ""]
+    cells = [[name, *map(str, counted), *(f"{each:.1f}" for each in times)] for name, counted, times in rows]
+    head = ["phase", "sessions", "lost", "refused", "median, ms", "99th percentile, ms"]
+    return "\n".join(lines + markdown_table(head, cells)) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rate", type=int, default=500, help="sessions a second")
     parser.add_argument("--seconds", type=int, default=20, help="length of a phase")
-    parser.add_argument("--out", default=os.path.join(HERE, "fleet.md"), help="where the page is written")
+    parser.add_argument("--out", default=os.path.join(command.HERE, "fleet.md"), help="where the page is written")
     options = parser.parse_args()
-    # So that what was started ends as well.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench: ended"))
-    with tempfile.TemporaryDirectory(prefix="ekiden-fleet-") as folder:
-        rows = asyncio.run(measure(options, folder))
-    with open(options.out, "w") as f:
-        f.write(page(options, rows))
-    if any(lost or refused for _, _, lost, refused, _, _ in rows):
+    command.stop_on_signals()
+    with ExitStack() as stack:
+        rows = asyncio.run(measure(options, command.temporary(stack)))
+    command.write(options.out, page(options, rows))
+    if any(lost or refused for _, (_, lost, refused), _ in rows):
         sys.exit("bench: sessions were lost or refused")
 
 

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Measures what it costs a relay to be looked at: its CPU with a dashboard open and metrics scraped every second, beside its
+CPU without, in turns, while 1,000 sessions move bytes.
+
+    python3 benches/observed.py [--quick] [--sessions N] [--out FILE.md]
+
+EKIDEN in the environment names another binary.
+"""
+
+import argparse
+import http.client
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+
+from bench import command
+from bench.table import markdown_table
+from bench.treatments import ekiden_binary
+
+ENDS = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench", "observed_ends.py")]
+# Each session gets so many, so often: 0.4 Gbit/s of 1,000, which two processors carry with time to spare.
+BYTES, PAUSE = 16384, 0.3
+MOST = 3.0  # per cent: the bar
+
+
+class Relay:
+    def __init__(self, stack, target):
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ekiden-observed-"))
+        config = f"{folder}/ekiden.toml"
+        with open(config, "w") as f:
+            f.write('version = 1\n[[listener]]\nname = "door"\nbind = "127.0.0.1:0"\nkind = "tcp"\n'
+                    f'target = "127.0.0.1:{target}"\n[admin]\nbind = "127.0.0.1:0"\n')
+        argv = [ekiden_binary(), "run", "-c", config]
+        self.process = stack.enter_context(started(argv, stdout=subprocess.PIPE))
+        self.ports = {}
+        while len(self.ports) < 2:
+            line = self.process.stdout.readline()
+            if not line:
+                sys.exit("bench: ekiden ended")
+            words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            if " listening " in line:
+                self.ports[words["listener"]] = int(words["address"].rpartition(":")[2])
+
+    def moved(self):
+        """Bytes, since the start."""
+        admin = http.client.HTTPConnection("127.0.0.1", self.ports["admin"])
+        admin.request("GET", "/metrics")
+        text = admin.getresponse().read().decode()
+        admin.close()
+        return sum(int(value) for value in re.findall(r"^ekiden_bytes_total{.*} (\d+)$", text, re.MULTILINE))
+
+    def cpu(self):
+        """Seconds, of all threads that ever ran (clock_getcpuclockid(3))."""
+        return time.clock_gettime((~self.process.pid << 3) | 2)
+
+
+@contextmanager
+def started(argv, **more):
+    """A process that is ended with the measurement."""
+    process = subprocess.Popen(argv, text=True, **more)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def window(relay, watcher, seconds, watched):
+    """CPU of the relay in milliseconds a second, over `seconds`, and what it moved, in Gbit/s."""
+    time.sleep(1)
+    moved, before, began = relay.moved(), relay.cpu(), time.monotonic()
+    if watched:
+        watcher.stdin.write(f"{seconds}\n")
+        watcher.stdin.flush()
+        snapshots, scrapes = map(int, watcher.stdout.readline().split())
+        if min(snapshots, scrapes) < seconds - 3:
+            sys.exit(f"bench: only {snapshots} snapshots and {scrapes} scrapes in {seconds} s: the machine is too busy")
+    else:
+        time.sleep(seconds)
+    cpu, span = relay.cpu() - before, time.monotonic() - began
+    return cpu / span * 1000, (relay.moved() - moved) * 8 / span / 1e9
+
+
+def measure(sessions, rounds, seconds):
+    with ExitStack() as stack:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        server = stack.enter_context(started([*ENDS, "server", str(sessions), str(BYTES), str(PAUSE)], **pipes))
+        relay = Relay(stack, int(server.stdout.readline()))
+        clients = stack.enter_context(started([*ENDS, "clients", str(relay.ports["door"]), str(sessions)], **pipes))
+        watcher = stack.enter_context(started([*ENDS, "watcher", str(relay.ports["admin"])], **pipes))
+        if clients.stdout.readline() != "open\n":
+            sys.exit("bench: not all sessions could be opened")
+        time.sleep(3)
+        pairs = []
+        for number in range(rounds):
+            # In turns, each first as often as the other.
+            order = (False, True) if number % 2 == 0 else (True, False)
+            found = {watched: window(relay, watcher, seconds, watched) for watched in order}
+            command.say(f"round {number + 1}: " + ", ".join(
+                f"{cpu:.1f} ms/s at {rate:.2f} Gbit/s {'observed' if watched else 'alone'}"
+                for watched, (cpu, rate) in sorted(found.items())))
+            pairs.append((found[False], found[True]))
+        if clients.poll() is not None:
+            sys.exit("bench: a session has ended")
+    return pairs
+
+
+def page(pairs, sessions, seconds):
+    alone, observed = zip(*pairs)
+    median = {side: [statistics.median(values) for values in zip(*found)] for side, found in (("a", alone), ("o", observed))}
+    (cpu, rate), (more_cpu, more_rate) = median["a"], median["o"]
+    # By what was moved: a machine that is busy otherwise moves less.
+    more = (more_cpu / more_rate / (cpu / rate) - 1) * 100
+    each = [(o[0] / o[1] / (a[0] / a[1]) - 1) * 100 for a, o in pairs]
+    rows = [[f"{cpu:.1f} at {rate:.2f}", f"{more_cpu:.1f} at {more_rate:.2f}", f"{more:+.2f} %",
+             f"{min(each):+.1f} to {max(each):+.1f} %", f"at most {MOST:.0f} %", "met" if more <= MOST else "**missed**"]]
+    heads = ["alone, ms/s at Gbit/s", "observed", "more CPU for each byte, of medians", "single rounds", "bar", ""]
+    return "\n".join([
+        "# Being observed, measured", "",
+        f"Written by benches/observed.py. {sessions:,} sessions move bytes; observed is one dashboard (`/api/stream`) and "
+        "`/metrics` scraped every second. CPU of the relay, all its threads, in milliseconds a second; medians of "
+        f"{len(pairs)} rounds of {seconds} s each, in turns, in one run of the relay.", "",
+        *markdown_table(heads, rows), ""])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--quick", action="store_true", help="a few short rounds, half a minute")
+    parser.add_argument("--sessions", type=int, default=1000)
+    parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "observed.md"))
+    options = parser.parse_args()
+    command.raise_file_limit()
+    rounds, seconds = (4, 5) if options.quick else (16, 10)
+    written = page(measure(options.sessions, rounds, seconds), options.sessions, seconds)
+    with open(options.out, "w") as f:
+        f.write(written)
+    print(written, end="")
+
+
+if __name__ == "__main__":
+    main()
