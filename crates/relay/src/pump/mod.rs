@@ -17,20 +17,17 @@ mod pipes;
 mod scratch;
 mod seal;
 mod totals;
+mod watch;
 
 use std::future::Future;
 use std::io;
-use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
-use ekiden_sys::outq::unacknowledged;
-use ekiden_sys::tcp_info::is_closed;
 use socket2::SockRef;
-use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
@@ -40,9 +37,8 @@ pub use meter::Meter;
 pub use pipes::{PipeCounts, PipePool};
 pub use seal::Seal;
 pub use totals::Totals;
-
-/// How often a send queue is looked at that has to run empty; the kernel has no event for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+pub use watch::is_cut_off;
+use watch::{Watch, half_close};
 
 /// How long a session may be silent.
 #[derive(Debug, Clone, Copy)]
@@ -137,8 +133,6 @@ struct Pump<'a, E> {
     watch: Option<Watch<'a>>,
 }
 
-type Watch<'a> = Pin<Box<dyn Future<Output = End> + 'a>>;
-
 impl<E> Pump<'_, E> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, E>> {
         if self.opening.is_some() {
@@ -202,34 +196,6 @@ impl<E> Pump<'_, E> {
         }
         (down_ended && is_cut_off(self.server)).then_some(End::ResetByServer)
     }
-}
-
-/// Whether the end of stream just read from `stream`, which we have not closed ourselves, hides a reset.
-///
-/// The kernel tells of a reset once. A write may have heard of it, and splice(2) keeps it to itself when it had moved some
-/// bytes before; then the reader sees a plain end of stream, which must not be passed on as one. A reset that came behind a
-/// real end is another matter: all is here, and the kernel still holds its error, EPIPE (tcp_reset() in CLOSE_WAIT).
-pub fn is_cut_off(stream: &TcpStream) -> bool {
-    let behind_the_end = || matches!(stream.take_error(), Ok(Some(error)) if error.kind() == io::ErrorKind::BrokenPipe);
-    is_closed(stream.as_fd()) && !behind_the_end()
-}
-
-/// Passes on the first end of a session, and from then on watches the side it came from.
-fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> Watch<'a> {
-    ended.pass_end();
-    let (from, to) = ended.sides();
-    Box::pin(late_reset(from, to, if by_client { End::ResetByClient } else { End::ResetByServer }))
-}
-
-/// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
-/// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
-async fn late_reset(from: &TcpStream, to: &TcpStream, end: End) -> End {
-    // An error of the wait itself means that the runtime is going away, and the session with it.
-    let _ = from.ready(Interest::ERROR).await;
-    while unacknowledged(to.as_fd()).is_ok_and(|bytes| bytes > 0) {
-        sleep(LOOK_AGAIN).await;
-    }
-    end
 }
 
 /// The end of a session whose `direction` broke.
