@@ -21,12 +21,6 @@ fn sites(change: impl FnOnce(&mut Texts)) -> Option<Sites> {
     Some(Sites::start(row, texts))
 }
 
-/// Nobody has a relay at this port, so that the box cannot dial.
-fn cannot_dial(text: &mut String) {
-    *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
-    assert!(text.contains(":7999"));
-}
-
 #[test]
 fn pings_cross_both_ways() {
     let Some(mut sites) = sites(|_| ()) else { return };

@@ -96,6 +96,8 @@ fn a_lane_ends_with_a_record_that_was_changed() {
         }
         let Some(row) = hosts(&BOTH) else { return };
         let mut texts = Texts::new(&row, "");
+        // Nor does anything go by a lane of the other side's making.
+        cannot_dial(&mut texts.right);
         let at = std::net::SocketAddr::new(row.left("right", Family::V4), 7000);
         let once = Arc::new(AtomicBool::new(true));
         let is_to_come = Arc::clone(&once);

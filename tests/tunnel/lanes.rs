@@ -39,6 +39,12 @@ pub fn reaches(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
+/// Nobody has a relay at this port, so that the box cannot dial.
+pub fn cannot_dial(text: &mut String) {
+    *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
+    assert!(text.contains(":7999"));
+}
+
 impl Sites {
     /// The address of a host of either site, as the other site knows it.
     pub fn address(&self, host: &str, family: Family) -> IpAddr {
