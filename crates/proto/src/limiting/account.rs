@@ -32,6 +32,10 @@ pub struct Side {
     pub reading: Option<Reading>,
     /// Whether bytes have come that nobody has read.
     pub unread: bool,
+    /// Whether there are bytes for it and no room in its send buffer,
+    pub no_room: bool,
+    /// and all that this buffer holds is under way.
+    pub all_sent: bool,
     /// What the pump has sent into it.
     pub clocks: Clocks,
 }
@@ -78,7 +82,7 @@ impl Account {
             *seen.flow_mut(side) = flow(&before, &look.clocks);
             let standing = &mut self.standing[side as usize];
             if let Some(now) = look.reading {
-                *seen.section_mut(side) = section(&standing.reading, &now, look.unread);
+                *seen.section_mut(side) = section(&standing.reading, &now, look);
                 *standing = Standing { reading: now, widest: standing.widest.max(now.peer_window) };
             }
         }
@@ -123,7 +127,7 @@ fn flow(before: &Clocks, now: &Clocks) -> Flow {
 }
 
 /// Counters of another connection, which a session may have after its first, begin anew: then they say nothing this time.
-fn section(before: &Reading, now: &Reading, unread: bool) -> Section {
+fn section(before: &Reading, now: &Reading, look: &Side) -> Section {
     let since = |now: u32, before: u32| f64::from(now.saturating_sub(before));
     let span = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
     let retransmitted = since(now.retransmitted, before.retransmitted);
@@ -140,7 +144,9 @@ fn section(before: &Reading, now: &Reading, unread: bool) -> Section {
         looks: 1.0,
         rtt: now.rtt.as_secs_f64(),
         receive_rtt: now.receive_rtt.as_secs_f64(),
-        unread: f64::from(u8::from(unread)),
+        unread: f64::from(u8::from(look.unread)),
+        no_room: f64::from(u8::from(look.no_room)),
+        all_sent: f64::from(u8::from(look.no_room && look.all_sent)),
         paced: f64::from(u8::from(now.ceiling.is_some())),
         ceiling: now.ceiling.unwrap_or_default() as f64,
     }

@@ -57,6 +57,9 @@ sums! {
         receive_rtt,
         /// Whether bytes waited to be read.
         unread,
+        /// Whether there was no room to send, and whether nothing of what took it had still to be sent.
+        no_room,
+        all_sent,
         /// Whether we pace it, and at how many bytes a second.
         paced,
         ceiling,

@@ -13,6 +13,10 @@ const USED_UP: f64 = 0.4;
 /// about as large then, and has its part of the time.
 const BUFFER: f64 = 0.25;
 
+/// Or when in this part of the looks nothing was left to be sent of a full buffer. The kernel's own clock stands still while
+/// its congestion window has been used up once in the round trip, however wide it has become since (tcp_cwnd_validate()).
+const ALL_SENT: f64 = 0.5;
+
 /// Loss is to blame from one segment in a thousand, where no queue stands on the way.
 const LOSSY: f64 = 0.001;
 
@@ -30,7 +34,7 @@ pub(super) fn judge(case: &Case<'_>) -> (Bottleneck, String) {
     if section.rwnd_limited * 2.0 > busy {
         return reader(case, busy);
     }
-    if section.sndbuf_limited > BUFFER * busy {
+    if section.sndbuf_limited > BUFFER * busy || all_sent(section) > ALL_SENT {
         return (Bottleneck::SendBuffer, buffer(section, busy));
     }
     let (rate, ceiling) = (ratio(section.acknowledged, busy), ratio(section.ceiling, section.paced));
@@ -57,9 +61,14 @@ fn reader(case: &Case<'_>, busy: f64) -> (Bottleneck, String) {
     (Bottleneck::slow(case.direction), why)
 }
 
+/// The part of the looks at a full send buffer, from 0 to 1, that found all of it under way.
+fn all_sent(section: &Section) -> f64 {
+    ratio(section.all_sent, section.no_room)
+}
+
 fn buffer(section: &Section, busy: f64) -> String {
-    let (held, rate) = (Percent((section.sndbuf_limited / busy).min(1.0)), BitRate(ratio(section.acknowledged, busy)));
-    let rtt = Seconds(section.mean(section.rtt));
+    let held = Percent((section.sndbuf_limited / busy).max(all_sent(section)).min(1.0));
+    let (rate, rtt) = (BitRate(ratio(section.acknowledged, busy)), Seconds(section.mean(section.rtt)));
     format!("all of our send buffer was under way {held} of the time: it lets {rate} through at {rtt}")
 }
 

@@ -18,6 +18,8 @@ struct Second {
     ran: Duration,
     queued: Duration,
     unread: bool,
+    /// Whether all of the send buffer is under way.
+    all_sent: bool,
     /// Where the bytes go: counters of a second, and all else as it is.
     sending: Reading,
     /// Where they come from.
@@ -36,6 +38,7 @@ fn second() -> Second {
         ran: Duration::from_millis(20),
         queued: Duration::ZERO,
         unread: false,
+        all_sent: false,
         sending: Reading { sent: 863, bytes_sent: 1_250_000, busy: SECOND, peer_window: 1 << 20, ..section },
         receiving: Reading { received: 863, bytes_received: 1_249_624, own_window: 1 << 20, ..section },
     }
@@ -75,8 +78,9 @@ fn add(account: &mut Account, direction: Direction, seconds: std::ops::RangeIncl
             waiting,
             squares: waiting.as_secs_f64() * second.wait.as_secs_f64(),
         };
-        let to = Side { reading: Some(times(&second.sending)), clocks, unread: false };
-        let from = Side { reading: Some(times(&second.receiving)), unread: second.unread, clocks: Clocks::default() };
+        let (no_room, all_sent) = (!second.blocked.is_zero(), second.all_sent);
+        let to = Side { reading: Some(times(&second.sending)), no_room, all_sent, clocks, ..Side::default() };
+        let from = Side { reading: Some(times(&second.receiving)), unread: second.unread, ..Side::default() };
         let (down, up) = if direction == Direction::Down { (to, from) } else { (from, to) };
         account.note(&Look { span: SECOND, ran: second.ran, queued: second.queued, down, up });
     }
@@ -128,6 +132,8 @@ fn a_send_buffer_that_is_all_under_way_is_too_small() {
     assert_eq!(down(&small), "down:send_buffer");
     small.sending.sndbuf_limited = Duration::from_millis(200);
     assert_eq!(down(&small), "down:path_rate");
+    small.all_sent = true;
+    assert_eq!(down(&small), "down:send_buffer", "the kernel's clock stands still at times");
 }
 
 #[test]

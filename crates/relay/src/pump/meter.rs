@@ -163,8 +163,8 @@ impl Meter {
 
     /// Whether one direction has bytes and no room to send them.
     #[must_use]
-    pub fn is_blocked(&self) -> bool {
-        self.down.blocked_since.get().or(self.up.blocked_since.get()).is_some()
+    pub fn is_blocked(&self, direction: Direction) -> bool {
+        self.one_way(direction).blocked_since.get().is_some()
     }
 
     /// What there is to say of one direction, until now.
@@ -283,11 +283,13 @@ mod tests {
         let mut stall = meter.stalls(Direction::Down);
         stall.since = past(300);
         meter.down.blocked_since.set(Some(stall.since));
-        assert!(meter.is_blocked() && meter.clocks(Direction::Down).blocked >= Duration::from_millis(300));
+        assert!(
+            meter.is_blocked(Direction::Down) && meter.clocks(Direction::Down).blocked >= Duration::from_millis(300)
+        );
         meter.copied(Direction::Down, 10);
         assert!(stall.end() >= Duration::from_millis(300));
         let clocks = meter.clocks(Direction::Down);
-        assert!(!meter.is_blocked() && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
+        assert!(!meter.is_blocked(Direction::Down) && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
         let waited = clocks.waiting.as_secs_f64();
         assert!((0.19..0.4).contains(&waited) && (clocks.squares - waited * waited).abs() < 1e-9, "{clocks:?}");
         assert_eq!((clocks.bytes, clocks.moves), (10, 1));

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::limiting::{Account, Direction, Limit, Limits, Look, Side};
-use ekiden_sys::outq::unread;
+use ekiden_sys::outq::{unread, unsent};
 use ekiden_sys::tcp_info::reading;
 use tokio::net::TcpStream;
 
@@ -28,14 +28,14 @@ pub(super) struct Limiting {
 impl Session {
     /// Looks, unless nothing has moved since the last time and nothing waits for room.
     pub(super) fn look_for_limits(&self) {
-        if self.meter.moved() != self.seen_moved() || self.meter.is_blocked() {
+        if self.meter.moved() != self.seen_moved() || self.waits_for_room() {
             self.note_limits();
         }
     }
 
     /// The last look, before a section is gone.
     pub(super) fn look_for_limits_at_end(&self) {
-        if self.meter.moved() >= self.seen_moved() + WORTH_IT || self.meter.is_blocked() {
+        if self.meter.moved() >= self.seen_moved() + WORTH_IT || self.waits_for_room() {
             self.note_limits();
         }
     }
@@ -54,6 +54,10 @@ impl Session {
         self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.whole(direction))
     }
 
+    fn waits_for_room(&self) -> bool {
+        self.meter.is_blocked(Direction::Down) || self.meter.is_blocked(Direction::Up)
+    }
+
     fn seen_moved(&self) -> u64 {
         self.limiting.borrow().as_ref().map_or(0, |limiting| limiting.moved)
     }
@@ -68,6 +72,8 @@ impl Session {
         let side = |direction, stream: Option<&TcpStream>| Side {
             reading: stream.and_then(|stream| reading(stream.as_fd()).ok()),
             unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
+            no_room: self.meter.is_blocked(direction),
+            all_sent: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
             clocks: self.meter.clocks(direction),
         };
         limiting.account.note(&Look {
