@@ -85,7 +85,7 @@ bench-upgrade: ## 500 downloads and 500 sessions a second while the relay is upg
 	$(CARGO) build --release --locked
 	python3 benches/upgrade.py
 
-bench-observed: ## CPU of a relay that is looked at, beside one that is not; seven minutes
+bench-observed: ## CPU of a relay that is looked at, beside one that is not; nine minutes
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/observed.py

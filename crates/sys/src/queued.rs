@@ -2,7 +2,8 @@
 //! those that we have written before the peer has room.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 
 use libc::c_int;
 
@@ -22,18 +23,43 @@ pub fn is_receive_fixed(socket: BorrowedFd<'_>) -> io::Result<bool> {
     get::<c_int>(socket, libc::SOL_SOCKET, SO_BUF_LOCK).map(|locks| locks & RECEIVE != 0)
 }
 
-/// Bounds what the peer may send before we have read, in bytes. What is there stays there.
+/// The size of the receive buffer in bytes, as [`fix_receive`] takes it.
 ///
 /// # Errors
-/// The kernel's; `Unsupported` when it grants less (`net.core.rmem_max`), and then that is the bound.
+/// The kernel's.
+pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let doubled: c_int = get(socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+    Ok(doubled.cast_unsigned() / 2)
+}
+
+/// Bounds what the peer may send before we have read, in bytes. What is there stays there; what the peer was promised, and is
+/// more than that, is dropped when it comes.
+///
+/// # Errors
+/// The kernel's; `Unsupported` where it would grant less (`net.core.rmem_max`), and then nothing has changed.
 pub fn fix_receive(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // The kernel doubles it, for its own bookkeeping (socket(7)).
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX).min(c_int::MAX / 2);
-    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_err() {
-        set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)?;
+    if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_ok() {
+        return Ok(());
     }
-    let granted: c_int = get(socket, libc::SOL_SOCKET, libc::SO_RCVBUF)?;
-    if granted / 2 < bytes { Err(io::ErrorKind::Unsupported.into()) } else { Ok(()) }
+    if bytes.cast_unsigned() > most_granted()? {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)
+}
+
+/// The largest receive buffer that is granted without privilege, tried on a socket that nobody needs.
+fn most_granted() -> io::Result<u32> {
+    static MOST: OnceLock<u32> = OnceLock::new();
+    if let Some(most) = MOST.get() {
+        return Ok(*most);
+    }
+    let socket = std::net::UdpSocket::bind((std::net::Ipv6Addr::LOCALHOST, 0))
+        .or_else(|_| std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)))?;
+    set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, &(c_int::MAX / 2))?;
+    let most = receive_buffer(socket.as_fd())?;
+    Ok(*MOST.get_or_init(|| most))
 }
 
 /// Leaves the size of the receive buffer to the kernel again, from what it is now.
@@ -68,4 +94,28 @@ pub fn notsent_lowat(socket: BorrowedFd<'_>) -> io::Result<u32> {
 /// The kernel's.
 pub fn set_notsent_lowat(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &bytes.cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receive_buffer_keeps_the_size_it_was_given() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = socket.as_fd();
+        assert!(!is_receive_fixed(socket).unwrap());
+        for bytes in [receive_buffer(socket).unwrap(), 100_000, 50_000] {
+            fix_receive(socket, bytes).unwrap();
+            assert_eq!((receive_buffer(socket).unwrap(), is_receive_fixed(socket).unwrap()), (bytes, true));
+        }
+        free_receive(socket).unwrap();
+        assert!(!is_receive_fixed(socket).unwrap());
+    }
+
+    #[test]
+    fn what_is_granted_without_privilege_is_what_the_host_says() {
+        let said = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+        assert_eq!(most_granted().unwrap(), said.trim().parse::<u32>().unwrap());
+    }
 }

@@ -7,7 +7,9 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ekiden_sys::queued::{fix_receive, free_receive, is_receive_fixed, notsent_lowat, set_notsent_lowat};
+use ekiden_sys::queued::{
+    fix_receive, free_receive, is_receive_fixed, notsent_lowat, receive_buffer, set_notsent_lowat,
+};
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 
@@ -23,6 +25,9 @@ const LEAST_WAIT: Duration = Duration::from_millis(10);
 /// The least of unsent bytes that the kernel may hold, and that are read at once.
 const LEAST_UNSENT: u32 = 128 * 1024;
 
+/// A receive buffer is made smaller each time so many bytes of it have been read.
+const STEP: usize = 64 * 1024;
+
 /// How slow the receiver of one flow is.
 pub struct Backlog {
     since: Instant,
@@ -34,11 +39,24 @@ pub struct Backlog {
     bounds: Option<Bounds>,
 }
 
-/// Unsent bytes that the kernel may hold for the receiver.
+/// What the kernel may hold for the receiver, in bytes.
 #[derive(Clone, Copy)]
 struct Bounds {
+    /// Unsent.
     before: u32,
     now: u32,
+    /// None where the receive buffer is as small as it is to be, or is left alone.
+    excess: Option<Excess>,
+}
+
+/// A receive buffer that is too large. It has promised its sender a window, and what comes of that into a smaller buffer is
+/// dropped, and lost for a retransmission timeout or more: so what has been read is taken away from it, and no more.
+#[derive(Clone, Copy)]
+struct Excess {
+    /// What is to be left.
+    least: u32,
+    /// Bytes read since it was made smaller.
+    read: usize,
 }
 
 impl Backlog {
@@ -66,6 +84,17 @@ impl Backlog {
         self.bounds.map_or(most, |bounds| most.min(bounds.now as usize))
     }
 
+    /// So much has been read from the sender.
+    pub fn took(&mut self, from: &TcpStream, bytes: usize) {
+        let Some(bounds) = &mut self.bounds else { return };
+        let Some(excess) = &mut bounds.excess else { return };
+        excess.read += bytes;
+        if excess.read >= STEP {
+            // A kernel that refuses is not asked again.
+            bounds.excess = excess.smaller(from).unwrap_or_default();
+        }
+    }
+
     fn bound(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
         let (from, to) = (from.as_fd(), to.as_fd());
         if self.bounds.is_none() && is_receive_fixed(from)? {
@@ -78,15 +107,92 @@ impl Backlog {
         let wanted = (ahead / 2).max(LEAST_UNSENT);
         // 0 is no bound of its own.
         let now = if before == 0 { wanted } else { before.min(wanted) };
-        self.bounds = Some(Bounds { before, now });
+        self.bounds = Some(Bounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
-        // As large as that, or not at all.
-        fix_receive(from, ahead.max(LEAST_AHEAD)).or_else(|_| free_receive(from))
+        let (least, held) = (ahead.max(LEAST_AHEAD), receive_buffer(from)?);
+        if fix_receive(from, held.max(least)).is_err() {
+            // As large as that, or not at all.
+            return free_receive(from);
+        }
+        if let Some(bounds) = &mut self.bounds {
+            bounds.excess = (held > least).then_some(Excess { least, read: 0 });
+        }
+        Ok(())
     }
 
     fn lift(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
         let Some(bounds) = self.bounds.take() else { return Ok(()) };
         set_notsent_lowat(to.as_fd(), bounds.before)?;
         free_receive(from.as_fd())
+    }
+}
+
+impl Excess {
+    /// Makes the buffer smaller by what was read, and returns what is still to be done. The kernel counts a buffer twice, but a
+    /// byte in it at least once, so half is what can be missed.
+    fn smaller(self, from: &TcpStream) -> std::io::Result<Option<Self>> {
+        let from = from.as_fd();
+        let read = u32::try_from(self.read / 2).unwrap_or(u32::MAX);
+        let left = receive_buffer(from)?.saturating_sub(read).max(self.least);
+        fix_receive(from, left)?;
+        Ok((left > self.least).then_some(Self { read: 0, ..self }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A backlog that has found its receiver slow, between a sender with a receive buffer of `held` bytes and a receiver.
+    async fn slow(held: u32) -> Option<(Backlog, TcpStream, TcpStream)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let connected = || TcpStream::connect(listener.local_addr().unwrap());
+        let (from, to) = (connected().await.unwrap(), connected().await.unwrap());
+        if let Err(error) = fix_receive(from.as_fd(), LEAST_AHEAD + held) {
+            println!("skipped: receive buffers of this size are not granted here: {error}");
+            return None;
+        }
+        fix_receive(from.as_fd(), held).unwrap();
+        free_receive(from.as_fd()).unwrap();
+        let mut backlog = Backlog { since: Instant::now().checked_sub(SPAN).unwrap(), ..Backlog::new() };
+        backlog.waited(&from, &to, SPAN, 1000);
+        Some((backlog, from, to))
+    }
+
+    fn size(stream: &TcpStream) -> u32 {
+        receive_buffer(stream.as_fd()).unwrap()
+    }
+
+    /// Found by `limiting-factor`: a buffer that was cut at once dropped what was under way, and its sender fell silent.
+    #[tokio::test]
+    async fn a_receive_buffer_shrinks_by_what_was_read() {
+        const HELD: u32 = LEAST_AHEAD + 100_000;
+        let Some((mut backlog, from, to)) = slow(HELD).await else { return };
+        assert!(is_receive_fixed(from.as_fd()).unwrap());
+        assert_eq!(size(&from), HELD, "nothing was read yet");
+        backlog.took(&from, STEP - 1);
+        assert_eq!(size(&from), HELD, "little was read");
+        backlog.took(&from, 1);
+        assert_eq!(size(&from), HELD - 32_768);
+        backlog.took(&from, 100_000);
+        assert_eq!(size(&from), HELD - 32_768 - 50_000);
+        for _ in 0..3 {
+            backlog.took(&from, STEP);
+        }
+        assert_eq!(size(&from), LEAST_AHEAD);
+
+        backlog.since = Instant::now().checked_sub(SPAN).unwrap();
+        backlog.waited(&from, &to, Duration::ZERO, 1_000_000);
+        assert!(!is_receive_fixed(from.as_fd()).unwrap(), "it is fast again");
+        backlog.took(&from, STEP);
+        assert_eq!(size(&from), LEAST_AHEAD);
+    }
+
+    #[tokio::test]
+    async fn a_small_receive_buffer_becomes_as_large_as_it_may_be() {
+        let Some((_, from, _to)) = slow(50_000).await else { return };
+        assert_eq!(size(&from), LEAST_AHEAD);
     }
 }

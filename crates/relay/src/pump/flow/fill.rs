@@ -141,6 +141,7 @@ impl<'a> Flow<'a> {
     fn account(&mut self, read: usize) {
         self.ended = read == 0;
         self.moved += read as u64;
+        self.backlog.took(self.from.stream, read);
         let answers = self.meter.bytes(self.direction.other());
         if let Some(shape) = &mut self.shape {
             shape.took(read, answers);
