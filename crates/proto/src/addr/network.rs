@@ -1,0 +1,99 @@
+//! Networks in CIDR form (RFC 4632), and which addresses lie in them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use super::AddrError;
+
+/// A network in CIDR form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    /// The network of the addresses that have the first `prefix` bits of `address`; none when there are not so many, or
+    /// when others are set.
+    #[must_use]
+    pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
+        let network = match address {
+            IpAddr::V4(v4) if prefix <= 32 => IpAddr::V4(masked_v4(v4, prefix)),
+            IpAddr::V6(v6) if prefix <= 128 => IpAddr::V6(masked_v6(v6, prefix)),
+            _ => return None,
+        };
+        (network == address).then_some(Self { address, prefix })
+    }
+
+    /// Whether `ip` lies in this network. IPv4-mapped IPv6 counts as IPv4.
+    #[must_use]
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match (self.address, ip.to_canonical()) {
+            (IpAddr::V4(net), IpAddr::V4(ip)) => masked_v4(ip, self.prefix) == net,
+            (IpAddr::V6(net), IpAddr::V6(ip)) => masked_v6(ip, self.prefix) == net,
+            _ => false,
+        }
+    }
+
+    /// Whether all of `other` lies in this network.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
+    /// Whether some address lies in both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.covers(other) || other.covers(self)
+    }
+
+    /// Its first address.
+    #[must_use]
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// How many leading bits its addresses have in common.
+    #[must_use]
+    pub const fn prefix(&self) -> u8 {
+        self.prefix
+    }
+}
+
+fn masked_v4(ip: Ipv4Addr, prefix: u8) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+    Ipv4Addr::from_bits(ip.to_bits() & mask)
+}
+
+fn masked_v6(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+    Ipv6Addr::from_bits(ip.to_bits() & mask)
+}
+
+impl FromStr for Network {
+    type Err = AddrError;
+    fn from_str(text: &str) -> Result<Self, AddrError> {
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| AddrError::Network)?;
+        let widest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(text) => {
+                // `u8::from_str` would take a sign.
+                let digits = text.bytes().all(|b| b.is_ascii_digit());
+                text.parse::<u8>().ok().filter(|p| digits && *p <= widest).ok_or(AddrError::Network)?
+            }
+            None => widest,
+        };
+        Self::new(address, prefix).ok_or(AddrError::Network)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
