@@ -4,6 +4,9 @@
 //! configuration, its type, and what it does. `sys::sockopt` applies a profile setting by setting and reports an
 //! [`Outcome`] for each, because a kernel may know an option, bound it, or refuse it.
 
+mod algorithm;
+mod outcome;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -11,42 +14,12 @@ use std::str::FromStr;
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate, Span};
 
+pub use algorithm::Algorithm;
+pub use outcome::{Applied, Outcome};
+
 /// A type that a setting may have: read from the text of a configuration value.
 trait Value: FromStr + fmt::Display {
     const EXPECTED: &'static str;
-}
-
-/// A congestion control's name, as `TCP_CONGESTION` takes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Algorithm(pub String);
-
-impl Algorithm {
-    /// What comes nearest to it of those that kernels bring, the nearest first; nothing where nobody here knows. Cubic
-    /// is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
-    /// congestion, as hybla and westwood do not, and leaves queues short, as vegas does.
-    #[must_use]
-    pub fn nearest(&self) -> &'static [&'static str] {
-        match self.0.as_str() {
-            "ctcp" | "highspeed" | "scalable" | "bic" => &["cubic"],
-            "hybla" | "westwood" | "vegas" => &["bbr", "cubic"],
-            _ => &[],
-        }
-    }
-}
-
-impl FromStr for Algorithm {
-    type Err = ();
-    fn from_str(text: &str) -> Result<Self, ()> {
-        // TCP_CA_NAME_MAX is 16 with the terminating NUL.
-        let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-        ((1..16).contains(&text.len()) && text.bytes().all(known)).then(|| Self(text.to_owned())).ok_or(())
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 impl Value for Algorithm {
@@ -307,98 +280,5 @@ pub struct CompoundTcp {
     pub auto_gamma: bool,
 }
 
-/// What became of one setting.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// In force as asked.
-    Applied,
-    /// In force with another value, which is given.
-    Clamped(String),
-    /// Not in force; the reason is given.
-    Unsupported(String),
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Applied => f.write_str("applied"),
-            Self::Clamped(value) => write!(f, "clamped({value})"),
-            Self::Unsupported(why) => write!(f, "unsupported({why})"),
-        }
-    }
-}
-
-/// A setting and what became of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
-    /// What was asked for.
-    pub setting: Setting,
-    /// What the kernel did.
-    pub outcome: Outcome,
-}
-
-impl fmt::Display for Applied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.setting, self.outcome)
-    }
-}
-
-serialize_as_text!(Applied);
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn built_ins_exist_and_are_ordered() {
-        for name in BUILT_IN {
-            let profile = Profile::built_in(name).unwrap();
-            let positions: Vec<_> = profile.settings().iter().map(Setting::position).collect();
-            assert!(positions.is_sorted(), "{name}: {positions:?}");
-        }
-        assert_eq!(Profile::built_in("none"), None);
-    }
-
-    #[test]
-    fn setting_a_key_again_replaces_it() {
-        let mut profile = Profile::built_in("longhaul").unwrap();
-        let count = profile.settings().len();
-        profile.set(Setting::read("congestion", "cubic").unwrap());
-        assert_eq!(profile.settings().len(), count);
-        assert!(profile.settings().contains(&Setting::Congestion(Algorithm("cubic".into()))));
-    }
-
-    #[test]
-    fn compound_tcp_is_asked_only_where_it_is_in_use() {
-        let profile = |settings: &[(&str, &str)]| {
-            let mut profile = Profile::named("test");
-            settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
-            profile.compound_tcp()
-        };
-        let both = CompoundTcp { gamma: 12, auto_gamma: true };
-        assert_eq!(profile(&[("congestion", "ctcp"), ("ctcp_gamma", "12"), ("ctcp_auto_gamma", "true")]), Some(both));
-        assert_eq!(profile(&[("congestion", "cubic"), ("ctcp_gamma", "12")]), None);
-        assert_eq!(profile(&[("congestion", "ctcp")]), None);
-    }
-
-    #[test]
-    fn tuning_begins_with_what_the_profile_leaves_open() {
-        let opening = |settings: &[(&str, &str)]| {
-            let mut profile = Profile::named("test");
-            settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
-            profile.opening().map(|setting| setting.to_string()).collect::<Vec<_>>()
-        };
-        assert_eq!(opening(&[("tune", "false")]), ["tune = false"]);
-        assert_eq!(
-            opening(&[("tune", "true"), ("rto_min", "90ms")]),
-            ["rto_min = 90ms", "tune = true", "notsent_lowat = 1MiB", "delack_max = 20ms"]
-        );
-    }
-
-    #[test]
-    fn wrong_values_say_what_was_expected() {
-        assert_eq!(Setting::read("rto_min", "5"), Err(Some(Span::EXPECTED)));
-        assert_eq!(Setting::read("congestion", "a name too long for it"), Err(Some(Algorithm::EXPECTED)));
-        assert_eq!(Setting::read("nagle", "true"), Err(None));
-    }
-}
+mod tests;

@@ -1,0 +1,43 @@
+//! What became of settings when a profile was applied to a socket.
+
+use std::fmt;
+
+use super::Setting;
+
+/// What became of one setting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// In force as asked.
+    Applied,
+    /// In force with another value, which is given.
+    Clamped(String),
+    /// Not in force; the reason is given.
+    Unsupported(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Applied => f.write_str("applied"),
+            Self::Clamped(value) => write!(f, "clamped({value})"),
+            Self::Unsupported(why) => write!(f, "unsupported({why})"),
+        }
+    }
+}
+
+/// A setting and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    /// What was asked for.
+    pub setting: Setting,
+    /// What the kernel did.
+    pub outcome: Outcome,
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.setting, self.outcome)
+    }
+}
+
+serialize_as_text!(Applied);
