@@ -1,17 +1,18 @@
 //! Everything a relay has to tell. The log, the metrics, `ekiden status` and the tests all read these events, so they
 //! cannot disagree. Every session ends in exactly one [`Event::Closed`].
 
+mod closed;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
-use crate::addr::{ClientAddr, ServerAddr, Target};
 use crate::cause::Cause;
-use crate::limiting::{Direction, Limited};
 use crate::path::prefix::Prefix;
 use crate::profile::Applied;
-use crate::wire::section::TraceId;
+
+pub use closed::{Chosen, Closed, End, SectionInfo};
 
 /// Something that happened in a relay.
 #[derive(Debug, Clone, Serialize)]
@@ -215,234 +216,6 @@ pub struct Request {
     pub duration: Duration,
 }
 
-/// How a session ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Both sides said all they had.
-    Finished,
-    /// The client reset its section.
-    ResetByClient,
-    /// The server, or the next hop, reset its section.
-    ResetByServer,
-    /// The client's section died in another way: keep-alive or user timeout, route gone.
-    ClientLost,
-    /// The server's section died in another way.
-    ServerLost,
-    /// A record of an encrypted section did not open: somebody has changed, left out, repeated or moved one. The direction
-    /// is that of its bytes.
-    Altered(Direction),
-    /// Nothing moved for the idle time.
-    Idle,
-    /// One side had closed, and the other said nothing for the half-close time.
-    HalfCloseIdle,
-    /// The client did not finish its handshake in time.
-    HandshakeTimeout,
-    /// The client spoke no protocol of this listener, or spoke it wrongly.
-    BadHandshake(&'static str),
-    /// The client left before it said where it wanted to go.
-    LeftEarly,
-    /// Wrong or missing credentials.
-    Unauthenticated,
-    /// One client had too many sessions.
-    ClientLimit,
-    /// The target could not be reached.
-    ConnectFailed(Cause),
-    /// Cut off by the drain deadline at shutdown.
-    Drained,
-    /// A defect of ekiden itself: the session panicked and was contained.
-    Panicked,
-}
-
-impl End {
-    /// The word used in logs and metric labels.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Finished => "finished",
-            Self::ResetByClient => "reset_by_client",
-            Self::ResetByServer => "reset_by_server",
-            Self::ClientLost => "client_lost",
-            Self::ServerLost => "server_lost",
-            Self::Altered(_) => "altered",
-            Self::Idle => "idle",
-            Self::HalfCloseIdle => "half_close_idle",
-            Self::HandshakeTimeout => "handshake_timeout",
-            Self::BadHandshake(_) => "bad_handshake",
-            Self::LeftEarly => "left_early",
-            Self::Unauthenticated => "unauthenticated",
-            Self::ClientLimit => "client_limit",
-            Self::ConnectFailed(cause) => cause.word(),
-            Self::Drained => "drained",
-            Self::Panicked => "panicked",
-        }
-    }
-
-    /// More than the word says, where there is more.
-    #[must_use]
-    pub const fn detail(self) -> Option<&'static str> {
-        match self {
-            Self::BadHandshake(why) => Some(why),
-            Self::Altered(Direction::Up) => Some("a record from the client's side was changed on the way"),
-            Self::Altered(Direction::Down) => Some("a record from the server's side was changed on the way"),
-            _ => None,
-        }
-    }
-}
-
-/// What the kernel knows of a section (`TCP_INFO`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct SectionInfo {
-    /// Smoothed round-trip time.
-    #[serde(rename = "rtt_seconds", serialize_with = "seconds")]
-    pub rtt: Duration,
-    /// Smallest round-trip time seen.
-    #[serde(rename = "min_rtt_seconds", serialize_with = "seconds")]
-    pub min_rtt: Duration,
-    /// Segments sent again.
-    pub retransmitted: u32,
-    /// Segments sent, those sent again included.
-    pub segments_out: u32,
-    /// Delivery rate of the newest sample, in bytes per second.
-    pub delivery_rate: u64,
-    /// Congestion window, in segments.
-    pub cwnd: u32,
-    /// Time with data to send.
-    #[serde(rename = "busy_seconds", serialize_with = "seconds")]
-    pub busy: Duration,
-    /// Part of `busy` in which the peer's receive window held us back.
-    #[serde(rename = "rwnd_limited_seconds", serialize_with = "seconds")]
-    pub rwnd_limited: Duration,
-    /// Part of `busy` in which our send buffer held us back.
-    #[serde(rename = "sndbuf_limited_seconds", serialize_with = "seconds")]
-    pub sndbuf_limited: Duration,
-}
-
-/// Why a session took the path that it took, what was predicted, and what came.
-#[derive(Debug, Clone, Serialize)]
-pub struct Chosen {
-    /// A word: `unmeasured`, `only`, `best`, `kept`, `explores` or `retreats`.
-    pub reason: &'static str,
-    /// The same in words, with the figures and what was tried before.
-    pub why: String,
-    /// What it was taken to carry.
-    pub likely_bytes: u64,
-    /// And where: `down` or `up`.
-    pub likely_direction: &'static str,
-    /// From the client's wish to the last byte that counts; for what it has carried, once that is known.
-    #[serde(rename = "predicted_seconds", serialize_with = "optional_seconds")]
-    pub predicted: Option<Duration>,
-    /// What came.
-    #[serde(rename = "took_seconds", serialize_with = "optional_seconds")]
-    pub took: Option<Duration>,
-}
-
-/// The closing event of a session: its access-log line.
-#[derive(Debug, Clone, Serialize)]
-pub struct Closed {
-    /// Number of the session, unique in one run of the relay.
-    pub session: u64,
-    /// The listener it came in by.
-    pub listener: String,
-    /// Who connected.
-    pub client: ClientAddr,
-    /// The user name, where the listener asks for one.
-    pub user: Option<String>,
-    /// The relay that has sent it, by its name or its key.
-    pub peer: Option<String>,
-    /// Its name on all relays it went through.
-    pub trace: Option<TraceId>,
-    /// Where the client wanted to go; the last one, for HTTP requests.
-    pub target: Option<Target>,
-    /// What was dialled for it: the target itself, or the next hop.
-    pub server: Option<ServerAddr>,
-    /// Names of the hops, or `direct`.
-    pub path: String,
-    /// Why that path, where the relay has chosen it.
-    pub chosen: Option<Box<Chosen>>,
-    /// How it ended.
-    #[serde(serialize_with = "end_word")]
-    pub end: End,
-    /// More on the end: what was wrong with a handshake, or which hop failed.
-    pub detail: Option<String>,
-    /// From accept to the end.
-    #[serde(rename = "seconds", serialize_with = "seconds")]
-    pub duration: Duration,
-    /// From accept to the client's request; the first one, for HTTP.
-    #[serde(rename = "handshake_seconds", serialize_with = "optional_seconds")]
-    pub handshake: Option<Duration>,
-    /// From the client's request to the first byte for the client.
-    #[serde(rename = "first_byte_seconds", serialize_with = "optional_seconds")]
-    pub first_byte: Option<Duration>,
-    /// From the client's request to the server's section being ready.
-    #[serde(rename = "connect_seconds", serialize_with = "optional_seconds")]
-    pub connect: Option<Duration>,
-    /// From OPEN to answer at each relay behind this one, the nearest first.
-    #[serde(rename = "hops_seconds", serialize_with = "all_seconds")]
-    pub hops: Vec<Duration>,
-    /// Bytes toward the server.
-    pub bytes_up: u64,
-    /// Bytes toward the client.
-    pub bytes_down: u64,
-    /// How many of both went through a pipe and were never copied.
-    pub bytes_spliced: u64,
-    /// The client's section.
-    pub down: Option<SectionInfo>,
-    /// The server's section.
-    pub up: Option<SectionInfo>,
-    /// What kept it from going faster, in the direction in which most went.
-    pub limited: Option<Limited>,
-    /// Why that, in plain words with figures.
-    pub limited_why: Option<String>,
-}
-
-impl Closed {
-    /// A session of which nothing is known but who came and where.
-    #[must_use]
-    pub fn new(session: u64, listener: String, client: ClientAddr) -> Self {
-        Self {
-            session,
-            listener,
-            client,
-            user: None,
-            peer: None,
-            trace: None,
-            target: None,
-            server: None,
-            path: "-".to_owned(),
-            chosen: None,
-            end: End::LeftEarly,
-            detail: None,
-            duration: Duration::ZERO,
-            handshake: None,
-            first_byte: None,
-            connect: None,
-            hops: Vec::new(),
-            bytes_up: 0,
-            bytes_down: 0,
-            bytes_spliced: 0,
-            down: None,
-            up: None,
-            limited: None,
-            limited_why: None,
-        }
-    }
-}
-
 fn seconds<S: Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(span.as_secs_f64())
-}
-
-fn optional_seconds<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-    match span {
-        Some(span) => seconds(span, serializer),
-        None => serializer.serialize_none(),
-    }
-}
-
-fn all_seconds<S: Serializer>(spans: &[Duration], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(spans.iter().map(Duration::as_secs_f64))
-}
-
-fn end_word<S: Serializer>(end: &End, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(end.word())
 }
