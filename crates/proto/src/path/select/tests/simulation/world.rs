@@ -1,0 +1,130 @@
+//! A world in virtual time: what its sections are like, what maps say of them, and the sessions that come in it.
+
+use super::*;
+use crate::path::model;
+
+/// Loss by who dials whom; none for the target. The round trips stay.
+type Truth = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
+
+/// What a map says where it does not say the truth.
+type Report = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
+
+/// How a simulation goes.
+pub(super) struct World {
+    pub(super) truth: Truth,
+    pub(super) report: Report,
+    /// Standard deviation of the logarithm of what a session takes.
+    pub(super) noise: f64,
+    /// Seconds between sessions.
+    pub(super) every: f64,
+    /// Seconds by which maps lag behind.
+    pub(super) lag: f64,
+    pub(super) seconds: u32,
+}
+
+/// A session of the simulation.
+pub(super) struct Session {
+    pub(super) at: f64,
+    pub(super) candidate: Candidate,
+    why: Why,
+    pub(super) changed: bool,
+    pub(super) took: f64,
+}
+
+/// One that has not ended yet.
+struct Running {
+    candidate: Candidate,
+    began: f64,
+    took: f64,
+    told: f64,
+}
+
+impl Running {
+    /// Tells how it goes, every three seconds and when it has ended; says whether it goes on.
+    fn tell(&mut self, chooser: &mut Chooser, now: f64) -> bool {
+        let end = self.began + self.took;
+        let until = if now >= end { end } else { now };
+        if now < end && now < self.told + 3.0 {
+            return true;
+        }
+        let stretch = until - self.told;
+        let goes_on = self.told > self.began;
+        let bytes = (BULK_SIZE as f64 * stretch / self.took) as u64;
+        chooser.came(
+            target(),
+            &self.candidate,
+            &Outcome { goes_on, of: BULK_SIZE, ..outcome(bytes, stretch) },
+            seconds(until),
+        );
+        self.told = until;
+        now < end
+    }
+}
+
+const RELAYS: [u32; 3] = [1, 2, 3];
+
+/// The sections of a candidate, by who dials whom.
+fn hops(candidate: &Candidate) -> Vec<(u32, Option<u32>)> {
+    let from = std::iter::once(HERE).chain(candidate.relays.iter().copied());
+    let to = candidate.relays.iter().copied().map(Some).chain([None]);
+    from.zip(to).collect()
+}
+
+pub(super) fn completion(truth: Truth, candidate: &Candidate, at: f64) -> f64 {
+    let section = |(from, to): (u32, Option<u32>)| {
+        let (millis, loss) = truth(from, to, at);
+        section(millis, loss, to.is_some())
+    };
+    let sections: Vec<Section> = hops(candidate).into_iter().map(section).collect();
+    model::completion(&sections, BULK_SIZE, &Costs::default()).as_secs_f64()
+}
+
+fn draft(report: Report, at: f64) -> Arc<Map> {
+    let mut draft = Draft::new();
+    for from in 0..=3 {
+        for to in RELAYS.into_iter().filter(|to| *to != from) {
+            let (millis, loss) = report(from, Some(to), at);
+            draft = draft.to(from, to, millis, loss);
+        }
+        let (millis, loss) = report(from, None, at);
+        draft = draft.last(from, millis, loss);
+    }
+    draft.map()
+}
+
+/// A number of the normal distribution, or nearly (Irwin and Hall).
+pub(super) fn normal(seed: u64) -> f64 {
+    (0..12).map(|number| (dice::bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
+}
+
+impl World {
+    /// All sessions, one behind the other: each begins when it is time, and tells how it came when it has ended.
+    pub(super) fn run(&self, seed: u64) -> (Vec<Session>, Chooser) {
+        let mut chooser = chooser(draft(self.report, 0.0));
+        let mut sessions: Vec<Session> = Vec::new();
+        let mut running: Vec<Running> = Vec::new();
+        let (mut mapped, count) = (0.0, (f64::from(self.seconds) / self.every) as u64);
+        for number in 0..count {
+            let at = number as f64 * self.every;
+            if at >= mapped + 2.0 {
+                chooser.recompute(draft(self.report, (at - self.lag).max(0.0)));
+                mapped = at;
+            }
+            running.retain_mut(|session| session.tell(&mut chooser, at));
+            let dice = dice::bits(seed, number);
+            let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at));
+            let candidate = first(&choice).clone();
+            let took = completion(self.truth, &candidate, at) * (self.noise * normal(dice)).exp();
+            running.push(Running { candidate: candidate.clone(), began: at, took, told: at });
+            let changed = choice.former.is_some();
+            sessions.push(Session { at, candidate, why: choice.why, changed, took });
+        }
+        (sessions, chooser)
+    }
+}
+
+impl Session {
+    pub(super) fn explores(&self) -> bool {
+        matches!(self.why, Why::Explores(_))
+    }
+}
