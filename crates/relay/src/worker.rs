@@ -1,106 +1,46 @@
 //! One worker thread: its own runtime, its own listening sockets, its own pipes. A session never leaves its thread, so
 //! nothing in here needs a lock.
 
+mod command;
 mod describing;
+mod tidying;
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ekiden_sys::clock::thread_time;
 use ekiden_sys::nfqueue::Queue;
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::{LocalSet, yield_now};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::config::{Config, Listener};
 use crate::dial::{Names, is_exhaustion};
 use crate::entrance::Entrance;
 use crate::gate;
 use crate::ingress::http::Kept;
 use crate::load::Load;
-use crate::pump::{PipeCounts, PipePool, pause};
+use crate::pump::{PipePool, pause};
 use crate::session::Session;
 use crate::share::Desk;
 use crate::shared::Shared;
 use crate::tun::{self, Device};
 use crate::tuning::Rounds;
 
+pub use command::{Command, Counts, Gated, Service, Steering};
 pub use describing::{Description, Tally, Wish};
+
+use tidying::{TIDY, wait_in_turn};
 
 /// Most connections taken from the queue of a socket that is about to close.
 const LAST_ACCEPTS: usize = 4096;
 
 /// How long those who accept have for stopping.
 const STOPPED: Duration = Duration::from_millis(100);
-
-/// How often unneeded pipes are closed and freed memory is given back.
-const TIDY: Duration = Duration::from_secs(1);
-
-/// How often it is measured what this thread adds; not in step with the above, which would be measured.
-const SAMPLE: Duration = Duration::from_millis(613);
-
-/// Most sessions whose sections are measured in that time; more than these have their turns later. A look costs some 5 us.
-const MOST_LOOKS: usize = 500;
-
-/// What the main thread tells a worker.
-pub enum Command {
-    /// Serve this from now on, and nothing else.
-    Serve(Service),
-    /// Say that you do not hang.
-    Answer(oneshot::Sender<()>),
-    /// Describe yourself, as far as is wished.
-    Describe(Wish, oneshot::Sender<Description>),
-    /// The same in a few numbers.
-    Count(oneshot::Sender<Counts>),
-    /// Accept nothing more: another process does from now on. What clients and relays have open stays usable.
-    Retire,
-    /// Accept nothing more; end idle HTTP connections.
-    Drain,
-    /// End now, whatever is open.
-    End,
-}
-
-/// A transparent listener, its number, and the queue of its first packets.
-pub type Gated = (Arc<Listener>, usize, Queue);
-
-/// What brings connections here that know nothing of us.
-#[derive(Default)]
-pub struct Steering {
-    /// The queues of first packets, with the listeners they are for and the numbers of those.
-    pub gates: Vec<Gated>,
-    /// The devices of tunnels, with their listeners.
-    pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
-}
-
-/// What a worker has to serve.
-pub struct Service {
-    /// The configuration for new sessions.
-    pub config: Arc<Config>,
-    /// Most sessions on all threads together.
-    pub most_sessions: usize,
-    /// The sockets to accept from, with what they are for.
-    pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
-    /// What it alone takes care of.
-    pub steering: Steering,
-    /// Whether some worker has a queue for every transparent listener.
-    pub gated: bool,
-}
-
-/// A worker's answer to [`Command::Count`].
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// The thread's name.
-    pub name: String,
-    /// Its pipes.
-    pub pipes: PipeCounts,
-    /// Its processor time.
-    pub busy: Duration,
-}
 
 /// The state of one thread.
 pub struct Worker {
@@ -218,18 +158,6 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
     worker.entrances.borrow_mut().clear();
 }
 
-/// Waits as everything on this thread does that is ready, and tells for how long.
-async fn wait_in_turn(worker: Rc<Worker>) {
-    let mut samples = interval(SAMPLE);
-    samples.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        samples.tick().await;
-        let ready = Instant::now();
-        yield_now().await;
-        worker.shared.metrics.waited_for_worker(ready.elapsed());
-    }
-}
-
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
 async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop: watch::Receiver<()>) {
     let listener = match TcpListener::from_std(socket) {
@@ -343,34 +271,5 @@ impl Worker {
     fn count(&self) -> Counts {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         Counts { name, pipes: self.pipes.counts(), busy: thread_time() }
-    }
-
-    /// Looks at the sections of running sessions, from where it ended the last time.
-    fn measure(&self) {
-        self.load.look();
-        let sessions: Vec<_> = {
-            let sessions = self.sessions.borrow();
-            let from = self.turn.get();
-            let turns = sessions.iter().filter(|(place, _)| *place >= from).take(MOST_LOOKS);
-            turns.map(|(place, session)| (place, session.clone())).collect()
-        };
-        self.turn.set(match sessions.last() {
-            Some((place, _)) if sessions.len() == MOST_LOOKS => place + 1,
-            _ => 0,
-        });
-        sessions.iter().filter_map(|(_, session)| session.upgrade()).for_each(|session| session.look());
-    }
-
-    /// Closes what nobody used since the last time, and gives memory back after a rush.
-    fn tidy(&self, most_sessions_seen: &mut usize) {
-        self.pipes.trim();
-        self.kept.expire();
-        let open = self.sessions.borrow().len();
-        *most_sessions_seen = open.max(*most_sessions_seen);
-        if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {
-            self.sessions.borrow_mut().shrink_to_fit();
-            ekiden_sys::process::give_memory_back();
-            *most_sessions_seen = open;
-        }
     }
 }

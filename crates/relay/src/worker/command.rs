@@ -1,0 +1,67 @@
+//! What the main thread tells a worker, and what it answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ekiden_sys::nfqueue::Queue;
+use tokio::sync::oneshot;
+
+use super::{Description, Wish};
+use crate::config::{Config, Listener};
+use crate::pump::PipeCounts;
+use crate::tun::Device;
+
+/// What the main thread tells a worker.
+pub enum Command {
+    /// Serve this from now on, and nothing else.
+    Serve(Service),
+    /// Say that you do not hang.
+    Answer(oneshot::Sender<()>),
+    /// Describe yourself, as far as is wished.
+    Describe(Wish, oneshot::Sender<Description>),
+    /// The same in a few numbers.
+    Count(oneshot::Sender<Counts>),
+    /// Accept nothing more: another process does from now on. What clients and relays have open stays usable.
+    Retire,
+    /// Accept nothing more; end idle HTTP connections.
+    Drain,
+    /// End now, whatever is open.
+    End,
+}
+
+/// A transparent listener, its number, and the queue of its first packets.
+pub type Gated = (Arc<Listener>, usize, Queue);
+
+/// What brings connections here that know nothing of us.
+#[derive(Default)]
+pub struct Steering {
+    /// The queues of first packets, with the listeners they are for and the numbers of those.
+    pub gates: Vec<Gated>,
+    /// The devices of tunnels, with their listeners.
+    pub devices: Vec<(Arc<Listener>, Arc<Device>)>,
+}
+
+/// What a worker has to serve.
+pub struct Service {
+    /// The configuration for new sessions.
+    pub config: Arc<Config>,
+    /// Most sessions on all threads together.
+    pub most_sessions: usize,
+    /// The sockets to accept from, with what they are for.
+    pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
+    /// What it alone takes care of.
+    pub steering: Steering,
+    /// Whether some worker has a queue for every transparent listener.
+    pub gated: bool,
+}
+
+/// A worker's answer to [`Command::Count`].
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// The thread's name.
+    pub name: String,
+    /// Its pipes.
+    pub pipes: PipeCounts,
+    /// Its processor time.
+    pub busy: Duration,
+}
