@@ -1,11 +1,12 @@
 //! `[[listener]]` and `-L`: the ways in, and the rules that keep one from being open by accident.
 
+mod target;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
 
-use super::access::Denied;
 use super::mistake::Found;
 use super::place::Place;
 use super::profiles::tuned;
@@ -16,6 +17,7 @@ use super::url::{Url, table};
 use super::value::{Bind, Name};
 use super::{Access, Connect, Kind, Listener, SectionListener, Tun, capture, tun};
 use crate::users::Users;
+use target::{check_target, target};
 
 /// What a mistake in a `-L` says is expected.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
@@ -229,38 +231,6 @@ fn closed(kind: Option<Kind>) -> &'static str {
              or allow_open = true"
         }
     }
-}
-
-fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<SocketAddr>) -> Option<Target> {
-    match kind? {
-        Kind::Tcp => {
-            let target = reader.required("target")?;
-            if bind.is_some_and(|bind| leads_to(&target, bind)) {
-                reader.mistake("target", "another address than the listener's own: this is a loop");
-            }
-            Some(target)
-        }
-        Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Tun | Kind::Section => {
-            if reader.has("target") {
-                reader.mistake("target", "no target: only kind = \"tcp\" has one, here the client says it");
-            }
-            None
-        }
-    }
-}
-
-/// A fixed target that the listener itself forbids could only ever fail. A name is judged when it is resolved.
-fn check_target(reader: &Reader<'_>, target: &Target, access: &Access) {
-    if matches!(target.host, Host::Name(_)) {
-        return;
-    }
-    let expected = match access.judge(&target.host, None, target.port) {
-        Ok(()) => return,
-        Err(Denied::Private) => "a public address, or allow_private = true beside it",
-        Err(Denied::Listed) => "a target that deny does not forbid",
-        Err(Denied::Unlisted) => "a target that allow permits",
-    };
-    reader.mistake("target", expected);
 }
 
 /// Whether dialling `target` would come back to our own listener at `bind`.

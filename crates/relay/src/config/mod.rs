@@ -8,6 +8,8 @@ mod fleet;
 mod history;
 mod hop;
 mod key;
+mod kind;
+mod limits;
 mod listener;
 mod mistake;
 mod named;
@@ -31,7 +33,6 @@ mod way;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ekiden_proto::addr::{Network, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
@@ -45,6 +46,8 @@ pub use admin::{Admin, AdminPlace, Token};
 pub use capture::{Capture, Connect, RulesBy, Transparent};
 pub use fleet::Fleet;
 pub use history::History;
+pub use kind::Kind;
+pub use limits::{Limits, Timeouts};
 pub use sharing::{Interface, Weights};
 pub use traces::{Collector, Share, Traces};
 pub use tun::Tun;
@@ -158,27 +161,6 @@ impl Config {
     }
 }
 
-/// How clients reach a relay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// SOCKS4, 4a, 5 and HTTP told apart by the first bytes.
-    Auto,
-    /// SOCKS4, 4a and 5.
-    Socks,
-    /// HTTP forward proxy.
-    Http,
-    /// Everything to one fixed target.
-    Tcp,
-    /// Connections that are routed through this host, caught by TPROXY.
-    Tproxy,
-    /// Connections that are routed through this host or made by its programs, caught by address translation.
-    Redirect,
-    /// Connections to networks that are behind another relay, caught by TPROXY at a TUN device.
-    Tun,
-    /// Other relays, with keys.
-    Section,
-}
-
 /// One way in.
 #[derive(Debug, Clone)]
 pub struct Listener {
@@ -279,48 +261,6 @@ pub struct Peer {
     pub relays: Option<Vec<Box<str>>>,
 }
 
-/// Bounds on what clients can take.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Sessions at once; `None` for what the open-file limit allows.
-    pub sessions: Option<usize>,
-    /// Sessions at once from one client address; `None` for no bound of its own.
-    pub sessions_per_client: Option<usize>,
-    /// Longest HTTP head and SOCKS handshake, in bytes.
-    pub head: usize,
-    /// Idle connections to servers and `http` hops kept for later requests, per thread.
-    pub kept_connections: usize,
-    /// Most authenticated connections kept ready for each next relay.
-    pub ready_connections: usize,
-}
-
-/// Deadlines.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timeouts {
-    /// From accept to the end of the client's handshake, all reads together.
-    pub handshake: Duration,
-    /// How long the first packet of a connection waits for the target's answer before it is let pass without us.
-    pub hold: Duration,
-    /// From the client's request until the whole path stands.
-    pub connect: Duration,
-    /// Without a byte in either direction.
-    pub idle: Duration,
-    /// Without a byte after one side has closed its direction.
-    pub half_close_idle: Duration,
-    /// How long an HTTP client may wait with its next request.
-    pub keep_alive: Duration,
-    /// How long an idle connection to a server is kept for later requests.
-    pub kept_idle: Duration,
-    /// How long a ready connection to a relay is kept, at most.
-    pub ready_age: Duration,
-    /// How long sessions may go on after SIGTERM.
-    pub drain: Duration,
-    /// How long the new process of an upgrade may take until it serves.
-    pub upgrade: Duration,
-    /// How long sessions of the old one may go on after that.
-    pub upgrade_drain: Duration,
-}
-
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -328,37 +268,4 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
-}
-
-impl Kind {
-    /// Whether clients do not know of the listener.
-    #[must_use]
-    pub const fn is_transparent(self) -> bool {
-        matches!(self, Self::Tproxy | Self::Redirect | Self::Tun)
-    }
-
-    /// Whether TPROXY brings clients to it.
-    #[must_use]
-    pub const fn is_by_tproxy(self) -> bool {
-        matches!(self, Self::Tproxy | Self::Tun)
-    }
-
-    /// All kinds, in the order in which they are documented.
-    pub const ALL: [Self; 8] =
-        [Self::Auto, Self::Socks, Self::Http, Self::Tcp, Self::Tproxy, Self::Redirect, Self::Tun, Self::Section];
-
-    /// Its word in the configuration, in logs and in metrics.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Socks => "socks",
-            Self::Http => "http",
-            Self::Tcp => "tcp",
-            Self::Tproxy => "tproxy",
-            Self::Redirect => "redirect",
-            Self::Tun => "tun",
-            Self::Section => "section",
-        }
-    }
 }
