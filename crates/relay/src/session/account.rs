@@ -1,14 +1,16 @@
 //! What is known of a session, from accept to its closing event.
 
+mod closing;
+
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
-use ekiden_proto::event::{Closed, End, SectionInfo};
+use ekiden_proto::event::{End, SectionInfo};
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::limiting::{Direction, Limit};
+use ekiden_proto::limiting::Direction;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -18,7 +20,7 @@ use crate::entrance::Entrance;
 use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
 use crate::measure::{Place, Watch};
-use crate::pump::{self, Meter, Patience, Seal};
+use crate::pump::{Meter, Patience, Seal};
 use crate::session::limits::Limiting;
 use crate::session::{Course, Errand, Samples};
 use crate::status::{SectionView, SessionView};
@@ -275,64 +277,5 @@ impl Session {
 
     fn path_name(&self) -> String {
         self.errand.path().map_or_else(|| "-".to_owned(), String::from)
-    }
-
-    fn closed(&self) -> Closed {
-        self.look_for_limits_at_end();
-        let limit = self.limit();
-        let mut story = self.story.take();
-        let book = &self.entrance.shared().book;
-        story.watches.iter_mut().flatten().for_each(|watch| watch.note(&self.meter, book));
-        let duration = self.opened.elapsed();
-        let down = tcp_info(self.client.as_fd()).ok();
-        let up = story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(story.up);
-        let cut_off = if std::thread::panicking() { End::Panicked } else { End::Drained };
-        let end = story.end.unwrap_or(cut_off);
-        Closed {
-            user: story.user.map(String::from),
-            peer: self.peer_name(),
-            trace: self.errand.trace(),
-            target: story.target,
-            server: story.server,
-            path: self.path_name(),
-            chosen: self.conclusion().map(Box::new),
-            end,
-            detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
-            duration,
-            handshake: story.asked.map(|asked| asked.saturating_duration_since(self.opened)),
-            first_byte: self
-                .meter
-                .first_byte()
-                .zip(story.asked)
-                .map(|(first, asked)| first.saturating_duration_since(asked)),
-            connect: story.connect,
-            hops: story.hops,
-            bytes_up: self.meter.bytes(Direction::Up),
-            bytes_down: self.meter.bytes(Direction::Down),
-            bytes_spliced: self.meter.moved_by_splice(),
-            down,
-            up,
-            limited: limit.as_ref().map(Limit::limited),
-            limited_why: limit.map(|limit| limit.why),
-            ..Closed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
-        }
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let closed = self.closed();
-        if matches!(closed.end, End::Drained | End::Panicked) {
-            pump::abort(&self.client);
-        }
-        if let Some(ends) = &self.caught {
-            self.entrance.shared().held.forget(ends);
-        }
-        if let Some(ahead) = self.take_ahead() {
-            ahead.abandon();
-        }
-        self.entrance.worker.unlist(self.place.get());
-        self.entrance.left(self.errand.client.0.ip(), closed.end != End::ClientLimit);
-        self.entrance.shared().has_ended(closed, self.sender());
     }
 }

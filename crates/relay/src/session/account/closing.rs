@@ -1,0 +1,71 @@
+//! The end of a session: its closing event, and what it leaves to others.
+
+use std::os::fd::AsFd;
+
+use ekiden_proto::event::{Closed, End};
+use ekiden_proto::limiting::{Direction, Limit};
+use ekiden_sys::tcp_info::tcp_info;
+
+use super::Session;
+use crate::pump;
+
+impl Session {
+    fn closed(&self) -> Closed {
+        self.look_for_limits_at_end();
+        let limit = self.limit();
+        let mut story = self.story.take();
+        let book = &self.entrance.shared().book;
+        story.watches.iter_mut().flatten().for_each(|watch| watch.note(&self.meter, book));
+        let duration = self.opened.elapsed();
+        let down = tcp_info(self.client.as_fd()).ok();
+        let up = story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(story.up);
+        let cut_off = if std::thread::panicking() { End::Panicked } else { End::Drained };
+        let end = story.end.unwrap_or(cut_off);
+        Closed {
+            user: story.user.map(String::from),
+            peer: self.peer_name(),
+            trace: self.errand.trace(),
+            target: story.target,
+            server: story.server,
+            path: self.path_name(),
+            chosen: self.conclusion().map(Box::new),
+            end,
+            detail: story.detail.or_else(|| end.detail().map(str::to_owned)),
+            duration,
+            handshake: story.asked.map(|asked| asked.saturating_duration_since(self.opened)),
+            first_byte: self
+                .meter
+                .first_byte()
+                .zip(story.asked)
+                .map(|(first, asked)| first.saturating_duration_since(asked)),
+            connect: story.connect,
+            hops: story.hops,
+            bytes_up: self.meter.bytes(Direction::Up),
+            bytes_down: self.meter.bytes(Direction::Down),
+            bytes_spliced: self.meter.moved_by_splice(),
+            down,
+            up,
+            limited: limit.as_ref().map(Limit::limited),
+            limited_why: limit.map(|limit| limit.why),
+            ..Closed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let closed = self.closed();
+        if matches!(closed.end, End::Drained | End::Panicked) {
+            pump::abort(&self.client);
+        }
+        if let Some(ends) = &self.caught {
+            self.entrance.shared().held.forget(ends);
+        }
+        if let Some(ahead) = self.take_ahead() {
+            ahead.abandon();
+        }
+        self.entrance.worker.unlist(self.place.get());
+        self.entrance.left(self.errand.client.0.ip(), closed.end != End::ClientLimit);
+        self.entrance.shared().has_ended(closed, self.sender());
+    }
+}
