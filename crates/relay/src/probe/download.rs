@@ -51,7 +51,7 @@ pub struct Download {
 pub async fn once(around: &Surroundings<'_>, way: &Way, wanted: &Wanted, effort: Effort) -> Result<Download, String> {
     let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
     let stands = connect::open(around, way, wanted).await;
-    let Stands { stream, section, begun, .. } = stands.map_err(|error| super::findings::told(&error))?;
+    let Stands { stream, section, begun, .. } = stands.map_err(|error| super::fault::told(&error))?;
     let work = Work { section: section.as_fd(), begun, effort, url, proxy: wanted.asked(way) };
     if !url.tls {
         return work.fetch(stream).await;

@@ -1,24 +1,25 @@
 //! What was found out so far, by candidate, and what it comes to.
 
+mod curve;
+
 use std::time::Duration;
 
-use ekiden_proto::cause::Cause;
 use ekiden_proto::path::model::{self, Congestion, Costs, Section};
 use ekiden_proto::profile::Profile;
 
 use super::candidates::{Unknown, candidates};
 use super::connect::Connected;
 use super::download::Download;
+use super::fault::told;
 use super::{Wanted, no_pools};
 use crate::config::Config;
 use crate::dial::DialError;
 use crate::path::Way;
 
+pub use curve::Time;
+
 /// The sizes that are compared, bytes.
 pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
-
-/// From so many bytes on a download says something about the rate.
-const ENOUGH: u64 = 256 << 10;
 
 /// From so many segments on the share that was lost says something about the next ones.
 pub const MANY: u64 = 100;
@@ -65,15 +66,6 @@ pub struct Loss {
     pub missing: u64,
     /// All of them.
     pub segments: u64,
-}
-
-/// How long an object takes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Time {
-    /// From the client's wish to the last byte.
-    pub time: Duration,
-    /// Whether the download was over before, and went on in thought only.
-    pub continued: bool,
 }
 
 impl Report {
@@ -273,60 +265,8 @@ impl Loss {
     }
 }
 
-impl Download {
-    /// Its second half, when it has found its pace: how much, in how long.
-    fn second_half(&self) -> Option<(u64, Duration)> {
-        let (bytes, end) = *self.curve.last()?;
-        let took = end.saturating_sub(self.reached(bytes / 2)?);
-        (bytes >= ENOUGH && !took.is_zero()).then_some((bytes - bytes / 2, took))
-    }
-
-    /// When so many bytes had come, or would have at this `rate` if it had not been stopped.
-    fn time_of(&self, size: u64, rate: Option<f64>) -> Option<Time> {
-        if let Some(time) = self.reached(size) {
-            return Some(Time { time, continued: false });
-        }
-        let (bytes, end) = *self.curve.last()?;
-        let rest = size.saturating_sub(bytes) as f64 / rate.filter(|_| !self.whole)?;
-        Some(Time { time: end + Duration::from_secs_f64(rest), continued: true })
-    }
-
-    /// When so many bytes had come, evenly between two looks.
-    fn reached(&self, size: u64) -> Option<Duration> {
-        let at = self.curve.iter().position(|(bytes, _)| *bytes >= size)?;
-        let (bytes, time) = self.curve[at];
-        let (before, then) = at.checked_sub(1).map_or((0, self.first_byte), |before| self.curve[before]);
-        let part = (size - before) as f64 / (bytes - before).max(1) as f64;
-        Some(then + time.saturating_sub(then).mul_f64(part.clamp(0.0, 1.0)))
-    }
-}
-
 fn congestion(profile: &Profile) -> Congestion {
     profile.congestion().map_or(Congestion::default(), |algorithm| Congestion::of_name(&algorithm.0))
-}
-
-/// What went wrong, whose fault it is, and who says so.
-pub(super) fn told(error: &DialError) -> String {
-    let DialError { cause, hop, teller, remark, .. } = error;
-    let who = hop.as_deref().unwrap_or("the target");
-    let what = match cause {
-        Cause::Refused => "refuses the connection: nothing listens there",
-        Cause::Unreachable => "cannot be reached: there is no route to it",
-        Cause::TimedOut => "did not answer in time",
-        Cause::NameNotFound => "has a name that does not exist",
-        Cause::NameServerFailed => "has a name that cannot be looked up: the name servers fail",
-        Cause::Denied => "is no target that this relay allows: see its deny, allow and allow_private",
-        Cause::DeniedByHop => "does not let us in, or not there: check keys, passwords and its rules",
-        Cause::HopProtocol => "does not speak the protocol it is configured with",
-        Cause::HopFailed => "could not connect, and does not say why",
-        Cause::Reset => "closed the connection before it could be used",
-        Cause::BadAnswer => "answers in another protocol",
-        Cause::Exhausted => "cannot be dialled: no descriptors, ports or memory left",
-        Cause::Loop => "leads back to a relay that was passed already",
-    };
-    let said = teller.as_ref().map(|teller| format!(", says {}", teller.name)).unwrap_or_default();
-    let more = remark.as_ref().map(|remark| format!(" ({remark})")).unwrap_or_default();
-    format!("{who} {what}{said}{more}")
 }
 
 #[cfg(test)]

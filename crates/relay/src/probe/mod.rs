@@ -6,6 +6,7 @@
 mod candidates;
 mod connect;
 mod download;
+mod fault;
 mod findings;
 pub mod table;
 mod target;

@@ -212,9 +212,3 @@ fn of_several_connections_the_fastest_and_the_middle_one_tell() {
         [false, false, false, true]
     );
 }
-
-#[test]
-fn it_is_told_who_says_what_went_wrong() {
-    let cause = DialError::from(Cause::Denied);
-    assert!(told(&cause).starts_with("the target is no target that this relay allows"), "{}", told(&cause));
-}
