@@ -7,12 +7,12 @@
 mod bridge;
 mod error;
 mod hop;
+mod line;
 mod names;
 mod race;
 pub mod section;
 mod tcp;
 
-use std::cell::OnceCell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,15 +20,13 @@ use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
-use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::section::{Purpose, TraceId, open};
+use ekiden_proto::wire::section::{Purpose, TraceId};
 use ekiden_sys::queued::set_notsent_lowat;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::config::access::{Denied, Rules};
-use crate::config::{Hop, HopKind, Peering};
 use crate::congestion::Controls;
 use crate::path::Way;
 use crate::pool::Pools;
@@ -42,7 +40,8 @@ pub use names::Names;
 pub use section::{Journey, Ready};
 pub use tcp::is_exhaustion;
 
-use section::{Destination, Opening};
+use line::Line;
+use section::Opening;
 use tcp::Outgoing;
 
 /// A section that is ready for the session's bytes.
@@ -170,139 +169,6 @@ impl Dialler<'_> {
         let (stream, server) = opened?;
         Ok(Dialled { stream, server, opened: None })
     }
-}
-
-/// A line of hops that grows one by one.
-struct Line<'a> {
-    dialler: &'a Dialler<'a>,
-    journey: &'a Journey,
-    deadline: Instant,
-}
-
-impl<'a> Line<'a> {
-    fn new(dialler: &'a Dialler<'a>, journey: &'a Journey) -> Self {
-        Self { dialler, journey, deadline: dialler.deadline() }
-    }
-
-    /// Opens the first hop and has it, and each one behind it, go on to the next. Relays that follow each other are one
-    /// step: the first gets the keys of the others.
-    async fn through(&self, hops: &[Arc<Hop>], beyond: &[PublicKey], end: &Purpose) -> Result<Dialled, DialError> {
-        let mut reached = None;
-        let mut rest = hops;
-        while let Some((hop, behind)) = rest.split_first() {
-            let group = behind.iter().take_while(|next| next.is_section() && hop.is_section()).count();
-            let (group, behind) = behind.split_at(group);
-            let next = behind.first().map_or_else(|| end.clone(), |hop| Purpose::Stream(hop.address.clone()));
-            let dialled = match &hop.kind {
-                HopKind::Section(peering) => {
-                    let ready = self.ready(reached, hop, peering).await?;
-                    let beyond = if behind.is_empty() { beyond } else { &[] };
-                    self.open(ready, Relays { hop, peering, group, beyond }, next).await?
-                }
-                HopKind::Absent => return Err(DialError::is_absent(hop)),
-                HopKind::Socks5(_) | HopKind::Http(_) => {
-                    let next = next.target().ok_or_else(|| DialError::carries_no_datagrams(hop))?;
-                    self.ask(reached, hop, next).await?
-                }
-            };
-            (reached, rest) = (Some(dialled), behind);
-        }
-        Ok(reached.expect("invariant: there is a hop"))
-    }
-
-    async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
-        let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
-        let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
-        let opened = tcp::open(&hop.address, outgoing, names, &|_| true, self.deadline).await;
-        let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
-        pools.tried(hop, opened.as_ref().err());
-        let (stream, server) = opened?;
-        Ok(Dialled { stream, server, opened: None })
-    }
-
-    async fn ask(&self, reached: Option<Dialled>, hop: &Hop, next: &Target) -> Result<Dialled, DialError> {
-        let reached = match reached {
-            None => self.open_hop(hop).await?,
-            Some(reached) => reached,
-        };
-        let (mut stream, server) = settled(reached).await?;
-        let answer = timeout_at(self.deadline, hop::ask(&mut stream, hop, next)).await;
-        answer
-            .map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?
-            .map_err(|cause| DialError { hop: hop_at_fault(hop, cause), ..cause.into() })?;
-        Ok(Dialled { stream, server, opened: None })
-    }
-
-    /// A connection on which a session can be opened: one that waits for it, or a new one.
-    async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
-        let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
-        if let Some(reached) = reached {
-            let (mut stream, server) = settled(reached).await?;
-            let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
-            return Ok(Ready { stream, server, transport, waited: false });
-        }
-        if let Some(waiting) = pools.take(hop)
-            && let Ok(stream) = TcpStream::from_std(waiting.stream)
-        {
-            return Ok(Ready { stream, server: waiting.server, transport: waiting.transport, waited: true });
-        }
-        let prepared = section::prepare(hop, peering, None, (names, congestion, marks), self.deadline).await;
-        pools.tried(hop, prepared.as_ref().err());
-        prepared
-    }
-
-    async fn open(&self, ready: Ready, relays: Relays<'_>, purpose: Purpose) -> Result<Dialled, DialError> {
-        if self.journey.hops_left == 0 {
-            return Err(Cause::Loop.into());
-        }
-        let Ready { mut stream, server, transport, waited } = ready;
-        let encrypt = self.journey.encrypt || relays.wants_encryption() || purpose == Purpose::Datagrams;
-        let seal = Rc::new(Seal::new(transport, open::Answer::MOST));
-        let destination = Destination { path: relays.keys(), purpose, encrypt };
-        let sent = section::open(&mut stream, &seal, self.journey, destination).await;
-        let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;
-        if encrypt {
-            seal.only_records();
-        }
-        let pool = waited.then(|| Arc::clone(self.dialler.pools));
-        let (hop, beyond, deadline) = (Arc::clone(relays.hop), relays.names(), self.deadline);
-        let opening = Opening { trace, hop, beyond, deadline, pool, answered: OnceCell::new() };
-        Ok(Dialled { stream, server, opened: Some(Opened { opening, seal, encrypt }) })
-    }
-}
-
-/// Relays that follow each other.
-struct Relays<'a> {
-    hop: &'a Arc<Hop>,
-    peering: &'a Peering,
-    group: &'a [Arc<Hop>],
-    /// The ones behind, of which only the keys are known.
-    beyond: &'a [PublicKey],
-}
-
-impl Relays<'_> {
-    fn peerings(&self) -> impl Iterator<Item = &Peering> {
-        self.group.iter().filter_map(|hop| hop.peering())
-    }
-
-    fn keys(&self) -> Vec<PublicKey> {
-        self.peerings().map(|peering| peering.key).chain(self.beyond.iter().copied()).collect()
-    }
-
-    fn names(&self) -> Vec<Box<str>> {
-        self.group.iter().map(|hop| hop.name.clone()).collect()
-    }
-
-    /// Whoever wants encryption to a relay wants it on the whole way there.
-    fn wants_encryption(&self) -> bool {
-        self.peering.encrypt || self.peerings().any(|peering| peering.encrypt)
-    }
-}
-
-/// What a hop says of the target is the target's fault; the rest is the hop's.
-fn hop_at_fault(hop: &Hop, cause: Cause) -> Option<String> {
-    let own = matches!(cause, Cause::DeniedByHop | Cause::HopProtocol | Cause::HopFailed | Cause::Reset);
-    own.then(|| hop.to_string())
 }
 
 impl Dialled {
