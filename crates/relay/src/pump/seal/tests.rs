@@ -1,0 +1,82 @@
+use super::*;
+use ekiden_proto::key::PrivateKey;
+use ekiden_proto::wire::section::{Hello, Initiator, Responder, Versions};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+/// Longest first record.
+const FIRST: usize = 100;
+
+/// Two sides that have shaken hands.
+fn seals() -> (Seal, Seal) {
+    let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
+    let (initiator, hello) = Initiator::begin(&near, &far.public(), Versions::OURS);
+    let (responder, _) = Responder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
+    let (transport, hello) = responder.accept(None);
+    let near = initiator.finish(&Hello::parse(&hello).unwrap().0).unwrap();
+    (Seal::new(near, FIRST), Seal::new(transport, FIRST))
+}
+
+async fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    (near, listener.accept().await.unwrap().0)
+}
+
+fn plain(opened: Opened) -> Vec<u8> {
+    opened.record[opened.plain].to_vec()
+}
+
+#[tokio::test]
+async fn a_row_of_records_of_all_sizes_comes_out_as_it_went_in() {
+    let (near, far) = seals();
+    far.only_records();
+    let (mut writer, reader) = sockets().await;
+    let pieces: Vec<Vec<u8>> =
+        [1, MOST, 17, STEP, STEP - 18, 1, MOST].iter().map(|length| vec![*length as u8; *length]).collect();
+    let mut row: Vec<u8> = pieces.iter().flat_map(|piece| near.sealed(piece)).collect();
+    row.extend(near.end());
+    let writing = tokio::spawn(async move { writer.write_all(&row).await.map(|()| writer) });
+    for piece in &pieces {
+        assert!(plain(far.next(&reader).await.unwrap()) == *piece, "a record of {} bytes changed", piece.len());
+    }
+    assert!(far.next(&reader).await.unwrap().plain.is_empty(), "the end");
+    drop(writing.await.unwrap().unwrap());
+    assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
+
+/// Behind OPEN and its answer the bytes may be as they are: they belong to somebody else.
+#[tokio::test]
+async fn at_first_nothing_is_read_behind_a_record() {
+    let (near, far) = seals();
+    let (mut writer, reader) = sockets().await;
+    writer.write_all(&[near.sealed(b"OPEN"), b"payload".to_vec()].concat()).await.unwrap();
+    assert_eq!(plain(far.next(&reader).await.unwrap()), b"OPEN");
+    let mut rest = [0; 16];
+    reader.readable().await.unwrap();
+    let count = reader.try_read(&mut rest).unwrap();
+    assert_eq!(&rest[..count], b"payload");
+}
+
+#[tokio::test]
+async fn what_was_changed_or_cut_off_is_an_error() {
+    let (near, far) = seals();
+    let (mut writer, reader) = sockets().await;
+    let mut record = near.sealed(b"payload");
+    record[HEADER] ^= 1;
+    writer.write_all(&record).await.unwrap();
+    assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
+
+    let (near, far) = seals();
+    let (mut writer, reader) = sockets().await;
+    writer.write_all(&near.sealed(&[0; FIRST + 1])[..HEADER]).await.unwrap();
+    let error = far.next(&reader).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a first record that is too long");
+
+    let (near, far) = seals();
+    let (mut writer, reader) = sockets().await;
+    let record = near.sealed(b"payload");
+    writer.write_all(&record[..record.len() - 1]).await.unwrap();
+    drop(writer);
+    assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
