@@ -1,16 +1,18 @@
 //! Applies a profile to a socket, setting by setting, and tells what became of each (setsockopt(2), tcp(7), socket(7),
 //! ip(7)). Accepted sockets inherit every setting from their listener, so nothing is done per accepted connection.
 
-use std::fmt;
+mod request;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
 
 use ekiden_proto::profile::{Algorithm, Applied, Outcome, Profile, Setting};
 use ekiden_proto::units::{Bytes, Rate, Span};
 use libc::c_int;
 use socket2::{SockAddr, SockRef};
+
+use request::{Request, Unit};
 
 // Newer than the headers of Debian 12; from linux/tcp.h of Linux 6.15.
 const TCP_TX_DELAY: c_int = 37;
@@ -62,64 +64,6 @@ fn reason(error: &io::Error) -> String {
         Some(libc::EPERM) => "needs CAP_NET_ADMIN".to_owned(),
         Some(libc::EADDRNOTAVAIL) => "not an address of this host".to_owned(),
         _ => error.to_string(),
-    }
-}
-
-/// How an integer option shows itself to people.
-#[derive(Clone, Copy)]
-enum Unit {
-    Plain,
-    Bytes,
-    Micros,
-    Millis,
-    Seconds,
-}
-
-impl Unit {
-    fn show(self, value: c_int) -> String {
-        let number = u64::from(value.unsigned_abs());
-        match self {
-            Self::Plain => number.to_string(),
-            Self::Bytes => Bytes(number).to_string(),
-            Self::Micros => Span(Duration::from_micros(number)).to_string(),
-            Self::Millis => Span(Duration::from_millis(number)).to_string(),
-            Self::Seconds => Span(Duration::from_secs(number)).to_string(),
-        }
-    }
-}
-
-/// What was asked of the kernel, so that it can be read back.
-enum Request {
-    Integer { level: c_int, name: c_int, wanted: c_int, unit: Unit },
-    Text { name: c_int, wanted: String },
-    Wide { level: c_int, name: c_int, wanted: u64 },
-    Done,
-}
-
-impl Request {
-    /// `None` when the kernel holds what was wanted, otherwise what it holds.
-    fn read_back(&self, socket: BorrowedFd<'_>) -> io::Result<Option<String>> {
-        let differs = |same: bool, shown: &dyn fmt::Display| (!same).then(|| shown.to_string());
-        match self {
-            Self::Done => Ok(None),
-            Self::Integer { level, name, wanted, unit } => {
-                let got: c_int = get(socket, *level, *name)?;
-                // The kernel doubles buffer sizes to account for its own bookkeeping (socket(7)).
-                let doubled = *level == libc::SOL_SOCKET && matches!(*name, libc::SO_RCVBUF | libc::SO_SNDBUF);
-                let got = if doubled { got / 2 } else { got };
-                Ok(differs(got == *wanted, &unit.show(got)))
-            }
-            Self::Text { name, wanted } => {
-                let got: [u8; 16] = get(socket, libc::IPPROTO_TCP, *name)?;
-                let got = String::from_utf8_lossy(&got);
-                let got = got.trim_end_matches('\0');
-                Ok(differs(got == wanted, &got))
-            }
-            Self::Wide { level, name, wanted } => {
-                let got: u64 = get(socket, *level, *name)?;
-                Ok(differs(got == *wanted, &format!("{got}B/s")))
-            }
-        }
     }
 }
 
