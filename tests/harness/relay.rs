@@ -1,0 +1,196 @@
+//! A running relay: its events, its answers, and its end.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{Folder, PATIENCE, connect, ekiden, signal};
+
+/// A running relay.
+pub struct Relay {
+    child: Child,
+    lines: Receiver<Value>,
+    seen: Vec<Value>,
+    addresses: Vec<SocketAddr>,
+    stderr: Option<ChildStderr>,
+    /// Processes that have taken its place.
+    after: Vec<u32>,
+    pub admin: PathBuf,
+}
+
+impl Relay {
+    /// Starts `ekiden run` with these listeners, and waits until it listens.
+    pub fn listen(urls: &[&str]) -> Self {
+        let arguments: Vec<&str> = urls.iter().flat_map(|url| ["-L", url]).collect();
+        Self::run(&arguments, urls.len())
+    }
+
+    /// Starts `ekiden run ARGUMENTS`, and waits until `listeners` of them listen.
+    pub fn run(arguments: &[&str], listeners: usize) -> Self {
+        Self::start(ekiden().args(["run"]).args(arguments), listeners)
+    }
+
+    /// Starts a prepared command, whose environment or limits the test has changed.
+    pub fn start(command: &mut Command, listeners: usize) -> Self {
+        let folder = Folder::new();
+        let admin = folder.0.with_extension("sock");
+        command.args(["--admin", &format!("unix:{}", admin.display())]);
+        Self::begin(command, listeners, admin)
+    }
+
+    /// The same, where the command says itself where the relay answers.
+    pub fn begin(command: &mut Command, listeners: usize, admin: PathBuf) -> Self {
+        command.args(["--log", "json"]);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ekiden runs");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let stderr = child.stderr.take();
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not an event: {line}"));
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut relay =
+            Self { child, lines, seen: Vec::new(), addresses: Vec::new(), stderr, after: Vec::new(), admin };
+        while relay.addresses.len() < listeners {
+            let event = relay.next(|event| event["event"] == "listening");
+            relay.addresses.push(event["address"].as_str().expect("an address").parse().expect("an address"));
+        }
+        relay
+    }
+
+    /// Where the first listener listens.
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Where listener number `index` listens.
+    pub fn address_of(&self, index: usize) -> SocketAddr {
+        self.addresses[index]
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A connection to the first listener.
+    pub fn connect(&self) -> TcpStream {
+        connect(self.address())
+    }
+
+    /// Waits for an event that `wanted` likes, among those seen and those to come. Each is returned once.
+    pub fn next(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
+        if let Some(at) = self.seen.iter().position(&wanted) {
+            return self.seen.remove(at);
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(event) if wanted(&event) => return event,
+                Ok(event) => self.seen.push(event),
+                Err(RecvTimeoutError::Timeout) => panic!("no such event; seen: {:#?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => {
+                    panic!("ekiden ended: {}; seen: {:#?}", self.said_on_stderr(), self.seen)
+                }
+            }
+        }
+    }
+
+    /// Waits for the closing event of a session.
+    pub fn closed(&mut self) -> Value {
+        self.next(|event| event["event"] == "closed")
+    }
+
+    /// Every event up to the end of the process.
+    pub fn rest(&mut self) -> Vec<Value> {
+        let mut events = std::mem::take(&mut self.seen);
+        let deadline = Instant::now() + PATIENCE;
+        while let Ok(event) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            events.push(event);
+        }
+        events
+    }
+
+    pub fn said_on_stderr(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(mut stderr) = self.stderr.take() {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        text
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Waits until another process has taken the place of the one that serves; its pid.
+    pub fn upgraded(&mut self) -> u32 {
+        let event = self.next(|event| event["event"] == "upgraded");
+        let process = u32::try_from(event["pid"].as_u64().expect("a pid")).expect("a pid");
+        self.after.push(process);
+        process
+    }
+
+    /// Waits for the process to end by itself.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        // The events end when the process closes its standard output.
+        while let Ok(event) = self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            self.seen.push(event);
+        }
+        self.child.wait().expect("the process can be waited for").code()
+    }
+
+    /// Asks the admin listener.
+    pub fn ask(&self, path: &str) -> String {
+        let mut stream = std::os::unix::net::UnixStream::connect(&self.admin).expect("the admin socket answers");
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").expect("an HTTP answer").1.to_owned()
+    }
+
+    /// The sessions that are open now, as `/api/sessions` shows them.
+    pub fn sessions(&self) -> Vec<Value> {
+        let answer: Value = serde_json::from_str(&self.ask("/api/sessions")).expect("JSON");
+        answer["sessions"].as_array().expect("a list").clone()
+    }
+
+    /// Open descriptors of the process.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the process lives").count()
+    }
+
+    /// Resident memory of the process, in KiB.
+    pub fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process lives");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+        line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // Others of its group, where it was started with one of its own.
+        let _ = ekiden_sys::signal::kill_group(self.child.id());
+        for process in &self.after {
+            let _ = ekiden_sys::signal::kill(*process);
+        }
+        if std::thread::panicking() {
+            eprintln!("ekiden said on stderr: {}", self.said_on_stderr());
+        }
+        let _ = std::fs::remove_file(&self.admin);
+    }
+}

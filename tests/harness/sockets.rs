@@ -1,0 +1,117 @@
+//! Sockets of the tests' own, and what they say and hear.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use super::{PATIENCE, eventually};
+
+/// A connection whose reads and writes do not last for ever.
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// A listener of the test's own, on a port the kernel chooses.
+pub fn server() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Accepts one connection, within the test's patience.
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let stream = eventually("a connection", || listener.accept().ok()).0;
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Serves every connection in a thread of its own, for as long as the test runs.
+pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let (listener, address) = server();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let handle = handle.clone();
+            std::thread::spawn(move || handle(stream));
+        }
+    });
+    address
+}
+
+/// An address where nobody listens.
+pub fn nobody() -> SocketAddr {
+    server().1
+}
+
+pub fn read_exactly(stream: &mut TcpStream, count: usize) -> Vec<u8> {
+    let mut bytes = vec![0; count];
+    stream.read_exact(&mut bytes).expect("as many bytes as expected");
+    bytes
+}
+
+/// How a stream ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Clean,
+    Reset,
+}
+
+/// Everything that still comes, and how it ends.
+pub fn hear_out(stream: &mut TcpStream) -> (Vec<u8>, Ending) {
+    let (mut heard, mut bytes) = (Vec::new(), vec![0; 65_536]);
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return (heard, Ending::Clean),
+            Ok(count) => heard.extend(&bytes[..count]),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return (heard, Ending::Reset),
+            // A machine that was suspended, with a timeout on the socket (signal(7)).
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => panic!("{error} after {} bytes: {:?}", heard.len(), String::from_utf8_lossy(&heard)),
+        }
+    }
+}
+
+pub fn read_all(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("the stream ends well");
+    bytes
+}
+
+/// Reads an HTTP head, byte by byte so that nothing behind it is lost.
+pub fn read_head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.extend(read_exactly(stream, 1));
+        assert!(head.len() < 1 << 20, "a head without end");
+    }
+    String::from_utf8(head).expect("an ASCII head")
+}
+
+/// Makes closing a socket a reset.
+pub fn reset(stream: TcpStream) {
+    socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+}
+
+/// A SOCKS5 tunnel to `target` through a relay, or the reply code that refused it.
+pub fn socks5(relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
+    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
+    let mut request = vec![5, 1, 0, 1];
+    request.extend(target.ip().octets());
+    request.extend(target.port().to_be_bytes());
+    socks5_request(relay, &request)
+}
+
+/// Sends a SOCKS5 request without credentials and reads the reply.
+pub fn socks5_request(relay: SocketAddr, request: &[u8]) -> Result<TcpStream, u8> {
+    let mut stream = connect(relay);
+    stream.write_all(&[5, 1, 0]).unwrap();
+    assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
+    stream.write_all(request).unwrap();
+    let reply = read_exactly(&mut stream, 10);
+    if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
+}
