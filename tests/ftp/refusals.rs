@@ -1,0 +1,81 @@
+//! What is not done, and how the client hears of it.
+
+use std::io::Write;
+
+use crate::curl::*;
+use crate::harness::*;
+use crate::scripted::*;
+use crate::vsftpd::Vsftpd;
+
+#[test]
+fn wrong_passwords_are_asked_for_again() {
+    let Some(vsftpd) = Vsftpd::start() else { return };
+    let mut relay = http();
+    vsftpd.write("pub/file", "hello");
+    let wrong = format!("ftp://ftp:wrong%40password@{}/pub/file", vsftpd.address);
+    let got = get(&relay, &wrong, &[]);
+    assert_eq!(got.status, 401);
+    let challenge = format!("WWW-Authenticate: Basic realm=\"ftp://{}\"\r\n", vsftpd.address);
+    assert!(got.head.contains(&challenge), "{}", got.head);
+    let logged = request(&mut relay).to_string();
+    assert!(!logged.contains("wrong"), "{logged}");
+    assert_eq!(get(&relay, &format!("ftp://nobody:x@{}/pub/file", vsftpd.address), &[]).status, 401);
+    let right = get(&relay, &vsftpd.url("/pub/file"), &["-H", "Authorization: Basic ZnRwOnJpZ2h0"]);
+    assert_eq!(right.body, b"hello");
+    let field = get(&relay, &vsftpd.url("/pub/file"), &["-H", "Authorization: Basic ZnRwOndyb25nQHBhc3N3b3Jk"]);
+    assert_eq!(field.status, 401);
+}
+
+#[test]
+fn commands_cannot_be_smuggled_into_the_control_connection() {
+    let (address, heard) = scripted(WELL_BEHAVED);
+    let mut relay = http();
+    for url in ["/a%0D%0ADELE%20b", "/a%0ADELE%20b", "/a%00b", "/%0d/"] {
+        let got = get(&relay, &format!("ftp://{address}{url}"), &["-H", "Authorization:"]);
+        assert_eq!(got.status, 400, "{url}");
+        assert_eq!(relay.closed()["end"], "bad_handshake");
+    }
+    for user in ["u%0d%0aDELE%20b:p", "u:p%0aDELE%20b"] {
+        let answer = read_all(&mut ask(&relay, &format!("GET ftp://{user}@{address}/ HTTP/1.1\r\n\r\n")));
+        assert!(answer.starts_with(b"HTTP/1.1 400 "), "{user}");
+    }
+    // "u\r\nDELE b" and "p"
+    let field = ["-H", "Authorization: Basic dQ0KREVMRSBiOnA="];
+    assert_eq!(get(&relay, &format!("ftp://{address}/"), &field).status, 400);
+    assert!(heard.lock().unwrap().is_empty());
+}
+
+#[test]
+fn data_connections_obey_the_access_rules() {
+    let (_listener, forbidden) = server();
+    let (address, _) = scripted(Script { passive_port: Some(forbidden.port()), ..WELL_BEHAVED });
+    let mut relay = Relay::listen(&[&format!("http://127.0.0.1:0?deny=127.0.0.0/8:{}", forbidden.port())]);
+    assert_eq!(get(&relay, &format!("ftp://{address}/file"), &[]).status, 403);
+    assert_eq!(relay.closed()["end"], "denied");
+}
+
+#[test]
+fn failures_to_connect_keep_their_cause_and_silence_has_an_end() {
+    let folder = Folder::new();
+    let text = "version = 1\n[timeouts]\nconnect = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n";
+    let file = folder.write("ekiden.toml", text);
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    assert_eq!(get(&relay, &format!("ftp://{}/", nobody()), &[]).status, 502);
+    assert_eq!(relay.closed()["end"], "refused");
+    let (_silent, address) = server();
+    assert_eq!(get(&relay, &format!("ftp://{address}/"), &[]).status, 504);
+    assert_eq!(relay.closed()["end"], "timed_out");
+    let http = serve(|mut stream| drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
+    assert_eq!(get(&relay, &format!("ftp://{http}/"), &[]).status, 502);
+}
+
+#[test]
+fn other_methods_are_not_allowed() {
+    let (address, heard) = scripted(WELL_BEHAVED);
+    for method in ["DELETE", "POST", "OPTIONS", "put"] {
+        let got = get(&http(), &format!("ftp://{address}/file"), &["-X", method]);
+        assert_eq!(got.status, 405, "{method}");
+        assert!(got.head.contains("Allow: GET, HEAD, PUT\r\n"), "{}", got.head);
+    }
+    assert!(heard.lock().unwrap().is_empty());
+}

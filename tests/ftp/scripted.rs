@@ -1,0 +1,81 @@
+//! A server that does what no good one does.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use crate::harness::*;
+
+/// What the scripted server does, beginning with everything right.
+#[derive(Clone, Copy)]
+pub struct Script {
+    pub knows_epsv: bool,
+    pub size: Option<usize>,
+    pub sends: &'static [u8],
+    pub ends_with: &'static str,
+    pub passive_port: Option<u16>,
+}
+
+pub const WELL_BEHAVED: Script =
+    Script { knows_epsv: true, size: Some(8), sends: b"contents", ends_with: "226 Done.", passive_port: None };
+
+/// A server that plays `script`, and the commands it has heard.
+pub fn scripted(script: Script) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&heard);
+    let address = serve(move |stream| {
+        play(script, stream, &record);
+        record.lock().unwrap().push("(gone)".to_owned());
+    });
+    (address, heard)
+}
+
+fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
+    let lines = BufReader::new(control.try_clone().unwrap()).split(b'\n');
+    let mut data: Option<(TcpListener, Option<TcpListener>)> = None;
+    let _ = write!(control, "220-Two\r\n220 lines.\r\n");
+    for line in lines.map_while(Result::ok) {
+        // Names are bytes in no known character set.
+        let line: String = line.trim_ascii_end().iter().map(|byte| char::from(*byte)).collect();
+        heard.lock().unwrap().push(line.clone());
+        let mut passive = || {
+            let (listener, address) = server();
+            // Another server of the same name, whom nobody has asked for anything.
+            let stranger = TcpListener::bind(("::1", address.port())).ok();
+            data = Some((listener, stranger));
+            script.passive_port.unwrap_or(address.port())
+        };
+        let reply = match line.split(' ').next().unwrap() {
+            "USER" => "331 Password?".to_owned(),
+            "PASS" => "230 Hello.".to_owned(),
+            "TYPE" => "200 As you like.".to_owned(),
+            "SIZE" => script.size.map_or("502 What?".to_owned(), |size| format!("213 {size}")),
+            "MDTM" => "213 20240229123456".to_owned(),
+            "EPSV" if script.knows_epsv => format!("229 Here (|||{}|)", passive()),
+            // An address that leads elsewhere: only the port counts.
+            "PASV" => {
+                let [high, low] = passive().to_be_bytes();
+                format!("227 Here (192,0,2,1,{high},{low}).")
+            }
+            "CWD" => "250 Welcome.".to_owned(),
+            "RETR" | "LIST" => {
+                let _ = write!(control, "150 Coming.\r\n");
+                let mut data = accept(&data.as_ref().expect("a passive reply").0);
+                let _ = data.write_all(script.sends);
+                script.ends_with.to_owned()
+            }
+            "STOR" => {
+                // Takes a little, and then its disk is full.
+                let _ = write!(control, "150 Go ahead.\r\n");
+                let mut data = accept(&data.as_ref().expect("a passive reply").0);
+                let _ = data.read(&mut [0; 1000]);
+                reset(data);
+                script.ends_with.to_owned()
+            }
+            _ => "500 What?".to_owned(),
+        };
+        if write!(control, "{reply}\r\n").is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Ends that come too soon: nobody may take a part for the whole.
+
+use crate::curl::*;
+use crate::harness::*;
+use crate::scripted::*;
+
+#[test]
+fn the_server_may_go_while_the_client_stays() {
+    let relay = http();
+    for (method, body) in [("GET", b"contents".as_slice()), ("HEAD", b"")] {
+        let (address, heard) = scripted(WELL_BEHAVED);
+        let mut client = ask(&relay, &format!("{method} ftp://{address}/file HTTP/1.1\r\n\r\n"));
+        assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+        assert_eq!(read_exactly(&mut client, body.len()), body);
+        eventually("the end of the control connection", || {
+            heard.lock().unwrap().last().is_some_and(|line| line == "(gone)").then_some(())
+        });
+        assert!(heard.lock().unwrap().iter().any(|line| line == "QUIT"));
+    }
+}
+
+#[test]
+fn part_of_a_list_does_not_look_like_a_list() {
+    let list = Script { sends: b"-rw-r--r-- 1 0 0 1 Nov 05 2019 one\r\nodd & end", ..WELL_BEHAVED };
+    let (whole, _) = scripted(list);
+    let (part, _) = scripted(Script { ends_with: "426 Too bad.", ..list });
+    let relay = http();
+    let got = get(&relay, &format!("ftp://{whole}/"), &[]);
+    let text = String::from_utf8(got.body).unwrap();
+    assert!(got.exit == 0 && text.contains("<a href=\"one\">") && text.contains("<pre>odd &amp; end</pre>"), "{text}");
+    for version in ["-0", "--http1.1"] {
+        let got = get(&relay, &format!("ftp://{part}/"), &[version]);
+        assert!([18, 56].contains(&got.exit), "{version}: {got:?}");
+    }
+}
+
+#[test]
+fn part_of_a_file_does_not_look_like_a_file() {
+    let short = Script { sends: b"half", ends_with: "426 Too bad.", ..WELL_BEHAVED };
+    for (script, exit) in [
+        // curl: "18 Partial file", "56 Failure in receiving network data".
+        (short, [18, 56]),
+        (Script { ends_with: "226 Done.", ..short }, [18, 56]),
+        (Script { size: None, ..short }, [56, 56]),
+        (Script { size: None, ends_with: "451 Disk error.", ..short }, [56, 56]),
+    ] {
+        let (address, _) = scripted(script);
+        let mut relay = http();
+        let got = get(&relay, &format!("ftp://{address}/file"), &[]);
+        assert!(exit.contains(&got.exit), "{got:?}");
+        assert_eq!(relay.closed()["end"], "server_lost");
+    }
+    let (address, _) = scripted(Script { size: None, ..WELL_BEHAVED });
+    let got = get(&http(), &format!("ftp://{address}/file"), &[]);
+    assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
+    // A length in bytes says nothing of a text whose line ends are changed.
+    let (address, heard) = scripted(Script { size: Some(7), ..WELL_BEHAVED });
+    let got = get(&http(), &format!("ftp://{address}/file;type=a"), &[]);
+    assert_eq!((got.exit, got.body.as_slice()), (0, b"contents".as_slice()));
+    assert!(heard.lock().unwrap().iter().any(|line| line.starts_with("TYPE A")));
+    let head = get(&http(), &format!("ftp://{address}/file;type=a"), &["-I"]);
+    assert!(head.status == 200 && !head.head.contains("Content-Length"), "{}", head.head);
+}

@@ -1,0 +1,85 @@
+//! The real vsftpd.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::{Child, Command, Stdio};
+
+use crate::harness::*;
+
+const VSFTPD: &str = "/usr/sbin/vsftpd";
+
+/// A running vsftpd with `pub/`, which can be read, and `incoming/`, which can be written.
+pub struct Vsftpd {
+    child: Child,
+    pub address: SocketAddr,
+    pub folder: Folder,
+}
+
+impl Vsftpd {
+    /// Nothing, said aloud, where it cannot run.
+    pub fn start() -> Option<Self> {
+        let root = std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+        if !root || !std::path::Path::new(VSFTPD).exists() {
+            eprintln!("skipped: needs root and {VSFTPD} (apt-get install vsftpd)");
+            return None;
+        }
+        let folder = Folder::new();
+        for (name, mode) in [("", 0o755), ("site", 0o755), ("site/pub", 0o755), ("site/incoming", 0o777)] {
+            let path = folder.0.join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        folder.write("banned", "wrong@password\n");
+        // It cannot choose a port itself. Another process may take the one that was free, so its banner has to be ours.
+        let (child, address) = eventually("vsftpd", || Self::try_start(&folder));
+        Some(Self { child, address, folder })
+    }
+
+    fn try_start(folder: &Folder) -> Option<(Child, SocketAddr)> {
+        let address = nobody();
+        let (root, name) = (folder.0.display(), folder.0.file_name().unwrap().to_str().unwrap());
+        let text = format!(
+            "listen=YES\nlisten_ipv6=NO\nlisten_address=127.0.0.1\nlisten_port={}\nbackground=NO\nftpd_banner={name}\n\
+             anonymous_enable=YES\nlocal_enable=NO\nanon_root={root}/site\nwrite_enable=YES\nanon_upload_enable=YES\n\
+             anon_world_readable_only=NO\nanon_umask=022\ndelete_failed_uploads=YES\ndeny_email_enable=YES\n\
+             banned_email_file={root}/banned\nsecure_chroot_dir={root}/site/pub\nxferlog_enable=NO\nseccomp_sandbox=NO\n",
+            address.port()
+        );
+        let file = folder.write("vsftpd.conf", text);
+        let mut child = Command::new(VSFTPD).arg(file).stdin(Stdio::null()).spawn().unwrap();
+        let ours = eventually("an answer", || match TcpStream::connect(address) {
+            Ok(stream) => {
+                let mut greeting = String::new();
+                let _ = BufReader::new(stream).read_line(&mut greeting);
+                Some(greeting.contains(name))
+            }
+            Err(_) => child.try_wait().unwrap().map(|_| false),
+        });
+        if ours {
+            return Some((child, address));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        None
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("ftp://{}{path}", self.address)
+    }
+
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.0.join("site").join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+}
+
+impl Drop for Vsftpd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
