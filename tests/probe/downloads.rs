@@ -1,0 +1,103 @@
+//! What is downloaded, and what that says.
+
+use std::io::Write;
+use std::net::{Ipv6Addr, TcpListener};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::scene::*;
+
+#[test]
+fn a_download_is_measured_direct_and_through_every_relay() {
+    let (own, folder) = (Key::new(), Folder::new());
+    let (near, near_key) = relay(&own, "allow_private = true\n");
+    let encrypted = table("sealed", near.address(), &near_key.public) + "encrypt = true\n";
+    // The same relay under two names is one; so the second is another one.
+    let (other, other_key) = relay(&own, "allow_private = true\n");
+    let relays = table("near", other.address(), &other_key.public)
+        + &encrypted
+        + "[[path]]\nname = \"both\"\nrelays = [\"near\", \"sealed\"]\n[[route]]\npath = [\"both\", \"direct\"]\n";
+    let file = caller(&folder, &own, &relays);
+    let address = serve(fast);
+    let output = probe(&[&format!("http://{address}/file"), "-c", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report = json(&output);
+    for name in ["direct", "via near", "via sealed"] {
+        let found = candidate(&report, name);
+        assert_eq!(found["error"], Value::Null, "{found:#}");
+        assert!(found["bytes"].as_u64().unwrap() >= 1 << 20, "{found:#}");
+        assert!(found["bytes_per_second"].as_f64().unwrap() > 1e6, "{found:#}");
+        let first_byte = found["first_byte_ms"].as_f64().unwrap();
+        assert!(first_byte > 0.0 && found["completion_ms"][3].as_f64().unwrap() > first_byte, "{found:#}");
+        assert_eq!(found["predicted"], false);
+    }
+    assert_eq!(candidate(&report, "via near")["sections_ms"].as_array().unwrap().len(), 2);
+    // The relay in the middle does not know the one behind it.
+    let both = candidate(&report, "via both");
+    assert_eq!((both["reached"].as_bool(), both["failures"].as_u64()), (Some(false), Some(3)), "{both:#}");
+    assert!(text(&output.stderr).contains("real traffic: 2 s or 24MiB by each"), "{}", text(&output.stderr));
+}
+
+/// The server is slow at its IPv6 address, and the relay may only go to the other one.
+#[test]
+fn a_relay_that_is_faster_is_praised() {
+    let Ok(slow) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+        eprintln!("skipped: no IPv6 on loopback");
+        return;
+    };
+    let port = slow.local_addr().unwrap().port();
+    let quick = TcpListener::bind(("127.0.0.1", port)).expect("the same port on IPv4");
+    std::thread::spawn(move || {
+        for stream in slow.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || answer(stream, LONG, (16 << 10, Duration::from_millis(4))));
+        }
+    });
+    std::thread::spawn(move || {
+        for stream in quick.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || fast(stream));
+        }
+    });
+    let (own, folder) = (Key::new(), Folder::new());
+    let (near, key) = relay(&own, "allow_private = true\ndeny = [\"::1\"]\n");
+    let file = caller(&folder, &own, &table("near", near.address(), &key.public));
+    let url = format!("http://localhost:{port}/file");
+    let output = probe(&[&url, "-c", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    let verdict = said.replace('\n', " ");
+    assert!(verdict.contains("via near is ") && verdict.contains("times as fast as direct for files of "), "{said}");
+    assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+    let report = json(&probe(&[&url, "-c", &file, "--json"]));
+    assert!(candidate(&report, "via near")["gain"][2].as_f64().unwrap() > 1.5, "{report:#}");
+}
+
+/// Hints before the answer, and a file without a length; nobody says what a larger one would take that is not there.
+#[test]
+fn small_files_of_every_form_are_taken_whole() {
+    for head in
+        ["HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 300000\r\n\r\n"]
+    {
+        let address = serve(move |mut stream| {
+            if asks(&stream) {
+                read_head(&mut stream);
+                // A probe that has enough closes.
+                let _ = stream.write_all(&[head.as_bytes(), &[b'x'; 300_000]].concat());
+            }
+        });
+        let report = json(&probe(&[&format!("http://{address}/file"), "--json"]));
+        let direct = candidate(&report, "direct");
+        assert_eq!((&direct["error"], &direct["bytes"]), (&Value::Null, &600_000.into()), "twice: {direct:#}");
+        assert!(direct["completion_ms"][1].is_number() && direct["completion_ms"][2].is_null(), "{direct:#}");
+    }
+}
+
+#[test]
+fn no_more_is_downloaded_than_was_said() {
+    let address = serve(fast);
+    let url = format!("http://{address}/file");
+    let output = ekiden().args(["probe", &url, "--json", "--count", "1", "--time", "10s", "--bytes", "1MiB"]).output();
+    let bytes = candidate(&json(&output.unwrap()), "direct")["bytes"].as_u64().unwrap();
+    assert!((1 << 20..2 << 20).contains(&bytes), "{bytes}");
+}

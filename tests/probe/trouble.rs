@@ -1,0 +1,78 @@
+//! What does not work, or not to its end.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use crate::harness::*;
+use crate::scene::*;
+
+/// Each way says itself why it does not work; the others go on.
+#[test]
+fn errors_are_told_by_candidate() {
+    let (own, stranger, folder) = (Key::new(), Key::new(), Folder::new());
+    let (strict, strict_key) = relay(&own, "deny = [\"127.0.0.0/8\"]\n");
+    let (other, _) = relay(&own, "allow_private = true\n");
+    let (unfriendly, unfriendly_key) = relay(&stranger, "allow_private = true\n");
+    let relays = [
+        table("strict", strict.address(), &strict_key.public),
+        table("wrongkey", other.address(), &Key::new().public),
+        table("unfriendly", unfriendly.address(), &unfriendly_key.public),
+        table("gone", nobody(), &Key::new().public),
+    ];
+    let file = caller(&folder, &own, &relays.concat());
+    let address = serve(fast);
+    let output = probe(&[&address.to_string(), "-c", &file, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "direct works");
+    let report = json(&output);
+    for (name, part) in [
+        ("via strict", "is no target that this relay allows"),
+        ("via wrongkey", "does not let us in"),
+        ("via unfriendly", "does not let us in"),
+        ("via gone", "gone refuses the connection"),
+    ] {
+        let error = candidate(&report, name)["error"].as_str().unwrap_or_default().to_owned();
+        assert!(error.contains(part), "{name}: {error:?}");
+    }
+    assert_eq!(report["verdict"], "Direct is the only way that works.");
+
+    let output = probe(&[&nobody().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("the target refuses the connection"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn an_answer_that_is_no_file_is_told() {
+    let moved = serve(|mut stream| {
+        if asks(&stream) {
+            read_head(&mut stream);
+            let _ =
+                stream.write_all(b"HTTP/1.1 302 Found\r\nLocation: https://b.example/\r\nContent-Length: 0\r\n\r\n");
+        }
+    });
+    let output = probe(&[&format!("http://{moved}/file")]);
+    let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("302 and sends us to \"https://b.example/\": probe that instead"), "{said}");
+}
+
+/// Ctrl-C shows what is known by then.
+#[test]
+fn an_interrupted_probe_says_what_it_knows() {
+    let (listener, address) = server();
+    let mut child = ekiden()
+        .args(["probe", &format!("http://{address}/file"), "--count", "1", "--time", "1h"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ekiden runs");
+    // The first connection is the one that only connects; the second asks, and hears nothing more than a beginning.
+    drop(listener.accept().expect("a connection"));
+    let (mut stream, _) = listener.accept().expect("the download");
+    read_head(&mut stream);
+    stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nxxx").unwrap();
+    let interrupted = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+    assert!(interrupted.expect("kill runs").success());
+    let mut said = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(said.starts_with("Interrupted; so far:") && said.contains("direct"), "{said}");
+}
