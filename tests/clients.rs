@@ -19,6 +19,8 @@ mod namespace;
 mod origin;
 #[path = "clients/others.rs"]
 mod others;
+#[path = "clients/passwords.rs"]
+mod passwords;
 #[path = "clients/programs.rs"]
 mod programs;
 #[path = "clients/reuse.rs"]
