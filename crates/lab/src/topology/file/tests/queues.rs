@@ -3,7 +3,6 @@
 use super::*;
 use crate::conditions::{Conditions, QueueKind};
 
-/// Each key of priority drop with a value that makes no sense.
 #[test]
 fn mistakes_of_the_queue_that_shares() {
     for (keys, expected) in [
@@ -25,6 +24,7 @@ fn mistakes_of_the_queue_that_shares() {
     }
 }
 
+/// Each key of priority drop with a value that makes no sense.
 #[test]
 fn mistakes_of_priority_drop() {
     let mistakes = |kind: &str, keys: &str, key: &str, value: &str| {
