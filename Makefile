@@ -1,4 +1,5 @@
 # Everything a newcomer needs; each target installs what it lacks first.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
@@ -11,17 +12,17 @@ help: ## Shows this list
 demo: ## A long path on this machine: a download direct, through one relay, through three; under a minute
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden --package ekiden-lab
-	@target/release/ekiden-lab demo
+	@$(TARGET)/release/ekiden-lab demo
 
 run: build ## Builds ekiden and runs it on 127.0.0.1:1080, for SOCKS and HTTP clients
 	@echo
 	@echo "ekiden listens on 127.0.0.1:1080. Try, in another terminal:"
 	@echo "    curl -x socks5h://127.0.0.1:1080 https://example.com/"
 	@echo "    curl -x http://127.0.0.1:1080 http://example.com/"
-	@echo "    $(CURDIR)/target/release/ekiden status"
+	@echo "    $(abspath $(TARGET))/release/ekiden status"
 	@echo "Ctrl-C ends it."
 	@echo
-	@target/release/ekiden run -L auto://127.0.0.1:1080
+	@$(TARGET)/release/ekiden run -L auto://127.0.0.1:1080
 
 build:
 	@scripts/setup build
@@ -97,7 +98,7 @@ bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emul
 check-lab: ## Every acceptance criterion of the emulator, measured; four minutes
 	@scripts/setup lab
 	$(CARGO) build --release --locked --package ekiden-lab
-	target/release/ekiden-lab check acceptance --full
+	$(TARGET)/release/ekiden-lab check acceptance --full
 
 check-dashboard: ## Every query of the dashboard for Grafana, read by Prometheus' own promtool
 	@scripts/setup dashboard
