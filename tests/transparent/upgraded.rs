@@ -1,5 +1,8 @@
 //! Upgrades of a relay that clients do not know of: the rules stay in force, and first packets get their verdicts.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
 use crate::boxes::*;
 use crate::harness::*;
 use crate::network::*;
@@ -8,13 +11,33 @@ use crate::streams::*;
 const NAMES: &[&str] = &["client", "near", "server"];
 
 /// A connection that was caught.
-fn caught(row: &Row, family: Family) -> (std::net::TcpStream, std::net::TcpStream) {
+fn caught(row: &Row, family: Family) -> (TcpStream, TcpStream) {
     let (listener, address) = row.server(family);
     let mut client = row["client"].connect(address);
-    let mut server = accept(&listener);
+    let mut server = taken(&listener, &mut client);
     talk(&mut client, &mut server);
     assert!(is_cut(&server), "it went by without a relay");
     (client, server)
+}
+
+/// The connection that the client's bytes come by. A first packet that waits while a process hands over is dialled for by both,
+/// and what the process before has dialled nobody takes over.
+fn taken(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
+    client.write_all(b"?").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut all = Vec::new();
+    let server = eventually("the client's byte", || {
+        while let Ok((server, _)) = listener.accept() {
+            server.set_nonblocking(true).unwrap();
+            all.push(server);
+        }
+        let taken = all.iter_mut().position(|server| server.read(&mut [0]).is_ok_and(|bytes| bytes > 0))?;
+        Some(all.swap_remove(taken))
+    });
+    server.set_nonblocking(false).unwrap();
+    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_write_timeout(Some(PATIENCE)).unwrap();
+    server
 }
 
 #[test]
@@ -64,13 +87,7 @@ fn a_first_packet_that_waits_is_not_lost() {
     near.relay.upgraded();
     row["server"].nft("delete table inet silence");
     let mut client = join(client).unwrap();
-    // What the process before has dialled nobody takes over.
-    eventually("the connection that was taken", || {
-        let mut server = accept(&listener);
-        server.set_read_timeout(Some(std::time::Duration::from_millis(200))).unwrap();
-        std::io::Write::write_all(&mut client, b"?").unwrap();
-        (std::io::Read::read(&mut server, &mut [0]).ok()? > 0 && is_cut(&server)).then_some(())
-    });
+    assert!(is_cut(&taken(&listener, &mut client)), "it went by without a relay");
 }
 
 /// The new process cannot have it all: rules and listeners are the old one's again.
@@ -78,7 +95,7 @@ fn a_first_packet_that_waits_is_not_lost() {
 fn a_failed_upgrade_leaves_everything_as_it_was() {
     let Some(row) = Row::new(NAMES) else { return };
     let mut near = Station::start(&row["near"], &catching(""));
-    let _taken = row["near"].inside(|| std::net::TcpListener::bind("[::]:7009")).unwrap();
+    let _taken = row["near"].inside(|| TcpListener::bind("[::]:7009")).unwrap();
     let other = catching("").replace("7001", "7009").replace("\"caught\"", "\"more\"");
     near.configure(&format!("{}{other}", catching("")));
     near.relay.signal("USR2");
