@@ -25,6 +25,11 @@ pub fn server() -> (TcpListener, SocketAddr) {
 pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let stream = eventually("a connection", || listener.accept().ok()).0;
+    patient(stream)
+}
+
+/// A stream that waits for its peer, but not for ever.
+pub fn patient(stream: TcpStream) -> TcpStream {
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();

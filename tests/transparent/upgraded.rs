@@ -26,18 +26,14 @@ fn taken(listener: &TcpListener, client: &mut TcpStream) -> TcpStream {
     client.write_all(b"?").unwrap();
     listener.set_nonblocking(true).unwrap();
     let mut all = Vec::new();
-    let server = eventually("the client's byte", || {
+    patient(eventually("the client's byte", || {
         while let Ok((server, _)) = listener.accept() {
             server.set_nonblocking(true).unwrap();
             all.push(server);
         }
         let taken = all.iter_mut().position(|server| server.read(&mut [0]).is_ok_and(|bytes| bytes > 0))?;
         Some(all.swap_remove(taken))
-    });
-    server.set_nonblocking(false).unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
-    server.set_write_timeout(Some(PATIENCE)).unwrap();
-    server
+    }))
 }
 
 #[test]
