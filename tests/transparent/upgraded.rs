@@ -44,11 +44,12 @@ fn the_rules_stay_in_force_and_go_with_the_last_process() {
     for _ in 0..2 {
         let upgraded = std::thread::scope(|scope| {
             // All the time, until the other process serves, and a little longer.
-            let clients = scope.spawn(|| (0..20).for_each(|number| drop(caught(&row, BOTH[number % 2]))));
+            let clients = || (0..20).for_each(|number| drop(caught(&row, BOTH[number % 2])));
+            let clients: [_; 4] = std::array::from_fn(|_| scope.spawn(clients));
             let serving = near.serves();
             signal(serving, "USR2");
             near.relay.upgraded();
-            clients.join()
+            clients.into_iter().try_for_each(|client| client.join())
         });
         upgraded.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         for (client, server) in &mut running {

@@ -3,6 +3,7 @@
 
 mod command;
 mod describing;
+mod stop;
 mod tidying;
 
 use std::cell::{Cell, RefCell};
@@ -33,6 +34,7 @@ use crate::tuning::Rounds;
 
 pub use command::{Command, Counts, Gated, Service, Steering};
 pub use describing::{Description, Tally, Wish};
+pub use stop::Stop;
 
 use tidying::{TIDY, wait_in_turn};
 
@@ -159,19 +161,14 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
 }
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
-async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop: watch::Receiver<()>) {
+async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop: Stop) {
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return entrance.warn(format!("cannot listen on {}: {error}", entrance.listener.bind)),
     };
     loop {
         entrance.wait_for_place().await;
-        let accepted = tokio::select! {
-            biased;
-            // A change, or that the sender has been replaced.
-            _ = stop.changed() => break,
-            accepted = listener.accept() => accepted,
-        };
+        let Some(accepted) = stop.or(listener.accept()).await else { break };
         match accepted {
             Ok((client, address)) => entrance.admit(client, address),
             Err(error) if is_exhaustion(&error) => entrance.pause(lacking(&error)).await,
@@ -199,14 +196,14 @@ fn lacking(error: &io::Error) -> &'static str {
 }
 
 /// Judges first packets until told to stop.
-async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: watch::Receiver<()>) {
+async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: Stop) {
     if let Err(error) = gate::run(Rc::clone(&entrance), queue, number, stop).await {
         entrance.warn(format!("no gate for listener {}: {error}", entrance.listener.name));
     }
 }
 
 /// Reads the device of a tunnel until told to stop.
-async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: watch::Receiver<()>) {
+async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: Stop) {
     let name = device.name.clone();
     if let Err(error) = tun::run(Rc::clone(&entrance), device, stop).await {
         entrance.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
@@ -223,13 +220,13 @@ impl Worker {
         for (listener, socket) in sockets {
             let entrance = entrance(listener);
             self.entrances.borrow_mut().push(Rc::clone(&entrance));
-            tokio::task::spawn_local(accept(entrance, socket, stop.subscribe()));
+            tokio::task::spawn_local(accept(entrance, socket, Stop::by(stop)));
         }
         for (listener, number, queue) in steering.gates {
-            tokio::task::spawn_local(guard(entrance(listener), queue, number, stop_guarding.subscribe()));
+            tokio::task::spawn_local(guard(entrance(listener), queue, number, Stop::by(stop_guarding)));
         }
         for (listener, device) in steering.devices {
-            tokio::task::spawn_local(read(entrance(listener), device, stop_guarding.subscribe()));
+            tokio::task::spawn_local(read(entrance(listener), device, Stop::by(stop_guarding)));
         }
     }
 

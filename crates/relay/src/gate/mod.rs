@@ -20,7 +20,6 @@ use ekiden_proto::wire::syn::Syn;
 use ekiden_sys::nfqueue::{Queue, Verdict};
 use ekiden_sys::sock_diag::Destroyer;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::watch;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::config::{Connect, Kind};
@@ -28,6 +27,7 @@ use crate::dial::{DialError, Dialled};
 use crate::entrance::Entrance;
 use crate::rules::Marks;
 use crate::session::{Errand, Reached, reach};
+use crate::worker::Stop;
 
 pub use held::{Ahead, Ends, Held};
 
@@ -61,7 +61,7 @@ pub struct Gate {
 ///
 /// # Errors
 /// The kernel's, when the queue cannot be watched.
-pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: watch::Receiver<()>) -> io::Result<()> {
+pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: Stop) -> io::Result<()> {
     let marks = entrance.config.marks();
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
@@ -82,9 +82,9 @@ pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: 
     let mut look = interval(LOOK);
     loop {
         tokio::select! {
-            _ = stop.changed() => break,
             _ = look.tick() => gate.tidy(),
-            readable = gate.queue.readable() => {
+            readable = stop.or(gate.queue.readable()) => {
+                let Some(readable) = readable else { break };
                 // An error is about one datagram; the next one may be better.
                 let _ = readable?.try_io(|queue| queue.get_ref().receive(|packet| gate.judge(packet.id, packet.payload)));
             }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use ekiden_proto::wire::ip::{Head, TCP};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::watch;
 
 use super::Device;
 use super::lanes::Lanes;
 use crate::entrance::Entrance;
+use crate::worker::Stop;
 
 /// The longest packet there is, whatever the interface's MTU is made to be while we run.
 const LONGEST: usize = 65_536;
@@ -27,18 +27,15 @@ const WANTED: Interest = Interest::READABLE.add(Interest::ERROR);
 ///
 /// # Errors
 /// The kernel's: the device has gone, or cannot be watched.
-pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: watch::Receiver<()>) -> io::Result<()> {
+pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: Stop) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
     let file = AsyncFd::with_interest(device.reading()?, WANTED)?;
     let lanes = Lanes::new(Rc::clone(&entrance));
     let reader = Reader { entrance, device, lanes };
     let mut buffer = vec![0; LONGEST];
     loop {
-        let mut readable = tokio::select! {
-            _ = stop.changed() => return Ok(()),
-            readable = file.ready(WANTED) => readable?,
-        };
-        match readable.try_io(|file| reader.batch(file.get_ref(), &mut buffer)) {
+        let Some(readable) = stop.or(file.ready(WANTED)).await else { return Ok(()) };
+        match readable?.try_io(|file| reader.batch(file.get_ref(), &mut buffer)) {
             // Nothing is left.
             Err(_) => {}
             Ok(done) => done?,
