@@ -3,8 +3,8 @@
 use super::curl::{Fetched, by, closed, curl, curl_by};
 use super::namespace::{Namespace, SILENT, UNREACHABLE};
 use super::origin;
-use super::programs::{free_address, missing};
-use crate::harness::{Folder, Relay};
+use super::programs::missing;
+use crate::harness::{Folder, Relay, nobody};
 
 /// What curl makes of a cause.
 struct Told {
@@ -52,7 +52,7 @@ fn a_refused_target_is_refused() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
     let told = Told { status: 502, proxy_status: "connection_refused", socks5: "(5)" };
     for host in ["127.0.0.1", "localhost"] {
-        let target = format!("{host}:{}", free_address().port());
+        let target = format!("{host}:{}", nobody().port());
         every_client_is_told(&mut relay, &target, "refused", &told, curl);
     }
 }
@@ -72,7 +72,7 @@ fn a_forbidden_target_is_denied() {
     if missing(&["curl"]) {
         return;
     }
-    let port = free_address().port();
+    let port = nobody().port();
     let urls = [
         format!("auto://127.0.0.1:0?deny=127.0.0.0/8:{port}&deny=[::1]:{port}"),
         "auto://127.0.0.1:0?allow=*.example.com".to_owned(),
@@ -114,7 +114,7 @@ fn name_servers_that_fail_are_not_a_name_that_is_missing() {
     }
     let folder = Folder::new();
     // Nobody listens there.
-    let servers = free_address();
+    let servers = nobody();
     let text = format!(
         "version = 1\n[timeouts]\nconnect = \"1s\"\n[dns]\nservers = [\"{servers}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n"
     );

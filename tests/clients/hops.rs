@@ -4,10 +4,10 @@ use std::process::Command;
 
 use super::curl::{by, closed, curl, curl_by};
 use super::namespace::{Namespace, SILENT};
-use super::programs::{free_address, missing};
+use super::programs::missing;
 use super::servers::{Dante, Nginx, Squid};
 use super::users::relay_with_users;
-use crate::harness::{Folder, Relay, ekiden, pattern, server};
+use crate::harness::{Folder, Relay, ekiden, nobody, pattern, server};
 
 /// A relay that goes on through these hops.
 pub fn relay_by(hops: &[&str]) -> Relay {
@@ -113,7 +113,7 @@ fn dante_forbids_the_target() {
         return;
     }
     let dante = Dante::asking_for("none", "block");
-    let target = free_address().to_string();
+    let target = nobody().to_string();
     let mut relay = relay_by(&[&dante.hop()]);
     curl(&[&by("http", relay.address()), &format!("http://{target}/")]).ended(0, 403);
     closed(&mut relay, "denied_by_hop", &target, &dante.hop());
@@ -165,9 +165,9 @@ fn a_hop_that_refuses_does_not_look_like_the_target() {
         return;
     }
     for kind in ["socks5", "http"] {
-        let hop = format!("{kind}://{}", free_address());
+        let hop = format!("{kind}://{}", nobody());
         let mut relay = relay_by(&[&hop]);
-        let target = free_address().to_string();
+        let target = nobody().to_string();
         let url = format!("http://{target}/");
         let fetched = curl(&[&by("http", relay.address()), &url]);
         fetched.ended(0, 502);
@@ -213,7 +213,7 @@ fn what_a_hop_says_of_the_target_reaches_the_client() {
         return;
     }
     let (dante, squid) = (Dante::start(), Squid::start());
-    let target = free_address().to_string();
+    let target = nobody().to_string();
     let url = format!("http://{target}/");
     for hops in [vec![dante.hop()], vec![squid.hop()], vec![dante.hop(), squid.hop()], vec![squid.hop(), dante.hop()]] {
         let mut relay = relay_by(&hops.iter().map(String::as_str).collect::<Vec<_>>());

@@ -2,10 +2,10 @@
 
 use super::curl::{by, closed, curl};
 use super::hops::relay_by;
-use super::programs::{find, free_address, missing, skipped};
+use super::programs::{find, missing, skipped};
 use super::servers::{AUTHENTICATION_OF_SQUID, Dante, Nginx, Squid};
 use super::users::{HTPASSWD, relay_with_users};
-use crate::harness::{Folder, pattern};
+use crate::harness::{Folder, nobody, pattern};
 
 #[test]
 fn passwords_towards_squid() {
@@ -49,7 +49,7 @@ fn dante_refuses_who_has_no_password_or_a_wrong_one() {
         return;
     }
     let dante = Dante::asking_for("username", "pass");
-    let target = free_address().to_string();
+    let target = nobody().to_string();
     for hop in [dante.hop(), format!("socks5://nosuchuser:wrong@{}", dante.address)] {
         let mut relay = relay_by(&[&hop]);
         curl(&[&by("http", relay.address()), &format!("http://{target}/")]).ended(0, 403);

@@ -3,11 +3,10 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::harness::{Folder, eventually};
 
@@ -105,25 +104,6 @@ pub fn succeeds(command: &mut Command) -> Vec<u8> {
     let said = said(command);
     assert_eq!(said.code, 0, "{command:?}: {}", said.err);
     said.out
-}
-
-/// A port where nobody listens, below those that the kernel gives out by itself: no connection or listener of another
-/// test takes it before its server does.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    const FIRST: u32 = 10_000;
-    const COUNT: u32 = 20_000;
-    loop {
-        let number = std::process::id().wrapping_mul(89).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
-        let port = u16::try_from(FIRST + number % COUNT).expect("below 65536");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-}
-
-pub fn free_address() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 /// A server in the foreground, ended with the test.

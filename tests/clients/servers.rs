@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::programs::{Daemon, free_address, is_root, program, succeeds};
-use crate::harness::{Folder, eventually};
+use super::programs::{Daemon, is_root, program, succeeds};
+use crate::harness::{Folder, eventually, nobody};
 
 /// squid's helper that reads htpasswd files.
 pub const AUTHENTICATION_OF_SQUID: &str = "/usr/lib/squid/basic_ncsa_auth";
@@ -24,7 +24,7 @@ impl Nginx {
     pub fn start() -> Self {
         let folder = Folder::new();
         std::fs::create_dir_all(folder.0.join("www/put")).expect("a folder");
-        let mut nginx = Self { address: free_address(), secure: None, folder, daemon: None };
+        let mut nginx = Self { address: nobody(), secure: None, folder, daemon: None };
         nginx.restart();
         nginx
     }
@@ -37,7 +37,7 @@ impl Nginx {
         openssl.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
         openssl.args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]);
         succeeds(openssl.args(["-keyout", "key.pem", "-out", "certificate.pem"]));
-        nginx.secure = Some(free_address());
+        nginx.secure = Some(nobody());
         nginx.restart();
         nginx
     }
@@ -154,7 +154,7 @@ impl Dante {
     }
 
     fn with(method: &str, verdict: &str, route: &str) -> Self {
-        let (address, folder) = (free_address(), Folder::new());
+        let (address, folder) = (nobody(), Folder::new());
         // Who is not root cannot become somebody else, and needs not.
         let users = if is_root() { "user.privileged: root\nuser.unprivileged: root\n" } else { "" };
         let text = format!(
@@ -227,7 +227,7 @@ impl Squid {
     }
 
     fn with(folder: Folder, rules: &str) -> Self {
-        let address = free_address();
+        let address = nobody();
         // It gives up being root for a user of its own.
         std::fs::set_permissions(&folder.0, Permissions::from_mode(0o777)).expect("the folder is ours");
         let place = folder.0.display();

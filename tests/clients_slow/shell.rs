@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use super::curl::closed;
 use super::left_out;
-use super::programs::{Daemon, client, free_address, program, succeeds};
-use crate::harness::{Folder, Relay, pattern};
+use super::programs::{Daemon, client, program, succeeds};
+use crate::harness::{Folder, Relay, nobody, pattern};
 
 /// An sshd with keys, settings and authorized users of its own.
 struct Sshd {
@@ -18,7 +18,7 @@ struct Sshd {
 
 impl Sshd {
     fn start() -> Self {
-        let (address, folder) = (free_address(), Folder::new());
+        let (address, folder) = (nobody(), Folder::new());
         for name in ["host", "user"] {
             let mut keygen = program("ssh-keygen", &folder);
             succeeds(keygen.current_dir(&folder.0).args(["-q", "-t", "ed25519", "-N", "", "-f", name]));

@@ -1,7 +1,7 @@
 //! An etcd of the test's own, and what an operator, or somebody who should not, does with it.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -18,10 +18,6 @@ pub struct Etcd {
     /// Who etcdctl is there, `NAME:PASSWORD`, once there are users.
     user: Option<&'static str>,
     folder: Folder,
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 impl Etcd {
@@ -45,7 +41,8 @@ impl Etcd {
     /// Starts it where it was, with what it has.
     pub fn run(&mut self) {
         let (client, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peers));
-        let log = std::fs::File::create(self.folder.0.join("log")).unwrap();
+        let path = self.folder.0.join("log");
+        let log = std::fs::File::create(&path).unwrap();
         // It ends with the test's thread, also where that was killed.
         let mut command = Command::new("setpriv");
         command
@@ -55,8 +52,15 @@ impl Etcd {
         command.args(["--advertise-client-urls", &client, "--listen-peer-urls", &peer]);
         command.args(["--initial-advertise-peer-urls", &peer, "--initial-cluster", &format!("default={peer}")]);
         command.args(&self.options).stdout(Stdio::null()).stderr(log);
-        self.child = Some(command.spawn().expect("etcd runs (Debian: etcd-server, etcd-client, util-linux)"));
-        eventually("etcd", || self.ctl(&["endpoint", "health"]).status.success().then_some(()));
+        let child = command.spawn().expect("etcd runs (Debian: etcd-server, etcd-client, util-linux)");
+        let child = self.child.insert(child);
+        eventually("etcd", || {
+            if let Some(status) = child.try_wait().unwrap() {
+                panic!("etcd ended: {status}: {}", std::fs::read_to_string(&path).unwrap());
+            }
+            TcpStream::connect(("127.0.0.1", self.port)).ok()
+        });
+        eventually("etcd to be well", || self.ctl(&["endpoint", "health"]).status.success().then_some(()));
     }
 
     /// Ends it at once.

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::{PATIENCE, eventually};
@@ -48,9 +49,24 @@ pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
     address
 }
 
+/// A port where nobody listens, below those that the kernel gives out by itself: no connection or listener of another
+/// test takes it.
+pub fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    loop {
+        let number = std::process::id().wrapping_mul(89).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(FIRST + number % COUNT).expect("below 65536");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// An address where nobody listens.
 pub fn nobody() -> SocketAddr {
-    server().1
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 pub fn read_exactly(stream: &mut TcpStream, count: usize) -> Vec<u8> {

@@ -43,11 +43,11 @@ fn a_download_is_measured_direct_and_through_every_relay() {
 /// The server is slow at its IPv6 address, and the relay may only go to the other one.
 #[test]
 fn a_relay_that_is_faster_is_praised() {
-    let Ok(slow) = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)) else {
+    let port = free_port();
+    let Ok(slow) = TcpListener::bind((Ipv6Addr::LOCALHOST, port)) else {
         eprintln!("skipped: no IPv6 on loopback");
         return;
     };
-    let port = slow.local_addr().unwrap().port();
     let quick = TcpListener::bind(("127.0.0.1", port)).expect("the same port on IPv4");
     std::thread::spawn(move || {
         for stream in slow.incoming().map_while(Result::ok) {

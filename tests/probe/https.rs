@@ -25,7 +25,7 @@ fn https_is_fetched_by_tls() {
         return;
     }
     assert!(made.unwrap().status.success());
-    let port = server().1.port();
+    let port = free_port();
     let mut nginx = match nginx(&folder, port) {
         Ok(nginx) => nginx,
         Err(reason) => {
