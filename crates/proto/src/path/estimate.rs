@@ -102,6 +102,10 @@ impl Estimate {
         #[expect(clippy::cast_precision_loss, reason = "counts of one connection are far below 2^52")]
         let (segments, lost) = (sample.segments as f64, sample.lost.min(sample.segments) as f64);
         if self.is_surprised(segments, lost) {
+            if lost * self.segments > self.lost * segments {
+                // What it carried before is no promise any more.
+                (self.rate, self.rates, self.at_least) = (None, 0.0, None);
+            }
             self.remember(segments);
         }
         self.segments += segments;

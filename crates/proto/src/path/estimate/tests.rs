@@ -46,6 +46,16 @@ fn a_section_that_begins_to_lose_is_believed_at_once() {
     assert!(estimate.loss().is_some_and(|loss| loss > 0.009), "{estimate:?}");
 }
 
+/// Else what came before would be taken for what it carries, and the losses for fewer than they are.
+#[test]
+fn and_what_it_carried_before_is_forgotten() {
+    let fast = Sample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };
+    let slow = Sample { rate: Some(5e5), ..losing(200, 8) };
+    let estimate = of(&[(0, fast), (10, slow)]);
+    assert_eq!((estimate.rate(), estimate.at_least()), (None, Some(5e5)));
+    assert_eq!(of(&[(0, fast), (10, Sample { rate: Some(5e5), ..losing(200, 0) })]).rate(), Some(1e7));
+}
+
 #[test]
 fn and_one_that_stops_to_lose_as_well() {
     let estimate = of(&[(0, losing(20_000, 400)), (10, losing(5_000, 0))]);
