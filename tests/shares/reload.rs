@@ -16,14 +16,13 @@ fn a_new_rate_holds_for_running_sessions() {
     scene.offer(&[&SHARED.replace("20", "60"), door.as_str()].concat());
     scene.relay.next(|event| event["event"] == "reloaded");
     watch(both, SHORT);
-    let got = watch(both, 2 * SHORT);
-    assert!((1.5 * RATE..3.0 * RATE).contains(&got.rate()), "{got:?}");
+    let got = at_last(|got| got.rate() > 1.5 * RATE, || watch(both, 2 * SHORT));
+    assert!(got.rate() < 3.0 * RATE, "{got:?}");
 
     scene.offer(&door);
     scene.relay.next(|event| event["event"] == "reloaded");
     watch(both, SHORT);
-    let got = watch(both, 10 * SHORT);
-    assert!(got.rate() > 6.0 * RATE, "{got:?}");
+    at_last(|got| got.rate() > 6.0 * RATE, || watch(both, 10 * SHORT));
     assert_eq!(scene.interface(), serde_json::Value::Null);
 }
 
@@ -50,8 +49,8 @@ fn an_interface_that_is_not_there_is_told_and_no_mistake() {
     let warning = scene.relay.next(|event| event["event"] == "warning").to_string();
     assert!(warning.contains("no interface ppp0"), "{warning}");
     let download = scene.download(8001);
-    let got = watch(&[&download], 4 * SHORT);
-    assert!(got.rate() > 3.0 * RATE, "nobody is held back meanwhile: {got:?}");
+    // Nobody is held back meanwhile.
+    at_last(|got| got.rate() > 3.0 * RATE, || watch(&[&download], 4 * SHORT));
     drop(download);
     // It comes.
     scene.row["relay"].ip("link add ppp0 type veth peer name other\nlink set ppp0 up\nlink set other up\n");

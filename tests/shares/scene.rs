@@ -175,6 +175,19 @@ impl Got {
     }
 }
 
+/// The first of a few looks at which it is so: a machine that does something else may be late.
+pub fn at_last(is_so: impl Fn(&Got) -> bool, look: impl Fn() -> Got) -> Got {
+    let mut looks = Vec::new();
+    for _ in 0..5 {
+        let got = look();
+        if is_so(&got) {
+            return got;
+        }
+        looks.push(got);
+    }
+    panic!("at no look: {looks:?}")
+}
+
 /// Waits until all have begun, and then until they have so many bytes more, all together.
 pub fn watch(downloads: &[&Download], bytes: u64) -> Got {
     eventually("downloads that have begun", || downloads.iter().all(|one| one.bytes() > BEGUN).then_some(()));
