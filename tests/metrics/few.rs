@@ -55,5 +55,9 @@ fn a_thousand_clients_and_targets_add_no_line() {
     // What a section is like may be told for the first time; a client is at most one line, and these are a thousand.
     assert!(after.lines().len() < before + 200, "{} lines, and {before} before", after.lines().len());
     assert!(after.lines().len() < 1000, "{}", after.0);
-    assert!(!after.0.contains("127.") && !after.0.contains(&port.to_string()), "{}", after.0);
+    // Labels only: the digits of a port are found by chance in some sum of seconds.
+    let telling = ["127.".to_owned(), format!(":{port}"), format!("\"{port}\"")];
+    let told: Vec<&str> =
+        after.lines().into_keys().filter(|series| telling.iter().any(|s| series.contains(s))).collect();
+    assert_eq!(told, [""; 0]);
 }
