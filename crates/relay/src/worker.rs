@@ -3,6 +3,7 @@
 
 mod command;
 mod describing;
+mod leaving;
 mod stop;
 mod tidying;
 
@@ -34,6 +35,7 @@ use crate::tuning::Rounds;
 
 pub use command::{Command, Counts, Gated, Service, Steering};
 pub use describing::{Description, Tally, Wish};
+pub use leaving::Leaving;
 pub use stop::Stop;
 
 use tidying::{TIDY, wait_in_turn};
@@ -58,24 +60,14 @@ pub struct Worker {
     pub rounds: Rc<Rounds>,
     /// How much of a processor this thread wants.
     pub load: Load,
+    /// Whether its end is near.
+    pub leaving: Leaving,
     /// Idle connections to servers and `http` hops.
     pub kept: Kept,
     sessions: RefCell<Slab<Weak<Session>>>,
     /// The session whose turn it is to be measured.
     turn: Cell<usize>,
     entrances: RefCell<Vec<Rc<Entrance>>>,
-    leaving: watch::Sender<Leaving>,
-}
-
-/// Whether an end is near, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Leaving {
-    /// No.
-    Not,
-    /// Another process takes what is new.
-    Retires,
-    /// Nobody does.
-    Drains,
 }
 
 /// Runs a worker until it is told to end.
@@ -95,7 +87,7 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
         turn: Cell::new(0),
         entrances: RefCell::default(),
         session_ended: Notify::new(),
-        leaving: watch::Sender::new(Leaving::Not),
+        leaving: Leaving::not_yet(),
     });
     // Dropping the set drops every session that is still open, and each says so in its closing event.
     let tasks = LocalSet::new();
@@ -144,14 +136,14 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
             Some(Command::Retire) => {
                 let accepting = std::mem::replace(&mut stop_accepting, watch::Sender::new(()));
                 stop_guarding = watch::Sender::new(());
-                worker.leaving.send_replace(Leaving::Retires);
+                worker.leaving.retire();
                 accepting.send_replace(());
                 // When that is answered nobody comes to us any more. One that waits for a place accepts nothing either.
                 let _ = timeout(STOPPED, accepting.closed()).await;
             }
             Some(Command::Drain) => {
                 stop_accepting = watch::Sender::new(());
-                worker.leaving.send_replace(Leaving::Drains);
+                worker.leaving.drain();
             }
             Some(Command::End) | None => break,
         }
@@ -243,26 +235,6 @@ impl Worker {
     /// The same way in under the configuration that is in force now; none when it has been taken away.
     pub fn successor(&self, entrance: &Entrance) -> Option<Rc<Entrance>> {
         self.entrances.borrow().iter().find(|now| now.listener.is_at(&entrance.listener)).cloned()
-    }
-
-    /// Completes when the relay is about to end.
-    pub async fn drains(&self) {
-        self.is_at(Leaving::Drains).await;
-    }
-
-    /// The same, or when another process takes what is new.
-    pub async fn leaves(&self) {
-        self.is_at(Leaving::Retires).await;
-    }
-
-    async fn is_at(&self, stage: Leaving) {
-        // An error means that the worker is gone, which is an end as well.
-        let _ = self.leaving.subscribe().wait_for(|leaving| *leaving >= stage).await;
-    }
-
-    /// Whether nothing more is accepted.
-    pub fn is_leaving(&self) -> bool {
-        *self.leaving.borrow() > Leaving::Not
     }
 
     fn count(&self) -> Counts {

@@ -121,7 +121,7 @@ impl Gate {
 
     /// Takes a place for a session, or says why there is none.
     fn enter(&self, ends: &Ends) -> Result<(), &'static str> {
-        if self.entrance.worker.is_leaving() {
+        if self.entrance.worker.leaving.has_begun() {
             return Err("draining");
         }
         if self.silent.borrow().get(&ends.server.0).is_some_and(|since| since.elapsed() < SILENCE) {

@@ -130,12 +130,10 @@ enum Opened {
 async fn next_session(entrance: &Entrance, stream: &TcpStream, seal: &Seal) -> Opened {
     let timeouts = &entrance.config.timeouts;
     let mut byte = [0];
-    tokio::select! {
-        // The handshake has left the socket marked as readable, so only a look tells.
-        first = timeout(timeouts.idle, stream.peek(&mut byte)) => if !matches!(first, Ok(Ok(1))) {
-            return Opened::Unused;
-        },
-        () = entrance.worker.drains() => return Opened::Unused,
+    // The handshake has left the socket marked as readable, so only a look tells.
+    let first = entrance.worker.leaving.or(timeout(timeouts.idle, stream.peek(&mut byte))).await;
+    if !matches!(first, Some(Ok(Ok(1)))) {
+        return Opened::Unused;
     }
     match timeout(timeouts.handshake, seal.next(stream)).await {
         Ok(Ok(opened)) => match Open::read(&opened.record[opened.plain]) {
@@ -182,7 +180,7 @@ async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, add
     if let Some(seal) = arrival.data_seal() {
         tokio::select! {
             () = answer::serve(&shared.book, stream, &seal, arrival.key, arrival.at) => {}
-            () = entrance.worker.leaves() => {}
+            () = entrance.worker.leaving.begins() => {}
         }
     }
     entrance.left(address.0.ip(), false);

@@ -71,7 +71,7 @@ impl<'a> Served<'a> {
     async fn done(&self) {
         tokio::select! {
             () = silence(&self.session.meter, self.session.patience().idle) => {}
-            () = self.session.entrance.worker.leaves() => {}
+            () = self.session.entrance.worker.leaving.begins() => {}
         }
     }
 

@@ -99,13 +99,10 @@ pub async fn serve(session: &Session, inbox: &mut Inbox<'_>, asked: Asked) -> Re
 /// Waits for the next request; a client that closes instead has simply finished.
 async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
     let timeouts = &session.entrance.config.timeouts;
-    tokio::select! {
-        first = timeout(timeouts.keep_alive, inbox.first_byte()) => match first {
-            Ok(Ok(_)) => {}
-            Ok(Err(_)) => return Err(End::Finished),
-            Err(_) => return Err(End::Idle),
-        },
-        () = session.entrance.worker.drains() => return Err(End::Finished),
+    match session.entrance.worker.leaving.or(timeout(timeouts.keep_alive, inbox.first_byte())).await {
+        Some(Ok(Ok(_))) => {}
+        Some(Ok(Err(_))) | None => return Err(End::Finished),
+        Some(Err(_)) => return Err(End::Idle),
     }
     inbox.bound(Some(timeouts.handshake));
     let wish = Box::pin(accept(session, inbox)).await;
@@ -115,5 +112,5 @@ async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
 
 /// Whether the client's connection outlives this exchange.
 fn client_stays(session: &Session, head: &RequestHead) -> bool {
-    rewrite::keep_alive(head.version, &head.headers) && !session.entrance.worker.is_leaving()
+    rewrite::keep_alive(head.version, &head.headers) && !session.entrance.worker.leaving.has_begun()
 }
