@@ -13,6 +13,13 @@ fn asymmetric(row: &Row) -> u64 {
     row["near"].counter("ekiden", "asymmetric")
 }
 
+/// How many first packets the gate has let pass because nobody answered it.
+fn passed_as_silent(near: &Station) -> usize {
+    let metrics = near.relay.ask("/metrics");
+    let name = "ekiden_connections_passed_total{listener=\"caught\",reason=\"silent\"} ";
+    metrics.lines().find_map(|line| line.strip_prefix(name)).map_or(0, |count| count.parse().expect("a number"))
+}
+
 #[test]
 fn the_answers_go_another_way() {
     let Some(row) = Row::new(NAMES) else { return };
@@ -26,9 +33,8 @@ fn the_answers_go_another_way() {
         assert!(!is_cut(&server));
         exchange(client, server, 2_000_000, 2_000_000);
         assert_eq!(near.relay.closed()["end"], "timed_out");
-        let passed = format!("passed_total{{listener=\"caught\",reason=\"silent\"}} {count}\n");
-        let metrics = near.relay.ask("/metrics");
-        assert!(metrics.contains(&passed), "{metrics}");
+        // A first packet that is sent again, by a client that waited for a second, is passed and counted again.
+        assert!(passed_as_silent(&near) >= count);
     }
 }
 
