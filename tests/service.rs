@@ -51,6 +51,23 @@ fn the_manager_hears_of_the_start_of_life_of_reloads_and_of_the_end() {
 }
 
 #[test]
+fn a_relay_that_is_reloaded_all_the_time_is_alive() {
+    let folder = Folder::new();
+    let manager = Manager::at(&folder.0.join("notify"));
+    let file = folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
+    let mut command = ekiden();
+    command.args(["run", "-c"]).arg(&file).env("NOTIFY_SOCKET", folder.0.join("notify"));
+    // A sign of life is due each second, and a reload takes some milliseconds.
+    let relay = Relay::start(command.env("WATCHDOG_USEC", "4000000"), 1);
+    assert_eq!(manager.heard(), "READY=1");
+    eventually("a sign of life", || {
+        relay.signal("HUP");
+        let heard = std::iter::repeat_with(|| manager.heard()).find(|said| !said.starts_with("RELOADING=1"));
+        (heard.unwrap() == "WATCHDOG=1").then_some(())
+    });
+}
+
+#[test]
 fn the_unit_watches_and_cleans_up() {
     let unit = include_str!("../systemd/ekiden.service");
     let value = |key: &str| {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use ekiden_sys::process;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::budget::Budget;
 use crate::config::Config;
@@ -176,8 +176,11 @@ impl Relay {
     async fn show_life<T>(&self) -> T {
         let Some(span) = self.notifier.watchdog().map(|span| span / 2) else { return std::future::pending().await };
         loop {
-            sleep(span / 2).await;
-            if timeout(span, self.workers.answer()).await.is_ok() {
+            // Whoever waits for other things as well begins to wait for this again and again.
+            sleep_until(self.alive.get() + span / 2).await;
+            let answered = timeout(span, self.workers.answer()).await.is_ok();
+            self.alive.set(Instant::now());
+            if answered {
                 self.tell_manager(Notifier::alive);
             }
         }

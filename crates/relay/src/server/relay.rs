@@ -1,5 +1,6 @@
 //! The parts of a running relay, and how it goes over from one configuration to the next.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use ekiden_sys::process;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{InForce, Means, RunError, with_controls};
 use crate::admin;
@@ -38,6 +39,8 @@ pub(super) struct Relay {
     pub rules: Rules,
     pub devices: Devices,
     pub notifier: Notifier,
+    /// When it was last looked whether no thread hangs.
+    pub alive: Cell<Instant>,
     pub admin: Option<admin::Running>,
     /// Where it answers.
     pub admin_at: Admin,
@@ -56,6 +59,7 @@ impl Relay {
             rules: Rules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
             devices: Devices::default(),
             notifier: Notifier::from_environment()?,
+            alive: Cell::new(Instant::now()),
             admin: None,
             admin_at: AdminPlace::Off.into(),
             successor: None,
