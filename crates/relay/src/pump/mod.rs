@@ -36,6 +36,8 @@ pub use flow::{Broken, Flow, Side};
 pub use meter::Meter;
 pub use pipes::{PipeCounts, PipePool};
 pub use seal::Seal;
+#[cfg(test)]
+pub(crate) use seal::tests::{seals, sockets};
 pub use totals::Totals;
 pub use watch::is_cut_off;
 use watch::{Watch, half_close};

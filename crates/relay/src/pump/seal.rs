@@ -242,4 +242,4 @@ fn invalid(error: WireError) -> io::Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

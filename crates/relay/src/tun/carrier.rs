@@ -98,21 +98,42 @@ impl Carrier<'_> {
     ) -> Result<(), Broken> {
         // A relay that is killed closes its sockets, and that must not look like a goodbye.
         pump::abort(self.stream);
-        let mut sending = pin!(self.send());
+        let (mut sending, mut receiving) = (pin!(self.send()), pin!(receiving));
         tokio::select! {
-            sent = &mut sending => return self.settled(sent),
-            received = receiving => received?,
-            () = done => {}
+            biased;
+            received = &mut receiving => {
+                received?;
+                self.lane.retire();
+                // Whoever has said goodbye may be gone, and need not hear ours.
+                let _ = timeout(LAST_WORDS, sending).await;
+            }
+            () = done => {
+                self.lane.retire();
+                let sent = timeout(LAST_WORDS, sending).await;
+                sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| self.broken(error))?;
+            }
+            sent = &mut sending => self.sent(sent, receiving).await?,
         }
-        self.lane.retire();
-        let sent = timeout(LAST_WORDS, sending).await;
-        self.settled(sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())))
-    }
-
-    fn settled(&self, sent: io::Result<()>) -> Result<(), Broken> {
-        sent.map_err(|error| self.broken(error))?;
         pump::settle(self.stream);
         Ok(())
+    }
+
+    /// Nothing more can be sent. Where that is an error, what the other side said before is still there to be read: it may
+    /// have been goodbye, or why.
+    async fn sent(
+        &self,
+        sent: io::Result<()>,
+        receiving: impl Future<Output = Result<(), Broken>>,
+    ) -> Result<(), Broken> {
+        let Err(error) = sent else { return Ok(()) };
+        match timeout(LAST_WORDS, receiving).await {
+            Ok(Ok(())) => {
+                self.lane.retire();
+                Ok(())
+            }
+            Ok(Err(refused @ Broken::Refused(_))) => Err(refused),
+            _ => Err(self.broken(error)),
+        }
     }
 
     fn broken(&self, error: io::Error) -> Broken {
@@ -169,6 +190,57 @@ impl Carrier<'_> {
                 take(packet);
             }
             tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::io::Write;
+
+    use super::*;
+    use crate::metrics::Metrics;
+    use crate::pump::{seals, sockets};
+
+    /// What comes of a lane whose other side has said `last` and gone, with our packets unread.
+    async fn ends(last: impl FnOnce(&Seal) -> Vec<u8>, reads_late: bool) -> Result<(), Broken> {
+        let metrics = Metrics::new();
+        let (ours, theirs) = seals();
+        ours.only_records();
+        let (stream, other) = sockets().await;
+        let mut other = other.into_std().unwrap();
+        other.write_all(&last(&theirs)).unwrap();
+        SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(other);
+        let lane = Lane::new(&metrics.crossing("tunnel"), "osaka", Direction::Up);
+        lane.is_agreed();
+        lane.push(&[0x45; 100]);
+        let carrier =
+            Carrier { lane: &lane, stream: &stream, seal: &ours, meter: &Meter::new(metrics.totals("tunnel")) };
+        let receiving = async {
+            if reads_late {
+                tokio::task::yield_now().await;
+            }
+            carrier.receive(|_| {}).await
+        };
+        let ended = carrier.run(receiving, pending()).await;
+        assert!(ended.is_err() || lane.is_retired());
+        ended
+    }
+
+    #[tokio::test]
+    async fn a_goodbye_is_one_even_where_the_connection_is_gone_behind_it() {
+        for reads_late in [false, true] {
+            assert!(ends(Seal::end, reads_late).await.is_ok(), "late: {reads_late}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_goodbye_it_is_broken() {
+        for reads_late in [false, true] {
+            let ended = ends(|seal| seal.sealed(b"a packet"), reads_late).await;
+            assert!(matches!(ended, Err(Broken::Connection(..))), "late: {reads_late}");
         }
     }
 }

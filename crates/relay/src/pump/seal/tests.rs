@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 const FIRST: usize = 100;
 
 /// Two sides that have shaken hands.
-fn seals() -> (Seal, Seal) {
+pub fn seals() -> (Seal, Seal) {
     let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
     let (initiator, hello) = Initiator::begin(&near, &far.public(), Versions::OURS);
     let (responder, _) = Responder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
@@ -17,7 +17,7 @@ fn seals() -> (Seal, Seal) {
     (Seal::new(near, FIRST), Seal::new(transport, FIRST))
 }
 
-async fn sockets() -> (TcpStream, TcpStream) {
+pub async fn sockets() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     (near, listener.accept().await.unwrap().0)
