@@ -207,6 +207,7 @@ impl Inner {
     }
 
     fn failed(&self, queue: &Queue, error: &DialError, now: Instant) {
+        let _telling = queue.telling();
         if queue.failed(now) {
             // What has waited so far may have ended with it.
             queue.weed(now);
@@ -217,6 +218,10 @@ impl Inner {
     }
 
     fn succeeded(&self, queue: &Queue, begun: Instant, now: Instant) {
+        if !queue.has_failed() {
+            return;
+        }
+        let _telling = queue.telling();
         if let Some(duration) = queue.succeeded(begun, now) {
             (self.tell)(&Event::RelayUp { relay: queue.hop.name.to_string(), duration });
             self.wake();

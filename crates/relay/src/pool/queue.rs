@@ -27,6 +27,7 @@ pub struct Queue {
     pub hop: Arc<Hop>,
     tally: Tally,
     state: Mutex<State>,
+    news: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -67,7 +68,7 @@ impl Queue {
             health: Health::new(pace),
             known: None,
         };
-        Self { hop: Arc::clone(hop), tally: counts.of(&hop.name), state: Mutex::new(state) }
+        Self { hop: Arc::clone(hop), tally: counts.of(&hop.name), state: Mutex::new(state), news: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -123,6 +124,16 @@ impl Queue {
     /// There has been one.
     pub fn met(&self, gift: Acquaintance) {
         self.lock().known = Some(gift);
+    }
+
+    /// Held from a change until it is told, so that what is told last is what is so.
+    pub fn telling(&self) -> MutexGuard<'_, ()> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there would be news if it could be used.
+    pub fn has_failed(&self) -> bool {
+        self.lock().health.is_down()
     }
 
     /// It could not be used; whether that is news.

@@ -2,6 +2,7 @@
 
 mod queue;
 mod relay;
+mod told;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -180,46 +181,6 @@ fn distrust_closes_all_and_makes_new_ones() {
 }
 
 #[test]
-fn a_relay_that_is_away_is_told_of_once_and_filled_when_it_is_back() {
-    let relay = TestRelay::start();
-    let (address, key) = (relay.address, Arc::clone(&relay.key));
-    let hop = hop_to(&relay);
-    drop(relay);
-    let kept = Kept::serving(&config(&[&hop]));
-    until("the first failures", || kept.pools.is_down(&hop));
-    assert!(kept.pools.take(&hop).is_none());
-    kept.pools.tried(&hop, Some(&DialError::of_hop(Cause::Refused, &hop)));
-    let relay = TestRelay::at(address, key);
-    until("it is back", || !kept.pools.is_down(&hop));
-    until("a full pool", || kept.view().ready >= kept.view().wanted);
-    assert_works(&mut kept.pools.take(&hop).unwrap(), &relay);
-    drop(relay);
-    until("it is away again", || kept.events().len() == 3);
-    let events = kept.events();
-    assert_eq!(events[..2], ["osaka down refused None", "osaka up"]);
-    // What it was cut off in differs: the connect, or the handshake.
-    assert!(events[2].starts_with("osaka down"), "{events:?}");
-    until("the end of what was ready", || kept.view().ready == 0);
-    assert!(!kept.view().up, "{:?}", kept.view());
-}
-
-#[test]
-fn a_session_that_reaches_it_ends_the_pause() {
-    let relay = TestRelay::start();
-    let stranger = section("osaka", relay.address, own_key().public(), &own_key());
-    let kept = Kept::serving(&config(&[&stranger]));
-    let down = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
-    until("the refusal", || kept.events() == [down]);
-    kept.pools.tried(&stranger, None);
-    // The keeper, which does no better than before, tries at once.
-    until("another refusal", || kept.events() == [down, "osaka up", down]);
-    let hop = hop_to(&relay);
-    kept.pools.serve(&config(&[&hop]), MOST).unwrap();
-    kept.wait_for_ready(2);
-    assert!(!kept.pools.is_down(&hop) && !kept.pools.is_down(&stranger), "one is up, the other unknown");
-}
-
-#[test]
 fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let (stays, goes) = (TestRelay::start(), TestRelay::start());
     let own = own_key();
@@ -232,7 +193,8 @@ fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     until("the end of the other pool", || goes.open() == 0);
     assert!(kept.pools.take(&gone).is_none());
     assert_eq!(kept.pools.inner.counts.of("goes").ready.get(), 0, "in the metrics");
-    assert_eq!((stays.open(), kept.view().ready), (2, 2));
+    until("what was ready", || stays.open() == 2);
+    assert_eq!(kept.view().ready, 2);
     // A session that began under the old configuration finds them too.
     assert_works(&mut kept.pools.take(&before).unwrap(), &stays);
     assert_works(&mut kept.pools.take(&after).unwrap(), &stays);

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -36,7 +36,11 @@ pub struct TestRelay {
 
 impl TestRelay {
     pub fn start() -> Self {
-        Self::at(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Arc::new(PrivateKey::generate()))
+        // An address of its own, which is still free when it has ended: no connection of another test begins there.
+        static NEXT: AtomicU16 = AtomicU16::new(1);
+        let [high, low] = NEXT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let process = 1 + u8::try_from(std::process::id() % 250).expect("less than 250");
+        Self::at((Ipv4Addr::new(127, process, high, low), 0).into(), Arc::new(PrivateKey::generate()))
     }
 
     /// At an address that an earlier one had.
