@@ -26,9 +26,10 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one.
+    /// Waits for the next one. Of several that have come an end goes first: what is to end begins nothing else.
     pub async fn next(&mut self) -> Wanted {
         tokio::select! {
+            biased;
             _ = self.terminate.recv() => Wanted::End,
             _ = self.interrupt.recv() => Wanted::End,
             _ = self.hangup.recv() => Wanted::Reload,

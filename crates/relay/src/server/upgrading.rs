@@ -74,8 +74,9 @@ impl Relay {
             Err(error) => return self.stay(served, Failure { why: error.into(), pid: None }).await,
         };
         let raised = tokio::select! {
-            raised = Successor::raise(&legacy, served.timeouts.upgrade) => raised,
+            biased;
             () = signals.end() => return Some(Leaves::Drains(Arc::clone(served))),
+            raised = Successor::raise(&legacy, served.timeouts.upgrade) => raised,
             never = self.show_life() => never,
         };
         match raised {

@@ -58,7 +58,9 @@ pub async fn converse(
             final_head(&mut answers, outgoing, &down).await
         });
         loop {
+            // Whether the request has been sent counts when the answer is there.
             tokio::select! {
+                biased;
                 result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
                 answer = &mut heading => break answer?,
             }
@@ -85,6 +87,7 @@ pub async fn converse(
         });
         loop {
             tokio::select! {
+                biased;
                 result = &mut sending, if sent.is_none() => sent = Some(check_sent(result)?),
                 delivered = &mut delivering => break delivered,
             }

@@ -203,6 +203,7 @@ async fn attempt(
     log.reused = upstream.reused;
     let idle = session.entrance.config.timeouts.idle;
     let finished = tokio::select! {
+        biased;
         finished = converse(session, inbox, outgoing, &mut upstream, log) => finished?,
         // Nobody reads from a client whose request is complete, so its end has to be watched for.
         end = departure(session) => return Err(end.into()),

@@ -171,6 +171,7 @@ impl Asked<'_> {
     /// Runs what moves bytes, until nothing has moved for too long.
     async fn patiently<T>(&self, moving: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
         tokio::select! {
+            biased;
             moved = moving => moved,
             () = pump::silence(&self.session.meter, self.session.entrance.config.timeouts.idle) => {
                 Err(Trouble::Ended(End::Idle))
