@@ -48,13 +48,16 @@ mod tests {
         let load = Load::default();
         load.look();
         assert_eq!(load.ran(Duration::from_secs(1)), Duration::ZERO, "nothing to compare with");
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(50) {
-            std::hint::spin_loop();
-        }
-        load.look();
         let second = Duration::from_secs(1);
-        let wanted = load.ran(second) + load.queued(second);
-        assert!(wanted > Duration::from_millis(800), "{load:?}");
+        let is_busy = || {
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(50) {
+                std::hint::spin_loop();
+            }
+            load.look();
+            load.ran(second) + load.queued(second) > Duration::from_millis(800)
+        };
+        // Where another virtual machine has the processor, nobody here sees who wants it.
+        assert!((0..100).any(|_| is_busy()), "{load:?}");
     }
 }

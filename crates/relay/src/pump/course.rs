@@ -66,7 +66,10 @@ impl Course {
     /// Bytes have moved. Between an answer and the next question the client is waited for; all other time is the path's, or
     /// the server's, and that is returned.
     pub(super) fn moved(&self, direction: Direction, bytes: u64) -> Duration {
-        let now = Instant::now();
+        self.moved_at(Instant::now(), direction, bytes)
+    }
+
+    fn moved_at(&self, now: Instant, direction: Direction, bytes: u64) -> Duration {
         if direction == Direction::Down && self.first.get().is_none() {
             self.first.set(Some(now));
         }
@@ -104,9 +107,8 @@ mod tests {
 
     /// Bytes move so many milliseconds after the ones before.
     fn moves(course: &Course, direction: Direction, bytes: u64, millis: u64) {
-        let (before, _) = course.last.get().unwrap();
-        course.last.set(Some((before, Instant::now() - Duration::from_millis(millis))));
-        course.moved(direction, bytes);
+        let (_, before) = course.last.get().unwrap();
+        course.moved_at(before + Duration::from_millis(millis), direction, bytes);
     }
 
     fn begun() -> Course {

@@ -1,7 +1,7 @@
 //! How often the chooser finds the best path where all it knows it has from its own sessions and from small looks: networks
 //! that chance draws, in virtual time.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::*;
 use crate::aqm::dice;
@@ -13,8 +13,8 @@ type Ends = (u32, Option<u32>);
 
 /// A network of three relays and a target, and what is known of it.
 struct World {
-    truth: HashMap<Ends, Section>,
-    estimates: HashMap<Ends, Estimate>,
+    truth: BTreeMap<Ends, Section>,
+    estimates: BTreeMap<Ends, Estimate>,
     seed: u64,
     drawn: u64,
     /// Seconds.
@@ -40,7 +40,7 @@ fn ends(candidate: &Candidate) -> Vec<Ends> {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut world = Self { truth: HashMap::new(), estimates: HashMap::new(), seed, drawn: 0, now: 1000.0 };
+        let mut world = Self { truth: BTreeMap::new(), estimates: BTreeMap::new(), seed, drawn: 0, now: 1000.0 };
         // Relay 1 is near the client, 3 near the target. Milliseconds one way, from and to.
         for (from, to, low, high) in [
             (HERE, None, 15.0, 110.0),
