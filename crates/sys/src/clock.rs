@@ -47,7 +47,8 @@ mod tests {
 
     #[test]
     fn work_takes_processor_time_and_waiting_does_not() {
-        let (thread, process) = (thread_time(), process_time());
+        // The process first: what passes between the two is then in both.
+        let (process, thread) = (process_time(), thread_time());
         let mut number = 1_u64;
         while thread_time() < thread + Duration::from_millis(20) {
             number = std::hint::black_box(number.wrapping_mul(3));

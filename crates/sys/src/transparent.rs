@@ -67,6 +67,7 @@ mod tests {
     use socket2::{Socket, Type};
     use std::net::{SocketAddr, TcpListener};
     use std::os::fd::AsFd;
+    use std::time::{Duration, Instant};
 
     fn local(text: &str) -> bool {
         is_local(text.parse().unwrap()).unwrap()
@@ -89,6 +90,11 @@ mod tests {
             "sysctl -q -w net.ipv4.ip_nonlocal_bind=1",
         ];
         inside(&commands, || {
+            // The kernel adds the route of a new IPv6 address a little later.
+            let deadline = Instant::now() + Duration::from_secs(10);
+            while !local("fd00:1::1") && Instant::now() < deadline {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
             for here in ["127.0.0.1", "127.1.2.3", "10.1.0.1", "10.9.1.2", "::1", "fd00:1::1", "::ffff:10.1.0.1"] {
                 assert!(local(here), "{here}");
             }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use ekiden_bpf::congestion::{CongestionError, Origin, Way, hold, presence, unload};
 
 use crate::connection::{Connection, choosing, listener};
-use crate::turn::{Turn, absent};
+use crate::turn::{Turn, absent, eventually};
 
 #[test]
 fn it_is_there_while_it_is_held_and_connections_outlive_it() {
@@ -43,7 +43,10 @@ fn who_holds_what_another_has_loaded_keeps_it() {
     let Some(turn) = Turn::take() else { return };
     let first = hold(turn.name, Some(Way::Link)).unwrap();
     let second = hold(turn.name, None).unwrap();
-    assert_eq!(second.origin, Origin::Held(Vec::new()), "by this very process");
+    // By this very process; and for a moment by a child of it that has not become another program yet.
+    assert!(matches!(second.origin, Origin::Held(_)), "{:?}", second.origin);
+    let ours_alone = || (presence(turn.name).origin == Origin::Held(Vec::new())).then_some(());
+    eventually("the end of other holders", ours_alone);
     assert!(second.sections.is_none(), "its storage is the first one's");
     drop(first);
     choosing(turn.name);

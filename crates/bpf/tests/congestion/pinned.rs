@@ -8,7 +8,7 @@ use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapType};
 
 use crate::connection::{Connection, in_a_room};
-use crate::turn::{Turn, absent};
+use crate::turn::{Turn, absent, eventually};
 
 fn link_of(name: &str) -> PathBuf {
     Path::new(ROOT).join("cc").join(name).join("link")
@@ -57,7 +57,7 @@ fn an_update_exchanges_what_new_connections_get() {
     assert!(!Path::new(ROOT).exists(), "nothing of ours is left");
     old.carries(1 << 20);
     new.carries(1 << 20);
-    assert!(LinkInfoIter::default().all(|other| other.id != link));
+    eventually("the end of the link", || LinkInfoIter::default().all(|other| other.id != link).then_some(()));
 }
 
 #[test]

@@ -71,7 +71,8 @@ fn is_absent(name: &str) -> bool {
     presence(name).origin == Origin::NotLoaded
 }
 
-fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+/// Looks until there is something.
+pub fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {

@@ -70,8 +70,13 @@ pub fn carry_out(order: Order) -> anyhow::Result<Written> {
         completion_s: since(arrived.last),
         waits: arrived.waits,
         cpu_s: cpu::own().unwrap_or_default(),
-        timeline: arrived.timeline.into_iter().map(|(at, bytes)| (since(arrived.began) + at, bytes)).collect(),
+        // The sink may have begun before we had read the clock.
+        timeline: arrived.timeline.iter().map(|(at, bytes)| (since(arrived.began + seconds(*at)), *bytes)).collect(),
     })
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
 fn blocks(stream: &mut TcpStream, order: Order) -> std::io::Result<()> {

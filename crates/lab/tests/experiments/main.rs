@@ -81,7 +81,7 @@ fn a_small_experiment_runs_reports_and_goes_on() {
     assert_eq!(first.status.code(), Some(0), "{}", said(&first));
     let runs = scene.runs();
     assert_eq!(runs.len(), 4, "{}", said(&first));
-    assert!(runs.iter().all(|run| run["invalid"].is_null() && run["metrics"]["bytes"] == 1e6), "{runs:?}");
+    assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 1e6), "{runs:?}");
     assert!(runs.iter().all(|run| run["metrics"]["mb_s"].as_f64().unwrap() > 0.0));
     assert!(results.join("report.html").exists() && results.join("report.json").exists());
 
@@ -144,7 +144,7 @@ ready = "tcp:8000""#,
         return;
     }
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let runs = scene.runs();
+    let runs = scene.attempts();
     assert_eq!(runs.len(), 3, "it is tried three times: {}", said(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
     assert!(reason.starts_with("timeout on relay "), "{reason}");
@@ -183,7 +183,7 @@ fn relays_that_know_each_other_carry_a_file_in_every_way() {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(runs.iter().filter(|run| run["invalid"].is_null()).count(), 5, "{}", said(&output));
+    assert_eq!(runs.len(), 5, "{}", said(&output));
     assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 3e6), "warm-up does not count: {runs:?}");
 }
 
@@ -200,7 +200,7 @@ fn an_interrupt_ends_it_and_says_how_to_go_on() {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !scene.0.join("results/small-quick/runs.jsonl").exists() && !reader.is_finished() && Instant::now() < deadline
     {
-        std::thread::yield_now();
+        std::thread::park_timeout(Duration::from_millis(5));
     }
     Command::new("kill").args(["-INT", "--", &group]).status().unwrap();
     let output = reader.join().unwrap();
@@ -209,5 +209,5 @@ fn an_interrupt_ends_it_and_says_how_to_go_on() {
     }
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("interrupted after 0 of 4 runs; the same command goes on"), "{}", said(&output));
-    assert_eq!(scene.runs().len(), 0);
+    assert_eq!(scene.attempts().len(), 0);
 }

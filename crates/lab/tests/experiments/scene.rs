@@ -58,7 +58,13 @@ impl Scene {
         self.lab().args(["run", "small.toml"]).args(arguments).output().unwrap()
     }
 
+    /// The runs that count: what a busy machine has spoilt is made again.
     pub fn runs(&self) -> Vec<serde_json::Value> {
+        self.attempts().into_iter().filter(|run| run["invalid"].is_null()).collect()
+    }
+
+    /// All that was tried.
+    pub fn attempts(&self) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.0.join("results/small-quick/runs.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }

@@ -53,7 +53,7 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
     if impossible(&output) {
         return;
     }
-    let runs: Vec<_> = scene.runs().into_iter().filter(|run| run["invalid"].is_null()).collect();
+    let runs = scene.runs();
     assert_eq!(runs.len(), 2 * (1 + programs.len()), "{}", said(&output));
     let direct = runs.iter().find(|run| run["treatment"] == "direct" && run["levels"]["what"] == "file").unwrap();
     for run in &runs {
@@ -64,7 +64,10 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
         }
         if !is_file {
             assert!(figure(run, "stalled") < 0.5 && figure(run, "jain") > 0.25, "{run}");
-            assert!((1.0..50.0).contains(&figure(run, "mbit_s")), "{run}");
+            assert!(figure(run, "mbit_s") >= 1.0, "{run}");
+            // What had not been read when the measurement began counts in it, but not in all since the start.
+            let last = run["timeline"].as_array().unwrap().last().unwrap();
+            assert!(last[1].as_f64().unwrap() * 8.0 / last[0].as_f64().unwrap() < 50e6, "{run}");
             // The handshake and the answer: two round trips of 4 ms; and no queue holds it for a second.
             assert!((8.0..1500.0).contains(&figure(run, "completion_ms")), "{run}");
         }

@@ -138,7 +138,7 @@ fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped>
     let (client, server) = (host(&network, "a"), host(&network, "b"));
     let receiver = Receiver::start(server, 5101).unwrap();
     let short = Some(Short { bytes: Bytes(2048), every: Span(Duration::from_millis(50)) });
-    let time = Duration::from_secs(1);
+    let time = Duration::from_secs(3);
     let to = |port| Request {
         client,
         server: SocketAddrV4::new(server.address(), port),
@@ -152,11 +152,13 @@ fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped>
     let all = seen.flows.unwrap();
     assert!(all.bytes.len() == 3 && all.bytes.iter().all(|bytes| *bytes > 100_000), "{:?}", all.bytes);
     assert_eq!(seen.bytes, all.bytes.iter().sum::<u64>(), "short ones and trials are not among them");
-    assert!(all.completions.len() > 5 && all.completions.iter().all(|took| *took < 0.5), "{:?}", all.completions);
+    let mut completions = all.completions;
+    completions.sort_by(f64::total_cmp);
+    assert!(completions.len() > 5 && completions[completions.len() / 2] < 0.5, "{completions:?}");
     // Nobody listens there.
     let refused = flows::carry(&receiver, to(5102)).unwrap().flows.unwrap();
     assert_eq!(refused.bytes, [0; 3], "what came before is forgotten");
-    assert!(matches!(refused.completions[..], [took] if took > 0.9), "{:?}", refused.completions);
+    assert!(matches!(refused.completions[..], [took] if took > 2.9), "{:?}", refused.completions);
     Ok(())
 }
 
