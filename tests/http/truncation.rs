@@ -81,7 +81,7 @@ fn a_reset_that_the_upload_heard_of_ends_the_answer_too() {
 /// body.
 #[test]
 fn a_stalled_answer_gets_no_error_page_into_its_body() {
-    let mut scene = Scene::with("[timeouts]\nidle = \"300ms\"\n");
+    let mut scene = Scene::with("[timeouts]\nidle = \"1500ms\"\n");
     for begun in [LENGTH, CHUNKED, UNTIL_CLOSE] {
         let (mut client, mut server) = asked(&scene, &scene.get("/"));
         say(&mut server, begun);

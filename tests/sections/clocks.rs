@@ -15,10 +15,10 @@ fn asleep(relay: &Relay, span: Duration) {
     relay.signal("CONT");
 }
 
-const SLEEP: Duration = Duration::from_millis(600);
+const SLEEP: Duration = Duration::from_millis(1200);
 
 /// Everything that lasts is shorter than the sleep, but for what sessions need.
-const SHORT: &str = "[timeouts]\nready_age = \"200ms\"\nhandshake = \"300ms\"\nkept_idle = \"200ms\"\n";
+const SHORT: &str = "[timeouts]\nready_age = \"200ms\"\nhandshake = \"1s\"\nkept_idle = \"200ms\"\n";
 
 #[test]
 fn sessions_and_pools_survive_a_sleep() {

@@ -24,7 +24,7 @@ impl Scene {
     fn new() -> Self {
         let (site, home) = (Site::new(), Site::new());
         let peers = site.admit(&[(&home.key.public, "home")]);
-        let relay = site.relay("[timeouts]\nhandshake = \"300ms\"\n", &format!("peers = {peers:?}\n"));
+        let relay = site.relay("[timeouts]\nhandshake = \"1s\"\n", &format!("peers = {peers:?}\n"));
         let relay_at_home = home.home(&format!("forward = [\"{}\"]\n", site.url()), AUTO);
         Self { relay, home: relay_at_home, site, _home: home }
     }

@@ -180,7 +180,7 @@ fn first_words_are_never_said_twice() {
 #[test]
 fn a_relay_that_hangs_is_given_up_at_the_deadline() {
     for ready in [false, true] {
-        let home = "[timeouts]\nconnect = \"300ms\"\n".to_owned();
+        let home = "[timeouts]\nconnect = \"2s\"\n".to_owned();
         let mut chain = Layout { home, ..Layout::default() }.start();
         let target = parrot();
         if ready {

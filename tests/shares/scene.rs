@@ -175,6 +175,13 @@ impl Got {
     }
 }
 
+/// Nobody gets more than there is. A look may count some of what came before it, where the one who reads is late.
+pub fn is_at_most(got: &Got, rate: f64) {
+    let late = Duration::from_millis(500).as_secs_f64() * rate;
+    let most = rate * got.span.as_secs_f64() + late;
+    assert!(got.bytes.iter().sum::<u64>() as f64 * 8.0 < most, "more than {rate} bit/s: {got:?}");
+}
+
 /// The first of a few looks at which it is so: a machine that does something else may be late.
 pub fn at_last(is_so: impl Fn(&Got) -> bool, look: impl Fn() -> Got) -> Got {
     let mut looks = Vec::new();

@@ -89,10 +89,13 @@ fn where_a_server_is_silent_the_packet_is_passed_by() {
         for _ in 0..2 {
             let began = Instant::now();
             let (mut client, mut server) = pair.connect_to(&listener, address);
-            // A retransmission may be needed where a relay behind us has not heard yet that nobody waits any longer.
+            let took = began.elapsed();
+            // A retransmission may be needed where a relay behind us has not heard yet that nobody waits any longer; and a
+            // client on a busy machine that has waited for a second sends one.
             let sent_again = tcp_info(client.as_fd()).unwrap().retransmitted;
-            assert!(sent_again == 0 || pair.kind != Far::Nobody, "the packet itself did not go on");
-            assert!(began.elapsed() < Duration::from_secs(5), "far: {:?}: {:?}", pair.kind, began.elapsed());
+            let is_owed = pair.kind == Far::Nobody && took < Duration::from_secs(1);
+            assert!(sent_again == 0 || !is_owed, "the packet itself did not go on");
+            assert!(took < Duration::from_secs(5), "far: {:?}: {took:?}", pair.kind);
             assert!(!is_cut(&server), "far: {:?}", pair.kind);
             talk(&mut client, &mut server);
         }

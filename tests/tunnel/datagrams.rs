@@ -66,7 +66,7 @@ fn one_that_can_dial_is_enough() {
     assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
     assert!(warned(&mut sites.right, "no lane by long").contains("refused"));
     reaches(&sites.row["client"], server);
-    assert!(pings(&sites.row["server"], client, 20, &[]) >= 15, "the lane leads both ways");
+    assert!(mostly_reaches(&sites.row["server"], client, &[]), "the lane leads both ways");
     assert!(dropped(&sites.right, "tunnel", "no_lane") + dropped(&sites.right, "tunnel", "late") > 0);
     assert_eq!(lanes(&sites.right).iter().filter(|lane| lane["dialled"] == false).count(), 1);
 }
@@ -82,7 +82,7 @@ fn a_box_that_knows_no_way_answers() {
     let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
     assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
     reaches(&sites.row["client"], server);
-    assert!(pings(&sites.row["server"], client, 20, &[]) >= 15, "the lane leads both ways");
+    assert!(mostly_reaches(&sites.row["server"], client, &[]), "the lane leads both ways");
     let (mut near, mut far) = sites.connect("client", "server", Family::V4);
     talk(&mut near, &mut far);
     let refused = sites.row["server"].try_connect(SocketAddr::new(client, 9)).unwrap_err();
@@ -141,9 +141,12 @@ fn who_is_not_who_he_says_is_dropped_and_counted() {
     let server = sites.address("server", Family::V4);
     reaches(&sites.row["client"], server);
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
-    assert_eq!(pings(&sites.row["client"], server, 3, &["-I", "10.9.9.9"]), 0);
-    eventually("the count", || (dropped(&sites.right, "section", "spoofed") >= 3).then_some(()));
-    assert!(pings(&sites.row["client"], server, 20, &[]) >= 15, "the lane goes on");
+    // On a busy machine some are dropped before, because they are late.
+    eventually("the count", || {
+        assert_eq!(pings(&sites.row["client"], server, 3, &["-I", "10.9.9.9"]), 0);
+        (dropped(&sites.right, "section", "spoofed") >= 3).then_some(())
+    });
+    assert!(mostly_reaches(&sites.row["client"], server, &[]), "the lane goes on");
 }
 
 #[test]
@@ -155,8 +158,10 @@ fn destinations_that_the_far_side_forbids_are_not_reached() {
     };
     let right = sites.row.right("right", Family::V4);
     reaches(&sites.row["client"], right);
-    assert_eq!(pings(&sites.row["client"], sites.address("server", Family::V4), 3, &[]), 0);
-    eventually("the count", || (dropped(&sites.right, "section", "denied") >= 3).then_some(()));
+    eventually("the count", || {
+        assert_eq!(pings(&sites.row["client"], sites.address("server", Family::V4), 3, &[]), 0);
+        (dropped(&sites.right, "section", "denied") >= 3).then_some(())
+    });
 }
 
 #[test]
@@ -212,8 +217,10 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
         echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
     }
     // Its rules are for packets, too.
-    assert_eq!(pings(&sites.row["client"], sites.row.right("right", Family::V4), 3, &[]), 0);
-    eventually("the count", || (dropped(&station, "section", "denied") >= 3).then_some(()));
+    eventually("the count", || {
+        assert_eq!(pings(&sites.row["client"], sites.row.right("right", Family::V4), 3, &[]), 0);
+        (dropped(&station, "section", "denied") >= 3).then_some(())
+    });
     assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
     drop(sites);
     let closed = station.relay.closed();

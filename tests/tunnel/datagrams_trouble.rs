@@ -54,8 +54,8 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
     let over = Instant::now();
     reaches(&sites.row["client"], server);
     let back = over.elapsed();
-    assert!(back < Duration::from_secs(2), "{back:?} until a ping came through");
-    assert!(pings(&sites.row["client"], server, 20, &["-W", "0.2"]) >= 15, "pings are late after the flood");
+    assert!(back < Duration::from_secs(5), "{back:?} until a ping came through");
+    assert!(mostly_reaches(&sites.row["client"], server, &["-W", "0.2"]), "pings are late after the flood");
     assert!(grown < 16 * 1024, "{grown} KiB more");
     println!("{sent} datagrams sent, {} dropped, {grown} KiB more, a ping after {back:?}", lost(&sites));
     drop((client, far));
@@ -81,7 +81,7 @@ fn a_lane_comes_back_when_the_far_box_does() {
     let _right = site.start(&row["right"]);
     reaches(&row["client"], server);
     warned(&mut left, "the lane by long is there again");
-    assert!(pings(&row["client"], server, 20, &[]) >= 15);
+    assert!(mostly_reaches(&row["client"], server, &[]));
     left.relay.signal("TERM");
     let more = left.relay.rest().into_iter().filter(|event| event["event"] == "warning").count();
     assert_eq!(more, 0, "one warning when it begins, and one when it ends");

@@ -39,6 +39,11 @@ pub fn reaches(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
+/// Whether most pings are answered. A machine that does something else may be late, but not again and again.
+pub fn mostly_reaches(host: &Host, address: IpAddr, more: &[&str]) -> bool {
+    (0..3).any(|_| pings(host, address, 20, more) >= 15)
+}
+
 /// Nobody has a relay at this port, so that the box cannot dial.
 pub fn cannot_dial(text: &mut String) {
     *text = text.replacen(":7000\"\nkey", ":7999\"\nkey", 1);
