@@ -1,5 +1,6 @@
 //! A client uses its port again at once for the same server, as those behind address translation do.
 
+use std::io::ErrorKind;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use socket2::{Domain, Socket, Type};
@@ -25,16 +26,19 @@ const ENDINGS: [fn(TcpStream, TcpStream); 3] = [
     },
 ];
 
-/// A connection from this port of the client.
+/// A connection from this port of the client, as soon as its kernel has seen the end of the one before it.
 fn connect_from(row: &Row, own: SocketAddr, listener: &TcpListener, to: SocketAddr) -> (TcpStream, TcpStream) {
-    let client = row["client"].inside(|| {
+    let connect = || {
         let socket = Socket::new(Domain::for_address(own), Type::STREAM, None).unwrap();
         socket.set_reuse_address(true).unwrap();
         socket.bind(&own.into()).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.connect(&to.into()).expect("it listens");
-        TcpStream::from(socket)
-    });
+        match socket.connect(&to.into()) {
+            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => None,
+            result => result.map(|()| Some(TcpStream::from(socket))).expect("it listens"),
+        }
+    };
+    let client = row["client"].inside(|| eventually("its port", connect));
     (client, accept(listener))
 }
 

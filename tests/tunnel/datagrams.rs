@@ -28,9 +28,7 @@ fn pings_cross_both_ways() {
         for (from, to) in [("client", "server"), ("server", "client")] {
             let address = sites.address(to, family);
             reaches(&sites.row[from], address);
-            // A machine under load may be late now and then.
-            let answered = pings(&sites.row[from], address, 40, &["-s", "1000"]);
-            assert!(answered >= 30, "{from} to {to}, {family:?}: {answered} of 40");
+            assert!(mostly_reaches(&sites.row[from], address, &["-s", "1000"]), "{from} to {to}, {family:?}");
         }
     }
     let lane = &lanes(&sites.left)[0];
