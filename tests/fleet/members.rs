@@ -11,6 +11,8 @@ fn relays_that_have_never_heard_of_each_other_carry_sessions() {
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // The path has nobody yet, and another one is there.
     assert_eq!(path_of_a_session(&mut at_home, target), "direct");
+    // Two that come at once may turn each other away at first.
+    home.place(&etcd);
     let mut at_osaka = osaka.start(&etcd, "");
     hears(&mut at_home, "joined", "osaka");
     hears(&mut at_osaka, "joined", "home");
