@@ -70,9 +70,7 @@ fn a_caught_client_waits_for_the_chosen_path() {
     }
     let target = scene.target();
     let refused = |scene: &mut Scene| {
-        let (listener, port) = scene.row["server"].listen();
-        drop(listener);
-        let closed = SocketAddr::new(target.ip(), port);
+        let closed = SocketAddr::new(target.ip(), NOBODY);
         let error = scene.row["c"].try_connect(closed).expect_err("nobody listens there");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         let told = scene.home.relay.next(|event| event["event"] == "closed" && event["end"] == "refused");

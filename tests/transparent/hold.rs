@@ -17,8 +17,7 @@ use crate::streams::*;
 #[test]
 fn a_closed_port_refuses() {
     each(Told::default(), |pair, family| {
-        let (listener, address) = pair.row.server(family);
-        drop(listener);
+        let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
         assert_eq!(pair.fails(address).kind(), ErrorKind::ConnectionRefused, "far: {:?}", pair.kind);
         pair.all_closed(address, "refused");
         let (mut client, mut server) = pair.connect(family);
@@ -34,8 +33,7 @@ fn refusals_take_no_place() {
         return;
     };
     for family in BOTH {
-        let (listener, address) = pair.row.server(family);
-        drop(listener);
+        let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
         for _ in 0..3 {
             assert_eq!(pair.fails(address).kind(), ErrorKind::ConnectionRefused);
             pair.all_closed(address, "refused");
@@ -177,8 +175,7 @@ fn without_hold_a_failure_is_a_reset() {
     for mode in ["strict", "early"] {
         let listener = format!("connect = \"{mode}\"");
         some(Told { listener: &listener, ..Told::default() }, |pair, family| {
-            let (listener, address) = pair.row.server(family);
-            drop(listener);
+            let address = SocketAddr::new(pair.row.left("server", family), NOBODY);
             match pair.row["client"].try_connect(address) {
                 Ok(mut client) => assert!(is_reset(&mut client), "{mode}, far: {:?}", pair.kind),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{mode}, far: {:?}", pair.kind),

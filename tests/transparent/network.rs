@@ -251,6 +251,10 @@ impl Row {
     }
 }
 
+/// A port where nobody ever listens. One that a listener has just left may still be open: a program that another test starts
+/// at that moment has a copy of it until it runs (fork(2)).
+pub const NOBODY: u16 = 9;
+
 /// Turns forwarding on, and everything off that takes time, before there are interfaces.
 fn settle(host: &Host) {
     for (key, value) in [

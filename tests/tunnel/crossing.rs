@@ -34,8 +34,7 @@ fn hosts_reach_each_other_by_their_own_addresses() {
 fn what_is_closed_or_not_there_is_so_across_the_tunnel() {
     let Some(sites) = Sites::new("") else { return };
     for family in BOTH {
-        let (listener, address) = sites.listen("server", family);
-        drop(listener);
+        let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
         let error = sites.row["client"].try_connect(address).expect_err("nobody listens");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         // The far box says so, by neighbour discovery.
@@ -58,8 +57,7 @@ fn whoever_does_not_hold_says_it_later() {
             for from in ["client", "left"] {
                 let (mut client, mut server) = sites.connect(from, "server", family);
                 talk(&mut client, &mut server);
-                let (listener, address) = sites.listen("server", family);
-                drop(listener);
+                let address = SocketAddr::new(sites.row.left("server", family), NOBODY);
                 match sites.row[from].try_connect(address) {
                     Ok(mut client) => assert_eq!(hear_out(&mut client).1, Ending::Reset, "{connect}, {from}"),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{connect}, {from}"),
