@@ -154,10 +154,11 @@ impl Chooser {
         let before = answer.stand.kept();
         let options: Vec<Open> = open.iter().map(Weighed::open).collect();
         let (at, verdict) = answer.stand.decide(&options, now);
-        let may_explore = may_explore && self.budget.allows();
-        let explored = go_back(&out, open[at].predicted)
-            .or_else(|| may_explore.then(|| explore(&open, &out, &open[at])).flatten());
         let former = before.filter(|before| *before != open[at].rated.hops);
+        let may_explore = may_explore && self.budget.allows();
+        let explores = || may_explore.then(|| explore(&open, &out, &open[at])).flatten();
+        // A session that changes to another path tells so, and tries nothing else.
+        let explored = if former.is_none() { go_back(&out, open[at].predicted).or_else(explores) } else { None };
         if let (Verdict::Degraded, Some(former)) = (verdict, former) {
             self.pause(prefix, former, self.is_overrated(&question, former, now), now);
         }

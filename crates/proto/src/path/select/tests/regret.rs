@@ -169,6 +169,7 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
     let mut world = World::new(seed);
     let mut chooser = chooser(world.map());
     let (mut looked, mut mapped, likely) = (world.now, world.now, Likely::down(bytes));
+    let mut kept: Option<Candidate> = None;
     for _ in 0..sessions {
         if world.now > looked + 12.0 {
             world.look();
@@ -180,6 +181,14 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
         }
         let choice = chooser.choose(target(), likely, seconds(world.now));
         let candidate = first(&choice).clone();
+        if !choice.race && !matches!(choice.why, Why::Explores(_)) {
+            let stays = kept.as_ref().is_none_or(|kept| *kept == candidate);
+            assert!(
+                stays || choice.former == kept,
+                "network {seed}: a change from {kept:?} that is not told: {choice:?}"
+            );
+            kept = Some(candidate.clone());
+        }
         let took = world.session(&candidate, bytes);
         chooser.came(target(), &candidate, &outcome(bytes, took), seconds(world.now));
         world.now += 0.1;
