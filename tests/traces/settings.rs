@@ -24,6 +24,8 @@ fn session(home: &mut Relay) {
     let (client, server) = pair(home);
     drop((client, server));
     session_closed(home);
+    // What a worker says of its sessions comes when it has told the collector of those that have ended.
+    home.sessions();
 }
 
 /// Whoever ends tells what is still to be told, so what has not come by then never will.
