@@ -87,6 +87,10 @@ impl<'a> Session<'a> {
     async fn step(&mut self, author: &mut Author) -> Result<(), Failure> {
         let mut wishes = self.inner.wish.subscribe();
         let wish = *wishes.borrow_and_update();
+        if wish == Wish::End {
+            // Whoever has left has said so before. Else another process of this relay may have our entry by now.
+            return std::future::pending().await;
+        }
         if wish > self.told && self.due.is_none() && self.fleet.certificate.is_some() {
             self.due = Some(Instant::now());
         }
