@@ -128,11 +128,8 @@ impl Lane {
 
     /// Gives this host a packet that has come from the other side, and notes where answers to it go.
     pub fn gives(self: &Arc<Self>, packet: &[u8], shared: &Shared, rules: Option<Rules<'_>>) {
-        let taken = judge(packet, rules).and_then(|head| {
-            shared.tunnels.take(packet, &head)?;
-            shared.lanes.seen.note(head.source, self);
-            Ok(())
-        });
+        let taken = judge(packet, rules)
+            .and_then(|head| shared.tunnels.take(packet, &head, || shared.lanes.seen.note(head.source, self)));
         taken.unwrap_or_else(|why| self.drops(why, 1));
     }
 

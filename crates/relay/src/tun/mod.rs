@@ -55,16 +55,18 @@ impl Tunnels {
         self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// Has this host receive a packet that has come from the other side.
+    /// Has this host receive a packet that has come from the other side. What is to be done `before` is done when nothing
+    /// but the kernel could refuse it: the answer may come before this returns.
     ///
     /// # Errors
     /// Why it goes nowhere.
-    fn take(&self, packet: &[u8], head: &Head) -> Result<(), Dropped> {
+    fn take(&self, packet: &[u8], head: &Head, before: impl FnOnce()) -> Result<(), Dropped> {
         let device = self.by_source(head.source).ok_or(Dropped::Spoofed)?;
         // It would come back at once.
         if self.by_source(head.destination).is_some() {
             return Err(Dropped::Denied);
         }
+        before();
         device.write(packet).map_err(|_| Dropped::NotTaken)
     }
 }
