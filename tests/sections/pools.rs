@@ -63,6 +63,12 @@ fn a_session_goes_by_a_connection_that_stood_ready() {
     for session in 1..=10 {
         let used = counted.openings.lock().unwrap().len();
         eventually("a ready connection", || (counted.hellos() > used).then_some(()));
+        // Its hello is counted before home has it.
+        eventually("it at home", || {
+            let metrics = counted.home.ask("/metrics");
+            let ready = metrics.lines().find_map(|line| line.strip_prefix("ekiden_ready{relay=\"far\"} "));
+            ready.is_some_and(|ready| ready != "0").then_some(())
+        });
         let made = counted.hellos();
         echoes(&mut socks5(counted.home.address(), target).unwrap());
         let openings = counted.openings.lock().unwrap();
