@@ -5,7 +5,8 @@
 
 Needs root (network namespaces) and the programs of `scripts/setup bench`. Machines are noisy: rounds are
 interleaved, every round takes all treatments in a new order, one at a time, and what counts are the ratios of medians
-within a run. EKIDEN and HAPROXY in the environment name other binaries, EKIDEN_QUERY adds to ekiden's URL.
+within a run. EKIDEN and HAPROXY in the environment name other binaries, EKIDEN_QUERY adds to ekiden's URL. EKIDEN_BEFORE
+names an earlier build of ekiden, which is then measured in the same rounds.
 """
 
 from contextlib import ExitStack

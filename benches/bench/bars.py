@@ -6,7 +6,7 @@ A bar that is missed says so; a figure that failed, even in one round, misses it
 from dataclasses import dataclass
 
 from bench.results import column
-from bench.treatments import EKIDEN
+from bench.treatments import EARLIER, EKIDEN
 
 MET, MISSED, UNKNOWN = "met", "**missed**", "not measured"
 
@@ -61,6 +61,17 @@ def throughput_bars(results, name):
             for what, key in (("1 download", "one_rate"), ("64 downloads", "many_rate"))]
 
 
+def earlier_bars(results):
+    """The present build beside the one that EKIDEN_BEFORE names, in every figure that both have."""
+    earlier = [t.name for t in results.treatments if t.kind == EARLIER]
+    return [ratio_bar(results, what, before.replace("before", "ekiden"), before, key, limit)
+            for before in earlier
+            for what, key, limit in (("CPU per GiB", "one_cpu", 1.05), ("1 download", "one_rate", 0.95),
+                                     ("connections/s", "rate", 0.95), ("small request", "small", 1.05),
+                                     ("memory per idle session", "idle", 1.05))
+            if results.median(before, key) is not None]
+
+
 def idle_bar(results, name):
     value = results.median(name, "idle")
     return make_bar(results, f"memory per idle session, {name}", name, "idle",
@@ -90,4 +101,5 @@ def bars(results, soak):
     rows.append(ratio_bar(results, "connections/s", "ekiden tcp", "haproxy", "rate", 1.0))
     rows.append(ratio_bar(results, "small request", "ekiden tcp", "haproxy", "small", 1.0))
     rows += [idle_bar(results, name) for name in names]
+    rows += earlier_bars(results)
     return rows + [soak_bar(results, soak)]

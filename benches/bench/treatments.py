@@ -14,7 +14,7 @@ from typing import Callable, Tuple
 from bench import configs, speak
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-FLOOR, EKIDEN, PEER = "floor", "ekiden", "peer"
+FLOOR, EKIDEN, PEER, EARLIER = "floor", "ekiden", "peer", "earlier"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ BUILT = {}  # programs of our own, compiled at start: name -> path
 # program: (where its binary is, the command that prints its version)
 PROGRAMS = {
     "ekiden": (ekiden_binary, ["--version"]),
+    "ekiden-before": (lambda: os.environ.get("EKIDEN_BEFORE", ""), ["--version"]),
     "splice_loop": (lambda: BUILT.get("splice_loop", "splice_loop"), None),
     "haproxy": (lambda: os.environ.get("HAPROXY") or "haproxy", ["-v"]),
     "nginx": (lambda: "nginx", ["-v"]),
@@ -131,6 +132,13 @@ TREATMENTS = (
     Treatment("squid", PEER, speak.ABSOLUTE, "squid", squid),
     Treatment("squid-connect", PEER, speak.CONNECT, "squid", squid),
 )
+
+# The same ways into an earlier build, so that a change is measured in one run.
+if os.environ.get("EKIDEN_BEFORE"):
+    TREATMENTS += tuple(
+        Treatment(t.name.replace("ekiden", "before"), EARLIER, t.way, "ekiden-before", t.command)
+        for t in TREATMENTS if t.kind == EKIDEN
+    )
 
 
 def binary_of(program):
