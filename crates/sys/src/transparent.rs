@@ -1,6 +1,7 @@
 //! Sockets with addresses that are not this host's (`IP_TRANSPARENT` of ip(7), `SO_MARK` of socket(7)), and which
 //! addresses are (rtnetlink(7)).
 
+use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -37,13 +38,25 @@ pub fn set_mark(socket: BorrowedFd<'_>, mark: u32) -> io::Result<()> {
     SockRef::from(&socket).set_mark(mark)
 }
 
-/// Whether an address is this host's, in the network namespace of the calling thread: what a routing table for packets
-/// without a mark gives to the host itself, as `fib daddr type local` of nft(8).
+thread_local! {
+    /// The socket that [`is_local`] asks on. A socket that had an error is not put back, because an answer could be left
+    /// in it.
+    static ROUTES: Cell<Option<Netlink>> = const { Cell::new(None) };
+}
+
+/// Whether an address is this host's, in the network namespace that the calling thread was in when it first asked: what
+/// a routing table for packets without a mark gives to the host itself, as `fib daddr type local` of nft(8).
 ///
 /// # Errors
 /// The kernel's, about the asking; having no route is an answer.
 pub fn is_local(ip: IpAddr) -> io::Result<bool> {
-    let socket = Netlink::open(libc::NETLINK_ROUTE)?;
+    let socket = ROUTES.take().map_or_else(|| Netlink::open(libc::NETLINK_ROUTE), Ok)?;
+    let local = ask_local(&socket, ip)?;
+    ROUTES.set(Some(socket));
+    Ok(local)
+}
+
+fn ask_local(socket: &Netlink, ip: IpAddr) -> io::Result<bool> {
     let (family, address) = match ip.to_canonical() {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use ekiden_proto::addr::{AddrError, Host, Network, is_private};
+use ekiden_sys::transparent::is_local;
 
 use super::{Access, Hosts, Pattern};
 
@@ -21,7 +22,7 @@ pub enum Denied {
     /// There is an `allow`, and none of its patterns matches.
     #[error("the target is not on the allow list")]
     Unlisted,
-    /// A private address, without `allow_private`.
+    /// A private address, or one of this host, without `allow_private`.
     #[error("the target's address is private")]
     Private,
 }
@@ -66,6 +67,9 @@ impl Access {
     /// A name or network in `allow` also lifts the ban on private addresses. `*` and networks of everything do not:
     /// `allow = ["*:443"]` is about ports, and must not open this host's own services.
     ///
+    /// The addresses of this host count as private: the firewall of the host does not see a connection from the host to
+    /// itself. The kernel is asked each time, because addresses come and go while the relay runs.
+    ///
     /// # Errors
     /// Why not.
     pub fn judge(&self, host: &Host, address: Option<IpAddr>, port: u16) -> Result<(), Denied> {
@@ -82,11 +86,18 @@ impl Access {
             return Err(Denied::Unlisted);
         }
         let named = allowed.iter().any(|pattern| !pattern.is_everywhere());
-        if address.is_some_and(is_private) && !self.allow_private && !named {
+        let may_be_private = self.allow_private || named;
+        if !may_be_private && address.is_some_and(|address| is_private(address) || is_own(address)) {
             return Err(Denied::Private);
         }
         Ok(())
     }
+}
+
+/// Whether the kernel delivers packets for `address` to this host. An address that the kernel says nothing about counts
+/// as one of this host.
+fn is_own(address: IpAddr) -> bool {
+    is_local(address).unwrap_or(true)
 }
 
 impl Pattern {

@@ -1,0 +1,14 @@
+//! Which targets an open listener reaches, and how many passwords it checks: the binary, curl and SOCKS clients.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+#[path = "../clients/curl.rs"]
+mod curl;
+#[path = "../harness/mod.rs"]
+mod harness;
+#[allow(dead_code, reason = "these tests use their own parts of it")]
+#[path = "../rules/network.rs"]
+mod network;
+#[path = "../clients/programs.rs"]
+mod programs;
+
+mod own;

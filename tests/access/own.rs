@@ -1,0 +1,110 @@
+//! Addresses of the relay's own host: a firewall does not stop the relay from connecting to them.
+
+use std::process::Command;
+
+use crate::curl::{Fetched, by, curl_by};
+use crate::harness::{Folder, Relay, ekiden};
+use crate::network::Host;
+use crate::programs::missing;
+
+/// The relay's address, which is neither loopback nor in a private network, and the port of its `[admin]`.
+const OWN: &str = "203.0.113.5";
+const OWN_V6: &str = "2001:db8:5::1";
+const ADMIN: u16 = 9090;
+
+/// A host with a public address of each family, and a relay on it. Listener 0 is open, and listener 1 allows
+/// [`OWN`]. The relay's `[admin]` listens on all addresses.
+struct Scene {
+    host: Host,
+    relay: Relay,
+    _folder: Folder,
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let host = Host::new()?;
+        host.ip("link add here type veth peer name there");
+        host.ip("link set here up");
+        host.ip("link set there up");
+        host.ip(&format!("address add {OWN}/24 dev here"));
+        host.ip(&format!("address add {OWN_V6}/64 dev here nodad"));
+        let folder = Folder::new();
+        let token = folder.write_with_mode("token", "0123456789abcdef0123456789abcdef\n", 0o600);
+        let text = format!(
+            "version = 1\n[admin]\nbind = \"[::]:{ADMIN}\"\ntoken_file = \"{}\"\n\
+             [[listener]]\nbind = \"[::]:1080\"\nallow_open = true\n\
+             [[listener]]\nbind = \"[::]:1081\"\nallow_open = true\nallow = [\"{OWN}\"]\n",
+            token.display()
+        );
+        let file = folder.write("ekiden.toml", text);
+        let mut command = host.start(ekiden());
+        command.args(["run", "-c"]).arg(file);
+        let relay = Relay::begin(&mut command, 2, folder.0.join("unused"));
+        Some(Self { host, relay, _folder: folder })
+    }
+
+    /// Runs curl on the relay's host.
+    fn curl(&self, arguments: &[&str]) -> Fetched {
+        curl_by(&mut self.host.start(Command::new("curl")), arguments)
+    }
+
+    /// Asks the open listener for `target` in each protocol. Returns the ends of the sessions.
+    fn ends(&mut self, target: &str) -> Vec<String> {
+        let (url, relay) = (format!("http://{target}/"), format!("{OWN}:1080").parse().unwrap());
+        let mut end = |arguments: &[&str]| {
+            self.curl(arguments);
+            self.relay.closed()["end"].as_str().unwrap().to_owned()
+        };
+        vec![
+            end(&[&by("http", relay), &url]),
+            end(&[&by("http", relay), "-p", &url]),
+            end(&[&by("socks5h", relay), &url]),
+            end(&[&by("socks4", relay), &url]),
+        ]
+    }
+}
+
+/// The firewall of the relay's host closes a port to others; through an open listener others reached it.
+#[test]
+fn own_addresses_are_private_unless_allowed() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new() else { return };
+    let url = format!("http://{OWN}:{ADMIN}/metrics");
+    // The port answers: without the token, 401.
+    scene.curl(&[&url]).ended(0, 401);
+    let open = format!("{OWN}:1080").parse().unwrap();
+    for host in [OWN.to_owned(), format!("[{OWN_V6}]"), format!("[::ffff:{OWN}]")] {
+        let url = format!("http://{host}:{ADMIN}/metrics");
+        scene.curl(&[&by("http", open), "-g", &url]).ended(0, 403);
+        assert_eq!(scene.relay.closed()["end"], "denied", "{url}");
+        let fetched = scene.curl(&[&by("http", open), "-g", "-p", &url]);
+        assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 403), "{url}: {}", fetched.err);
+        assert_eq!(scene.relay.closed()["end"], "denied", "{url}");
+        let fetched = scene.curl(&[&by("socks5h", open), "-g", &url]);
+        assert!(fetched.code == 97 && fetched.err.contains("(2)"), "{url}: {}", fetched.err);
+        assert_eq!(scene.relay.closed()["end"], "denied", "{url}");
+    }
+    let allowing = format!("{OWN}:1081").parse().unwrap();
+    scene.curl(&[&by("http", allowing), &url]).ended(0, 401);
+    assert_eq!(scene.relay.closed()["end"], "finished");
+}
+
+/// Addresses come and go while the relay runs, and a routing table can make others local.
+#[test]
+fn own_addresses_are_known_as_they_are_at_the_moment() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let Some(mut scene) = Scene::new() else { return };
+    let (target, routed) = (format!("198.51.100.7:{ADMIN}"), format!("192.0.2.9:{ADMIN}"));
+    assert_eq!(scene.ends(&target), ["unreachable"; 4]);
+    assert_eq!(scene.ends(&routed), ["unreachable"; 4]);
+    scene.host.ip("address add 198.51.100.7/32 dev here");
+    scene.host.ip("route add local 192.0.2.0/24 dev lo");
+    assert_eq!(scene.ends(&target), ["denied"; 4]);
+    assert_eq!(scene.ends(&routed), ["denied"; 4]);
+    scene.host.ip("address del 198.51.100.7/32 dev here");
+    assert_eq!(scene.ends(&target), ["unreachable"; 4]);
+}
