@@ -6,10 +6,10 @@
 
 mod algorithm;
 mod outcome;
+mod value;
 
 use std::fmt;
 use std::net::IpAddr;
-use std::str::FromStr;
 
 use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate, Span};
@@ -17,41 +17,10 @@ use crate::units::{Bytes, Rate, Span};
 pub use algorithm::Algorithm;
 pub use outcome::{Applied, Outcome};
 
-/// A type that a setting may have: read from the text of a configuration value.
-trait Value: FromStr + fmt::Display {
-    const EXPECTED: &'static str;
-}
-
-impl Value for Algorithm {
-    const EXPECTED: &'static str = r#"a congestion control like "bbr""#;
-}
-impl Value for bool {
-    const EXPECTED: &'static str = "true or false";
-}
-impl Value for u8 {
-    const EXPECTED: &'static str = "a number from 0 to 255";
-}
-impl Value for u16 {
-    const EXPECTED: &'static str = "a number from 0 to 65535";
-}
-impl Value for u32 {
-    const EXPECTED: &'static str = "a number from 0 to 4294967295";
-}
-impl Value for IpAddr {
-    const EXPECTED: &'static str = "an address of this host";
-}
-impl Value for Bytes {
-    const EXPECTED: &'static str = r#"a size like "64KiB""#;
-}
-impl Value for Span {
-    const EXPECTED: &'static str = r#"a time like "250ms""#;
-}
-impl Value for Rate {
-    const EXPECTED: &'static str = r#"a rate like "200Mbit/s""#;
-}
-
 macro_rules! settings {
-    ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) = $key:literal,)+) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) = $key:literal
+        $(in $low:literal to $high:literal $(by $step:literal)?)?,)+) =>
+    {
         /// One TCP setting of a section.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Setting { $($(#[doc = $doc])+ $variant($type),)+ }
@@ -69,10 +38,11 @@ macro_rules! settings {
             /// Reads the value of `key`.
             ///
             /// # Errors
-            /// What was expected instead; `None` when there is no such key.
-            pub fn read(key: &str, value: &str) -> Result<Self, Option<&'static str>> {
+            /// What was expected instead: the type, and the bounds where the setting has some. `None` when there is no
+            /// such key.
+            pub fn read(key: &str, value: &str) -> Result<Self, Option<String>> {
                 match key {
-                    $($key => value.parse::<$type>().map(Self::$variant).map_err(|_| Some(<$type as Value>::EXPECTED)),)+
+                    $($key => settings!(@read $type, value $(, $low, $high $(, $step)?)?).map(Self::$variant).map_err(Some),)+
                     _ => Err(None),
                 }
             }
@@ -84,59 +54,74 @@ macro_rules! settings {
             }
         }
     };
+    (@read $type:ty, $value:ident) => { value::read::<$type>($value) };
+    (@read $type:ty, $value:ident, $low:literal, $high:literal $(, $step:literal)?) => {
+        value::read_within::<$type>($value, [stringify!($low), stringify!($high)], &[$(stringify!($step))?])
+    };
 }
 
+// Where a setting has bounds, the kernel's source is cited: what is outside is refused by setsockopt(2), or clamped or
+// masked in silence. Sources are those of Linux 6.18.
 settings! {
     /// Multipath TCP where both ends can (RFC 8684); needs the socket to be made so, and falls back to TCP.
     Mptcp(bool) = "mptcp",
-    /// Local address to dial from; dialled sections only.
+    /// Local address to dial from; dialled sections only. A unicast address (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2 and 2.7).
     Bind(IpAddr) = "bind",
-    /// `SO_MARK`, for policy routing; needs `CAP_NET_ADMIN`.
-    Fwmark(u32) = "fwmark",
-    /// Differentiated services code point, 0 to 63 (RFC 2474).
-    Dscp(u8) = "dscp",
+    /// `SO_MARK`, for policy routing; needs `CAP_NET_ADMIN`. All 32 bits (socket(7)).
+    Fwmark(u32) = "fwmark" in 0 to 4294967295,
+    /// Differentiated services code point: six bits (RFC 2474, 3).
+    Dscp(u8) = "dscp" in 0 to 63,
     /// Congestion control algorithm, `TCP_CONGESTION`.
     Congestion(Algorithm) = "congestion",
-    /// Packets of its own in the path's queues that Compound TCP takes for congestion; 0 is its own choice, 30.
-    CtcpGamma(u32) = "ctcp_gamma",
+    /// Packets of its own in the path's queues that Compound TCP takes for congestion; 0 is its own choice, 30. `ctcp.h`
+    /// multiplies it as a fixed-point number of 32 bits.
+    CtcpGamma(u32) = "ctcp_gamma" in 0 to 65535,
     /// Has Compound TCP choose that number by its share of the queue, 5 to 30 packets.
     CtcpAutoGamma(bool) = "ctcp_auto_gamma",
-    /// Fixed receive buffer. Switches autotuning off: only to limit a section, never to make it fast.
-    Rcvbuf(Bytes) = "rcvbuf",
-    /// Fixed send buffer. Switches autotuning off.
-    Sndbuf(Bytes) = "sndbuf",
-    /// Upper bound of the advertised window, `TCP_WINDOW_CLAMP`.
-    WindowClamp(Bytes) = "window_clamp",
-    /// Unsent bytes the kernel may hold, `TCP_NOTSENT_LOWAT`.
-    NotsentLowat(Bytes) = "notsent_lowat",
-    /// Maximum segment size, `TCP_MAXSEG`.
-    Mss(u16) = "mss",
+    /// Fixed receive buffer. Switches autotuning off: only to limit a section, never to make it fast. The kernel doubles it,
+    /// to at least `SOCK_MIN_RCVBUF` and at most `INT_MAX` (socket(7), net/core/sock.c).
+    Rcvbuf(Bytes) = "rcvbuf" in "4KiB" to "1023MiB",
+    /// Fixed send buffer. Switches autotuning off. Doubled and bounded likewise (`SOCK_MIN_SNDBUF`).
+    Sndbuf(Bytes) = "sndbuf" in "4KiB" to "1023MiB",
+    /// Upper bound of the advertised window, `TCP_WINDOW_CLAMP`: at least half of `SOCK_MIN_RCVBUF` (tcp(7)), less than 1 GiB is
+    /// what can be advertised (RFC 7323, 2.3).
+    WindowClamp(Bytes) = "window_clamp" in "4KiB" to "1GiB",
+    /// Unsent bytes the kernel may hold, `TCP_NOTSENT_LOWAT`; 0 is `net.ipv4.tcp_notsent_lowat`. No send buffer has more than
+    /// 1 GiB.
+    NotsentLowat(Bytes) = "notsent_lowat" in "0B" to "1GiB",
+    /// Maximum segment size, `TCP_MAXSEG`: from `TCP_MIN_MSS` to `MAX_TCP_WINDOW` (include/net/tcp.h).
+    Mss(u16) = "mss" in 88 to 32767,
     /// No Nagle delay, `TCP_NODELAY` (RFC 896).
     Nodelay(bool) = "nodelay",
     /// Acknowledge at once at the start, `TCP_QUICKACK`; the kernel may leave the mode later.
     Quickack(bool) = "quickack",
     /// TCP Fast Open (RFC 7413): accept data in the SYN, or send it.
     FastOpen(bool) = "fast_open",
-    /// Idle time before the first keep-alive probe; "0s" switches probes off.
-    Keepalive(Span) = "keepalive",
-    /// Time between keep-alive probes.
-    KeepaliveInterval(Span) = "keepalive_interval",
-    /// Unanswered probes before the section is dead.
-    KeepaliveCount(u8) = "keepalive_count",
-    /// Longest time data may stay unacknowledged, `TCP_USER_TIMEOUT` (RFC 5482).
-    UserTimeout(Span) = "user_timeout",
-    /// Lower bound of the retransmission timeout, `TCP_RTO_MIN_US`, Linux 6.15: 8 ms to 200 ms.
-    RtoMin(Span) = "rto_min",
-    /// Upper bound of the retransmission timeout, `TCP_RTO_MAX_MS`, Linux 6.15: 1 s to 120 s.
-    RtoMax(Span) = "rto_max",
-    /// Longest delay of an acknowledgement, `TCP_DELACK_MAX_US`, Linux 6.15: 8 ms to 200 ms.
-    DelackMax(Span) = "delack_max",
+    /// Idle time before the first keep-alive probe, in seconds, up to `MAX_TCP_KEEPIDLE` (include/net/tcp.h); "0s" switches
+    /// probes off.
+    Keepalive(Span) = "keepalive" in "0s" to "32767s" by "1s",
+    /// Time between keep-alive probes, in seconds, up to `MAX_TCP_KEEPINTVL`.
+    KeepaliveInterval(Span) = "keepalive_interval" in "1s" to "32767s" by "1s",
+    /// Unanswered probes before the section is dead, up to `MAX_TCP_KEEPCNT`.
+    KeepaliveCount(u8) = "keepalive_count" in 1 to 127,
+    /// Longest time data may stay unacknowledged, `TCP_USER_TIMEOUT` (RFC 5482): milliseconds, an `int`; 0 is the kernel's
+    /// choice (tcp(7)).
+    UserTimeout(Span) = "user_timeout" in "0s" to "596h" by "1ms",
+    /// Lower bound of the retransmission timeout, `TCP_RTO_MIN_US`, Linux 6.15: from `TCP_TIMEOUT_MIN`, two jiffies at 250 Hz, to
+    /// `TCP_RTO_MIN`.
+    RtoMin(Span) = "rto_min" in "8ms" to "200ms",
+    /// Upper bound of the retransmission timeout, `TCP_RTO_MAX_MS`, Linux 6.15: in milliseconds, from 1 s to
+    /// `TCP_RTO_MAX_SEC`.
+    RtoMax(Span) = "rto_max" in "1s" to "120s" by "1ms",
+    /// Longest delay of an acknowledgement, `TCP_DELACK_MAX_US`, Linux 6.15: from `TCP_TIMEOUT_MIN` to `TCP_DELACK_MAX`.
+    DelackMax(Span) = "delack_max" in "8ms" to "200ms",
     /// No exponential backoff while few segments are in flight, `TCP_THIN_LINEAR_TIMEOUTS`.
     ThinLinearTimeouts(bool) = "thin_linear_timeouts",
-    /// Ceiling of the sending rate, `SO_MAX_PACING_RATE`.
-    PacingRate(Rate) = "pacing_rate",
-    /// Delay added to every segment sent, `TCP_TX_DELAY`; takes effect under the fq queueing discipline only.
-    TxDelay(Span) = "tx_delay",
+    /// Ceiling of the sending rate, `SO_MAX_PACING_RATE` (socket(7)): from one full packet in 1.5 s, as fast as interfaces are.
+    PacingRate(Rate) = "pacing_rate" in "8kbit/s" to "400Gbit/s",
+    /// Delay added to every segment sent, `TCP_TX_DELAY`; takes effect under the fq queueing discipline only, up to its `horizon`
+    /// (tc-fq(8)).
+    TxDelay(Span) = "tx_delay" in "0s" to "10s",
     /// Whether what the profile says nothing of is chosen as the path turns out to be ([`crate::tuning`]).
     Tune(bool) = "tune",
 }

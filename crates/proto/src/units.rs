@@ -61,6 +61,107 @@ const RATE_UNITS: &[(&str, u64)] = &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000
 const SPAN_UNITS: &[(&str, u64)] =
     &[("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
+// Units that are not taken, as people write them elsewhere, and which multiple of which unit they probably mean.
+const OTHER_BYTE_UNITS: &[(&str, u64, &str)] = &[
+    ("k", 1, "KiB"),
+    ("kb", 1, "KiB"),
+    ("kib", 1, "KiB"),
+    ("m", 1, "MiB"),
+    ("mb", 1, "MiB"),
+    ("mib", 1, "MiB"),
+    ("g", 1, "GiB"),
+    ("gb", 1, "GiB"),
+    ("gib", 1, "GiB"),
+    ("b", 1, "B"),
+    ("byte", 1, "B"),
+    ("bytes", 1, "B"),
+];
+const OTHER_RATE_UNITS: &[(&str, u64, &str)] = &[
+    ("k", 1, "kbit/s"),
+    ("kbit", 1, "kbit/s"),
+    ("kbits", 1, "kbit/s"),
+    ("kbps", 1, "kbit/s"),
+    ("kb/s", 1, "kbit/s"),
+    ("kbit/s", 1, "kbit/s"),
+    ("m", 1, "Mbit/s"),
+    ("mbit", 1, "Mbit/s"),
+    ("mbits", 1, "Mbit/s"),
+    ("mbps", 1, "Mbit/s"),
+    ("mb/s", 1, "Mbit/s"),
+    ("mbit/s", 1, "Mbit/s"),
+    ("g", 1, "Gbit/s"),
+    ("gbit", 1, "Gbit/s"),
+    ("gbits", 1, "Gbit/s"),
+    ("gbps", 1, "Gbit/s"),
+    ("gb/s", 1, "Gbit/s"),
+    ("gbit/s", 1, "Gbit/s"),
+    ("bps", 1, "bit/s"),
+];
+const OTHER_SPAN_UNITS: &[(&str, u64, &str)] = &[
+    ("m", 1, "min"),
+    ("mins", 1, "min"),
+    ("minute", 1, "min"),
+    ("minutes", 1, "min"),
+    ("sec", 1, "s"),
+    ("secs", 1, "s"),
+    ("second", 1, "s"),
+    ("seconds", 1, "s"),
+    ("msec", 1, "ms"),
+    ("msecs", 1, "ms"),
+    ("millis", 1, "ms"),
+    ("milliseconds", 1, "ms"),
+    ("usec", 1, "us"),
+    ("usecs", 1, "us"),
+    ("µs", 1, "us"),
+    ("μs", 1, "us"),
+    ("hr", 1, "h"),
+    ("hour", 1, "h"),
+    ("hours", 1, "h"),
+    ("d", 24, "h"),
+    ("day", 24, "h"),
+    ("days", 24, "h"),
+];
+/// Bytes and not bits, by their capital B.
+const BYTE_RATE_UNITS: &[(&str, u64, &str)] = &[
+    ("kB/s", 8, "kbit/s"),
+    ("KB/s", 8, "kbit/s"),
+    ("kBps", 8, "kbit/s"),
+    ("MB/s", 8, "Mbit/s"),
+    ("MBps", 8, "Mbit/s"),
+    ("GB/s", 8, "Gbit/s"),
+    ("GBps", 8, "Gbit/s"),
+];
+
+/// The text with a unit that is taken, for one with a unit that is not.
+fn meant(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
+    let (thousandths, unit) = split(text.trim())?;
+    let lower = unit.to_lowercase();
+    let exact = units.iter().find(|(name, ..)| *name == unit);
+    let (_, factor, unit) = exact.or_else(|| units.iter().find(|(name, ..)| *name == lower))?;
+    let thousandths = thousandths * u128::from(*factor);
+    let fraction = match thousandths % 1000 {
+        0 => String::new(),
+        rest => format!(".{rest:03}").trim_end_matches('0').to_owned(),
+    };
+    Some(format!("{}{fraction}{unit}", thousandths / 1000))
+}
+
+impl Bytes {
+    /// The size that was probably meant by a text that is none, as `4MiB` by `4M`.
+    #[must_use]
+    pub fn meant(text: &str) -> Option<String> {
+        meant(text, OTHER_BYTE_UNITS)
+    }
+}
+
+impl Span {
+    /// The time that was probably meant by a text that is none, as `5min` by `5m`.
+    #[must_use]
+    pub fn meant(text: &str) -> Option<String> {
+        meant(text, OTHER_SPAN_UNITS)
+    }
+}
+
 impl FromStr for Bytes {
     type Err = UnitError;
     fn from_str(text: &str) -> Result<Self, UnitError> {
@@ -79,6 +180,14 @@ impl Rate {
     #[must_use]
     pub const fn bytes_per_second(self) -> u64 {
         self.bits_per_second / 8
+    }
+}
+
+impl Rate {
+    /// The rate that was probably meant by a text that is none, as `100Mbit/s` by `100Mbps`.
+    #[must_use]
+    pub fn meant(text: &str) -> Option<String> {
+        meant(text, BYTE_RATE_UNITS).or_else(|| meant(text, OTHER_RATE_UNITS))
     }
 }
 
@@ -139,6 +248,23 @@ mod tests {
         assert_eq!((rate.bytes_per_second(), rate.to_string().as_str()), (25_000_000, "200Mbit/s"));
         for (text, shown) in [("250ms", "250ms"), ("1.5s", "1500ms"), ("90s", "90s"), ("2h", "2h"), ("8us", "8us")] {
             assert_eq!(text.parse::<Span>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn other_units_are_told_in_ours() {
+        for (text, meant) in [("5m", Some("5min")), ("1.5 Sec", Some("1.5s")), ("90d", Some("2160h")), ("5", None)] {
+            assert_eq!(Span::meant(text).as_deref(), meant, "{text}");
+            assert!(meant.is_none_or(|meant| meant.parse::<Span>().is_ok()), "{text}");
+        }
+        for (text, meant) in [("4M", Some("4MiB")), ("64kb", Some("64KiB")), ("9bytes", Some("9B")), ("4 big", None)] {
+            assert_eq!(Bytes::meant(text).as_deref(), meant, "{text}");
+            assert!(meant.is_none_or(|meant| meant.parse::<Bytes>().is_ok()), "{text}");
+        }
+        for (text, meant) in [("100Mbps", Some("100Mbit/s")), ("12.5MB/s", Some("100Mbit/s")), ("1G", Some("1Gbit/s"))]
+        {
+            assert_eq!(Rate::meant(text).as_deref(), meant, "{text}");
+            assert!(meant.is_none_or(|meant| meant.parse::<Rate>().is_ok()), "{text}");
         }
     }
 

@@ -94,7 +94,8 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Resul
         Setting::KeepaliveInterval(span) => tcp(libc::TCP_KEEPINTVL, seconds(*span), Unit::Seconds),
         Setting::KeepaliveCount(count) => tcp(libc::TCP_KEEPCNT, c_int::from(*count), Unit::Plain),
         Setting::UserTimeout(span) => tcp(libc::TCP_USER_TIMEOUT, millis(*span), Unit::Millis),
-        // Outside these ranges the kernel says EINVAL (seen on Linux 6.18; 8 ms are two jiffies at 250 Hz).
+        // Outside these ranges the kernel says EINVAL (seen on Linux 6.18; 8 ms are two jiffies at 250 Hz). Profiles have them as
+        // bounds; what tuning asks for has not.
         Setting::RtoMin(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_RTO_MIN_US, v, Unit::Micros)),
         Setting::RtoMax(span) => within(millis(*span), 1_000..=120_000, |v| tcp(TCP_RTO_MAX_MS, v, Unit::Millis)),
         Setting::DelackMax(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_DELACK_MAX_US, v, Unit::Micros)),
@@ -156,7 +157,8 @@ pub fn bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
-    let class = c_int::from(dscp & 0x3f) << 2;
+    // Six bits of eight (RFC 2474, 3). What is more the kernel cuts off, and the read-back tells.
+    let class = c_int::from(dscp) << 2;
     let v6 = SockRef::from(&socket).domain()? == socket2::Domain::IPV6;
     if v6 {
         // An IPv6 socket may carry IPv4, which has its own field.

@@ -66,7 +66,7 @@ impl<'a> Draft<'a> {
             let Some(Scalar(text)) = reader.optional(key) else { continue };
             match Setting::read(key, &text) {
                 Ok(setting) => settings.push(setting),
-                Err(expected) => reader.mistake(key, expected.unwrap_or("a setting")),
+                Err(expected) => reader.mistake(key, expected.unwrap_or_else(|| "a setting".to_owned())),
             }
         }
         Self { name, base, settings }

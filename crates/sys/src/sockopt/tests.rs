@@ -9,8 +9,12 @@ fn socket() -> Socket {
 }
 
 fn outcome(key: &str, value: &str) -> String {
+    outcome_of(Setting::read(key, value).unwrap())
+}
+
+fn outcome_of(setting: Setting) -> String {
     let mut profile = Profile::named("test");
-    profile.set(Setting::read(key, value).unwrap());
+    profile.set(setting);
     let report = apply_and_report(socket().as_fd(), &profile, Role::Dials);
     report[0].outcome.to_string()
 }
@@ -42,14 +46,54 @@ fn settings_within_the_kernels_range_are_applied() {
 #[test]
 fn values_out_of_range_are_clamped_and_reported() {
     // Linux 6.15 and later; older kernels do not have the option, and say so.
-    for (key, value, clamped) in [
-        ("rto_max", "500ms", "clamped(1s)"),
-        ("rto_min", "1s", "clamped(200ms)"),
-        ("delack_max", "1s", "clamped(200ms)"),
+    let span = |text: &str| text.parse::<Span>().unwrap();
+    for (setting, clamped) in [
+        (Setting::RtoMax(span("500ms")), "clamped(1s)"),
+        (Setting::RtoMin(span("1s")), "clamped(200ms)"),
+        (Setting::DelackMax(span("1s")), "clamped(200ms)"),
     ] {
-        let got = outcome(key, value);
-        assert!(got == clamped || got == "unsupported(this kernel does not have it)", "{key} = {value}: {got}");
+        let got = outcome_of(setting.clone());
+        assert!(got == clamped || got == "unsupported(this kernel does not have it)", "{setting}: {got}");
     }
+}
+
+/// It was masked to 35 before the kernel saw it, and called applied.
+#[test]
+fn a_code_point_of_more_than_six_bits_is_not_called_applied() {
+    assert_eq!(outcome_of(Setting::Dscp(99)), "clamped(140)");
+}
+
+/// The bounds in the table of `proto::profile`: a kernel with others is told of here.
+#[test]
+fn the_kernel_has_the_bounds_of_profiles() {
+    for (key, bounds) in [
+        ("dscp", ["0", "63"]),
+        ("window_clamp", ["4KiB", "1GiB"]),
+        ("notsent_lowat", ["0B", "1GiB"]),
+        ("mss", ["88", "32767"]),
+        ("keepalive", ["1s", "32767s"]),
+        ("keepalive_interval", ["1s", "32767s"]),
+        ("keepalive_count", ["1", "127"]),
+        ("user_timeout", ["0s", "596h"]),
+        ("rto_min", ["8ms", "200ms"]),
+        ("rto_max", ["1s", "120s"]),
+        ("delack_max", ["8ms", "200ms"]),
+        ("pacing_rate", ["8kbit/s", "400Gbit/s"]),
+        ("tx_delay", ["0s", "10s"]),
+    ] {
+        for value in bounds {
+            let got = outcome(key, value);
+            assert!(
+                ["applied", "unsupported(this kernel does not have it)"].contains(&got.as_str()),
+                "{key} = {value}: {got}"
+            );
+        }
+    }
+    let refused = |name, value: c_int| set(socket().as_fd(), libc::IPPROTO_TCP, name, &value).is_err();
+    assert!(refused(libc::TCP_MAXSEG, 87) && refused(libc::TCP_MAXSEG, 32768));
+    assert!(refused(libc::TCP_KEEPIDLE, 0) && refused(libc::TCP_KEEPIDLE, 32768));
+    assert!(refused(libc::TCP_KEEPINTVL, 0) && refused(libc::TCP_KEEPINTVL, 32768));
+    assert!(refused(libc::TCP_KEEPCNT, 0) && refused(libc::TCP_KEEPCNT, 128));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod hops;
 mod listeners;
 mod mistakes;
 mod peers;
+mod profiles;
 mod relays;
 mod routes;
 mod sections;

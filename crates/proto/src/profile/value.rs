@@ -1,0 +1,119 @@
+//! The types that settings have, and how a value is read from the text of the configuration and checked against its bounds.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+
+use super::Algorithm;
+use crate::units::{Bytes, Rate, Span};
+
+/// A type of settings without bounds.
+pub(super) trait Value: FromStr {
+    /// What a mistake says is expected.
+    const EXPECTED: &'static str;
+
+    /// Whether a setting can have this value.
+    fn is_valid(&self) -> bool {
+        true
+    }
+}
+
+/// A type of settings with bounds.
+pub(super) trait Bounded: FromStr + PartialOrd {
+    /// What a mistake says before the bounds.
+    const NOUN: &'static str;
+
+    /// Whether it is a whole number of `steps`.
+    fn is_multiple_of(&self, _step: &Self) -> bool {
+        true
+    }
+
+    /// What was probably meant by a text that cannot be read.
+    fn meant(_text: &str) -> Option<String> {
+        None
+    }
+}
+
+/// Reads a value without bounds.
+///
+/// # Errors
+/// What was expected instead.
+pub(super) fn read<T: Value>(text: &str) -> Result<T, String> {
+    text.parse().ok().filter(T::is_valid).ok_or_else(|| T::EXPECTED.to_owned())
+}
+
+/// Reads a value from the lower to the upper bound, both included, in steps where there are some. Bounds and steps are the
+/// literals of the table.
+///
+/// # Errors
+/// What was expected instead.
+pub(super) fn read_within<T: Bounded>(text: &str, bounds: [&str; 2], steps: &[&str]) -> Result<T, String> {
+    let of_table = |literal: &str| literal.trim_matches('"').parse::<T>().ok().expect("invariant: it is of the type");
+    let [low, high] = bounds.map(of_table);
+    let fits = |value: &T| {
+        let in_steps = steps.iter().all(|step| value.is_multiple_of(&of_table(step)));
+        (&low..=&high).contains(&value) && in_steps
+    };
+    text.parse().ok().filter(fits).ok_or_else(|| {
+        let [from, to] = bounds;
+        let steps = steps.iter().map(|step| format!(", a multiple of {step}")).collect::<String>();
+        let meant = T::meant(text).filter(|meant| meant.parse().is_ok_and(|meant| fits(&meant)));
+        let meant = meant.map(|meant| format!(": write {meant:?}")).unwrap_or_default();
+        format!("{} from {from} to {to}{steps}{meant}", T::NOUN)
+    })
+}
+
+impl Value for Algorithm {
+    const EXPECTED: &'static str = r#"a congestion control like "bbr""#;
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "true or false";
+}
+
+impl Value for IpAddr {
+    const EXPECTED: &'static str = r#"a unicast address of this host like "192.0.2.10""#;
+
+    fn is_valid(&self) -> bool {
+        !self.is_unspecified() && !self.is_multicast() && *self != Self::V4(Ipv4Addr::BROADCAST)
+    }
+}
+
+impl Bounded for u8 {
+    const NOUN: &'static str = "a number";
+}
+
+impl Bounded for u16 {
+    const NOUN: &'static str = "a number";
+}
+
+impl Bounded for u32 {
+    const NOUN: &'static str = "a number";
+}
+
+impl Bounded for Bytes {
+    const NOUN: &'static str = "a size";
+
+    fn meant(text: &str) -> Option<String> {
+        Self::meant(text)
+    }
+}
+
+impl Bounded for Span {
+    const NOUN: &'static str = "a time";
+
+    fn is_multiple_of(&self, step: &Self) -> bool {
+        self.0.as_micros().is_multiple_of(step.0.as_micros())
+    }
+
+    fn meant(text: &str) -> Option<String> {
+        Self::meant(text)
+    }
+}
+
+impl Bounded for Rate {
+    const NOUN: &'static str = "a rate";
+
+    fn meant(text: &str) -> Option<String> {
+        Self::meant(text)
+    }
+}
