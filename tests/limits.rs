@@ -154,10 +154,10 @@ fn without_pipes_bytes_are_copied() {
     drop(client);
     let closed = relay.closed();
     assert_eq!((&closed["bytes_down"], &closed["bytes_spliced"]), (&5_000_000.into(), &0.into()));
-    let counted = relay
-        .ask("/metrics")
-        .lines()
-        .any(|line| line.strip_prefix("ekiden_pipe_fallbacks ").is_some_and(|count| count != "0"));
+    let metrics = relay.ask("/metrics");
+    assert!(metrics.contains("# TYPE ekiden_pipe_fallbacks counter\n"), "{metrics}");
+    let counted =
+        metrics.lines().any(|line| line.strip_prefix("ekiden_pipe_fallbacks_total ").is_some_and(|count| count != "0"));
     assert!(counted, "fallbacks are not counted");
     drop(hoarder.stdin.take());
     hoarder.wait().unwrap();

@@ -45,7 +45,7 @@ fn each_worker_tells_how_busy_it_is_and_what_it_adds() {
     let all = scrape.sum("ekiden_worker_busy_seconds_total", &[]);
     assert!(all <= scrape.sum("process_cpu_seconds_total", &[]), "{}", scrape.0);
     assert!(scrape.0.contains("{worker=\"gate\"}"), "{}", scrape.0);
-    until(&home, "ekiden_added_seconds_count", &[], |count| count >= 4.0);
+    until(&home, "ekiden_event_loop_lag_seconds_count", &[], |count| count >= 4.0);
     client.shutdown(std::net::Shutdown::Both).unwrap();
     join(draining);
     drop(client);

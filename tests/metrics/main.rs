@@ -14,6 +14,7 @@ mod scene;
 mod scrape;
 mod streams;
 
+mod conventions;
 mod dashboard;
 mod few;
 mod itself;

@@ -9,18 +9,21 @@ fn status_and_metrics_show_the_shares() {
     let Some(scene) = Scene::new(&text) else { return };
     let idle = scene.interface();
     assert_eq!((&idle["interface"], &idle["sending"]), (&"left".into(), &0.into()), "{idle}");
-    assert!(idle["level_bits"].is_null() && idle["fairness"].is_null(), "{idle}");
+    assert!(idle["level_bits_per_second"].is_null() && idle["fairness"].is_null(), "{idle}");
     let downloads = [8001, 8002].map(|port| scene.download(port));
     let fair = eventually("figures of a whole second", || {
         let shown = scene.interface();
         // In its first moment each of them was alone, and who sends less for a moment leaves the rest to the other.
         let part = |key| shown[key].as_f64().map_or(0.0, |bits| bits / RATE);
-        let settled = (0.8..1.02).contains(&part("sent_bits")) && (0.45..0.55).contains(&part("level_bits"));
+        let settled = (0.8..1.02).contains(&part("sent_bits_per_second"))
+            && (0.45..0.55).contains(&part("level_bits_per_second"));
         shown["fairness"].as_f64().filter(|jain| settled && *jain > 0.95).map(|_| shown)
     });
-    assert_eq!((&fair["rate_bits"], &fair["sending"]), (&20_000_000.into(), &2.into()), "{fair}");
+    assert_eq!((&fair["rate_bits_per_second"], &fair["sending"]), (&20_000_000.into(), &2.into()), "{fair}");
     let metrics = scene.relay.ask("/metrics");
-    for name in ["rate_bits", "sections_sending", "level_bits", "sent_bits", "fairness"] {
+    for name in
+        ["rate_bits_per_second", "sections_sending", "level_bits_per_second", "sent_bits_per_second", "fairness_ratio"]
+    {
         assert!(metrics.contains(&format!("ekiden_share_{name}{{interface=\"left\"}}")), "{name}: {metrics}");
     }
     let admin = format!("unix:{}", scene.relay.admin.display());
@@ -38,5 +41,5 @@ fn nothing_is_shared_where_nothing_is_configured() {
     let download = scene.download(8001);
     at_last(|got| got.rate() > 3.0 * RATE, || watch(&[&download], 20_000_000));
     assert!(scene.interface().is_null());
-    assert!(!scene.relay.ask("/metrics").contains("ekiden_share_rate_bits{"));
+    assert!(!scene.relay.ask("/metrics").contains("ekiden_share_rate_bits_per_second{"));
 }

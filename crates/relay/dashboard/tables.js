@@ -73,8 +73,8 @@ function more(snapshot) {
   const { interfaces, lanes, fleet } = snapshot;
   element("more").hidden = !interfaces.length && !lanes.length && !fleet;
   const shared = interfaces.map((one) => [
-    one.interface, one.interface, rate(one.rate_bits / 8), rate(one.sent_bits / 8), count(one.sending),
-    one.level_bits == null ? "–" : rate(one.level_bits / 8), one.fairness == null ? "–" : one.fairness.toFixed(3),
+    one.interface, one.interface, rate(one.rate_bits_per_second / 8), rate(one.sent_bits_per_second / 8), count(one.sending),
+    one.level_bits_per_second == null ? "–" : rate(one.level_bits_per_second / 8), one.fairness == null ? "–" : one.fairness.toFixed(3),
   ]);
   const through = lanes.map((lane, at) => [
     `${at} ${lane.listener}`, lane.listener, lane.by, lane.stands ? "stands" : "asked", count(lane.packets_sent),

@@ -153,13 +153,13 @@ pub struct InterfaceView {
     /// Its name.
     pub interface: String,
     /// What is shared, in bits a second, with the headers of all packets.
-    pub rate_bits: u64,
+    pub rate_bits_per_second: u64,
     /// Sections that send now.
     pub sending: usize,
     /// What each can have for one unit of weight, in bits a second; none while nobody wants that much.
-    pub level_bits: Option<u64>,
+    pub level_bits_per_second: Option<u64>,
     /// What they sent in the last second, in bits a second.
-    pub sent_bits: u64,
+    pub sent_bits_per_second: u64,
     /// How alike the rates of those were in the last second that were held back, for their weights (Jain's index: 1 is
     /// alike); none when there were fewer than two.
     pub fairness: Option<f64>,

@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::fleet::{Roster, State, VerifyKey};
 use ekiden_proto::key::PublicKey;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::config::Fleet;
-use crate::metrics::Declare;
+use crate::metrics::{Declare, take_over};
 
 /// How etcd does, as its thread sees it.
 #[derive(Debug, Default)]
@@ -115,8 +116,8 @@ pub struct Gauges {
     draining: Gauge,
     missing: Gauge,
     etcd_up: Gauge,
-    written: Gauge,
-    refused: Gauge,
+    written: Counter,
+    refused: Counter,
 }
 
 impl Gauges {
@@ -127,10 +128,14 @@ impl Gauges {
             ("fleet_draining", "Those that take no new sessions", &self.draining),
             ("fleet_missing", "Those that etcd does not list any more", &self.missing),
             ("fleet_etcd_up", "Whether etcd answers", &self.etcd_up),
+        ] {
+            registry.declare(name, help, gauge.clone());
+        }
+        for (name, help, counter) in [
             ("fleet_entries_written", "Entries of this relay that etcd has taken", &self.written),
             ("fleet_entries_refused", "Entries that were not believed", &self.refused),
         ] {
-            registry.declare(name, help, gauge.clone());
+            registry.declare(name, help, counter.clone());
         }
     }
 
@@ -143,8 +148,8 @@ impl Gauges {
         self.draining.set(number(summary.draining));
         self.missing.set(number(summary.missing));
         self.etcd_up.set(i64::from(view.etcd_up));
-        self.written.set(i64::try_from(view.written).unwrap_or(i64::MAX));
-        self.refused.set(i64::try_from(view.refused).unwrap_or(i64::MAX));
+        take_over(&self.written, view.written);
+        take_over(&self.refused, view.refused);
     }
 }
 

@@ -7,7 +7,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
 /// The units that names end with.
-const UNITS: [&str; 4] = ["seconds", "bytes", "ratio", "bits"];
+const UNITS: [&str; 5] = ["seconds", "bytes", "ratio", "bits_per_second", "bytes_per_second"];
 
 /// Who takes declarations.
 pub trait Declare {
@@ -18,7 +18,8 @@ pub trait Declare {
 impl Declare for Registry {
     fn declare(&mut self, name: &str, help: &str, metric: impl Metric) {
         // The registry puts the unit behind the name again.
-        match name.rsplit_once('_').filter(|(_, unit)| UNITS.contains(unit)) {
+        let split = |unit: &&'static str| Some((name.strip_suffix(*unit)?.strip_suffix('_')?, *unit));
+        match UNITS.iter().find_map(split) {
             Some((stem, unit)) => self.register_with_unit(stem, help, Unit::Other(unit.to_owned()), metric),
             None => self.register(name, help, metric),
         }
@@ -31,6 +32,11 @@ pub type Seconds = Counter<f64, AtomicU64>;
 /// Takes over a number that the kernel counts.
 pub fn set(counter: &Seconds, value: f64) {
     counter.inner().store(value.to_bits(), Ordering::Relaxed);
+}
+
+/// Takes over a count that is kept elsewhere.
+pub fn take_over(counter: &Counter, count: u64) {
+    counter.inner().store(count, Ordering::Relaxed);
 }
 
 /// From a tenth of a millisecond to a bit over three seconds, in powers of two.

@@ -10,7 +10,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::Metrics;
-use super::declare::{Declare, Seconds, set, spans};
+use super::declare::{Declare, Seconds, set, spans, take_over};
 use super::process::Process;
 use crate::worker::Counts;
 
@@ -29,10 +29,10 @@ pub(super) struct Itself {
     reload_taken: Gauge,
     reload: Histogram,
     busy: Family<ByWorker, Seconds>,
-    added: Histogram,
+    event_loop_lag: Histogram,
     pipes_open: Gauge,
     pipes_idle: Gauge,
-    pipe_fallbacks: Gauge,
+    pipe_fallbacks: Counter,
     process: Process,
 }
 
@@ -43,10 +43,10 @@ impl Default for Itself {
             reload_taken: Gauge::default(),
             reload: spans(),
             busy: Family::default(),
-            added: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
+            event_loop_lag: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
-            pipe_fallbacks: Gauge::default(),
+            pipe_fallbacks: Counter::default(),
             process: Process::default(),
         };
         // What the relay has started with is in force.
@@ -67,8 +67,8 @@ impl Itself {
         r.declare("reload_taken", taken, self.reload_taken.clone());
         r.declare("reload_seconds", "How long reloads took, from the signal to the answer", self.reload.clone());
         r.declare("worker_busy_seconds", "Processor time of each worker", self.busy.clone());
-        let added = "What the relay itself adds: how long what is ready waits for its worker, by samples";
-        r.declare("added_seconds", added, self.added.clone());
+        let lag = "Time from an event being ready to its worker handling it, sampled";
+        r.declare("event_loop_lag_seconds", lag, self.event_loop_lag.clone());
         r.declare("pipes_open", "Pipes that exist", self.pipes_open.clone());
         r.declare("pipes_idle", "Pipes waiting for use", self.pipes_idle.clone());
         r.declare("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
@@ -85,7 +85,7 @@ impl Itself {
         let pipes = || workers.iter().map(|worker| worker.pipes);
         self.pipes_open.set(number(pipes().map(|pipes| pipes.open).sum()));
         self.pipes_idle.set(number(pipes().map(|pipes| pipes.idle).sum()));
-        self.pipe_fallbacks.set(i64::try_from(pipes().map(|pipes| pipes.fallbacks).sum::<u64>()).unwrap_or(i64::MAX));
+        take_over(&self.pipe_fallbacks, pipes().map(|pipes| pipes.fallbacks).sum());
         for worker in workers {
             let label = ByWorker { worker: worker.name.clone() };
             set(&self.busy.get_or_create(&label), worker.busy.as_secs_f64());
@@ -102,6 +102,6 @@ impl Metrics {
 
     /// Notes how long something that was ready has waited for its worker.
     pub fn waited_for_worker(&self, span: Duration) {
-        self.itself.added.observe(span.as_secs_f64());
+        self.itself.event_loop_lag.observe(span.as_secs_f64());
     }
 }

@@ -36,7 +36,7 @@ use crate::status::InterfaceView;
 use crate::traces;
 use crate::worker::Counts;
 
-pub use declare::{Declare, Seconds};
+pub use declare::{Declare, Seconds, take_over};
 pub use rules::Rules;
 pub use sections::{Sections, When};
 

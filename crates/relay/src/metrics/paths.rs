@@ -48,7 +48,7 @@ impl Paths {
         let changes = "How often sessions to some targets changed to another path";
         r.declare("path_changes", changes, self.changes.clone());
         let share = "What a session took, for one that was predicted";
-        r.declare("path_took_over_predicted", share, self.took_over_predicted.clone());
+        r.declare("path_took_over_predicted_ratio", share, self.took_over_predicted.clone());
         let predicted = "What was predicted, by first relay, of sessions that could be compared";
         r.declare("path_predicted_seconds", predicted, self.predicted.clone());
         r.declare("path_took_seconds", "What the same sessions took", self.took.clone());

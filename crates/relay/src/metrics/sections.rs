@@ -92,7 +92,7 @@ impl Sections {
         r.declare("section_min_rtt_seconds", "Smallest round-trip time", self.min_rtt.clone());
         r.declare("section_retransmitted_ratio", "Segments sent again, of those sent", self.retransmitted.clone());
         r.declare("section_window_segments", "Congestion window", self.window.clone());
-        r.declare("section_delivery_rate_bytes", "Delivery rate, in bytes a second", self.rate.clone());
+        r.declare("section_delivery_rate_bytes_per_second", "Delivery rate, in bytes a second", self.rate.clone());
         r.declare("section_busy_ratio", "Time with bytes to send, of all time", self.busy.clone());
         let rwnd = "Time held back by the receiver's window, of the time with bytes to send";
         r.declare("section_rwnd_limited_ratio", rwnd, self.rwnd_limited.clone());

@@ -70,10 +70,10 @@ fn eventful() -> Metrics {
 fn scrape(metrics: &Metrics) -> String {
     let interface = InterfaceView {
         interface: "eth0".to_owned(),
-        rate_bits: 8,
+        rate_bits_per_second: 8,
         sending: 2,
-        level_bits: Some(4),
-        sent_bits: 8,
+        level_bits_per_second: Some(4),
+        sent_bits_per_second: 8,
         fairness: Some(1.0),
     };
     let worker = Counts { name: "worker-0".to_owned(), ..Counts::default() };

@@ -30,11 +30,11 @@ pub struct Gauges {
 impl Gauges {
     fn all(&self) -> [(&'static str, &'static str, &Numbers); 5] {
         [
-            ("share_rate_bits", "What sections share, in bits a second", &self.rate),
+            ("share_rate_bits_per_second", "What sections share, in bits a second", &self.rate),
             ("share_sections_sending", "Sections that send now", &self.sending),
-            ("share_level_bits", "What each can have for its weight, in bits a second", &self.level),
-            ("share_sent_bits", "What they sent in the last second", &self.sent),
-            ("share_fairness", "Jain's index of those that were held back in the last second", &self.fairness),
+            ("share_level_bits_per_second", "What each can have for its weight, in bits a second", &self.level),
+            ("share_sent_bits_per_second", "What they sent in the last second", &self.sent),
+            ("share_fairness_ratio", "Jain's index of those that were held back in the last second", &self.fairness),
         ]
     }
 
@@ -48,15 +48,23 @@ impl Gauges {
     /// Shows these interfaces and no others; what is not known of one is left out.
     pub fn show(&self, interfaces: Vec<InterfaceView>) {
         self.all().iter().for_each(|(_, _, numbers)| numbers.clear());
-        for InterfaceView { interface, rate_bits, sending, level_bits, sent_bits, fairness } in interfaces {
+        for InterfaceView {
+            interface,
+            rate_bits_per_second,
+            sending,
+            level_bits_per_second,
+            sent_bits_per_second,
+            fairness,
+        } in interfaces
+        {
             let label = ByInterface { interface };
             let set = |numbers: &Numbers, value: f64| {
                 numbers.get_or_create(&label).set(value);
             };
-            set(&self.rate, rate_bits as f64);
+            set(&self.rate, rate_bits_per_second as f64);
             set(&self.sending, sending as f64);
-            set(&self.sent, sent_bits as f64);
-            level_bits.into_iter().for_each(|level| set(&self.level, level as f64));
+            set(&self.sent, sent_bits_per_second as f64);
+            level_bits_per_second.into_iter().for_each(|level| set(&self.level, level as f64));
             fairness.into_iter().for_each(|fairness| set(&self.fairness, fairness));
         }
     }

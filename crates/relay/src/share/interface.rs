@@ -94,10 +94,10 @@ impl Interface {
             (all().map(|f| f.held).sum(), all().map(|f| f.sum).sum(), all().map(|f| f.squares).sum());
         InterfaceView {
             interface: self.name.clone(),
-            rate_bits: books.rate * 8,
+            rate_bits_per_second: books.rate * 8,
             sending: books.desks.iter().map(|post| post.claims.len()).sum(),
-            level_bits: books.division.level().map(|level| level * 8),
-            sent_bits: (all().map(|f| f.rate).sum::<f64>() * 8.0) as u64,
+            level_bits_per_second: books.division.level().map(|level| level * 8),
+            sent_bits_per_second: (all().map(|f| f.rate).sum::<f64>() * 8.0) as u64,
             fairness: jain(held, sum, squares),
         }
     }

@@ -134,10 +134,13 @@ fn all_desks_share_one_rate() {
     interface.exchange(0, &mut Post { claims: vec![greedy], figures });
     assert_eq!(interface.exchange(2, &mut Post { claims: vec![greedy], figures }).share(greedy), 500);
     let view = interface.view();
-    assert_eq!((view.rate_bits, view.sending, view.level_bits, view.sent_bits), (8000, 2, Some(4000), 8000));
+    assert_eq!(
+        (view.rate_bits_per_second, view.sending, view.level_bits_per_second, view.sent_bits_per_second),
+        (8000, 2, Some(4000), 8000)
+    );
     assert_eq!(view.fairness, Some(1.0));
     interface.change(3000);
-    assert_eq!(interface.view().level_bits, Some(12_000));
+    assert_eq!(interface.view().level_bits_per_second, Some(12_000));
     assert_eq!(interface.exchange(2, &mut Post::default()).share(greedy), 3000);
     assert_eq!(interface.view().fairness, None);
 }

@@ -192,10 +192,10 @@ fn interfaces(interfaces: &Value) -> Vec<[String; 6]> {
     for interface in interfaces.as_array().into_iter().flatten() {
         rows.push([
             text(&interface["interface"]),
-            rate(&interface["rate_bits"]),
+            rate(&interface["rate_bits_per_second"]),
             text(&interface["sending"]),
-            rate(&interface["level_bits"]),
-            rate(&interface["sent_bits"]),
+            rate(&interface["level_bits_per_second"]),
+            rate(&interface["sent_bits_per_second"]),
             interface["fairness"].as_f64().map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}")),
         ]);
     }

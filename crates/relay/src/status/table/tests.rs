@@ -107,13 +107,19 @@ fn lanes_stand_there_where_there_are_any() {
 fn shared_interfaces_stand_there_too() {
     let busy = InterfaceView {
         interface: "wan0".to_owned(),
-        rate_bits: 100_000_000,
+        rate_bits_per_second: 100_000_000,
         sending: 3,
-        level_bits: Some(33_333_333),
-        sent_bits: 98_765_432,
+        level_bits_per_second: Some(33_333_333),
+        sent_bits_per_second: 98_765_432,
         fairness: Some(0.9876),
     };
-    let idle = InterfaceView { sending: 0, level_bits: None, sent_bits: 0, fairness: None, ..busy.clone() };
+    let idle = InterfaceView {
+        sending: 0,
+        level_bits_per_second: None,
+        sent_bits_per_second: 0,
+        fairness: None,
+        ..busy.clone()
+    };
     let answer = serde_json::json!({ "version": "1", "pipes_open": 0, "pipes_idle": 0, "interfaces": [busy, idle] });
     let table = table(&answer.to_string()).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();

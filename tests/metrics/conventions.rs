@@ -1,0 +1,149 @@
+//! Every name of a scrape follows Prometheus' rules ("Metric and label naming") and those of OpenMetrics 1.0.
+
+use std::collections::BTreeMap;
+
+use crate::scene::*;
+use crate::scrape::*;
+
+/// Base units. A name that ends with another unit is refused, and so is a name that has its unit in the middle.
+const UNITS: [&str; 5] = ["bits_per_second", "bytes_per_second", "seconds", "bytes", "ratio"];
+
+/// Words that are no base unit, and those that are one only with their `per_second`.
+const NO_UNITS: [&str; 16] = [
+    "ms",
+    "us",
+    "ns",
+    "milliseconds",
+    "microseconds",
+    "nanoseconds",
+    "minutes",
+    "hours",
+    "days",
+    "kilobytes",
+    "kib",
+    "megabytes",
+    "mib",
+    "percent",
+    "bits",
+    "bps",
+];
+
+/// The gauges: each of these can fall while the process runs. A number that only grows is a counter.
+const GAUGES: [&str; 22] = [
+    "ekiden_fleet_draining",
+    "ekiden_fleet_etcd_up",
+    "ekiden_fleet_members",
+    "ekiden_fleet_missing",
+    "ekiden_pipes_idle",
+    "ekiden_pipes_open",
+    "ekiden_queued_bytes",
+    "ekiden_ready",
+    "ekiden_reload_taken",
+    "ekiden_sections_waiting",
+    "ekiden_sessions_open",
+    "ekiden_share_fairness_ratio",
+    "ekiden_share_level_bits_per_second",
+    "ekiden_share_rate_bits_per_second",
+    "ekiden_share_sections_sending",
+    "ekiden_share_sent_bits_per_second",
+    "process_max_fds",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    // The one that never changes: Prometheus' own client libraries have it as a gauge.
+    "process_start_time_seconds",
+    "process_threads",
+    "process_virtual_memory_bytes",
+];
+
+/// What `# WORD NAME REST` says of each name.
+fn said<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
+    let begin = format!("# {word} ");
+    let lines = scrape.0.lines().filter_map(|line| line.strip_prefix(begin.as_str())?.split_once(' '));
+    lines.collect()
+}
+
+/// What is wrong with a name.
+fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut expect = |is_so: bool, rule: &str| {
+        if !is_so {
+            found.push(format!("{name} ({kind}): {rule}"));
+        }
+    };
+    let words: Vec<&str> = name.split('_').collect();
+    let ends_with = UNITS.iter().copied().find(|unit| name.ends_with(&format!("_{unit}")));
+    let rest = ends_with.map_or(name, |unit| &name[..name.len() - unit.len() - 1]);
+    let rest: Vec<&str> = rest.split('_').collect();
+    expect(["ekiden", "process"].contains(&words[0]), "begins with the name of the program");
+    expect(
+        name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
+        "lower case and underscores",
+    );
+    for suffix in ["total", "count", "sum", "bucket", "info", "created"] {
+        // In a scrape the suffix of a counter and of an info stands at the lines with values only.
+        expect(words.last() != Some(&suffix), "a suffix that only the encoder adds");
+    }
+    expect(!rest.iter().any(|word| NO_UNITS.contains(word)), "not a base unit");
+    expect(!rest.iter().any(|word| ["seconds", "bytes", "ratio", "per"].contains(word)), "the unit is the end");
+    let is_rate = rest.contains(&"rate");
+    expect(!is_rate || ends_with.is_some_and(|unit| unit.ends_with("_per_second")), "a rate is per second");
+    expect(unit.is_none() || unit == ends_with, "its UNIT line says what its name ends with");
+    match kind {
+        "gauge" => expect(GAUGES.contains(&name), "a gauge that is not known to fall: a counter?"),
+        "histogram" => expect(ends_with.is_some() || words.last() == Some(&"segments"), "a histogram has a unit"),
+        "counter" => expect(!is_rate, "a counter is no rate"),
+        "info" => {}
+        _ => expect(false, "unknown type"),
+    }
+    found
+}
+
+#[test]
+fn every_name_follows_the_conventions() {
+    let scene = Scene::busy();
+    until(&scene.home, "ekiden_traced_sessions_total", &[], |count| count >= 1.0);
+    let mut found = Vec::new();
+    for scrape in [&scene.home, &scene.far, &scene.proxy].map(Scrape::of) {
+        let (kinds, units, helps) = (said(&scrape, "TYPE"), said(&scrape, "UNIT"), said(&scrape, "HELP"));
+        for (name, kind) in &kinds {
+            found.extend(mistakes(name, kind, units.get(name).copied()));
+            assert!(helps.contains_key(name), "{name} says not what it is");
+        }
+        for series in scrape.names() {
+            let total = series.strip_suffix("_total");
+            let is_counter = total.is_some_and(|base| kinds.get(base) == Some(&"counter"));
+            assert_eq!(is_counter, total.is_some(), "{series}: _total is for counters");
+            assert!(kinds.get(series) != Some(&"counter"), "{series}: a counter ends with _total");
+        }
+    }
+    found.sort();
+    found.dedup();
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The rules themselves.
+#[test]
+fn a_name_against_the_conventions_is_noticed() {
+    for (name, kind, unit) in [
+        ("ekiden_pipe_fallbacks", "gauge", None),
+        ("ekiden_share_rate_bits", "gauge", None),
+        ("ekiden_share_rate_bits", "gauge", Some("bits")),
+        ("ekiden_section_delivery_rate_bytes", "histogram", Some("bytes")),
+        ("ekiden_connect_milliseconds", "histogram", None),
+        ("ekiden_connect", "histogram", None),
+        ("ekiden_seconds_connected", "counter", None),
+        ("ekiden_connect_seconds", "histogram", Some("milliseconds")),
+        ("ekiden_reloads_total", "gauge", None),
+        ("sessions", "counter", None),
+    ] {
+        assert_ne!(mistakes(name, kind, unit), [""; 0], "{name}");
+    }
+    for (name, kind, unit) in [
+        ("ekiden_pipe_fallbacks", "counter", None),
+        ("ekiden_share_rate_bits_per_second", "gauge", Some("bits_per_second")),
+        ("ekiden_connect_seconds", "histogram", Some("seconds")),
+        ("ekiden_section_window_segments", "histogram", None),
+    ] {
+        assert_eq!(mistakes(name, kind, unit), [""; 0]);
+    }
+}
