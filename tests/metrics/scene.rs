@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::harness::*;
 use crate::relays::*;
+use crate::scrape::Scrape;
 
 /// Places for sessions at the home relay.
 pub const PLACES: usize = 12;
@@ -40,6 +41,11 @@ impl Scene {
         for _ in 0..4 {
             scene.download(file);
         }
+        // The kernel counts the time in which a section sends in ticks of up to 10 ms, and a download may fall between two.
+        eventually("a section that has sent during a tick of the kernel", || {
+            scene.download(file);
+            (Scrape::of(&scene.home).sum("ekiden_section_rwnd_limited_ratio_count", &[]) > 0.0).then_some(())
+        });
         scene.ask_for_pages();
         assert_eq!(socks5(scene.home.address(), nobody()).map(drop), Err(5));
         scene.fill_all_places();
