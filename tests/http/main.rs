@@ -17,6 +17,7 @@ mod fields;
 mod framing;
 mod heads;
 mod kept;
+mod reload;
 mod reuse;
 mod truncation;
 mod upgrade;

@@ -26,6 +26,7 @@ mod peers;
 mod pools;
 mod recipe;
 mod records;
+mod reloaded;
 mod routes;
 mod secrets;
 mod tuned;

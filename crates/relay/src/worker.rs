@@ -208,6 +208,7 @@ impl Worker {
         let names = Rc::new(Names::new(&config.dns_servers));
         let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, most_sessions, gated));
         self.desk.follow();
+        self.kept.serve(&config);
         self.entrances.borrow_mut().clear();
         for (listener, socket) in sockets {
             let entrance = entrance(listener);

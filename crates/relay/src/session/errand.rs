@@ -26,6 +26,8 @@ use crate::path::{self, Way};
 pub struct Errand {
     /// Where it came in.
     pub entrance: Rc<Entrance>,
+    /// The same listener under the configuration that its dialling goes by: the one in force when its last request came.
+    in_force: RefCell<Rc<Entrance>>,
     /// Who wants it.
     pub client: ClientAddr,
     /// How it came in, where a relay has sent it.
@@ -59,19 +61,36 @@ impl Errand {
     pub fn new(entrance: Rc<Entrance>, client: ClientAddr, arrival: Option<Rc<Arrival>>, patience: Duration) -> Self {
         let shared = entrance.shared();
         let arrived_as = arrival.as_ref().map(|arrival| arrival.open.trace).filter(|trace| shared.begin_trace(*trace));
-        Self { client, arrival, patience, arrived_as, taken: RefCell::default(), entrance }
+        let in_force = RefCell::new(Rc::clone(&entrance));
+        Self { client, arrival, patience, arrived_as, taken: RefCell::default(), in_force, entrance }
     }
 
     /// The same for somebody else who dials for it, for as long as that takes.
     pub fn companion(&self) -> Self {
         Self {
             entrance: Rc::clone(&self.entrance),
+            in_force: RefCell::new(self.in_force()),
             client: self.client,
             arrival: self.arrival.clone(),
             patience: self.patience,
             arrived_as: None,
             taken: RefCell::default(),
         }
+    }
+
+    /// Where it came in, under the configuration that its dialling goes by.
+    pub fn in_force(&self) -> Rc<Entrance> {
+        Rc::clone(&self.in_force.borrow())
+    }
+
+    /// Goes by the configuration that is in force now; false where that has no such listener any more.
+    pub fn renew(&self) -> bool {
+        let now = self.entrance.worker.successor(&self.entrance);
+        match now.filter(|now| now.listener.kind == self.entrance.listener.kind) {
+            Some(now) => self.in_force.replace(now),
+            None => return false,
+        };
+        true
     }
 
     /// Notes which way it tries.
@@ -150,7 +169,8 @@ impl Errand {
     /// Why there is none: this is the second time that the session comes by, whoever sent it may not do that, or what came
     /// out of a tunnel would go back into it.
     pub fn ways(&self, target: &Target) -> Result<Vec<Way>, Cause> {
-        let (shared, config) = (self.entrance.shared(), &self.entrance.config);
+        let entrance = self.in_force();
+        let (shared, config) = (entrance.shared(), &entrance.config);
         let Some(arrival) = &self.arrival else {
             let ways = path::select(shared, config, target);
             return if self.entrance.listener.kind == Kind::Tun { path::relayed(ways) } else { Ok(ways) };
@@ -208,20 +228,23 @@ impl Errand {
 
     /// Which targets it may have.
     pub fn rules(&self) -> Rules<'_> {
-        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
-        Rules { listener: &self.entrance.listener.access, peer: peer.map(|peer| &peer.access) }
+        self.rules_at(&self.entrance)
     }
 
-    /// What it takes to dial, when so many `ways` share the time.
-    pub fn dialler_for(&self, ways: usize) -> Dialler<'_> {
-        let listener = &self.entrance.listener;
+    fn rules_at<'a>(&'a self, entrance: &'a Entrance) -> Rules<'a> {
+        let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
+        Rules { listener: &entrance.listener.access, peer: peer.map(|peer| &peer.access) }
+    }
+
+    /// The dialler by the configuration of `entrance` ([`Errand::in_force`]), when so many `ways` share the time.
+    pub fn dialler_for<'a>(&'a self, entrance: &'a Entrance, ways: usize) -> Dialler<'a> {
         Dialler {
-            marks: self.entrance.config.needed_marks(),
-            source: listener.keep_client_address.then_some(self.client),
-            names: self.entrance.names(),
-            congestion: &self.entrance.config.congestion,
-            pools: &self.entrance.shared().pools,
-            rules: self.rules(),
+            marks: entrance.config.needed_marks(),
+            source: entrance.listener.keep_client_address.then_some(self.client),
+            names: entrance.names(),
+            congestion: &entrance.config.congestion,
+            pools: &entrance.shared().pools,
+            rules: self.rules_at(entrance),
             patience: self.patience / u32::try_from(ways).unwrap_or(u32::MAX),
         }
     }

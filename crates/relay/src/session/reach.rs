@@ -33,7 +33,8 @@ pub async fn dial(errand: &Errand, target: &Target) -> Result<Reached, DialError
         return race::race(errand, target, ways).await;
     }
     first_of(errand, target, &ways, async |way, share| {
-        let dialled = errand.dialler_for(share).connect(way, target, &errand.journey()).await?;
+        let entrance = errand.in_force();
+        let dialled = errand.dialler_for(&entrance, share).connect(way, target, &errand.journey()).await?;
         errand.is_known_as(dialled.trace());
         let times = dialled.opened.is_none().then(Vec::new);
         Ok(Reached { dialled, way: way.clone(), times })
@@ -73,7 +74,8 @@ pub(super) async fn one_by_one(errand: &Errand, target: &Target, ways: &[Way]) -
 /// # Errors
 /// What it failed for.
 pub(super) async fn stand(errand: &Errand, target: &Target, way: &Way, share: usize) -> Result<Reached, DialError> {
-    let (dialler, journey) = (errand.dialler_for(share), errand.journey());
+    let (entrance, journey) = (errand.in_force(), errand.journey());
+    let dialler = errand.dialler_for(&entrance, share);
     let mut dialled = dialler.connect(way, target, &journey).await?;
     errand.is_known_as(dialled.trace());
     let mut answer = dialled.answer().await;

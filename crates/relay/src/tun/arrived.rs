@@ -97,7 +97,8 @@ impl<'a> Served<'a> {
     async fn go_on(&self, way: &Way) -> Result<(), Broken> {
         let (session, asked) = (self.session, Instant::now());
         session.errand.goes(way);
-        let dialled = session.errand.dialler_for(1).open_lane(way, &session.errand.journey()).await?;
+        let dialler = session.errand.dialler_for(&session.entrance, 1);
+        let dialled = dialler.open_lane(way, &session.errand.journey()).await?;
         session.errand.is_known_as(dialled.trace());
         let Dialled { stream, server, opened } = dialled;
         let Opened { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");

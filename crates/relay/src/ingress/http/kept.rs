@@ -2,22 +2,83 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ekiden_proto::addr::ServerAddr;
+use ekiden_proto::addr::{ServerAddr, Target};
+use ekiden_proto::key::PublicKey;
+use ekiden_proto::profile::Profile;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 
+use crate::config::{Config, Hop, Path};
+use crate::path::Way;
+use crate::rules::Marks;
 use crate::shared::Shared;
+
+/// Everything that dialling depends on: two connections with equal keys are interchangeable.
+///
+/// Hops are compared as the pools compare them: protocol, address, keys, encryption, credentials and profile. The name of
+/// the path is left out, because it may mean other hops after a reload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    hops: Vec<Arc<Hop>>,
+    beyond: Vec<PublicKey>,
+    /// None for an `http` hop, which is asked for targets of all kinds.
+    target: Option<Target>,
+    /// The profile of the section to the target; none where a hop is dialled, which has its own.
+    profile: Option<Arc<Profile>>,
+    marks: Option<Marks>,
+    dns_servers: Vec<SocketAddr>,
+}
+
+impl Key {
+    /// The key of a connection for `target` that is dialled by `way` under `config`.
+    #[must_use]
+    pub fn new(config: &Config, way: &Way, target: &Target) -> Self {
+        Self {
+            hops: way.path.hops.clone(),
+            beyond: way.beyond.clone(),
+            target: way.path.http_hop().is_none().then(|| target.clone()),
+            profile: way.path.is_direct().then(|| Arc::clone(&way.profile)),
+            marks: config.needed_marks(),
+            dns_servers: config.dns_servers.clone(),
+        }
+    }
+
+    /// Whether a session under `config` can ask for such a connection.
+    fn fits(&self, config: &Config) -> bool {
+        if (self.marks, &self.dns_servers) != (config.needed_marks(), &config.dns_servers) {
+            return false;
+        }
+        if let Some(profile) = &self.profile {
+            let goes = |paths: &[Arc<Path>]| paths.iter().any(|path| path.is_direct());
+            return config.routes.iter().any(|route| route.profile == *profile && (route.auto || goes(&route.paths)));
+        }
+        let is_known = self.hops.iter().all(|hop| config.relays.contains(hop));
+        is_known && (config.chooses() || config.paths().iter().any(|path| path.hops == self.hops))
+    }
+}
+
+impl Hash for Key {
+    /// A part is enough to tell most keys apart; the rest is compared.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.target.hash(state);
+        self.hops.iter().for_each(|hop| hop.name.hash(state));
+    }
+}
 
 /// The idle connections of one thread.
 pub struct Kept {
     shared: Arc<Shared>,
-    by_way: RefCell<HashMap<String, Vec<Idle>>>,
+    by_key: RefCell<HashMap<Key, Vec<Idle>>>,
+    /// The configuration in force; none before there is one.
+    config: RefCell<Option<Arc<Config>>>,
 }
 
 struct Idle {
@@ -30,13 +91,19 @@ impl Kept {
     /// None yet.
     #[must_use]
     pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, by_way: RefCell::default() }
+        Self { shared, by_key: RefCell::default(), config: RefCell::default() }
     }
 
-    /// A connection that goes this way to a server that is permitted and is still alive, the one used last.
-    pub fn take(&self, way: &str, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
-        let mut by_way = self.by_way.borrow_mut();
-        let found = by_way.get_mut(way).and_then(|idle| {
+    /// Closes the connections that no session under `config` can ask for.
+    pub fn serve(&self, config: &Arc<Config>) {
+        self.by_key.borrow_mut().retain(|key, _| key.fits(config));
+        self.config.replace(Some(Arc::clone(config)));
+    }
+
+    /// A connection with this key to a server that is permitted and is still alive, the one used last.
+    pub fn take(&self, key: &Key, permits: impl Fn(ServerAddr) -> bool) -> Option<(Rc<TcpStream>, ServerAddr)> {
+        let mut by_key = self.by_key.borrow_mut();
+        let found = by_key.get_mut(key).and_then(|idle| {
             while let Some(at) = idle.iter().rposition(|kept| permits(kept.server)) {
                 let last = idle.remove(at);
                 if is_alive(&last.stream) {
@@ -50,18 +117,24 @@ impl Kept {
         found
     }
 
-    /// Keeps a connection for `span`, unless `most` are kept already.
-    pub fn give(&self, way: String, stream: Rc<TcpStream>, server: ServerAddr, span: Duration, most: usize) {
-        let mut by_way = self.by_way.borrow_mut();
-        if by_way.values().map(Vec::len).sum::<usize>() < most {
-            by_way.entry(way).or_default().push(Idle { stream, server, until: Instant::now() + span });
+    /// Keeps a connection that was dialled under `config`, as long and as many as that says. One that the configuration in
+    /// force has no use for is closed.
+    pub fn give(&self, key: Key, stream: Rc<TcpStream>, server: ServerAddr, config: &Arc<Config>) {
+        let in_force = self.config.borrow();
+        if in_force.as_ref().is_some_and(|now| !Arc::ptr_eq(now, config) && !key.fits(now)) {
+            return;
+        }
+        let mut by_key = self.by_key.borrow_mut();
+        if by_key.values().map(Vec::len).sum::<usize>() < config.limits.kept_connections {
+            let until = Instant::now() + config.timeouts.kept_idle;
+            by_key.entry(key).or_default().push(Idle { stream, server, until });
         }
     }
 
     /// Closes what nobody asked for in time, and what the server has closed.
     pub fn expire(&self) {
         let now = Instant::now();
-        self.by_way.borrow_mut().retain(|_, idle| {
+        self.by_key.borrow_mut().retain(|_, idle| {
             idle.retain(|kept| kept.until > now && is_alive(&kept.stream));
             !idle.is_empty()
         });

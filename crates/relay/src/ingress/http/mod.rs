@@ -71,7 +71,8 @@ async fn refuse(session: &Session, has_begun: bool, trouble: Trouble) -> End {
 }
 
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), End> {
-    let Some(users) = &session.entrance.listener.users else { return Ok(()) };
+    let entrance = session.errand.in_force();
+    let Some(users) = &entrance.listener.users else { return Ok(()) };
     if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(auth::basic)
         && session.is_user(users, &user, &password).await
     {
@@ -103,6 +104,11 @@ async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
         Some(Ok(Ok(_))) => {}
         Some(Ok(Err(_))) | None => return Err(End::Finished),
         Some(Err(_)) => return Err(End::Idle),
+    }
+    // The client may have been here for long: its requests go by what is configured now.
+    if !session.errand.renew() {
+        tell(&session.client, 503, "Service Unavailable").await;
+        return Err(End::Finished);
     }
     inbox.bound(Some(timeouts.handshake));
     let wish = Box::pin(accept(session, inbox)).await;

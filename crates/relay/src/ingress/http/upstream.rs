@@ -7,6 +7,7 @@ use ekiden_proto::addr::{ServerAddr, Target};
 use ekiden_proto::wire::http::{Headers, auth};
 use tokio::net::TcpStream;
 
+use super::kept::Key;
 use crate::config::{Hop, HopKind};
 use crate::dial::{Answer, DialError, Dialled, Plain, plain};
 use crate::path::Way;
@@ -24,14 +25,6 @@ pub struct Upstream {
     pub answer: Option<(Answer, Instant)>,
 }
 
-/// Connections with the same key are as good as each other.
-pub fn key(way: &Way, target: &Target) -> String {
-    // Not by the path's name, which may mean other hops after a reload.
-    let hops: Vec<String> = way.path.hops.iter().map(|hop| format!("{}://{}", hop.kind.word(), hop.address)).collect();
-    let by = hops.join(",");
-    if way.path.http_hop().is_some() { by } else { format!("{target} by {by}") }
-}
-
 /// What stands in the request line: the path for a server; for an `http` hop everything, from `origin` with scheme and
 /// user on, and it also gets its credentials.
 pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
@@ -47,12 +40,14 @@ pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, hea
 
 /// An idle connection that goes this way, where there is one.
 pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
-    if session.entrance.listener.keep_client_address {
+    let entrance = session.errand.in_force();
+    if entrance.listener.keep_client_address {
         // They have the addresses of other clients.
         return None;
     }
-    let permits = |server| session.errand.dialler_for(1).permits(way, target, server);
-    let (stream, server) = session.entrance.worker.kept.take(&key(way, target), permits)?;
+    let dialler = session.errand.dialler_for(&entrance, 1);
+    let permits = |server| dialler.permits(way, target, server);
+    let (stream, server) = entrance.worker.kept.take(&Key::new(&entrance.config, way, target), permits)?;
     session.reached(server, Rc::clone(&stream), Instant::now());
     Some(Upstream { stream, server, reused: true, answer: None })
 }
@@ -60,7 +55,8 @@ pub fn idle(session: &Session, way: &Way, target: &Target) -> Option<Upstream> {
 /// A new connection, by one of so many `ways` that may have to be tried.
 pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -> Result<Upstream, DialError> {
     let asked = Instant::now();
-    let (dialler, journey) = (session.errand.dialler_for(ways), session.errand.journey());
+    let (entrance, journey) = (session.errand.in_force(), session.errand.journey());
+    let dialler = session.errand.dialler_for(&entrance, ways);
     let dialled = match way.path.http_hop() {
         Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
         None => dialler.connect(way, target, &journey).await?,
@@ -78,10 +74,10 @@ pub async fn of(session: &Session, dialled: Dialled, asked: Instant) -> Result<U
 
 /// Keeps the connection for the next request.
 pub fn keep(session: &Session, way: &Way, target: &Target, upstream: Upstream) {
-    if session.entrance.listener.keep_client_address {
+    let entrance = session.errand.in_force();
+    if entrance.listener.keep_client_address {
         return;
     }
-    let config = &session.entrance.config;
-    let (span, most) = (config.timeouts.kept_idle, config.limits.kept_connections);
-    session.entrance.worker.kept.give(key(way, target), upstream.stream, upstream.server, span, most);
+    let key = Key::new(&entrance.config, way, target);
+    entrance.worker.kept.give(key, upstream.stream, upstream.server, &entrance.config);
 }

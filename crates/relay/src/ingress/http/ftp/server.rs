@@ -187,7 +187,8 @@ impl Road<'_> {
     /// A name may have several addresses, and only the server at the one that answered waits for us. So that one is
     /// dialled, where the access rules allow it both under its name and without.
     fn host(&self, port: u16) -> Host {
-        let rules = self.session.errand.dialler_for(1).rules;
+        let entrance = self.session.errand.in_force();
+        let rules = self.session.errand.dialler_for(&entrance, 1).rules;
         let permitted = |host, ip| rules.permits(host, Some(ip), port);
         match self.address {
             Some(ip) if permitted(&self.host, ip) && permitted(&Host::from(ip), ip) => Host::from(ip),
@@ -199,7 +200,9 @@ impl Road<'_> {
         let target = Target::new(self.host(port), port);
         let target = target.map_err(|_| Trouble::Refused(502, "The server named no port for its data connection."))?;
         let (session, asked) = (self.session, Instant::now());
-        let dialled = session.errand.dialler_for(1).connect(&self.way, &target, &session.errand.journey()).await;
+        let entrance = session.errand.in_force();
+        let dialler = session.errand.dialler_for(&entrance, 1);
+        let dialled = dialler.connect(&self.way, &target, &session.errand.journey()).await;
         self.own(dialled.map_err(Trouble::Dial)?, asked).await
     }
 

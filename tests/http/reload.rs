@@ -1,0 +1,161 @@
+//! A reload while connections to servers and hops are kept idle: requests go by the new configuration, and connections
+//! that were made by another one are closed.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use crate::harness::*;
+use crate::talk::*;
+
+/// A relay whose configuration file changes, and a server (or an HTTP hop) of the test's own.
+struct Changing {
+    relay: Relay,
+    listener: TcpListener,
+    address: SocketAddr,
+    folder: Folder,
+}
+
+impl Changing {
+    /// `settings` makes keys of the top and tables from the address of the server.
+    fn with(settings: impl Fn(SocketAddr) -> String) -> Self {
+        let (folder, (listener, address)) = (Folder::new(), server());
+        let file = folder.write("ekiden.toml", Self::text(&settings(address)));
+        Self { relay: Relay::run(&["-c", file.to_str().unwrap()], 1), listener, address, folder }
+    }
+
+    fn text(settings: &str) -> String {
+        format!("version = 1\nthreads = 1\n{settings}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n")
+    }
+
+    fn reload(&mut self, settings: impl Fn(SocketAddr) -> String) {
+        self.folder.write("ekiden.toml", Self::text(&settings(self.address)));
+        self.relay.signal("HUP");
+        self.relay.next(|event| event["event"] == "reloaded");
+        // The worker answers with the new configuration in its hands.
+        self.relay.sessions();
+    }
+
+    /// Asks by a connection that the relay has to make for it; returns the request's head and that connection.
+    fn asks_anew(&self, client: &mut TcpStream) -> (Head, TcpStream) {
+        say(client, get(self.address, "/"));
+        let mut server = accept(&self.listener);
+        let head = Head::read(&mut server);
+        say(&mut server, OK);
+        answered_ok(client);
+        (head, server)
+    }
+}
+
+/// What a connection depends on is changed by a reload: new clients and those that stay get a new connection, and the
+/// old one is closed.
+fn is_replaced(
+    what: &str,
+    settings: impl Fn(SocketAddr, bool) -> String,
+    differs: impl Fn(&Head, &TcpStream) -> String,
+) {
+    let mut scene = Changing::with(|address| settings(address, false));
+    let mut stays = scene.relay.connect();
+    let (head, mut before) = scene.asks_anew(&mut stays);
+    let then = differs(&head, &before);
+    scene.reload(|address| settings(address, true));
+    is_over(&mut before);
+    let (head, mut now) = scene.asks_anew(&mut stays);
+    assert_ne!(differs(&head, &now), then, "{what}: the client that stays goes by the old configuration");
+    // The one made by the new configuration is kept for others.
+    let mut other = scene.relay.connect();
+    say(&mut other, get(scene.address, "/other"));
+    assert_eq!(Head::read(&mut now).line().split(' ').nth(1).unwrap().rsplit('/').next(), Some("other"), "{what}");
+    say(&mut now, OK);
+    answered_ok(&mut other);
+}
+
+#[test]
+fn other_credentials_for_a_hop_need_another_connection() {
+    is_replaced(
+        "credentials",
+        |hop, changed| format!("forward = [\"http://me:{}@{hop}\"]\n", if changed { "new" } else { "old" }),
+        |head, _| head.get("Proxy-Authorization").unwrap().to_owned(),
+    );
+}
+
+#[test]
+fn another_profile_of_a_hop_needs_another_connection() {
+    is_replaced(
+        "profile of a hop",
+        |hop, changed| {
+            let from = if changed { "127.0.0.3" } else { "127.0.0.2" };
+            format!("forward = [\"http://{hop}?profile=bound\"]\n[profile.bound]\nbind = \"{from}\"\n")
+        },
+        |_, server| server.peer_addr().unwrap().ip().to_string(),
+    );
+}
+
+#[test]
+fn another_profile_of_targets_needs_another_connection() {
+    is_replaced(
+        "profile of targets",
+        |_, changed| {
+            let from = if changed { "127.0.0.3" } else { "127.0.0.2" };
+            format!("target_profile = \"bound\"\n[profile.bound]\nbind = \"{from}\"\n")
+        },
+        |_, server| server.peer_addr().unwrap().ip().to_string(),
+    );
+}
+
+/// The profile is the same, and so is the connection.
+#[test]
+fn a_reload_that_changes_nothing_closes_nothing() {
+    let mut scene = Changing::with(|_| "[profile.other]\nbind = \"127.0.0.2\"\n".to_owned());
+    let mut client = scene.relay.connect();
+    let (_, mut server) = scene.asks_anew(&mut client);
+    scene.reload(|_| "[profile.other]\nbind = \"127.0.0.3\"\n".to_owned());
+    say(&mut client, get(scene.address, "/again"));
+    assert_eq!(Head::read(&mut server).line(), "GET /again HTTP/1.1");
+    say(&mut server, OK);
+    answered_ok(&mut client);
+}
+
+/// A target that a reload forbids is forbidden to clients that were there before as well.
+#[test]
+fn a_client_that_stays_is_judged_by_the_new_rules() {
+    let listener =
+        |deny: &str| format!("version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{deny}");
+    let (folder, (target, address)) = (Folder::new(), server());
+    let file = folder.write("ekiden.toml", listener(""));
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut client = relay.connect();
+    say(&mut client, get(address, "/"));
+    let mut server = accept(&target);
+    Head::read(&mut server);
+    say(&mut server, OK);
+    answered_ok(&mut client);
+    folder.write("ekiden.toml", listener("deny = [\"127.0.0.0/8\"]\n"));
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    relay.sessions();
+    say(&mut client, get(address, "/forbidden"));
+    refused(&mut client, 403, "a target that is forbidden now");
+}
+
+/// What its requests would go by is gone.
+#[test]
+fn a_client_of_a_listener_that_is_gone_is_turned_away() {
+    let listener =
+        |name: &str| format!("version = 1\nthreads = 1\n[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\n");
+    let (folder, (target, address)) = (Folder::new(), server());
+    let file = folder.write("ekiden.toml", listener("door"));
+    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
+    let mut client = relay.connect();
+    say(&mut client, get(address, "/"));
+    let mut server = accept(&target);
+    Head::read(&mut server);
+    say(&mut server, OK);
+    answered_ok(&mut client);
+    folder.write("ekiden.toml", listener("gate"));
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    relay.sessions();
+    say(&mut client, get(address, "/again"));
+    refused(&mut client, 503, "its listener is gone");
+    drop(client);
+    assert_eq!(relay.closed()["end"], "finished");
+}
