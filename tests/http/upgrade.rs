@@ -115,6 +115,54 @@ fn nobody_is_switched_without_having_asked() {
     refused(&mut client, 502, "HTTP/1.0");
 }
 
+/// "A server MUST NOT switch to a protocol that was not indicated by the client" (RFC 9110, 7.8), and has to name the one
+/// that it switches to. What it says in that protocol goes nowhere.
+#[test]
+fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
+    let mut scene = Scene::new();
+    for (answered, why) in [
+        ("Connection: upgrade\r\nUpgrade: h2c\r\n", "another protocol"),
+        ("Connection: upgrade\r\nUpgrade: websocket, h2c\r\n", "another protocol on top"),
+        ("Connection: upgrade\r\nUpgrade: websocket/99\r\n", "another version"),
+        ("Connection: upgrade\r\nUpgrade: \r\n", "an empty name"),
+        ("Connection: upgrade\r\n", "no protocol at all"),
+    ] {
+        let mut client = scene.client();
+        say(&mut client, wish(&scene));
+        let mut server = scene.accept();
+        Head::read(&mut server);
+        say(&mut server, format!("HTTP/1.1 101 Switching Protocols\r\n{answered}\r\nevil"));
+        let (head, page) = refused(&mut client, 502, why);
+        assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
+        assert!(!page.contains("evil"), "{why}");
+        is_over(&mut server);
+        drop(client);
+        assert_eq!(scene.request()["status"], 502, "{why}");
+        assert_eq!(scene.relay.closed()["end"], "bad_answer", "{why}");
+    }
+}
+
+/// Names of protocols are compared without case, and a server takes one of several.
+#[test]
+fn a_server_takes_one_of_the_protocols_that_were_asked_for() {
+    for (asked, answered) in
+        [("websocket", "WebSocket"), ("example/2, websocket", "websocket"), ("a/1, b/2", "b/2, A/1")]
+    {
+        let scene = Scene::new();
+        let mut client = scene.client();
+        say(&mut client, wish(&scene).replace("Upgrade: websocket", &format!("Upgrade: {asked}")));
+        let mut server = scene.accept();
+        assert_eq!(Head::read(&mut server).all("Upgrade"), [asked]);
+        say(&mut server, SWITCH.replace("websocket", answered));
+        let head = Head::read(&mut client);
+        assert_eq!((head.status(), head.get("Upgrade")), (101, Some(answered)));
+        say(&mut client, "ping");
+        assert_eq!(read_exactly(&mut server, 4), b"ping");
+        say(&mut server, "pong");
+        assert_eq!(read_exactly(&mut client, 4), b"pong");
+    }
+}
+
 /// Bytes of the request's body were on their way when the server changed its protocol: they went nowhere. (No server
 /// may change before it has the whole request, so the relay may also say that this one did wrong.)
 #[test]

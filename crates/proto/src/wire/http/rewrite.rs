@@ -115,6 +115,14 @@ pub fn upgrade(headers: &Headers) -> Option<String> {
     String::from_utf8(wanted).ok().filter(|protocols| !protocols.is_empty())
 }
 
+/// Whether a server may switch to what its 101 names, when it was asked for the protocols `asked` ([`upgrade`]): at least
+/// one protocol, and no other than those (RFC 9110, 7.8).
+#[must_use]
+pub fn may_switch(asked: &str, answered: &Headers) -> bool {
+    let is_asked = |named: &[u8]| asked.split(", ").any(|asked| asked.as_bytes().eq_ignore_ascii_case(named));
+    answered.list("Upgrade").next().is_some() && answered.list("Upgrade").all(is_asked)
+}
+
 /// Whether the sender will keep the connection open behind this message (RFC 9112, 9.3; for HTTP/1.0 its appendix
 /// C.2.2 and the `Proxy-Connection` of old clients).
 #[must_use]

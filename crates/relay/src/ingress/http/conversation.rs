@@ -6,7 +6,7 @@ use std::pin::pin;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
 use ekiden_proto::limiting::Direction;
-use ekiden_proto::wire::http::{Body, ResponseHead, Version};
+use ekiden_proto::wire::http::{Body, ResponseHead, Version, rewrite};
 use tokio::net::TcpStream;
 
 use super::body::{Coding, Lane};
@@ -143,7 +143,8 @@ async fn final_head(inbox: &mut Inbox<'_>, outgoing: &Outgoing, down: &Lane<'_>)
         };
         nothing_yet = false;
         let switches = head.status == 101;
-        if switches && outgoing.upgrade.is_none() {
+        let may_switch = |asked: &String| rewrite::may_switch(asked, &head.headers);
+        if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
             return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
         }
         if switches || head.status >= 200 {
