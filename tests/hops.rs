@@ -69,6 +69,53 @@ fn a_hop_that_cannot_be_reached_is_the_hops_fault() {
     assert_eq!(failure(&format!("http://{}", nobody())), (1, "refused".into()));
 }
 
+/// What an HTTP client is told by a CONNECT and a GET, in `Proxy-Status` and on the page.
+fn is_told(relay: &Relay, sentence: &str) {
+    let target = greeter();
+    for request in [format!("CONNECT {target}"), format!("GET http://{target}/")] {
+        let mut client = connect(relay.address());
+        write!(client, "{request} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+        let answer = String::from_utf8(read_all(&mut client)).unwrap();
+        let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 502 "), "{request}: {head}");
+        let field = format!("\r\nProxy-Status: ekiden; error=destination_unavailable; details=\"{sentence}\"\r\n");
+        assert!(format!("{head}\r\n").contains(&field), "{request}: {head}");
+        assert_eq!(page, format!("{sentence}\n"), "{request}");
+    }
+}
+
+#[test]
+fn a_client_is_told_which_hop_failed_and_why() {
+    for scheme in ["socks5", "http"] {
+        let hop = format!("{scheme}://{}", nobody());
+        is_told(&through(&hop), &format!("The hop {hop} refused the connection: nothing listens on its port."));
+    }
+}
+
+/// What a hop says of the next hop is not said of the target.
+#[test]
+fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {
+    let far = Relay::listen(&["auto://127.0.0.1:0"]);
+    for (first, second) in [("socks5", "http"), ("http", "socks5"), ("socks5", "socks5"), ("http", "http")] {
+        let hop = format!("{second}://{}", nobody());
+        let hops = ["-L", "auto://127.0.0.1:0", "-F", &format!("{first}://{}", far.address()), "-F", &hop];
+        let mut relay = Relay::run(&hops, 1);
+        assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(1), "{first}, {second}");
+        let closed = relay.closed();
+        assert_eq!((&closed["end"], &closed["detail"]), (&"refused".into(), &format!("hop {hop}").into()));
+        is_told(&relay, &format!("The hop {hop} refused the connection: nothing listens on its port."));
+    }
+}
+
+/// A listener that is open to everybody tells everybody why, and nobody where its hops are.
+#[test]
+fn a_stranger_is_not_told_where_hops_are() {
+    let hop = nobody();
+    let relay =
+        Relay::run(&["-L", "auto://0.0.0.0:0?allow_open=true&allow_private=true", "-F", &format!("socks5://{hop}")], 1);
+    is_told(&relay, "A hop of this relay's path refused the connection: nothing listens on its port.");
+}
+
 #[test]
 fn a_hop_that_is_no_proxy_is_found_out() {
     let web = serve(|mut stream| {

@@ -120,6 +120,84 @@ fn a_relay_that_is_down_is_no_refused_target() {
     }
 }
 
+/// What an HTTP client is told by a CONNECT and a GET: the status, and in `Proxy-Status` and on the page the same sentence.
+pub fn is_told(home: &Relay, target: &str, status: u16, error: &str, sentence: &str) {
+    for request in ["CONNECT", "GET"] {
+        let mut client = connect(home.address());
+        let asked = if request == "GET" { format!("http://{target}/") } else { target.to_owned() };
+        write!(client, "{request} {asked} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+        let answer = String::from_utf8(read_all(&mut client)).unwrap();
+        let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {head}");
+        let field = format!("\r\nProxy-Status: ekiden; error={error}; details=\"{sentence}\"\r\n");
+        assert!(format!("{head}\r\n").contains(&field), "{request}: {head}");
+        assert_eq!(page, format!("{sentence}\n"), "{request}");
+    }
+}
+
+/// A closed port of a relay was told as "could not connect, and did not say why", though the log said "refused".
+#[test]
+fn a_client_is_told_which_relay_failed_and_why() {
+    let target = parrot().to_string();
+    let mut chain = Chain::of(1);
+    chain.relays.clear();
+    let said = "The hop relay-1 refused the connection: nothing listens on its port.";
+    is_told(&chain.home, &target, 502, "destination_unavailable", said);
+    for encrypt in [false, true] {
+        let mut chain = Chain::of_kind(3, encrypt);
+        chain.relays.pop();
+        let said = "The hop behind relay-2 refused the connection: nothing listens on its port.";
+        is_told(&chain.home, &target, 502, "destination_unavailable", said);
+    }
+}
+
+/// One relay behind a home relay whose table says something else than is so.
+fn mistaken(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain {
+    let sites = vec![Site::new(), Site::new()];
+    let known = if admits_home { sites[0].key.public.clone() } else { Key::new().public };
+    let peers = sites[1].admit(&[(&known, "caller")]);
+    let relays = vec![sites[1].relay("", &format!("peers = {peers:?}\n"))];
+    let settings = table(&sites[0], &sites[1]) + &everything_by("way", &["far".to_owned()]);
+    let home = sites[0].home(&format!("[timeouts]\nconnect = \"300ms\"\n{settings}"), AUTO);
+    Chain { home, relays, sites }
+}
+
+#[test]
+fn a_client_is_told_what_is_wrong_with_a_relay_or_our_keys() {
+    let target = parrot().to_string();
+    let stranger = mistaken(|_, far| far.table("far", ""), false);
+    is_told(&stranger.home, &target, 403, "http_request_denied", "The hop far refused: it does not know our key.");
+    let other = Key::new().public;
+    let wrong = mistaken(|_, far| far.table("far", "").replace(&far.key.public, &other), true);
+    let said = "The hop far refused: it has another key than the one configured here.";
+    is_told(&wrong.home, &target, 403, "http_request_denied", said);
+    let mute = server();
+    let silent = mistaken(|_, far| far.table_at(mute.1, "far", ""), true);
+    is_told(&silent.home, &target, 504, "connection_timeout", "The hop far did not answer in time.");
+    let web = serve(|mut stream| {
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
+        let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
+    });
+    let no_relay = mistaken(|_, far| far.table_at(web, "far", ""), true);
+    let said = "The hop far does not speak the protocol it is configured with.";
+    is_told(&no_relay.home, &target, 502, "http_protocol_error", said);
+}
+
+/// A proxy behind the last relay is a hop too: that it is down must not look like a target that is.
+#[test]
+fn a_proxy_behind_a_relay_is_a_hop_too() {
+    for scheme in ["socks5", "http"] {
+        let sites = [Site::new(), Site::new()];
+        let peers = sites[1].admit(&[(&sites[0].key.public, "caller")]);
+        let _far = sites[1].relay("", &format!("peers = {peers:?}\n"));
+        let proxy = nobody();
+        let home = sites[0].home(&format!("forward = [\"{}\", \"{scheme}://{proxy}\"]\n", sites[1].url()), AUTO);
+        assert_eq!(socks5(home.address(), parrot()).map(|_| ()), Err(1), "{scheme}");
+        let said = format!("The hop {scheme}://{proxy} refused the connection: nothing listens on its port.");
+        is_told(&home, &parrot().to_string(), 502, "destination_unavailable", &said);
+    }
+}
+
 /// By `forward` the home relay knows the first relay only; the cause comes from far behind it all the same.
 #[test]
 fn causes_come_home_also_where_only_neighbours_know_each_other() {

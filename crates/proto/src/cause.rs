@@ -128,6 +128,26 @@ impl Cause {
         }
     }
 
+    /// The predicate of a sentence about a hop that failed for this cause.
+    #[must_use]
+    pub const fn of_hop(self) -> &'static str {
+        match self {
+            Self::Refused => "refused the connection: nothing listens on its port",
+            Self::Unreachable => "cannot be reached: there is no route to it",
+            Self::TimedOut => "did not answer in time",
+            Self::NameNotFound => "cannot be reached: its name does not exist",
+            Self::NameServerFailed => "cannot be reached: its name could not be looked up",
+            Self::Denied => "does not forward to that address",
+            Self::DeniedByHop => "did not accept our credentials, or does not forward to that address",
+            Self::HopProtocol => "does not speak the protocol it is configured with",
+            Self::HopFailed => "could not connect, and did not say why",
+            Self::BadAnswer => "answered with something that is not HTTP, or can be read in two ways",
+            Self::Reset => "closed the connection before it answered",
+            Self::Exhausted => "cannot be connected to: this relay is out of resources",
+            Self::Loop => "is on the path twice",
+        }
+    }
+
     /// One sentence for the person who sees the error page.
     #[must_use]
     pub const fn sentence(self) -> &'static str {

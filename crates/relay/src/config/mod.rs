@@ -193,6 +193,12 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Whether clients come in that nobody knows: without a password, and from other hosts.
+    #[must_use]
+    pub fn admits_strangers(&self) -> bool {
+        self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()
+    }
+
     /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.
     #[must_use]
     pub fn is_at(&self, other: &Self) -> bool {

@@ -62,13 +62,44 @@ impl DialError {
         self.teller.is_none() && self.cause == Cause::TimedOut
     }
 
+    /// What a hop says of its target is the fault of `next` where that target is the next hop.
+    #[must_use]
+    pub fn of_next_hop(self, next: impl ToString) -> Self {
+        let is_of_target = matches!(
+            self.cause,
+            Cause::Refused
+                | Cause::Unreachable
+                | Cause::TimedOut
+                | Cause::NameNotFound
+                | Cause::NameServerFailed
+                | Cause::Reset
+        );
+        let hop = self.hop.or_else(|| is_of_target.then(|| next.to_string()));
+        Self { hop, ..self }
+    }
+
     /// What the client is told: a hop that cannot be reached must not look like a target that cannot.
     #[must_use]
     pub fn told_to_client(&self) -> Cause {
         match (&self.hop, self.cause) {
-            (Some(_), Cause::Refused | Cause::Unreachable | Cause::NameNotFound | Cause::Reset) => Cause::HopFailed,
+            (
+                Some(_),
+                Cause::Refused | Cause::Unreachable | Cause::NameNotFound | Cause::NameServerFailed | Cause::Reset,
+            ) => Cause::HopFailed,
             (_, cause) => cause,
         }
+    }
+
+    /// The same in a sentence; it says which hop failed where the client may know our hops.
+    #[must_use]
+    pub fn sentence(&self, names_hops: bool) -> String {
+        let Some(hop) = &self.hop else { return self.cause.sentence().to_owned() };
+        if !names_hops {
+            return format!("A hop of this relay's path {}.", self.cause.of_hop());
+        }
+        // Why a relay refuses is in the remark: an unknown or a wrong key.
+        let refusal = self.remark.as_deref().filter(|_| self.cause == Cause::DeniedByHop);
+        format!("The hop {hop} {}.", refusal.unwrap_or(self.cause.of_hop()))
     }
 
     /// What the relay before us is told.

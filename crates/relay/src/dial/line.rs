@@ -52,7 +52,11 @@ impl<'a> Line<'a> {
                 HopKind::Absent => return Err(DialError::is_absent(hop)),
                 HopKind::Socks5(_) | HopKind::Http(_) => {
                     let next = next.target().ok_or_else(|| DialError::carries_no_datagrams(hop))?;
-                    self.ask(reached, hop, next).await?
+                    let asked = self.ask(reached, hop, next).await;
+                    asked.map_err(|error| match behind.first() {
+                        Some(next) => error.of_next_hop(next),
+                        None => error,
+                    })?
                 }
             };
             (reached, rest) = (Some(dialled), behind);
@@ -75,7 +79,7 @@ impl<'a> Line<'a> {
             None => self.open_hop(hop).await?,
             Some(reached) => reached,
         };
-        let (mut stream, server) = settled(reached).await?;
+        let (mut stream, server) = settled(reached).await.map_err(|error| error.of_next_hop(hop))?;
         let answer = timeout_at(self.deadline, hop::ask(&mut stream, hop, next)).await;
         answer
             .map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?
@@ -87,7 +91,7 @@ impl<'a> Line<'a> {
     async fn ready(&self, reached: Option<Dialled>, hop: &Arc<Hop>, peering: &Peering) -> Result<Ready, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
         if let Some(reached) = reached {
-            let (mut stream, server) = settled(reached).await?;
+            let (mut stream, server) = settled(reached).await.map_err(|error| error.of_next_hop(hop))?;
             let transport = section::introduce(&mut stream, hop, peering, self.deadline).await?;
             return Ok(Ready { stream, server, transport, waited: false });
         }

@@ -136,7 +136,8 @@ impl Dialler<'_> {
         if before.is_empty() {
             line.open_hop(last).await
         } else {
-            line.through(before, &[], &Purpose::Stream(last.address.clone())).await
+            let dialled = line.through(before, &[], &Purpose::Stream(last.address.clone())).await;
+            dialled.map_err(|error| error.of_next_hop(last))
         }
     }
 

@@ -72,14 +72,14 @@ impl Manner {
         Ok(Self::Silent)
     }
 
-    /// Tells the client why not, and says goodbye.
-    pub async fn refused(&self, client: &TcpStream, error: &DialError) {
+    /// Tells the client why not, with the names of hops where it may know them, and closes.
+    pub async fn refused(&self, client: &TcpStream, error: &DialError, names_hops: bool) {
         let cause = error.told_to_client();
         match self {
             Self::Silent | Self::Caught => pump::abort(client),
             Self::Socks4 => last_words(client, &socks4::reply(false)).await,
             Self::Socks5 => last_words(client, &socks5::reply(cause.into(), None)).await,
-            Self::Connect => http::tell_cause(client, cause).await,
+            Self::Connect => last_words(client, &http::of_dial(error, names_hops)).await,
             Self::Section(arrival) => last_words(client, &arrival.refused(error.told_to_relay())).await,
         }
     }

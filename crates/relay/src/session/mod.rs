@@ -124,7 +124,8 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
 }
 
 async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
-    manner.refused(&session.client, error).await;
+    let names_hops = !session.entrance.listener.admits_strangers();
+    manner.refused(&session.client, error, names_hops).await;
     session.failed(error)
 }
 

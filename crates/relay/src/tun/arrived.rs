@@ -39,7 +39,7 @@ pub async fn serve(session: &Rc<Session>, arrival: &Rc<Arrival>) -> End {
     match served {
         Ok(()) => End::Finished,
         Err(Broken::Refused(error)) => {
-            Manner::Section(Rc::clone(arrival)).refused(&session.client, &error).await;
+            Manner::Section(Rc::clone(arrival)).refused(&session.client, &error, false).await;
             session.failed(&error)
         }
         Err(Broken::Connection(error, direction)) => pump::end_of(&pump::Broken::Reading(error), direction),

@@ -151,7 +151,7 @@ async fn race(
     let asked = Instant::now();
     let reached = Box::pin(reach_by(&session.errand, target, ways)).await.map_err(Failure::Told)?;
     let (way, outgoing) = (&reached.way, rewriting::request(session, &reached.way, head));
-    let upstream = upstream::of(session, reached.dialled, asked).await.map_err(Failure::Told)?;
+    let upstream = upstream::of(session, way, reached.dialled, asked).await.map_err(Failure::Told)?;
     attempt(session, inbox, Road { target, way, ways: 1 }, &outgoing, upstream, log).await
 }
 
@@ -165,10 +165,9 @@ struct Road<'a> {
 
 /// Tells the client why, and hangs up.
 pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> End {
-    let told = error.told_to_client();
-    log.status = told.http_status();
+    log.status = error.told_to_client().http_status();
     session.parted();
-    let page = reply::of_cause(told);
+    let page = reply::of_dial(error, !session.entrance.listener.admits_strangers());
     last_words(&session.client, if log.method == "HEAD" { reply::head_of(&page) } else { &page }).await;
     session.failed(error)
 }

@@ -26,7 +26,7 @@ use super::{Inbox, Manner, Tunnel, Wish};
 use crate::session::Session;
 
 pub use kept::Kept;
-pub use reply::{tell, tell_cause};
+pub use reply::{of_dial, tell};
 
 use exchange::After;
 

@@ -1,9 +1,9 @@
 //! The relay's own answers: short pages with the true cause, for people and, in `Proxy-Status`, for programs (RFC 9209).
 
-use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::http::{Headers, rewrite};
 use tokio::net::TcpStream;
 
+use crate::dial::DialError;
 use crate::ingress::manner::last_words;
 
 /// The name in `Via` and `Proxy-Status`.
@@ -17,15 +17,12 @@ pub async fn tell(client: &TcpStream, status: u16, reason: &str) {
     last_words(client, &page(status, reason, reason)).await;
 }
 
-/// Answers with the cause of a failed dial and hangs up.
-pub async fn tell_cause(client: &TcpStream, cause: Cause) {
-    last_words(client, &of_cause(cause)).await;
-}
-
-/// The answer for a failed dial.
-pub fn of_cause(cause: Cause) -> Vec<u8> {
-    let mut headers = plain_text(cause.sentence());
-    headers.push("Proxy-Status", format!("{NAME}; error={}", cause.proxy_status()));
+/// The answer for a failed dial; it names hops where the client may know them.
+pub fn of_dial(error: &DialError, names_hops: bool) -> Vec<u8> {
+    let (cause, sentence) = (error.told_to_client(), error.sentence(names_hops));
+    let mut headers = plain_text(&sentence);
+    let details = error.hop.as_ref().map(|_| format!("; details={}", quoted(&sentence))).unwrap_or_default();
+    headers.push("Proxy-Status", format!("{NAME}; error={}{details}", cause.proxy_status()));
     let status = cause.http_status();
     let reason = match status {
         403 => "Forbidden",
@@ -33,7 +30,19 @@ pub fn of_cause(cause: Cause) -> Vec<u8> {
         504 => "Gateway Timeout",
         _ => "Bad Gateway",
     };
-    with_body(status, reason, &headers, cause.sentence())
+    with_body(status, reason, &headers, &sentence)
+}
+
+/// A String of a structured field (RFC 8941, 3.3.3), which has ASCII only.
+fn quoted(text: &str) -> String {
+    let escaped = text.chars().fold(String::new(), |mut escaped, char| {
+        if matches!(char, '"' | '\\') {
+            escaped.push('\\');
+        }
+        escaped.push(if matches!(char, ' '..='~') { char } else { '?' });
+        escaped
+    });
+    format!("\"{escaped}\"")
 }
 
 /// What HEAD gets of an answer of ours (RFC 9110, 9.3.2).

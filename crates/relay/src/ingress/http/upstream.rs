@@ -1,6 +1,7 @@
 //! The server's side of an exchange: which way requests for a target go, and a connection that goes it.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use ekiden_proto::addr::{ServerAddr, Target};
@@ -61,15 +62,22 @@ pub async fn fresh(session: &Session, way: &Way, ways: usize, target: &Target) -
         Some(_) => dialler.connect_to_last_hop(way, target, &journey).await?,
         None => dialler.connect(way, target, &journey).await?,
     };
-    of(session, dialled, asked).await
+    of(session, way, dialled, asked).await
 }
 
-/// The connection that was dialled.
-pub async fn of(session: &Session, dialled: Dialled, asked: Instant) -> Result<Upstream, DialError> {
+/// The connection that was dialled by `way`.
+pub async fn of(session: &Session, way: &Way, dialled: Dialled, asked: Instant) -> Result<Upstream, DialError> {
     let Plain { stream, section, server, trace, answer } = plain(dialled).await?;
     session.reached(server, section, asked);
     session.errand.is_known_as(trace);
-    Ok(Upstream { stream, server, reused: false, answer: answer.map(|answer| (answer, asked)) })
+    let answer = answer.map(|answer| (of_http_hop(way, answer), asked));
+    Ok(Upstream { stream, server, reused: false, answer })
+}
+
+/// To the relays before an `http` hop that hop is the target; to the client it is not.
+fn of_http_hop(way: &Way, answer: Answer) -> Answer {
+    let Some(hop) = way.path.http_hop().map(Arc::clone) else { return answer };
+    Box::pin(async move { answer.await.map_err(|error| error.of_next_hop(hop)) })
 }
 
 /// Keeps the connection for the next request.
