@@ -86,7 +86,7 @@ fn silence_is_answered_with_silence() {
 fn garbage_is_refused_at_once() {
     let mut scene = Scene::listening("", "kind = \"auto\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n");
     for garbage in [
-        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc".as_slice(),
+        b"\x16\x04\x01\x02\x00\x01\x00\x01\xfc".as_slice(),
         b"\x00",
         b"\xff\xfe",
         b"\n",

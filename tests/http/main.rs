@@ -19,5 +19,6 @@ mod heads;
 mod kept;
 mod reload;
 mod reuse;
+mod tls;
 mod truncation;
 mod upgrade;

@@ -14,6 +14,7 @@ pub mod section;
 pub mod socks4;
 pub mod socks5;
 pub mod syn;
+pub mod tls;
 
 /// Why there is no value yet, or never will be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

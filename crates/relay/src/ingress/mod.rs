@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::event::End;
-use ekiden_proto::wire::{socks4, socks5};
+use ekiden_proto::wire::{socks4, socks5, tls};
 use tokio::net::TcpStream;
 
 use crate::config::Kind;
@@ -23,6 +23,10 @@ use crate::session::Session;
 
 pub use inbox::Inbox;
 pub use manner::{Manner, hang_up, write_all};
+
+/// What the log says of a client that begins with a TLS handshake.
+const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
+                          socks5://, not https://";
 
 /// What a client wants.
 pub enum Wish {
@@ -78,6 +82,10 @@ async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
         return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner: Manner::Silent }));
     }
     let first = inbox.first_byte().await?;
+    if inbox.next(tls::is_handshake).await? {
+        manner::last_words(&session.client, &tls::HANDSHAKE_FAILURE).await;
+        return Err(End::BadHandshake(SPEAKS_TLS));
+    }
     match (listener.kind, first) {
         (Kind::Auto | Kind::Socks, socks4::VERSION) => socks::accept_socks4(session, inbox).await.map(Wish::Tunnel),
         (Kind::Auto | Kind::Socks, socks5::VERSION) => socks::accept_socks5(session, inbox).await.map(Wish::Tunnel),
