@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Once;
 
 use clap::Args;
+use ekiden_relay::config::Config;
 use ekiden_relay::config::read::{self, Flags};
 use ekiden_relay::server::{self, RunError};
 
@@ -38,7 +40,9 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { config, listen, forward, key, log, admin } = self;
         let flags = Flags { listen, forward, key, log, admin };
-        match server::run(&|| read::load(config.as_deref(), &flags), &cc::provide) {
+        let (told, load) = (Once::new(), || read::load(config.as_deref(), &flags));
+        let load = || load().inspect(|config| told.call_once(|| tell_temporary_key(config)));
+        match server::run(&load, &cc::provide) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(RunError::Config(mistakes)) => {
                 eprintln!("{mistakes}");
@@ -47,4 +51,14 @@ impl Run {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Says at the start that no key was given, and what follows from that at the other end.
+fn tell_temporary_key(config: &Config) {
+    let Some(key) = config.temporary_key() else { return };
+    eprintln!(
+        "ekiden: no --key, so other relays are called with a temporary key, which is another one at each start. Where a\n\
+         relay refuses it, write this line into the file that its `peers` names:\n  {key} NAME\n\
+         To keep one key: (umask 077; ekiden keygen > FILE), and start with --key FILE or private_key = \"FILE\"."
+    );
 }

@@ -103,6 +103,41 @@ fn without_a_list_a_loopback_listener_takes_every_key() {
     echoes(&mut socks5(nobody.address(), parrot()).unwrap());
 }
 
+/// Without `--key` the relay says at its start that its key is a temporary one, which, and what to do with it.
+#[test]
+fn a_temporary_key_is_told_with_what_to_write_at_the_other_end() {
+    let (far, folder, door) = (Site::new(), Folder::new(), own_address());
+    let peers = far.admit(&[(&Key::new().public, "somebody")]);
+    let mut relay = far.relay("", &format!("peers = {peers:?}\n"));
+    let said = folder.0.join("stderr");
+    let mut command = ekiden();
+    command.args(["run", "--admin", "off", "-L", &format!("auto://{door}"), "-F", &far.url()]);
+    let _home = Running(
+        command.stdout(std::process::Stdio::null()).stderr(std::fs::File::create(&said).unwrap()).spawn().unwrap(),
+    );
+    eventually("it to listen", || std::net::TcpStream::connect(door).ok());
+    let said = std::fs::read_to_string(&said).unwrap();
+    let (_, rest) = said.split_once("write this line into the file that its `peers` names:\n  ").expect(&said);
+    let line = rest.lines().next().unwrap();
+    assert!(said.starts_with("ekiden: no --key, so other relays are called with a temporary key"), "{said}");
+    assert!(said.contains("ekiden keygen") && said.contains("--key FILE"), "{said}");
+    assert!(socks5(door, parrot()).is_err(), "a stranger was let in");
+    std::fs::write(&peers, format!("{line}\n")).unwrap();
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    eventually("the door to open", || socks5(door, parrot()).ok());
+}
+
+/// A process that ends with the test.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The SOCKS code and the home relay's event for a session that nobody should be able to have.
 fn refused(home: &mut Relay, target: SocketAddr) -> (u8, String, String) {
     let code = socks5(home.address(), target).map(|_| ()).expect_err("a session");

@@ -47,6 +47,12 @@ fn content(path: &Path) -> io::Result<(bool, String)> {
 /// The key of a relay that was given none. Only listeners that are open to every key know what to make of it. It stays
 /// the same until the process ends, so that a reload keeps the connections that are ready.
 pub(super) fn made_at_start() -> Arc<PrivateKey> {
-    static MADE: OnceLock<Arc<PrivateKey>> = OnceLock::new();
     Arc::clone(MADE.get_or_init(|| Arc::new(PrivateKey::generate())))
 }
+
+/// Whether `key` is that one.
+pub(super) fn is_made_at_start(key: &Arc<PrivateKey>) -> bool {
+    MADE.get().is_some_and(|made| Arc::ptr_eq(made, key))
+}
+
+static MADE: OnceLock<Arc<PrivateKey>> = OnceLock::new();

@@ -131,6 +131,13 @@ impl Config {
         Marks::new(self.transparent.instance)
     }
 
+    /// The public half of the key that was made at the start, where other relays are called with it.
+    #[must_use]
+    pub fn temporary_key(&self) -> Option<PublicKey> {
+        let own = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own));
+        own.filter(|own| key::is_made_at_start(own)).map(|own| own.public()).next()
+    }
+
     /// Whether somebody may want to know what sections are like: this relay, or one that calls it.
     #[must_use]
     pub fn measures(&self) -> bool {
