@@ -198,7 +198,7 @@ fn doctor_runs_and_knows_the_built_in_profiles() {
 #[test]
 fn profiles_are_reported_setting_by_setting() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0?profile=longhaul"]);
-    let applied = relay.next(|event| event["event"] == "profile_applied");
+    let applied = relay.next(|event| event["event"] == "profile_applied" && event["place"] == "auto-0");
     let settings: Vec<_> = applied["settings"].as_array().unwrap().iter().map(|s| s.as_str().unwrap()).collect();
     assert_eq!(applied["profile"], "longhaul");
     assert!(settings.iter().any(|setting| setting.starts_with("congestion = bbr: ")), "{settings:?}");

@@ -79,7 +79,13 @@ pub fn by(scheme: &str, relay: SocketAddr) -> String {
 #[track_caller]
 pub fn closed(relay: &mut Relay, end: &str, target: &str, path: &str) -> Value {
     let closed = relay.closed();
+    says(&closed, end, target, path);
+    closed
+}
+
+/// A closing event says this of end, target and path.
+#[track_caller]
+pub fn says(closed: &Value, end: &str, target: &str, path: &str) {
     assert_eq!((closed["end"].as_str(), closed["target"].as_str()), (Some(end), Some(target)), "{closed}");
     assert_eq!(closed["path"], path, "{closed}");
-    closed
 }

@@ -28,6 +28,7 @@ fn nobody_hears_that_it_drains_or_leaves() {
     assert_eq!(path_of_a_session(&mut at_home, target), "by-osaka");
     answers(&mut running);
     drop(running);
+    assert_eq!(closed(&mut at_home)["path"], "by-osaka");
     ended(at_osaka.id());
     // What the process before had written would go with its lease.
     eventually("the end of its lease", || {

@@ -110,6 +110,14 @@ impl Relay {
         self.next(|event| event["event"] == "closed")
     }
 
+    /// Waits for the closing events of so many sessions, sorted by this field: every thread of the relay writes those of its
+    /// own sessions, and which thread is the first is chance.
+    pub fn all_closed(&mut self, count: usize, field: &str) -> Vec<Value> {
+        let mut all: Vec<Value> = (0..count).map(|_| self.closed()).collect();
+        all.sort_by_key(|event| event[field].to_string());
+        all
+    }
+
     /// Every event up to the end of the process.
     pub fn rest(&mut self) -> Vec<Value> {
         let mut events = std::mem::take(&mut self.seen);
