@@ -103,7 +103,7 @@ fn sigterm_lets_running_sessions_finish() {
     let mut client = relay.connect();
     let mut server = accept(&listener);
     // Who still gets in, before every thread has heard of it, finds nobody.
-    drop(listener);
+    close(listener);
     relay.signal("TERM");
     assert_eq!(relay.next(|event| event["event"] == "draining")["open"], 1);
     let address = relay.address();

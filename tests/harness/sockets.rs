@@ -1,7 +1,7 @@
 //! Sockets of the tests' own, and what they say and hear.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -20,6 +20,12 @@ pub fn server() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().unwrap();
     (listener, address)
+}
+
+/// Stops listening: from now on connections are refused, and the port is free. Closing the descriptor is not enough: a
+/// program that another thread starts at this moment holds a copy of it until execve(2), and that copy listens.
+pub fn close(listener: TcpListener) {
+    socket2::SockRef::from(&listener).shutdown(Shutdown::Both).expect("it listens");
 }
 
 /// Accepts one connection, within the test's patience.
@@ -58,7 +64,8 @@ pub fn free_port() -> u16 {
     loop {
         let number = std::process::id().wrapping_mul(89).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(FIRST + number % COUNT).expect("below 65536");
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
+            close(listener);
             return port;
         }
     }

@@ -114,9 +114,7 @@ fn the_bytes_of_an_early_client_go_one_way() {
     let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "early");
     assert_eq!((&closed["chosen"]["reason"], &closed["bytes_up"]), (&"unmeasured".into(), &8.into()), "{closed}");
 
-    // A program that another test starts at this moment has a copy of it.
-    socket2::SockRef::from(&listener).shutdown(Shutdown::Both).unwrap();
-    drop(listener);
+    close(listener);
     let mut client = open(&scene).expect("success at once");
     assert_eq!(hear_out(&mut client).1, Ending::Reset);
     let closed = scene.home.relay.next(|event| event["event"] == "closed" && event["listener"] == "early");

@@ -50,7 +50,8 @@ fn nothing_is_held_and_all_the_rest_works() {
         near.next(|event| event["event"] == "accept_paused");
         drop((client, server));
         talk(&mut waiting, &mut accept(&listener));
-        drop((waiting, listener));
+        drop(waiting);
+        close(listener);
         (0..2).for_each(|_| assert_eq!(near.closed()["end"], "finished"));
         match row["client"].try_connect(address) {
             Ok(mut client) => assert!(is_reset(&mut client)),
