@@ -63,7 +63,7 @@ impl Place {
     pub fn new(names: &str) -> Self {
         let folder = Folder::new();
         std::fs::create_dir(folder.0.join("bin")).unwrap();
-        folder.write_with_mode("bin/ekiden", RUN, 0o755);
+        folder.program("bin/ekiden", RUN);
         let names = format!("127.0.0.1 localhost\n{names}");
         Self { folder, names }
     }

@@ -6,8 +6,9 @@
 mod relay;
 mod sockets;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,19 @@ impl Folder {
         let path = self.write(name, "");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("our own file");
         self.write(name, text)
+    }
+
+    /// A program. A shell writes it: were it open for writing in this process, a program that another thread starts at that
+    /// moment would hold a copy of the descriptor, and the kernel executes nothing that is open for writing (execve(2),
+    /// ETXTBSY).
+    pub fn program(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "rm -f \"$0\" && cat > \"$0\" && chmod 755 \"$0\""]).arg(&path).stdin(Stdio::piped());
+        let mut shell = shell.spawn().expect("sh runs");
+        shell.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+        assert!(shell.wait().expect("it ends").success(), "{}", path.display());
+        path
     }
 }
 

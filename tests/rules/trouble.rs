@@ -11,7 +11,7 @@ const NEW: &str = "tproxy://[::]:7003?interfaces=lan0";
 fn apply_with(host: &Host, program: &str, script: &str) -> Said {
     let folder = Folder::new();
     let text = format!("#!/bin/sh\nreal=$(PATH=/usr/sbin:/sbin:/usr/bin:/bin command -v {program})\n{script}\n");
-    folder.write_with_mode(program, text, 0o755);
+    folder.program(program, &text);
     let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap());
     let mut command = host.start(ekiden());
     said(&mut command.env("PATH", path).args(["rules", "apply", "-L", NEW]).output().expect("ekiden runs"))

@@ -13,7 +13,7 @@ fn without_iptables() -> Folder {
     let folder = Folder::new();
     for name in ["iptables", "ip6tables"] {
         for action in ["save", "restore"] {
-            folder.write_with_mode(&format!("{name}-{action}"), "#!/bin/sh\necho there is none >&2\nexit 3\n", 0o755);
+            folder.program(&format!("{name}-{action}"), "#!/bin/sh\necho there is none >&2\nexit 3\n");
         }
     }
     folder

@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -51,9 +51,7 @@ impl Service {
 
     /// Puts a script in the place of the program.
     pub fn replace_program(&self, script: &str) {
-        std::fs::remove_file(self.program()).unwrap();
-        let file = self.folder.write("ekiden", script);
-        std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        self.folder.program("ekiden", script);
     }
 
     /// Puts the program back.

@@ -155,8 +155,11 @@ mod tests {
         let folder =
             Folder::create(&std::env::temp_dir(), &format!("ekiden-lab-test-{}-cc", std::process::id())).unwrap();
         let (script, said) = (folder.path().join("ekiden"), folder.path().join("said"));
-        std::fs::write(&script, format!("#!/bin/sh\necho \"$@\" >> {}\n", said.display())).unwrap();
-        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        // A shell writes the script: a program that another test starts meanwhile would hold a copy of our descriptor, and
+        // the kernel executes nothing that is open for writing (execve(2), ETXTBSY).
+        let write = "printf '#!/bin/sh\\necho \"$@\" >> %s\\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
+        let written = Command::new("sh").args(["-c", write]).args([&script, &said]).status().unwrap();
+        assert!(written.success());
         let mut loaded = Loaded { names: Vec::new(), caretaker: None, owner: std::process::id() };
         loaded.take_care(&script, "ctcp").unwrap();
         loaded.take_care(&script, "bic").unwrap();
