@@ -4,40 +4,22 @@
 mod harness;
 
 use std::io::Write;
-use std::os::unix::net::UnixDatagram;
 
 use harness::*;
 
-/// The socket of a manager.
-struct Manager(UnixDatagram);
-
-impl Manager {
-    fn at(path: &std::path::Path) -> Self {
-        let socket = UnixDatagram::bind(path).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        Self(socket)
-    }
-
-    /// The next thing it is told that is not a sign of life.
-    fn told(&self) -> String {
-        std::iter::repeat_with(|| self.heard()).find(|said| said != "WATCHDOG=1").unwrap()
-    }
-
-    fn heard(&self) -> String {
-        let mut bytes = [0; 256];
-        let length = self.0.recv(&mut bytes).expect("the manager is told something");
-        String::from_utf8(bytes[..length].to_vec()).unwrap().trim().to_owned()
-    }
+/// A relay, and its manager, which is patient for so many microseconds.
+fn watched(folder: &Folder, watchdog: &str) -> (Manager, Relay) {
+    let manager = Manager::new(folder);
+    let file = folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
+    let mut command = ekiden();
+    command.args(["run", "-c"]).arg(&file).env("NOTIFY_SOCKET", folder.0.join("notify"));
+    (manager, Relay::start(command.env("WATCHDOG_USEC", watchdog), 1))
 }
 
 #[test]
 fn the_manager_hears_of_the_start_of_life_of_reloads_and_of_the_end() {
     let folder = Folder::new();
-    let manager = Manager::at(&folder.0.join("notify"));
-    let file = folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
-    let mut command = ekiden();
-    command.args(["run", "-c"]).arg(&file).env("NOTIFY_SOCKET", folder.0.join("notify"));
-    let mut relay = Relay::start(command.env("WATCHDOG_USEC", "200000"), 1);
+    let (manager, mut relay) = watched(&folder, "200000");
     assert_eq!(manager.heard(), "READY=1");
     for _ in 0..3 {
         assert_eq!(manager.heard(), "WATCHDOG=1");
@@ -53,12 +35,8 @@ fn the_manager_hears_of_the_start_of_life_of_reloads_and_of_the_end() {
 #[test]
 fn a_relay_that_is_reloaded_all_the_time_is_alive() {
     let folder = Folder::new();
-    let manager = Manager::at(&folder.0.join("notify"));
-    let file = folder.write("ekiden.toml", "version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
-    let mut command = ekiden();
-    command.args(["run", "-c"]).arg(&file).env("NOTIFY_SOCKET", folder.0.join("notify"));
     // A sign of life is due each second, and a reload takes some milliseconds.
-    let relay = Relay::start(command.env("WATCHDOG_USEC", "4000000"), 1);
+    let (manager, relay) = watched(&folder, "4000000");
     assert_eq!(manager.heard(), "READY=1");
     eventually("a sign of life", || {
         relay.signal("HUP");

@@ -3,6 +3,7 @@
 #![allow(dead_code, unused_imports, reason = "every test file uses its own part of the harness")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
+mod manager;
 mod relay;
 mod sockets;
 
@@ -12,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+pub use manager::Manager;
 pub use relay::Relay;
 pub use sockets::*;
 

@@ -1,0 +1,37 @@
+//! The manager of a service, like systemd: what it is told (sd_notify(3)).
+
+use std::os::unix::net::UnixDatagram;
+use std::sync::mpsc::{Receiver, channel};
+
+use super::{Folder, PATIENCE};
+
+/// A manager. A thread reads its socket all the time, as a manager does: the kernel lets only a few datagrams wait
+/// (`net.unix.max_dgram_qlen`, 10 by default), and what does not fit is lost.
+pub struct Manager(Receiver<String>);
+
+impl Manager {
+    /// Its socket is `notify` in this folder.
+    pub fn new(folder: &Folder) -> Self {
+        let socket = UnixDatagram::bind(folder.0.join("notify")).expect("our own folder");
+        let (sender, told) = channel();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 512];
+            while let Ok(length) = socket.recv(&mut bytes) {
+                if sender.send(String::from_utf8_lossy(&bytes[..length]).into_owned()).is_err() {
+                    return;
+                }
+            }
+        });
+        Self(told)
+    }
+
+    /// The next thing it is told.
+    pub fn heard(&self) -> String {
+        self.0.recv_timeout(PATIENCE).expect("the manager is told something")
+    }
+
+    /// The next thing it is told that is not a sign of life.
+    pub fn told(&self) -> String {
+        std::iter::repeat_with(|| self.heard()).find(|said| said != "WATCHDOG=1").expect("it repeats")
+    }
+}
