@@ -27,7 +27,7 @@ impl Host {
             Ok(namespace) => {
                 let host = Self(Arc::new(namespace));
                 host.ip("link set lo up");
-                // Until an IPv6 address is known to be nobody else's, packets wait or are lost.
+                // Nobody else can have an IPv6 address of ours.
                 host.set("ipv6/conf/default/accept_dad", "0");
                 Some(host)
             }
@@ -113,7 +113,11 @@ impl Host {
 
     fn address(&self, network: u8, host: u8, name: &str) {
         self.ip(&format!("address add 10.{network}.0.{host}/24 dev {name}"));
-        self.ip(&format!("address add fd0{network}::{host}/64 dev {name} nodad"));
+        self.ip(&format!("address add fd0{network}::{host}/64 dev {name}"));
+        // The kernel joins the group by which neighbours ask for the address (RFC 4861, 7.2.1) a moment later; a question
+        // before that is not answered, and the packet behind it waits for a second.
+        let tentative = || self.ip("-6 -o address show tentative");
+        eventually("an IPv6 address", || tentative().is_empty().then_some(()));
     }
 
     fn gateway(&self, network: u8) {

@@ -2,11 +2,8 @@
 
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
-
-use ekiden_sys::tcp_info::tcp_info;
 
 use crate::boxes::*;
 use crate::harness::*;
@@ -83,16 +80,15 @@ fn nobody_answers_before_the_server() {
 fn where_a_server_is_silent_the_packet_is_passed_by() {
     some(Told { settings: "[timeouts]\nhold = \"300ms\"\n", ..Told::default() }, |pair, family| {
         pair.row["server"].nft(ONLY_CLIENTS);
+        // A second first packet may be needed where a relay behind us has not heard yet that nobody waits any longer.
+        if pair.kind == Far::Nobody {
+            pair.row["client"].nft(ONCE);
+        }
         let (listener, address) = pair.row.server(family);
         for _ in 0..2 {
             let began = Instant::now();
             let (mut client, mut server) = pair.connect_to(&listener, address);
             let took = began.elapsed();
-            // A retransmission may be needed where a relay behind us has not heard yet that nobody waits any longer; and a
-            // client on a busy machine that has waited for a second sends one.
-            let sent_again = tcp_info(client.as_fd()).unwrap().retransmitted;
-            let is_owed = pair.kind == Far::Nobody && took < Duration::from_secs(1);
-            assert!(sent_again == 0 || !is_owed, "the packet itself did not go on");
             assert!(took < Duration::from_secs(5), "far: {:?}: {took:?}", pair.kind);
             assert!(!is_cut(&server), "far: {:?}", pair.kind);
             talk(&mut client, &mut server);

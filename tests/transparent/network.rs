@@ -19,11 +19,11 @@ pub enum Family {
 }
 
 impl Family {
-    /// The length of a link's network, and what makes an address usable at once.
-    fn form(self) -> (u8, &'static str) {
+    /// The length of a link's network.
+    fn length(self) -> u8 {
         match self {
-            Self::V4 => (24, ""),
-            Self::V6 => (64, "nodad"),
+            Self::V4 => 24,
+            Self::V6 => 64,
         }
     }
 }
@@ -42,6 +42,15 @@ pub const NO_FIRST_PACKETS: &str = "table inet silence { counter clients { }; co
 /// The same for first packets that are not the client's own.
 pub const ONLY_CLIENTS: &str = "table inet silence { chain input { type filter hook input priority 0; \
     tcp flags & (syn | ack) == syn tcp option maxseg size > 1200 drop; }; }";
+
+/// Counts the first packets of clients that reach a server.
+pub const COUNTED: &str = "table inet first { counter clients { }; chain input { type filter hook input priority 0; \
+    tcp flags & (syn | ack) == syn tcp option maxseg size <= 1200 counter name clients; }; }";
+
+/// Rules of a client each of whose connections has one first packet: those that are sent again do not leave.
+pub const ONCE: &str = "table inet once { set seen { type inet_service . inet_service; size 1000; flags dynamic; }; \
+    chain output { type filter hook output priority 0; tcp flags & (syn | ack) == syn jump first; }; \
+    chain first { tcp sport . tcp dport @seen drop; add @seen { tcp sport . tcp dport }; }; }";
 
 /// The number of the link past all hosts.
 const AROUND: usize = 99;
@@ -130,6 +139,14 @@ impl Host {
         let shown = self.run("ip", &["-o", "link", "show", "type", "veth"], "");
         shown.lines().all(|line| line.contains(" state UP "))
     }
+
+    /// Waits until others can find its addresses. The kernel joins the group by which neighbours ask for an IPv6 address
+    /// (RFC 4861, 7.2.1) a moment after it has the address; a question before that is not answered, and the packet behind
+    /// it waits for a second. With `nodad` an address never is tentative, and nothing tells of that moment.
+    fn can_be_found(&self) {
+        let tentative = || self.run("ip", &["-6", "-o", "address", "show", "tentative"], "");
+        eventually("IPv6 addresses", || tentative().is_empty().then_some(()));
+    }
 }
 
 /// Hosts in a row, which forward for each other. Each has an interface `left` toward the first and one `right` toward the
@@ -179,17 +196,18 @@ impl Row {
         for (place, host) in row.hosts.iter().enumerate() {
             host.ip(&families.iter().map(|family| row.furniture(place, *family)).collect::<String>());
         }
+        row.hosts.iter().for_each(Host::can_be_found);
         Some(row)
     }
 
     /// Addresses and routes of a host.
     fn furniture(&self, place: usize, family: Family) -> String {
         let (last, mut text) = (self.hosts.len() - 1, String::new());
-        let (length, quick) = family.form();
+        let length = family.length();
         let sides = [("left", place.checked_sub(1), 2), ("right", (place < last).then_some(place), 1)];
         for (side, link, end) in sides {
             let Some(link) = link else { continue };
-            writeln!(text, "address add {}/{length} dev {side} {quick}", address(family, link, end)).unwrap();
+            writeln!(text, "address add {}/{length} dev {side}", address(family, link, end)).unwrap();
         }
         if place > 0 {
             let via = address(family, place - 1, 1);
@@ -223,9 +241,10 @@ impl Row {
                 eventually("interfaces that are up", || host.interfaces_are_up().then_some(()));
             }
         }
-        let (length, quick) = family.form();
+        let length = family.length();
         for (host, end) in [(here, 1), (there, 2)] {
-            host.ip(&format!("address add {}/{length} dev around {quick}\n", address(family, AROUND, end)));
+            host.ip(&format!("address add {}/{length} dev around\n", address(family, AROUND, end)));
+            host.can_be_found();
         }
         // Calls still come from the address that the other host answers through the row.
         let (via, place) = (address(family, AROUND, 2), self.place(from));
