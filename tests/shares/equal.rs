@@ -9,25 +9,6 @@ use crate::scene::*;
 /// Some seconds at the rate of all, in bytes.
 const LONG: u64 = 10_000_000;
 
-/// Jain's index of those who have as much as each other.
-const FAIR: f64 = 0.95;
-
-/// At last somebody has 80 % of what is his, in payload, as equally as Jain's index says. More than there is they never have.
-fn had_it_all(share: impl Fn(&Got) -> f64, jain: f64, look: impl Fn() -> Got) {
-    at_last(
-        |got| {
-            is_at_most(got, RATE);
-            share(got) >= 0.80 && got.jain(&vec![1.0; got.bytes.len()]) >= jain
-        },
-        look,
-    );
-}
-
-/// The part of the rate that is shared.
-fn of_all(got: &Got) -> f64 {
-    got.rate() / RATE
-}
-
 #[test]
 fn whatever_their_congestion_control() {
     for family in BOTH {
@@ -35,7 +16,8 @@ fn whatever_their_congestion_control() {
             [SHARED, &listener(8001, "cubic", ""), &listener(8002, "bbr", ""), &listener(8003, "reno", "")].concat();
         let Some(scene) = Scene::of(family, &text) else { return };
         let downloads = [8001, 8001, 8002, 8002, 8003].map(|port| scene.download(port));
-        had_it_all(of_all, FAIR, || watch(&downloads.each_ref(), LONG));
+        scene.settles(&[RATE / 5.0; 5]);
+        scene.shares(&downloads.each_ref(), &[RATE / 5.0; 5], LONG);
     }
 }
 
@@ -45,12 +27,14 @@ fn one_alone_has_it_all_before_and_after_others() {
         let text = [SHARED, &listener(8001, congestion, ""), &listener(8002, "cubic", "")].concat();
         let Some(scene) = Scene::new(&text) else { return };
         let first = scene.download(8001);
-        had_it_all(of_all, FAIR, || watch(&[&first], LONG / 2));
+        scene.settles(&[RATE]);
+        scene.shares(&[&first], &[RATE], LONG / 2);
         let second = scene.download(8002);
-        at_last(|both| both.jain(&[1.0; 2]) >= FAIR, || watch(&[&first, &second], LONG / 2));
+        scene.settles(&[RATE / 2.0; 2]);
+        scene.shares(&[&first, &second], &[RATE / 2.0; 2], LONG / 2);
         drop(second);
-        eventually("one session less", || (scene.relay.sessions().len() == 1).then_some(()));
-        had_it_all(of_all, FAIR, || watch(&[&first], LONG / 2));
+        scene.settles(&[RATE]);
+        scene.shares(&[&first], &[RATE], LONG / 2);
     }
 }
 
@@ -61,8 +45,7 @@ fn what_one_does_not_use_is_the_others() {
     let address = SocketAddr::new(scene.relay_ip(), 8001);
     let slow = scene.download_by(&["--request-target", SLOWLY], address);
     let fast = scene.download(8001);
-    let of_the_rest = |got: &Got| got.bytes[1] as f64 / (got.span.as_secs_f64() * (RATE - SLOW) / 8.0);
-    had_it_all(of_the_rest, 0.0, || watch(&[&slow, &fast], LONG));
+    scene.shares(&[&slow, &fast], &[SLOW, RATE - SLOW], LONG);
 }
 
 /// Records are paced like everything else.
@@ -82,7 +65,8 @@ fn encrypted_sections_share_too() {
     };
     let _relays = [8001, 8002].map(near);
     let downloads = [8001, 8002].map(|port| scene.download_by(&[], SocketAddr::from(([127, 0, 0, 1], port))));
-    had_it_all(of_all, FAIR, || watch(&downloads.each_ref(), LONG));
+    scene.settles(&[RATE / 2.0; 2]);
+    scene.shares(&downloads.each_ref(), &[RATE / 2.0; 2], LONG);
 }
 
 /// Uploads leave by the other interface, and are its business.
@@ -91,5 +75,7 @@ fn what_leaves_elsewhere_is_not_held_back() {
     let text = format!("{}{}", SHARED.replace("left", "right"), listener(8001, "cubic", ""));
     let Some(scene) = Scene::new(&text) else { return };
     let download = scene.download(8001);
-    at_last(|got| got.rate() > 3.0 * RATE, || watch(&[&download], LONG));
+    let got = watch(&[&download], LONG);
+    scene.is_free();
+    assert!(got.rate() > 3.0 * RATE, "{got:?}");
 }

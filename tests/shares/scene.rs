@@ -154,6 +154,113 @@ impl Drop for Download {
     }
 }
 
+/// A section of the relay's that sends by the interface `left`, as its kernel has it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Section {
+    /// The ports of the relay and of its peer.
+    ports: (u16, u16),
+    /// Payload of a full packet, and what the relay reckons for its headers, in bytes.
+    segment: u64,
+    headers: u64,
+    /// Payload that was sent so far, in bytes.
+    sent: u64,
+    /// How fast it may send (`SO_MAX_PACING_RATE`), in bits of payload a second.
+    pub ceiling: Option<u64>,
+}
+
+impl Section {
+    /// One that has sent enough to be sure that it sends, from a line of ss(8).
+    fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let port = |at: usize| words.get(at)?.rsplit(':').next()?.parse().ok();
+        let number = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.parse().ok());
+        let pacing = words.iter().skip_while(|word| **word != "pacing_rate").nth(1);
+        let ceiling = pacing.and_then(|rates| rates.split_once('/')?.1.strip_suffix("bps")?.parse().ok());
+        let sent = number("bytes_sent:").filter(|sent| *sent > BEGUN)?;
+        // Of the link, of IP by the family of the socket, and of TCP with timestamps or without.
+        let ip = if words[2].starts_with('[') { 40 } else { 20 };
+        let headers = 14 + ip + 20 + if words.contains(&"ts") { 12 } else { 0 };
+        Some(Self { ports: (port(2)?, port(3)?), segment: number("mss:")?, headers, sent, ceiling })
+    }
+
+    /// What a full packet has on the wire, in bytes.
+    fn packet(&self) -> u64 {
+        self.segment + self.headers
+    }
+
+    /// Bits of payload a second that it may send where its share is so much, headers and all.
+    fn part_of(&self, share: f64) -> u64 {
+        (share / 8.0) as u64 * self.segment / self.packet() * 8
+    }
+}
+
+impl Scene {
+    /// The sections that send to the clients.
+    pub fn sections(&self) -> Vec<Section> {
+        let shown = self.row["relay"].run("ss", &["-HtinoO", "state", "established"], "");
+        let own = self.relay_ip().to_string();
+        let is_theirs = |line: &&str| line.split_whitespace().nth(2).is_some_and(|from| from.contains(&own));
+        shown.lines().filter(is_theirs).filter_map(Section::read).collect()
+    }
+
+    /// Waits until each section may send exactly one of these shares, in bits a second and ascending.
+    ///
+    /// Shares are exact where everybody sends all he may. One whose sender had to wait for a processor sends less for a
+    /// moment, and the others have that: the arithmetic of it is tested in virtual time (`proto/src/share`).
+    pub fn settles(&self, shares: &[f64]) {
+        eventually(&format!("shares of {shares:?}"), || {
+            let mut sections = self.sections();
+            sections.sort_by_key(|section| section.ceiling);
+            let exact = |(section, share): (&Section, &f64)| section.ceiling == Some(section.part_of(*share));
+            (sections.len() == shares.len() && sections.iter().zip(shares).all(exact)).then_some(())
+        });
+    }
+
+    /// Waits until nobody has a ceiling.
+    pub fn is_free(&self) {
+        eventually("no ceilings", || {
+            let sections = self.sections();
+            let free = !sections.is_empty() && sections.iter().all(|section| section.ceiling.is_none());
+            free.then_some(())
+        });
+    }
+
+    /// In the long run, from now on, downloads get these shares in bits a second: all together 80 % of what there is, in
+    /// payload, and each as much of its own by Jain's index, 0.95.
+    pub fn shares(&self, downloads: &[&Download], shares: &[f64], bytes: u64) {
+        self.shares_so(downloads, shares, bytes, |got| got.jain(shares) >= 0.95);
+    }
+
+    /// The same, where `is_fair` says what is fair. The run is at least so many bytes long. Pacing holds back and never speeds
+    /// up: on a machine that does something else the share is less for a while, so the run goes on until the average from its
+    /// very beginning is right. At no moment of it they have had more than there is.
+    pub fn shares_so(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Got) -> bool) {
+        begun(downloads);
+        let (sections, run) = (self.sections(), Run::begin(downloads));
+        let all: f64 = shares.iter().sum();
+        for part in 5.. {
+            let got = run.reaches(bytes / 5 * part);
+            let sent = sent_since(&sections, &self.sections());
+            // A ceiling is judged anew by what was sent in two looks, of 0.1 s each.
+            let most = all * (run.begun.elapsed().as_secs_f64() + 0.2);
+            assert!(sent * 8.0 <= most, "{sent} bytes, and {all} bit/s are there: {got:?}");
+            if got.rate() >= 0.80 * all && is_fair(&got) {
+                return;
+            }
+            assert!(run.begun.elapsed() < PATIENCE, "{all} bit/s are there, for {shares:?}: {got:?}");
+        }
+    }
+}
+
+/// Bytes on the wire that these sections have sent.
+fn sent_since(before: &[Section], after: &[Section]) -> f64 {
+    let of = |section: &Section| {
+        let known = before.iter().find(|known| known.ports == section.ports).map_or(0, |known| known.sent);
+        (section.sent - known) as f64 * section.packet() as f64 / section.segment as f64
+    };
+    after.iter().map(of).sum()
+}
+
 /// What downloads got over some time.
 #[derive(Debug)]
 pub struct Got {
@@ -168,40 +275,43 @@ impl Got {
     }
 
     /// Jain's index for these weights.
-    pub fn jain(&self, weights: &[f64]) -> f64 {
+    fn jain(&self, weights: &[f64]) -> f64 {
         let each: Vec<f64> = self.bytes.iter().zip(weights).map(|(bytes, weight)| *bytes as f64 / weight).collect();
         let squares: f64 = each.iter().map(|x| x * x).sum();
         each.iter().sum::<f64>().powi(2) / (each.len() as f64 * squares)
     }
 }
 
-/// Nobody gets more than there is. A look may count some of what came before it, where the one who reads is late.
-pub fn is_at_most(got: &Got, rate: f64) {
-    let late = Duration::from_millis(500).as_secs_f64() * rate;
-    let most = rate * got.span.as_secs_f64() + late;
-    assert!(got.bytes.iter().sum::<u64>() as f64 * 8.0 < most, "more than {rate} bit/s: {got:?}");
-}
-
-/// The first of a few looks at which it is so: a machine that does something else may be late.
-pub fn at_last(is_so: impl Fn(&Got) -> bool, look: impl Fn() -> Got) -> Got {
-    let mut looks = Vec::new();
-    for _ in 0..5 {
-        let got = look();
-        if is_so(&got) {
-            return got;
-        }
-        looks.push(got);
-    }
-    panic!("at no look: {looks:?}")
-}
-
-/// Waits until all have begun, and then until they have so many bytes more, all together.
-pub fn watch(downloads: &[&Download], bytes: u64) -> Got {
+/// Waits until all have begun.
+pub fn begun(downloads: &[&Download]) {
     eventually("downloads that have begun", || downloads.iter().all(|one| one.bytes() > BEGUN).then_some(()));
-    let before: Vec<u64> = downloads.iter().map(|one| one.bytes()).collect();
-    let begun = Instant::now();
-    eventually("more bytes", || {
-        let got: Vec<u64> = downloads.iter().zip(&before).map(|(one, before)| one.bytes() - before).collect();
-        (got.iter().sum::<u64>() >= bytes).then(|| Got { bytes: got, span: begun.elapsed() })
-    })
+}
+
+/// Downloads from one moment on.
+pub struct Run<'a> {
+    downloads: &'a [&'a Download],
+    before: Vec<u64>,
+    begun: Instant,
+}
+
+impl<'a> Run<'a> {
+    pub fn begin(downloads: &'a [&'a Download]) -> Self {
+        let before = downloads.iter().map(|one| one.bytes()).collect();
+        Self { downloads, before, begun: Instant::now() }
+    }
+
+    /// Waits until they have got so many bytes, all together.
+    pub fn reaches(&self, bytes: u64) -> Got {
+        eventually("more bytes", || {
+            let each = self.downloads.iter().zip(&self.before).map(|(one, before)| one.bytes() - before);
+            let got = Got { bytes: each.collect(), span: self.begun.elapsed() };
+            (got.bytes.iter().sum::<u64>() >= bytes).then_some(got)
+        })
+    }
+}
+
+/// Waits until they have so many bytes more, all together.
+pub fn watch(downloads: &[&Download], bytes: u64) -> Got {
+    begun(downloads);
+    Run::begin(downloads).reaches(bytes)
 }
