@@ -2,33 +2,23 @@
 //!
 //! A packet is read whole, so what it says of its length has to be true. Checksums are not looked at: whoever gets the
 //! packet does that, and nothing in it is changed on the way. Nothing is put together from fragments either; of those the
-//! first one alone shows a port.
+//! first one alone shows a port. A packet with a source route is refused.
 
 use std::net::IpAddr;
 
 use super::WireError;
 use super::cursor::Cursor;
+use super::headers::{self, IPV4_OFFSET, extension, options, options_length};
 
 /// Protocol number of TCP.
-pub const TCP: u8 = 6;
+pub const TCP: u8 = headers::TCP;
 const UDP: u8 = 17;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const DESTINATION_OPTIONS: u8 = 60;
-
-/// Lengths of the fixed headers, in bytes.
-const IPV4_HEADER: usize = 20;
+/// Length of the fixed header, in bytes.
 const IPV6_HEADER: usize = 40;
-
-/// Where a fragment lies in its packet: in the last 13 bits of IPv4's field, in the first 13 of IPv6's.
-const IPV4_OFFSET: u16 = 0x1fff;
-const IPV6_OFFSET: u16 = 0xfff8;
 
 const WRONG_LENGTH: WireError = WireError::Invalid("a packet of another length than it says");
 
@@ -87,7 +77,7 @@ pub fn is_routable(ip: IpAddr) -> bool {
 
 /// An IPv4 packet of whose header the first of `header` bytes was read.
 fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<Head, WireError> {
-    let options = header.checked_sub(IPV4_HEADER).ok_or(WireError::Invalid("an IPv4 header shorter than 20 bytes"))?;
+    let length_of_options = options_length(header)?;
     let _service = cursor.byte()?;
     if usize::from(u16::from_be_bytes(cursor.array()?)) != length {
         return Err(WRONG_LENGTH);
@@ -97,7 +87,7 @@ fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<Head, W
     let [_lifetime, protocol] = cursor.array()?;
     let _checksum: [u8; 2] = cursor.array()?;
     let (source, destination) = (cursor.array::<4>()?.into(), cursor.array::<4>()?.into());
-    cursor.take(options)?;
+    options(cursor, length_of_options)?;
     let port = if is_later { None } else { port(cursor, protocol)? };
     Ok(Head { source, destination, protocol, port })
 }
@@ -120,27 +110,13 @@ fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<Head, WireError> {
 /// of its packet (RFC 8200 section 4, RFC 4302 section 2).
 fn behind_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), WireError> {
     let mut kind = first;
-    loop {
-        if !matches!(kind, HOP_BY_HOP | ROUTING | FRAGMENT | AUTHENTICATION | DESTINATION_OPTIONS) {
-            return Ok((kind, false));
+    while let Some(header) = extension(cursor, kind)? {
+        if header.is_later_fragment {
+            return Ok((header.next, true));
         }
-        let [next, length] = cursor.array()?;
-        match kind {
-            FRAGMENT => {
-                let [high, low, _, _, _, _] = cursor.array()?;
-                if u16::from_be_bytes([high, low]) & IPV6_OFFSET != 0 {
-                    return Ok((next, true));
-                }
-            }
-            AUTHENTICATION => {
-                cursor.take(usize::from(length) * 4 + 6)?;
-            }
-            _ => {
-                cursor.take(usize::from(length) * 8 + 6)?;
-            }
-        }
-        kind = next;
+        kind = header.next;
     }
+    Ok((kind, false))
 }
 
 /// The destination's port, where `protocol` has ports: all of these begin with that of the source and this one.

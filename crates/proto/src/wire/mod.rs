@@ -8,6 +8,7 @@ mod address;
 mod cursor;
 #[cfg(test)]
 mod feeding;
+mod headers;
 pub mod http;
 pub mod ip;
 pub mod section;

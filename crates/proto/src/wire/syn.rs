@@ -8,22 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::WireError;
 use super::cursor::Cursor;
+use super::headers::{AUTHENTICATION, IPV4_OFFSET, TCP, extension, options, options_length};
 use crate::addr::{ClientAddr, ServerAddr};
 
-/// Protocol numbers of IP.
-const TCP: u8 = 6;
-const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const DESTINATION_OPTIONS: u8 = 60;
-
-/// Lengths of the fixed headers, in bytes.
-const IPV4_HEADER: usize = 20;
+/// Length of the fixed header, in bytes.
 const TCP_HEADER: u8 = 20;
 
-/// Where a fragment lies in its packet: in the last 13 bits of IPv4's field, in the first 13 of IPv6's.
-const IPV4_OFFSET: u16 = 0x1fff;
-const IPV6_OFFSET: u16 = 0xfff8;
+const FRAGMENT_WITHOUT_TCP: WireError = WireError::Invalid("a fragment without the TCP header");
 
 /// Flags of TCP.
 const FIN: u8 = 0x01;
@@ -83,16 +74,16 @@ fn port(cursor: &mut Cursor<'_>) -> Result<u16, WireError> {
 
 /// The addresses of an IPv4 packet of whose header the first of `length` bytes was read; reads the rest of it.
 fn ipv4(cursor: &mut Cursor<'_>, length: usize) -> Result<(IpAddr, IpAddr), WireError> {
-    let options = length.checked_sub(IPV4_HEADER).ok_or(WireError::Invalid("an IPv4 header shorter than 20 bytes"))?;
+    let length_of_options = options_length(length)?;
     let _service_length_and_id: [u8; 5] = cursor.array()?;
     if u16::from_be_bytes(cursor.array()?) & IPV4_OFFSET != 0 {
-        return Err(WireError::Invalid("a fragment without the TCP header"));
+        return Err(FRAGMENT_WITHOUT_TCP);
     }
     let _lifetime = cursor.byte()?;
     cursor.expect(TCP, "not TCP")?;
     let _checksum: [u8; 2] = cursor.array()?;
     let addresses = (host_v4(cursor)?, host_v4(cursor)?);
-    cursor.take(options)?;
+    options(cursor, length_of_options)?;
     Ok(addresses)
 }
 
@@ -103,27 +94,15 @@ fn ipv6(cursor: &mut Cursor<'_>) -> Result<(IpAddr, IpAddr), WireError> {
     let _lifetime = cursor.byte()?;
     let addresses = (host_v6(cursor)?, host_v6(cursor)?);
     while next != TCP {
-        next = extension(cursor, next)?;
+        // A relay cannot authenticate in the name of the client (RFC 4302).
+        let header = if next == AUTHENTICATION { None } else { extension(cursor, next)? };
+        let header = header.ok_or(WireError::Invalid("not TCP"))?;
+        if header.is_later_fragment {
+            return Err(FRAGMENT_WITHOUT_TCP);
+        }
+        next = header.next;
     }
     Ok(addresses)
-}
-
-/// Reads the extension header `kind`; what comes behind it (RFC 8200 section 4).
-fn extension(cursor: &mut Cursor<'_>, kind: u8) -> Result<u8, WireError> {
-    let [next, length] = cursor.array()?;
-    let [a, b, _, _, _, _] = cursor.array()?;
-    match kind {
-        FRAGMENT if u16::from_be_bytes([a, b]) & IPV6_OFFSET != 0 => {
-            return Err(WireError::Invalid("a fragment without the TCP header"));
-        }
-        FRAGMENT => return Ok(next),
-        // It is on its way to the next of a list of hosts, and the server is the last of them.
-        ROUTING if b != 0 => return Err(WireError::Invalid("not yet at the end of its source route")),
-        HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => {}
-        _ => return Err(WireError::Invalid("not TCP")),
-    }
-    cursor.take(usize::from(length) * 8)?;
-    Ok(next)
 }
 
 fn host_v4(cursor: &mut Cursor<'_>) -> Result<IpAddr, WireError> {

@@ -1,3 +1,4 @@
+use super::super::headers::{AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use super::*;
 
 /// UDP from 192.168.1.7:4000 to 192.168.2.9:53, with 3 bytes.
@@ -77,16 +78,41 @@ fn ipv6_with_and_without_extension_headers() {
     for extensions in [
         &[(HOP_BY_HOP, options)][..],
         &[(DESTINATION_OPTIONS, longer)],
-        &[(ROUTING, options)],
+        &[(ROUTING, &[0, 1, 0, 0, 0, 0, 0])],
         &[(AUTHENTICATION, authentication)],
         &[(FRAGMENT, first)],
-        &[(HOP_BY_HOP, longer), (ROUTING, options), (FRAGMENT, first), (AUTHENTICATION, authentication)],
+        &[(HOP_BY_HOP, longer), (ROUTING, &[0, 1, 0, 0, 0, 0, 0]), (FRAGMENT, first), (AUTHENTICATION, authentication)],
     ] {
         assert_eq!(Head::read(&extended(extensions)), Ok(v6(UDP, Some(53))), "{extensions:?}");
     }
     // What is in a later fragment is no header, whatever it looks like.
     let later: &[u8] = &[0, 5, 0xa9, 0, 0, 0, 7];
     assert_eq!(Head::read(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
+}
+
+/// Rules judge the destination in the header, and this is not where such a packet ends.
+#[test]
+fn source_routes_are_refused() {
+    let with = |options: &[u8]| {
+        let words = 5 + u8::try_from(options.len() / 4).unwrap();
+        let mut packet = changed(&V4, &[(0, 0x40 | words), (3, 31 + u8::try_from(options.len()).unwrap())]);
+        packet.splice(20..20, options.iter().copied());
+        packet
+    };
+    for kind in [131, 137] {
+        refused(&with(&[kind, 7, 4, 203, 0, 113, 9, 0]), "a packet with a source route");
+        refused(&with(&[1, kind, 7, 8, 203, 0, 113, 9]), "a packet with a source route");
+        refused(&with(&[7, 4, 4, 0, kind, 3, 4, 0]), "a packet with a source route");
+        assert_eq!(Head::read(&with(&[0, kind, 7, 4])), Ok(v4(UDP, Some(53))), "behind the end of the options");
+        assert_eq!(Head::read(&with(&[7, 4, kind, kind])), Ok(v4(UDP, Some(53))), "what another option records");
+    }
+    for options in [[7, 0, 0, 0], [7, 1, 0, 0], [7, 5, 0, 0], [1, 1, 1, 7]] {
+        refused(&with(&options), "an IPv4 option of a wrong length");
+    }
+    let (left, arrived): (&[u8], &[u8]) = (&[0, 0, 1, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0, 0]);
+    refused(&extended(&[(ROUTING, left)]), "a packet with a source route");
+    refused(&extended(&[(HOP_BY_HOP, arrived), (ROUTING, left)]), "a packet with a source route");
+    assert_eq!(Head::read(&extended(&[(ROUTING, arrived)])), Ok(v6(UDP, Some(53))), "at the end of its route");
 }
 
 /// TCP does not hide from whoever looks for it.

@@ -1,3 +1,4 @@
+use super::super::headers::{DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, ROUTING};
 use super::*;
 
 /// 198.51.100.7:40000 asks 192.0.2.1:80, without options.
@@ -107,7 +108,25 @@ fn later_fragments_and_unfinished_routes_are_refused() {
     refused(&changed(V4, 7, 1), "a fragment without the TCP header");
     refused(&changed(V4, 6, 0x10), "a fragment without the TCP header");
     refused(&extended(&[(FRAGMENT, &[0, 0, 8, 0, 0, 0, 7])]), "a fragment without the TCP header");
-    refused(&extended(&[(ROUTING, &[0, 4, 1, 0, 0, 0, 0])]), "not yet at the end of its source route");
+    refused(&extended(&[(ROUTING, &[0, 4, 1, 0, 0, 0, 0])]), "a packet with a source route");
+}
+
+#[test]
+fn source_routes_of_ipv4_are_refused() {
+    for kind in [131, 137] {
+        let mut packet = changed(V4, 0, 0x47).to_vec();
+        packet.splice(20..20, [kind, 7, 8, 203, 0, 113, 9, 0]);
+        refused(&packet, "a packet with a source route");
+    }
+    let mut packet = changed(V4, 0, 0x46).to_vec();
+    packet.splice(20..20, [7, 5, 0, 0]);
+    refused(&packet, "an IPv4 option of a wrong length");
+}
+
+/// A connection that is authenticated to the client's own key cannot be relayed.
+#[test]
+fn authentication_headers_are_not_tcp() {
+    refused(&extended(&[(51, &[4; 23])]), "not TCP");
 }
 
 /// A relay that bound to such a source would dial from an address of its own instead.
