@@ -106,6 +106,41 @@ fn accept_that_fails_is_tried_again() {
     echoes(&mut client);
 }
 
+/// Sessions have taken every descriptor that they may have, and the relay can still be asked what is wrong.
+#[test]
+fn without_descriptors_the_admin_listener_answers() {
+    let folder = Folder::new();
+    let file = config(&folder, "sessions = 1000", parrot());
+    let mut relay = Relay::start(&mut limited("-n 64", &["-c", &file]), 1);
+    let clients: Vec<TcpStream> = (0..64).map(|_| relay.connect()).collect();
+    relay.next(|event| event["event"] == "accept_paused");
+    // Whatever the sessions have left is taken away as well: no descriptor below the limit is free.
+    let prlimit = |nofile: &str| {
+        let id = relay.id().to_string();
+        assert!(Command::new("prlimit").args(["--pid", &id, nofile]).status().unwrap().success());
+    };
+    prlimit("--nofile=3:");
+    for _ in 0..3 {
+        assert!(relay.ask("/metrics").contains("ekiden_sessions_open"));
+        assert!(!relay.sessions().is_empty());
+    }
+    // What the reserve is used for goes back: the limit of the sessions is as it was.
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(files.split_whitespace().nth(3), Some("3"), "{limits}");
+    drop(clients);
+}
+
+/// The reserve of the admin listener lies above the limit that sessions have.
+#[test]
+fn sessions_do_not_get_the_descriptors_of_the_admin_listener() {
+    let relay = Relay::start(&mut limited("-n 64", &["-L", "auto://127.0.0.1:0"]), 1);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<&str> = files.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers, ["56", "64"], "{files}");
+}
+
 /// Makes pipes of 1 MiB until the user's quota is used up (pipe(7)), says so, and holds them until its input ends.
 const PIPE_HOARDER: &str = "
 import fcntl, os, sys

@@ -1,29 +1,74 @@
 //! What clients of the admin listener can take: connections, time, places at the stream.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::time::Duration;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use crate::harness::{PATIENCE, connect, eventually, hear_out};
-use crate::scene::{Scene, Snapshots};
+use crate::scene::{Scene, Snapshots, TOKEN};
 
 /// As in the relay.
 const MOST_CONNECTIONS: usize = 64;
 const MOST_READERS: usize = 16;
+const HEAD: Duration = Duration::from_secs(10);
 
+/// A connection from a loopback address of the test's choice.
+fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((source.parse::<IpAddr>().unwrap(), 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Silent connections used to hold all places until their time was up, 10 s, and every other request waited as long.
 #[test]
-fn connections_are_bounded_and_places_are_given_back() {
+fn silent_connections_yield_to_new_ones() {
+    for scene in [Scene::open(), Scene::guarded("")] {
+        let authorization = format!("Authorization: Bearer {TOKEN}");
+        let crowd: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
+        let asked = Instant::now();
+        assert_eq!(scene.get("/api/sessions", &[&authorization]).status, 200);
+        assert!(asked.elapsed() < HEAD, "answered after {:?}, when the crowd had to go", asked.elapsed());
+        drop(crowd);
+    }
+}
+
+/// The source with the most connections yields first, so that a crowd cannot push out a client of another address that
+/// is about to ask.
+#[test]
+fn a_crowd_from_one_address_pushes_out_itself() {
     let scene = Scene::open();
-    let mut waiting: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
-    let mut last = connect(scene.admin);
-    write!(last, "GET /api/access HTTP/1.0\r\n\r\n").unwrap();
-    // No answer can come before there is a place; without the bound it comes within milliseconds.
-    last.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    let silence = last.read(&mut [0]).unwrap_err();
-    assert!(matches!(silence.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{silence}");
-    last.set_read_timeout(Some(PATIENCE)).unwrap();
-    waiting.clear();
-    assert!(String::from_utf8(hear_out(&mut last).0).unwrap().starts_with("HTTP/1.0 200"));
+    let mut early = connect(scene.admin);
+    let crowd: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect_from("127.0.0.2", scene.admin)).collect();
+    let before = Instant::now();
+    assert_eq!(scene.get("/api/sessions", &[]).status, 200, "all of the crowd has been accepted by now");
+    write!(early, "GET /api/access HTTP/1.0\r\n\r\n").unwrap();
+    assert!(String::from_utf8(hear_out(&mut early).0).unwrap().starts_with("HTTP/1.0 200"));
+    assert!(before.elapsed() < HEAD);
+    drop(crowd);
+}
+
+/// The bound holds, and a connection whose request is being answered never yields.
+#[test]
+fn a_crowd_is_bounded_and_cuts_off_no_answer() {
+    let scene = Scene::open();
+    let mut readers: Vec<Snapshots> = (0..MOST_READERS).map(|_| scene.stream()).collect();
+    readers.iter_mut().for_each(|reader| assert_eq!(reader.next()["open"], 0));
+    let before = scene.relay.descriptors();
+    let crowd: Vec<TcpStream> = (0..4 * MOST_CONNECTIONS).map(|_| connect(scene.admin)).collect();
+    assert_eq!(scene.get("/api/sessions", &[]).status, 200);
+    let open = scene.relay.descriptors();
+    // One connection more may be on its way in, and a scrape of /proc takes descriptors for a moment.
+    assert!(open <= before + MOST_CONNECTIONS - MOST_READERS + 4, "{open} descriptors, {before} before");
+    for reader in &mut readers {
+        let number = reader.next()["number"].as_u64().unwrap();
+        assert!(reader.next()["number"].as_u64().unwrap() > number);
+    }
+    drop(crowd);
 }
 
 #[test]

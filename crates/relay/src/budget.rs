@@ -1,9 +1,28 @@
 //! How many descriptors there are, and what for.
 
+use std::io;
+
+use ekiden_sys::process;
+
 use crate::config::Config;
 
 /// Most pipes of one worker; more would only move the wait from the sockets into pipes.
 const MOST_PIPES: usize = 512;
+
+/// Most descriptors that only the admin listener gets: for a relay that can be asked why it does not serve.
+const MOST_RESERVED: u64 = 16;
+
+/// Sets the limit of open files to the highest that leaves a reserve below the hard limit, and returns it. The admin
+/// listener accepts beyond this limit.
+///
+/// # Errors
+/// The kernel's, from getrlimit(2) or setrlimit(2).
+pub fn limit_open_files() -> io::Result<u64> {
+    let all = process::raise_open_files()?;
+    let files = all - (all / 8).min(MOST_RESERVED);
+    process::set_open_files(files)?;
+    Ok(files)
+}
 
 /// How descriptors are shared out.
 pub struct Budget {

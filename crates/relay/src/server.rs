@@ -14,10 +14,9 @@ use std::sync::Arc;
 
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
-use ekiden_sys::process;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, limit_open_files};
 use crate::config::Config;
 use crate::config::read::Mistakes;
 use crate::congestion::{Controls, Provide};
@@ -95,7 +94,7 @@ pub fn run(load: Load<'_>, provide: Provide<'_>) -> Result<(), RunError> {
 async fn serve(means: Means<'_>, before: Option<&Predecessor>, legacy: Legacy) -> Result<(), RunError> {
     let (load, provide) = means;
     let config = load()?;
-    let budget = Budget::new(process::raise_open_files()?, &config);
+    let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
     let shared = Shared::new(log);
     let config = with_controls(config, &Controls::default(), provide, &shared);

@@ -9,17 +9,44 @@ use std::os::fd::AsRawFd;
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2).
 pub fn raise_open_files() -> io::Result<u64> {
+    let limit = open_files()?;
+    set_open_files(limit.rlim_max)?;
+    Ok(limit.rlim_max)
+}
+
+/// Sets the soft limit of open files. Descriptors that are open stay open.
+///
+/// # Errors
+/// The kernel's, from getrlimit(2) or setrlimit(2): `EINVAL` above the hard limit.
+pub fn set_open_files(soft: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, ..open_files()? };
+    // SAFETY: `limit` is a valid, initialised rlimit.
+    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Runs `run` with the soft limit of open files at the hard one, and puts the soft limit back. For that moment the other
+/// threads have the higher limit as well; a descriptor above the limit that they take is theirs until they close it.
+///
+/// # Errors
+/// The kernel's, from getrlimit(2) or setrlimit(2).
+pub fn with_all_open_files<T>(run: impl FnOnce() -> T) -> io::Result<T> {
+    let limit = open_files()?;
+    set_open_files(limit.rlim_max)?;
+    let result = run();
+    set_open_files(limit.rlim_cur)?;
+    Ok(result)
+}
+
+fn open_files() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit that the kernel fills.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    limit.rlim_cur = limit.rlim_max;
-    // SAFETY: `limit` is a valid, initialised rlimit.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(limit.rlim_cur)
+    Ok(limit)
 }
 
 /// The effective user id.

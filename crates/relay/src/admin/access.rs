@@ -11,7 +11,8 @@ use tokio::time::sleep;
 
 use crate::config::{Admin, AdminPlace, Token};
 
-/// How long somebody with a wrong token waits for the answer: with the bound on connections, that is what guessing costs.
+/// How long the answer to a wrong token takes. A connection that waits for it yields to new ones; a token is long enough
+/// to be guessed at any rate.
 const WRONG: Duration = Duration::from_secs(1);
 
 /// Who may ask, and by which names.

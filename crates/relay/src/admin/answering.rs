@@ -9,6 +9,7 @@ use hyper::{Method, Request, StatusCode};
 use serde::Serialize;
 
 use super::access::{Access, Refusal};
+use super::crowd::Place;
 use super::page::{Answer, file, going_on, page};
 use super::stream::Stream;
 use super::workers::Workers;
@@ -54,12 +55,12 @@ struct Sessions {
 }
 
 impl Answering {
-    /// Answers one request.
-    pub async fn answer(&self, request: &Request<Incoming>) -> Answer {
+    /// Answers the request of the connection that has `place`.
+    pub async fn answer(&self, request: &Request<Incoming>, place: &Place) -> Answer {
         let (head, path) = (request.headers(), request.uri().path());
         let file = file(path);
         let judged = match file {
-            None if path != ACCESS => self.access.all(head).await,
+            None if path != ACCESS => self.access.all(head).await.map(|()| place.prove()),
             _ => self.access.page(head),
         };
         if let Err(refusal) = judged {

@@ -1,26 +1,32 @@
 //! Where the relay answers about itself, and how many may ask at once.
 
 use std::convert::Infallible;
+use std::fs::{self, Permissions};
+use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ekiden_proto::event::Event;
+use ekiden_sys::process;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinHandle;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
 use super::access::Access;
 use super::answering::Answering;
+use super::crowd::{Crowd, Place, Yields};
 use super::patience::Patient;
 use super::snapshot::Source;
 use super::stream::Stream;
@@ -29,10 +35,10 @@ use crate::config::{Admin, AdminPlace};
 use crate::shared::Shared;
 use crate::worker::Command;
 
-/// Most connections at once; more wait to be accepted.
+/// Most connections at once. When a new one comes, one that has not sent a valid request yields.
 const MOST_CONNECTIONS: usize = 64;
 
-/// How long a client may take for the head of a request, or be idle before the next.
+/// How long a client may take for the head of its request.
 const HEAD: Duration = Duration::from_secs(10);
 
 /// Most bytes of a head; and an answer is asked for more as long as fewer wait to be sent.
@@ -42,7 +48,10 @@ const BUFFER: usize = 16 << 10;
 /// and a slow reader gets what is long past.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Pause after a failed accept: out of descriptors, it would fail again at once.
+/// The error of accept(2) when the process has all descriptors that it may have.
+const EMFILE: i32 = 24;
+
+/// Pause after a failed accept: without descriptors, also of the reserve, accept(2) would fail again at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A running admin listener; it ends, and its socket file goes, when this is dropped.
@@ -72,7 +81,7 @@ impl Drop for Running {
         self.tasks.iter().for_each(JoinHandle::abort);
         if let Some(path) = &self.socket_file {
             // Somebody may have removed it already.
-            let _ = std::fs::remove_file(path);
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -121,17 +130,17 @@ fn tcp(socket: std::net::TcpListener, shared: &Shared) -> io::Result<Door> {
 
 /// Binds a socket file that only its owner can use. One left behind by a relay that is gone is replaced.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
-    if let Ok(found) = std::fs::metadata(path) {
+    if let Ok(found) = fs::metadata(path) {
         if !found.file_type().is_socket() {
             return Err(io::Error::other(format!("{} exists and is no socket", path.display())));
         }
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::Error::other(format!("another ekiden answers at {}", path.display())));
         }
-        std::fs::remove_file(path)?;
+        fs::remove_file(path)?;
     }
     let listener = std::os::unix::net::UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
 
@@ -146,35 +155,59 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Door {
-    async fn accept(&self) -> io::Result<Box<dyn Connection>> {
-        Ok(match self {
-            Self::Tcp(listener) => Box::new(listener.accept().await?.0),
-            Self::Unix(listener) => Box::new(listener.accept().await?.0),
+    /// The next connection, and its source address where it has one.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Box<dyn Connection>, Option<IpAddr>)>> {
+        match self {
+            Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, source)| {
+                let stream: Box<dyn Connection> = Box::new(stream);
+                (stream, Some(source.ip().to_canonical()))
+            }),
+            Self::Unix(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| {
+                let stream: Box<dyn Connection> = Box::new(stream);
+                (stream, None)
+            }),
+        }
+    }
+
+    /// The same; when sessions have all descriptors that they may have, by the reserve above that limit.
+    async fn accept(&self) -> io::Result<(Box<dyn Connection>, Option<IpAddr>)> {
+        poll_fn(|cx| match self.poll_accept(cx) {
+            Poll::Ready(Err(error)) if error.raw_os_error() == Some(EMFILE) => {
+                process::with_all_open_files(|| self.poll_accept(cx)).unwrap_or(Poll::Ready(Err(error)))
+            }
+            polled => polled,
         })
+        .await
     }
 }
 
 async fn accept_all(door: Door, answering: Arc<Answering>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let crowd = Crowd::new(MOST_CONNECTIONS);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match door.accept().await {
-            Ok(connection) => {
-                tokio::spawn(answer_all(connection, Arc::clone(&answering), place));
+            Ok((connection, source)) => {
+                let (place, yields) = crowd.admit(source).await;
+                tokio::spawn(answer_all(connection, Arc::clone(&answering), place, yields));
             }
+            // The reserve is used up. A connection that yields gives a descriptor back.
+            Err(_) if crowd.displace() => yield_now().await,
             Err(_) => sleep(PAUSE).await,
         }
     }
 }
 
-async fn answer_all(connection: Box<dyn Connection>, answering: Arc<Answering>, place: OwnedSemaphorePermit) {
+async fn answer_all(connection: Box<dyn Connection>, answering: Arc<Answering>, place: Place, yields: Yields) {
+    let place = Arc::new(place);
     let service = service_fn(move |request| {
-        let answering = Arc::clone(&answering);
-        async move { Ok::<_, Infallible>(answering.answer(&request).await) }
+        let (answering, place) = (Arc::clone(&answering), Arc::clone(&place));
+        async move { Ok::<_, Infallible>(answering.answer(&request, &place).await) }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER);
-    // A client that leaves in the middle is its own affair.
-    let _ = server.serve_connection(TokioIo::new(Patient::new(connection)), service).await;
-    drop(place);
+    // One request for each connection: a connection that has proven itself ends with its answer.
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER).keep_alive(false);
+    tokio::select! {
+        // A client that leaves in the middle is its own affair.
+        _ = server.serve_connection(TokioIo::new(Patient::new(connection)), service) => {}
+        () = yields.wait() => {}
+    }
 }

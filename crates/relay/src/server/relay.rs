@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
-use ekiden_sys::process;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{InForce, Means, RunError, with_controls};
 use crate::admin;
-use crate::budget::Budget;
+use crate::budget::{Budget, limit_open_files};
 use crate::config::{Admin, AdminPlace, Config};
 use crate::rules::{Owner, Ruleset};
 use crate::share;
@@ -137,7 +136,7 @@ impl Relay {
 
     /// The same, where all that was there before stays: nothing of it is let go.
     async fn go_over(&mut self, config: &Arc<Config>) -> Result<(), RunError> {
-        let budget = Budget::new(process::raise_open_files()?, config);
+        let budget = Budget::new(limit_open_files()?, config);
         self.sockets.bind(config)?;
         // Whose it is says more than that a queue is taken.
         self.rules.claim(config)?;

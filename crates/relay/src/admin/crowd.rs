@@ -1,0 +1,174 @@
+//! Places for connections of the admin listener, and which connection yields when there is no place.
+//!
+//! A connection has to prove itself by a request that may be answered: with the token, where one is wanted. Until then
+//! it yields to a new connection when all places are taken, so that a crowd which only connects keeps no request waiting.
+//! The source address with the most such connections yields first, and of these the oldest connection.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+/// All connections of the listener.
+#[derive(Clone)]
+pub(super) struct Crowd {
+    places: Arc<Semaphore>,
+    unproven: Arc<Mutex<Unproven>>,
+}
+
+/// The connections that may have to yield, in the order of their arrival.
+#[derive(Default)]
+struct Unproven {
+    next: u64,
+    connections: BTreeMap<u64, (Option<IpAddr>, oneshot::Sender<()>)>,
+}
+
+/// The place of one connection; the place is free when this is dropped.
+pub(super) struct Place {
+    number: u64,
+    crowd: Crowd,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Completes when the connection has to yield; never once it has proven itself.
+pub(super) struct Yields(oneshot::Receiver<()>);
+
+impl Crowd {
+    /// So many places.
+    pub fn new(places: usize) -> Self {
+        Self { places: Arc::new(Semaphore::new(places)), unproven: Arc::default() }
+    }
+
+    /// Takes a place for a connection from `source`. When all are taken, a connection that has not proven itself loses
+    /// its place; when there is none, this waits until an answer is complete.
+    pub async fn admit(&self, source: Option<IpAddr>) -> (Place, Yields) {
+        let taken = Arc::clone(&self.places).try_acquire_owned();
+        let permit = match taken {
+            Ok(permit) => permit,
+            Err(_) => {
+                self.displace();
+                let waiting = Arc::clone(&self.places).acquire_owned();
+                waiting.await.expect("invariant: the semaphore is never closed")
+            }
+        };
+        let (sender, receiver) = oneshot::channel();
+        let mut unproven = self.unproven();
+        let number = unproven.next;
+        unproven.next += 1;
+        unproven.connections.insert(number, (source, sender));
+        drop(unproven);
+        (Place { number, crowd: self.clone(), _permit: permit }, Yields(receiver))
+    }
+
+    /// Makes one connection yield that has not proven itself; false when there is none.
+    pub fn displace(&self) -> bool {
+        let mut unproven = self.unproven();
+        let Some(number) = unproven.first_to_yield() else { return false };
+        let displaced = unproven.connections.remove(&number);
+        // A connection that has just ended has nothing to give up.
+        displaced.is_some_and(|(_, sender)| sender.send(()).is_ok())
+    }
+
+    fn unproven(&self) -> MutexGuard<'_, Unproven> {
+        self.unproven.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Unproven {
+    /// The oldest connection of the source that has the most.
+    fn first_to_yield(&self) -> Option<u64> {
+        let mut sources: HashMap<Option<IpAddr>, (usize, u64)> = HashMap::new();
+        for (number, (source, _)) in &self.connections {
+            sources.entry(*source).or_insert((0, *number)).0 += 1;
+        }
+        let most = sources.into_values().max_by_key(|(count, oldest)| (*count, std::cmp::Reverse(*oldest)));
+        most.map(|(_, oldest)| oldest)
+    }
+}
+
+impl Place {
+    /// The connection has sent a request that may be answered: it keeps its place until it ends.
+    pub fn prove(&self) {
+        self.crowd.unproven().connections.remove(&self.number);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.prove();
+    }
+}
+
+impl Yields {
+    /// Completes when the connection has to yield.
+    pub async fn wait(self) {
+        if self.0.await.is_err() {
+            // It has proven itself.
+            std::future::pending().await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Duration, timeout};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(1);
+
+    fn source(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
+    /// Which of these have to yield.
+    async fn yielded(all: Vec<Yields>) -> Vec<usize> {
+        let mut numbers = Vec::new();
+        for (number, one) in all.into_iter().enumerate() {
+            if timeout(SOON, one.wait()).await.is_ok() {
+                numbers.push(number);
+            }
+        }
+        numbers
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_of_the_largest_source_yields() {
+        let crowd = Crowd::new(4);
+        let mut places = Vec::new();
+        let mut all = Vec::new();
+        for last in [1, 2, 2, 3] {
+            let (place, yields) = crowd.admit(source(last)).await;
+            places.push(Some(place));
+            all.push(yields);
+        }
+        assert!(crowd.displace());
+        places[1] = None;
+        assert!(crowd.displace(), "all have one connection, and number 0 is the oldest");
+        places[0] = None;
+        assert_eq!(yielded(all).await, [0, 1]);
+        drop(places);
+        assert!(!crowd.displace(), "nothing is left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_has_proven_itself_keeps_its_place() {
+        let crowd = Crowd::new(2);
+        let (first, first_yields) = crowd.admit(source(1)).await;
+        let (second, second_yields) = crowd.admit(source(1)).await;
+        first.prove();
+        let third = tokio::spawn({
+            let crowd = crowd.clone();
+            async move { crowd.admit(source(1)).await }
+        });
+        timeout(SOON, second_yields.wait()).await.expect("it has proven nothing");
+        drop(second);
+        let (third, _) = third.await.unwrap();
+        third.prove();
+        assert!(timeout(SOON, first_yields.wait()).await.is_err());
+        assert!(timeout(SOON, crowd.admit(source(2))).await.is_err(), "both places have answers under way");
+        drop(first);
+        assert!(timeout(SOON, crowd.admit(source(2))).await.is_ok());
+    }
+}
