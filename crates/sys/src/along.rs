@@ -81,25 +81,57 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Optio
 /// The descriptor in what recvmsg(2) has filled in.
 fn descriptor(header: &libc::msghdr) -> Option<OwnedFd> {
     // SAFETY: the kernel has set the length of the control data, and written whole headers.
-    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const *header).as_ref() }?;
-    if (first.cmsg_level, first.cmsg_type) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+    let first = unsafe { libc::CMSG_FIRSTHDR(&raw const *header) };
+    if first.is_null() {
         return None;
     }
-    // SAFETY: there is room for exactly one descriptor, which is new and nobody else's.
-    Some(unsafe { OwnedFd::from_raw_fd(libc::CMSG_DATA(&raw const *first).cast::<c_int>().read_unaligned()) })
+    // SAFETY: a pointer that is not null is to a whole header inside the control data.
+    let (level, kind) = unsafe { ((*first).cmsg_level, (*first).cmsg_type) };
+    if (level, kind) != (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+        return None;
+    }
+    // SAFETY: the data follows the header in the control data, to all of which `first` is a pointer (one derived from a
+    // reference to the header may only be used for the header). A message of this kind holds exactly one descriptor here.
+    let descriptor = unsafe { libc::CMSG_DATA(first).cast::<c_int>().read_unaligned() };
+    // SAFETY: the kernel has made the descriptor for this message, so it has no other owner.
+    Some(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::BorrowedFd;
+    use std::os::fd::{BorrowedFd, IntoRawFd};
     use std::time::Duration;
 
     use super::*;
     use crate::poll::Poll;
 
     const NOTHING: Option<BorrowedFd<'static>> = None;
+
+    /// Without a system call, so that Miri can run it: data was read through a reference to the header before it.
+    #[test]
+    fn a_descriptor_is_found_in_control_data() {
+        let mut control = Control::default();
+        // SAFETY: all zeroes is a valid msghdr, with nothing in it.
+        let mut header: libc::msghdr = unsafe { mem::zeroed() };
+        header.msg_control = control.as_mut_ptr().cast();
+        assert!(descriptor(&header).is_none());
+        // SAFETY: both compute a length from a length.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(DESCRIPTOR), libc::CMSG_LEN(DESCRIPTOR)) };
+        header.msg_controllen = space as _;
+        let number = c_int::MAX;
+        // SAFETY: `control` has room for the header and one descriptor, and is aligned for the header.
+        unsafe {
+            let first = libc::CMSG_FIRSTHDR(&raw const header);
+            (*first).cmsg_level = libc::SOL_SOCKET;
+            (*first).cmsg_type = libc::SCM_RIGHTS;
+            (*first).cmsg_len = length as _;
+            libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(number);
+        }
+        let found = descriptor(&header).unwrap();
+        assert_eq!(found.into_raw_fd(), number, "a number that is no descriptor, and is not closed");
+    }
 
     #[test]
     fn a_listening_socket_goes_along_and_keeps_its_queue() {

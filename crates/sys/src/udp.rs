@@ -164,11 +164,13 @@ fn arrival(header: &libc::msghdr) -> Arrival {
     let mut arrival = Arrival::default();
     // SAFETY: the kernel has filled the control buffer of `header` and set its length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
-    // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a header inside the control buffer.
-    while let Some(message) = unsafe { next.as_ref() } {
-        // SAFETY: the data of a control message follows its header.
-        let data = unsafe { libc::CMSG_DATA(message) };
-        match (message.cmsg_level, message.cmsg_type) {
+    while !next.is_null() {
+        // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a header inside the control buffer.
+        let kind = unsafe { ((*next).cmsg_level, (*next).cmsg_type) };
+        // SAFETY: the data of a control message follows its header in the control buffer, to all of which `next` is a
+        // pointer; one derived from a reference to the header may only be used for the header.
+        let data = unsafe { libc::CMSG_DATA(next) };
+        match kind {
             (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                 // SAFETY: the data of this message is a timespec, which need not be aligned.
                 let time: libc::timespec = unsafe { data.cast::<libc::timespec>().read_unaligned() };
@@ -182,8 +184,8 @@ fn arrival(header: &libc::msghdr) -> Arrival {
             (libc::IPPROTO_IP, libc::IP_TOS) => arrival.ecn = unsafe { *data } & 3,
             _ => {}
         }
-        // SAFETY: `message` is a header of the control buffer of `header`.
-        next = unsafe { libc::CMSG_NXTHDR(header, message) };
+        // SAFETY: `next` is a header of the control buffer of `header`.
+        next = unsafe { libc::CMSG_NXTHDR(header, next) };
     }
     arrival
 }
@@ -209,6 +211,43 @@ mod tests {
             inbox.receive(receiver.as_fd(), |head, arrival| got.push((head.to_vec(), arrival))).unwrap();
         }
         got
+    }
+
+    /// Without a system call, so that Miri can run it: data was read through a reference to the header before it.
+    #[test]
+    fn control_messages_are_read_one_behind_the_other() {
+        let mut control = Control([0; 128]);
+        // SAFETY: a message header is pointers and numbers; all zero is one without anything.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_control = control.0.as_mut_ptr().cast();
+        header.msg_controllen = control.0.len() as _;
+        let time = libc::timespec { tv_sec: 3, tv_nsec: 5 };
+        // SAFETY: the buffer has room for the three messages and what they hold, and is aligned for their headers.
+        unsafe {
+            let at = libc::CMSG_FIRSTHDR(&raw const header);
+            put(at, (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS), time);
+            let at = at.byte_add(libc::CMSG_SPACE(size_of_val(&time) as u32) as usize);
+            put(at, (libc::SOL_SOCKET, libc::SO_RXQ_OVFL), 7_u32);
+            let at = at.byte_add(libc::CMSG_SPACE(4) as usize);
+            put(at, (libc::IPPROTO_IP, libc::IP_TOS), 2_u8);
+            let end = at.byte_add(libc::CMSG_SPACE(1) as usize);
+            header.msg_controllen = end.byte_offset_from(header.msg_control) as _;
+        }
+        assert_eq!(arrival(&header), Arrival { at: 3_000_000_005, length: 0, ecn: 2, overflow: 7 });
+    }
+
+    /// Writes a control message.
+    ///
+    /// # Safety
+    /// At `at` there is room for a header and `data`.
+    unsafe fn put<T>(at: *mut libc::cmsghdr, kind: (c_int, c_int), data: T) {
+        // SAFETY: the caller says so.
+        unsafe {
+            (*at).cmsg_level = kind.0;
+            (*at).cmsg_type = kind.1;
+            (*at).cmsg_len = libc::CMSG_LEN(size_of::<T>() as u32) as _;
+            libc::CMSG_DATA(at).cast::<T>().write_unaligned(data);
+        }
     }
 
     #[test]
