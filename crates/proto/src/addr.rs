@@ -4,12 +4,14 @@
 //! make. A [`Target`] keeps a name as a name: whoever is nearest to the server resolves it.
 
 mod network;
+mod private;
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 pub use network::Network;
+pub use private::{Nat64, embedded, is_private};
 
 /// Longest host name, in bytes, without the trailing dot (RFC 1035, 2.3.4).
 pub const MAX_NAME: usize = 253;
@@ -166,54 +168,6 @@ impl fmt::Display for ServerAddr {
 }
 
 serialize_as_text!(Host, Target, ClientAddr, ServerAddr);
-
-/// Whether an address leads back into this host or its own site rather than to the Internet: loopback, unspecified,
-/// link-local, private, CGNAT, unique local, multicast and reserved (RFC 6890, RFC 6598), and the IPv6 forms that
-/// embed such an IPv4 address (NAT64 RFC 6052, 6to4 RFC 3056).
-#[must_use]
-pub fn is_private(ip: IpAddr) -> bool {
-    match ip.to_canonical() {
-        IpAddr::V4(v4) => is_private_v4(v4),
-        IpAddr::V6(v6) => is_private_v6(v6),
-    }
-}
-
-fn is_private_v4(ip: Ipv4Addr) -> bool {
-    let [a, b, c, _] = ip.octets();
-    let cgnat = a == 100 && (64..128).contains(&b);
-    let protocol_assignments = a == 192 && b == 0 && c == 0;
-    let benchmarking = a == 198 && (b == 18 || b == 19);
-    ip.is_private()
-        || ip.is_loopback()
-        || ip.is_link_local()
-        || cgnat
-        || protocol_assignments
-        || benchmarking
-        || a == 0
-        || a >= 224
-}
-
-fn is_private_v6(ip: Ipv6Addr) -> bool {
-    let segments = ip.segments();
-    let [a, b, c, ..] = segments;
-    let embedded = match segments {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some((high, low)),
-        [0x2002, high, low, ..] => Some((high, low)),
-        [0, 0, 0, 0, 0, 0, high, low] if (high, low) > (0, 1) => Some((high, low)),
-        _ => None,
-    };
-    let embeds_private =
-        embedded.is_some_and(|(high, low)| is_private_v4(Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low))));
-    let nat64_local = (a, b, c) == (0x64, 0xff9b, 1);
-    ip.is_loopback()
-        || ip.is_unspecified()
-        || ip.is_multicast()
-        || a & 0xfe00 == 0xfc00
-        || a & 0xffc0 == 0xfe80
-        || a & 0xffc0 == 0xfec0
-        || nat64_local
-        || embeds_private
-}
 
 #[cfg(test)]
 mod tests;

@@ -1,3 +1,5 @@
+use std::net::Ipv4Addr;
+
 use super::*;
 
 #[test]
@@ -86,11 +88,71 @@ fn private_addresses_are_known_in_every_disguise() {
         "64:ff9b::10.0.0.1",
         "2002:7f00:1::",
         "64:ff9b:1::1",
+        // Teredo: the client 10.0.0.1, the server 10.0.0.1.
+        "2001:0:808:808::f5ff:fffe",
+        "2001:0:a00:1::f7f7:f7f7",
+        // ISATAP.
+        "2001:db8::5efe:10.0.0.1",
+        "2001:db8::200:5efe:127.0.0.1",
+        "2001:db8::300:5efe:192.168.1.1",
+        // IPv4-translated.
+        "::ffff:0:10.0.0.1",
     ] {
-        assert!(is_private(ip.parse().unwrap()), "{ip} passed as public");
+        assert!(is_private(ip.parse().unwrap(), &[]), "{ip} passed as public");
     }
-    for ip in ["192.0.2.1", "8.8.8.8", "100.128.0.1", "172.32.0.1", "2001:db8::1", "64:ff9b::8.8.8.8", "2002:808:808::"]
-    {
-        assert!(!is_private(ip.parse().unwrap()), "{ip} passed as private");
+    for ip in [
+        "192.0.2.1",
+        "8.8.8.8",
+        "100.128.0.1",
+        "172.32.0.1",
+        "2001:db8::1",
+        "64:ff9b::8.8.8.8",
+        "2002:808:808::",
+        "2001:0:808:808::f7f7:f7f7",
+        "2001:db8::5efe:8.8.8.8",
+        "2001:db8::1000:5efe:10.0.0.1",
+        "::ffff:0:8.8.8.8",
+        "::8.8.8.8",
+    ] {
+        assert!(!is_private(ip.parse().unwrap(), &[]), "{ip} passed as private");
+    }
+}
+
+/// The addresses of RFC 6052, 2.4, which all contain 192.0.2.33.
+#[test]
+fn a_nat64_prefix_leads_to_the_address_inside() {
+    for (prefix, ip) in [
+        ("2001:db8::/32", "2001:db8:c000:221::"),
+        ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
+        ("2001:db8:122::/48", "2001:db8:122:c000:2:2100::"),
+        ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::"),
+        ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
+        ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
+    ] {
+        let (nat64, ip): (Nat64, Ipv6Addr) = (prefix.parse().unwrap(), ip.parse().unwrap());
+        assert_eq!(nat64.embedded(ip), Some(Ipv4Addr::new(192, 0, 2, 33)), "{prefix}");
+        assert_eq!(nat64.embedded("2001:db9::1".parse().unwrap()), None, "{prefix}");
+        assert_eq!(nat64.to_string(), prefix);
+    }
+    for text in ["64:ff9b::/95", "2001:db8::", "192.0.2.0/32", "2001:db8:0:0:ff00::/96", "2001:db8::1/96", "x"] {
+        assert_eq!(text.parse::<Nat64>(), Err(AddrError::Network), "{text}");
+    }
+}
+
+/// What is behind a translator is as private as the IPv4 address, also where the prefix is that of a site.
+#[test]
+fn addresses_behind_a_translator_count_as_the_ones_inside() {
+    let nat64 = ["2001:db8:64::/96", "fd00:64::/48", "64:ff9b:1::/96"].map(|text| text.parse().unwrap());
+    for (ip, without, with) in [
+        ("2001:db8:64::10.0.0.1", false, true),
+        ("2001:db8:64::8.8.8.8", false, false),
+        ("fd00:64:0:a00:0:100::", true, true),
+        ("fd00:64:0:808:8:800::", true, false),
+        ("64:ff9b:1::8.8.8.8", true, false),
+        ("64:ff9b:1::127.0.0.1", true, true),
+        ("64:ff9b:1:1::8.8.8.8", true, true),
+    ] {
+        let ip = ip.parse().unwrap();
+        assert_eq!((is_private(ip, &[]), is_private(ip, &nat64)), (without, with), "{ip}");
     }
 }

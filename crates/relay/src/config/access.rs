@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use ekiden_proto::addr::{AddrError, Host, Network, is_private};
+use ekiden_proto::addr::{AddrError, Host, Network, embedded, is_private};
 use ekiden_sys::transparent::is_local;
 
 use super::{Access, Hosts, Pattern};
@@ -87,17 +87,21 @@ impl Access {
         }
         let named = allowed.iter().any(|pattern| !pattern.is_everywhere());
         let may_be_private = self.allow_private || named;
-        if !may_be_private && address.is_some_and(|address| is_private(address) || is_own(address)) {
+        if !may_be_private && address.is_some_and(|address| self.is_private(address)) {
             return Err(Denied::Private);
         }
         Ok(())
     }
-}
 
-/// Whether the kernel delivers packets for `address` to this host. An address that the kernel says nothing about counts
-/// as one of this host.
-fn is_own(address: IpAddr) -> bool {
-    is_local(address).unwrap_or(true)
+    /// Whether `address`, or an IPv4 address that it contains, is private or one of this host. An address that the kernel
+    /// does not answer for counts as one of this host.
+    #[must_use]
+    pub fn is_private(&self, address: IpAddr) -> bool {
+        let is_own = |address: IpAddr| is_local(address).unwrap_or(true);
+        is_private(address, &self.nat64)
+            || is_own(address)
+            || embedded(address, &self.nat64).any(|v4| is_own(v4.into()))
+    }
 }
 
 impl Pattern {

@@ -127,6 +127,7 @@ fn listener(
         deny: reader.list("deny"),
         allow: if kind == Some(Kind::Tun) { tun::allow(reader, tun.as_ref()) } else { reader.list("allow") },
         allow_private: reader.or("allow_private", local || transparent),
+        nat64: Arc::clone(&shared.nat64),
     };
     let capture = capture::read(reader, kind, (bind, tun.as_ref()), &access);
     if let (Some(tun), Some(bind)) = (&tun, bind) {

@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ekiden_proto::addr::{Network, Target};
+use ekiden_proto::addr::{Nat64, Network, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
@@ -235,6 +235,8 @@ pub struct Access {
     pub allow: Vec<Pattern>,
     /// Whether private addresses may be targets without being listed in `allow`.
     pub allow_private: bool,
+    /// The prefixes of NAT64 translators: an address in one counts as the IPv4 address in it.
+    pub nat64: Arc<[Nat64]>,
 }
 
 /// A set of targets: by name, by network, by port.

@@ -4,9 +4,11 @@
 //! The command line beats the file. Nothing is returned unless everything is right; otherwise every mistake is.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use ekiden_proto::addr::Nat64;
 use ekiden_proto::key::PrivateKey;
 use toml::de::DeTable;
 
@@ -90,11 +92,13 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
     let tables = file.tables("relay");
     let names = named::names(&tables);
     let profiles = Profiles::read(file.named("profile"));
+    let (dns_servers, nat64) = dns(file.table("dns"));
     let shared = Shared::new(
         profiles,
         private_key(&file, &command, flags),
         names.iter().flatten().cloned().collect(),
         file.has("fleet"),
+        nat64,
     );
     let listeners = listeners(&file, &command, flags, &shared);
     let mut relays = relays::read(tables, &names, &shared, &listeners);
@@ -112,7 +116,7 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         weights: sharing::weights(file.named("user"), &shared),
         limits: limits(file.table("limits")),
         timeouts: timeouts(file.table("timeouts")),
-        dns_servers: dns_servers(file.table("dns")),
+        dns_servers,
         admin: admin::read(file.table("admin"), &command, flags.admin.as_deref(), &listeners),
         history: history::history(file.table("history")),
         traces: traces::traces(&file, &shared),
@@ -193,10 +197,12 @@ fn timeouts(table: Reader<'_>) -> Timeouts {
     timeouts
 }
 
-fn dns_servers(table: Reader<'_>) -> Vec<std::net::SocketAddr> {
+/// The name servers, and the prefixes of NAT64 translators.
+fn dns(table: Reader<'_>) -> (Vec<SocketAddr>, Arc<[Nat64]>) {
     let servers = table.list("servers").into_iter().map(|NameServer(address)| address).collect();
+    let nat64 = table.list("nat64").into();
     table.finish();
-    servers
+    (servers, nat64)
 }
 
 fn log(table: Reader<'_>, command: &Place<'_>, flags: &Flags) -> LogFormat {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ekiden_proto::addr::Nat64;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 
 use super::profiles::Profiles;
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     pub relays: Vec<String>,
     /// Whether there is a fleet.
     pub fleet: bool,
+    /// The prefixes of NAT64 translators.
+    pub nat64: Arc<[Nat64]>,
     /// Our own public keys, as far as they are read.
     own: RefCell<Vec<PublicKey>>,
     /// Each file of users once, so that listeners also share what was verified; `None` for a file with mistakes.
@@ -30,9 +33,15 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Before any listener is read.
-    pub fn new(profiles: Profiles, private_key: Option<Arc<PrivateKey>>, relays: Vec<String>, fleet: bool) -> Self {
+    pub fn new(
+        profiles: Profiles,
+        private_key: Option<Arc<PrivateKey>>,
+        relays: Vec<String>,
+        fleet: bool,
+        nat64: Arc<[Nat64]>,
+    ) -> Self {
         let own = private_key.iter().map(|key| key.public()).collect();
-        Self { profiles, private_key, relays, fleet, own: RefCell::new(own), users: RefCell::default() }
+        Self { profiles, private_key, relays, fleet, nat64, own: RefCell::new(own), users: RefCell::default() }
     }
 
     /// Reads the key file of a listener.

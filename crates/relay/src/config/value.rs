@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ekiden_proto::addr::{Network, Target};
+use ekiden_proto::addr::{Nat64, Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
@@ -160,6 +160,14 @@ impl Value for NameServer {
     fn read(text: &str) -> Result<Self, &'static str> {
         let address = text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, 53)));
         address.filter(|address| address.port() != 0).map(Self).ok_or(Self::EXPECTED)
+    }
+}
+
+impl Value for Nat64 {
+    const EXPECTED: &'static str =
+        r#"a NAT64 prefix like "2001:db8:64::/96", of length 32, 40, 48, 56, 64 or 96 (RFC 6052, 2.2)"#;
+    fn read(text: &str) -> Result<Self, &'static str> {
+        text.parse().map_err(|_| Self::EXPECTED)
     }
 }
 

@@ -74,7 +74,7 @@ mod tests {
 
     fn access(allow: &[&str], deny: &[&str]) -> Access {
         let list = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        Access { allow: list(allow), deny: list(deny), allow_private: false }
+        Access { allow: list(allow), deny: list(deny), ..Access::default() }
     }
 
     #[test]

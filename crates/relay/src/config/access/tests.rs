@@ -85,7 +85,7 @@ fn patterns_match_names_networks_and_ports() {
 
 #[test]
 fn deny_beats_allow_and_allow_beats_private() {
-    let open = |allow: &[&str], deny: &[&str]| Access { allow: list(allow), deny: list(deny), allow_private: false };
+    let open = |allow: &[&str], deny: &[&str]| Access { allow: list(allow), deny: list(deny), ..Access::default() };
     for (access, host, address, port, verdict) in [
         (open(&[], &[]), "example.com", "192.0.2.1", 80, Ok(())),
         (open(&[], &[]), "example.com", "127.0.0.1", 80, Err(Denied::Private)),
@@ -105,4 +105,16 @@ fn deny_beats_allow_and_allow_beats_private() {
     let literal = Host::parse("127.0.0.1").unwrap();
     assert_eq!(Access::default().judge(&literal, None, 1), Err(Denied::Private));
     assert_eq!(Access { allow_private: true, ..Access::default() }.judge(&literal, None, 1), Ok(()));
+}
+
+#[test]
+fn private_addresses_are_known_behind_a_configured_translator() {
+    let access = Access { nat64: ["2001:db8:64::/96".parse().unwrap()].into(), ..Access::default() };
+    for (ip, verdict) in [
+        ("2001:db8:64::10.0.0.1", Err(Denied::Private)),
+        ("2001:db8:64::192.0.2.1", Ok(())),
+        ("2001:db8:65::10.0.0.1", Ok(())),
+    ] {
+        assert_eq!(access.judge(&Host::parse(ip).unwrap(), None, 80), verdict, "{ip}");
+    }
 }
