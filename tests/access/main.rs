@@ -11,4 +11,5 @@ mod network;
 #[path = "../clients/programs.rs"]
 mod programs;
 
+mod names;
 mod own;

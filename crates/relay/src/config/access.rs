@@ -93,10 +93,16 @@ impl Access {
         Ok(())
     }
 
+    /// Whether a client must not hear that a name resolves to `address`: the address is private, and private addresses are
+    /// not for clients of this listener.
+    #[must_use]
+    pub fn conceals(&self, address: IpAddr) -> bool {
+        !self.allow_private && self.is_private(address)
+    }
+
     /// Whether `address`, or an IPv4 address that it contains, is private or one of this host. An address that the kernel
     /// does not answer for counts as one of this host.
-    #[must_use]
-    pub fn is_private(&self, address: IpAddr) -> bool {
+    fn is_private(&self, address: IpAddr) -> bool {
         let is_own = |address: IpAddr| is_local(address).unwrap_or(true);
         is_private(address, &self.nat64)
             || is_own(address)

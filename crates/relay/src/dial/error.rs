@@ -16,6 +16,8 @@ pub struct DialError {
     pub first_hop_down: bool,
     /// More, in words.
     pub remark: Option<String>,
+    /// Whether only our own log may have the cause. All others are told that the name does not exist.
+    pub is_concealed: bool,
 }
 
 /// A relay further along that says why.
@@ -50,6 +52,14 @@ impl DialError {
         Self { remark, first_hop_down: true, ..Self::of_hop(Cause::Unreachable, hop) }
     }
 
+    /// The name resolves to private addresses, which the client may not reach. That the name exists is for the log only:
+    /// a client could find out the names and addresses of our site from the answers.
+    #[must_use]
+    pub fn private_name() -> Self {
+        let remark = Some("the name resolves to a private address".to_owned());
+        Self { remark, is_concealed: true, ..Cause::Denied.into() }
+    }
+
     /// Whether the next hop broke off.
     #[must_use]
     pub fn is_break(&self) -> bool {
@@ -81,7 +91,7 @@ impl DialError {
     /// What the client is told: a hop that cannot be reached must not look like a target that cannot.
     #[must_use]
     pub fn told_to_client(&self) -> Cause {
-        match (&self.hop, self.cause) {
+        match (&self.hop, self.told_cause()) {
             (
                 Some(_),
                 Cause::Refused | Cause::Unreachable | Cause::NameNotFound | Cause::NameServerFailed | Cause::Reset,
@@ -93,20 +103,25 @@ impl DialError {
     /// The same in a sentence; it says which hop failed where the client may know our hops.
     #[must_use]
     pub fn sentence(&self, names_hops: bool) -> String {
-        let Some(hop) = &self.hop else { return self.cause.sentence().to_owned() };
+        let cause = self.told_cause();
+        let Some(hop) = &self.hop else { return cause.sentence().to_owned() };
         if !names_hops {
-            return format!("A hop of this relay's path {}.", self.cause.of_hop());
+            return format!("A hop of this relay's path {}.", cause.of_hop());
         }
         // Why a relay refuses is in the remark: an unknown or a wrong key.
-        let refusal = self.remark.as_deref().filter(|_| self.cause == Cause::DeniedByHop);
-        format!("The hop {hop} {}.", refusal.unwrap_or(self.cause.of_hop()))
+        let refusal = self.remark.as_deref().filter(|_| cause == Cause::DeniedByHop);
+        format!("The hop {hop} {}.", refusal.unwrap_or(cause.of_hop()))
     }
 
     /// What the relay before us is told.
     #[must_use]
     pub fn told_to_relay(&self) -> Failure {
         let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
-        Failure { cause: self.cause, relay, of_hop: self.hop.is_some() }
+        Failure { cause: self.told_cause(), relay, of_hop: self.hop.is_some() }
+    }
+
+    fn told_cause(&self) -> Cause {
+        if self.is_concealed { Cause::NameNotFound } else { self.cause }
     }
 
     /// Who and more, for the log.
@@ -121,6 +136,6 @@ impl DialError {
 
 impl From<Cause> for DialError {
     fn from(cause: Cause) -> Self {
-        Self { cause, hop: None, teller: None, first_hop_down: false, remark: None }
+        Self { cause, hop: None, teller: None, first_hop_down: false, remark: None, is_concealed: false }
     }
 }

@@ -67,7 +67,7 @@ impl<'a> Line<'a> {
     pub(super) async fn open_hop(&self, hop: &Hop) -> Result<Dialled, DialError> {
         let Dialler { names, congestion, pools, marks, .. } = *self.dialler;
         let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
-        let opened = tcp::open(&hop.address, outgoing, names, &|_| true, self.deadline).await;
+        let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), self.deadline).await;
         let opened = opened.map_err(|cause| DialError { first_hop_down: true, ..DialError::of_hop(cause, hop) });
         pools.tried(hop, opened.as_ref().err());
         let (stream, server) = opened?;

@@ -13,12 +13,13 @@ mod race;
 pub mod section;
 mod tcp;
 
+use std::cell::Cell;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::{Purpose, TraceId};
@@ -164,11 +165,22 @@ impl Dialler<'_> {
         if self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
-        let permits = |ip| self.rules.permits(&target.host, Some(ip), target.port);
+        let is_concealed = Cell::new(false);
+        let judge = |ip| {
+            if self.rules.permits(&target.host, Some(ip), target.port) {
+                return Ok(());
+            }
+            // To the client, such a name has no address.
+            let conceals = matches!(target.host, Host::Name(_)) && self.rules.listener.conceals(ip);
+            is_concealed.set(is_concealed.get() || conceals);
+            Err(if conceals { Cause::NameNotFound } else { Cause::Denied })
+        };
         let outgoing = Outgoing { profile, congestion: self.congestion, marks: self.marks, source: self.source };
-        let opened = tcp::open(target, outgoing, self.names, &permits, self.deadline()).await;
-        let (stream, server) = opened?;
-        Ok(Dialled { stream, server, opened: None })
+        match tcp::open(target, outgoing, self.names, &judge, self.deadline()).await {
+            Ok((stream, server)) => Ok(Dialled { stream, server, opened: None }),
+            Err(Cause::NameNotFound) if is_concealed.get() => Err(DialError::private_name()),
+            Err(cause) => Err(cause.into()),
+        }
     }
 }
 

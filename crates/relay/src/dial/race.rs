@@ -29,7 +29,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 pub async fn race<T>(
     lookup: Lookup<'_>,
     port: u16,
-    permits: &dyn Fn(IpAddr) -> bool,
+    judge: &dyn Fn(IpAddr) -> Result<(), Cause>,
     open: impl AsyncFn(SocketAddr) -> io::Result<T>,
 ) -> Result<(T, SocketAddr), Cause> {
     let mut field = Field::default();
@@ -51,13 +51,13 @@ pub async fn race<T>(
                 }
             },
             answer = answer_of(&mut v6) => {
-                field.add(answer, permits);
+                field.add(answer, judge);
                 if attempts.is_empty() {
                     next_start = Instant::now();
                 }
             }
             answer = answer_of(&mut v4) => {
-                field.add(answer, permits);
+                field.add(answer, judge);
                 if v6.is_some() {
                     next_start = next_start.max(Instant::now() + RESOLUTION_DELAY);
                 }
@@ -121,14 +121,14 @@ impl Field {
         self.v6.is_empty() && self.v4.is_empty()
     }
 
-    fn add(&mut self, answer: Result<Vec<IpAddr>, Cause>, permits: &dyn Fn(IpAddr) -> bool) {
+    fn add(&mut self, answer: Result<Vec<IpAddr>, Cause>, judge: &dyn Fn(IpAddr) -> Result<(), Cause>) {
         match answer {
             Err(cause) => self.failed(cause),
             Ok(addresses) if addresses.is_empty() => self.failed(Cause::NameNotFound),
             Ok(addresses) => {
                 for ip in addresses {
-                    if !permits(ip) {
-                        self.failed(Cause::Denied);
+                    if let Err(cause) = judge(ip) {
+                        self.failed(cause);
                     } else if ip.is_ipv6() {
                         self.v6.push_back(ip);
                     } else {
@@ -203,7 +203,12 @@ mod tests {
             sleep(Duration::from_millis(host.1)).await;
             host.2.map_err(io::Error::from)
         };
-        let result = race(lookup, 80, &|ip| ip != "192.0.2.66".parse::<IpAddr>().unwrap(), open).await;
+        let judge = |ip: IpAddr| match ip.to_string().as_str() {
+            "192.0.2.66" => Err(Cause::Denied),
+            "10.0.0.1" => Err(Cause::NameNotFound),
+            _ => Ok(()),
+        };
+        let result = race(lookup, 80, &judge, open).await;
         let winner = result.map(|(_, address)| address.ip().to_string());
         (winner, start.elapsed().as_millis() as u64)
     }
@@ -252,5 +257,15 @@ mod tests {
     async fn forbidden_addresses_are_not_even_tried() {
         let forbidden = Lookup { v6: answer(0, &[]), v4: answer(0, &["192.0.2.66"]) };
         assert_eq!(run(forbidden, &[]).await.0, Err(Cause::Denied));
+    }
+
+    /// An address that the client must not hear of takes as long as none, and leaves the rest of the name as it is.
+    #[tokio::test(start_paused = true)]
+    async fn a_concealed_address_is_none() {
+        let lookup = |v4| Lookup { v6: answer(40, &[]), v4: answer(0, v4) };
+        assert_eq!(run(lookup(&["10.0.0.1"]), &[]).await, run(lookup(&[]), &[]).await);
+        assert_eq!(run(lookup(&["10.0.0.1", V4]), &[(V4, 10, Ok(()))]).await.0, Ok(V4.into()));
+        let refused = [(V4, 10, Err(io::ErrorKind::ConnectionRefused))];
+        assert_eq!(run(lookup(&["10.0.0.1", V4]), &refused).await.0, Err(Cause::Refused));
     }
 }

@@ -76,7 +76,7 @@ pub async fn prepare(
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
     let connect = || async {
         let outgoing = Outgoing { profile: &hop.profile, congestion, marks, source: None };
-        let opened = tcp::open(&hop.address, outgoing, names, &|_| true, deadline).await;
+        let opened = tcp::open(&hop.address, outgoing, names, &|_| Ok(()), deadline).await;
         opened.map_err(|cause| down(DialError::of_hop(cause, hop)))
     };
     let (mut stream, mut server) = connect().await?;

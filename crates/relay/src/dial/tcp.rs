@@ -31,7 +31,7 @@ pub struct Outgoing<'a> {
     pub source: Option<ClientAddr>,
 }
 
-/// Connects to `to` before `deadline`, at an address that `permits` likes.
+/// Connects to `to` before `deadline`, at an address that `judge` permits; otherwise `judge` says the cause.
 ///
 /// # Errors
 /// The true cause.
@@ -39,21 +39,21 @@ pub async fn open(
     to: &Target,
     outgoing: Outgoing<'_>,
     names: &Names,
-    permits: &dyn Fn(IpAddr) -> bool,
+    judge: &dyn Fn(IpAddr) -> Result<(), Cause>,
     deadline: Instant,
 ) -> Result<(TcpStream, ServerAddr), Cause> {
     let attempt = async |address| open_one(address, outgoing).await;
     let opened = async {
         match &to.host {
-            Host::Ip(ip) if !permits(*ip) => Err(Cause::Denied),
             Host::Ip(ip) => {
+                judge(*ip)?;
                 let address = SocketAddr::new(*ip, to.port);
                 attempt(address).await.map(|stream| (stream, address)).map_err(|error| cause_of(&error))
             }
             Host::Name(name) => {
                 // Half of the time for the name, so that a silent name server is not taken for a silent target.
                 let lookup = names.lookup(name, half_of(deadline));
-                race::race(lookup, to.port, permits, attempt).await
+                race::race(lookup, to.port, judge, attempt).await
             }
         }
     };

@@ -1,0 +1,157 @@
+//! Names that resolve to private addresses: a client of an open listener must not learn from the answer that such a name
+//! exists.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use crate::curl::{by, curl};
+use crate::harness::{Folder, Key, Relay, connect, hear_out};
+use crate::programs::missing;
+
+/// Names that exist, and their addresses; the last label keeps them out of the hosts file.
+const NAMES: [(&str, &str); 5] = [
+    ("private.test", "10.9.8.7"),
+    ("host.test", "127.0.0.1"),
+    ("metadata.test", "169.254.169.254"),
+    ("local.test", "fd00::1"),
+    ("public.test", "192.0.2.1"),
+];
+
+/// A name of the same length as `private.test` that does not exist.
+const MISSING: &str = "nothere.test";
+
+/// A name server that knows [`NAMES`].
+fn name_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&answer(&bytes[..length]), from).unwrap();
+        }
+    });
+    address
+}
+
+/// The answer to one query (RFC 1035, 4).
+fn answer(query: &[u8]) -> Vec<u8> {
+    let mut labels = Vec::new();
+    let mut at = 12;
+    while query[at] != 0 {
+        let end = at + 1 + usize::from(query[at]);
+        labels.push(String::from_utf8_lossy(&query[at + 1..end]).to_ascii_lowercase());
+        at = end;
+    }
+    let question = &query[12..at + 5];
+    let asks_ipv4 = query[at + 2] == 1;
+    let known = NAMES.iter().find(|(name, _)| *name == labels.join("."));
+    let address = known.map(|(_, address)| address.parse::<IpAddr>().unwrap()).filter(|ip| ip.is_ipv4() == asks_ipv4);
+    let code = if known.is_some() { 0 } else { 3 };
+    let mut answer = vec![query[0], query[1], 0x81, 0x80 | code, 0, 1, 0, u8::from(address.is_some()), 0, 0, 0, 0];
+    answer.extend(question);
+    let record =
+        |kind: u8, octets: &[u8]| [&[0xc0, 12, 0, kind, 0, 1, 0, 0, 0, 60, 0, octets.len() as u8], octets].concat();
+    answer.extend(match address {
+        Some(IpAddr::V4(v4)) => record(1, &v4.octets()),
+        Some(IpAddr::V6(v6)) => record(28, &v6.octets()),
+        None => Vec::new(),
+    });
+    answer
+}
+
+fn start(folder: &Folder, name: &str, listener: &str, key: Option<&Key>) -> Relay {
+    let key = key.map_or_else(String::new, |key| format!("private_key = \"{}\"\n", key.file.display()));
+    let text = format!("version = 1\n{key}{listener}\n[dns]\nservers = [\"{}\"]\n", name_server());
+    let file = folder.write(name, text);
+    Relay::run(&["-c", file.to_str().unwrap()], 1)
+}
+
+const OPEN: &str = "[[listener]]\nbind = \"127.0.0.1:0\"\nallow_private = false\n";
+
+/// A relay whose listener is as an open one, alone or with another relay behind it that resolves names.
+fn relays(folder: &Folder, is_chain: bool) -> Vec<Relay> {
+    if !is_chain {
+        return vec![start(folder, "alone.toml", OPEN, None)];
+    }
+    let key = Key::new();
+    let listener = format!("{OPEN}kind = \"section\"\n");
+    let far = start(folder, "far.toml", &listener, Some(&key));
+    let forward = format!("section://{}?key={}", far.address(), key.public.replace('+', "%2B").replace('/', "%2F"));
+    let home = start(folder, "home.toml", &format!("forward = [\"{forward}\"]\n{OPEN}"), None);
+    vec![home, far]
+}
+
+/// What clients of each protocol hear of port 8080 of `name`, byte by byte.
+fn heard(relay: &Relay, name: &str) -> Vec<(String, Vec<u8>)> {
+    let target = format!("{name}:8080");
+    let length = u8::try_from(name.len()).unwrap();
+    let socks5 = [&[5, 1, 0, 5, 1, 0, 3, length], name.as_bytes(), &8080_u16.to_be_bytes()].concat();
+    let socks4 = [&[4, 1], &8080_u16.to_be_bytes()[..], &[0, 0, 0, 1, 0], name.as_bytes(), &[0]].concat();
+    let requests = [
+        ("CONNECT", format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes()),
+        ("GET", format!("GET http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes()),
+        ("HEAD", format!("HEAD http://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes()),
+        ("FTP", format!("GET ftp://{target}/ HTTP/1.1\r\nHost: {target}\r\n\r\n").into_bytes()),
+        ("SOCKS5", socks5),
+        ("SOCKS4a", socks4),
+    ];
+    let hear = |(protocol, request): (&str, Vec<u8>)| {
+        let mut client = connect(relay.address());
+        client.write_all(&request).unwrap();
+        (protocol.to_owned(), hear_out(&mut client).0)
+    };
+    requests.into_iter().map(hear).collect()
+}
+
+#[test]
+fn a_name_with_a_private_address_looks_like_one_that_does_not_exist() {
+    let folder = Folder::new();
+    for is_chain in [false, true] {
+        let mut relays = relays(&folder, is_chain);
+        let missing = heard(&relays[0], MISSING);
+        assert!(missing.iter().all(|(_, answer)| !answer.is_empty()), "{missing:?}");
+        for _ in &missing {
+            assert_eq!(relays[0].closed()["end"], "name_not_found");
+        }
+        for (name, _) in NAMES.iter().filter(|(name, _)| *name != "public.test") {
+            for ((protocol, answer), (_, expected)) in heard(&relays[0], name).iter().zip(&missing) {
+                let (answer, expected) = (String::from_utf8_lossy(answer), String::from_utf8_lossy(expected));
+                assert_eq!(answer, expected, "{protocol} of {name}, chain: {is_chain}");
+            }
+        }
+        // The log of the relay that has resolved the name knows.
+        let last = relays.last_mut().unwrap();
+        let denied = last.next(|event| event["event"] == "closed" && event["end"] == "denied");
+        assert!(denied["detail"].as_str().is_some_and(|detail| detail.contains("private")), "{denied}");
+    }
+}
+
+/// A list that forbids a network must not tell either that a name leads into it.
+#[test]
+fn lists_do_not_tell_of_private_addresses() {
+    let folder = Folder::new();
+    for (file, rules) in [
+        ("denied.toml", "deny = [\"10.0.0.0/8\", \"127.0.0.0/8\", \"169.254.0.0/16\", \"fd00::/8\"]"),
+        ("unlisted.toml", "allow = [\"*.example.com\", \"198.51.100.0/24\"]"),
+    ] {
+        let relay = start(&folder, file, &format!("{OPEN}{rules}\n"), None);
+        let missing = heard(&relay, MISSING);
+        for (name, _) in NAMES.iter().filter(|(name, _)| *name != "public.test") {
+            assert_eq!(heard(&relay, name), missing, "{name}, {rules}");
+        }
+    }
+}
+
+/// What the name server tells everybody is no secret: a public address that a list forbids is told as before.
+#[test]
+fn a_forbidden_public_address_is_told_as_forbidden() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let mut relay = start(&folder, "public.toml", &format!("{OPEN}deny = [\"192.0.2.0/24\"]\n"), None);
+    curl(&[&by("http", relay.address()), "http://public.test:8080/"]).ended(0, 403);
+    assert_eq!(relay.closed()["end"], "denied");
+    curl(&[&by("http", relay.address()), "http://private.test:8080/"]).ended(0, 502);
+    curl(&[&by("http", relay.address()), "http://10.9.8.7:8080/"]).ended(0, 403);
+}
