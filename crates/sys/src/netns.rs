@@ -106,6 +106,37 @@ pub fn mount_tmpfs(directory: &Path) -> io::Result<()> {
     mount(Path::new("tmpfs"), directory, "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, "mode=0755")
 }
 
+/// Moves this process into a new mount namespace, which begins with the mounts of the old one.
+///
+/// # Errors
+/// The kernel's, from unshare(2): `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` beyond `user.max_mnt_namespaces`.
+pub fn unshare_mounts() -> io::Result<()> {
+    // SAFETY: the flag takes no pointers.
+    check(unsafe { libc::unshare(libc::CLONE_NEWNS) })
+}
+
+/// Mounts a BPF file system of its own, with nothing in it, on `directory`.
+///
+/// # Errors
+/// The kernel's, from mount(2): `ENODEV` for a kernel without BPF, `ENOENT` without the directory.
+pub fn mount_bpf(directory: &Path) -> io::Result<()> {
+    mount(Path::new("bpf"), directory, "bpf", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, "mode=0700")
+}
+
+/// Whether `directory` is in a BPF file system.
+///
+/// # Errors
+/// The kernel's, from statfs(2).
+pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
+    let path = CString::new(directory.as_os_str().as_bytes())?;
+    let mut seen = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: the path ends in NUL, and the kernel fills in the structure that it is handed.
+    check(unsafe { libc::statfs(path.as_ptr(), seen.as_mut_ptr()) })?;
+    // SAFETY: statfs(2) succeeded, so it is filled in.
+    let kind = unsafe { seen.assume_init() }.f_type;
+    Ok(kind == libc::BPF_FS_MAGIC)
+}
+
 /// Puts the file `source` in the place of the file `target`.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use ekiden_sys::{congestion, signal};
+use ekiden_sys::{congestion, netns, process, signal};
 
 use crate::experiment::read::Cell;
 use crate::program::service::last_lines;
@@ -64,6 +64,7 @@ impl Loaded {
             let ekiden =
                 ekiden.context("ekiden brings it: build it (make build), or say where it is with --ekiden PATH");
             let ekiden = ekiden.with_context(missing)?;
+            has_bpf_file_system().with_context(missing)?;
             let output = Command::new(ekiden).args(["cc", "load", name]).stdin(Stdio::null()).output();
             let output = output.with_context(|| ekiden.display().to_string())?;
             let said = String::from_utf8_lossy(&output.stderr);
@@ -105,6 +106,20 @@ impl Drop for Loaded {
             eprintln!("still loaded: {names}; `ekiden cc unload {names}` takes out what is not in use");
         }
     }
+}
+
+/// Sees to it that names can be kept in a BPF file system, as `ekiden cc load` does. Where the host has none mounted, this
+/// process moves into a mount namespace of its own and mounts one there: the host's mounts stay as they are, and the file
+/// system ends with the last process of the laboratory, and with it what is loaded (`mount_namespaces(7)`).
+fn has_bpf_file_system() -> anyhow::Result<()> {
+    let place = Path::new("/sys/fs/bpf");
+    // Users who are not root cannot mount it, and `ekiden cc load` tells them what it needs.
+    if process::effective_user() != 0 || netns::is_bpf_file_system(place)? {
+        return Ok(());
+    }
+    netns::unshare_mounts().context("cannot make a mount namespace")?;
+    netns::make_mounts_private().context("cannot make mounts private")?;
+    netns::mount_bpf(place).with_context(|| format!("cannot mount a BPF file system on {}", place.display()))
 }
 
 /// Whether connections can have it, also by a module that the kernel loads for the asking. What only root may choose is there.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use scene::{SMALL, Scene, ekiden, impossible, said};
 
 mod blocks;
+mod congestion;
 mod paths;
 mod scene;
 mod shared;
