@@ -32,6 +32,13 @@ impl<T: Clone> Named<T> {
         self.all.push((name.to_owned(), value));
     }
 
+    /// These, and one made of each of `others` whose name is free.
+    pub fn and<U>(&self, what: &'static str, others: &Named<U>, make: impl Fn(&U) -> T) -> Self {
+        let free = others.all.iter().filter(|(name, _)| self.get(name).is_none());
+        let made = free.map(|(name, value)| (name.clone(), value.as_ref().map(&make)));
+        Self { what, all: self.all.iter().cloned().chain(made).collect(), stand_in: self.stand_in }
+    }
+
     /// Those without mistakes, in their order.
     pub fn good(&self) -> impl Iterator<Item = &T> {
         self.all.iter().filter_map(|(_, value)| value.as_ref())
@@ -58,7 +65,8 @@ impl<T: Clone> Named<T> {
                 note(&place, &name, self.expected(&name));
             }
             if seen.contains(&name) {
-                note(&place, &name, format!("each {} once", self.what.trim_start_matches("a ")));
+                let what = self.what.split(" or ").next().unwrap_or_default();
+                note(&place, &name, format!("each {} once", what.trim_start_matches("a ")));
             }
             chosen.extend(value.cloned().flatten());
             seen.push(name);

@@ -20,7 +20,8 @@ pub(super) fn read(
 ) -> Vec<Route> {
     let usual = profiles.choose(file, "target_profile");
     let paths = paths(file.tables("path"), relays);
-    let known = Known { paths: &paths, relays, forward: &forward, fleet: file.has("fleet") };
+    let through = paths.and("a path or a relay", relays, |relay| Arc::new(Path::of(vec![Arc::clone(relay)])));
+    let known = Known { paths: &paths, through, relays, forward: &forward, fleet: file.has("fleet") };
     let mut routes = Vec::new();
     let mut takes_all = None;
     for (number, reader) in (1..).zip(file.tables("route")) {
@@ -48,6 +49,8 @@ pub(super) fn read(
 /// What a route may speak of.
 struct Known<'a> {
     paths: &'a Named<Arc<Path>>,
+    /// The paths, and each relay by its name as the path through it alone.
+    through: Named<Arc<Path>>,
     relays: &'a Named<Arc<Hop>>,
     forward: &'a [Arc<Hop>],
     /// Whether relays come from a fleet as well.
@@ -60,7 +63,7 @@ impl Known<'_> {
         if reader.has("default") {
             reader.mistake("default", "nothing: only path = \"auto\" has it, and otherwise the first path is taken");
         }
-        self.paths.choose(reader, "path")
+        self.through.choose(reader, "path")
     }
 
     /// The paths of a route that leaves it to the relay: the default, and direct.
@@ -77,16 +80,11 @@ impl Known<'_> {
     /// The one that the route names.
     fn default(&self, reader: &Reader<'_>) -> Option<Arc<Path>> {
         let Name(name) = reader.required("default")?;
-        if let Some(path) = self.paths.get(&name) {
-            return path.clone();
+        let path = self.through.get(&name);
+        if path.is_none() {
+            reader.mistake("default", self.through.expected(&name));
         }
-        match self.relays.get(&name) {
-            Some(relay) => relay.clone().map(|relay| Arc::new(Path::of(vec![relay]))),
-            None => {
-                reader.mistake("default", format!("{}, or that of a relay", self.paths.expected(&name)));
-                None
-            }
-        }
+        path.cloned().flatten()
     }
 
     /// Without one: the first path of the file, else forward, else the first relay.

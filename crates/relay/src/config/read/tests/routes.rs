@@ -88,8 +88,8 @@ fn wrong_paths_and_routes_are_told() {
         ("[[path]]\nname = \"p\"\nrelays = [\"osaka\"]\nto = []", "path[1].to", "one of name, relays"),
         ("PATH[[route]]\nto = [\"*\"]", "route[1].path", "at least one"),
         ("PATH[[route]]\npath = []", "route[1].path", "at least one"),
-        ("PATH[[route]]\npath = [\"q\"]", "route[1].path[1]", "a path, one of direct, p"),
-        ("PATH[[route]]\npath = [\"osaka\"]", "route[1].path[1]", "a path, one of direct, p"),
+        ("PATH[[route]]\npath = [\"q\"]", "route[1].path[1]", "a path or a relay, one of direct, p, osaka, kyoto"),
+        ("PATH[[route]]\npath = [\"osak\"]", "route[1].path[1]", "a path or a relay: \"osaka\", perhaps"),
         ("PATH[[route]]\npath = \"dirct\"", "route[1].path", "\"direct\", perhaps"),
         ("PATH[[route]]\npath = [\"p\", \"p\"]", "route[1].path[2]", "each path once"),
         ("PATH[[route]]\nto = []\npath = [\"p\"]", "route[1].to", "at least one"),
@@ -138,8 +138,12 @@ fn mistakes_about_choosing_are_told() {
     let nara = ekiden("nara");
     for (text, key, says) in [
         ("[[route]]\npath = \"auto\"", "route[1].path", "no [[relay]] has address and key"),
-        ("NARA[[route]]\npath = [\"auto\"]", "route[1].path[1]", "a path, one of direct, p"),
-        ("NARA[[route]]\npath = \"auto\"\ndefault = \"q\"", "route[1].default", "one of direct, p, or that of a relay"),
+        ("NARA[[route]]\npath = [\"auto\"]", "route[1].path[1]", "a path or a relay, one of direct, p, "),
+        (
+            "NARA[[route]]\npath = \"auto\"\ndefault = \"q\"",
+            "route[1].default",
+            "a path or a relay, one of direct, p, ",
+        ),
         ("NARA[[route]]\npath = \"auto\"\ndefault = [\"p\"]", "route[1].default", "a name of 1 to 64"),
         ("NARA[[route]]\npath = \"p\"\ndefault = \"p\"", "route[1].default", "only path = \"auto\" has it"),
         ("NARA[[path]]\nname = \"auto\"\nrelays = [\"nara\"]", "path[2].name", "that the relay chooses"),
@@ -191,4 +195,18 @@ fn a_route_has_the_profile_of_targets_or_its_own() {
     let [mistake] = &mistakes(&with_relays(text))[..] else { panic!("it was taken") };
     assert_eq!(mistake.key, "route[1].profile");
     assert!(mistake.expected.contains("no path of this route is direct"), "{mistake}");
+}
+
+/// A path had to be written for each relay, and no message said so.
+#[test]
+fn the_name_of_a_relay_is_the_path_through_it() {
+    let text = "[[route]]\nto = [\"a.example\"]\npath = [\"osaka\", \"direct\"]\n[[route]]\nto = [\"b.example\"]\npath = \"kyoto\"";
+    let seen = shown(&good(&with_relays(text)));
+    assert_eq!(seen[..2], ["a.example -> osaka(osaka) direct()", "b.example -> kyoto(kyoto)"]);
+    let seen = mistakes(&with_relays("[[route]]\npath = [\"osak\"]"));
+    let [mistake] = &seen[..] else { panic!("{seen:#?}") };
+    assert_eq!(
+        (mistake.key.as_str(), mistake.expected.as_str()),
+        ("route[1].path[1]", "a path or a relay: \"osaka\", perhaps")
+    );
 }
