@@ -109,10 +109,9 @@ const NEEDS_TOKEN: &str = r#"a loopback address, "unix:/path" or "off"; or token
 pub(super) fn read(table: Reader<'_>, command: &Written<'_>, flag: Option<&str>, listeners: &Listeners) -> Admin {
     let written: Option<AdminPlace> = table.optional("bind");
     if let Some(AdminPlace::Tcp(address)) = &written
-        && address.port() != 0
-        && listeners.binds.contains(address)
+        && let Some((taken, owner)) = listeners.overlapping(*address)
     {
-        table.mistake("bind", "an address that no listener has");
+        table.mistake("bind", format!("an address that no listener has: {owner} has {taken}"));
     }
     let token = token(&table);
     let has_token = token.is_some() || table.has("token_file");

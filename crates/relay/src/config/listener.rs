@@ -2,7 +2,7 @@
 
 mod target;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
@@ -28,8 +28,8 @@ const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR,
 pub(super) struct Listeners {
     /// The good ones.
     pub good: Vec<Arc<Listener>>,
-    /// The addresses of all, also of those with other mistakes.
-    pub binds: Vec<SocketAddr>,
+    /// The addresses of all, also of those with other mistakes, and the keys of their tables.
+    taken: Vec<(SocketAddr, String)>,
     /// The tunnels of all, also of those with other mistakes.
     tunnels: Vec<Tun>,
 }
@@ -67,23 +67,42 @@ impl Listeners {
     /// meet either listener by chance.
     fn bind(&mut self, reader: &Reader<'_>, kind: Option<Kind>, tun: Option<&Tun>) -> Option<SocketAddr> {
         if kind == Some(Kind::Tun) && !reader.has("bind") {
-            return self.usual_bind(tun?);
+            return self.usual_bind(reader, tun?);
         }
         let Bind(bind) = reader.required("bind")?;
-        if bind.port() != 0 && self.binds.contains(&bind) {
-            reader.mistake("bind", "an address that no other listener has");
+        if let Some((taken, owner)) = self.overlapping(bind) {
+            reader.mistake("bind", format!("an address that no other listener has: {owner} has {taken}"));
         }
-        self.binds.push(bind);
+        self.taken.push((bind, reader.place().key));
         Some(bind)
     }
 
+    /// The listener that the kernel would not let listen beside one at `bind`.
+    pub fn overlapping(&self, bind: SocketAddr) -> Option<&(SocketAddr, String)> {
+        self.taken.iter().find(|(taken, _)| overlap(*taken, bind))
+    }
+
+    /// The addresses of all, also of those with other mistakes.
+    pub fn binds(&self) -> impl Iterator<Item = SocketAddr> {
+        self.taken.iter().map(|(bind, _)| *bind)
+    }
+
     /// The address of a tunnel that says none.
-    fn usual_bind(&mut self, tun: &Tun) -> Option<SocketAddr> {
-        let is_free = |bind: &SocketAddr| self.binds.iter().all(|taken| taken.port() != bind.port());
+    fn usual_bind(&mut self, reader: &Reader<'_>, tun: &Tun) -> Option<SocketAddr> {
+        let is_free = |bind: &SocketAddr| self.binds().all(|taken| taken.port() != bind.port());
         let bind = (0..u16::MAX - tun::FIRST_PORT).map(|place| tun.usual_bind(place)).find(is_free)?;
-        self.binds.push(bind);
+        self.taken.push((bind, reader.place().key));
         Some(bind)
     }
+}
+
+/// Whether bind(2) takes one of these for the other one's: equal, or one is every address of this host, as `0.0.0.0` is of
+/// IPv4 and `[::]` of both (ip(7), ipv6(7)).
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (left, right) = (one.ip().to_canonical(), other.ip().to_canonical());
+    let covers = |every: IpAddr, ip: IpAddr| every.is_unspecified() && (every.is_ipv6() || ip.is_ipv4());
+    let same_host = left == right || covers(left, right) || covers(right, left);
+    same_host && one.port() == other.port() && one.port() != 0
 }
 
 /// `auto-1080`, or `auto-1080-2` where that is taken; a tunnel has the name of its device.

@@ -61,7 +61,7 @@ fn relay(reader: &Reader<'_>, shared: &Shared) -> Option<Hop> {
 
 /// Why going on to `hop` would come back here, and the key that says so.
 fn comes_back(hop: &Hop, shared: &Shared, listeners: &Listeners) -> Option<(&'static str, String)> {
-    if listeners.binds.iter().any(|bind| leads_to(&hop.address, *bind)) {
+    if listeners.binds().any(|bind| leads_to(&hop.address, bind)) {
         let expected = format!("another relay: {} is our own listener, this is a loop", hop.address);
         return Some(("address", expected));
     }

@@ -4,6 +4,7 @@ mod example;
 mod hops;
 mod listeners;
 mod mistakes;
+mod overlap;
 mod peers;
 mod profiles;
 mod relays;
