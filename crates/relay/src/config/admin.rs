@@ -16,6 +16,7 @@ use super::listener::Listeners;
 use super::mistake::Found;
 use super::place::Place as Written;
 use super::reader::Reader;
+use super::shows::Shows;
 use super::value::{Bind, Value};
 
 /// Where the relay answers about itself, and who may ask.
@@ -180,7 +181,7 @@ struct TokenFile(PathBuf);
 
 impl Value for TokenFile {
     const EXPECTED: &'static str = "the path of a file with a token";
-    const SECRET: bool = true;
+    const SHOWS: Shows = Shows::Path;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
     }

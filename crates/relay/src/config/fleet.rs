@@ -13,6 +13,7 @@ use ekiden_proto::profile::Profile;
 use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
+use super::shows::Shows;
 use super::value::{Deadline, Value};
 use super::{Credentials, Hop, HopKind, key};
 
@@ -180,11 +181,14 @@ impl Value for Lease {
         let Deadline(span) = Deadline::read(text).map_err(|_| Self::EXPECTED)?;
         if (5..=3600).contains(&span.as_secs()) { Ok(Self(span)) } else { Err(Self::EXPECTED) }
     }
+    fn meant(text: &str) -> Option<String> {
+        Deadline::meant(text)
+    }
 }
 
 impl Value for VerifyKey {
     const EXPECTED: &'static str = "a fleet's public key of 44 characters, as `ekiden fleet keygen` prints it";
-    const SECRET: bool = true;
+    const SHOWS: Shows = Shows::PublicKey;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }

@@ -37,4 +37,8 @@ impl Value for Days {
         let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
         days.filter(|days| (7..=3650).contains(days)).map(Self).ok_or(Self::EXPECTED)
     }
+    fn meant(text: &str) -> Option<String> {
+        let days = text.strip_suffix("days").or_else(|| text.strip_suffix("day"))?;
+        Some(format!("{}d", days.trim_end()))
+    }
 }

@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 
 use ekiden_proto::addr::Target;
 
-use super::mistake::Found;
+use super::mistake::closest;
 use super::place::Place;
 use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
+use super::shows::Shows;
 use super::url::{Url, table};
 use super::{Credentials, Hop, HopKind, Peering};
 
@@ -24,26 +25,39 @@ pub(super) const EXPECTED: &str = "a hop like section://HOST:PORT?key=PUBLIC, so
 /// User name, and password where there is one.
 type User = Option<(String, Option<String>)>;
 
+/// The text of a URL, and where it stands.
+struct Written<'w, 'a> {
+    place: &'w Place<'a>,
+    text: &'w str,
+}
+
+impl Written<'_, '_> {
+    /// Notes a mistake about the whole URL, of which no more is shown than can be.
+    fn note(&self, expected: impl Into<String>) {
+        self.place.note(Shows::Url.found_text(self.text), expected);
+    }
+}
+
 /// Reads the hop that stands at `place`, or notes why not.
 pub(super) fn read(place: &Place<'_>, text: &str, shared: &Shared) -> Option<Hop> {
-    let wrong = || {
-        place.note(Found::Hidden, EXPECTED);
+    let written = Written { place, text };
+    let wrong = |expected: String| {
+        written.note(expected);
         None
     };
-    let Some(url) = Url::parse(text) else { return wrong() };
-    let Ok(address) = Target::parse(url.address, None) else { return wrong() };
-    if !url.path.is_empty() {
-        return wrong();
-    }
+    let Some(url) = Url::parse(text) else {
+        return wrong(lacks_scheme(text).unwrap_or_else(|| EXPECTED.to_owned()));
+    };
+    let Ok(address) = address(&url) else { return wrong(problem(&url)) };
     let query = table(url.query);
     // The query is no file even where the URL stands in one: all its values are texts, on the line of the URL.
     let options = Reader::of_text(place.clone(), &query);
     let kind = match url.scheme {
-        "section" => section(place, &options, &url.user, shared),
+        "section" => section(&written, &options, &url.user, shared),
         // Names are always left to the hop, which is what the `h` asks for.
-        "socks5" | "socks5h" => Some(HopKind::Socks5(credentials(place, &options, url.user, fits_socks5))),
-        "http" => Some(HopKind::Http(credentials(place, &options, url.user, fits_http))),
-        _ => return wrong(),
+        "socks5" | "socks5h" | "socks" => Some(HopKind::Socks5(credentials(&written, &options, url.user, fits_socks5))),
+        "http" => Some(HopKind::Http(credentials(&written, &options, url.user, fits_http))),
+        other => return wrong(other_scheme(other)),
     };
     let profile = shared.profiles.choose(&options, "profile");
     options.finish();
@@ -53,15 +67,57 @@ pub(super) fn read(place: &Place<'_>, text: &str, shared: &Shared) -> Option<Hop
     Some(Hop { name, kind, address, profile })
 }
 
+/// Where a hop is, of a URL that has nothing behind that.
+fn address(url: &Url<'_>) -> Result<Target, ()> {
+    if url.path.is_empty() { Target::parse(url.address, None).map_err(drop) } else { Err(()) }
+}
+
+/// What is expected instead of a URL that is no hop.
+fn problem(url: &Url<'_>) -> String {
+    let (scheme, address) = (url.scheme, url.address);
+    let port = match scheme {
+        "section" => "7000",
+        "socks5" | "socks5h" | "socks" => "1080",
+        "http" => "PORT",
+        _ => return other_scheme(scheme),
+    };
+    if address.starts_with(':') {
+        return "a host before the port".to_owned();
+    }
+    if Target::parse(address, None).is_ok() {
+        return "nothing after the port but ?key=value".to_owned();
+    }
+    if Target::parse(address, Some(1)).is_ok() {
+        return format!("a port after the host: {scheme}://{address}:{port}");
+    }
+    EXPECTED.to_owned()
+}
+
+fn other_scheme(scheme: &str) -> String {
+    match scheme {
+        "https" => "http:// instead of https://: a hop is asked without TLS".to_owned(),
+        "socks4" | "socks4a" => format!("socks5:// instead of {scheme}://"),
+        _ => match closest(scheme, ["section", "socks5", "http"]) {
+            Some(meant) => format!("{meant}:// instead of {scheme}://"),
+            None => format!("section://, socks5:// or http:// instead of {scheme}://"),
+        },
+    }
+}
+
+/// What is expected instead of an address without a scheme; `None` for what is no address either.
+pub(super) fn lacks_scheme(text: &str) -> Option<String> {
+    Target::parse(text, None).ok().map(|address| format!("a scheme before the address, like socks5://{address}"))
+}
+
 /// Reads what it takes to call another ekiden: the same keys in a URL and in `[[relay]]`.
 pub(super) fn peering(options: &Reader<'_>, shared: &Shared) -> Option<Peering> {
     let encrypt = options.or("encrypt", false);
     Some(Peering { key: options.required("key")?, own: shared.calling_key(), encrypt })
 }
 
-fn section(place: &Place<'_>, options: &Reader<'_>, user: &User, shared: &Shared) -> Option<HopKind> {
+fn section(written: &Written<'_, '_>, options: &Reader<'_>, user: &User, shared: &Shared) -> Option<HopKind> {
     if user.is_some() {
-        place.note(Found::Hidden, "no user and password here, but ?key=PUBLIC: section://HOST:PORT?key=PUBLIC");
+        written.note("no user and password here, but ?key=PUBLIC: section://HOST:PORT?key=PUBLIC");
     }
     peering(options, shared).map(HopKind::Section)
 }
@@ -79,7 +135,7 @@ fn fits_http(user: &str, _password: &str) -> bool {
 
 /// User and password; `None` when there are none, or a mistake about them.
 fn credentials(
-    place: &Place<'_>,
+    written: &Written<'_, '_>,
     options: &Reader<'_>,
     user: User,
     fits: fn(&str, &str) -> bool,
@@ -88,7 +144,7 @@ fn credentials(
     let variable = options.optional::<String>("password_env");
     let Some((user, inline)) = user else {
         if options.has("password_file") || options.has("password_env") {
-            place.note(Found::Hidden, "a user name before the host, USER@HOST:PORT, to go with the password");
+            written.note("a user name before the host, USER@HOST:PORT, to go with the password");
         }
         return None;
     };
@@ -97,12 +153,12 @@ fn credentials(
         (None, Some(path), None) => from_file(options, &path)?,
         (None, None, Some(name)) => from_environment(options, &name)?,
         _ => {
-            place.note(Found::Hidden, "one password: USER:PASS@, or ?password_file=PATH, or ?password_env=NAME");
+            written.note("one password: USER:PASS@, or ?password_file=PATH, or ?password_env=NAME");
             return None;
         }
     };
     if !fits(&user, &password) {
-        place.note(Found::Hidden, "a user name and a password of 1 to 255 bytes, for http a user name without a colon");
+        written.note("a user name and a password of 1 to 255 bytes, for http a user name without a colon");
         return None;
     }
     Some(Credentials { user, password })

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
 
-use super::mistake::Found;
 use super::place::Place;
 use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::sharing::Weight;
+use super::shows::Shows;
 use super::url::{Url, table};
-use super::value::{Bind, Name};
+use super::value::{Bind, Name, Value};
 use super::{Access, Connect, Kind, Listener, SectionListener, Tun, capture, tun};
 use crate::users::Users;
 use target::{check_target, target};
@@ -217,7 +217,7 @@ fn connect(reader: &Reader<'_>, kind: Option<Kind>) -> Connect {
 
 /// Reads what it takes to be called by relays, which is the business of section listeners only.
 fn section(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<SectionListener> {
-    reader.hide("key");
+    reader.hide("key", Shows::Path);
     if kind != Some(Kind::Section) {
         let keys = ["key", "peers", "fleet", "encrypt"].into_iter().filter(|key| reader.has(key) && kind.is_some());
         keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"section\" has it, for other relays"));
@@ -268,13 +268,17 @@ pub(super) fn leads_to(target: &Target, bind: SocketAddr) -> bool {
 
 /// Turns the URL of a `-L` into the table that `[[listener]]` would be; `None` after noting why not.
 pub(super) fn from_url(place: &Place<'_>, text: &str) -> Option<toml::de::DeTable<'static>> {
-    // Whatever is written around an `@` here may be a password.
+    let found = || Shows::Url.found_text(text);
+    let address = text.split('?').next().unwrap_or_default();
+    let with_scheme = format!("{}://{text}", Kind::Auto.word());
+    // What is an address in the file is one here.
+    let text = if Bind::read(address).is_ok() { &with_scheme } else { text };
     if text.contains('@') {
-        place.note(Found::Hidden, format!("no user and password here, but ?users=FILE: {EXPECTED_URL}"));
+        place.note(found(), "no user and password here, but ?users=FILE, made by htpasswd -B");
         return None;
     }
     let Some(url) = Url::parse(text) else {
-        place.note(Found::Value(format!("{text:?}")), EXPECTED_URL);
+        place.note(found(), EXPECTED_URL);
         return None;
     };
     let target = Some(("target".to_owned(), url.path)).filter(|(_, path)| !path.is_empty());

@@ -24,6 +24,7 @@ mod relays;
 mod routes;
 mod shared;
 mod sharing;
+mod shows;
 mod traces;
 mod tun;
 mod url;

@@ -80,9 +80,14 @@ impl<'a> Place<'a> {
             _ => false,
         };
         let any = T::SHAPE == Shape::Any && !matches!(value, DeValue::Float(_));
-        let read = scalar(value).filter(|_| fits || any).map_or(Err(T::EXPECTED), |t| T::read(&t));
-        let found = || if T::SECRET { Found::Hidden } else { Found::Value(shown(value)) };
-        read.map_err(|expected| self.note(found(), expected)).ok()
+        let text = scalar(value);
+        let read = text.as_deref().filter(|_| fits || any).map_or(Err(T::EXPECTED), T::read);
+        let meant = || text.as_deref().and_then(T::meant).filter(|meant| T::read(meant).is_ok());
+        let told = |expected: &str| match meant() {
+            Some(meant) => format!("{expected}: write {meant:?}"),
+            None => expected.to_owned(),
+        };
+        read.map_err(|expected| self.note(T::SHOWS.found(value), told(expected))).ok()
     }
 }
 

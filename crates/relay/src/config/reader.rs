@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::mistake::{Found, Mistake, closest};
 use super::place::{Place, Source, shown};
+use super::shows::Shows;
 use super::value::Value;
 
 /// A table that is being read.
@@ -20,14 +21,14 @@ pub(super) struct Reader<'a> {
     /// `None` for a table that is not written: everything has its default.
     table: Option<&'a DeTable<'a>>,
     known: RefCell<Vec<&'static str>>,
-    /// Keys whose values no mistake shows.
-    secret: RefCell<Vec<&'static str>>,
+    /// Keys whose values mistakes show in part, or not at all.
+    hidden: RefCell<Vec<(&'static str, Shows)>>,
 }
 
 impl<'a> Reader<'a> {
     /// Reads `table`, which stands at `place`.
     pub fn new(place: Place<'a>, table: Option<&'a DeTable<'a>>) -> Self {
-        Self { place, table, known: RefCell::default(), secret: RefCell::default() }
+        Self { place, table, known: RefCell::default(), hidden: RefCell::default() }
     }
 
     /// Reads a table that was part of a text at `place`: every value is a string, and on the line of that text.
@@ -70,8 +71,11 @@ impl<'a> Reader<'a> {
         let (place, value) = self.find(key);
         let found = match value {
             None => Found::Missing,
-            Some(_) if self.secret.borrow().contains(&key) => Found::Hidden,
-            Some(value) => Found::Value(shown(value)),
+            Some(value) => {
+                let hidden = self.hidden.borrow();
+                let shows = hidden.iter().find(|(hidden, _)| *hidden == key).map_or(Shows::All, |(_, shows)| *shows);
+                shows.found(value)
+            }
         };
         place.note(found, expected);
     }
@@ -81,9 +85,9 @@ impl<'a> Reader<'a> {
         self.place.note(Found::Value("{...}".to_owned()), expected);
     }
 
-    /// Makes sure that no mistake shows the value of `key`.
-    pub fn hide(&self, key: &'static str) {
-        self.secret.borrow_mut().push(key);
+    /// Makes sure that mistakes show no more of the value of `key` than this.
+    pub fn hide(&self, key: &'static str, shows: Shows) {
+        self.hidden.borrow_mut().push((key, shows));
     }
 
     /// Takes what was read from the file that `key` names, or notes the mistakes in it by their lines; those of line 0
@@ -101,8 +105,8 @@ impl<'a> Reader<'a> {
 
     /// An option that may be left out.
     pub fn optional<T: Value>(&self, key: &'static str) -> Option<T> {
-        if T::SECRET {
-            self.hide(key);
+        if T::SHOWS != Shows::All {
+            self.hide(key, T::SHOWS);
         }
         let (place, value) = self.find(key);
         place.read(value?)
@@ -152,9 +156,9 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A text that may hold a secret, with its place. No mistake shows it.
-    pub fn secret(&self, key: &'static str, expected: &str) -> Option<(Place<'a>, &'a str)> {
-        self.hide(key);
+    /// A URL that may hold a password, with its place.
+    pub fn url(&self, key: &'static str, expected: &str) -> Option<(Place<'a>, &'a str)> {
+        self.hide(key, Shows::Url);
         let (place, value) = self.find(key);
         match value? {
             DeValue::String(text) => Some((place, &**text)),
@@ -165,8 +169,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A list of texts that may hold secrets, each with its place. No mistake shows them.
-    pub fn secrets(&self, key: &'static str, expected: &str) -> Vec<(Place<'a>, &'a str)> {
+    /// A list of URLs that may hold passwords, each with its place.
+    pub fn urls(&self, key: &'static str, expected: &str) -> Vec<(Place<'a>, &'a str)> {
         let (place, value) = self.find(key);
         let items = match value {
             None => return Vec::new(),

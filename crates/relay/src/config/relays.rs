@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use super::hop::{self, peering};
 use super::listener::{Listeners, leads_to};
-use super::mistake::Found;
 use super::named::Named;
 use super::place::Place;
 use super::profiles::tuned;
 use super::read::Flags;
 use super::reader::Reader;
 use super::shared::Shared;
+use super::shows::Shows;
 use super::{Hop, HopKind};
 
 /// Reads `[[relay]]`; `names` are those of the tables.
@@ -43,8 +43,8 @@ pub(super) fn read(
 /// Reads one `[[relay]]`, all but its name.
 fn relay(reader: &Reader<'_>, shared: &Shared) -> Option<Hop> {
     if reader.has("url") {
-        let url = reader.secret("url", hop::EXPECTED);
-        reader.hide("key");
+        let url = reader.url("url", hop::EXPECTED);
+        reader.hide("key", Shows::PublicKey);
         for key in ["address", "key", "encrypt", "profile"].into_iter().filter(|key| reader.has(key)) {
             reader.mistake(key, "nothing beside url, which says it all");
         }
@@ -84,7 +84,7 @@ pub(super) fn forward(
     listeners: &Listeners,
     relays: &Named<Arc<Hop>>,
 ) -> Vec<Arc<Hop>> {
-    let written = file.secrets("forward", hop::EXPECTED);
+    let written = file.urls("forward", hop::EXPECTED);
     let place = command.below("-F", None);
     let flags = flags.forward.iter().enumerate();
     let flags: Vec<_> = flags.map(|(at, text)| (place.item(at, None), text.as_str())).collect();
@@ -97,10 +97,10 @@ pub(super) fn forward(
     for (place, text) in used {
         let Some(hop) = hop(&place, text, shared, relays) else { continue };
         if let Some((_, expected)) = comes_back(&hop, shared, listeners) {
-            place.note(Found::Hidden, expected);
+            place.note(Shows::Url.found_text(text), expected);
         }
         if hops.iter().any(|earlier| is_same(earlier, &hop)) {
-            place.note(Found::Hidden, "each relay once: this is a loop");
+            place.note(Shows::Url.found_text(text), "each relay once: this is a loop");
         }
         hops.push(hop);
     }
@@ -113,7 +113,9 @@ fn hop(place: &Place<'_>, text: &str, shared: &Shared, relays: &Named<Arc<Hop>>)
         Some(relay) => relay.clone(),
         None if text.contains("://") => hop::read(place, text, shared).map(Arc::new),
         None => {
-            place.note(Found::Hidden, format!("{}, or {}", hop::EXPECTED, relays.expected(text)));
+            let name = relays.expected(text);
+            let expected = hop::lacks_scheme(text).unwrap_or_else(|| format!("{}, or {name}", hop::EXPECTED));
+            place.note(Shows::Url.found_text(text), expected);
             None
         }
     }

@@ -78,4 +78,7 @@ impl Value for ShareRate {
         let sensible = |rate: &Rate| (64_000..=400_000_000_000).contains(&rate.bits_per_second());
         text.parse().ok().filter(sensible).map(Self).ok_or(Self::EXPECTED)
     }
+    fn meant(text: &str) -> Option<String> {
+        Rate::meant(text)
+    }
 }

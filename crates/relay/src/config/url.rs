@@ -42,6 +42,20 @@ impl<'u> Url<'u> {
     }
 }
 
+/// What of a URL, or of what was to be one, can be shown: not the user, the password and the query. `None` when a password may
+/// stand where host and port should.
+pub(super) fn public(text: &str) -> Option<String> {
+    let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+    let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("", text));
+    let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("...@", rest));
+    let rest = rest.split('?').next().unwrap_or_default();
+    let authority = rest.split('/').next().unwrap_or_default();
+    let after_host = authority.rsplit(']').next().unwrap_or_default();
+    let is_port = |(_, port): (&str, &str)| port.parse::<u16>().is_ok();
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    after_host.split_once(':').is_none_or(is_port).then(|| format!("{scheme}{separator}{user}{rest}"))
+}
+
 fn user_and_password(text: &str) -> Option<(String, Option<String>)> {
     match text.split_once(':') {
         Some((user, password)) => Some((decode(user)?, Some(decode(password)?))),

@@ -9,6 +9,8 @@ use ekiden_proto::addr::{Nat64, Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
+use super::mistake::closest;
+use super::shows::Shows;
 use super::{Kind, LogFormat, Pattern};
 
 /// How TOML writes a type.
@@ -32,10 +34,14 @@ pub(super) trait Value: Sized {
     const EXPECTED: &'static str;
     /// How TOML writes it.
     const SHAPE: Shape = Shape::Text;
-    /// Whether it may be a secret, or be mistaken for one; then no mistake shows it.
-    const SECRET: bool = false;
+    /// How much of a wrong one a mistake shows.
+    const SHOWS: Shows = Shows::All;
     /// Reads the text of the value; the error says what was expected.
     fn read(text: &str) -> Result<Self, &'static str>;
+    /// What was probably meant by a text that cannot be read.
+    fn meant(_text: &str) -> Option<String> {
+        None
+    }
 }
 
 impl Value for String {
@@ -120,6 +126,9 @@ impl Value for Deadline {
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse::<Span>().ok().filter(|span| !span.0.is_zero()).map(|span| Self(span.0)).ok_or(Self::EXPECTED)
     }
+    fn meant(text: &str) -> Option<String> {
+        Span::meant(text)
+    }
 }
 
 impl Deadline {
@@ -137,6 +146,9 @@ impl Value for HeadSize {
     fn read(text: &str) -> Result<Self, &'static str> {
         let size = text.parse::<Bytes>().ok().filter(|size| (4 << 10..=1 << 20).contains(&size.0));
         size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or(Self::EXPECTED)
+    }
+    fn meant(text: &str) -> Option<String> {
+        Bytes::meant(text)
     }
 }
 
@@ -198,16 +210,15 @@ pub(super) struct KeyFile(pub PathBuf);
 
 impl Value for KeyFile {
     const EXPECTED: &'static str = "the path of a file with a private key";
-    const SECRET: bool = true;
+    const SHOWS: Shows = Shows::Path;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
     }
 }
 
-/// Somebody may have written the private key.
 impl Value for PublicKey {
     const EXPECTED: &'static str = "a public key of 44 characters, as `ekiden keygen` prints it";
-    const SECRET: bool = true;
+    const SHOWS: Shows = Shows::PublicKey;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
@@ -235,7 +246,15 @@ impl Value for Name {
 impl Value for Kind {
     const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "tproxy", "redirect", "tun", "section""#;
     fn read(text: &str) -> Result<Self, &'static str> {
-        Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or(Self::EXPECTED)
+        match text {
+            // As hops and clients have them: every listener of this kind takes all versions.
+            "socks4" | "socks4a" | "socks5" | "socks5h" => Ok(Self::Socks),
+            _ => Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or(Self::EXPECTED),
+        }
+    }
+    fn meant(text: &str) -> Option<String> {
+        let plain = if text == "https" { "http" } else { text };
+        closest(plain, Self::ALL.map(Self::word)).map(str::to_owned)
     }
 }
 

@@ -21,6 +21,9 @@ impl Value for Rtt {
         let known = text.parse::<Span>().ok().filter(|span| !span.0.is_zero());
         known.map(|span| Self::Known(span.0)).ok_or(Self::EXPECTED)
     }
+    fn meant(text: &str) -> Option<String> {
+        Span::meant(text)
+    }
 }
 
 /// What is at a site.
@@ -47,6 +50,9 @@ impl Value for Size {
     fn read(text: &str) -> Result<Self, &'static str> {
         let size = text.parse::<Bytes>().ok().filter(|size| (1..=1 << 40).contains(&size.0));
         size.map(|size| Self(size.0)).ok_or(Self::EXPECTED)
+    }
+    fn meant(text: &str) -> Option<String> {
+        Bytes::meant(text)
     }
 }
 
@@ -103,11 +109,17 @@ impl Value for Rate {
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
+    fn meant(text: &str) -> Option<String> {
+        Self::meant(text)
+    }
 }
 
 impl Value for Bytes {
     const EXPECTED: &'static str = r#"a size above zero like "64KiB" or "4MiB""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|bytes: &Self| bytes.0 > 0).ok_or(Self::EXPECTED)
+    }
+    fn meant(text: &str) -> Option<String> {
+        Self::meant(text)
     }
 }

@@ -1,6 +1,7 @@
 //! The reading of whole configurations: what is right, and what is said about what is not.
 
 mod example;
+mod hints;
 mod hops;
 mod listeners;
 mod mistakes;

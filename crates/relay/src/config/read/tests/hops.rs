@@ -29,11 +29,11 @@ fn loops_are_found() {
 fn wrong_hops_are_told_without_their_secret() {
     const SECRET: &str = "hunter2";
     for (url, says) in [
-        ("socks5://u:hunter2@h", "a hop like"),
+        ("socks5://u:hunter2@h", "a port after the host"),
         ("socks5://u:hunter2", "a hop like"),
         ("u:hunter2@h:1", "a hop like"),
-        ("ftp://u:hunter2@h:1", "a hop like"),
-        ("socks5://u:hunter2@h:1/path", "a hop like"),
+        ("ftp://u:hunter2@h:1", "section://, socks5:// or http:// instead of ftp://"),
+        ("socks5://u:hunter2@h:1/path", "nothing after the port"),
         ("socks5://u:a?hunter2@h:1", "a hop like"),
         ("socks5://u:%ffhunter2@h:1", "a hop like"),
         ("http://u%3aa:hunter2@h:1", "without a colon"),
@@ -84,4 +84,44 @@ fn hop_passwords_come_from_files_and_variables() {
         let shown = format!("{config:?} {}", forward(&config)[0]);
         assert!(shown.contains("Credentials") && !shown.contains("hunter2") && !shown.contains("from file"), "{shown}");
     }
+}
+
+/// The whole grammar was printed, without the URL and without the mistake in it.
+#[test]
+fn what_a_hop_lacks_is_told_beside_its_url() {
+    const SECRET: &str = "hunter2";
+    for (url, says) in [
+        ("socks5://host", "-F[1] = \"socks5://host\": expected a port after the host: socks5://host:1080"),
+        ("http://host", "-F[1] = \"http://host\": expected a port after the host: http://host:PORT"),
+        ("http://[2001:db8::1]", "expected a port after the host: http://[2001:db8::1]:PORT"),
+        ("section://host", "-F[1] = \"section://host\": expected a port after the host: section://host:7000"),
+        ("socks5://u:hunter2@host", "-F[1] = \"socks5://...@host\": expected a port after the host"),
+        ("socks5://host:99999", "(value not shown): expected a hop like"),
+        ("socks5://:1080", "-F[1] = \"socks5://:1080\": expected a host before the port"),
+        ("host:1080", "-F[1] = \"host:1080\": expected a scheme before the address, like socks5://host:1080"),
+        (
+            "ftp://u:hunter2@h:1",
+            "-F[1] = \"ftp://...@h:1\": expected section://, socks5:// or http:// instead of ftp://",
+        ),
+        ("https://h:1", "-F[1] = \"https://h:1\": expected http:// instead of https://: a hop is asked without TLS"),
+        ("socks4://h:1", "-F[1] = \"socks4://h:1\": expected socks5:// instead of socks4://"),
+        ("sock5://h:1", "-F[1] = \"sock5://h:1\": expected socks5:// instead of sock5://"),
+        ("socks5://u:hunter2@h:1/path", "-F[1] = \"socks5://...@h:1/path\": expected nothing after the port"),
+        ("socks5://h:1/path", "-F[1] = \"socks5://h:1/path\": expected nothing after the port"),
+        ("http://127.0.0.1:1080", "-F[1] = \"http://127.0.0.1:1080\": expected another relay"),
+        ("osaka", "-F[1] = \"osaka\": expected a hop like"),
+        ("u:hunter2", "-F[1] (value not shown): expected a hop like"),
+        ("socks5://u:hunter2", "-F[1] (value not shown): expected a hop like"),
+        ("socks5://u:12345678", "-F[1] (value not shown): expected a hop like"),
+        ("socks5://h?password=hunter2", "-F[1] = \"socks5://h\": expected a port after the host"),
+    ] {
+        let shown = flag_mistake(&forwarding(&[url]));
+        assert!(shown.contains(says) && !shown.contains(SECRET), "{url}: {shown}");
+    }
+}
+
+#[test]
+fn socks_is_socks5_for_a_hop() {
+    let config = load(None, &forwarding(&["socks://hop.example:1080"])).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(forward(&config)[0].to_string(), "socks5://hop.example:1080");
 }

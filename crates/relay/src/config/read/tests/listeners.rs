@@ -31,7 +31,7 @@ fn listener_urls_are_read_as_tables() {
 #[test]
 fn wrong_flags_are_told() {
     for (url, says) in [
-        ("127.0.0.1:1080", "command line: -L[1] = \"127.0.0.1:1080\": expected a listener like auto://"),
+        ("127.0.0.1", "command line: -L[1] = \"127.0.0.1\": expected a listener like auto://"),
         ("auto://0.0.0.0:1080", "command line: -L[1].bind = \"0.0.0.0:1080\": expected a loopback address"),
         ("ftp://:21", "command line: -L[1].kind = \"ftp\": expected one of \"auto\""),
         ("tproxy://0.0.0.0:21", "-L[1].interfaces is missing"),
@@ -71,4 +71,43 @@ fn users_are_loaded_once_and_their_mistakes_told_by_line() {
 fn a_tcp_listener_cannot_have_users() {
     let seen = flag_mistake(&listen(&["tcp://:1/h:1?users=/nonexistent"]));
     assert!(seen.contains("no way to ask who somebody is"), "{seen}");
+}
+
+/// `bind = ":1080"` is an address in the file, so it is one in `-L`.
+#[test]
+fn an_address_alone_is_an_auto_listener() {
+    for (text, bind) in [
+        (":1080", "127.0.0.1:1080"),
+        ("127.0.0.1:1080", "127.0.0.1:1080"),
+        ("localhost:1080", "127.0.0.1:1080"),
+        ("[::1]:1080?profile=lossy", "[::1]:1080"),
+    ] {
+        let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!((only(&config).kind, only(&config).bind.to_string().as_str()), (Kind::Auto, bind), "{text}");
+    }
+    let shown = flag_mistake(&listen(&["0.0.0.0:1080"]));
+    assert!(shown.contains("-L[1].bind = \"0.0.0.0:1080\": expected a loopback address"), "{shown}");
+}
+
+#[test]
+fn schemes_of_proxies_are_listeners_of_their_kind() {
+    for (text, kind) in [
+        ("socks5://:1080", Kind::Socks),
+        ("socks5h://:1080", Kind::Socks),
+        ("socks4://:1080", Kind::Socks),
+        ("socks4a://:1080", Kind::Socks),
+    ] {
+        let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!((only(&config).kind, only(&config).name.as_str()), (kind, "socks-1080"), "{text}");
+    }
+    for (text, says) in [
+        ("https://:1080", "-L[1].kind = \"https\": expected one of \"auto\", \"socks\", \"http\""),
+        ("https://:1080", "\"section\": write \"http\""),
+        ("sock://:1080", "\"section\": write \"socks\""),
+    ] {
+        let shown = flag_mistake(&listen(&[text]));
+        assert!(shown.contains(says), "{text}: {shown}");
+    }
+    let config = good("version = 1\n[[listener]]\nbind = \":1\"\nkind = \"socks5\"");
+    assert_eq!(only(&config).kind, Kind::Socks);
 }

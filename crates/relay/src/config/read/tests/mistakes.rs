@@ -32,7 +32,7 @@ bind = "0.0.0.0:9090"
         (1, "version", value("2")),
         (2, "threads", value("0")),
         (3, "target_profile", value("\"longhall\"")),
-        (4, "forward[1]", Found::Hidden),
+        (4, "forward[1]", value("\"socks4://h:1\"")),
         (4, "forward[2]", Found::Hidden),
         (6, "listener[1].bind", value("\"127.0.0.1\"")),
         (7, "listener[1].kind", value("\"sock\"")),

@@ -121,7 +121,7 @@ fn what_is_only_for_some_kinds_is_told() {
             format!("section://:1?key={path}&peers=/nonexistent"),
             "-L[1].peers = \"/nonexistent\": expected a readable file",
         ),
-        (format!("socks://:1?key={path}"), "-L[1].key (value not shown): expected nothing: only kind = \"section\""),
+        (format!("socks://:1?key={path}"), "-kinds\": expected nothing: only kind = \"section\""),
         ("http://:1?peers=x".to_owned(), "-L[1].peers = \"x\": expected nothing: only kind = \"section\""),
         ("tcp://:1/h:1?encrypt=true".to_owned(), "-L[1].encrypt = \"true\": expected nothing: only kind = \"section\""),
         ("auto://:1?connect=eager".to_owned(), "-L[1].connect = \"eager\": expected \"strict\" or \"early\""),
@@ -145,5 +145,39 @@ fn clients_are_told_at_once_only_where_that_is_wanted() {
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!(only(&config).connect, connect, "{url}");
+    }
+}
+
+/// Paths and public keys are no secrets; only what looks like a private key is hidden.
+#[test]
+fn only_what_may_be_a_private_key_is_hidden() {
+    let (file, own) = Scratch::key("shown");
+    let private = PrivateKey::generate().text();
+    let secret = private.as_str();
+    let public = own.to_string();
+    let cut = &public[..43];
+    for (flags, says) in [
+        (
+            listen(&["section://:1?key=/nonexistent"]),
+            "-L[1].key = \"/nonexistent\": expected a readable file".to_owned(),
+        ),
+        (Flags { key: Some("/nonexistent".into()), ..listen(&["auto://:1"]) }, "--key = \"/nonexistent\"".to_owned()),
+        (listen(&["socks://:1?key=relay.key"]), "-L[1].key = \"relay.key\": expected nothing".to_owned()),
+        (Flags { key: Some(secret.to_owned()), ..listen(&["auto://:1"]) }, "--key (value not shown)".to_owned()),
+        (
+            Flags { key: Some(file.path()), ..forwarding(&[&format!("section://far.example:1?key={own}")]) },
+            "-F[1] = \"section://far.example:1\": expected the key of another relay".to_owned(),
+        ),
+        (
+            forwarding(&[&format!("section://far.example:1?key={cut}")]),
+            format!("-F[1].key = \"{}...\" (43 characters): expected a public key of 44 characters", &cut[..6]),
+        ),
+        (
+            forwarding(&["section://far.example:1?key=osaka.pub"]),
+            "-F[1].key = \"osaka.pub\": expected a public".to_owned(),
+        ),
+    ] {
+        let told = flag_mistake(&flags);
+        assert!(told.contains(&says) && !told.contains(secret) && !told.contains(cut), "{told}");
     }
 }
