@@ -10,3 +10,4 @@ mod leaving;
 mod manager;
 mod scene;
 mod sockets;
+mod trust;

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsRawFd;
 
 /// Raises the soft limit of open files to the hard one and returns it.
@@ -86,6 +87,62 @@ pub fn started(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// Whether a process has a TCP socket that listens at `address`, or at its port of all addresses (proc_net_tcp(5),
+/// proc_pid_fd(5)).
+///
+/// # Errors
+/// The kernel's: `EACCES` when the descriptors of that process are not to be seen by this one.
+pub fn listens(pid: u32, address: SocketAddr) -> io::Result<bool> {
+    let sockets = listening_sockets(address)?;
+    for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        // A descriptor that has been closed since has no link any more.
+        let Ok(link) = fs::read_link(descriptor?.path()) else { continue };
+        if sockets.iter().any(|socket| link.as_os_str() == socket.as_str()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The links of the sockets that listen there, as descriptors have them.
+fn listening_sockets(address: SocketAddr) -> io::Result<Vec<String>> {
+    const LISTEN: &str = "0A";
+    let ip = address.ip().to_canonical();
+    let mapped = match ip {
+        IpAddr::V4(v4) => IpAddr::V6(v4.to_ipv6_mapped()),
+        IpAddr::V6(_) => ip,
+    };
+    let addresses = [ip, mapped, Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let places = addresses.map(|ip| kernel_address(ip, address.port()));
+    let mut sockets = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        // Without IPv6 there is no such table.
+        let text = fs::read_to_string(table).or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(String::new()),
+            _ => Err(error),
+        })?;
+        for line in text.lines() {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let [_, place, _, state, _, _, _, _, _, inode, ..] = fields[..] else { continue };
+            if state == LISTEN && places.iter().any(|wanted| wanted == place) {
+                sockets.push(format!("socket:[{inode}]"));
+            }
+        }
+    }
+    Ok(sockets)
+}
+
+/// An address as these tables have it: words of 32 bits in the byte order of the host.
+fn kernel_address(ip: IpAddr, port: u16) -> String {
+    let octets = match ip {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    };
+    let words = octets.as_chunks::<4>().0.iter();
+    let words: String = words.map(|word| format!("{:08X}", u32::from_ne_bytes(*word))).collect();
+    format!("{words}:{port:04X}")
+}
+
 /// Puts /dev/null in the place of standard input: nobody reads it, and what it was is closed.
 ///
 /// # Errors
@@ -113,5 +170,29 @@ mod tests {
         child.wait().unwrap();
         assert!(then.unwrap() >= own);
         assert_eq!(started(child.id()), None);
+    }
+
+    #[test]
+    fn a_process_listens_where_it_has_a_listening_socket() {
+        let (own, other) = (std::process::id(), std::os::unix::process::parent_id());
+        for (bind, asked) in [
+            ("127.0.0.1:0", "127.0.0.1"),
+            ("0.0.0.0:0", "127.0.0.1"),
+            ("[::1]:0", "::1"),
+            ("[::]:0", "127.0.0.1"),
+            ("[::ffff:127.0.0.1]:0", "127.0.0.1"),
+        ] {
+            let listener = std::net::TcpListener::bind(bind).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), port);
+            assert!(listens(own, at(asked)).unwrap(), "{bind}");
+            assert!(!listens(other, at(asked)).unwrap_or(false), "{bind}");
+            assert_eq!(
+                listens(own, at("192.0.2.1")).unwrap(),
+                bind.starts_with("0.0.0.0") || bind.starts_with("[::]:")
+            );
+            drop(listener);
+            assert!(!listens(own, at(asked)).unwrap(), "{bind}, which is closed");
+        }
     }
 }

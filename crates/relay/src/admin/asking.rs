@@ -1,7 +1,9 @@
 //! Asking a running relay about itself, as `ekiden status` does.
 
 use std::io;
+use std::path::Path;
 
+use ekiden_sys::process;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::header::{AUTHORIZATION, HOST};
@@ -15,14 +17,42 @@ use crate::config::{Admin, AdminPlace, Token};
 /// Asks a running relay for `path`.
 ///
 /// # Errors
-/// The system's, when nobody answers there; and what the relay said when it refused.
+/// The system's, when nobody answers there; and what the relay said when it refused. A socket of another user, who is not
+/// root, is asked nothing.
 pub async fn ask(admin: &Admin, path: &str) -> io::Result<String> {
+    Ok(ask_and_identify(admin, path).await?.0)
+}
+
+/// The same, and which process listens on the unix socket, as the kernel has it; none over TCP, and for a process of
+/// another PID namespace (unix(7), `SO_PEERCRED`).
+///
+/// # Errors
+/// As [`ask`].
+pub async fn ask_and_identify(admin: &Admin, path: &str) -> io::Result<(String, Option<u32>)> {
     let token = admin.token.as_ref();
     match &admin.place {
         AdminPlace::Off => Err(io::Error::other("the admin listener is off in this configuration")),
-        AdminPlace::Tcp(address) => ask_over(TcpStream::connect(address).await?, path, token).await,
-        AdminPlace::Unix(socket) => ask_over(UnixStream::connect(socket).await?, path, None).await,
+        AdminPlace::Tcp(address) => Ok((ask_over(TcpStream::connect(address).await?, path, token).await?, None)),
+        AdminPlace::Unix(socket) => {
+            let stream = UnixStream::connect(socket).await?;
+            let listener = trusted(&stream, socket)?;
+            Ok((ask_over(stream, path, None).await?, listener))
+        }
     }
+}
+
+/// The process that listens, if it belongs to this user or to root. Root may ask any relay.
+fn trusted(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
+    let (peer, own) = (stream.peer_cred()?, process::effective_user());
+    let user = peer.uid();
+    if own != 0 && ![0, own].contains(&user) {
+        let socket = socket.display();
+        let message =
+            format!("{socket} belongs to user {user}, who is neither this user nor root: not a relay to trust");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+    }
+    // 0 stands for a process of another PID namespace.
+    Ok(peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0))
 }
 
 async fn ask_over(

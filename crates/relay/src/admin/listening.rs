@@ -1,12 +1,12 @@
 //! Where the relay answers about itself, and how many may ask at once.
 
 use std::convert::Infallible;
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,6 +31,7 @@ use super::patience::Patient;
 use super::snapshot::Source;
 use super::stream::Stream;
 use super::workers::Workers;
+use crate::config::read::private_folder;
 use crate::config::{Admin, AdminPlace};
 use crate::shared::Shared;
 use crate::worker::Command;
@@ -47,6 +48,9 @@ const BUFFER: usize = 16 << 10;
 /// What the kernel keeps for a client that does not read, in bytes. Without a bound it grows to megabytes (tcp(7), `tcp_wmem`),
 /// and a slow reader gets what is long past.
 const SEND_BUFFER: usize = 64 << 10;
+
+/// Connections that wait to be accepted at a unix socket.
+const BACKLOG: i32 = 128;
 
 /// The error of accept(2) when the process has all descriptors that it may have.
 const EMFILE: i32 = 24;
@@ -106,6 +110,8 @@ pub fn start(
         AdminPlace::Unix(path) => {
             let socket = inherited.map_or_else(|| bind_unix(path), |it| Ok(it.into()))?;
             let descriptor = socket.try_clone()?.into();
+            // The kernel names the process that has called listen(2) last to clients (unix(7), SO_PEERCRED).
+            SockRef::from(&socket).listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
             (Door::Unix(UnixListener::from_std(socket)?), descriptor, Some(path.clone()))
         }
@@ -130,6 +136,10 @@ fn tcp(socket: std::net::TcpListener, shared: &Shared) -> io::Result<Door> {
 
 /// Binds a socket file that only its owner can use. One left behind by a relay that is gone is replaced.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    let folder = private_folder();
+    if path.parent() == Some(&folder) {
+        ensure_private(&folder)?;
+    }
     if let Ok(found) = fs::metadata(path) {
         if !found.file_type().is_socket() {
             return Err(io::Error::other(format!("{} exists and is no socket", path.display())));
@@ -142,6 +152,23 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let listener = std::os::unix::net::UnixListener::bind(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok(listener)
+}
+
+/// Makes a folder that only this user can enter, or makes sure that the folder is one: in the temporary folder another
+/// user may have made it first.
+fn ensure_private(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made,
+    }
+    let (found, user) = (fs::symlink_metadata(folder)?, process::effective_user());
+    if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    let folder = folder.display();
+    Err(io::Error::other(format!(
+        "{folder} is no folder that only user {user} can enter: remove it, or set XDG_RUNTIME_DIR, or bind in [admin]"
+    )))
 }
 
 /// What connections come in by.

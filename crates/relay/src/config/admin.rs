@@ -156,9 +156,16 @@ pub fn default_admin() -> Admin {
     let path = match runtime {
         Some(dir) => dir.join("ekiden.sock"),
         None if user == 0 => PathBuf::from("/run/ekiden.sock"),
-        None => std::env::temp_dir().join(format!("ekiden-{user}.sock")),
+        None => private_folder().join("ekiden.sock"),
     };
     AdminPlace::Unix(path).into()
+}
+
+/// The folder of this user in the temporary folder, where everybody can make files. The relay makes sure that no other
+/// user can enter it.
+#[must_use]
+pub fn private_folder() -> PathBuf {
+    std::env::temp_dir().join(format!("ekiden-{}", process::effective_user()))
 }
 
 impl Value for AdminPlace {

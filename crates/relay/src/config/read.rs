@@ -24,7 +24,7 @@ use super::{
     sharing, traces, tun, url,
 };
 
-pub use super::admin::{admin_address, default_admin};
+pub use super::admin::{admin_address, default_admin, private_folder};
 pub use super::mistake::{Found, Mistake, Mistakes};
 
 /// What the command line says about the configuration. Not printable: a hop's URL may hold a password.

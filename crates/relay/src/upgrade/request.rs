@@ -1,7 +1,9 @@
 //! `ekiden upgrade`, from outside: finds the relay by its admin listener, asks it by a signal, and waits for what becomes
-//! of it. The signal says who may: the relay's own user, and root.
+//! of it. The signal says who may: the relay's own user, and root. It goes to the process that has the listening socket,
+//! as the kernel says: the answer alone is not believed.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use ekiden_sys::{process, signal};
@@ -9,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::view::View;
 use crate::admin;
-use crate::config::Admin;
+use crate::config::{Admin, AdminPlace};
 
 /// How often it is looked what became of it.
 const LOOK: Duration = Duration::from_millis(50);
@@ -34,6 +36,22 @@ pub enum RequestError {
     /// It answers from where its processes have other numbers.
     #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
     Elsewhere(u32),
+    /// What it says of itself is not what the kernel says.
+    #[error("process {listens} listens there and says that it is process {told}: ask where the relay runs")]
+    Contradicts {
+        /// The process that listens.
+        listens: u32,
+        /// The process that it says it is.
+        told: u32,
+    },
+    /// It has no socket that listens at the address that was asked.
+    #[error("process {pid} does not listen at {address}: not a relay to trust")]
+    NoListener {
+        /// The process that the answer names.
+        pid: u32,
+        /// Where it was asked.
+        address: SocketAddr,
+    },
     /// It cannot be asked.
     #[error("process {pid} cannot be asked: {cause} (as root, or as the relay's user)")]
     Refused {
@@ -65,17 +83,14 @@ pub enum RequestError {
 /// Why that did not happen.
 pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
     let no_answer = |cause| RequestError::NoAnswer { at: admin.to_string(), cause };
-    let before = ask(admin).await.map_err(no_answer)?;
-    let pid = before.pid;
-    if before.started.is_none() || process::started(pid) != before.started {
-        return Err(RequestError::Elsewhere(pid));
-    }
+    let (before, listener) = ask(admin).await.map_err(no_answer)?;
+    let pid = identify(admin, &before, listener)?;
     signal::ask_for_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
     let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + MARGIN;
     loop {
         match ask(admin).await {
-            Ok(now) if (now.pid, now.started) != (pid, before.started) => return Ok((before, now)),
-            Ok(now) if now.failed > before.failed => {
+            Ok((now, _)) if (now.pid, now.started) != (before.pid, before.started) => return Ok((before, now)),
+            Ok((now, _)) if now.failed > before.failed => {
                 return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
             }
             Err(_) if process::started(pid) != before.started => return Err(RequestError::Ended(pid)),
@@ -85,6 +100,31 @@ pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
     }
 }
 
-async fn ask(admin: &Admin) -> io::Result<View> {
-    Ok(serde_json::from_str(&timeout(PATIENCE, admin::ask(admin, "/api/upgrade")).await??)?)
+/// The process that gets the signal: the one that has the socket, whatever the answer says.
+fn identify(admin: &Admin, told: &View, listener: Option<u32>) -> Result<u32, RequestError> {
+    let pid = match (&admin.place, listener) {
+        (AdminPlace::Tcp(address), _) => {
+            let (pid, address) = (told.pid, *address);
+            let listens = process::listens(pid, address).or_else(|cause| match cause.kind() {
+                io::ErrorKind::NotFound => Ok(false),
+                _ => Err(RequestError::Refused { pid, cause }),
+            });
+            if !listens? {
+                return Err(RequestError::NoListener { pid, address });
+            }
+            pid
+        }
+        (_, Some(pid)) => pid,
+        (_, None) => return Err(RequestError::Elsewhere(told.pid)),
+    };
+    if told.started.is_some() && process::started(pid) == told.started {
+        return Ok(pid);
+    }
+    let told = told.pid;
+    Err(if pid == told { RequestError::Elsewhere(told) } else { RequestError::Contradicts { listens: pid, told } })
+}
+
+async fn ask(admin: &Admin) -> io::Result<(View, Option<u32>)> {
+    let (text, listener) = timeout(PATIENCE, admin::ask_and_identify(admin, "/api/upgrade")).await??;
+    Ok((serde_json::from_str(&text)?, listener))
 }

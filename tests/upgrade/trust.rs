@@ -1,0 +1,269 @@
+//! Which process `ekiden upgrade` and `ekiden status` believe, and which process gets the signal.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::harness::*;
+use crate::scene::*;
+
+/// A user id that no other test and no account has.
+fn user(number: u32) -> String {
+    (3_100_000_000_u32 - std::process::id() * 4 - number).to_string()
+}
+
+/// A command that runs as a user without any privilege.
+fn as_user(user: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([&format!("--reuid={user}"), "--regid=65534", "--clear-groups"]).arg(program.as_ref());
+    for name in ["EKIDEN_ADMIN", "EKIDEN_CONFIG", "EKIDEN_TOKEN_FILE", "EKIDEN_LOG", "XDG_RUNTIME_DIR"] {
+        command.env_remove(name);
+    }
+    // Programs that every user may run.
+    command.env("PATH", "/usr/bin:/bin");
+    command
+}
+
+fn is_root() -> bool {
+    let is_root = ekiden_sys::process::effective_user() == 0;
+    if !is_root {
+        eprintln!("skipped: only root can become two users");
+    }
+    is_root
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Process {
+    /// A process that SIGUSR2 ends.
+    fn victim(mut command: Command) -> Self {
+        Self(command.arg("1000").stdin(Stdio::null()).spawn().expect("sleep runs"))
+    }
+
+    /// What a relay with this pid would answer to `/api/upgrade`.
+    fn answer(&self) -> String {
+        let started = ekiden_sys::process::started(self.0.id()).expect("it runs");
+        let view = format!(
+            "{{\"pid\":{},\"started\":{started},\"version\":\"0\",\"failed\":0,\"why\":null,\"patience_seconds\":0}}",
+            self.0.id()
+        );
+        format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{view}", view.len())
+    }
+
+    fn lives(&mut self) -> bool {
+        self.0.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn answer_once(stream: &mut (impl Read + Write), answer: &str) {
+    let _ = stream.read(&mut [0; 4096]);
+    let _ = stream.write_all(answer.as_bytes());
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Answers every request at the sockets that its arguments name with its first argument, and says when it listens.
+const IMPOSTOR: &str = "
+import os, socket, sys, threading
+def serve(listener):
+    while True:
+        stream = listener.accept()[0]
+        try:
+            stream.recv(4096)
+            stream.sendall(sys.argv[1].encode())
+        except OSError:
+            pass
+        stream.close()
+for path in sys.argv[2:]:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.chmod(os.path.dirname(path), 0o777) if os.stat(os.path.dirname(path)).st_uid == os.geteuid() else None
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    os.chmod(path, 0o777)
+    listener.listen(9)
+    threading.Thread(target=serve, args=(listener,)).start()
+print('listens', flush=True)
+";
+
+/// A folder in which every user may make files, like /tmp, with the program in it.
+fn shared_folder() -> Folder {
+    let folder = Folder::new();
+    std::fs::copy(env!("CARGO_BIN_EXE_ekiden"), folder.0.join("ekiden")).unwrap();
+    std::fs::set_permissions(&folder.0, std::fs::Permissions::from_mode(0o1777)).unwrap();
+    folder
+}
+
+/// Another user has made the default socket first, and answers with the pid of a process of this user. The signal used to
+/// end that process.
+#[test]
+fn a_socket_of_another_user_is_not_believed() {
+    if !is_root() {
+        return;
+    }
+    let (own, other, folder) = (user(0), user(1), shared_folder());
+    let mut victim = Process::victim(as_user(&own, "sleep"));
+    eventually("the user of the process", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/comm", victim.0.id())).ok()?;
+        (status.trim() == "sleep").then_some(())
+    });
+    let mut impostor = as_user(&other, "python3");
+    impostor.args(["-c", IMPOSTOR, &victim.answer()]);
+    impostor.arg(folder.0.join(format!("ekiden-{own}.sock")));
+    impostor.arg(folder.0.join(format!("ekiden-{own}/ekiden.sock")));
+    let mut impostor = Process(impostor.stdout(Stdio::piped()).spawn().expect("python3 runs"));
+    let mut line = String::new();
+    BufReader::new(impostor.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "listens\n");
+    for command in ["upgrade", "status"] {
+        let output = as_user(&own, folder.0.join("ekiden")).arg(command).env("TMPDIR", &folder.0).output().unwrap();
+        let said = said(&output);
+        assert!(victim.lives(), "ekiden {command} has signalled the process that it was told");
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("belongs to user {other}")), "{said}");
+    }
+}
+
+/// The pid is that of the process that listens, whatever that process says.
+#[test]
+fn the_process_that_listens_gets_the_signal_and_no_other() {
+    let folder = Folder::new();
+    let socket = folder.0.join("ekiden.sock");
+    let mut victim = Process::victim(Command::new("sleep"));
+    let (listener, answer) = (UnixListener::bind(&socket).unwrap(), victim.answer());
+    std::thread::spawn(move || {
+        listener.incoming().map_while(Result::ok).for_each(|mut stream| answer_once(&mut stream, &answer));
+    });
+    let output = ekiden().args(["upgrade", "--admin", &format!("unix:{}", socket.display())]).output().unwrap();
+    let said = said(&output);
+    assert!(victim.lives(), "the process that was told got the signal: {said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let (told, listens) = (format!("process {}", victim.0.id()), format!("process {}", std::process::id()));
+    assert!(said.contains(&told) && said.contains(&listens), "{said}");
+}
+
+/// The same over TCP, where the kernel does not say which process is at the other end.
+#[test]
+fn a_process_without_the_listening_socket_gets_no_signal() {
+    let mut victim = Process::victim(Command::new("sleep"));
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, answer) = (listener.local_addr().unwrap(), victim.answer());
+    std::thread::spawn(move || {
+        listener.incoming().map_while(Result::ok).for_each(|mut stream| answer_once(&mut stream, &answer));
+    });
+    let output = ekiden().args(["upgrade", "--admin", &address.to_string()]).output().unwrap();
+    let said = said(&output);
+    assert!(victim.lives(), "the process that was told got the signal: {said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("process {} does not listen", victim.0.id())), "{said}");
+}
+
+/// The socket goes from process to process, and the kernel has to name the one that has it now.
+#[test]
+fn each_upgrade_reaches_the_process_that_serves_now() {
+    let mut service = Service::start(&to(greeter(), ""));
+    for _ in 0..3 {
+        let output = service.command();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let before = std::mem::replace(&mut service.serves, 0);
+        service.serves = service.relay.upgraded();
+        assert_ne!(service.serves, before);
+        assert_eq!(service.answers(), service.serves);
+        greeted(service.relay.address());
+    }
+}
+
+/// Over TCP as well.
+#[test]
+fn an_upgrade_by_an_address_works() {
+    let port = free_port();
+    let more = format!("[admin]\nbind = \"127.0.0.1:{port}\"\n");
+    let folder = Folder::new();
+    let file = folder.write("ekiden.toml", to(greeter(), &more));
+    let program = folder.0.join("ekiden");
+    symlink(env!("CARGO_BIN_EXE_ekiden"), &program).unwrap();
+    let mut command = ekiden_at(&program);
+    command.args(["run", "-c"]).arg(&file);
+    let mut relay = Relay::begin(&mut command, 2, folder.0.join("none"));
+    for _ in 0..2 {
+        let output = ekiden().args(["upgrade", "-c"]).arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        relay.upgraded();
+    }
+}
+
+/// Without XDG_RUNTIME_DIR the socket is in a folder that only this user can enter.
+#[test]
+fn the_default_socket_is_in_a_folder_of_the_users_own() {
+    if !is_root() {
+        return;
+    }
+    let (own, folder) = (user(2), shared_folder());
+    let run = |listener: &str| {
+        let mut command = as_user(&own, folder.0.join("ekiden"));
+        command.args(["run", "-L", listener]).env("TMPDIR", &folder.0);
+        command
+    };
+    let private = folder.0.join(format!("ekiden-{own}"));
+    let relay = Relay::begin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock"));
+    let status = || {
+        let mut command = as_user(&own, folder.0.join("ekiden"));
+        let output = command.arg("status").env("TMPDIR", &folder.0).output().unwrap();
+        (output.status.code(), said(&output))
+    };
+    assert_eq!(status().0, Some(0), "{}", status().1);
+    let mode = std::fs::symlink_metadata(&private).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o700);
+    drop(relay);
+    // A relay that was killed leaves its socket there, and the next one replaces it.
+    drop(Relay::begin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock")));
+
+    for spoil in [opened, linked, of_another_user] {
+        std::fs::remove_dir_all(&private).unwrap();
+        spoil(&private);
+        let mut relay = Relay::begin(&mut run("auto://127.0.0.1:0"), 1, private.join("ekiden.sock"));
+        let warning = relay.next(|event| event["event"] == "warning")["message"].as_str().unwrap().to_owned();
+        assert!(warning.contains("no admin listener") && warning.contains("XDG_RUNTIME_DIR"), "{warning}");
+        assert!(warning.contains(private.to_str().unwrap()), "{warning}");
+        if private.is_symlink() {
+            std::fs::remove_file(&private).unwrap();
+            std::fs::create_dir(&private).unwrap();
+        }
+    }
+}
+
+fn own(folder: &Path) {
+    let name = folder.file_name().unwrap().to_str().unwrap();
+    let user: u32 = name.strip_prefix("ekiden-").unwrap().parse().unwrap();
+    std::os::unix::fs::lchown(folder, Some(user), Some(65534)).unwrap();
+}
+
+/// Others may put something else there.
+fn opened(folder: &Path) {
+    std::fs::create_dir(folder).unwrap();
+    own(folder);
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o770)).unwrap();
+}
+
+/// A link leads to where others choose.
+fn linked(folder: &Path) {
+    symlink("/tmp", folder).unwrap();
+    own(folder);
+}
+
+fn of_another_user(folder: &Path) {
+    std::fs::create_dir(folder).unwrap();
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
