@@ -185,3 +185,25 @@ fn jain_says_how_alike_values_are() {
     assert_eq!(of(&[1.0, 0.0]), Some(0.5));
     assert_eq!((of(&[1.0]), of(&[0.0, 0.0]), of(&[])), (None, None, None));
 }
+
+/// A section that takes all it may has everything while it is alone, and half of it beside another one. Who comes has its
+/// half at once, and the other one's is taken by the next look.
+#[test]
+fn one_alone_has_everything_before_and_after_another() {
+    let (rate, span) = (1_000_000, Duration::from_millis(100));
+    let mut sections = [(); 2].map(|()| (Pace::default(), Claim { weight: 1, wants: 0 }));
+    for look in 0..30 {
+        let both = (10..20).contains(&look);
+        let here = if both { 2 } else { 1 };
+        let division = divide(rate, &mut sections[..here].iter().map(|(_, claim)| *claim).collect::<Vec<_>>());
+        let ceilings: Vec<_> = sections[..here].iter().map(|(_, claim)| division.ceiling(*claim)).collect();
+        match look {
+            10 => assert_eq!(ceilings, [1_000_000, 500_000]),
+            11..20 => assert_eq!(ceilings, [500_000; 2], "{look}"),
+            _ => assert_eq!(ceilings, [rate], "{look}"),
+        }
+        for ((pace, claim), ceiling) in sections.iter_mut().zip(ceilings) {
+            claim.wants = pace.judge(Seen { bytes: ceiling / 10, span, pauses: true }, ceiling);
+        }
+    }
+}
