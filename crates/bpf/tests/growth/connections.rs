@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::Program;
 use libbpf_rs::query::ProgInfoIter;
 
-use crate::loaded::{Loaded, SHORT, transfer};
+use crate::loaded::{Loaded, SHORT, watched};
 
 macro_rules! object {
     ($name:literal) => {
@@ -27,8 +27,9 @@ static OBJECTS: &[(&str, &[u8])] = &[
 fn all_carry_bytes_over_a_lossy_path_and_tell_how() {
     for (name, bytes) in OBJECTS {
         let loaded = Loaded::new(name, bytes);
+        let told = watched(&loaded, SHORT, 8 << 20, |_| ());
         let [_, _, window, _, _, base, rtt, queued, _, rounds, losses, timeouts] =
-            transfer(&loaded, SHORT, 8 << 20, |_| ());
+            *told.last().expect("it has told something");
         let told = format!("{name}: window {window}, base {base} us, RTT {rtt} us, {queued} queued, {rounds} rounds");
         eprintln!("{told}, {losses} losses, {timeouts} timeouts");
         assert!((2..2000).contains(&window), "{told}");

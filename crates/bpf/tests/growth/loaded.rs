@@ -43,13 +43,12 @@ impl Loaded {
         Self { name: own, object, _link: link }
     }
 
-    /// What the connection tells: the words of `struct section`.
-    pub fn section(&self, stream: &TcpStream) -> [u32; 12] {
+    /// What the connection tells: the words of `struct section`. None before it has told anything.
+    fn section(&self, stream: &TcpStream) -> Option<[u32; 12]> {
         let map = self.object.maps().find(|map| map.name() == "sections").expect("a map of sections");
-        let value = map.lookup(&stream.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("a lookup");
-        let value = value.expect("the connection has told something");
+        let value = map.lookup(&stream.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("a lookup")?;
         let mut words = value.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().expect("four bytes")));
-        std::array::from_fn(|_| words.next().expect("twelve words"))
+        Some(std::array::from_fn(|_| words.next().expect("twelve words")))
     }
 }
 
@@ -73,9 +72,9 @@ fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
 /// 40 Mbit/s with a short queue, as [`Network::new`] takes it.
 pub const SHORT: &str = "rate 40mbit burst 5kb limit 100kb";
 
-/// Sends `bytes` through a line with such a queue, and returns what the connection then tells. `ask` is told the
-/// connection before its first byte.
-pub fn transfer(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&TcpStream)) -> [u32; 12] {
+/// Sends `bytes` through a line with such a queue, and returns what the connection tells after each part of 16 KiB that it
+/// has taken, and at the end. `ask` is told the connection before its first byte.
+pub fn watched(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&TcpStream)) -> Vec<[u32; 12]> {
     let network = Network::new(queue);
     let (listener, address) = network.listen();
     let mut stream = network.client.inside(|| connect(address, &loaded.name));
@@ -89,11 +88,15 @@ pub fn transfer(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&Tc
         received
     });
     let sent: Vec<u8> = (0..bytes).map(|place| (place % 251) as u8).collect();
-    stream.write_all(&sent).expect("it goes");
+    let mut told = Vec::new();
+    for part in sent.chunks(16 << 10) {
+        stream.write_all(part).expect("it goes");
+        told.extend(loaded.section(&stream));
+    }
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     stream.read_exact(&mut [0]).expect("the server has it all");
     assert_eq!(ekiden_sys::congestion::of(&stream).expect("a TCP socket"), loaded.name);
-    let section = loaded.section(&stream);
+    told.extend(loaded.section(&stream));
     assert!(server.join().expect("no panic") == sent, "other bytes");
-    section
+    told
 }
