@@ -30,3 +30,4 @@ mod reloaded;
 mod routes;
 mod secrets;
 mod tuned;
+mod urgent;

@@ -9,12 +9,14 @@ mod tidying;
 
 use std::cell::{Cell, RefCell};
 use std::io;
+use std::os::fd::AsFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_sys::clock::thread_time;
 use ekiden_sys::nfqueue::Queue;
+use ekiden_sys::sockopt::{keep_urgent_data_inline, keeps_urgent_data_inline};
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc, watch};
@@ -154,6 +156,14 @@ async fn obey(worker: Rc<Worker>, mut commands: mpsc::Receiver<Command>) {
 
 /// Accepts until told to stop. What the kernel had already accepted for us by then is still served.
 async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop: Stop) {
+    let inherited = keeps_urgent_data_inline(socket.as_fd()).unwrap_or(false);
+    let admit = |client: TcpStream, address| {
+        if !inherited {
+            // A listener for Multipath TCP refuses the option; so does a Multipath TCP connection, which needs none.
+            let _ = keep_urgent_data_inline(client.as_fd());
+        }
+        entrance.admit(client, address);
+    };
     let listener = match TcpListener::from_std(socket) {
         Ok(listener) => listener,
         Err(error) => return entrance.warn(format!("cannot listen on {}: {error}", entrance.listener.bind)),
@@ -162,7 +172,7 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
         entrance.wait_for_place().await;
         let Some(accepted) = stop.or(listener.accept()).await else { break };
         match accepted {
-            Ok((client, address)) => entrance.admit(client, address),
+            Ok((client, address)) => admit(client, address),
             Err(error) if is_exhaustion(&error) => entrance.pause(lacking(&error)).await,
             // The client left before we looked (accept(2)); the listener itself is fine.
             Err(_) => {}
@@ -171,7 +181,7 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
     let Ok(queue) = listener.into_std() else { return };
     for (client, address) in std::iter::from_fn(|| queue.accept().ok()).take(LAST_ACCEPTS) {
         if let Ok(client) = client.set_nonblocking(true).and_then(|()| TcpStream::from_std(client)) {
-            entrance.admit(client, address);
+            admit(client, address);
         }
     }
 }

@@ -1,5 +1,8 @@
 //! Applies a profile to a socket, setting by setting, and tells what became of each (setsockopt(2), tcp(7), socket(7),
 //! ip(7)). Accepted sockets inherit every setting from their listener, so nothing is done per accepted connection.
+//!
+//! Every socket that gets a profile also leaves urgent data in its place in the stream (`SO_OOBINLINE`, socket(7)).
+//! Without this option a read skips the urgent byte, and the byte is lost to every reader that does not ask for it.
 
 mod request;
 
@@ -35,6 +38,7 @@ pub enum Role {
 /// Applies `profile` before listen(2) or connect(2) and reports every setting, read back from the kernel.
 #[must_use]
 pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: Role) -> Vec<Applied> {
+    let _ = keep_urgent_data_inline(socket);
     let report = |setting| Applied { outcome: change(socket, &setting, role), setting };
     profile.opening().map(report).collect()
 }
@@ -51,10 +55,28 @@ pub fn change(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> Outcome 
 
 /// Applies `profile` like [`apply_and_report`], without asking what became of it.
 pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: Role) {
+    let _ = keep_urgent_data_inline(socket);
     for setting in profile.opening() {
         // Already reported the first time; a section without one of its settings still carries bytes.
         let _ = apply_one(socket, &setting, role);
     }
+}
+
+/// Leaves the urgent byte where it is in the stream, instead of out of it (`SO_OOBINLINE`).
+///
+/// # Errors
+/// The kernel's: EOPNOTSUPP for a Multipath TCP socket, whose urgent data is always inline. A socket of plain TCP that
+/// such a listener accepts does not have the option and needs it.
+pub fn keep_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<()> {
+    set(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE, &1_i32)
+}
+
+/// Whether urgent data stays in its place in the stream, also on sockets that this one accepts.
+///
+/// # Errors
+/// The kernel's.
+pub fn keeps_urgent_data_inline(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    get::<c_int>(socket, libc::SOL_SOCKET, libc::SO_OOBINLINE).map(|on| on != 0)
 }
 
 fn reason(error: &io::Error) -> String {

@@ -1,13 +1,14 @@
 //! Asking a hop to connect onward: SOCKS5 (RFC 1928, 1929) and HTTP CONNECT (RFC 9110, 9.3.6). Reads exactly the hop's
 //! answer, never a byte of what the target sends behind it.
 
-use std::io;
+use std::io::{self, Read};
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::wire::http::{ResponseHead, connect};
 use ekiden_proto::wire::{WireError, socks5};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use socket2::SockRef;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 
 use crate::config::{Credentials, Hop, HopKind};
@@ -38,8 +39,17 @@ async fn write(stream: &mut TcpStream, bytes: &[u8]) -> Result<(), Cause> {
     stream.write_all(bytes).await.map_err(|error| broken(&error))
 }
 
-async fn read(stream: &mut TcpStream, bytes: &mut [u8]) -> Result<(), Cause> {
-    stream.read_exact(bytes).await.map_err(|error| broken(&error))?;
+/// Fills `bytes`. Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
+async fn read(stream: &TcpStream, bytes: &mut [u8]) -> Result<(), Cause> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let read = || (&*SockRef::from(stream)).read(&mut bytes[filled..]);
+        match stream.async_io(Interest::READABLE, read).await {
+            Ok(0) => return Err(Cause::HopProtocol),
+            Ok(count) => filled += count,
+            Err(error) => return Err(broken(&error)),
+        }
+    }
     Ok(())
 }
 

@@ -16,7 +16,8 @@ use ekiden_proto::wire::section::{
     Acquaintance, Answer, Hello, Initiator, Open, Purpose, Refusal, TraceId, Transport, Versions,
 };
 use ekiden_sys::outq::unacknowledged;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use ekiden_sys::recv::append;
+use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -153,7 +154,9 @@ impl Trouble {
 pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Trouble> {
     let mut bytes = Vec::with_capacity(Hello::HEADER + MOST);
     loop {
-        if stream.read_buf(&mut bytes).await.map_err(Trouble::Io)? == 0 {
+        // Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
+        let read = || append(stream.as_fd(), &mut bytes, Hello::HEADER + MOST);
+        if stream.async_io(Interest::READABLE, read).await.map_err(Trouble::Io)? == 0 {
             return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         match Hello::parse(&bytes) {

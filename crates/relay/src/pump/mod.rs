@@ -14,6 +14,7 @@ mod flow;
 mod meter;
 pub mod pause;
 mod pipes;
+mod reading;
 mod scratch;
 mod seal;
 mod totals;

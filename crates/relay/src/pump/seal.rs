@@ -12,8 +12,9 @@ use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
 use ekiden_proto::wire::section::{RecordKey, Transport};
 use ekiden_sys::recv::append;
-use tokio::io::Interest;
 use tokio::net::TcpStream;
+
+use super::reading::read_once;
 
 /// How much is read when it is not known how long the next record is, at first.
 const STEP: usize = 4096;
@@ -213,15 +214,7 @@ impl Opener {
             _ => self.step,
         };
         self.arrived.reserve_exact(wanted);
-        let arrived = &mut self.arrived;
-        let mut read = None;
-        let result = from.try_io(Interest::READABLE, || {
-            let count = append(from.as_fd(), arrived, wanted)?;
-            read = Some(count);
-            // A short read has emptied the socket: this is how a readiness is given back.
-            if count > 0 && count < wanted { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
-        });
-        let read = read.map_or(result, Ok)?;
+        let read = read_once(from, wanted, || append(from.as_fd(), &mut self.arrived, wanted))?;
         if wanted == self.step {
             self.step = if read < wanted { STEP } else { (self.step * 2).min(MOST_STEP) };
         }

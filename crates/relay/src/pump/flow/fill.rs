@@ -8,10 +8,10 @@ use ekiden_proto::tuning;
 use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
 use socket2::SockRef;
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::{Broken, Flow, Held, SPLICE_AFTER, Until};
 use crate::pump::pipes::Pooled;
+use crate::pump::reading::{has_unread, read_once};
 use crate::pump::scratch;
 use crate::pump::seal::{Opened, Seal};
 
@@ -50,8 +50,20 @@ impl<'a> Flow<'a> {
     fn fill_pipe(&mut self, mut pipe: Pooled<'a>) -> Result<(), Broken> {
         let most = self.most(pipe.capacity());
         let from = self.from.stream;
-        // The pipe is empty here, so "would block" speaks of the socket alone.
-        let read = from.try_io(Interest::READABLE, || pipe.fill(from.as_fd(), most)).map_err(Broken::Reading)?;
+        let mut at_urgent_data = false;
+        let read = from.try_io(Interest::READABLE, || {
+            let filled = pipe.fill(from.as_fd(), most);
+            // The pipe is empty here, so EAGAIN is about the socket alone.
+            let nothing =
+                filled.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |read| *read == 0);
+            at_urgent_data = nothing && has_unread(from);
+            if at_urgent_data { Ok(0) } else { filled }
+        });
+        if at_urgent_data {
+            // splice(2) does not go on from there, and recv(2) does.
+            return self.copy();
+        }
+        let read = read.map_err(Broken::Reading)?;
         self.account(read);
         if read > 0 {
             self.held = Held::Piped(pipe);
@@ -63,7 +75,9 @@ impl<'a> Flow<'a> {
         let room = self.room();
         scratch::with(|scratch| {
             let most = self.most(room);
-            let read = read_some(self.from.stream, &mut scratch[HEADER..][..most]).map_err(Broken::Reading)?;
+            let buffer = &mut scratch[HEADER..][..most];
+            let from = self.from.stream;
+            let read = read_once(from, most, || (&*SockRef::from(from)).read(buffer)).map_err(Broken::Reading)?;
             self.account(read);
             if read == 0 {
                 return Ok(());
@@ -153,20 +167,4 @@ impl<'a> Flow<'a> {
             *left -= read as u64;
         }
     }
-}
-
-/// Reads once. A read that fills less than the buffer has emptied the socket, and with edge-triggered epoll the next bytes
-/// make an event of their own, so the readiness is used up: it saves the read that would only say "would block".
-fn read_some(from: &TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut emptied = None;
-    let result = from.try_io(Interest::READABLE, || {
-        let read = (&*SockRef::from(from)).read(buffer)?;
-        if read > 0 && read < buffer.len() {
-            emptied = Some(read);
-            // Nothing went wrong: this is how a readiness is given back.
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        Ok(read)
-    });
-    emptied.map_or(result, Ok)
 }

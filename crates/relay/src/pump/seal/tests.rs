@@ -1,8 +1,14 @@
+use std::time::Duration;
+
 use super::*;
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::section::{Hello, Initiator, Responder, Versions};
+use ekiden_sys::outq::unread;
+use ekiden_sys::sockopt::keep_urgent_data_inline;
+use socket2::SockRef;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 
 /// Longest first record.
 const FIRST: usize = 100;
@@ -43,6 +49,39 @@ async fn a_row_of_records_of_all_sizes_comes_out_as_it_went_in() {
     assert!(far.next(&reader).await.unwrap().plain.is_empty(), "the end");
     drop(writing.await.unwrap().unwrap());
     assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+}
+
+/// A read stops at urgent data, which was taken for an empty socket: the rest waited for more bytes, or for ever. Records are
+/// never sent as urgent data, but whatever is on the path can mark any byte.
+#[tokio::test]
+async fn urgent_data_in_records_holds_nothing_back() {
+    for at in [0, 1, 2, 50, 51, 52, 100] {
+        let (near, far) = seals();
+        far.only_records();
+        let (writer, reader) = sockets().await;
+        keep_urgent_data_inline(reader.as_fd()).unwrap();
+        // A socket is taken for readable until a read says otherwise.
+        assert!(reader.try_read(&mut [0]).is_err());
+        let row = [near.sealed(&[7; 33]), near.sealed(&[8; 33]), near.end()].concat();
+        let writer = SockRef::from(&writer);
+        writer.send(&row[..at]).unwrap();
+        writer.send_out_of_band(&row[at..=at]).unwrap();
+        writer.send(&row[at + 1..]).unwrap();
+        while unread(reader.as_fd()).unwrap() < row.len() {
+            std::thread::yield_now();
+        }
+        // The one event that tells of all these bytes.
+        reader.readable().await.unwrap();
+        let all = async {
+            let mut all = Vec::new();
+            while let record @ [_, ..] = &plain(far.next(&reader).await.unwrap())[..] {
+                all.extend_from_slice(record);
+            }
+            all
+        };
+        let all = timeout(Duration::from_secs(20), all).await;
+        assert_eq!(all.expect("all has arrived"), [[7; 33], [8; 33]].concat(), "urgent byte at {at}");
+    }
 }
 
 /// Behind OPEN and its answer the bytes may be as they are: they belong to somebody else.

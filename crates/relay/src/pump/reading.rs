@@ -1,0 +1,38 @@
+//! Reading from a socket whose readiness is told once, by edge-triggered epoll (epoll(7)).
+//!
+//! A read that returns fewer bytes than it asked for has emptied the socket, with one exception: it stopped at urgent data.
+//! recv(2) returns the bytes before the urgent byte alone; the next read begins with the urgent byte. splice(2) answers
+//! EAGAIN or end of stream at the urgent byte. Then more bytes are there and no event tells of them.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use ekiden_sys::outq::unread;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// Whether bytes have arrived that were not read. FIONREAD counts urgent data too, because `SO_OOBINLINE` is set on all
+/// sockets (`sockopt::apply`). SIOCATMARK alone would not do: a segment without data can move the mark between the read and
+/// the question.
+pub fn has_unread(from: &TcpStream) -> bool {
+    unread(from.as_fd()).is_ok_and(|bytes| bytes > 0)
+}
+
+/// Reads once, by a `read` of at most `room` bytes. When it has emptied the socket the readiness is used up: this saves the
+/// read that would only return EAGAIN.
+///
+/// # Errors
+/// That of `read`; `WouldBlock` when the socket is not ready.
+pub fn read_once(from: &TcpStream, room: usize, read: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+    let mut emptied = None;
+    let result = from.try_io(Interest::READABLE, || {
+        let count = read()?;
+        if count > 0 && count < room && !has_unread(from) {
+            emptied = Some(count);
+            // Not a failure: this is how a readiness is given back.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(count)
+    });
+    emptied.map_or(result, Ok)
+}
