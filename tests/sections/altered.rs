@@ -191,6 +191,37 @@ fn an_end_that_nobody_said_is_none() {
     }
 }
 
+/// What came behind the record that says "this was all" was ignored: the session ended well.
+#[test]
+fn bytes_behind_the_end_are_a_reset() {
+    let record = |length: u8| [vec![0, length], vec![7; length.into()]].concat();
+    for way in [Way::Down, Way::Up] {
+        for behind in [vec![0], vec![0, 18], record(40), record(18), vec![0; 70_000]] {
+            let count = behind.len();
+            let put = move |frame: Frame| {
+                let is_end = frame.number > 1 && frame.bytes.len() == 18;
+                Fate::Said(if is_end { [&frame.bytes[..], &behind].concat() } else { frame.bytes })
+            };
+            let (mut client, mut server, (mut at_home, mut relay, ..)) = session(way, Box::new(put));
+            let (sender, receiver, found, other) = match way {
+                Way::Down => (&mut server, &mut client, &mut at_home, &mut relay),
+                Way::Up => (&mut client, &mut server, &mut relay, &mut at_home),
+            };
+            sender.write_all(b"all of it").unwrap();
+            assert_eq!(read_exactly(receiver, 9), b"all of it");
+            sender.shutdown(Shutdown::Write).unwrap();
+            let (heard, ending) = hear_out(receiver);
+            assert!(heard.is_empty());
+            // The end may have been passed on before the bytes behind it arrived; then the session is reset behind it.
+            println!("{way:?}, {count} bytes behind the end: {ending:?}");
+            assert_eq!(found.closed()["end"], "altered", "{way:?}, {count} bytes");
+            assert!(is_reset(sender), "{way:?}, {count} bytes");
+            let told = if way == Way::Down { "reset_by_client" } else { "reset_by_server" };
+            assert_eq!(other.closed()["end"], told, "{way:?}, {count} bytes");
+        }
+    }
+}
+
 /// The answer says whether the way stands; when it was changed, nobody is told that it does.
 #[test]
 fn an_answer_that_was_changed_is_no_success() {

@@ -171,8 +171,13 @@ impl<'a> Flow<'a> {
     }
 
     /// Where the bytes come from, and where they go.
-    pub fn sides(&self) -> (&'a TcpStream, &'a TcpStream) {
-        (self.from.stream, self.to.stream)
+    pub fn sides(&self) -> (Side<'a>, Side<'a>) {
+        (self.from, self.to)
+    }
+
+    /// Which way the bytes go.
+    pub fn direction(&self) -> Direction {
+        self.direction
     }
 
     /// Passes the end of the stream on.

@@ -41,7 +41,7 @@ pub use seal::Seal;
 pub(crate) use seal::tests::{seals, sockets};
 pub use totals::Totals;
 pub use watch::is_cut_off;
-use watch::{Watch, half_close};
+use watch::{Watch, half_close, has_byte_behind_end};
 
 /// How long a session may be silent.
 #[derive(Debug, Clone, Copy)]
@@ -187,6 +187,11 @@ impl<E> Pump<'_, E> {
             return Poll::Ready(end);
         }
         if up && down {
+            for flow in [&self.up, &self.down] {
+                if has_byte_behind_end(flow.sides().0) {
+                    return Poll::Ready(End::Altered(flow.direction()));
+                }
+            }
             // Both sockets are about to be closed, which passes on what end is still to be passed on.
             return Poll::Ready(End::Finished);
         }

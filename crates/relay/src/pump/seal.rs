@@ -103,7 +103,7 @@ impl Seal {
     ///
     /// # Errors
     /// The socket's; `ConnectionReset` when the stream ends before its last record; `InvalidData` for a record that was
-    /// changed, left out, repeated or moved.
+    /// changed, left out, repeated or moved, and for an end of the stream with bytes behind it.
     pub fn read(&self, from: &TcpStream) -> io::Result<Option<Opened>> {
         self.opener.borrow_mut().read(from)
     }
@@ -226,6 +226,9 @@ impl Opener {
         let behind = self.arrived.split_off(length);
         let mut record = std::mem::replace(&mut self.arrived, behind);
         let plain = self.key.open(&mut record).map_err(invalid)?;
+        if plain.is_empty() && self.first.is_none() && !self.arrived.is_empty() {
+            return Err(invalid(WireError::Invalid("bytes behind the end of the stream")));
+        }
         Ok(Opened { record, plain })
     }
 }

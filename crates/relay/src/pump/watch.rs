@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::time::Duration;
@@ -9,11 +10,12 @@ use std::time::Duration;
 use ekiden_proto::event::End;
 use ekiden_sys::outq::unacknowledged;
 use ekiden_sys::tcp_info::is_closed;
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
-use super::Flow;
+use super::{Flow, Side};
 
 /// How often a send queue is looked at that has to run empty; the kernel has no event for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -34,14 +36,31 @@ pub fn is_cut_off(stream: &TcpStream) -> bool {
 /// Passes on the first end of a session, and from then on watches the side it came from.
 pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> Watch<'a> {
     ended.pass_end();
-    let (from, to) = ended.sides();
-    Box::pin(late_reset(from, to, if by_client { End::ResetByClient } else { End::ResetByServer }))
+    let ((from, to), direction) = (ended.sides(), ended.direction());
+    let reset = if by_client { End::ResetByClient } else { End::ResetByServer };
+    Box::pin(async move {
+        if from.seal.is_some() && byte_behind_end(from.stream).await {
+            return End::Altered(direction);
+        }
+        late_reset(from.stream, to.stream, reset).await
+    })
+}
+
+/// Whether a byte has arrived behind the record that ends the stream of `side`. Only FIN may follow it.
+pub fn has_byte_behind_end(side: Side<'_>) -> bool {
+    side.seal.is_some() && matches!(SockRef::from(side.stream).peek(&mut [MaybeUninit::uninit()]), Ok(1..))
+}
+
+/// Waits for what follows the record that ends a stream: true for a byte; false for FIN, or a reset.
+async fn byte_behind_end(from: &TcpStream) -> bool {
+    matches!(from.peek(&mut [0]).await, Ok(1..))
 }
 
 /// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
 /// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
 async fn late_reset(from: &TcpStream, to: &TcpStream, end: End) -> End {
-    // [`is_cut_off`] takes the error of a reset that came right behind the end, and epoll tells of no error that is taken.
+    // [`is_cut_off`] and a read take the error of a reset that came right behind the end, and epoll tells of no error that is
+    // taken.
     if !is_closed(from.as_fd()) {
         // An error of the wait itself means that the runtime is going away, and the session with it.
         let _ = from.ready(Interest::ERROR).await;
@@ -55,18 +74,46 @@ async fn late_reset(from: &TcpStream, to: &TcpStream, end: End) -> End {
 #[cfg(test)]
 mod tests {
     use std::net::Shutdown;
+    use std::sync::Arc;
 
-    use socket2::SockRef;
+    use ekiden_proto::limiting::Direction;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
 
     use super::*;
-    use crate::pump::abort;
+    use crate::pump::{Between, Meter, Opening, Patience, PipePool, Totals, abort, run, seals};
 
     async fn pair() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         (near, listener.accept().await.unwrap().0)
+    }
+
+    /// Bytes behind the record that ends a stream were ignored.
+    #[tokio::test]
+    async fn bytes_behind_the_end_of_records_reset_the_session_whenever_they_come() {
+        let patience = Duration::from_secs(60);
+        let (ours, theirs) = seals();
+        ours.only_records();
+        let (near, mut peer) = pair().await;
+        let (beyond, mut server) = pair().await;
+        let between = Between {
+            client: Side { stream: &near, seal: Some(&ours) },
+            server: Side::plain(&beyond),
+            early: Vec::new(),
+            meter: &Meter::new(Arc::new(Totals::default())),
+            pipes: &PipePool::new(0),
+            patience: Patience { idle: patience, half_closed: patience },
+        };
+        let peers = async {
+            peer.write_all(&theirs.end()).await.unwrap();
+            assert_eq!(server.read(&mut [0]).await.unwrap(), 0, "the end is passed on");
+            peer.write_all(&[0]).await.unwrap();
+        };
+        let session = async { tokio::join!(run(between, None::<Opening<'_, ()>>), peers).0 };
+        let end = timeout(Duration::from_secs(20), session).await.expect("the byte is seen");
+        assert_eq!(end, Ok(End::Altered(Direction::Up)));
     }
 
     /// The reset comes between the event that tells of the end and the look that tells the two apart.
