@@ -1,7 +1,7 @@
 //! A server that does what no good one does.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
 use crate::harness::*;
@@ -14,10 +14,27 @@ pub struct Script {
     pub sends: &'static [u8],
     pub ends_with: &'static str,
     pub passive_port: Option<u16>,
+    /// Where it stops for good, once it has sent all that it sends.
+    pub stalls: Option<Stall>,
 }
 
-pub const WELL_BEHAVED: Script =
-    Script { knows_epsv: true, size: Some(8), sends: b"contents", ends_with: "226 Done.", passive_port: None };
+/// A place in a transfer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Stall {
+    /// The data connection stays open.
+    BeforeEnd,
+    /// The data connection is closed, and the reply does not come.
+    BeforeReply,
+}
+
+pub const WELL_BEHAVED: Script = Script {
+    knows_epsv: true,
+    size: Some(8),
+    sends: b"contents",
+    ends_with: "226 Done.",
+    passive_port: None,
+    stalls: None,
+};
 
 /// A server that plays `script`, and the commands it has heard.
 pub fn scripted(script: Script) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
@@ -62,6 +79,17 @@ fn play(script: Script, mut control: TcpStream, heard: &Mutex<Vec<String>>) {
                 let _ = write!(control, "150 Coming.\r\n");
                 let mut data = accept(&data.as_ref().expect("a passive reply").0);
                 let _ = data.write_all(script.sends);
+                if script.stalls == Some(Stall::BeforeReply) {
+                    let _ = data.shutdown(Shutdown::Write);
+                    let _ = data.read(&mut [0]);
+                    heard.lock().unwrap().push("(end of data)".to_owned());
+                    let _ = control.read(&mut [0]);
+                    return;
+                }
+                if script.stalls == Some(Stall::BeforeEnd) {
+                    let _ = data.read(&mut [0]);
+                    return;
+                }
                 script.ends_with.to_owned()
             }
             "STOR" => {

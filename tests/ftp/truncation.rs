@@ -61,3 +61,29 @@ fn part_of_a_file_does_not_look_like_a_file() {
     let head = get(&http(), &format!("ftp://{address}/file;type=a"), &["-I"]);
     assert!(head.status == 200 && !head.head.contains("Content-Length"), "{}", head.head);
 }
+
+/// Without a length the end of the connection is the end of the file or list, so it must not be an orderly one before the
+/// server's last reply has said that all is there.
+#[test]
+fn what_a_relay_that_is_killed_has_sent_does_not_look_whole() {
+    // More than the relay gathers before it writes.
+    let list = (0..1000).map(|number| format!("-rw-r--r-- 1 0 0 1 Nov 05 2019 file-{number}\r\n")).collect::<String>();
+    let list: &'static [u8] = list.leak().as_bytes();
+    for stalls in [Stall::BeforeEnd, Stall::BeforeReply] {
+        for (path, sends, version) in [("", list, "1.0"), ("file", b"contents", "1.0"), ("file", b"contents", "1.1")] {
+            let script = Script { size: None, sends, stalls: Some(stalls), ..WELL_BEHAVED };
+            let (address, heard) = scripted(script);
+            let relay = http();
+            let mut client = ask(&relay, &format!("GET ftp://{address}/{path} HTTP/{version}\r\n\r\n"));
+            assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+            read_exactly(&mut client, sends.len().min(10_000));
+            if stalls == Stall::BeforeReply {
+                eventually("the end of the data connection", || {
+                    heard.lock().unwrap().iter().any(|line| line == "(end of data)").then_some(())
+                });
+            }
+            relay.signal("KILL");
+            assert_eq!(hear_out(&mut client).1, Ending::Reset, "/{path} for HTTP/{version}");
+        }
+    }
+}

@@ -43,6 +43,42 @@ fn half_an_answer_does_not_look_whole() {
     }
 }
 
+/// A client of HTTP/1.0 has only the end of the connection to know the end of a body by. Chunks that were passed on to it without
+/// their framing ended in an orderly way when the relay was killed, and half of them looked whole.
+#[test]
+fn half_an_answer_of_a_relay_that_is_killed_does_not_look_whole() {
+    for (version, begun) in [
+        ("1.1", UNTIL_CLOSE),
+        ("1.0", UNTIL_CLOSE),
+        ("1.0", CHUNKED),
+        ("1.0", BETWEEN_CHUNKS),
+        ("1.0", BEFORE_TRAILERS),
+    ] {
+        let scene = Scene::new();
+        let host = scene.server;
+        let ask = format!("GET http://{host}/ HTTP/{version}\r\nHost: {host}\r\n\r\n");
+        let (mut client, mut server) = asked(&scene, &ask);
+        say(&mut server, begun);
+        Head::read(&mut client);
+        assert_eq!(read_exactly(&mut client, 5), b"begin");
+        scene.relay.signal("KILL");
+        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset), "{begun:?} for HTTP/{version}");
+    }
+}
+
+/// The head is the first half of an answer.
+#[test]
+fn a_head_alone_does_not_look_like_an_empty_answer() {
+    for head in ["HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"] {
+        let scene = Scene::new();
+        let (mut client, mut server) = asked(&scene, &format!("GET http://{}/ HTTP/1.0\r\n\r\n", scene.server));
+        say(&mut server, head);
+        Head::read(&mut client);
+        scene.relay.signal("KILL");
+        assert_eq!(hear_out(&mut client), (Vec::new(), Ending::Reset), "{head:?}");
+    }
+}
+
 /// An end by reset is no end of a body.
 #[test]
 fn a_body_until_the_end_that_is_reset_does_not_look_whole() {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::ingress::inbox::{Inbox, Trouble};
 use crate::ingress::manner::write_all;
-use crate::pump::{self, Broken, Flow, Meter, PipePool, Side};
+use crate::pump::{Broken, Flow, Meter, PipePool, Side};
 
 /// Longest trailer section, in bytes.
 const LONGEST_TRAILERS: usize = 16 * 1024;
@@ -49,7 +49,9 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Carries a whole body, whose beginning may be in `inbox`.
+    /// Carries a whole body, whose beginning may be in `inbox`. Where only the end of the connection ends the body at the
+    /// receiver, the caller calls [`pump::abort`](crate::pump::abort) before, and [`pump::settle`](crate::pump::settle)
+    /// once it knows that the body is whole.
     ///
     /// # Errors
     /// [`Broken`] by the side; a body that ends too early is [`Broken::Reading`].
@@ -62,13 +64,7 @@ impl Lane<'_> {
                 self.carry_exactly(early, rest).await
             }
             Body::Chunked => self.carry_chunks(inbox, coding).await,
-            Body::UntilClose => {
-                // Nothing else tells a whole body from half of one, not even if this relay is killed.
-                pump::abort(self.to);
-                self.flow(inbox.take_all(), u64::MAX).await?;
-                pump::settle(self.to);
-                Ok(())
-            }
+            Body::UntilClose => self.flow(inbox.take_all(), u64::MAX).await.map(drop),
         }
     }
 

@@ -76,6 +76,11 @@ pub async fn converse(
         return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
     }
     let answer = rewriting::answer(outgoing, answer, sent == Some(Sent::Whole));
+    if answer.framing == Body::UntilClose {
+        // From the head on, which alone looks like a whole answer too: only a reset tells the client that this is not all,
+        // if this relay is killed.
+        pump::abort(&session.client);
+    }
     let delivered = {
         let mut delivering = pin!(async {
             down.write(&answer.head).await?;
@@ -97,6 +102,9 @@ pub async fn converse(
     // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
     if answer.body == Body::UntilClose && pump::is_cut_off(server) {
         return Err(End::ResetByServer.into());
+    }
+    if answer.framing == Body::UntilClose {
+        pump::settle(&session.client);
     }
     let whole_request_sent = sent == Some(Sent::Whole);
     Ok(Finished {

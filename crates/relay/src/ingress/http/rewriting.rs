@@ -39,6 +39,8 @@ pub struct Answer {
     pub head: Vec<u8>,
     /// The body behind it, as the server sends it.
     pub body: Body,
+    /// How the client finds the end of the body.
+    pub framing: Body,
     /// How the client gets chunks.
     pub coding: Coding,
     /// Whether both speak another protocol from here on.
@@ -146,7 +148,7 @@ pub fn answer(outgoing: &Outgoing, head: ResponseHead, request_sent: bool) -> An
         headers.push("Connection", "keep-alive");
     }
     let head = rewrite::write_response(status, &reason, &headers);
-    Answer { head, body, coding, upgraded, server_stays, client_stays }
+    Answer { head, body, framing, coding, upgraded, server_stays, client_stays }
 }
 
 /// Rewrites an interim answer (1xx).

@@ -35,9 +35,18 @@ impl Asked<'_> {
         } else if self.version == Version::Http10 {
             headers.push("Connection", "keep-alive");
         }
+        if body == Body::UntilClose {
+            // If this relay is killed the client gets a reset, until [`Asked::finish`].
+            pump::abort(&self.session.client);
+        }
         self.log.borrow_mut().status = status;
         self.write(&rewrite::write_response(status, reason(status), &headers)).await?;
         Ok(if stays { After::Next } else { After::Close })
+    }
+
+    /// The body is whole: from now on the end of the client's connection is an orderly one.
+    pub fn finish(&self) {
+        pump::settle(&self.session.client);
     }
 
     /// Writes bytes of our own making.

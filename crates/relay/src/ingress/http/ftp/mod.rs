@@ -120,7 +120,10 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) ->
     // What the session holds of the server's section would keep it open until the client is gone, too.
     session.parted();
     match served {
-        Ok(after) => Ok(after),
+        Ok(after) => {
+            asked.finish();
+            Ok(after)
+        }
         Err(trouble) => conclude(asked, trouble).await,
     }
 }
