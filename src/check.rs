@@ -9,6 +9,7 @@ use clap::Args;
 use ekiden_relay::config::Config;
 use ekiden_relay::config::needs::drop_in;
 use ekiden_relay::config::read::{self, Flags};
+use ekiden_sys::route::has_interface;
 
 use crate::cc;
 
@@ -30,12 +31,18 @@ impl Check {
                 Ok(ExitCode::SUCCESS)
             }
             Ok(config) => {
+                config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
                 for name in named(&config) {
                     if let Some(hint) = cc::hint(name) {
                         eprintln!("{}: hint: congestion = {name:?}: {hint}", self.file.display());
                     }
+                }
+                // The relay says so itself when it begins to share.
+                for interface in config.interfaces.iter().filter(|interface| !has_interface(&interface.name)) {
+                    let name = &interface.name;
+                    eprintln!("{}: hint: [[interface]] {name}: this host has no such interface", self.file.display());
                 }
                 if let Some(hint) = hint_of_fleet(&config) {
                     eprintln!("{}: hint: {hint}", self.file.display());

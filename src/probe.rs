@@ -55,6 +55,7 @@ impl Probe {
                 return Ok(ExitCode::from(2));
             }
         };
+        config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
         let report = match Report::new(&config, &self.via, self.target.clone()) {
             Ok(report) => RefCell::new(report),
             Err(unknown) => {

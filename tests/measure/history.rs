@@ -58,7 +58,7 @@ fn says_so_once_and_runs_on(mut relay: Relay, wanted: &str) {
 #[test]
 fn a_broken_file_is_said_once_and_left_alone() {
     let site = Site::new();
-    let file = site.folder.write("history.db", pattern(10_000));
+    let file = site.folder.write_with_mode("history.db", pattern(10_000), 0o600);
     says_so_once_and_runs_on(start(&kept_in(&site, &file)), "not a database");
     assert!(std::fs::read(&file).unwrap() == pattern(10_000), "the file was changed");
 }
@@ -66,7 +66,7 @@ fn a_broken_file_is_said_once_and_left_alone() {
 #[test]
 fn a_file_that_is_out_of_the_way_is_begun_anew() {
     let (site, target) = (Site::new(), generous(500_000));
-    let file = site.folder.write("history.db", pattern(10_000));
+    let file = site.folder.write_with_mode("history.db", pattern(10_000), 0o600);
     let mut relay = start(&kept_in(&site, &file));
     relay.next(|event| event["event"] == "warning");
     std::fs::remove_file(&file).unwrap();

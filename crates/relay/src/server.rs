@@ -97,6 +97,7 @@ async fn serve(means: Means<'_>, before: Option<&Predecessor>, legacy: Legacy) -
     let budget = Budget::new(limit_open_files()?, &config);
     let (log, _writer) = Log::start(config.log)?;
     let shared = Shared::new(log);
+    warn(&config, &shared);
     let config = with_controls(config, &Controls::default(), provide, &shared);
     let mut signals = Signals::new()?;
     let workers = Workers::start(&shared, config.threads, budget.pipes)?;
@@ -111,6 +112,13 @@ async fn serve(means: Means<'_>, before: Option<&Predecessor>, legacy: Legacy) -
         Leaves::Retires(config) => relay.retire(&config, &mut signals).await,
     }
     Ok(())
+}
+
+/// Says what of a configuration is right and should be otherwise.
+fn warn(config: &Config, shared: &Shared) {
+    for warning in &config.warnings {
+        shared.emit(&Event::Warning { message: warning.to_string() });
+    }
 }
 
 /// Sees to the congestion controls that `config` asks for; without one there is another in its place.

@@ -4,7 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ekiden_proto::addr::Network;
+use ekiden_sys::route::has_interface;
 
+use super::mistake::Found;
+use super::place::Place;
 use super::reader::Reader;
 use super::value::{Shape, Value};
 use super::{Access, Hosts, Kind, Listener, Pattern, Tun};
@@ -88,7 +91,9 @@ pub(super) fn read(
 /// Where connections come in.
 fn interfaces(reader: &Reader<'_>, kind: Kind, tun: Option<&Tun>) -> Vec<String> {
     if kind != Kind::Tun {
-        return reader.some("interfaces").into_iter().map(|(_, Interface(name))| name).collect();
+        let interfaces: Vec<(Place<'_>, Interface)> = reader.some("interfaces");
+        interfaces.iter().for_each(|(place, interface)| interface.warn_of_absence(place));
+        return interfaces.into_iter().map(|(_, Interface(name))| name).collect();
     }
     if reader.has("interfaces") {
         reader.mistake("interfaces", "nothing: a tunnel's connections come in by its own device");
@@ -128,6 +133,16 @@ impl Value for Connect {
 
 /// The name of a network interface.
 pub(super) struct Interface(pub String);
+
+impl Interface {
+    /// Warns where this host has no interface of this name, as one that is misspelt. One that comes later is served then.
+    pub fn warn_of_absence(&self, place: &Place<'_>) {
+        if !has_interface(&self.0) {
+            let found = Found::Value(format!("{:?}", self.0));
+            place.warn(found, "an interface of this host, unless it comes later");
+        }
+    }
+}
 
 impl Value for Interface {
     const EXPECTED: &'static str = r#"the name of a network interface like "eth0""#;

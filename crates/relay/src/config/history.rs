@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::key;
 use super::reader::Reader;
 use super::value::Value;
 
@@ -23,6 +24,9 @@ pub(super) fn history(table: Reader<'_>) -> Option<History> {
     let Days(days) = table.or("keep", Days(90));
     if file.is_none() && table.has("keep") {
         table.mistake("file", "the path of a database, which is made where there is none: without it nothing is kept");
+    }
+    if let Some(file) = &file {
+        key::warn_of_open(&table, "file", file);
     }
     table.finish();
     file.map(|file| History { file, keep: Duration::from_secs(days * DAY) })

@@ -4,19 +4,18 @@
 //! The password may stand in the URL (percent-encoded), in a file (`?password_file=PATH`) or in an environment variable
 //! (`?password_env=NAME`). No mistake shows any of it, nor the URL it stands in.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use ekiden_proto::addr::Target;
 
 use super::mistake::closest;
-use super::place::Place;
+use super::place::{Place, Source};
 use super::profiles::tuned;
 use super::reader::Reader;
 use super::shared::Shared;
 use super::shows::Shows;
 use super::url::{Url, table};
-use super::{Credentials, Hop, HopKind, Peering};
+use super::{Credentials, Hop, HopKind, Peering, key};
 
 /// What a mistake says is expected.
 pub(super) const EXPECTED: &str = "a hop like section://HOST:PORT?key=PUBLIC, socks5://[USER:PASS@]HOST:PORT or \
@@ -36,6 +35,33 @@ impl Written<'_, '_> {
     fn note(&self, expected: impl Into<String>) {
         self.place.note(Shows::Url.found_text(self.text), expected);
     }
+
+    /// Warns of a password that stands in the URL, where others can read that.
+    fn warn_of_password(&self) {
+        let Source { name, text, open, .. } = self.place.source;
+        let expected = match text {
+            Some(_) if open => {
+                format!(
+                    "a configuration that nobody else can read, because of this password: chmod 600 {name}, or {IN_FILE}"
+                )
+            }
+            None if is_on_command_line(self.text) => {
+                format!(
+                    "no password on the command line, which `ps` shows to everybody: {IN_FILE}, or ?password_env=NAME"
+                )
+            }
+            _ => return,
+        };
+        self.place.warn(Shows::Url.found_text(self.text), expected);
+    }
+}
+
+const IN_FILE: &str = "USER@HOST:PORT?password_file=FILE";
+
+/// Whether this process was started with `text` among its arguments; it may also come from the environment, which is its
+/// owner's.
+fn is_on_command_line(text: &str) -> bool {
+    std::env::args_os().any(|argument| argument.to_string_lossy().contains(text))
 }
 
 /// Reads the hop that stands at `place`, or notes why not.
@@ -149,7 +175,10 @@ fn credentials(
         return None;
     };
     let password = match (inline, file, variable) {
-        (Some(password), None, None) => password,
+        (Some(password), None, None) => {
+            written.warn_of_password();
+            password
+        }
         (None, Some(path), None) => from_file(options, &path)?,
         (None, None, Some(name)) => from_environment(options, &name)?,
         _ => {
@@ -165,16 +194,9 @@ fn credentials(
 }
 
 fn from_file(options: &Reader<'_>, path: &Path) -> Option<String> {
-    match fs::read_to_string(path) {
-        Ok(text) => {
-            let line = text.strip_suffix('\n').unwrap_or(&text);
-            Some(line.strip_suffix('\r').unwrap_or(line).to_owned())
-        }
-        Err(error) => {
-            options.mistake("password_file", format!("a file with the password in it ({error})"));
-            None
-        }
-    }
+    let text = key::secret(options, "password_file", path, "a file with the password in it")?;
+    let line = text.strip_suffix('\n').unwrap_or(&text);
+    Some(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
 fn from_environment(options: &Reader<'_>, name: &str) -> Option<String> {

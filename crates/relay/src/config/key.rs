@@ -1,6 +1,6 @@
 //! Key files: who this relay is; and other files with a secret in them.
 
-use std::fs::File;
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -29,19 +29,42 @@ pub(super) fn secret(reader: &Reader<'_>, option: &'static str, path: &Path, exp
     let unreadable = |error| reader.mistake(option, format!("{expected} ({error})"));
     let (open_to_others, text) = content(path).map_err(unreadable).ok()?;
     if open_to_others {
-        reader.mistake(option, format!("a file that nobody else can read: chmod 600 {}", path.display()));
+        reader.mistake(option, closed("file", path));
     }
     Some(text)
+}
+
+/// Warns of a file that everybody on this host can read. What is in it is no secret as a key is, or not all of it; a group,
+/// as that of the service, may read it.
+pub(super) fn warn_of_open(reader: &Reader<'_>, option: &'static str, path: &Path) {
+    if is_open(path) {
+        reader.warn(option, closed("file", path));
+    }
+}
+
+/// Whether everybody on this host can read a file.
+pub(super) fn is_open(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| may_read(&metadata, 0o007))
+}
+
+/// What is expected instead of a file that others can read.
+pub(super) fn closed(what: &str, path: &Path) -> String {
+    format!("a {what} that nobody else can read: chmod 600 {}", path.display())
+}
+
+/// Whether some of these classes (chmod(2)) may do anything with a file.
+fn may_read(metadata: &Metadata, classes: u32) -> bool {
+    metadata.permissions().mode() & classes != 0
 }
 
 /// Whether others may read it, and what is in it, as far as a key file goes.
 fn content(path: &Path) -> io::Result<(bool, String)> {
     const LONGEST: u64 = 4 << 10;
     let file = File::open(path)?;
-    let mode = file.metadata()?.permissions().mode();
+    let open_to_others = may_read(&file.metadata()?, 0o077);
     let mut text = String::new();
     file.take(LONGEST).read_to_string(&mut text)?;
-    Ok((mode & 0o077 != 0, text))
+    Ok((open_to_others, text))
 }
 
 /// The key of a relay that was given none. Only listeners that are open to every key know what to make of it. It stays

@@ -76,31 +76,49 @@ impl std::error::Error for Mistakes {}
 
 /// Where mistakes are collected while the rest is still being read.
 #[derive(Debug, Default)]
-pub(super) struct Notes(RefCell<Vec<Mistake>>);
+pub(super) struct Notes {
+    mistakes: RefCell<Vec<Mistake>>,
+    warnings: RefCell<Vec<Mistake>>,
+}
 
 impl Notes {
     /// Adds one.
     pub fn add(&self, mistake: Mistake) {
-        self.0.borrow_mut().push(mistake);
+        self.mistakes.borrow_mut().push(mistake);
+    }
+
+    /// Adds what is right and should be otherwise.
+    pub fn warn(&self, warning: Mistake) {
+        self.warnings.borrow_mut().push(warning);
+    }
+
+    /// All warnings, in the order of places and lines.
+    pub fn warnings(&self) -> Vec<Mistake> {
+        sorted(self.warnings.take())
     }
 
     /// All of them, in the order of places and lines; `Err` when there are any.
     ///
     /// A line that is no TOML has a follow-up: its key is missing. Such echoes are left out.
     pub fn verdict(self) -> Result<(), Mistakes> {
-        let mut mistakes = self.0.into_inner();
+        let mut mistakes = self.mistakes.into_inner();
         let broken: Vec<_> = mistakes.iter().filter(|m| m.found == Found::Syntax).map(|m| m.line).collect();
         if !broken.is_empty() {
             let echo = |m: &Mistake| m.found == Found::Missing || broken.contains(&m.line);
             mistakes.retain(|m| m.found == Found::Syntax || !echo(m));
         }
-        // A stable sort: what has no line keeps its order, the command line comes as it was read.
-        let places: Vec<String> = mistakes.iter().map(|m| m.place.clone()).collect();
-        mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.place), m.line));
-        // A file that several options name is read for each of them.
-        mistakes.dedup();
+        let mistakes = sorted(mistakes);
         if mistakes.is_empty() { Ok(()) } else { Err(Mistakes(mistakes)) }
     }
+}
+
+fn sorted(mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
+    // A stable sort: what has no line keeps its order, the command line comes as it was read.
+    let places: Vec<String> = mistakes.iter().map(|m| m.place.clone()).collect();
+    mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.place), m.line));
+    // A file that several options name is read for each of them.
+    mistakes.dedup();
+    mistakes
 }
 
 /// What a mistake says where `name` is none of `names`; `what` is what they are names of.

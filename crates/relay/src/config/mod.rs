@@ -89,6 +89,8 @@ pub struct Config {
     pub fleet: Option<Arc<Fleet>>,
     /// Relays of the fleet that are about to end: others may still go on through them, nobody chooses them.
     pub draining: Vec<PublicKey>,
+    /// What is right and should be otherwise.
+    pub warnings: Vec<read::Mistake>,
     /// The congestion controls that profiles ask for; none before the relay has seen to them.
     pub congestion: Controls,
 }

@@ -14,6 +14,8 @@ pub(super) struct Source<'a> {
     pub name: &'a str,
     /// The text, to count lines in; `None` for the command line, where moreover every value is a string.
     pub text: Option<&'a str>,
+    /// Whether it is a file that everybody on this host can read.
+    pub open: bool,
     /// Where mistakes go.
     pub notes: &'a Notes,
 }
@@ -42,10 +44,20 @@ impl<'a> Place<'a> {
         Self { source, key: String::new(), line: None }
     }
 
+    /// A mistake here.
+    pub fn mistake(&self, found: Found, expected: impl Into<String>) -> Mistake {
+        let (place, key) = (self.source.name.to_owned(), self.key.clone());
+        Mistake { place, line: self.line, key, found, expected: expected.into() }
+    }
+
     /// Notes a mistake here.
     pub fn note(&self, found: Found, expected: impl Into<String>) {
-        let (place, key) = (self.source.name.to_owned(), self.key.clone());
-        self.source.notes.add(Mistake { place, line: self.line, key, found, expected: expected.into() });
+        self.source.notes.add(self.mistake(found, expected));
+    }
+
+    /// Notes what is right here and should be otherwise.
+    pub fn warn(&self, found: Found, expected: impl Into<String>) {
+        self.source.notes.warn(self.mistake(found, expected));
     }
 
     /// The place of `key` in the table that stands here.

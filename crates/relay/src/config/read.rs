@@ -52,7 +52,7 @@ const HOUR: u64 = 60 * MINUTE;
 /// # Errors
 /// Every mistake in it, and in the files it names.
 pub fn from_text(text: &str) -> Result<Config, Mistakes> {
-    assemble("configuration", text, &Flags::default())
+    assemble(("configuration", false), text, &Flags::default())
 }
 
 /// Reads the configuration of `file`, if there is one, and of the command line, which beats it.
@@ -61,11 +61,11 @@ pub fn from_text(text: &str) -> Result<Config, Mistakes> {
 /// Every mistake in both, and in the files they name.
 pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Mistakes> {
     let Some(path) = file else {
-        return assemble(COMMAND_LINE, "version = 1", flags);
+        return assemble((COMMAND_LINE, false), "version = 1", flags);
     };
     let place = path.display().to_string();
     match fs::read_to_string(path) {
-        Ok(text) => assemble(&place, &text, flags),
+        Ok(text) => assemble((&place, key::is_open(path)), &text, flags),
         Err(error) => {
             let expected = format!("a readable file of UTF-8 text ({error})");
             Err(Mistakes(vec![Mistake { place, line: None, key: String::new(), found: Found::Whole, expected }]))
@@ -73,21 +73,23 @@ pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Mistakes> {
     }
 }
 
-fn assemble(name: &str, text: &str, flags: &Flags) -> Result<Config, Mistakes> {
+/// Reads a text, of whose source the name is known and whether everybody can read it.
+fn assemble((name, open): (&str, bool), text: &str, flags: &Flags) -> Result<Config, Mistakes> {
     let notes = Notes::default();
     let (table, errors) = DeTable::parse_recoverable(text);
-    let file = Source { name, text: Some(text), notes: &notes };
+    let file = Source { name, text: Some(text), open, notes: &notes };
     for error in errors {
         // Its `Display` would quote the line, and with it perhaps a password.
         Place::whole(file).at(error.span().as_ref()).note(Found::Syntax, error.message());
     }
     let config = configuration(Reader::new(Place::whole(file), Some(table.get_ref())), flags, &notes);
+    let config = Config { warnings: notes.warnings(), ..config };
     notes.verdict().map(|()| config)
 }
 
 /// Reads everything. The result counts only if no mistake was noted.
 fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
-    let command = Place::whole(Source { name: COMMAND_LINE, text: None, notes });
+    let command = Place::whole(Source { name: COMMAND_LINE, text: None, open: false, notes });
     let _: Option<Version> = file.required("version");
     let tables = file.tables("relay");
     let names = named::names(&tables);
@@ -123,6 +125,7 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         log: log(file.table("log"), &command, flags),
         fleet,
         draining: Vec::new(),
+        warnings: Vec::new(),
         threads: file.or("threads", Threads::default()).0,
         congestion: crate::congestion::Controls::default(),
         listeners: listeners.good,

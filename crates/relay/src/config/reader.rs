@@ -68,6 +68,17 @@ impl<'a> Reader<'a> {
 
     /// Notes a mistake about `key` that only shows in the light of other keys.
     pub fn mistake(&self, key: &'static str, expected: impl Into<String>) {
+        let (place, found) = self.found(key);
+        place.note(found, expected);
+    }
+
+    /// Notes about `key` what is right and should be otherwise.
+    pub fn warn(&self, key: &'static str, expected: impl Into<String>) {
+        let (place, found) = self.found(key);
+        place.warn(found, expected);
+    }
+
+    fn found(&self, key: &'static str) -> (Place<'a>, Found) {
         let (place, value) = self.find(key);
         let found = match value {
             None => Found::Missing,
@@ -77,7 +88,7 @@ impl<'a> Reader<'a> {
                 shows.found(value)
             }
         };
-        place.note(found, expected);
+        (place, found)
     }
 
     /// Notes a mistake about the name of the table itself.

@@ -76,6 +76,7 @@ impl Shared {
     /// Reads the file of users that a listener names.
     pub fn users(&self, reader: &Reader<'_>) -> Option<Arc<Users>> {
         let path: PathBuf = reader.optional("users")?;
+        key::warn_of_open(reader, "users", &path);
         let load = |path: &PathBuf| reader.file("users", path, Users::load(path)).map(Arc::new);
         self.users.borrow_mut().entry(path).or_insert_with_key(load).clone()
     }

@@ -4,6 +4,8 @@
 //! is full or the file broken, that is said once, and the relay goes on without.
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,6 +25,9 @@ use crate::shared::Shared;
 const WRITE: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// What SQLite takes for a database that is in no file.
+const IN_MEMORY: &str = ":memory:";
 
 /// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
 const MOST_PAGES: u32 = 16 * 1024;
@@ -166,7 +171,13 @@ impl Keeping {
     }
 }
 
+/// Opens the database. One that is made can be read by its owner only, as can the journal beside it, which SQLite makes with
+/// the permissions of the database.
 fn open(file: &Path) -> rusqlite::Result<Connection> {
+    if file != Path::new(IN_MEMORY) {
+        // An error is that of opening the database as well, which says it with the name of the file.
+        let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
+    }
     let database = Connection::open(file)?;
     database.busy_timeout(Duration::from_secs(1))?;
     database.pragma_update(None, "max_page_count", MOST_PAGES)?;

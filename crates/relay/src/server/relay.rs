@@ -9,7 +9,7 @@ use ekiden_proto::event::Event;
 use ekiden_sys::notify::Notifier;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{InForce, Means, RunError, with_controls};
+use super::{InForce, Means, RunError, warn, with_controls};
 use crate::admin;
 use crate::budget::{Budget, limit_open_files};
 use crate::config::{Admin, AdminPlace, Config};
@@ -163,7 +163,9 @@ impl Relay {
         (load, provide): Means<'_>,
         (old, served): (&Arc<Config>, &Config),
     ) -> Result<InForce, RunError> {
-        let new = with_controls(load()?, &old.congestion, provide, &self.shared);
+        let new = load()?;
+        warn(&new, &self.shared);
+        let new = with_controls(new, &old.congestion, provide, &self.shared);
         let taken = self.take_all(&new).await;
         let new_served = match taken {
             Ok(new_served) => new_served,

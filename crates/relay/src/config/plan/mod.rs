@@ -79,7 +79,7 @@ pub fn load(path: &Path) -> Result<Written, Mistakes> {
 pub fn from_text(name: &str, text: &str) -> Result<Written, Mistakes> {
     let notes = Notes::default();
     let (table, errors) = DeTable::parse_recoverable(text);
-    let source = Source { name, text: Some(text), notes: &notes };
+    let source = Source { name, text: Some(text), open: false, notes: &notes };
     for error in errors {
         Place::whole(source).at(error.span().as_ref()).note(Found::Syntax, error.message());
     }

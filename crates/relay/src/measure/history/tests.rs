@@ -92,3 +92,14 @@ fn hours_are_counted_from_1970() {
     let time = UNIX_EPOCH + HOUR * 475_000 + Duration::from_secs(61);
     assert_eq!(hour_of(time), (475_000, Duration::from_secs(61)));
 }
+
+/// SQLite makes a database that everybody can read, as far as the umask lets it.
+#[test]
+fn a_new_database_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = std::env::temp_dir().join(format!("ekiden-history-{}.db", std::process::id()));
+    let database = open(&file);
+    let mode = std::fs::metadata(&file).map(|metadata| metadata.permissions().mode() & 0o777);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!((database.is_ok(), mode.unwrap()), (true, 0o600));
+}

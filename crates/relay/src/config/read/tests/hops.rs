@@ -71,6 +71,7 @@ fn wrong_hops_are_told_without_their_secret() {
 #[test]
 fn hop_passwords_come_from_files_and_variables() {
     let file = Scratch::new("password", "from file \r\n");
+    file.allow(0o600);
     // Set by cargo for every test.
     let inherited = std::env::var("CARGO_PKG_NAME").unwrap();
     for (url, password) in [
