@@ -1,5 +1,6 @@
 //! `ekiden cc`: congestion controls, and who has put them into the kernel.
 
+use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,7 +9,8 @@ use clap::{Args, Subcommand};
 use ekiden_bpf::congestion::{self, CongestionError, Origin, Pinned, Presence, Unloaded, Way};
 use ekiden_bpf::congestion::{Held, Sections};
 use ekiden_proto::event::Congestion;
-use ekiden_proto::profile::CompoundTcp;
+use ekiden_proto::profile::{Algorithm, CompoundTcp};
+use ekiden_relay::config::read::one_of;
 use ekiden_relay::congestion::{Control, Provided, Telemetry};
 use serde_json::json;
 
@@ -206,6 +208,16 @@ impl Control for Ours {
 /// For `ekiden check --unit`: whether `ekiden cc load` knows it.
 pub fn is_carried(name: &str) -> bool {
     congestion::find(name).is_ok()
+}
+
+/// For `ekiden check`: what is expected instead of a name that this kernel does not know, no other Linux and not ekiden.
+pub fn unknown(name: &str) -> Option<String> {
+    let there = congestion::list();
+    let names = || there.iter().map(|one| one.name.as_str()).chain(Algorithm::OF_LINUX.iter().copied());
+    let is_there = names().any(|known| known == name) || ekiden_sys::congestion::choose(name).is_ok();
+    (!is_there).then(|| {
+        one_of("a congestion control of Linux or of ekiden", name, names().collect::<BTreeSet<_>>().into_iter())
+    })
 }
 
 /// For `ekiden check`: what is wrong with the name of a congestion control that nobody here knows.

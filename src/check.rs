@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::Args;
 use ekiden_relay::config::Config;
 use ekiden_relay::config::needs::drop_in;
-use ekiden_relay::config::read::{self, Flags};
+use ekiden_relay::config::read::{self, Flags, Mistake, Mistakes, Named};
 use ekiden_sys::route::has_interface;
 
 use crate::cc;
@@ -31,6 +31,11 @@ impl Check {
                 Ok(ExitCode::SUCCESS)
             }
             Ok(config) => {
+                let unknown = unknown(&config);
+                if !unknown.0.is_empty() {
+                    eprintln!("{unknown}");
+                    return Ok(ExitCode::from(2));
+                }
                 config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
@@ -56,6 +61,15 @@ impl Check {
             }
         }
     }
+}
+
+/// The congestion controls of no kernel and not of ekiden.
+fn unknown(config: &Config) -> Mistakes {
+    let told = |named: &Named| {
+        let expected = cc::unknown(&named.name)?;
+        Some(Mistake { expected, ..named.at.clone() })
+    };
+    Mistakes(config.congestion_names.iter().filter_map(told).collect())
 }
 
 /// What a certificate lacks that is right in itself.

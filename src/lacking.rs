@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ekiden_proto::event::Congestion;
+use ekiden_proto::profile::Algorithm;
+use ekiden_relay::config::read::one_of;
 use ekiden_relay::congestion::Provided;
 use ekiden_relay::doctor::Finding;
 
@@ -39,6 +41,13 @@ pub fn provide(name: &str) -> Result<Provided, String> {
 /// For `ekiden check --unit`.
 pub const fn is_carried(_name: &str) -> bool {
     false
+}
+
+/// For `ekiden check`: what is expected instead of a name that neither this kernel nor another Linux knows.
+pub fn unknown(name: &str) -> Option<String> {
+    let names = Algorithm::OF_LINUX.iter().copied().chain(["ctcp"]);
+    let is_there = names.clone().any(|known| known == name) || ekiden_sys::congestion::choose(name).is_ok();
+    (!is_there).then(|| one_of("a congestion control of Linux or of ekiden", name, names))
 }
 
 /// For `ekiden check`.

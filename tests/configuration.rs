@@ -100,3 +100,26 @@ fn interfaces_that_are_not_there_are_told() {
     );
     assert_eq!(check(&file), (Some(0), expected));
 }
+
+#[test]
+fn a_congestion_control_that_does_not_exist_is_a_mistake() {
+    let folder = Folder::new();
+    let named = |name: &str| {
+        let text = format!("version = 1\n{LISTENER}[profile.unused]\ncongestion = {name:?}\n");
+        let file = folder.write("relay.toml", text);
+        let (status, said) = check(&file);
+        (status, said.replace(&file.display().to_string(), "FILE"))
+    };
+    for (name, meant) in [("cubik", "cubic"), ("rneo", "reno"), ("hylba", "hybla")] {
+        let says = format!(
+            "FILE:5: profile.unused.congestion = {name:?}: expected a congestion control of Linux or of ekiden: {meant:?}, perhaps\n"
+        );
+        assert_eq!(named(name), (Some(2), says));
+    }
+    let (status, said) = named("frugal");
+    assert!(status == Some(2) && said.contains(", one of ") && said.contains("cubic"), "{said}");
+    // The kernel has it, or another one takes its place, or a module may have it.
+    for name in ["reno", "cubic", "westwood", "scalable", "ctcp", "yeah"] {
+        assert_eq!(named(name).0, Some(0), "{name}");
+    }
+}

@@ -8,6 +8,27 @@ use std::str::FromStr;
 pub struct Algorithm(pub String);
 
 impl Algorithm {
+    /// Those of Linux 6.18 (net/ipv4/Kconfig): built in, or modules that a kernel may have.
+    pub const OF_LINUX: [&str; 17] = [
+        "bbr",
+        "bic",
+        "cdg",
+        "cubic",
+        "dctcp",
+        "highspeed",
+        "htcp",
+        "hybla",
+        "illinois",
+        "lp",
+        "nv",
+        "reno",
+        "scalable",
+        "vegas",
+        "veno",
+        "westwood",
+        "yeah",
+    ];
+
     /// What comes nearest to it of those that kernels bring, the nearest first; nothing where nobody here knows. Cubic
     /// is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
     /// congestion, as hybla and westwood do not, and leaves queues short, as vegas does.

@@ -79,6 +79,16 @@ impl std::error::Error for Mistakes {}
 pub(super) struct Notes {
     mistakes: RefCell<Vec<Mistake>>,
     warnings: RefCell<Vec<Mistake>>,
+    congestion: RefCell<Vec<Named>>,
+}
+
+/// A name that a configuration has, and where, for somebody who knows whether there is something of this name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Named {
+    /// The name.
+    pub name: String,
+    /// Where it stands, as a mistake without what is expected.
+    pub at: Mistake,
 }
 
 impl Notes {
@@ -92,9 +102,19 @@ impl Notes {
         self.warnings.borrow_mut().push(warning);
     }
 
+    /// Adds a congestion control.
+    pub fn names_congestion(&self, named: Named) {
+        self.congestion.borrow_mut().push(named);
+    }
+
     /// All warnings, in the order of places and lines.
     pub fn warnings(&self) -> Vec<Mistake> {
         sorted(self.warnings.take())
+    }
+
+    /// All congestion controls, in the order of the file.
+    pub fn congestion(&self) -> Vec<Named> {
+        self.congestion.take()
     }
 
     /// All of them, in the order of places and lines; `Err` when there are any.
@@ -122,7 +142,7 @@ fn sorted(mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
 }
 
 /// What a mistake says where `name` is none of `names`; `what` is what they are names of.
-pub(super) fn one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
+pub fn one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<_> = names.collect();
     match closest(name, names.iter().copied()) {
         Some(meant) => format!("{what}: {meant:?}, perhaps"),
@@ -138,18 +158,23 @@ pub(super) fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c s
     candidates.into_iter().map(|c| (distance(word, c), c)).filter(|(d, _)| *d <= near).min().map(|(_, c)| c)
 }
 
-/// How many letters must be added, dropped or changed to turn one word into the other (Levenshtein, row by row).
+/// How many letters must be added, dropped, changed or swapped with the next one to turn one word into the other (optimal
+/// string alignment, row by row).
 fn distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut before = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
+    for (i, letter) in from.iter().enumerate() {
+        let mut next = vec![i + 1];
         for (j, other) in to.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *other);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+            let changed = row[j] + usize::from(letter != other);
+            let mut least = changed.min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && from[i - 1] == *other && *letter == to[j - 1] {
+                least = least.min(before[j - 1] + 1);
+            }
+            next.push(least);
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[to.len()]
 }
@@ -171,6 +196,7 @@ mod tests {
             assert_eq!(closest(word, keys), meant, "{word}");
         }
         assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
+        assert_eq!((distance("rneo", "reno"), distance("ab", "ba"), distance("ca", "abc")), (1, 1, 3));
     }
 
     #[test]

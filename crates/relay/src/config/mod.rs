@@ -91,6 +91,8 @@ pub struct Config {
     pub draining: Vec<PublicKey>,
     /// What is right and should be otherwise.
     pub warnings: Vec<read::Mistake>,
+    /// The congestion controls that all profiles of the file name, also of those that nothing uses.
+    pub congestion_names: Vec<read::Named>,
     /// The congestion controls that profiles ask for; none before the relay has seen to them.
     pub congestion: Controls,
 }

@@ -65,7 +65,12 @@ impl<'a> Draft<'a> {
         for key in Setting::KEYS {
             let Some(Scalar(text)) = reader.optional(key) else { continue };
             match Setting::read(key, &text) {
-                Ok(setting) => settings.push(setting),
+                Ok(setting) => {
+                    if matches!(setting, Setting::Congestion(_)) {
+                        reader.names_congestion(key, &text);
+                    }
+                    settings.push(setting);
+                }
                 Err(expected) => reader.mistake(key, expected.unwrap_or_else(|| "a setting".to_owned())),
             }
         }

@@ -25,7 +25,7 @@ use super::{
 };
 
 pub use super::admin::{admin_address, default_admin, private_folder};
-pub use super::mistake::{Found, Mistake, Mistakes};
+pub use super::mistake::{Found, Mistake, Mistakes, Named, one_of};
 
 /// What the command line says about the configuration. Not printable: a hop's URL may hold a password.
 #[derive(Clone, Default)]
@@ -83,7 +83,7 @@ fn assemble((name, open): (&str, bool), text: &str, flags: &Flags) -> Result<Con
         Place::whole(file).at(error.span().as_ref()).note(Found::Syntax, error.message());
     }
     let config = configuration(Reader::new(Place::whole(file), Some(table.get_ref())), flags, &notes);
-    let config = Config { warnings: notes.warnings(), ..config };
+    let config = Config { warnings: notes.warnings(), congestion_names: notes.congestion(), ..config };
     notes.verdict().map(|()| config)
 }
 
@@ -126,6 +126,7 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         fleet,
         draining: Vec::new(),
         warnings: Vec::new(),
+        congestion_names: Vec::new(),
         threads: file.or("threads", Threads::default()).0,
         congestion: crate::congestion::Controls::default(),
         listeners: listeners.good,

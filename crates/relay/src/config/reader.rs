@@ -10,7 +10,7 @@ use std::path::Path;
 
 use toml::de::{DeTable, DeValue};
 
-use super::mistake::{Found, Mistake, closest};
+use super::mistake::{Found, Mistake, Named, closest};
 use super::place::{Place, Source, shown};
 use super::shows::Shows;
 use super::value::Value;
@@ -76,6 +76,12 @@ impl<'a> Reader<'a> {
     pub fn warn(&self, key: &'static str, expected: impl Into<String>) {
         let (place, found) = self.found(key);
         place.warn(found, expected);
+    }
+
+    /// Notes that `key` names a congestion control.
+    pub fn names_congestion(&self, key: &'static str, name: &str) {
+        let (place, found) = self.found(key);
+        place.source.notes.names_congestion(Named { name: name.to_owned(), at: place.mistake(found, "") });
     }
 
     fn found(&self, key: &'static str) -> (Place<'a>, Found) {
