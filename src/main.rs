@@ -23,6 +23,7 @@ mod upgrade;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
 #[cfg(not(feature = "bpf"))]
@@ -71,8 +72,21 @@ enum Command {
     Man(man::Man),
 }
 
+/// The words by which other daemons are started.
+const OF_OTHERS: [&str; 6] = ["daemon", "listen", "serve", "server", "start", "up"];
+
+/// An error about the command line that names the subcommand that was meant: clap only knows which word is spelt like it.
+fn suggested(mut error: clap::Error) -> clap::Error {
+    let is_start = matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(word)) if OF_OTHERS.contains(&&**word));
+    if is_start {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec!["run".to_owned()]));
+    }
+    error
+}
+
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = Cli::try_parse().unwrap_or_else(|error| suggested(error).exit());
+    let result = match cli.command {
         Command::Run(run) => run.execute(),
         Command::Check(check) => check.execute(),
         Command::Keygen(keygen) => keygen.execute(),

@@ -123,3 +123,15 @@ fn a_congestion_control_that_does_not_exist_is_a_mistake() {
         assert_eq!(named(name).0, Some(0), "{name}");
     }
 }
+
+#[test]
+fn the_subcommand_that_was_meant_is_told() {
+    for word in ["start", "serve", "up"] {
+        let output = ekiden().arg(word).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("'run'") && !said.contains("'status'"), "{said}");
+    }
+    let output = ekiden().arg("stauts").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("'status'"));
+}
