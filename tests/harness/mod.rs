@@ -125,8 +125,13 @@ pub fn ended(process: u32) {
 }
 
 /// Waits until `look` finds something, looking again every few milliseconds: for states that send no event.
-pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    eventually_within(PATIENCE, what, look)
+}
+
+/// The same for what takes long by itself.
+pub fn eventually_within<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(found) = look() {
             return found;

@@ -149,7 +149,7 @@ fn a_server_that_hangs_up_has_answered() {
 /// A client that went away while its packet waited leaves nothing behind: the server is told.
 #[test]
 fn a_client_that_gave_up_is_forgotten() {
-    let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"300ms\"\n";
+    let settings = "[limits]\nsessions = 1\n[timeouts]\nhold = \"20s\"\nhandshake = \"1s\"\n";
     let Some(mut pair) = Pair::new(Far::Nobody, Told { settings, ..Told::default() }) else { return };
     let server = &pair.row["server"];
     server.nft(NO_FIRST_PACKETS);

@@ -38,11 +38,11 @@ fn a_program_that_is_none() {
 
 #[test]
 fn a_program_that_hangs() {
-    let mut service = Service::start(&to(greeter(), "[timeouts]\nupgrade = \"300ms\""));
+    let mut service = Service::start(&to(greeter(), "[timeouts]\nupgrade = \"1500ms\""));
     let proof = service.relay.admin.with_extension("pid");
     service.replace_program(&format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", proof.display()));
     let (_, why) = service.fails();
-    assert!(why.contains("0.3s") && why.contains("timeouts.upgrade"), "{why}");
+    assert!(why.contains("1.5s") && why.contains("timeouts.upgrade"), "{why}");
     let hung = std::fs::read_to_string(&proof).unwrap();
     std::fs::remove_file(&proof).unwrap();
     ended(hung.trim().parse().unwrap());
