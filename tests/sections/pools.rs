@@ -98,6 +98,48 @@ fn relays_that_have_met_greet_each_other_the_short_way() {
     assert!(counted.kinds.lock().unwrap()[before..].contains(&0), "a relay that has restarted remembers nobody");
 }
 
+/// A relay that has another key after a reload is another one. A ticket that was given out in the name of the key before
+/// opened connections for an hour, to a caller that is configured for that key.
+#[test]
+fn a_ticket_of_a_key_that_was_changed_is_stale() {
+    let (site, home, other) = (Site::new(), Site::new(), Key::new());
+    let entrance = format!("peers = {:?}\n", site.admit(&[(&home.key.public, "home")]));
+    let mut relay = site.relay("", &entrance);
+    // The kinds of hellos, up and down, by connection: 4 up is one with a ticket, 5 down is "stale".
+    let hellos = Arc::new(Mutex::new(Vec::<[Option<u8>; 2]>::new()));
+    let heard = Arc::clone(&hellos);
+    let middle = between(site.address, Framed::Plain, move |frame| {
+        if frame.number == 0 && frame.bytes.len() > 7 {
+            let mut heard = heard.lock().unwrap();
+            let all = heard.len().max(frame.connection + 1);
+            heard.resize(all, [None; 2]);
+            heard[frame.connection][usize::from(frame.way == Way::Down)] = Some(frame.bytes[7]);
+        }
+        untouched(frame)
+    });
+    let settings = site.table_at(middle, "far", "") + &everything_by("way", &["far".to_owned()]);
+    let (home, target) = (home.home(&settings, AUTO), parrot());
+    // The answer to the first hello with a ticket since connection number `from`.
+    let answer_since = |from: usize| {
+        eventually("a hello with a ticket", || {
+            // A session takes a ready connection, so that another one is made.
+            let _ = socks5(home.address(), target);
+            let hellos = hellos.lock().unwrap();
+            let mut since = hellos.iter().skip(from).filter(|[up, _]| *up == Some(4));
+            since.find_map(|[_, down]| *down)
+        })
+    };
+    assert_eq!(answer_since(0), 0);
+    let file = site.write("", &entrance);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace(site.key.file.to_str().unwrap(), other.file.to_str().unwrap())).unwrap();
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    relay.sessions();
+    let from = hellos.lock().unwrap().len();
+    assert_eq!(answer_since(from), 5, "the ticket was good for another key");
+}
+
 /// A connection carries one session, in its whole life.
 #[test]
 fn no_connection_is_used_twice() {

@@ -43,7 +43,7 @@ fn as_listener(hello: &Hello) {
 
 /// Nobody has a ticket of this process.
 fn as_listener_again(hello: &Hello) {
-    let read = Responder::read_again(&TICKETS, hello, Versions::OURS, Duration::ZERO).map(drop);
+    let read = Responder::read_again((&TICKETS, &DIALLER), hello, Versions::OURS, Duration::ZERO).map(drop);
     assert!(matches!(read, Err(Refusal::Stale | Refusal::Version(_))));
 }
 

@@ -233,7 +233,8 @@ fn section(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<S
         reader.mistake("fleet", "a table [fleet] that says which one");
     }
     let (peers, encrypt) = (shared.peers(reader), reader.or("encrypt", false));
-    Some(SectionListener { key: key?, peers, fleet, encrypt })
+    let key = key?;
+    Some(SectionListener { public: key.public(), key, peers, fleet, encrypt })
 }
 
 /// The ways to make a listener safe that is open to others.

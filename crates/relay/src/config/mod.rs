@@ -223,6 +223,8 @@ impl Listener {
 pub struct SectionListener {
     /// Our own key.
     pub key: Arc<PrivateKey>,
+    /// Its public half, which takes a while to compute.
+    pub public: PublicKey,
     /// Who may come in; `None` for everyone.
     pub peers: Option<Arc<Peers>>,
     /// Whether relays of the fleet may as well.

@@ -69,7 +69,7 @@ async fn shake_hands(entrance: &Entrance, stream: &mut TcpStream) -> Result<(Sea
         _ => (End::BadHandshake("not the section protocol"), None),
     })?;
     let now = entrance.shared().began.elapsed();
-    let (responder, key) = match recognise(entrance, &hello, now) {
+    let (responder, key, ours) = match recognise(entrance, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
             // Whoever does not wait for it goes without.
@@ -77,29 +77,29 @@ async fn shake_hands(entrance: &Entrance, stream: &mut TcpStream) -> Result<(Sea
             return Err((refused(why), detail));
         }
     };
-    let gift = (!hello.again).then(|| entrance.shared().tickets.issue(&key, now));
+    let gift = (!hello.again).then(|| entrance.shared().tickets.issue(&ours, &key, now));
     let (transport, answer) = responder.accept(gift.as_ref());
     stream.write_all(&answer).await.map_err(|_| (End::LeftEarly, None))?;
     Ok((Seal::new(transport, Open::MOST), key))
 }
 
-/// Who it is, if it may come in.
+/// Which relay dials, by its key, and the key of ours that it has dialled, if it may come in.
 fn recognise(
     entrance: &Entrance,
     hello: &Hello,
     now: Duration,
-) -> Result<(Responder, PublicKey), (Refusal, Option<String>)> {
+) -> Result<(Responder, PublicKey, PublicKey), (Refusal, Option<String>)> {
     // By the rules that are in force now: it may have waited while a relay was let in.
     let successor = entrance.worker.successor(entrance);
     let section = section_of(successor.as_deref().unwrap_or(entrance));
     let read = if hello.again {
-        Responder::read_again(&entrance.shared().tickets, hello, Versions::OURS, now)
+        Responder::read_again((&entrance.shared().tickets, &section.public), hello, Versions::OURS, now)
     } else {
         Responder::read(&section.key, hello, Versions::OURS)
     };
     let (responder, key) = read.map_err(|why| (why, None))?;
     let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-    if known { Ok((responder, key)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
+    if known { Ok((responder, key, section.public)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
 }
 
 /// What it takes to let a stranger in.

@@ -96,24 +96,26 @@ impl Tickets {
         Self { key: LessSafeKey::new(key), dice }
     }
 
-    /// A secret and a ticket for `peer`, at `now`, counted from whenever its maker likes.
+    /// A secret and a ticket by `listener` for `peer`, at `now`, counted from whenever its maker likes.
     #[must_use]
-    pub fn issue(&self, peer: &PublicKey, now: Duration) -> Acquaintance {
+    pub fn issue(&self, listener: &PublicKey, peer: &PublicKey, now: Duration) -> Acquaintance {
         let secret = random(&self.dice);
         let until = now.saturating_add(GOOD_FOR).as_secs().to_be_bytes();
         let mut sealed = Zeroizing::new([&secret[..], &peer.0, &until].concat());
         // By chance, not by count: of so few tickets no two have the same.
         let nonce: [u8; NONCE] = *random(&self.dice).first_chunk().expect("invariant: it is longer");
-        let tag = self.key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), &mut sealed);
+        let (nonce_now, aad) = (Nonce::assume_unique_for_key(nonce), Aad::from(listener.0));
+        let tag = self.key.seal_in_place_separate_tag(nonce_now, aad, &mut sealed);
         let tag = tag.expect("invariant: so few bytes fit");
         Acquaintance { ticket: [&nonce[..], &sealed, tag.as_ref()].concat(), secret }
     }
 
-    /// The secret of a ticket, and whose it is; nothing when it is not ours, or too old.
-    pub(super) fn redeem(&self, ticket: &[u8], now: Duration) -> Option<(Secret, PublicKey)> {
+    /// The secret of a ticket, and whose it is; nothing when it is not this `listener`'s, or too old.
+    pub(super) fn redeem(&self, listener: &PublicKey, ticket: &[u8], now: Duration) -> Option<(Secret, PublicKey)> {
         let (nonce, sealed) = ticket.split_first_chunk::<NONCE>()?;
         let mut sealed = Zeroizing::new(sealed.to_vec());
-        let opened = self.key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::empty(), &mut sealed).ok()?;
+        let (nonce, aad) = (Nonce::assume_unique_for_key(*nonce), Aad::from(listener.0));
+        let opened = self.key.open_in_place(nonce, aad, &mut sealed).ok()?;
         let (secret, rest) = opened.split_first_chunk()?;
         let (peer, until) = rest.split_first_chunk()?;
         let until = Duration::from_secs(u64::from_be_bytes(*until.first_chunk()?));

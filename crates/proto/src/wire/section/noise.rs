@@ -130,14 +130,14 @@ impl Responder {
     /// # Errors
     /// What to answer it.
     pub fn read_again(
-        tickets: &Tickets,
+        (tickets, listener): (&Tickets, &PublicKey),
         hello: &Hello,
         versions: Versions,
         now: Duration,
     ) -> Result<(Self, PublicKey), Refusal> {
         let (message, version) = Self::understand(hello, versions)?;
         let (ticket, used) = again::ticket(message).map_err(|_| Refusal::Stale)?;
-        let (secret, peer) = tickets.redeem(ticket, now).ok_or(Refusal::Stale)?;
+        let (secret, peer) = tickets.redeem(listener, ticket, now).ok_or(Refusal::Stale)?;
         let (presented, message) = message.split_at(used);
         let prologue = [&Hello::offer(hello.versions), presented].concat();
         let noise = builder_again(&secret, &prologue);
