@@ -92,6 +92,23 @@ fn a_client_is_told_which_hop_failed_and_why() {
     }
 }
 
+/// A proxy that says in `Proxy-Status` why it failed is quoted.
+#[test]
+fn what_an_http_hop_says_of_its_own_hop_is_passed_on() {
+    let dead = format!("socks5://{}", nobody());
+    let far = through(&dead);
+    let hop = format!("http://{}", far.address());
+    let mut relay = through(&hop);
+    let said =
+        format!("could not connect, and says: The hop {dead} refused the connection: nothing listens on its port");
+    let mut client = connect(relay.address());
+    write!(client, "CONNECT 192.0.2.1:80 HTTP/1.1\r\nHost: 192.0.2.1:80\r\n\r\n").unwrap();
+    let answer = String::from_utf8(read_all(&mut client)).unwrap();
+    assert!(answer.ends_with(&format!("\r\n\r\nThe hop {hop} {said}.\n")), "{answer}");
+    let closed = relay.closed();
+    assert_eq!((&closed["end"], &closed["detail"]), (&"hop_failed".into(), &format!("hop {hop}, {said}").into()));
+}
+
 /// What a hop says of the next hop is not said of the target.
 #[test]
 fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {

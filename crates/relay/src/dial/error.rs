@@ -108,9 +108,10 @@ impl DialError {
         if !names_hops {
             return format!("A hop of this relay's path {}.", cause.of_hop());
         }
-        // Why a relay refuses is in the remark: an unknown or a wrong key.
-        let refusal = self.remark.as_deref().filter(|_| cause == Cause::DeniedByHop);
-        format!("The hop {hop} {}.", refusal.unwrap_or(cause.of_hop()))
+        // The remark says why a relay refuses (an unknown or a wrong key), or what an HTTP proxy says.
+        let has_words = matches!(cause, Cause::DeniedByHop | Cause::HopFailed);
+        let words = self.remark.as_deref().filter(|_| has_words);
+        format!("The hop {hop} {}.", words.unwrap_or(cause.of_hop()))
     }
 
     /// What the relay before us is told.

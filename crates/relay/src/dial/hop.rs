@@ -16,13 +16,27 @@ use crate::config::{Credentials, Hop, HopKind};
 /// Longest head of a hop's answer to CONNECT.
 const LONGEST_HEAD: usize = 16 * 1024;
 
+/// Why a hop did not connect.
+pub struct Refusal {
+    /// The cause it gave, or what is wrong with the hop itself.
+    pub cause: Cause,
+    /// Its own words, where it has some.
+    pub remark: Option<String>,
+}
+
+impl From<Cause> for Refusal {
+    fn from(cause: Cause) -> Self {
+        Self { cause, remark: None }
+    }
+}
+
 /// Asks `hop`, at the other end of `stream`, for a connection to `next`.
 ///
 /// # Errors
-/// The cause the hop gave, or what is wrong with the hop itself.
-pub async fn ask(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), Cause> {
+/// Why it did not.
+pub async fn ask(stream: &mut TcpStream, hop: &Hop, next: &Target) -> Result<(), Refusal> {
     match &hop.kind {
-        HopKind::Socks5(credentials) => ask_socks5(stream, credentials.as_ref(), next).await,
+        HopKind::Socks5(credentials) => Ok(ask_socks5(stream, credentials.as_ref(), next).await?),
         HopKind::Http(credentials) => ask_http(stream, credentials.as_ref(), next).await,
         HopKind::Section(_) | HopKind::Absent => unreachable!("invariant: relays are opened, not asked"),
     }
@@ -98,7 +112,7 @@ fn on_the_wire(credentials: &Credentials) -> socks5::Credentials {
     }
 }
 
-async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Cause> {
+async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, next: &Target) -> Result<(), Refusal> {
     let credentials = credentials.map(on_the_wire);
     write(stream, &connect::connect_request(next, credentials.as_ref())).await?;
     let mut head = Vec::new();
@@ -107,11 +121,18 @@ async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, nex
         match ResponseHead::parse(&head, LONGEST_HEAD, "CONNECT") {
             Ok((answer, _)) if (200..300).contains(&answer.status) => return Ok(()),
             Ok((answer, _)) if (100..200).contains(&answer.status) => head.clear(),
-            Ok((answer, _)) => return Err(connect::cause_of(answer.status, &answer.headers)),
+            Ok((answer, _)) => return Err(refused(&answer)),
             Err(WireError::Incomplete) => {}
-            Err(_) => return Err(Cause::HopProtocol),
+            Err(_) => return Err(Cause::HopProtocol.into()),
         }
     }
+}
+
+/// Why an HTTP proxy did not connect. Its words count where the cause says nothing.
+fn refused(answer: &ResponseHead) -> Refusal {
+    let cause = connect::cause_of(answer.status, &answer.headers);
+    let details = connect::details(&answer.headers).filter(|_| cause == Cause::HopFailed);
+    Refusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
 }
 
 /// Appends to `head` what has arrived, up to and with the next blank line. The bytes behind it stay in the socket:

@@ -81,9 +81,11 @@ impl<'a> Line<'a> {
         };
         let (mut stream, server) = settled(reached).await.map_err(|error| error.of_next_hop(hop))?;
         let answer = timeout_at(self.deadline, hop::ask(&mut stream, hop, next)).await;
-        answer
-            .map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?
-            .map_err(|cause| DialError { hop: hop_at_fault(hop, cause), ..cause.into() })?;
+        answer.map_err(|_| DialError::of_hop(Cause::TimedOut, hop))?.map_err(|refusal| DialError {
+            hop: hop_at_fault(hop, refusal.cause),
+            remark: refusal.remark,
+            ..refusal.cause.into()
+        })?;
         Ok(Dialled { stream, server, opened: None })
     }
 

@@ -10,6 +10,9 @@ use crate::addr::Target;
 use crate::cause::Cause;
 use crate::wire::socks5::Credentials;
 
+/// Most bytes of a proxy's words that are passed on.
+pub const LONGEST_DETAILS: usize = 200;
+
 /// Asks a proxy for a tunnel to `target`.
 #[must_use]
 pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Vec<u8> {
@@ -36,15 +39,37 @@ pub fn cause_of(status: u16, headers: &Headers) -> Cause {
     })
 }
 
+/// What a proxy says in words about its failure: `details` beside the cause in `Proxy-Status` (RFC 9209, 2.1.5), as far as it
+/// is printable ASCII, at most [`LONGEST_DETAILS`] bytes and without a full stop at the end.
+#[must_use]
+pub fn details(headers: &Headers) -> Option<String> {
+    let member = headers.list("Proxy-Status").find(|member| proxy_status(member).is_some())?;
+    let quoted = parameter(member, b"details")?.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
+    let mut text = String::new();
+    let mut bytes = quoted.iter();
+    while let Some(byte) = bytes.next() {
+        // RFC 8941, 3.3.3: a backslash stands before a quotation mark and another backslash.
+        let byte = if *byte == b'\\' { bytes.next()? } else { byte };
+        if matches!(byte, b' '..=b'~') && text.len() < LONGEST_DETAILS {
+            text.push(char::from(*byte));
+        }
+    }
+    let text = text.trim_end_matches('.').trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// The value of a parameter of one member of `Proxy-Status`.
+fn parameter<'a>(member: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    split_list(member, b';').skip(1).find_map(|part| part.strip_prefix(name)?.strip_prefix(b"="))
+}
+
 /// The cause in one member of `Proxy-Status`, like `squid; error=dns_error; rcode="SERVFAIL"` (RFC 9209, 2.3).
 fn proxy_status(member: &[u8]) -> Option<Cause> {
-    let parameter =
-        |name: &[u8]| split_list(member, b';').skip(1).find_map(|part| part.strip_prefix(name)?.strip_prefix(b"="));
-    Some(match parameter(b"error")? {
+    Some(match parameter(member, b"error")? {
         b"connection_refused" => Cause::Refused,
         b"connection_timeout" | b"connection_read_timeout" | b"connection_write_timeout" => Cause::TimedOut,
         b"destination_ip_unroutable" => Cause::Unreachable,
-        b"dns_error" => match parameter(b"rcode") {
+        b"dns_error" => match parameter(member, b"rcode") {
             None | Some(br#""NXDOMAIN""#) => Cause::NameNotFound,
             Some(_) => Cause::NameServerFailed,
         },
@@ -131,6 +156,25 @@ mod tests {
             let mut headers = Headers::new();
             headers.push(name, value);
             assert_eq!(cause_of(status, &headers), cause, "{status} {name}: {value}");
+        }
+    }
+
+    #[test]
+    fn what_a_proxy_says_is_printable_and_short() {
+        let long = format!("a; error=x; details=\"{}\"", "y".repeat(300));
+        let short = "y".repeat(LONGEST_DETAILS);
+        for (value, said) in [
+            ("a; error=x; details=\"no; route, today.\"", Some("no; route, today")),
+            ("ok; details=\"of another\", b; error=x", None),
+            ("a; error=x; details=\"a \\\"b\\\" \\\\ \u{fc}\"", Some("a \"b\" \\")),
+            ("a; error=x; details=token", None),
+            ("a; error=x; details=\" . \"", None),
+            ("a; error=x; details=\"", None),
+            (long.as_str(), Some(short.as_str())),
+        ] {
+            let mut headers = Headers::new();
+            headers.push("Proxy-Status", value);
+            assert_eq!(details(&headers).as_deref(), said, "{value}");
         }
     }
 
