@@ -31,6 +31,9 @@ pub struct Run {
     /// How log lines look: text or json
     #[arg(long, value_name = "FORMAT", env = "EKIDEN_LOG")]
     log: Option<String>,
+    /// What has a log line: sessions (everything), problems, or off
+    #[arg(long, value_name = "LEVEL", env = "EKIDEN_LOG_LEVEL")]
+    log_level: Option<String>,
     /// Where `ekiden status` asks: 127.0.0.1:PORT, unix:PATH or off
     #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
     admin: Option<String>,
@@ -38,8 +41,8 @@ pub struct Run {
 
 impl Run {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let Self { config, listen, forward, key, log, admin } = self;
-        let flags = Flags { listen, forward, key, log, admin };
+        let Self { config, listen, forward, key, log, log_level, admin } = self;
+        let flags = Flags { listen, forward, key, log, log_level, admin };
         let (told, load) = (Once::new(), || read::load(config.as_deref(), &flags));
         let load = || load().inspect(|config| told.call_once(|| tell_temporary_key(config)));
         match server::run(&load, &cc::provide) {

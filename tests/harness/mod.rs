@@ -104,6 +104,7 @@ pub fn ekiden_at(program: &Path) -> Command {
         "EKIDEN_LISTEN",
         "EKIDEN_FORWARD",
         "EKIDEN_LOG",
+        "EKIDEN_LOG_LEVEL",
         "EKIDEN_ADMIN",
         "EKIDEN_TOKEN_FILE",
         "EKIDEN_KEY",

@@ -115,8 +115,8 @@ pub enum Event {
     },
     /// Sessions to a network of targets take another path from now on.
     PathChanged {
-        /// The network.
-        prefix: Prefix,
+        /// The network; none where the log leaves it out.
+        prefix: Option<Prefix>,
         /// The size of the sessions that this is about, in bytes.
         likely_bytes: u64,
         /// Where most of these go: `down` or `up`.
@@ -162,6 +162,16 @@ pub enum Event {
     Stopped {
         /// Sessions that the drain deadline cut off.
         aborted: usize,
+    },
+    /// Lines that the log left out, because a peer could cause any number of them.
+    Suppressed {
+        /// What the lines would have told: the word of an end, or an event.
+        reason: &'static str,
+        /// How many.
+        lines: u64,
+        /// In which time.
+        #[serde(rename = "seconds", serialize_with = "seconds")]
+        duration: Duration,
     },
     /// Something an operator should know, in words.
     Warning {

@@ -2,16 +2,22 @@
 //!
 //! Lines are gathered in memory and written by a thread of their own, so that a slow terminal or a full pipe never
 //! holds up a session. When it cannot keep up, lines are dropped and counted rather than kept without bound.
+//! `select` says which events have a line and what is left out of it, `flood` bounds those that unknown peers can cause.
+
+mod flood;
+mod select;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::{Chosen, Closed, Congestion, Event, Request, SectionInfo};
 
-use crate::config::LogFormat;
+use crate::config::{LogConfig, LogFormat};
+
+use flood::Flood;
 
 /// Most bytes that wait to be written.
 const BACKLOG: usize = 4 << 20;
@@ -22,7 +28,7 @@ const GATHER: Duration = Duration::from_millis(20);
 /// The log of a running relay.
 #[derive(Debug, Clone)]
 pub struct Log {
-    format: LogFormat,
+    config: LogConfig,
     lines: Arc<Lines>,
 }
 
@@ -35,6 +41,7 @@ struct Lines {
 #[derive(Debug, Default)]
 struct Waiting {
     text: Vec<u8>,
+    flood: Flood,
     dropped: u64,
     closed: bool,
 }
@@ -51,22 +58,21 @@ impl Log {
     ///
     /// # Errors
     /// The kernel's, when no thread can be started.
-    pub fn start(format: LogFormat) -> std::io::Result<(Self, LogWriter)> {
+    pub fn start(config: LogConfig) -> std::io::Result<(Self, LogWriter)> {
         let lines = Arc::new(Lines::default());
         let writing = Arc::clone(&lines);
-        let thread = std::thread::Builder::new().name("log".into()).spawn(move || write_lines(&writing))?;
-        Ok((Self { format, lines: Arc::clone(&lines) }, LogWriter { lines, thread: Some(thread) }))
+        let write = move || write_lines(&writing, config.format);
+        let thread = std::thread::Builder::new().name("log".into()).spawn(write)?;
+        Ok((Self { config, lines: Arc::clone(&lines) }, LogWriter { lines, thread: Some(thread) }))
     }
 
-    /// Adds the line of `event`.
+    /// Adds the line of `event`, if it has one.
     pub fn write(&self, event: &Event) {
-        let mut line = String::with_capacity(400);
-        match self.format {
-            LogFormat::Text => text_line(&mut line, event),
-            LogFormat::Json => json_line(&mut line, event),
+        if !select::is_wanted(event, self.config.level) || self.suppresses(event) {
+            return;
         }
-        line.push('\n');
-        let mut waiting = self.lines.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = line(&select::redacted(event, self.config.redact), self.config.format);
+        let mut waiting = self.lines.lock();
         if waiting.text.len() + line.len() > BACKLOG {
             waiting.dropped += 1;
             return;
@@ -78,17 +84,50 @@ impl Log {
             self.lines.arrived.notify_one();
         }
     }
+
+    /// Whether `event` is one too many of those that unknown peers can cause; it is counted then.
+    fn suppresses(&self, event: &Event) -> bool {
+        let Some((reason, source)) = flood::cause(event) else { return false };
+        let mut waiting = self.lines.lock();
+        let is_first = waiting.flood.due().is_none();
+        let is_admitted = waiting.flood.admits(reason, source, Instant::now());
+        drop(waiting);
+        if is_first && !is_admitted {
+            // The writing thread has a summary to wait for.
+            self.lines.arrived.notify_one();
+        }
+        !is_admitted
+    }
 }
 
-fn write_lines(lines: &Lines) {
-    loop {
-        let mut waiting = lines.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+impl Lines {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is something to write, or no more will come.
+    fn wait(&self) -> MutexGuard<'_, Waiting> {
+        let mut waiting = self.lock();
         while waiting.text.is_empty() && !waiting.closed {
-            waiting = lines.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let due = waiting.flood.due().map(|due| due.saturating_duration_since(Instant::now()));
+            waiting = match due {
+                Some(Duration::ZERO) => break,
+                Some(span) => self.arrived.wait_timeout(waiting, span).unwrap_or_else(PoisonError::into_inner).0,
+                None => self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+            };
         }
+        waiting
+    }
+}
+
+fn write_lines(lines: &Lines, format: LogFormat) {
+    loop {
+        let mut waiting = lines.wait();
         let mut text = std::mem::take(&mut waiting.text);
         let (dropped, closed) = (std::mem::take(&mut waiting.dropped), waiting.closed);
+        let summaries = waiting.flood.summaries(Instant::now(), closed);
         drop(waiting);
+        summaries.iter().for_each(|summary| text.extend_from_slice(line(summary, format).as_bytes()));
         if dropped > 0 {
             text.extend_from_slice(format!("log: {dropped} lines dropped, standard output is too slow\n").as_bytes());
         }
@@ -119,7 +158,7 @@ fn pieces(mut text: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
-        self.lines.waiting.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.lines.lock().closed = true;
         self.lines.arrived.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -134,6 +173,17 @@ fn timestamp() -> String {
     let (year, month, day) = (date.year(), u8::from(date.month()), date.day());
     let (hour, minute, second) = date.to_hms();
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", since_epoch.subsec_millis())
+}
+
+/// The line of `event`, with its end.
+fn line(event: &Event, format: LogFormat) -> String {
+    let mut line = String::with_capacity(400);
+    match format {
+        LogFormat::Text => text_line(&mut line, event),
+        LogFormat::Json => json_line(&mut line, event),
+    }
+    line.push('\n');
+    line
 }
 
 fn json_line(line: &mut String, event: &Event) {
@@ -180,7 +230,9 @@ pub fn text_line(line: &mut String, event: &Event) {
             write!(line, " etcd up server={server} seconds={:.3}", duration.as_secs_f64())
         }
         Event::PathChanged { prefix, from, to, why, .. } => {
-            write!(line, " path changed to={prefix} from={} path={} why={}", quoted(from), quoted(to), quoted(why))
+            line.push_str(" path changed");
+            optional(line, "to", prefix.as_ref())
+                .and_then(|()| write!(line, " from={} path={} why={}", quoted(from), quoted(to), quoted(why)))
         }
         Event::Reloaded { listeners } => write!(line, " reloaded listeners={listeners}"),
         Event::ReloadRejected { mistakes } => {
@@ -192,6 +244,9 @@ pub fn text_line(line: &mut String, event: &Event) {
             write!(line, " draining open={open} deadline={}s", deadline.as_secs_f64())
         }
         Event::Stopped { aborted } => write!(line, " stopped aborted={aborted}"),
+        Event::Suppressed { reason, lines, duration } => {
+            write!(line, " suppressed reason={reason} lines={lines} seconds={:.3}", duration.as_secs_f64())
+        }
         Event::Warning { message } => write!(line, " warning {message}"),
     };
     written.expect("invariant: writing to a String does not fail");
@@ -210,7 +265,8 @@ fn request_line(line: &mut String, r: &Request) -> std::fmt::Result {
 }
 
 fn closed_line(line: &mut String, c: &Closed) -> std::fmt::Result {
-    write!(line, " closed session={} listener={} client={}", c.session, c.listener, c.client)?;
+    write!(line, " closed session={} listener={}", c.session, c.listener)?;
+    optional(line, "client", c.client)?;
     optional(line, "user", c.user.as_deref().map(quoted))?;
     optional(line, "peer", c.peer.as_deref().map(quoted))?;
     optional(line, "trace", c.trace)?;

@@ -138,8 +138,8 @@ pub struct Closed {
     pub session: u64,
     /// The listener it came in by.
     pub listener: String,
-    /// Who connected.
-    pub client: ClientAddr,
+    /// Who connected; none where the log leaves it out.
+    pub client: Option<ClientAddr>,
     /// The user name, where the listener asks for one.
     pub user: Option<String>,
     /// The relay that has sent it, by its name or its key.
@@ -197,7 +197,7 @@ impl Closed {
         Self {
             session,
             listener,
-            client,
+            client: Some(client),
             user: None,
             peer: None,
             trace: None,

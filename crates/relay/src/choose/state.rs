@@ -167,7 +167,7 @@ impl State {
         let former = choice.former.as_ref()?;
         let name = |candidate: &Candidate| candidate.name(self.chooser.map());
         Some(Event::PathChanged {
-            prefix,
+            prefix: Some(prefix),
             likely_bytes: likely.bytes,
             likely_direction: likely.direction.word(),
             from: name(former),

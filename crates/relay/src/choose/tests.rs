@@ -123,7 +123,7 @@ fn a_path_that_failed_is_left_at_once_and_the_operator_told() {
     let Some(Event::PathChanged { prefix, likely_bytes, likely_direction, from, to, why }) = after.changed else {
         panic!("nobody is told");
     };
-    assert_eq!((from.as_str(), to.as_str(), prefix.to_string()), ("r1", "direct", "192.0.2.0/24".to_owned()));
+    assert_eq!((from.as_str(), to.as_str(), prefix.unwrap().to_string()), ("r1", "direct", "192.0.2.0/24".to_owned()));
     assert_eq!((likely_bytes, likely_direction), (1 << 20, "down"));
     assert!(why.starts_with("direct: ") && why.contains("instead of r1"), "{why}");
     assert!(ways(&mut state, TARGET).changed.is_none(), "told once");

@@ -11,6 +11,7 @@ mod key;
 mod kind;
 mod limits;
 mod listener;
+mod log;
 mod mistake;
 mod named;
 pub mod needs;
@@ -49,6 +50,7 @@ pub use fleet::Fleet;
 pub use history::History;
 pub use kind::Kind;
 pub use limits::{Limits, Timeouts};
+pub use log::{LogConfig, LogFormat, LogLevel, Redact};
 pub use sharing::{Interface, Weights};
 pub use traces::{Collector, Share, Traces};
 pub use tun::Tun;
@@ -81,8 +83,8 @@ pub struct Config {
     pub history: Option<History>,
     /// Who is told of sessions as OpenTelemetry has them, if anybody is.
     pub traces: Option<Traces>,
-    /// How log lines look.
-    pub log: LogFormat,
+    /// What the log is like.
+    pub log: LogConfig,
     /// Worker threads.
     pub threads: usize,
     /// The fleet that this relay belongs to, or knows.
@@ -281,13 +283,4 @@ pub struct Peer {
     pub access: Access,
     /// The names of the relays it may go on to; `None` for every one that is configured.
     pub relays: Option<Vec<Box<str>>>,
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LogFormat {
-    /// `key=value`, for people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }

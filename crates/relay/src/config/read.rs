@@ -20,8 +20,8 @@ use super::reader::Reader;
 use super::shared::Shared;
 use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Version};
 use super::{
-    Config, Hop, Limits, LogFormat, Timeouts, admin, capture, fleet, history, key, listener, named, relays, routes,
-    sharing, traces, tun, url,
+    Config, Hop, Limits, Timeouts, admin, capture, fleet, history, key, listener, log, named, relays, routes, sharing,
+    traces, tun, url,
 };
 
 pub use super::admin::{admin_address, default_admin, private_folder};
@@ -38,6 +38,8 @@ pub struct Flags {
     pub key: Option<String>,
     /// `--log`: instead of `log.format`.
     pub log: Option<String>,
+    /// `--log-level`: instead of `log.level`.
+    pub log_level: Option<String>,
     /// `--admin`: instead of `admin.bind`.
     pub admin: Option<String>,
 }
@@ -122,7 +124,7 @@ fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
         admin: admin::read(file.table("admin"), &command, flags.admin.as_deref(), &listeners),
         history: history::history(file.table("history")),
         traces: traces::traces(&file, &shared),
-        log: log(file.table("log"), &command, flags),
+        log: log::read(&file, &command, flags),
         fleet,
         draining: Vec::new(),
         warnings: Vec::new(),
@@ -207,12 +209,6 @@ fn dns(table: Reader<'_>) -> (Vec<SocketAddr>, Arc<[Nat64]>) {
     let nat64 = table.list("nat64").into();
     table.finish();
     (servers, nat64)
-}
-
-fn log(table: Reader<'_>, command: &Place<'_>, flags: &Flags) -> LogFormat {
-    let written = table.or("format", LogFormat::Text);
-    table.finish();
-    flags.log.as_deref().and_then(|text| command.below("--log", None).read_text(text)).unwrap_or(written)
 }
 
 #[cfg(test)]

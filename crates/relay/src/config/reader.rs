@@ -56,6 +56,11 @@ impl<'a> Reader<'a> {
         self.find(key).1.and_then(|value| value.as_str()).is_some_and(|written| written == text)
     }
 
+    /// Whether `key` is a text, and no table.
+    pub fn is_text(&self, key: &'static str) -> bool {
+        self.find(key).1.is_some_and(|value| value.is_str())
+    }
+
     /// The place of the table itself.
     pub fn place(&self) -> Place<'a> {
         self.place.clone()

@@ -11,7 +11,7 @@ use ekiden_proto::units::{Bytes, Span};
 
 use super::mistake::closest;
 use super::shows::Shows;
-use super::{Kind, LogFormat, Pattern};
+use super::{Kind, Pattern};
 
 /// How TOML writes a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -255,17 +255,6 @@ impl Value for Kind {
     fn meant(text: &str) -> Option<String> {
         let plain = if text == "https" { "http" } else { text };
         closest(plain, Self::ALL.map(Self::word)).map(str::to_owned)
-    }
-}
-
-impl Value for LogFormat {
-    const EXPECTED: &'static str = r#""text" or "json""#;
-    fn read(text: &str) -> Result<Self, &'static str> {
-        match text {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            _ => Err(Self::EXPECTED),
-        }
     }
 }
 

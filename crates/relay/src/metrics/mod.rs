@@ -134,6 +134,7 @@ impl Metrics {
             | Event::UpgradeFailed { .. }
             | Event::Draining { .. }
             | Event::Stopped { .. }
+            | Event::Suppressed { .. }
             | Event::Warning { .. } => {}
         }
     }

@@ -84,9 +84,9 @@ fn session(span: Span, closed: &Closed, client_address: bool) -> Span {
         });
         more.push(Attribute::number("server.port", target.port));
     }
-    if client_address {
-        more.push(Attribute::text("client.address", closed.client.0.ip()));
-        more.push(Attribute::number("client.port", closed.client.0.port()));
+    if let Some(client) = closed.client.filter(|_| client_address) {
+        more.push(Attribute::text("client.address", client.0.ip()));
+        more.push(Attribute::number("client.port", client.0.port()));
     }
     let span = span.with(more);
     if is_failure(closed.end) { failed(span, closed) } else { span }

@@ -25,7 +25,7 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Setting;
 
 use super::*;
-use crate::config::{AdminPlace, Hop, HopKind, Kind, Listener};
+use crate::config::{AdminPlace, Hop, HopKind, Kind, Listener, LogFormat};
 
 fn listen(urls: &[&str]) -> Flags {
     Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), ..Flags::default() }
@@ -163,7 +163,7 @@ fn everything_written_is_meant() {
     let servers: Vec<_> = config.dns_servers.iter().map(SocketAddr::to_string).collect();
     assert_eq!(servers, ["127.0.0.1:5353", "192.0.2.1:53", "[2001:db8::53]:53"]);
     let admin = AdminPlace::Tcp("127.0.0.1:9090".parse().unwrap());
-    assert_eq!((config.admin.place, config.log), (admin, LogFormat::Json));
+    assert_eq!((config.admin.place, config.log.format), (admin, LogFormat::Json));
 }
 
 /// The hops of all targets that no route is for.
@@ -195,7 +195,7 @@ fn flags_beat_the_file() {
     let config = load(Some(&file.0), &flags).unwrap();
     assert_eq!(only(&config).bind.port(), 3128);
     assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
-    assert_eq!((config.log, config.admin.place), (LogFormat::Text, AdminPlace::Off));
+    assert_eq!((config.log.format, config.admin.place), (LogFormat::Text, AdminPlace::Off));
     let config = load(Some(&file.0), &Flags::default()).unwrap();
-    assert_eq!((only(&config).bind.port(), config.log), (1080, LogFormat::Json));
+    assert_eq!((only(&config).bind.port(), config.log.format), (1080, LogFormat::Json));
 }

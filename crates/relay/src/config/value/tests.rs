@@ -1,8 +1,8 @@
 //! What each type of option takes.
 
 use super::*;
-use crate::config::AdminPlace;
 use crate::config::capture::{Connect, Instance, Interface, RulesBy};
+use crate::config::{AdminPlace, LogFormat, LogLevel};
 
 fn takes<T: Value>(good: &[&str], bad: &[&str]) {
     for text in good {
@@ -24,6 +24,7 @@ fn each_type_takes_what_it_should() {
     takes::<NameServer>(&["192.0.2.1", "192.0.2.1:5353", "::1", "[::1]:53"], &["dns.example", "192.0.2.1:0"]);
     takes::<Name>(&["a", "auto-1080"], &["", "a b", "a\"b", "ä", &"a".repeat(65)]);
     takes::<LogFormat>(&["text", "json"], &["xml", "JSON"]);
+    takes::<LogLevel>(&["sessions", "problems", "off"], &["on", "debug", ""]);
     takes::<AdminPlace>(
         &["off", "127.0.0.1:9090", "[::1]:9090", ":9090", "unix:/run/x", "0.0.0.0:9090", "[::]:1", "192.0.2.1:1"],
         &["unix:x", "unix:", "on", "127.0.0.1", "relay.example:1"],

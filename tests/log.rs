@@ -1,0 +1,241 @@
+//! How much the log says, of whom, and how often.
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
+
+mod harness;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use harness::*;
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+/// Addresses that appear in no line for another reason.
+const CLIENT: [u8; 4] = [127, 9, 8, 7];
+const SERVER: [u8; 4] = [127, 6, 5, 4];
+
+/// A server at its own loopback address that answers each connection with a page.
+fn origin() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::from(SERVER), 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\npage");
+        }
+    });
+    address
+}
+
+/// A connection from the address of the client.
+fn client(to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((IpAddr::from(CLIENT), 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    patient(socket.into())
+}
+
+/// A session through SOCKS that has ended, and the answer of the relay.
+fn session(relay: SocketAddr, to: SocketAddr) -> u8 {
+    let mut stream = client(relay);
+    let (SocketAddr::V4(to), [high, low]) = (to, to.port().to_be_bytes()) else { panic!("IPv4 only") };
+    let [a, b, c, d] = to.ip().octets();
+    stream.write_all(&[5, 1, 0, 5, 1, 0, 1, a, b, c, d, high, low]).unwrap();
+    let answer = read_exactly(&mut stream, 12)[3];
+    let _ = stream.write_all(b"GET / HTTP/1.0\r\n\r\n");
+    let _ = stream.read_to_end(&mut Vec::new());
+    answer
+}
+
+/// A page by the forward proxy; its status line.
+fn page(relay: SocketAddr, from: SocketAddr) -> String {
+    let mut stream = client(relay);
+    write!(stream, "GET http://{from}/page HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n").unwrap();
+    String::from_utf8(hear_out(&mut stream).0).unwrap()
+}
+
+/// A relay that is to log as `log` says, with a listener named `door`.
+fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
+    let folder = Folder::new();
+    let text = format!("version = 1\n{log}\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"auto\"\n");
+    let file = folder.write("ekiden.toml", text);
+    let mut command = ekiden();
+    let socket = folder.0.join("admin");
+    command.args(["run", "-c"]).arg(file).args(arguments).args(["--admin", &format!("unix:{}", socket.display())]);
+    // The log may say nothing, so the address comes from the admin listener.
+    let relay = Relay::begin(&mut command, 0, socket.clone());
+    eventually("the admin listener", || socket.exists().then_some(()));
+    let address = eventually("the address of the listener", || {
+        let events: Value = serde_json::from_str(&relay.ask("/api/events")).unwrap();
+        let lines = events.as_array().unwrap().iter().filter_map(|event| event["line"].as_str());
+        let mut found = lines.filter(|line| line.contains(" listening listener=door "));
+        found.next()?.split("address=").nth(1)?.trim().parse().ok()
+    });
+    (relay, address, folder)
+}
+
+/// Everything that a relay has logged, once it is told to end.
+fn all(relay: &mut Relay) -> Vec<Value> {
+    eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
+    relay.signal("TERM");
+    assert_eq!(relay.exit_code(), Some(0));
+    relay.rest()
+}
+
+fn words(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn off_is_silent_however_it_is_written() {
+    for (log, arguments) in
+        [("log = \"off\"", &[][..]), ("[log]\nlevel = \"off\"", &[]), ("log = \"sessions\"", &["--log-level", "off"])]
+    {
+        let (mut relay, address, _folder) = start(log, arguments);
+        assert_eq!(session(address, origin()), 0);
+        assert_eq!(session(address, nobody()), 5);
+        assert_eq!(all(&mut relay), [Value::Null; 0], "{log} {arguments:?}");
+    }
+}
+
+#[test]
+fn problems_are_sessions_that_failed_and_what_happens_to_the_relay() {
+    let (mut relay, address, _folder) = start("log = \"problems\"", &[]);
+    assert_eq!(session(address, origin()), 0);
+    assert!(page(address, origin()).starts_with("HTTP/1.1 200"));
+    assert_eq!(session(address, nobody()), 5);
+    assert!(page(address, nobody()).starts_with("HTTP/1.1 502"));
+    let events = all(&mut relay);
+    let closed: Vec<&Value> = events.iter().filter(|event| event["event"] == "closed").collect();
+    assert!(!closed.is_empty() && closed.iter().all(|event| event["end"] == "refused"), "{closed:#?}");
+    let requests: Vec<&Value> = events.iter().filter(|event| event["event"] == "request").collect();
+    assert!(requests.iter().all(|event| event["status"] == 502), "{requests:#?}");
+    for word in ["listening", "draining", "stopped"] {
+        assert!(words(&events).contains(&word), "no {word} in {events:#?}");
+    }
+}
+
+#[test]
+fn clients_and_targets_are_left_out_on_request() {
+    for format in ["json", "text"] {
+        for (redact, hidden, shown) in [
+            ("[]", &[][..], &["127.9.8.7", "127.6.5.4"][..]),
+            ("[\"client\"]", &["127.9.8.7"], &["127.6.5.4"]),
+            ("[\"target\"]", &["127.6.5.4"], &["127.9.8.7"]),
+            ("[\"client\", \"target\"]", &["127.9.8.7", "127.6.5.4"], &[]),
+        ] {
+            let text = logged(format, redact);
+            let lines: Vec<&str> =
+                text.lines().filter(|line| line.contains("closed") || line.contains("request")).collect();
+            assert!(lines.len() >= 5, "{text}");
+            for address in hidden {
+                assert!(!text.contains(address), "{address} in spite of {redact}:\n{text}");
+            }
+            for address in shown {
+                assert!(text.contains(address), "no {address} with {redact}:\n{text}");
+            }
+        }
+    }
+}
+
+/// What a relay with this format and redaction writes of two sessions, two requests, and a refused target.
+fn logged(format: &str, redact: &str) -> String {
+    let folder = Folder::new();
+    let text = format!(
+        "version = 1\n[log]\nformat = \"{format}\"\nredact = {redact}\n[[listener]]\nname = \"door\"\n\
+         bind = \"127.0.0.1:0\"\nkind = \"auto\"\n[admin]\nbind = \"off\"\n"
+    );
+    let file = folder.write("ekiden.toml", text);
+    let mut child = ekiden().args(["run", "-c"]).arg(file).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let mut text = String::new();
+    let mut next = |text: &mut String| {
+        let line = lines.next()?.unwrap();
+        text.push_str(&line);
+        text.push('\n');
+        Some(line)
+    };
+    let address = loop {
+        let line = next(&mut text).expect("a line that tells the address");
+        let found = line.split(['=', '"', ' ']).find_map(|word| word.parse::<SocketAddr>().ok());
+        if let (true, Some(address)) = (line.contains("door"), found) {
+            break address;
+        }
+    };
+    let closed_port = SocketAddr::from((SERVER, free_port()));
+    assert_eq!((session(address, origin()), session(address, closed_port)), (0, 5));
+    assert!(page(address, origin()).starts_with("HTTP/1.1 200"));
+    assert!(page(address, closed_port).starts_with("HTTP/1.1 502"));
+    while text.matches("closed session=").count() + text.matches("\"event\":\"closed\"").count() < 4 {
+        next(&mut text).expect("four sessions end");
+    }
+    signal(child.id(), "TERM");
+    while next(&mut text).is_some() {}
+    child.wait().unwrap();
+    text
+}
+
+/// Each failed handshake was a line, however many came.
+#[test]
+fn failed_handshakes_do_not_flood_the_log() {
+    const MANY: u64 = 600;
+    let mut relay = Relay::listen(&["socks://127.0.0.1:0"]);
+    let began = Instant::now();
+    for _ in 0..MANY {
+        let mut stream = relay.connect();
+        stream.write_all(b"not SOCKS at all").unwrap();
+        let _ = stream.read(&mut [0; 16]);
+    }
+    // Another source is heard all the same.
+    let mut other = client(relay.address());
+    other.write_all(b"not SOCKS at all").unwrap();
+    let _ = other.read(&mut [0; 16]);
+    relay.next(|event| event["client"].as_str().is_some_and(|client| client.starts_with("127.9.8.7:")));
+    let closed = |relay: &Relay| {
+        let metrics = relay.ask("/metrics");
+        let lines = metrics.lines().filter_map(|line| line.strip_prefix("ekiden_sessions_closed_total{"));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum::<u64>()
+    };
+    eventually("all to be counted", || (closed(&relay) == MANY + 1).then_some(()));
+    let seconds = began.elapsed().as_secs() + 1;
+    let summary = relay.next(|event| event["event"] == "suppressed");
+    assert_eq!(summary["reason"], "bad_handshake", "{summary}");
+    assert!(summary["seconds"].as_f64().unwrap() > 0.0, "{summary}");
+    relay.signal("TERM");
+    let mut events = relay.rest();
+    events.push(summary);
+    let of = |word: &str| events.iter().filter(move |event| event["event"] == word).collect::<Vec<_>>();
+    let written = of("closed").len() as u64;
+    let suppressed: u64 = of("suppressed").iter().map(|event| event["lines"].as_u64().unwrap()).sum();
+    // The one of the other source has been taken out of the events.
+    assert_eq!(written + suppressed, MANY, "each is a line or counted: {:?}", words(&events));
+    assert!(written <= 50 + seconds, "{written} lines of one source in {seconds} s");
+    assert!(of("suppressed").len() as u64 <= seconds + 2, "a summary more often than once in a second");
+}
+
+#[test]
+fn check_knows_the_keys_of_the_log() {
+    let folder = Folder::new();
+    let check = |text: &str| {
+        let text = format!("version = 1\n{text}\n[[listener]]\nbind = \"127.0.0.1:0\"\n");
+        let file = folder.write("ekiden.toml", text);
+        let output = Command::new(env!("CARGO_BIN_EXE_ekiden")).arg("check").arg(file).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for good in
+        ["log = \"problems\"", "[log]\nlevel = \"sessions\"\nredact = [\"client\", \"target\"]\nformat = \"json\""]
+    {
+        assert_eq!(check(good).0, Some(0), "{good}: {}", check(good).1);
+    }
+    for (bad, expected) in [
+        ("log = \"on\"", &["log", "problems"][..]),
+        ("[log]\nlevel = \"debug\"", &["log.level", "sessions", "problems", "off"]),
+        ("[log]\nredact = [\"server\"]", &["log.redact", "client", "target"]),
+    ] {
+        let (code, said) = check(bad);
+        assert_eq!(code, Some(2), "{bad}: {said}");
+        assert!(expected.iter().all(|word| said.contains(word)), "{bad}: {said}");
+    }
+}
