@@ -28,8 +28,14 @@ fn pings_cross_both_ways() {
         for (from, to) in [("client", "server"), ("server", "client")] {
             let address = sites.address(to, family);
             reaches(&sites.row[from], address);
-            assert!(mostly_reaches(&sites.row[from], address, &["-s", "1000"]), "{from} to {to}, {family:?}");
+            all_answered(&sites.boxes(), &sites.row[from], address, 20, &["-s", "1000"]);
         }
+    }
+    // What one box has sent the other one has received: none of it is lost between them.
+    let total = |station, what: &str| lanes(station).iter().map(|lane| lane[what].as_u64().unwrap()).sum::<u64>();
+    for (from, to) in [(&sites.left, &sites.right), (&sites.right, &sites.left)] {
+        let both = || (total(from, "packets_sent"), total(to, "packets_received"));
+        eventually("all packets", || Some(both()).filter(|(sent, received)| sent == received && *sent >= 80));
     }
     let lane = &lanes(&sites.left)[0];
     assert_eq!((&lane["stands"], &lane["waiting"]), (&true.into(), &0.into()), "{lane}");
@@ -64,7 +70,8 @@ fn one_that_can_dial_is_enough() {
     assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
     assert!(warned(&mut sites.right, "no lane by long").contains("refused"));
     reaches(&sites.row["client"], server);
-    assert!(mostly_reaches(&sites.row["server"], client, &[]), "the lane leads both ways");
+    // The lane leads both ways.
+    all_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
     assert!(dropped(&sites.right, "tunnel", "no_lane") + dropped(&sites.right, "tunnel", "late") > 0);
     assert_eq!(lanes(&sites.right).iter().filter(|lane| lane["dialled"] == false).count(), 1);
 }
@@ -80,7 +87,8 @@ fn a_box_that_knows_no_way_answers() {
     let (client, server) = (sites.address("client", Family::V4), sites.address("server", Family::V4));
     assert_eq!(pings(&sites.row["server"], client, 2, &[]), 0, "nobody has been here yet");
     reaches(&sites.row["client"], server);
-    assert!(mostly_reaches(&sites.row["server"], client, &[]), "the lane leads both ways");
+    // The lane leads both ways.
+    all_answered(&sites.boxes(), &sites.row["server"], client, 20, &[]);
     let (mut near, mut far) = sites.connect("client", "server", Family::V4);
     talk(&mut near, &mut far);
     let refused = sites.row["server"].try_connect(SocketAddr::new(client, 9)).unwrap_err();
@@ -139,12 +147,10 @@ fn who_is_not_who_he_says_is_dropped_and_counted() {
     let server = sites.address("server", Family::V4);
     reaches(&sites.row["client"], server);
     sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
-    // On a busy machine some are dropped before, because they are late.
-    eventually("the count", || {
-        assert_eq!(pings(&sites.row["client"], server, 3, &["-I", "10.9.9.9"]), 0);
-        (dropped(&sites.right, "section", "spoofed") >= 3).then_some(())
-    });
-    assert!(mostly_reaches(&sites.row["client"], server, &[]), "the lane goes on");
+    let forged: (_, _, &[_]) = (&sites.row["client"], server, &["-I", "10.9.9.9"]);
+    all_dropped(&sites.boxes(), forged, (&sites.right, "section", "spoofed"), 3);
+    // The lane goes on.
+    all_answered(&sites.boxes(), &sites.row["client"], server, 20, &[]);
 }
 
 #[test]
@@ -156,10 +162,8 @@ fn destinations_that_the_far_side_forbids_are_not_reached() {
     };
     let right = sites.row.right("right", Family::V4);
     reaches(&sites.row["client"], right);
-    eventually("the count", || {
-        assert_eq!(pings(&sites.row["client"], sites.address("server", Family::V4), 3, &[]), 0);
-        (dropped(&sites.right, "section", "denied") >= 3).then_some(())
-    });
+    let denied: (_, _, &[_]) = (&sites.row["client"], sites.address("server", Family::V4), &[]);
+    all_dropped(&sites.boxes(), denied, (&sites.right, "section", "denied"), 3);
 }
 
 #[test]
@@ -201,7 +205,11 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     };
     // The far side knows the middle one only.
     let peers_of_right = texts.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
-    std::fs::write(peers_of_right.split('"').nth(1).unwrap(), format!("{} middle\n", middle.public)).unwrap();
+    std::fs::write(
+        peers_of_right.split('"').nth(1).unwrap(),
+        format!("{} middle\n", middle.public),
+    )
+    .unwrap();
     let table = format!(
         "[[relay]]\nname = \"middle\"\naddress = \"127.0.0.1:7002\"\nkey = \"{}\"\nencrypt = true\n[[relay]]",
         middle.public
@@ -215,10 +223,9 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
         echoes(&sites.row["client"], &echo, &[1, 100, 1400, 4000]);
     }
     // Its rules are for packets, too.
-    eventually("the count", || {
-        assert_eq!(pings(&sites.row["client"], sites.row.right("right", Family::V4), 3, &[]), 0);
-        (dropped(&station, "section", "denied") >= 3).then_some(())
-    });
+    let boxes = [&sites.left, &station, &sites.right];
+    let denied: (_, _, &[_]) = (&sites.row["client"], sites.row.right("right", Family::V4), &[]);
+    all_dropped(&boxes, denied, (&station, "section", "denied"), 3);
     assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
     drop(sites);
     let closed = station.relay.closed();

@@ -1,7 +1,7 @@
 //! What tests do with packets: pings, datagrams that come back, and what the boxes have counted.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -39,9 +39,79 @@ pub fn reaches(host: &Host, address: IpAddr) {
     eventually("an answer to a ping", || (pings(host, address, 1, &[]) == 1).then_some(()));
 }
 
-/// Whether most pings are answered. A machine that does something else may be late, but not again and again.
-pub fn mostly_reaches(host: &Host, address: IpAddr, more: &[&str]) -> bool {
-    (0..3).any(|_| pings(host, address, 20, more) >= 15)
+/// Has so many pings answered, one after the other, each waited for as long as a test waits. A lane drops what has waited
+/// for longer than 100 ms, as it may on a machine that does something else; a ping that is lost has to be one of those
+/// that `boxes` have counted as late, and another one is sent for it.
+pub fn all_answered(boxes: &[&Station], host: &Host, address: IpAddr, count: usize, more: &[&str]) {
+    let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
+    let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
+    for number in 1..=count {
+        let what = &format!("ping {arguments:?}, number {number}");
+        accounted(what, boxes, || {
+            let mut ping = Ended::ping(host, &arguments);
+            move || {
+                let status = ping.0.try_wait().unwrap()?;
+                assert!(status.success(), "{what}: {status}");
+                Some(())
+            }
+        });
+    }
+}
+
+/// Has so many pings sent, none of which is answered: each is counted as dropped by this box, listener and reason, or as
+/// late by one of `boxes`.
+pub fn all_dropped(
+    boxes: &[&Station],
+    (host, address, more): (&Host, IpAddr, &[&str]),
+    (station, listener, reason): (&Station, &str, &str),
+    count: u64,
+) {
+    let (patience, address) = (PATIENCE.as_secs().to_string(), address.to_string());
+    let arguments = [&["-n", "-c", "1", "-W", &patience], more, &[address.as_str()]].concat();
+    let first = dropped(station, listener, reason);
+    for number in 1..=count {
+        let what = &format!("drop number {number} of ping {arguments:?}, {reason}");
+        accounted(what, boxes, || {
+            let mut ping = Ended::ping(host, &arguments);
+            move || {
+                let ended = ping.0.try_wait().unwrap();
+                assert!(!ended.is_some_and(|status| status.success()), "{what}: it is answered");
+                (dropped(station, listener, reason) == first + number).then_some(())
+            }
+        });
+    }
+    assert_eq!(dropped(station, listener, reason), first + count, "{reason}");
+}
+
+/// A program that is ended when nobody waits for it any more.
+struct Ended(Child);
+
+impl Ended {
+    fn ping(host: &Host, arguments: &[&str]) -> Self {
+        let mut command = Command::new("ping");
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        Self(host.inside(|| command.spawn()).expect("ping runs"))
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Fails when it has ended by itself.
+        let _ = self.0.kill();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Sends a packet, and waits for what has to come of it. Where one of the boxes has dropped it as late instead, and counted
+/// that, another one is sent.
+pub fn accounted<L: FnMut() -> Option<()>>(what: &str, boxes: &[&Station], mut send: impl FnMut() -> L) {
+    let late = || boxes.iter().map(|station| dropped_for(station, "late")).sum::<u64>();
+    eventually(what, || {
+        let before = late();
+        let mut look = send();
+        let arrived = || look().map(|()| true).or_else(|| (late() > before).then_some(false));
+        eventually(what, arrived).then_some(())
+    });
 }
 
 /// Nobody has a relay at this port, so that the box cannot dial.
@@ -54,6 +124,11 @@ impl Sites {
     /// The address of a host of either site, as the other site knows it.
     pub fn address(&self, host: &str, family: Family) -> IpAddr {
         if host == "client" { self.row.right(host, family) } else { self.row.left(host, family) }
+    }
+
+    /// The boxes with lanes.
+    pub fn boxes(&self) -> [&Station; 2] {
+        [&self.left, &self.right]
     }
 }
 
@@ -113,6 +188,14 @@ pub fn echoes(host: &Host, echo: &Echo, lengths: &[usize]) {
 pub fn dropped(station: &Station, listener: &str, reason: &str) -> u64 {
     let line = format!("ekiden_tunnel_packets_dropped_total{{listener=\"{listener}\",reason=\"{reason}\"}} ");
     metric(station, &line)
+}
+
+/// How many packets of all lanes a box has dropped for this reason.
+pub fn dropped_for(station: &Station, reason: &str) -> u64 {
+    let text = station.relay.ask("/metrics");
+    let counts = |line: &str| line.starts_with("ekiden_tunnel_packets_dropped_total{");
+    let of_reason = text.lines().filter(|line| counts(line) && line.contains(&format!("reason=\"{reason}\"")));
+    of_reason.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 /// The number behind this beginning of a line.
