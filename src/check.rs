@@ -52,6 +52,9 @@ impl Check {
                 if let Some(hint) = hint_of_fleet(&config) {
                     eprintln!("{}: hint: {hint}", self.file.display());
                 }
+                for hint in config.unbound() {
+                    eprintln!("{}: hint: {hint}", self.file.display());
+                }
                 println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());
                 Ok(ExitCode::SUCCESS)
             }

@@ -182,7 +182,8 @@ fn a_far_side_without_a_tunnel_says_so() {
     assert!(closed["detail"].as_str().unwrap().contains("kind = \"tun\""), "{closed}");
 }
 
-/// What comes out of a device goes to another relay, or nowhere.
+/// What comes out of a device goes to another relay, or nowhere. The relay in the middle answers for the addresses of the
+/// site behind it: its own `from=` at the far side has them, and it binds them to the site.
 #[test]
 fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     let Some(row) = hosts(&BOTH) else { return };
@@ -194,7 +195,7 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
         text.lines().find_map(|line| line.strip_prefix("public-key: ")).unwrap().to_owned()
     };
     let own_file = line("private_key = ").split('"').nth(1).unwrap().to_owned();
-    let peers = folder.write("peers", format!("{} left\n", public(&own_file)));
+    let peers = folder.write("peers", format!("{} left from=10.0.0.0/24,fd00:0:0:0::/64\n", public(&own_file)));
     let next = format!("[[relay]]\nname = \"other\"\n{at}\n{far}\nencrypt = true\n");
     let text = |rules: &str| {
         format!(
@@ -207,7 +208,7 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     let peers_of_right = texts.right.lines().find(|line| line.starts_with("peers = ")).unwrap();
     std::fs::write(
         peers_of_right.split('"').nth(1).unwrap(),
-        format!("{} middle\n", middle.public),
+        format!("{} middle from=10.0.0.0/24,fd00:0:0:0::/64\n", middle.public),
     )
     .unwrap();
     let table = format!(
@@ -227,6 +228,10 @@ fn each_record_is_one_packet_also_behind_a_relay_in_the_middle() {
     let denied: (_, _, &[_]) = (&sites.row["client"], sites.row.right("right", Family::V4), &[]);
     all_dropped(&boxes, denied, (&station, "section", "denied"), 3);
     assert_eq!(lanes(&station).len(), 2, "{:?}", lanes(&station));
+    // And so are the networks of its peers.
+    sites.row["client"].ip("address add 10.9.9.9/32 dev right\n");
+    let forged: (_, _, &[_]) = (&sites.row["client"], sites.address("server", Family::V4), &["-I", "10.9.9.9"]);
+    all_dropped(&boxes, forged, (&station, "section", "wrong_peer"), 3);
     drop(sites);
     let closed = station.relay.closed();
     assert!(closed["bytes_up"].as_u64() > Some(10_000) && closed["bytes_down"].as_u64() > Some(10_000), "{closed}");

@@ -24,6 +24,7 @@ mod sites;
 mod crossing;
 mod datagrams;
 mod datagrams_trouble;
+mod hub;
 mod life;
 mod manual;
 mod own_programs;

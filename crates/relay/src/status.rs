@@ -2,6 +2,7 @@
 
 mod table;
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
@@ -145,6 +146,8 @@ pub struct LaneView {
     pub bytes_received: u64,
     /// Packets that went nowhere, in either direction.
     pub packets_dropped: u64,
+    /// The same by reason, those of which there were any.
+    pub dropped_for: BTreeMap<&'static str, u64>,
 }
 
 /// An interface whose rate sections share.

@@ -71,6 +71,13 @@ fn masked_v6(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(ip.to_bits() & mask)
 }
 
+/// The network of one address.
+impl From<IpAddr> for Network {
+    fn from(address: IpAddr) -> Self {
+        Self { address, prefix: if address.is_ipv4() { 32 } else { 128 } }
+    }
+}
+
 impl FromStr for Network {
     type Err = AddrError;
     fn from_str(text: &str) -> Result<Self, AddrError> {

@@ -169,7 +169,7 @@ fn bracketed(text: &str) -> Result<Network, AddrError> {
 }
 
 /// Reads a network, but not of IPv4-mapped addresses: those count as IPv4, and such a pattern would match nothing.
-fn network(text: &str) -> Result<Network, AddrError> {
+pub(super) fn network(text: &str) -> Result<Network, AddrError> {
     let network: Network = text.parse()?;
     // Only a mapped address is shown with both.
     let mapped = text.contains(':') && network.to_string().contains('.');

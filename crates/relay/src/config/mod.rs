@@ -283,4 +283,6 @@ pub struct Peer {
     pub access: Access,
     /// The names of the relays it may go on to; `None` for every one that is configured.
     pub relays: Option<Vec<Box<str>>>,
+    /// The networks from which it may send packets through tunnels; `None` for those that are routed to it.
+    pub from: Option<Vec<Network>>,
 }

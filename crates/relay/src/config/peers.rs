@@ -1,9 +1,9 @@
 //! The file of peers: which relays may come in by a section listener, and how far each may go.
 //!
 //! ```text
-//! # public key                                 name     targets                  next relays
+//! # public key                                 name     targets                  next relays     sources of packets
 //! hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo= laptop
-//! 3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08= office   to=*.example.jp:443      through=osaka
+//! 3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08= office   to=*.example.jp:443      through=osaka   from=192.168.2.0/24
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,13 +12,15 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use ekiden_proto::addr::Network;
 use ekiden_proto::key::PublicKey;
 
+use super::access;
 use super::mistake::one_of;
 use super::value::{Name, Value};
 use super::{Access, Pattern, Peer, Peers};
 
-const LINE: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...]";
+const LINE: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...] [from=NETWORK,...]";
 
 impl Peers {
     /// Reads a file of peers. `own` are our own keys, `relays` the names of those that we can go on to. A file without
@@ -69,13 +71,14 @@ fn entry(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> O
         wrong(LINE.to_owned());
         return None;
     };
-    let mut peer = Peer { name: (*name).into(), access: Access::default(), relays: None };
+    let mut peer = Peer { name: (*name).into(), access: Access::default(), relays: None, from: None };
     // What the relay may reach is bounded by `allow` here; private targets are the listener's business.
     peer.access.allow_private = true;
     for option in options {
         match option.split_once('=') {
             Some(("to", list)) if peer.access.allow.is_empty() => peer.access.allow = patterns(list, wrong),
             Some(("through", list)) if peer.relays.is_none() => peer.relays = Some(names(list, relays, wrong)),
+            Some(("from", list)) if peer.from.is_none() => peer.from = Some(networks(list, wrong)),
             _ => wrong(LINE.to_owned()),
         }
     }
@@ -87,6 +90,22 @@ fn entry(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> O
 fn patterns(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Pattern> {
     let read = |text: &str| Pattern::read(text).map_err(|expected| wrong(format!("after to= {expected}"))).ok();
     list.split(',').filter_map(read).collect()
+}
+
+/// The networks of the packets that a peer may send.
+fn networks(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Network> {
+    let mut nets: Vec<Network> = Vec::new();
+    for text in list.split(',') {
+        let Ok(net) = access::network(text) else {
+            wrong("after from= networks like 192.168.2.0/24 or 2001:db8::/32, or addresses".to_owned());
+            continue;
+        };
+        if nets.iter().any(|other| other.overlaps(&net)) {
+            wrong(format!("after from= each network once, and none within another one: {net}"));
+        }
+        nets.push(net);
+    }
+    nets
 }
 
 fn names(list: &str, relays: &[String], wrong: &mut impl FnMut(String)) -> Vec<Box<str>> {

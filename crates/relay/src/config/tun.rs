@@ -116,7 +116,7 @@ pub(super) fn check(config: &Config, place: &Place<'_>) {
 
 /// Why sessions to `net` cannot go on.
 fn no_relay(config: &Config, net: &Network) -> Option<String> {
-    config.routes_into(net).find(|route| route.paths.iter().all(|path| path.is_direct())).map(|_| {
+    config.routes_into(*net).find(|route| route.paths.iter().all(|path| path.is_direct())).map(|_| {
         format!(
             "a way for {net} by another relay, because direct would lead back into the tunnel: [[route]] with \
              to = [\"{net}\"] and the path to the relay there, or forward for everything; or answer_only = true, where \
@@ -140,12 +140,12 @@ impl Config {
     }
 
     /// The routes that an address in `net` may take.
-    fn routes_into<'a>(&'a self, net: &'a Network) -> impl Iterator<Item = &'a Route> {
+    pub fn routes_into(&self, net: Network) -> impl Iterator<Item = &Route> {
         let mut decided = false;
         self.routes.iter().filter(move |route| {
             let before = decided;
-            decided |= route.to.is_empty() || route.to.iter().any(|pattern| takes_all(pattern, net));
-            !before && (route.to.is_empty() || route.to.iter().any(|pattern| may_take(pattern, net)))
+            decided |= route.to.is_empty() || route.to.iter().any(|pattern| takes_all(pattern, &net));
+            !before && (route.to.is_empty() || route.to.iter().any(|pattern| may_take(pattern, &net)))
         })
     }
 }

@@ -95,7 +95,7 @@ fn letting_in(listener: &Arc<Listener>, members: &[&Member]) -> Arc<Listener> {
     for member in members {
         let certificate = &member.entry.issued.certificate;
         let access = Access { allow_private: true, ..Access::default() };
-        let peer = || Arc::new(Peer { name: certificate.name.as_str().into(), access, relays: None });
+        let peer = || Arc::new(Peer { name: certificate.name.as_str().into(), access, relays: None, from: None });
         peers.0.entry(certificate.key).or_insert_with(peer);
     }
     let section = crate::config::SectionListener { peers: Some(Arc::<Peers>::new(peers)), ..section.clone() };

@@ -130,7 +130,8 @@ impl Relay {
         self.sockets.settle(config, &self.shared);
         self.queues.settle(config);
         self.devices.settle(config, &self.shared);
-        share::missing(&config.interfaces).for_each(|message| self.shared.emit(&Event::Warning { message }));
+        let hints = share::missing(&config.interfaces).chain(config.unbound());
+        hints.for_each(|message| self.shared.emit(&Event::Warning { message }));
         Ok(())
     }
 
@@ -152,7 +153,7 @@ impl Relay {
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
         self.shared.shares.serve(&config.interfaces);
         let devices = self.devices.lend(config);
-        self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect());
+        self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
         self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget.sessions).await?;
         Ok(())
     }

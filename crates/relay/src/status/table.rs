@@ -145,11 +145,11 @@ fn below<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     }
 }
 
-const LANE_HEADINGS: [&str; 9] =
-    ["LISTENER", "LANE BY", "WE HAVE", "STATE", "AGE", "SENT", "RECEIVED", "DROPPED", "WAITING"];
+const LANE_HEADINGS: [&str; 10] =
+    ["LISTENER", "LANE BY", "WE HAVE", "STATE", "AGE", "SENT", "RECEIVED", "WAITING", "DROPPED", "DROPPED FOR"];
 
 /// The lanes; all but their age is in packets.
-fn lanes(lanes: &Value) -> Vec<[String; 9]> {
+fn lanes(lanes: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![LANE_HEADINGS.map(str::to_owned)];
     for lane in lanes.as_array().into_iter().flatten() {
         rows.push([
@@ -160,11 +160,18 @@ fn lanes(lanes: &Value) -> Vec<[String; 9]> {
             format!("{:.0}s", lane["seconds"].as_f64().unwrap_or(0.0)),
             text(&lane["packets_sent"]),
             text(&lane["packets_received"]),
-            text(&lane["packets_dropped"]),
             text(&lane["waiting"]),
+            text(&lane["packets_dropped"]),
+            reasons(&lane["dropped_for"]),
         ]);
     }
     rows
+}
+
+/// Why packets were dropped, and how many for each reason.
+fn reasons(dropped: &Value) -> String {
+    let reasons = dropped.as_object().into_iter().flatten().map(|(why, packets)| format!("{why} {packets}"));
+    reasons.collect::<Vec<_>>().join(", ")
 }
 
 const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "MISSES", "STALE"];

@@ -14,6 +14,7 @@ use ekiden_sys::queued::set_notsent_lowat;
 use super::carrier::{Broken, Carrier, UNSENT};
 use super::judge::judge;
 use super::lane::Lane;
+use super::sources::Remote;
 use crate::dial::{DialError, Dialled, Opened};
 use crate::ingress::Manner;
 use crate::ingress::section::Arrival;
@@ -62,9 +63,14 @@ impl<'a> Served<'a> {
     }
 
     /// An end of the lane, as others know it.
-    fn lane(&self, by: &str, sends: Direction) -> Arc<Lane> {
+    fn lane(&self, remote: Remote, sends: Direction) -> Arc<Lane> {
         let (shared, listener) = (self.session.entrance.shared(), &self.session.entrance.listener.name);
-        shared.lanes.enter(listener, &shared.metrics.crossing(listener), by, sends)
+        shared.lanes.enter(listener, &shared.metrics.crossing(listener), remote, sends)
+    }
+
+    /// The relay that has dialled the lane.
+    fn dialler(&self) -> Remote {
+        Remote::Neighbour { name: self.arrival.peer_name().into(), key: self.arrival.key() }
     }
 
     /// Until nothing has moved for long, or the relay is about to end.
@@ -84,7 +90,7 @@ impl<'a> Served<'a> {
     /// Between the relay before us and the tunnels of this host.
     async fn end_here(&self) -> Result<(), Broken> {
         self.grant().await?;
-        let lane = self.lane(&self.arrival.peer_name(), Direction::Down);
+        let lane = self.lane(self.dialler(), Direction::Down);
         lane.is_agreed();
         let carrier = self.toward_client(&lane);
         let shared = self.session.entrance.shared();
@@ -107,20 +113,22 @@ impl<'a> Served<'a> {
         pump::abort(&stream);
         session.answered(opening.answer(&stream, &seal).await?, asked);
         self.grant().await?;
-        let up = self.lane(&way.path.name, Direction::Up);
-        let down = self.lane(&self.arrival.peer_name(), Direction::Down);
+        let up =
+            self.lane(Remote::next(way).expect("invariant: a way that was chosen begins with a relay"), Direction::Up);
+        let down = self.lane(self.dialler(), Direction::Down);
         up.is_agreed();
         down.is_agreed();
         let near = self.toward_client(&down);
         let far = Carrier { lane: &up, stream: &stream, seal: &seal, meter: &session.meter };
-        let upward = |packet: &[u8]| match judge(packet, Some(session.errand.rules())) {
-            Ok(_) => up.push(packet),
-            Err(why) => down.drops(why, 1),
+        let tunnels = &session.entrance.shared().tunnels;
+        let passes = |packet: &[u8], rules, (from, to): (&Lane, &Lane)| match judge(packet, rules)
+            .and_then(|head| tunnels.pass(&head, from.remote()))
+        {
+            Ok(()) => to.push(packet),
+            Err(why) => from.drops(why, 1),
         };
-        let downward = |packet: &[u8]| match judge(packet, None) {
-            Ok(_) => down.push(packet),
-            Err(why) => up.drops(why, 1),
-        };
+        let upward = |packet: &[u8]| passes(packet, Some(session.errand.rules()), (&down, &up));
+        let downward = |packet: &[u8]| passes(packet, None, (&up, &down));
         let mut near = pin!(near.run(near.receive(upward), self.done()));
         let mut far = pin!(far.run(far.receive(downward), std::future::pending()));
         tokio::select! {

@@ -202,6 +202,7 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
     use crate::pump::{seals, sockets};
+    use crate::tun::sources::Remote;
 
     /// What comes of a lane whose other side has said `last` and gone, with our packets unread.
     async fn ends(last: impl FnOnce(&Seal) -> Vec<u8>, reads_late: bool) -> Result<(), Broken> {
@@ -213,7 +214,8 @@ mod tests {
         other.write_all(&last(&theirs)).unwrap();
         SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
         drop(other);
-        let lane = Lane::new(&metrics.crossing("tunnel"), "osaka", Direction::Up);
+        let lane =
+            Lane::new(&metrics.crossing("tunnel"), Remote::Path { name: "osaka".into(), key: None }, Direction::Up);
         lane.is_agreed();
         lane.push(&[0x45; 100]);
         let carrier =

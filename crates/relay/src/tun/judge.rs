@@ -19,16 +19,26 @@ pub enum Dropped {
     Denied,
     /// It is no packet, or one that is longer than a record can be.
     Malformed,
-    /// Its source is not where it came from.
+    /// No tunnel leads to its source.
     Spoofed,
+    /// The relay that it came from may not send from its source.
+    WrongPeer,
     /// This host has no room for it, or the interface is down.
     NotTaken,
 }
 
 impl Dropped {
     /// All of them, each at the place of its number.
-    pub const ALL: [Self; 7] =
-        [Self::Full, Self::Late, Self::NoLane, Self::Denied, Self::Malformed, Self::Spoofed, Self::NotTaken];
+    pub const ALL: [Self; 8] = [
+        Self::Full,
+        Self::Late,
+        Self::NoLane,
+        Self::Denied,
+        Self::Malformed,
+        Self::Spoofed,
+        Self::WrongPeer,
+        Self::NotTaken,
+    ];
 
     /// Its word in metrics.
     pub const fn word(self) -> &'static str {
@@ -39,6 +49,7 @@ impl Dropped {
             Self::Denied => "denied",
             Self::Malformed => "malformed",
             Self::Spoofed => "spoofed",
+            Self::WrongPeer => "wrong_peer",
             Self::NotTaken => "not_taken",
         }
     }

@@ -3,6 +3,7 @@
 //! The connection under it belongs to one thread, and [`Carrier`](super::carrier::Carrier) drives it there. A packet may
 //! come from any: whoever reads the device has no other way to the lane of an answer.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -13,6 +14,7 @@ use tokio::sync::Notify;
 use super::crossing::Crossing;
 use super::judge::{Dropped, judge};
 use super::queue::Queue;
+use super::sources::Remote;
 use crate::config::access::Rules;
 use crate::shared::Shared;
 use crate::status::LaneView;
@@ -20,8 +22,8 @@ use crate::status::LaneView;
 /// One end of a lane.
 #[derive(Debug)]
 pub struct Lane {
-    /// The path it was dialled by, or the relay that has dialled it.
-    by: Box<str>,
+    /// The relay at the other end.
+    remote: Remote,
     /// Which way we send: up where we have dialled.
     sends: Direction,
     crossing: Arc<Crossing>,
@@ -32,7 +34,8 @@ pub struct Lane {
     began: Instant,
     sent: Tally,
     received: Tally,
-    dropped: AtomicU64,
+    /// In the order of [`Dropped::ALL`].
+    dropped: [AtomicU64; Dropped::ALL.len()],
 }
 
 #[derive(Debug, Default)]
@@ -53,10 +56,10 @@ impl Tally {
 }
 
 impl Lane {
-    /// A lane by which nothing has crossed; `by` is its path or who has dialled it.
-    pub fn new(crossing: &Arc<Crossing>, by: &str, sends: Direction) -> Arc<Self> {
+    /// A lane by which nothing has crossed.
+    pub fn new(crossing: &Arc<Crossing>, remote: Remote, sends: Direction) -> Arc<Self> {
         Arc::new(Self {
-            by: by.into(),
+            remote,
             sends,
             crossing: Arc::clone(crossing),
             queue: Mutex::default(),
@@ -66,12 +69,17 @@ impl Lane {
             began: Instant::now(),
             sent: Tally::default(),
             received: Tally::default(),
-            dropped: AtomicU64::new(0),
+            dropped: Default::default(),
         })
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The relay at the other end.
+    pub fn remote(&self) -> &Remote {
+        &self.remote
     }
 
     /// Which way we send.
@@ -128,15 +136,17 @@ impl Lane {
 
     /// Gives this host a packet that has come from the other side, and notes where answers to it go.
     pub fn gives(self: &Arc<Self>, packet: &[u8], shared: &Shared, rules: Option<Rules<'_>>) {
-        let taken = judge(packet, rules)
-            .and_then(|head| shared.tunnels.take(packet, &head, || shared.lanes.seen.note(head.source, self)));
+        let taken = judge(packet, rules).and_then(|head| {
+            let learn = || shared.lanes.seen.note(head.source, self, Instant::now());
+            shared.tunnels.take(packet, (&head, &self.remote), learn)
+        });
         taken.unwrap_or_else(|why| self.drops(why, 1));
     }
 
     /// Counts packets that go nowhere.
     pub fn drops(&self, why: Dropped, packets: usize) {
         if packets > 0 {
-            self.dropped.fetch_add(packets as u64, Ordering::Relaxed);
+            self.dropped[why as usize].fetch_add(packets as u64, Ordering::Relaxed);
             self.crossing.dropped(why, packets);
         }
     }
@@ -160,9 +170,11 @@ impl Lane {
     /// What `ekiden status` shows of it.
     pub fn view(&self, listener: &str) -> LaneView {
         let ((sent, bytes_sent), (received, bytes_received)) = (self.sent.read(), self.received.read());
+        let dropped = Dropped::ALL.map(|why| (why.word(), self.dropped[why as usize].load(Ordering::Relaxed)));
+        let dropped_for: BTreeMap<_, _> = dropped.into_iter().filter(|(_, packets)| *packets > 0).collect();
         LaneView {
             listener: listener.to_owned(),
-            by: self.by.to_string(),
+            by: self.remote.name().to_owned(),
             dialled: self.sends == Direction::Up,
             stands: self.stands.load(Ordering::Relaxed),
             seconds: self.began.elapsed().as_secs_f64(),
@@ -171,7 +183,8 @@ impl Lane {
             packets_received: received,
             bytes_sent,
             bytes_received,
-            packets_dropped: self.dropped.load(Ordering::Relaxed),
+            packets_dropped: dropped_for.values().sum(),
+            dropped_for,
         }
     }
 }

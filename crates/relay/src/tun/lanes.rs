@@ -20,6 +20,7 @@ use super::carrier::{Broken, Carrier};
 use super::crossing::Crossing;
 use super::judge::{Dropped, judge};
 use super::lane::Lane;
+use super::sources::Remote;
 use crate::config::access::Rules;
 use crate::dial::{Dialled, Dialler, Journey, Opened};
 use crate::entrance::Entrance;
@@ -77,10 +78,12 @@ impl Lanes {
         Rules { listener: &self.entrance.listener.access, peer: None }
     }
 
-    /// The lane by which the destination was last seen, else the one of the best path that is not in trouble.
+    /// The lane by which the destination was last seen, if the relay there may still send from it; else the one of the best
+    /// path that is not in trouble.
     fn lane(self: &Rc<Self>, head: &Head) -> Result<Arc<Lane>, Dropped> {
         let shared = self.entrance.shared();
-        if let Some(lane) = shared.lanes.seen.lane(head.destination) {
+        let seen = shared.lanes.seen.lane(head.destination);
+        if let Some(lane) = seen.filter(|lane| shared.tunnels.permits(lane.remote(), head.destination)) {
             return Ok(lane);
         }
         let (config, destination) = (&self.entrance.config, Host::from(head.destination));
@@ -101,7 +104,8 @@ impl Lanes {
             return None;
         }
         let listener = &self.entrance.listener.name;
-        let lane = self.entrance.shared().lanes.enter(listener, &self.crossing, &way.path.name, Direction::Up);
+        let remote = Remote::of_path(&way.path);
+        let lane = self.entrance.shared().lanes.enter(listener, &self.crossing, remote, Direction::Up);
         kept.lane = Some(Arc::clone(&lane));
         let trip = Trip { lanes: Rc::downgrade(self), entrance: Rc::clone(&self.entrance), way: way.clone() };
         tokio::task::spawn_local(trip.run(Arc::clone(&lane)));

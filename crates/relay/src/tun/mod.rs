@@ -16,9 +16,10 @@ mod queue;
 mod reader;
 mod roll;
 mod seen;
+mod sources;
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ekiden_proto::wire::ip::Head;
 
@@ -31,28 +32,53 @@ pub use reader::run;
 pub use roll::Roll;
 
 use judge::Dropped;
+use sources::{Remote, Sources};
 
-/// The devices that are in force now, for all threads.
+use crate::config::Config;
+
+/// The devices that are in force now, and which packets may come into them, for all threads.
 #[derive(Debug, Default)]
-pub struct Tunnels(RwLock<Vec<Arc<Device>>>);
+pub struct Tunnels(RwLock<InForce>);
 
-impl Tunnels {
-    /// From now on it is these.
-    pub fn serve(&self, devices: Vec<Arc<Device>>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = devices;
+#[derive(Debug, Default)]
+struct InForce {
+    devices: Vec<Arc<Device>>,
+    sources: Sources,
+    /// What the sources are of; none before the first one is in force.
+    config: Option<Arc<Config>>,
+}
+
+impl InForce {
+    /// The device behind which `ip` is.
+    fn device(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+        self.devices.iter().find(|device| device.leads_to(ip))
     }
 
-    /// The device behind which `source` is, as its packets say that come from the other side.
-    #[must_use]
-    pub fn by_source(&self, source: IpAddr) -> Option<Arc<Device>> {
-        let devices = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        devices.iter().find(|device| device.leads_to(source)).cloned()
+    fn permits(&self, remote: &Remote, source: IpAddr) -> bool {
+        self.config.as_ref().is_some_and(|config| self.sources.permits(config, remote, source))
+    }
+}
+
+impl Tunnels {
+    /// From now on it is these, and packets come from where `config` says.
+    pub fn serve(&self, devices: Vec<Arc<Device>>, config: &Arc<Config>) {
+        let in_force = InForce { devices, sources: Sources::new(config), config: Some(Arc::clone(config)) };
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = in_force;
+    }
+
+    fn in_force(&self) -> RwLockReadGuard<'_, InForce> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).is_empty()
+        self.in_force().devices.is_empty()
+    }
+
+    /// Whether packets from `ip` may come from `remote`, so that packets to it may go there.
+    fn permits(&self, remote: &Remote, ip: IpAddr) -> bool {
+        self.in_force().permits(remote, ip)
     }
 
     /// Has this host receive a packet that has come from the other side. What is to be done `before` is done when nothing
@@ -60,13 +86,33 @@ impl Tunnels {
     ///
     /// # Errors
     /// Why it goes nowhere.
-    fn take(&self, packet: &[u8], head: &Head, before: impl FnOnce()) -> Result<(), Dropped> {
-        let device = self.by_source(head.source).ok_or(Dropped::Spoofed)?;
-        // It would come back at once.
-        if self.by_source(head.destination).is_some() {
-            return Err(Dropped::Denied);
-        }
+    fn take(&self, packet: &[u8], (head, remote): (&Head, &Remote), before: impl FnOnce()) -> Result<(), Dropped> {
+        let device = {
+            let in_force = self.in_force();
+            let device = in_force.device(head.source).ok_or(Dropped::Spoofed)?;
+            if !in_force.permits(remote, head.source) {
+                return Err(Dropped::WrongPeer);
+            }
+            // It would come back at once.
+            if in_force.device(head.destination).is_some() {
+                return Err(Dropped::Denied);
+            }
+            Arc::clone(device)
+        };
         before();
         device.write(packet).map_err(|_| Dropped::NotTaken)
+    }
+
+    /// Judges a packet that passes from `remote` to another relay.
+    ///
+    /// # Errors
+    /// That `remote` may not send from its source.
+    fn pass(&self, head: &Head, remote: &Remote) -> Result<(), Dropped> {
+        let in_force = self.in_force();
+        let permits = match in_force.device(head.source) {
+            Some(_) => in_force.permits(remote, head.source),
+            None => in_force.sources.permits_through(remote, head.source),
+        };
+        if permits { Ok(()) } else { Err(Dropped::WrongPeer) }
     }
 }

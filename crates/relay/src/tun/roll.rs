@@ -7,6 +7,7 @@ use ekiden_proto::limiting::Direction;
 use super::crossing::Crossing;
 use super::lane::Lane;
 use super::seen::Seen;
+use super::sources::Remote;
 use crate::status::LaneView;
 
 /// All lanes, of all threads.
@@ -18,9 +19,15 @@ pub struct Roll {
 }
 
 impl Roll {
-    /// Enters a new lane of a listener; `by` is its path, or who has dialled it.
-    pub(super) fn enter(&self, listener: &str, crossing: &Arc<Crossing>, by: &str, sends: Direction) -> Arc<Lane> {
-        let lane = Lane::new(crossing, by, sends);
+    /// Enters a new lane of a listener.
+    pub(super) fn enter(
+        &self,
+        listener: &str,
+        crossing: &Arc<Crossing>,
+        remote: Remote,
+        sends: Direction,
+    ) -> Arc<Lane> {
+        let lane = Lane::new(crossing, remote, sends);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, lane)| lane.strong_count() > 0);
         all.push((listener.into(), Arc::downgrade(&lane)));

@@ -94,13 +94,18 @@ fn lanes_stand_there_where_there_are_any() {
         bytes_sent: 2000,
         bytes_received: 1000,
         packets_dropped: 3,
+        dropped_for: [("late", 1), ("wrong_peer", 2)].into(),
     };
     let answer = serde_json::json!({
         "version": "1", "pipes_open": 0, "pipes_idle": 0, "sessions": [], "lanes": [lane],
     });
     let table = table(&answer.to_string()).unwrap();
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[3], ["tunnel", "long", "dialled", "asked", "7s", "20", "10", "3", "1"], "{table}");
+    assert_eq!(
+        rows[3],
+        ["tunnel", "long", "dialled", "asked", "7s", "20", "10", "1", "3", "late", "1,", "wrong_peer", "2"],
+        "{table}"
+    );
 }
 
 #[test]

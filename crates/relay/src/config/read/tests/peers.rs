@@ -49,6 +49,18 @@ fn peers_come_with_bounds() {
 }
 
 #[test]
+fn sources_of_packets_are_networks_or_addresses() {
+    let [alice, bob] = [somebody(), somebody()];
+    let file =
+        Scratch::new("from", &format!("{alice} alice\n{bob} bob from=192.168.2.0/24,2001:db8::/32,203.0.113.9 to=*\n"));
+    let config = with_peers(&file).unwrap_or_else(|e| panic!("{e}"));
+    let peers = only(&config).section.as_ref().unwrap().peers.clone().unwrap();
+    assert_eq!(peers.0[&alice].from, None);
+    let from: Vec<_> = peers.0[&bob].from.iter().flatten().map(ToString::to_string).collect();
+    assert_eq!(from, ["192.168.2.0/24", "2001:db8::/32", "203.0.113.9/32"]);
+}
+
+#[test]
 fn an_empty_file_lets_nobody_in() {
     let config = with_peers(&Scratch::new("no-peers", "# nobody yet\n")).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(only(&config).section.as_ref().unwrap().peers.as_deref(), Some(&Peers::default()));
@@ -73,6 +85,14 @@ fn every_mistake_is_told_by_line_without_what_stands_there() {
         (format!("{} i to=a.example to=b.example", somebody()), "a line PUBLIC-KEY NAME"),
         (format!("{} j through=osako", somebody()), "after through= the name of a [[relay]]: \"osaka\", perhaps"),
         (format!("{} k through=nagoya,", somebody()), "one of osaka, kyoto"),
+        (format!("{} l from=site2.example", somebody()), "after from= networks like 192.168.2.0/24"),
+        (format!("{} m from=192.168.2.0/24:53", somebody()), "after from= networks like 192.168.2.0/24"),
+        (format!("{} n from=192.168.2.1/24", somebody()), "after from= networks like 192.168.2.0/24"),
+        (format!("{} o from=::ffff:192.0.2.0/120", somebody()), "after from= networks like 192.168.2.0/24"),
+        (format!("{} p from=*", somebody()), "after from= networks like 192.168.2.0/24"),
+        (format!("{} q from=", somebody()), "after from= networks like 192.168.2.0/24"),
+        (format!("{} r from=10.0.0.0/8,10.1.0.0/16", somebody()), "none within another one: 10.1.0.0/16"),
+        (format!("{} s from=10.0.0.0/8 from=192.0.2.0/24", somebody()), "a line PUBLIC-KEY NAME"),
     ];
     let text: String = lines.iter().map(|(line, _)| format!("{line}\n")).collect();
     let file = Scratch::new("bad-peers", &text);

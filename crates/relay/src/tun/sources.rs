@@ -1,0 +1,310 @@
+//! Which relay may send packets from which addresses. A packet with any other source address is forged, and is dropped.
+//!
+//! `from=` in the file of peers says it for a peer. Without `from=` the routes say it: a relay may send from the networks
+//! that are routed to it, and by a lane that this relay has dialled from the networks that are routed by its path.
+//! A network that no route leads to (`answer_only`) is bound by `from=`; or, if only one peer can come in that has no
+//! `from=`, to that peer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ekiden_proto::addr::Network;
+use ekiden_proto::key::PublicKey;
+
+use crate::config::{Config, Path, Peers};
+use crate::path::Way;
+
+/// The relay at the other end of a lane.
+#[derive(Debug)]
+pub enum Remote {
+    /// A neighbour with this key: one that has dialled the lane, or the next relay of a lane that passes through.
+    Neighbour {
+        /// Its name in the status.
+        name: Box<str>,
+        /// Its key.
+        key: PublicKey,
+    },
+    /// The end of a path that this relay has chosen and dialled.
+    Path {
+        /// The name of the path.
+        name: Box<str>,
+        /// The key of its last relay.
+        key: Option<PublicKey>,
+    },
+}
+
+impl Remote {
+    /// The end of a path.
+    pub fn of_path(path: &Path) -> Self {
+        let key = path.hops.last().and_then(|hop| hop.peering()).map(|peering| peering.key);
+        Self::Path { name: path.name.clone(), key }
+    }
+
+    /// The next relay of a way that the relay before us has chosen.
+    pub fn next(way: &Way) -> Option<Self> {
+        let peering = way.path.hops.first()?.peering()?;
+        Some(Self::Neighbour { name: way.path.name.clone(), key: peering.key })
+    }
+
+    /// Its name in the status: of the path, or of the relay.
+    pub const fn name(&self) -> &str {
+        match self {
+            Self::Neighbour { name, .. } | Self::Path { name, .. } => name,
+        }
+    }
+
+    const fn key(&self) -> Option<PublicKey> {
+        match self {
+            Self::Neighbour { key, .. } => Some(*key),
+            Self::Path { key, .. } => *key,
+        }
+    }
+
+    fn is_on(&self, path: &Path) -> bool {
+        match self {
+            Self::Neighbour { key, .. } => path.hops.first().is_some_and(|hop| hop.has_key(key)),
+            Self::Path { name, .. } => path.name == *name,
+        }
+    }
+}
+
+/// What one configuration says about source addresses.
+#[derive(Debug, Default)]
+pub struct Sources {
+    /// The networks of the peers that have `from=`.
+    from: BTreeMap<PublicKey, Vec<Network>>,
+    /// The peer without `from=`, if there is exactly one and no listener is open to others.
+    only: Option<PublicKey>,
+}
+
+impl Sources {
+    /// Reads the peers of all section listeners.
+    pub fn new(config: &Config) -> Self {
+        let sections = || config.listeners.iter().filter_map(|listener| listener.section.as_ref());
+        let peers = || sections().filter_map(|section| section.peers.as_deref()).flat_map(|Peers(peers)| peers);
+        let mut from: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (key, nets) in peers().filter_map(|(key, peer)| Some((key, peer.from.as_ref()?))) {
+            from.entry(*key).or_default().extend(nets);
+        }
+        let without: BTreeSet<_> = peers().map(|(key, _)| *key).filter(|key| !from.contains_key(key)).collect();
+        let is_open = sections().any(|section| section.peers.is_none());
+        let only = without.first().copied().filter(|_| without.len() == 1 && !is_open);
+        Self { from, only }
+    }
+
+    /// Whether packets with this source address may come from `remote` into a tunnel.
+    pub fn permits(&self, config: &Config, remote: &Remote, source: IpAddr) -> bool {
+        if let Some(nets) = remote.key().and_then(|key| self.from.get(&key)) {
+            return has(nets, source);
+        }
+        let paths = paths(config, source);
+        if paths.is_empty() {
+            remote.key().is_some() && remote.key() == self.only && !self.is_in_from(source)
+        } else {
+            paths.iter().any(|path| remote.is_on(path))
+        }
+    }
+
+    /// Whether packets with this source address may pass from a neighbour to the next relay, where no tunnel of this host
+    /// leads to that address. The routes of this relay say nothing then: the relay that has dialled chose the path.
+    pub fn permits_through(&self, remote: &Remote, source: IpAddr) -> bool {
+        match remote.key().and_then(|key| self.from.get(&key)) {
+            Some(nets) => has(nets, source),
+            None => !self.is_in_from(source),
+        }
+    }
+
+    /// Whether a peer has the address in its `from=`.
+    fn is_in_from(&self, source: IpAddr) -> bool {
+        self.from.values().any(|nets| has(nets, source))
+    }
+
+    /// The networks of tunnels from which no peer may send, because nothing says which one.
+    fn unbound(&self, config: &Config) -> Vec<Network> {
+        let nets = config.tunnels().filter(|(_, tun)| tun.answer_only).flat_map(|(_, tun)| &tun.nets);
+        let is_bound = |net: &Network| self.from.values().flatten().any(|from| from.overlaps(net));
+        nets.filter(|net| self.only.is_none() && !is_bound(net)).copied().collect()
+    }
+}
+
+impl Config {
+    /// What the operator has to know of networks from which no peer may send packets.
+    #[must_use]
+    pub fn unbound(&self) -> Vec<String> {
+        let tell = |net: Network| {
+            format!(
+                "no peer may send packets from {net}, so only TCP crosses: no route says which peer that network belongs \
+                 to; write from={net} into the line of that peer in the file of peers"
+            )
+        };
+        Sources::new(self).unbound(self).into_iter().map(tell).collect()
+    }
+}
+
+/// The paths over relays that packets to `ip` may take; none in a network with `answer_only`.
+fn paths(config: &Config, ip: IpAddr) -> Vec<&Path> {
+    let mut tunnels = config.tunnels().map(|(_, tun)| tun);
+    if tunnels.any(|tun| tun.answer_only && has(&tun.nets, ip)) {
+        return Vec::new();
+    }
+    let paths = config.routes_into(Network::from(ip)).flat_map(|route| &route.paths);
+    paths.map(Arc::as_ref).filter(|path| !path.is_direct()).collect()
+}
+
+fn has(nets: &[Network], ip: IpAddr) -> bool {
+    nets.iter().any(|net| net.contains(ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use ekiden_proto::key::PrivateKey;
+
+    use super::*;
+    use crate::config::read::from_text;
+    use crate::config::{Listener, SectionListener};
+
+    /// Relays `one`, `two` and `hub` and the networks 10.1.0.0/16 and fd01::/32 of `one`, by two routes; 10.2.0.0/16 of
+    /// `two`, by its own path and by `hub`; 10.3.0.0/16 with `answer_only`.
+    const TEXT: &str = r#"
+version = 1
+[[path]]
+name = "to-one"
+relays = ["one"]
+[[path]]
+name = "to-two"
+relays = ["two"]
+[[path]]
+name = "by-hub"
+relays = ["hub", "two"]
+[[route]]
+to = ["10.1.5.0/24:53", "10.1.0.0/17"]
+path = ["to-one"]
+[[route]]
+to = ["10.1.0.0/16", "fd01::/32"]
+path = ["to-one"]
+[[route]]
+to = ["10.2.0.0/16:53"]
+path = ["by-hub"]
+[[route]]
+to = ["10.2.0.0/16"]
+path = ["direct", "to-two"]
+[[route]]
+path = ["to-one"]
+[[listener]]
+bind = "127.0.0.1:0"
+[[listener]]
+name = "tun"
+kind = "tun"
+device = "ekiden0"
+net = ["10.1.0.0/16", "fd01::/32", "10.2.0.0/16"]
+[[listener]]
+name = "answers"
+kind = "tun"
+device = "ekiden1"
+net = ["10.3.0.0/16"]
+answer_only = true
+"#;
+
+    struct Peer(&'static str, PublicKey);
+
+    impl Peer {
+        fn new(name: &'static str) -> Self {
+            Self(name, PrivateKey::generate().public())
+        }
+
+        /// A lane that it has dialled.
+        fn dials(&self) -> Remote {
+            Remote::Neighbour { name: self.0.into(), key: self.1 }
+        }
+    }
+
+    /// What is bound with these peers, each with the options of its line; an open listener without any.
+    fn sources(relays: &[Peer; 3], peers: Option<&[(&Peer, &str)]>) -> (Sources, Config) {
+        let relay = |peer: &Peer| {
+            format!(
+                "[[relay]]\nname = {:?}\naddress = \"192.0.2.1:7000\"\nkey = \"{}\"\nencrypt = true\n",
+                peer.0, peer.1
+            )
+        };
+        let mut config = from_text(&(TEXT.to_owned() + &relays.iter().map(relay).collect::<String>())).unwrap();
+        let lines = peers.map(|peers| peers.iter().map(|(peer, more)| format!("{} {} {more}\n", peer.1, peer.0)));
+        let peers = lines.map(|lines| Arc::new(Peers::from_text(&lines.collect::<String>(), &[], &[]).unwrap()));
+        let listener = Listener::clone(&config.listeners[0]);
+        let key = Arc::new(PrivateKey::generate());
+        let section = SectionListener { public: key.public(), key, peers, fleet: false, encrypt: true };
+        config.listeners[0] = Arc::new(Listener { section: Some(section), ..listener });
+        (Sources::new(&config), config)
+    }
+
+    /// Where `remote` may send from, of one address in each network.
+    fn permitted<'a>((sources, config): &(Sources, Config), remote: &Remote) -> Vec<&'a str> {
+        let all = ["10.1.5.1", "10.1.200.1", "fd01::1", "10.2.0.1", "10.3.0.1"];
+        all.into_iter().filter(|ip| sources.permits(config, remote, ip.parse().unwrap())).collect()
+    }
+
+    /// The same by a lane that was dialled by this path.
+    fn permitted_by<'a>(sources: &(Sources, Config), path: &str) -> Vec<&'a str> {
+        let paths = sources.1.paths();
+        permitted(sources, &Remote::of_path(paths.iter().find(|known| *known.name == *path).unwrap()))
+    }
+
+    fn unbound((sources, config): &(Sources, Config)) -> Vec<String> {
+        sources.unbound(config).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn without_from_the_routes_bind() {
+        let relays = ["one", "two", "hub"].map(Peer::new);
+        let [one, two, hub] = &relays;
+        let stranger = Peer::new("stranger");
+        let of_one = vec!["10.1.5.1", "10.1.200.1", "fd01::1"];
+        for peers in [None, Some(&[(one, ""), (two, ""), (hub, ""), (&stranger, "")][..])] {
+            let sources = sources(&relays, peers);
+            assert_eq!(permitted(&sources, &one.dials()), of_one);
+            assert_eq!(permitted(&sources, &two.dials()), ["10.2.0.1"]);
+            assert_eq!(permitted(&sources, &hub.dials()), ["10.2.0.1"], "some of its packets are routed there");
+            assert_eq!(permitted(&sources, &stranger.dials()), [""; 0]);
+            assert_eq!(unbound(&sources), ["10.3.0.0/16"]);
+            assert_eq!(permitted_by(&sources, "to-one"), of_one);
+            assert_eq!(permitted_by(&sources, "to-two"), ["10.2.0.1"]);
+            assert_eq!(permitted_by(&sources, "by-hub"), ["10.2.0.1"]);
+        }
+    }
+
+    #[test]
+    fn from_takes_the_place_of_the_routes() {
+        let relays = ["one", "two", "hub"].map(Peer::new);
+        let [one, two, hub] = &relays;
+        let peers = [(one, "from=10.1.5.0/24,10.3.0.0/24"), (two, ""), (hub, "from=10.2.0.0/16")];
+        let sources = sources(&relays, Some(&peers));
+        assert_eq!(permitted(&sources, &one.dials()), ["10.1.5.1", "10.3.0.1"]);
+        assert_eq!(permitted(&sources, &two.dials()), ["10.2.0.1"], "the only one without, but 10.3.0.1 is in a from=");
+        let another = "10.3.1.1".parse().unwrap();
+        assert!(sources.0.permits(&sources.1, &two.dials(), another), "the only one without from=");
+        assert_eq!(permitted(&sources, &hub.dials()), ["10.2.0.1"]);
+        assert_eq!(permitted_by(&sources, "to-one"), ["10.1.5.1", "10.3.0.1"], "the same where we have dialled");
+        assert_eq!(unbound(&sources), [""; 0]);
+    }
+
+    #[test]
+    fn a_network_without_a_route_is_the_only_peers() {
+        let relays = ["one", "two", "hub"].map(Peer::new);
+        let one = Peer::new("site");
+        let sources = sources(&relays, Some(&[(&one, "")]));
+        assert_eq!(permitted(&sources, &one.dials()), ["10.3.0.1"]);
+        assert_eq!(permitted(&sources, &Peer::new("was struck off the list").dials()), [""; 0]);
+    }
+
+    #[test]
+    fn what_passes_through_is_bound_by_from_only() {
+        let relays = ["one", "two", "hub"].map(Peer::new);
+        let [one, two, hub] = &relays;
+        let (sources, _) = sources(&relays, Some(&[(one, "from=10.8.0.0/16"), (two, "from=10.9.0.0/16"), (hub, "")]));
+        let passing = |peer: &Peer| {
+            let all = ["10.7.0.1", "10.8.0.1", "10.9.0.1"];
+            all.into_iter().filter(|ip| sources.permits_through(&peer.dials(), ip.parse().unwrap())).collect::<Vec<_>>()
+        };
+        assert_eq!((passing(one), passing(two), passing(hub)), (vec!["10.8.0.1"], vec!["10.9.0.1"], vec!["10.7.0.1"]));
+    }
+}

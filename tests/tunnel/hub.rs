@@ -1,0 +1,305 @@
+//! A hub with two sites, and forged packets: one site sends packets with addresses of the other site.
+//!
+//! The row is victim - two - hub - one - attacker. The boxes `one` and `two` have a tunnel to the network of the hub, which
+//! is on its loopback interface; the hub has a tunnel to the network of each site.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+
+use ekiden_proto::addr::Network;
+
+use crate::boxes::Station;
+use crate::harness::*;
+use crate::lanes::*;
+use crate::network::*;
+use crate::programs::missing;
+use crate::sites::networks;
+
+/// The addresses of the hub in its own network.
+const HUB: [&str; 2] = ["10.9.0.1", "fd09::1"];
+const HUB_NETS: [&str; 2] = ["10.9.0.0/24", "fd09::/64"];
+
+/// The links of the sites.
+const VICTIM: u8 = 0;
+const ATTACKER: u8 = 3;
+
+struct Hub {
+    row: Row,
+    hub: Station,
+    one: Station,
+    two: Station,
+    files: Files,
+}
+
+/// What the relays are configured with.
+struct Files {
+    keys: [Key; 3],
+    folder: Folder,
+    /// The configuration of the hub.
+    text: String,
+}
+
+/// Which relays can dial.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dials {
+    All,
+    OnlyHub,
+    OnlySites,
+}
+
+fn relay(name: &str, at: IpAddr, key: &Key) -> String {
+    let at = std::net::SocketAddr::new(at, 7000);
+    format!("[[relay]]\nname = {name:?}\naddress = \"{at}\"\nkey = \"{}\"\nencrypt = true\n", key.public)
+}
+
+fn route(nets: &[String], relay: &str) -> String {
+    format!(
+        "[[path]]\nname = \"to-{relay}\"\nrelays = [{relay:?}]\n[[route]]\nto = {nets:?}\npath = [\"to-{relay}\"]\n"
+    )
+}
+
+fn section(peers: &Path) -> String {
+    format!(
+        "[[listener]]\nname = \"section\"\nkind = \"section\"\nbind = \"[::]:7000\"\npeers = {peers:?}\n\
+         allow_private = true\nkeep_client_address = true\n"
+    )
+}
+
+fn tunnel(device: &str, nets: &[String], more: &str) -> String {
+    format!("[[listener]]\nname = {device:?}\nkind = \"tun\"\ndevice = {device:?}\nnet = {nets:?}\n{more}\n")
+}
+
+/// The address of the hub in its own network.
+fn hub(family: Family) -> IpAddr {
+    HUB[usize::from(family == Family::V6)].parse().unwrap()
+}
+
+/// A socket of this address.
+fn bound(host: &Host, ip: IpAddr) -> UdpSocket {
+    host.inside(|| UdpSocket::bind((ip, 0))).expect("a port")
+}
+
+impl Files {
+    fn new(row: &Row, dials: Dials) -> Self {
+        let (keys, folder) = ([Key::new(), Key::new(), Key::new()], Folder::new());
+        let peers = folder.write("peers", "");
+        let [hub, one, two] = &keys;
+        let routed = |link, name: &str, at, key| {
+            let nets = networks(&BOTH, link);
+            let answers = dials == Dials::OnlySites;
+            let way = if answers { String::new() } else { relay(name, at, key) + &route(&nets, name) };
+            (way, tunnel(name, &nets, &format!("source = {:?}\nanswer_only = {answers}", HUB[0])))
+        };
+        let (to_one, tun_one) = routed(ATTACKER, "one", row.left("one", Family::V4), one);
+        let (to_two, tun_two) = routed(VICTIM, "two", row.right("two", Family::V4), two);
+        let text = format!("private_key = {:?}\n{to_one}{to_two}{}{tun_one}{tun_two}", hub.file, section(&peers));
+        let files = Self { keys, folder, text };
+        files.lets_in("", "");
+        files
+    }
+
+    /// Writes what the hub knows of its peers: the options in the lines of `one` and `two`.
+    fn lets_in(&self, one: &str, two: &str) {
+        let [_, key_one, key_two] = &self.keys;
+        self.folder.write("peers", format!("{} one {one}\n{} two {two}\n", key_one.public, key_two.public));
+    }
+
+    /// The configuration of a site.
+    fn site(&self, name: &str, hub_at: IpAddr, dials: Dials) -> String {
+        let [hub, one, two] = &self.keys;
+        let own = if name == "one" { one } else { two };
+        let peers = self.folder.write(&format!("peers-{name}"), format!("{} hub\n", hub.public));
+        let nets = HUB_NETS.map(str::to_owned);
+        let answers = dials == Dials::OnlyHub;
+        let way = if answers { String::new() } else { relay("hub", hub_at, hub) + &route(&nets, "hub") };
+        let tunnel = tunnel("ekiden0", &nets, &format!("answer_only = {answers}"));
+        format!("private_key = {:?}\n{way}{}{tunnel}", own.file, section(&peers))
+    }
+}
+
+impl Hub {
+    fn new(dials: Dials, peers: [&str; 2]) -> Option<Self> {
+        if missing(&["ping"]) {
+            return None;
+        }
+        let row = Row::of(&["victim", "two", "hub", "one", "attacker"], &BOTH)?;
+        let routes = |host: &str, link| {
+            for (family, net) in ["-4", "-6"].into_iter().zip(networks(&BOTH, link)) {
+                row[host].run("ip", &[family, "route", "del", &net], "");
+            }
+        };
+        routes("two", ATTACKER);
+        routes("hub", ATTACKER);
+        for host in ["two", "hub", "one"] {
+            row[host].run("ip", &["-4", "route", "del", "default"], "");
+            row[host].run("ip", &["-6", "route", "del", "default"], "");
+        }
+        row["hub"].ip(&format!("address add {}/32 dev lo\naddress add {}/128 dev lo nodad\n", HUB[0], HUB[1]));
+        let files = Files::new(&row, dials);
+        files.lets_in(peers[0], peers[1]);
+        let hub = Station::start(&row["hub"], &files.text);
+        let site = |name: &str, hub_at| Station::start(&row[name], &files.site(name, hub_at, dials));
+        let one = site("one", row.right("hub", Family::V4));
+        let two = site("two", row.left("hub", Family::V4));
+        for (family, length, quick) in [(Family::V4, 32, ""), (Family::V6, 128, "nodad")] {
+            let forged = row.right("victim", family);
+            row["attacker"].ip(&format!("address add {forged}/{length} dev left {quick}\n"));
+        }
+        Some(Self { row, hub, one, two, files })
+    }
+
+    fn address(&self, host: &str, family: Family) -> IpAddr {
+        if host == "victim" { self.row.right(host, family) } else { self.row.left(host, family) }
+    }
+
+    fn boxes(&self) -> [&Station; 3] {
+        [&self.hub, &self.one, &self.two]
+    }
+
+    /// How many packets have come to the hub by lanes of this relay, whichever of the two has dialled.
+    fn received(&self, from: &str) -> u64 {
+        let path = format!("to-{from}");
+        let by = |lane: &&serde_json::Value| lane["by"] == *from || lane["by"] == *path;
+        lanes(&self.hub).iter().filter(by).map(|lane| lane["packets_received"].as_u64().unwrap()).sum()
+    }
+
+    /// The attacker sends packets to the hub with the address of the victim, until so many have come there.
+    fn forges(&self, count: u64, family: Family) {
+        let hub = hub(family);
+        let socket = bound(&self.row["attacker"], self.address("victim", family));
+        for _ in 0..count {
+            accounted("a forged packet at the hub", &self.boxes(), || {
+                let before = self.received("one");
+                socket.send_to(b"forged", (hub, 9)).unwrap();
+                move || (self.received("one") > before).then_some(())
+            });
+        }
+    }
+
+    /// Every ping from this host to the hub is answered.
+    fn reaches(&self, host: &str, family: Family) {
+        let (from, hub) = (self.address(host, family).to_string(), hub(family));
+        all_answered(&self.boxes(), &self.row[host], hub, 5, &["-I", &from]);
+    }
+
+    /// Every ping from the hub to this host is answered.
+    fn is_reached(&self, host: &str, family: Family) {
+        let (address, from) = (self.address(host, family), hub(family).to_string());
+        all_answered(&self.boxes(), &self.row["hub"], address, 5, &["-I", &from]);
+    }
+
+    fn forged(&self) -> u64 {
+        dropped(&self.hub, "section", "wrong_peer")
+            + ["one", "two"].map(|name| dropped(&self.hub, name, "wrong_peer")).iter().sum::<u64>()
+    }
+}
+
+/// One packet with the address of a host of the other site was enough: the hub sent what was for that host to the attacker.
+#[test]
+fn a_forged_source_takes_no_traffic_away() {
+    let Some(sites) = Hub::new(Dials::All, ["", ""]) else { return };
+    for (number, family) in (1..).zip(BOTH) {
+        for host in ["attacker", "victim"] {
+            sites.reaches(host, family);
+            sites.is_reached(host, family);
+        }
+        sites.forges(3, family);
+        sites.is_reached("victim", family);
+        assert_eq!(sites.forged(), number * 3);
+        sites.is_reached("attacker", family);
+    }
+    // The drops are shown with the lane that the packets came by.
+    let shown: Vec<_> =
+        lanes(&sites.hub).into_iter().filter(|lane| !lane["dropped_for"]["wrong_peer"].is_null()).collect();
+    assert!(shown.iter().all(|lane| lane["by"] == "one" || lane["by"] == "to-one"), "{shown:?}");
+    let drops: u64 = shown.iter().map(|lane| lane["dropped_for"]["wrong_peer"].as_u64().unwrap()).sum();
+    assert_eq!(drops, 6, "{shown:?}");
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_ekiden"))
+        .args(["status", "--admin", &format!("unix:{}", sites.hub.relay.admin.display())])
+        .output()
+        .expect("ekiden runs");
+    let table = String::from_utf8(status.stdout).unwrap();
+    assert!(table.contains("DROPPED FOR") && table.contains("wrong_peer "), "{table}");
+}
+
+/// The same by the lanes that the hub has dialled: the far relay sends from the networks of that path only.
+#[test]
+fn answers_are_no_way_in_for_forged_sources() {
+    let Some(sites) = Hub::new(Dials::OnlyHub, ["", ""]) else { return };
+    for (number, family) in (1..).zip(BOTH) {
+        for host in ["attacker", "victim"] {
+            sites.is_reached(host, family);
+            sites.reaches(host, family);
+        }
+        sites.forges(3, family);
+        sites.is_reached("victim", family);
+        assert_eq!(sites.forged(), number * 3);
+        assert_eq!(dropped(&sites.hub, "one", "wrong_peer"), number * 3, "the listener of the lane that was dialled");
+    }
+}
+
+/// Where the hub has no route to the sites, `from=` says which network belongs to which peer; a reload changes that for running lanes.
+#[test]
+fn without_routes_the_file_of_peers_binds_networks() {
+    let (of_one, of_two) = (networks(&BOTH, ATTACKER).join(","), networks(&BOTH, VICTIM).join(","));
+    let (one, two) = (format!("from={of_one}"), format!("from={of_two}"));
+    let Some(mut sites) = Hub::new(Dials::OnlySites, [&one, &two]) else { return };
+    for (number, family) in (1..).zip(BOTH) {
+        for host in ["attacker", "victim"] {
+            sites.reaches(host, family);
+            sites.is_reached(host, family);
+        }
+        sites.forges(3, family);
+        sites.is_reached("victim", family);
+        assert_eq!(sites.forged(), number * 3);
+    }
+    let lanes_before = lanes(&sites.hub).len();
+    let text = sites.files.text.clone();
+    sites.files.lets_in(&one, "from=192.0.2.0/24");
+    sites.hub.reload(&text);
+    let (hub, victim) = (hub(Family::V4), sites.address("victim", Family::V4));
+    // What was learnt before the reload leads nowhere, and nothing more is learnt.
+    let unreached = dropped(&sites.hub, "two", "no_lane");
+    let socket = bound(&sites.row["hub"], hub);
+    socket.send_to(b"question", (victim, 9)).unwrap();
+    eventually("the drop", || (dropped(&sites.hub, "two", "no_lane") == unreached + 1).then_some(()));
+    let socket = bound(&sites.row["victim"], victim);
+    accounted("a packet that is dropped at the hub", &sites.boxes(), || {
+        let before = sites.forged();
+        socket.send_to(b"question", (hub, 9)).unwrap();
+        let sites = &sites;
+        move || (sites.forged() == before + 1).then_some(())
+    });
+    sites.files.lets_in(&one, &two);
+    sites.hub.reload(&text);
+    sites.reaches("victim", Family::V4);
+    sites.is_reached("victim", Family::V4);
+    assert_eq!(lanes(&sites.hub).len(), lanes_before, "the lanes have gone on");
+}
+
+/// Two peers, no routes and no `from=`: nothing says which of them a packet may come from, so neither may send.
+#[test]
+fn no_peer_may_send_from_an_unbound_network() {
+    let Some(mut sites) = Hub::new(Dials::OnlySites, ["", ""]) else { return };
+    let hub = hub(Family::V4);
+    for (number, host) in (1..).zip(["victim", "attacker"]) {
+        let socket = bound(&sites.row[host], sites.address(host, Family::V4));
+        let before = sites.forged();
+        accounted("a drop", &sites.boxes(), || {
+            socket.send_to(b"question", (hub, 9)).unwrap();
+            || (sites.forged() > before).then_some(())
+        });
+        assert_eq!(sites.forged(), number);
+    }
+    // The operator is told, by the log and before that.
+    let file = sites.files.folder.write("checked.toml", format!("version = 1\n{}", sites.files.text));
+    let checked = ekiden().arg("check").arg(file).output().expect("ekiden runs");
+    let said = String::from_utf8(checked.stderr).unwrap();
+    assert!(checked.status.success(), "{said}");
+    for net in [ATTACKER, VICTIM].into_iter().flat_map(|link| networks(&BOTH, link)) {
+        let net: Network = net.parse().unwrap();
+        let hint = format!("no peer may send packets from {net}, so only TCP crosses");
+        assert!(said.contains(&format!("hint: {hint}")), "{said}");
+        warned(&mut sites.hub, &hint);
+    }
+}
