@@ -12,6 +12,7 @@ mod between;
 mod relays;
 mod streams;
 
+mod admission;
 mod altered;
 mod chains;
 mod clocks;

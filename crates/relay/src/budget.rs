@@ -4,10 +4,13 @@ use std::io;
 
 use ekiden_sys::process;
 
-use crate::config::Config;
+use crate::config::{Config, Kind};
 
 /// Most pipes of one worker; more would only move the wait from the sockets into pipes.
 const MOST_PIPES: usize = 512;
+
+/// Most connections of relays without a session, however many descriptors there are: each takes some KiB as well.
+const MOST_PENDING: usize = 16_384;
 
 /// Most descriptors that only the admin listener gets: for a relay that can be asked why it does not serve.
 const MOST_RESERVED: u64 = 16;
@@ -25,6 +28,7 @@ pub fn limit_open_files() -> io::Result<u64> {
 }
 
 /// How descriptors are shared out.
+#[derive(Debug, Clone, Copy)]
 pub struct Budget {
     /// Most sessions at once.
     pub sessions: usize,
@@ -32,6 +36,8 @@ pub struct Budget {
     pub pipes: usize,
     /// Ready connections to each next relay.
     pub ready: usize,
+    /// Connections of relays that have not opened a session yet; 0 without a section listener.
+    pub pending: usize,
 }
 
 impl Budget {
@@ -42,10 +48,12 @@ impl Budget {
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
         let relays = config.relays.iter().filter(|hop| config.calls(hop)).count();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
-        let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays;
+        let has_section = config.listeners.iter().any(|listener| listener.kind == Kind::Section);
+        let pending = if has_section { (files / 8).clamp(1, MOST_PENDING) } else { 0 };
+        let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
         // Two sockets for each session.
         let affordable = (files.saturating_sub(reserved) / 2).max(1);
-        Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready }
+        Self { sessions: config.limits.sessions.unwrap_or(affordable).min(affordable), pipes, ready, pending }
     }
 }
 
@@ -53,7 +61,7 @@ impl Budget {
 mod tests {
     use super::*;
     use crate::config::read::{Flags, load};
-    use crate::config::{Hop, HopKind, Peering};
+    use crate::config::{Hop, HopKind, Listener, Peering};
     use std::sync::Arc;
 
     use ekiden_proto::{addr::Target, key::PrivateKey, profile::Profile};
@@ -80,10 +88,23 @@ mod tests {
         for (files, relays, ready) in [(1 << 20, 3, 256), (1024, 1, 256), (1024, 4, 64), (8, 100, 1)] {
             let config = config(relays);
             let budget = Budget::new(files, &config);
-            assert_eq!(budget.ready, ready, "{files} files, {relays} relays");
+            assert_eq!((budget.ready, budget.pending), (ready, 0), "{files} files, {relays} relays");
             let (relays, files) = (usize::from(relays), files as usize);
             let all = 2 * budget.sessions + 2 * budget.pipes * config.threads + relays * budget.ready;
             assert!(all <= files || files == 8, "{all} of {files} descriptors");
+        }
+    }
+
+    #[test]
+    fn relays_that_come_in_have_a_share_of_the_descriptors_where_there_is_a_listener_for_them() {
+        for (files, pending) in [(1 << 20, 16_384), (1024, 128), (4, 1)] {
+            let mut config = config(1);
+            let without = Budget::new(files, &config);
+            let listener = Listener { kind: Kind::Section, ..Listener::clone(&config.listeners[0]) };
+            config.listeners.push(Arc::new(listener));
+            let budget = Budget::new(files, &config);
+            assert_eq!((budget.pending, without.pending), (pending, 0), "{files} files");
+            assert_eq!(budget.sessions, without.sessions.saturating_sub(pending / 2).max(1), "{files} files");
         }
     }
 }

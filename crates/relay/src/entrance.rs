@@ -6,10 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::ClientAddr;
+use ekiden_proto::cause::Cause;
 use ekiden_proto::event::{End, Event};
 use tokio::net::TcpStream;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use crate::admission::{Client, SessionPermit};
+use crate::budget::Budget;
 use crate::config::{Config, Kind, Listener};
 use crate::dial::Names;
 use crate::ingress::{section, transparent};
@@ -18,7 +21,7 @@ use crate::session::{self, Came, Session};
 use crate::shared::Shared;
 use crate::worker::Worker;
 
-/// How long accepting pauses when it cannot go on, unless a session ends first.
+/// How long accepting pauses when accept(2) has failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// One way in, on one thread, under one configuration.
@@ -31,7 +34,7 @@ pub struct Entrance {
     pub listener: Arc<Listener>,
     names: Rc<Names>,
     totals: Arc<Totals>,
-    most_sessions: usize,
+    budget: Budget,
     /// Whether a gate bounds how many come in.
     gated: bool,
 }
@@ -43,7 +46,7 @@ impl Entrance {
         config: &Arc<Config>,
         listener: Arc<Listener>,
         names: &Rc<Names>,
-        most_sessions: usize,
+        budget: Budget,
         gated: bool,
     ) -> Self {
         Self {
@@ -51,7 +54,7 @@ impl Entrance {
             config: Arc::clone(config),
             names: Rc::clone(names),
             totals: worker.shared.metrics.totals(&listener.name),
-            most_sessions,
+            budget,
             gated: gated && listener.kind.is_transparent(),
             listener,
         }
@@ -84,12 +87,11 @@ impl Entrance {
 
     /// Waits until there is a place for one more session.
     pub async fn wait_for_place(&self) {
-        if !self.gated && self.shared().open_sessions() >= self.most_sessions {
+        let (admission, most) = (&self.shared().admission, self.budget.sessions);
+        if !self.gated && admission.sessions() >= most {
             let listener = self.listener.name.clone();
             self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason: "session_limit" });
-            while self.shared().open_sessions() >= self.most_sessions {
-                self.rest().await;
-            }
+            admission.wait_below(most).await;
             self.shared().emit(&Event::AcceptResumed { listener });
         }
     }
@@ -98,16 +100,8 @@ impl Entrance {
     pub async fn pause(&self, reason: &'static str) {
         let listener = self.listener.name.clone();
         self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason });
-        self.rest().await;
+        sleep(PAUSE).await;
         self.shared().emit(&Event::AcceptResumed { listener });
-    }
-
-    /// Until a session of this thread ends, or for a moment: another thread's session may have.
-    async fn rest(&self) {
-        tokio::select! {
-            () = self.worker.session_ended.notified() => {}
-            () = sleep(PAUSE) => {}
-        }
     }
 
     /// Takes a connection: a client's is a session at once, a relay's when it opens one.
@@ -116,69 +110,88 @@ impl Entrance {
         if self.listener.kind.is_transparent() {
             return self.admit_caught(client, address);
         }
-        self.shared().enter();
         if self.listener.kind == Kind::Section {
-            tokio::task::spawn_local(section::wait(Rc::clone(self), client, address));
+            self.admit_relay(client, address);
         } else {
-            self.begin(client, address, Came::Itself);
+            self.admit_client(client, address, Came::Itself);
+        }
+    }
+
+    /// Takes a connection of a relay, which has no session yet.
+    fn admit_relay(self: &Rc<Self>, relay: TcpStream, address: ClientAddr) {
+        match self.shared().admission.enter_pending(address.0.ip(), self.budget.pending) {
+            Some(permit) => {
+                tokio::task::spawn_local(section::wait(Rc::clone(self), relay, address, permit));
+            }
+            None => self.shared().metrics.section_evicted(&self.listener.name),
+        }
+    }
+
+    /// Takes a connection of a client, unless the client has all its places.
+    fn admit_client(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Came) {
+        let most = self.config.limits.sessions_per_client;
+        match self.shared().admission.enter_client(Client::Address(address.0.ip()), most) {
+            Some(permit) => self.begin(client, address, came, permit.enter()),
+            None => {
+                abort(&client);
+                self.turn_away(client, address, came, (End::ClientLimit, None));
+            }
         }
     }
 
     /// Takes a connection that the rules have caught; if the gate has let it in, it has a place already.
     fn admit_caught(self: &Rc<Self>, client: TcpStream, address: ClientAddr) {
         let ends = transparent::ends(self, &client, address);
-        let let_in = ends.and_then(|ends| self.shared().held.accept(ends));
-        let has_place = let_in.is_some();
-        let caught = Came::Caught { ends, ahead: let_in.flatten() };
-        if has_place {
-            tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, caught)));
-        } else {
-            self.shared().enter();
-            self.begin(client, address, caught);
+        match ends.and_then(|ends| self.shared().held.accept(ends)) {
+            Some((permit, ahead)) => self.begin(client, address, Came::Caught { ends, ahead }, permit),
+            None => self.admit_client(client, address, Came::Caught { ends, ahead: None }),
         }
     }
 
-    /// Takes a place for a session that has no connection yet.
+    /// Takes a place for a session of `client` that has no connection yet.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn enter(&self, client: IpAddr) -> Result<(), &'static str> {
-        if self.shared().open_sessions() >= self.most_sessions {
+    pub fn enter(&self, client: IpAddr) -> Result<SessionPermit, &'static str> {
+        let admission = &self.shared().admission;
+        if admission.sessions() >= self.budget.sessions {
             return Err("session_limit");
         }
-        if self.config.limits.sessions_per_client.is_some_and(|most| !self.shared().enter_client(client, most)) {
-            return Err("client_limit");
+        let permit = admission.enter_client(Client::Address(client), self.config.limits.sessions_per_client);
+        permit.ok_or("client_limit")?.try_enter(self.budget.sessions).map_err(|_| "session_limit")
+    }
+
+    /// Takes a place for a session whose connection has been accepted before. While all places are taken it waits for one.
+    ///
+    /// # Errors
+    /// The client has all its places, or none became free within `timeouts.connect` or before the relay drains.
+    pub async fn enter_later(&self, client: Client) -> Result<SessionPermit, End> {
+        let most = self.config.limits.sessions_per_client;
+        let permit = self.shared().admission.enter_client(client, most).ok_or(End::ClientLimit)?;
+        let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
+        match self.worker.leaving.or(entering).await {
+            Some(Ok(permit)) => Ok(permit),
+            _ => Err(End::ConnectFailed(Cause::Exhausted)),
         }
-        self.shared().enter();
-        Ok(())
     }
 
     /// Begins a session.
-    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Came) {
-        if let Some(most) = self.config.limits.sessions_per_client
-            && !self.shared().enter_client(address.0.ip(), most)
-        {
-            abort(&client);
-            Session::open(Rc::clone(self), client, address, came).ends(End::ClientLimit);
-            return;
-        }
-        tokio::task::spawn_local(session::run(Session::open(Rc::clone(self), client, address, came)));
+    pub fn begin(self: &Rc<Self>, client: TcpStream, address: ClientAddr, came: Came, permit: SessionPermit) {
+        let session = Session::open(Rc::clone(self), client, address, came, Some(permit));
+        tokio::task::spawn_local(session::run(session));
     }
 
-    /// Ends a connection that has not become a session, with the closing event of one.
-    pub fn turn_away(self: &Rc<Self>, client: TcpStream, address: ClientAddr, end: End, detail: Option<String>) {
-        let session = Session::open(Rc::clone(self), client, address, Came::Itself);
+    /// Ends a connection that has no place, with the closing event of a session.
+    pub fn turn_away(
+        self: &Rc<Self>,
+        client: TcpStream,
+        address: ClientAddr,
+        came: Came,
+        (end, detail): (End, Option<String>),
+    ) {
+        let session = Session::open(Rc::clone(self), client, address, came, None);
         session.remarks(detail);
         session.ends(end);
-    }
-
-    /// Gives back the place of a session.
-    pub fn left(&self, client: IpAddr, was_admitted: bool) {
-        self.shared().leave();
-        if was_admitted && self.config.limits.sessions_per_client.is_some() {
-            self.shared().leave_client(client);
-        }
-        self.worker.session_ended.notify_one();
     }
 }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod admission;
 mod budget;
 mod choose;
 pub mod config;

@@ -1,8 +1,7 @@
 //! What all threads of the relay share: the log, the metrics, and the counts that limits speak of.
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
@@ -10,6 +9,7 @@ use ekiden_proto::event::{Closed, Event};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::{Tickets, TraceId};
 
+use crate::admission::Admission;
 use crate::choose::Choosing;
 use crate::fleet::Directory;
 use crate::gate::Held;
@@ -33,8 +33,8 @@ pub struct Shared {
     /// What happened lately.
     pub recent: Recent,
     next_session: AtomicU64,
-    open: AtomicUsize,
-    by_client: Mutex<HashMap<IpAddr, usize>>,
+    /// The places for sessions and for relays that have not opened one yet.
+    pub admission: Arc<Admission>,
     /// The traces of sessions that have come from a relay and are under way.
     under_way: Mutex<HashSet<TraceId>>,
     /// What makes the next handshake of a relay shorter.
@@ -81,8 +81,7 @@ impl Shared {
             metrics,
             recent: Recent::default(),
             next_session: AtomicU64::new(1),
-            open: AtomicUsize::new(0),
-            by_client: Mutex::default(),
+            admission: Arc::default(),
             under_way: Mutex::default(),
             tickets: Tickets::generate(),
             began,
@@ -119,21 +118,6 @@ impl Shared {
         self.next_session.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sessions open now, on all threads.
-    pub fn open_sessions(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
-    }
-
-    /// Takes a place for a session.
-    pub fn enter(&self) {
-        self.open.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Gives the place back.
-    pub fn leave(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
-    }
-
     /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
     pub fn begin_trace(&self, trace: TraceId) -> bool {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
@@ -142,28 +126,6 @@ impl Shared {
     /// Forgets it.
     pub fn end_trace(&self, trace: &TraceId) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
-    }
-
-    /// Takes a place among the sessions of one client, unless `most` are taken.
-    pub fn enter_client(&self, client: IpAddr, most: usize) -> bool {
-        let mut clients = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = clients.entry(client).or_insert(0);
-        let free = *taken < most;
-        if free {
-            *taken += 1;
-        }
-        free
-    }
-
-    /// Gives that place back.
-    pub fn leave_client(&self, client: IpAddr) {
-        let mut clients = self.by_client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(taken) = clients.get_mut(&client) {
-            *taken -= 1;
-            if *taken == 0 {
-                clients.remove(&client);
-            }
-        }
     }
 }
 

@@ -19,7 +19,7 @@ use ekiden_sys::nfqueue::Queue;
 use ekiden_sys::sockopt::{keep_urgent_data_inline, keeps_urgent_data_inline};
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
@@ -54,8 +54,6 @@ pub struct Worker {
     pub shared: Arc<Shared>,
     /// The pipes.
     pub pipes: PipePool,
-    /// Wakes a listener that waits for a place.
-    pub session_ended: Notify,
     /// Shares of interfaces.
     pub desk: Rc<Desk>,
     /// Tuned sections.
@@ -88,7 +86,6 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
         sessions: RefCell::default(),
         turn: Cell::new(0),
         entrances: RefCell::default(),
-        session_ended: Notify::new(),
         leaving: Leaving::not_yet(),
     });
     // Dropping the set drops every session that is still open, and each says so in its closing event.
@@ -214,9 +211,9 @@ async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: Stop) {
 
 impl Worker {
     fn serve(self: &Rc<Self>, service: Service, stop: &watch::Sender<()>, stop_guarding: &watch::Sender<()>) {
-        let Service { config, most_sessions, sockets, steering, gated } = service;
+        let Service { config, budget, sockets, steering, gated } = service;
         let names = Rc::new(Names::new(&config.dns_servers));
-        let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, most_sessions, gated));
+        let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, budget, gated));
         self.desk.follow();
         self.kept.serve(&config);
         self.entrances.borrow_mut().clear();

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::budget::Budget;
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::sockets::Sockets;
@@ -60,7 +61,7 @@ impl Workers {
         config: &Arc<Config>,
         sockets: &Sockets,
         steering: Steering,
-        most_sessions: usize,
+        budget: Budget,
     ) -> io::Result<()> {
         let gated = !steering.gates.is_empty();
         let gate = self.commands.len() - 1;
@@ -72,7 +73,7 @@ impl Workers {
         for ((number, worker), steering) in self.commands.iter().enumerate().zip(parts) {
             // The gate has a thread of its own, and none of the sockets.
             let sockets = if number < gate { sockets.for_worker(config, (number, gate))? } else { Vec::new() };
-            let service = Service { config: Arc::clone(config), most_sessions, sockets, steering, gated };
+            let service = Service { config: Arc::clone(config), budget, sockets, steering, gated };
             let _ = worker.send(Command::Serve(service)).await;
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Sessions at once; `None` for what the open-file limit allows.
     pub sessions: Option<usize>,
-    /// Sessions at once from one client address; `None` for no bound of its own.
+    /// Sessions at once from one source address, or from one relay among `peers`; `None` for no bound of its own.
     pub sessions_per_client: Option<usize>,
     /// Longest HTTP head and SOCKS handshake, in bytes.
     pub head: usize,
@@ -34,7 +34,8 @@ pub struct Timeouts {
     pub keep_alive: Duration,
     /// How long an idle connection to a server is kept for later requests.
     pub kept_idle: Duration,
-    /// How long a ready connection to a relay is kept, at most.
+    /// How long a ready connection to a relay is kept, at most. A connection of a relay that has opened no session is
+    /// closed after this and `handshake`.
     pub ready_age: Duration,
     /// How long sessions may go on after SIGTERM.
     pub drain: Duration,

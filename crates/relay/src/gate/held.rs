@@ -10,6 +10,7 @@ use ekiden_proto::addr::{ClientAddr, ServerAddr};
 use socket2::SockRef;
 use tokio::time::Instant;
 
+use crate::admission::SessionPermit;
 use crate::pump::Seal;
 use crate::session::Taken;
 
@@ -52,10 +53,11 @@ impl Ahead {
 enum Stage {
     /// Its first packet waits for an answer.
     Waits,
-    /// Its first packet was let in, and the session is about to begin. It has a place among the sessions.
+    /// Its first packet was let in, and the session is about to begin.
     LetIn {
         /// Since when; another connection may have the same ends later.
         since: Instant,
+        permit: SessionPermit,
         ahead: Option<Box<Ahead>>,
     },
     /// It is a session.
@@ -72,6 +74,9 @@ pub enum First {
     /// A retransmission of one that was let in.
     LetIn,
 }
+
+/// The place of a connection that was let in, and what was dialled for it.
+type LetIn = (SessionPermit, Option<Box<Ahead>>);
 
 /// All connections that were caught.
 #[derive(Debug, Default)]
@@ -94,9 +99,9 @@ impl Held {
         }
     }
 
-    /// Notes that it is let in, and what was dialled for it.
-    pub fn let_in(&self, ends: Ends, since: Instant, ahead: Option<Box<Ahead>>) {
-        self.stages().insert(ends, Stage::LetIn { since, ahead });
+    /// Notes that it is let in, its place among the sessions, and what was dialled for it.
+    pub fn let_in(&self, ends: Ends, since: Instant, permit: SessionPermit, ahead: Option<Box<Ahead>>) {
+        self.stages().insert(ends, Stage::LetIn { since, permit, ahead });
     }
 
     /// Forgets it.
@@ -104,19 +109,20 @@ impl Held {
         self.stages().remove(ends);
     }
 
-    /// Makes it a session: `Some` when it was let in, with what was dialled for it.
-    pub fn accept(&self, ends: Ends) -> Option<Option<Box<Ahead>>> {
+    /// Makes it a session: `Some` when it was let in, with its place and what was dialled for it.
+    pub fn accept(&self, ends: Ends) -> Option<LetIn> {
         match self.stages().insert(ends, Stage::Runs) {
-            Some(Stage::LetIn { ahead, .. }) => Some(ahead),
+            Some(Stage::LetIn { permit, ahead, .. }) => Some((permit, ahead)),
             _ => None,
         }
     }
 
-    /// Forgets it if it was let in at that time and is still not a session: `Some` then, with what was dialled for it.
-    pub fn give_up(&self, ends: &Ends, then: Instant) -> Option<Option<Box<Ahead>>> {
+    /// Forgets it if it was let in at that time and is still not a session: `Some` then, with its place and what was dialled
+    /// for it.
+    pub fn give_up(&self, ends: &Ends, then: Instant) -> Option<LetIn> {
         let mut stages = self.stages();
         match stages.remove(ends) {
-            Some(Stage::LetIn { since, ahead }) if since == then => Some(ahead),
+            Some(Stage::LetIn { since, permit, ahead }) if since == then => Some((permit, ahead)),
             Some(other) => {
                 stages.insert(*ends, other);
                 None

@@ -22,6 +22,7 @@ use ekiden_sys::sock_diag::Destroyer;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, interval, timeout};
 
+use crate::admission::SessionPermit;
 use crate::config::{Connect, Kind};
 use crate::dial::{DialError, Dialled};
 use crate::entrance::Entrance;
@@ -108,19 +109,22 @@ impl Gate {
             held::First::Again => return self.tell(id, Verdict::Drop),
             held::First::LetIn => return self.mark(id, self.welcome),
         }
-        if let Err(reason) = self.enter(&ends) {
-            held.forget(&ends);
-            return self.pass(id, &ends, reason);
-        }
+        let permit = match self.enter(&ends) {
+            Ok(permit) => permit,
+            Err(reason) => {
+                held.forget(&ends);
+                return self.pass(id, &ends, reason);
+            }
+        };
         if self.entrance.listener.connect == Connect::Hold {
-            tokio::task::spawn_local(hold(Rc::clone(self), ends, id));
+            tokio::task::spawn_local(hold(Rc::clone(self), ends, id, permit));
         } else {
-            self.let_in(id, ends, None);
+            self.let_in(id, ends, permit, None);
         }
     }
 
     /// Takes a place for a session, or says why there is none.
-    fn enter(&self, ends: &Ends) -> Result<(), &'static str> {
+    fn enter(&self, ends: &Ends) -> Result<SessionPermit, &'static str> {
         if self.entrance.worker.leaving.has_begun() {
             return Err("draining");
         }
@@ -134,9 +138,9 @@ impl Gate {
         self.entrance.enter(ends.client.0.ip())
     }
 
-    fn let_in(&self, id: u32, ends: Ends, ahead: Option<Box<Ahead>>) {
+    fn let_in(&self, id: u32, ends: Ends, permit: SessionPermit, ahead: Option<Box<Ahead>>) {
         let now = Instant::now();
-        self.entrance.shared().held.let_in(ends, now, ahead);
+        self.entrance.shared().held.let_in(ends, now, permit, ahead);
         self.let_in.borrow_mut().push_back((now, ends));
         self.mark(id, self.welcome);
         if let Some(reason) = self.passing.take() {
@@ -198,10 +202,10 @@ impl Gate {
     fn tidy(&self) {
         let patience = self.entrance.config.timeouts.handshake;
         while let Some((since, ends)) = self.next_older_than(patience) {
-            if let Some(ahead) = self.entrance.shared().held.give_up(&ends, since) {
+            if let Some((permit, ahead)) = self.entrance.shared().held.give_up(&ends, since) {
                 let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
                 ahead.into_iter().for_each(|ahead| ahead.abandon());
-                self.ends(&ends, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
+                self.ends(permit, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
             }
         }
         self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENCE);
@@ -214,10 +218,11 @@ impl Gate {
     }
 
     /// The end of what has not become a session, with the closing event of one.
-    fn ends(&self, ends: &Ends, end: End, closed: Closed) {
+    fn ends(&self, permit: SessionPermit, end: End, closed: Closed) {
         let shared = self.entrance.shared();
         shared.metrics.accepted(&self.name());
-        self.entrance.left(ends.client.0.ip(), true);
+        // The reader of the closing event finds the place free.
+        drop(permit);
         shared.emit(&Event::Closed(Box::new(Closed { end, ..closed })));
     }
 
@@ -230,20 +235,20 @@ impl Gate {
 }
 
 /// Dials while the first packet waits.
-async fn hold(gate: Rc<Gate>, ends: Ends, id: u32) {
+async fn hold(gate: Rc<Gate>, ends: Ends, id: u32, permit: SessionPermit) {
     let asked = Instant::now();
     let patience = gate.entrance.config.timeouts.hold;
     let errand = Errand::new(Rc::clone(&gate.entrance), ends.client, None, patience);
     let reached = timeout(patience, reach(&errand, &Target::from(ends.server.0))).await;
     let reached = reached.unwrap_or(Err(Cause::TimedOut.into()));
     match reached.and_then(|reached| ahead(reached, &errand, asked)) {
-        Ok(ahead) => gate.let_in(id, ends, Some(Box::new(ahead))),
+        Ok(ahead) => gate.let_in(id, ends, permit, Some(Box::new(ahead))),
         Err(error) => {
             gate.decline(id, &ends, &error);
             let closed = gate.closed(&ends, errand.path());
             let (detail, trace, duration) = (error.detail(), errand.trace(), asked.elapsed());
             let chosen = errand.expected().map(|(expected, left)| Box::new(expected.told(&left, None, None)));
-            gate.ends(&ends, End::ConnectFailed(error.cause), Closed { detail, trace, duration, chosen, ..closed });
+            gate.ends(permit, End::ConnectFailed(error.cause), Closed { detail, trace, duration, chosen, ..closed });
         }
     }
 }

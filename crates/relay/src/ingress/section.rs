@@ -1,6 +1,8 @@
 //! Relays that come in: the handshake, the wait until a session is opened, and what is told to the relay before us.
 //!
-//! A connection is no session until OPEN comes. It may wait for that for long, and end without one.
+//! A connection is no session until OPEN comes. It may wait for that, and end without one. Until then it has proven nothing:
+//! its hello may be a replay. So it has a place of its own kind, lives no longer than a ready connection is kept, and is
+//! evicted where there are too many.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::ClientAddr;
+use ekiden_proto::cause::Cause;
 use ekiden_proto::event::End;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::noise::refusal;
@@ -16,13 +19,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::Manner;
+use crate::admission::{Client, SessionPermit, UnprovenPermit};
 use crate::config::{Peer, SectionListener};
 use crate::dial::section::{Trouble, read_hello};
 use crate::entrance::Entrance;
 use crate::measure::answer;
 use crate::path::Way;
 use crate::pump::Seal;
-use crate::session::Came;
+use crate::session::{Came, Session};
 
 /// A session as the relay before us has opened it.
 #[derive(Debug)]
@@ -38,26 +43,36 @@ pub struct Arrival {
 }
 
 /// Takes a connection from its first byte to the beginning of a session, or to its end.
-pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: ClientAddr) {
-    let handshake = entrance.config.timeouts.handshake;
-    let shaken = timeout(handshake, shake_hands(&entrance, &mut stream)).await;
-    let (seal, key) = match shaken.unwrap_or(Err((End::HandshakeTimeout, None))) {
-        Ok(shaken) => shaken,
-        Err((end, detail)) => return entrance.turn_away(stream, address, end, detail),
+pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: ClientAddr, permit: UnprovenPermit) {
+    let opened = tokio::select! {
+        biased;
+        () = permit.evicted() => None,
+        opened = until_open(&entrance, &mut stream, &permit) => Some(opened),
     };
-    let metrics = &entrance.shared().metrics;
-    metrics.waits(&entrance.listener.name, 1);
-    let opened = next_session(&entrance, &stream, &seal).await;
-    metrics.waits(&entrance.listener.name, -1);
     match opened {
-        Opened::Begins(open) => {
-            let seal = RefCell::new(Some(Rc::new(seal)));
-            let arrival = Arrival { open: *open, peer: None, key, seal, at: Instant::now() };
-            begin(&entrance, arrival, (stream, address));
-        }
-        Opened::Unused => entrance.left(address.0.ip(), false),
-        Opened::Wrong(why) => entrance.turn_away(stream, address, End::BadHandshake(why), None),
+        Some(Ok(Some(arrival))) => match permit.prove() {
+            Some(_permit) => begin(&entrance, arrival, (stream, address)).await,
+            None => entrance.shared().metrics.section_evicted(&entrance.listener.name),
+        },
+        // It was closed before a session needed it.
+        Some(Ok(None)) => {}
+        Some(Err(stopped)) => entrance.turn_away(stream, address, Came::Itself, stopped),
+        None => entrance.shared().metrics.section_evicted(&entrance.listener.name),
     }
+}
+
+/// Reads a connection up to OPEN, by which the relay proves that it has its key. `None` where the connection ends before.
+async fn until_open(
+    entrance: &Entrance,
+    stream: &mut TcpStream,
+    permit: &UnprovenPermit,
+) -> Result<Option<Arrival>, Stopped> {
+    let shaken = timeout(entrance.config.timeouts.handshake, shake_hands(entrance, stream)).await;
+    let (seal, key) = shaken.unwrap_or(Err((End::HandshakeTimeout, None)))?;
+    let _waiting = entrance.shared().metrics.section_waits(&entrance.listener.name);
+    let open = next_session(entrance, stream, &seal, permit).await.map_err(|why| (End::BadHandshake(why), None))?;
+    let arrival = |open| Arrival { open, peer: None, key, seal: RefCell::new(Some(Rc::new(seal))), at: Instant::now() };
+    Ok(open.map(arrival))
 }
 
 /// How a handshake ended that came to nothing, and more for the log.
@@ -120,59 +135,81 @@ fn refused(why: Refusal) -> End {
     }
 }
 
-/// How the wait for a session ended.
-enum Opened {
-    Begins(Box<Open>),
-    Unused,
-    Wrong(&'static str),
-}
-
-async fn next_session(entrance: &Entrance, stream: &TcpStream, seal: &Seal) -> Opened {
+/// Waits for OPEN. `None` where the connection is closed before it is needed, or older than a ready connection becomes.
+async fn next_session(
+    entrance: &Entrance,
+    stream: &TcpStream,
+    seal: &Seal,
+    permit: &UnprovenPermit,
+) -> Result<Option<Open>, &'static str> {
     let timeouts = &entrance.config.timeouts;
-    let mut byte = [0];
-    // The handshake has left the socket marked as readable, so only a look tells.
-    let first = entrance.worker.leaving.or(timeout(timeouts.idle, stream.peek(&mut byte))).await;
-    if !matches!(first, Some(Ok(Ok(1)))) {
-        return Opened::Unused;
+    let first = async {
+        let mut byte = [0];
+        // The handshake has left the socket marked as readable, so only a look tells.
+        if let Ok(first) = timeout(timeouts.handshake, stream.peek(&mut byte)).await {
+            return first.ok();
+        }
+        permit.idle(entrance.config.limits.sessions_per_client);
+        // The relay before us drops a ready connection after `ready_age`.
+        timeout(timeouts.ready_age, stream.peek(&mut byte)).await.ok()?.ok()
+    };
+    if entrance.worker.leaving.or(first).await.flatten() != Some(1) {
+        return Ok(None);
     }
     match timeout(timeouts.handshake, seal.next(stream)).await {
-        Ok(Ok(opened)) => match Open::read(&opened.record[opened.plain]) {
-            Ok(open) => Opened::Begins(Box::new(open)),
-            Err(_) => Opened::Wrong("not the beginning of a session"),
-        },
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Opened::Wrong("a record that was altered"),
-        // It was closed before anybody needed it.
-        Ok(Err(_)) => Opened::Unused,
-        Err(_) => Opened::Wrong("an unfinished record"),
+        Ok(Ok(opened)) => {
+            Open::read(&opened.record[opened.plain]).map(Some).map_err(|_| "not the beginning of a session")
+        }
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Err("a record that was altered"),
+        Ok(Err(_)) => Ok(None),
+        Err(_) => Err("an unfinished record"),
     }
 }
 
 /// Begins the session, by the rules that are in force now: the relay may have been struck off the list meanwhile.
-fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpStream, ClientAddr)) {
+async fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address): (TcpStream, ClientAddr)) {
     let client = match arrival.open.purpose {
         Purpose::Stream(_) => arrival.open.client,
         // Packets of many, or none: who brings them is the relay itself.
         Purpose::Datagrams | Purpose::Report => address,
     };
-    let Some(entrance) = entrance.worker.successor(entrance) else { return entrance.left(client.0.ip(), false) };
+    let Some(entrance) = entrance.worker.successor(entrance) else { return };
+    // The client address is a claim of the relay, and a key that no list has costs nothing.
+    let mut counted_for = Client::Address(address.0.ip());
     if let Some(peers) = &section_of(&entrance).peers {
-        match peers.0.get(&arrival.key) {
-            Some(peer) => arrival.peer = Some(Arc::clone(peer)),
-            None => return entrance.turn_away(stream, client, End::Unauthenticated, stranger(&arrival.key)),
-        }
+        let Some(peer) = peers.0.get(&arrival.key) else {
+            let stopped = (End::Unauthenticated, stranger(&arrival.key));
+            return entrance.turn_away(stream, client, Came::Itself, stopped);
+        };
+        (arrival.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(arrival.key));
     }
     if let Some(seal) = arrival.data_seal() {
         seal.only_records();
     }
-    if arrival.open.purpose == Purpose::Report {
-        tokio::task::spawn_local(report(entrance, arrival, stream, address));
-        return;
+    match (entrance.enter_later(counted_for).await, &arrival.open.purpose) {
+        (Ok(permit), Purpose::Report) => {
+            tokio::task::spawn_local(report(entrance, arrival, stream, permit));
+        }
+        (Ok(permit), _) => entrance.begin(stream, client, Came::ByRelay(Rc::new(arrival)), permit),
+        // The relay calls again later.
+        (Err(_), Purpose::Report) => {}
+        (Err(end), _) => refuse(&entrance, Rc::new(arrival), (stream, client), end).await,
     }
-    entrance.begin(stream, client, Came::ByRelay(Rc::new(arrival)));
 }
 
-/// Tells a relay what our sections are like. It is no session, and takes a place only.
-async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, address: ClientAddr) {
+/// Ends a session for which there is no place, and tells the relay that has opened it: after a reset that relay would take
+/// this one for dead.
+async fn refuse(entrance: &Rc<Entrance>, arrival: Rc<Arrival>, (stream, client): (TcpStream, ClientAddr), end: End) {
+    let session = Session::open(Rc::clone(entrance), stream, client, Came::ByRelay(Rc::clone(&arrival)), None);
+    if let Some(target) = arrival.open.purpose.target() {
+        session.wants(target);
+    }
+    Manner::Section(arrival).refused(&session.client, &Cause::Exhausted.into(), false).await;
+    session.ends(end);
+}
+
+/// Tells a relay what our sections are like. It is no session, and takes the place of one.
+async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, _permit: SessionPermit) {
     let shared = entrance.shared();
     if let Err(error) = shared.reports.asked(&entrance.config, shared) {
         entrance.warn(format!("cannot ask other relays what their sections are like: {error}"));
@@ -183,7 +220,6 @@ async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, add
             () = entrance.worker.leaving.begins() => {}
         }
     }
-    entrance.left(address.0.ip(), false);
 }
 
 impl Arrival {

@@ -19,6 +19,7 @@ pub(super) struct Entrances {
     pauses: Family<ByReason, Counter>,
     passed: Family<ByReason, Counter>,
     waiting: Family<ByListener, Gauge>,
+    evicted: Family<ByListener, Counter>,
 }
 
 impl Entrances {
@@ -28,6 +29,8 @@ impl Entrances {
         r.declare("connections_passed", passed, self.passed.clone());
         let waiting = "Relays' connections that no session uses yet";
         r.declare("sections_waiting", waiting, self.waiting.clone());
+        let evicted = "Relays' connections closed because too many waited for a session";
+        r.declare("sections_evicted", evicted, self.evicted.clone());
     }
 
     pub(super) fn paused(&self, listener: &str, reason: &'static str) {
@@ -36,13 +39,31 @@ impl Entrances {
 }
 
 impl Metrics {
-    /// Counts connections of relays that wait for a session, or wait no longer.
-    pub fn waits(&self, listener: &str, change: i64) {
-        self.entrances.waiting.get_or_create(&ByListener { listener: listener.to_owned() }).inc_by(change);
+    /// Counts a connection of a relay that waits for a session, until the guard is dropped.
+    pub fn section_waits(&self, listener: &str) -> WaitingGuard {
+        let waiting = self.entrances.waiting.get_or_create_owned(&ByListener { listener: listener.to_owned() });
+        waiting.inc();
+        WaitingGuard(waiting)
+    }
+
+    /// Counts a connection of a relay that had no place, or lost it to a newer one, before a session used it.
+    pub fn section_evicted(&self, listener: &str) {
+        self.entrances.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
     }
 
     /// Counts a caught connection that goes on without us.
     pub fn passed(&self, listener: &str, reason: &'static str) {
         self.entrances.passed.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
+    }
+}
+
+/// A connection of a relay that waits for a session.
+#[must_use]
+#[derive(Debug)]
+pub struct WaitingGuard(Gauge);
+
+impl Drop for WaitingGuard {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -55,7 +55,8 @@ fn eventful() -> Metrics {
     let metrics = Metrics::new();
     drop((metrics.totals("door"), metrics.crossing("tunnel"), metrics.pools.of("osaka")));
     metrics.accepted("door");
-    metrics.waits("section", 1);
+    drop(metrics.section_waits("section"));
+    metrics.section_evicted("section");
     metrics.passed("caught", "draining");
     metrics.dropped("tunnel", "full");
     metrics.kept("hit");

@@ -35,7 +35,7 @@ impl Relay {
 
     /// Lets running sessions finish until the deadline or a signal to end.
     async fn let_finish(&mut self, deadline: Duration, signals: &mut Signals) {
-        self.shared.emit(&Event::Draining { open: self.shared.open_sessions(), deadline });
+        self.shared.emit(&Event::Draining { open: self.shared.admission.sessions(), deadline });
         self.shared.reports.close();
         self.shared.pools.close();
         self.shared.choosing.close();
@@ -49,13 +49,14 @@ impl Relay {
 
     async fn is_empty(&self, deadline: Duration) {
         let until = Instant::now() + deadline;
-        while self.shared.open_sessions() > 0 && Instant::now() < until {
+        // Connections that relays have ready here stay usable after an upgrade.
+        while self.shared.admission.connections() > 0 && Instant::now() < until {
             sleep(LOOK).await;
         }
     }
 
     async fn end(&mut self) {
-        let aborted = self.shared.open_sessions();
+        let aborted = self.shared.admission.sessions();
         self.workers.tell_all(|| Command::End).await;
         self.workers.join();
         self.shared.history.close();

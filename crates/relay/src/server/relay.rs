@@ -154,7 +154,7 @@ impl Relay {
         self.shared.shares.serve(&config.interfaces);
         let devices = self.devices.lend(config);
         self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
-        self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget.sessions).await?;
+        self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget).await?;
         Ok(())
     }
 

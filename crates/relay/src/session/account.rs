@@ -15,6 +15,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::admission::SessionPermit;
 use crate::dial::DialError;
 use crate::entrance::Entrance;
 use crate::gate::{Ahead, Ends};
@@ -51,6 +52,8 @@ pub struct Session {
     /// What was told of its sections while it runs.
     pub(super) samples: RefCell<Samples>,
     place: Cell<usize>,
+    /// Its place among all sessions and those of its client; `None` for a connection that is turned away.
+    permit: Cell<Option<SessionPermit>>,
 }
 
 /// How a session comes in.
@@ -88,7 +91,13 @@ pub(super) struct Story {
 
 impl Session {
     /// A session that has just been accepted; it is listed with its worker until it is dropped.
-    pub fn open(entrance: Rc<Entrance>, client: TcpStream, address: ClientAddr, came: Came) -> Rc<Self> {
+    pub fn open(
+        entrance: Rc<Entrance>,
+        client: TcpStream,
+        address: ClientAddr,
+        came: Came,
+        permit: Option<SessionPermit>,
+    ) -> Rc<Self> {
         let shared = entrance.shared();
         shared.metrics.accepted(&entrance.listener.name);
         let (arrival, caught, ahead) = match came {
@@ -113,6 +122,7 @@ impl Session {
             course: RefCell::default(),
             samples: RefCell::new(Samples::begin()),
             place: Cell::new(0),
+            permit: Cell::new(permit),
             entrance,
         });
         session.place.set(session.entrance.worker.list(&session));

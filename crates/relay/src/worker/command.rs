@@ -7,6 +7,7 @@ use ekiden_sys::nfqueue::Queue;
 use tokio::sync::oneshot;
 
 use super::{Description, Wish};
+use crate::budget::Budget;
 use crate::config::{Config, Listener};
 use crate::pump::PipeCounts;
 use crate::tun::Device;
@@ -45,8 +46,8 @@ pub struct Steering {
 pub struct Service {
     /// The configuration for new sessions.
     pub config: Arc<Config>,
-    /// Most sessions on all threads together.
-    pub most_sessions: usize,
+    /// The bounds on connections of all threads together.
+    pub budget: Budget,
     /// The sockets to accept from, with what they are for.
     pub sockets: Vec<(Arc<Listener>, std::net::TcpListener)>,
     /// What it alone takes care of.

@@ -65,7 +65,8 @@ impl Drop for Session {
             ahead.abandon();
         }
         self.entrance.worker.unlist(self.place.get());
-        self.entrance.left(self.errand.client.0.ip(), closed.end != End::ClientLimit);
+        // The reader of the closing event finds the place free.
+        drop(self.permit.take());
         self.entrance.shared().has_ended(closed, self.sender());
     }
 }

@@ -1,0 +1,273 @@
+//! Admission: how many connections the relay serves at once, in total, for each client, and for relays that have not
+//! opened a session yet.
+//!
+//! A place is a permit, and dropping the permit gives back exactly what was taken. No other function gives anything back.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ekiden_proto::key::PublicKey;
+use tokio::sync::Notify;
+
+/// The party that `limits.sessions_per_client` counts a session for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Client {
+    /// The source address of its connection.
+    Address(IpAddr),
+    /// A relay that the listener has among its `peers`. The client addresses that it reports count for nothing.
+    Peer(PublicKey),
+}
+
+/// The counts of all threads.
+#[derive(Debug, Default)]
+pub struct Admission {
+    sessions: AtomicUsize,
+    clients: Mutex<HashMap<Client, usize>>,
+    pending: Mutex<Pending>,
+    /// Notified when a session ends.
+    freed: Notify,
+}
+
+/// Connections of relays that have not opened a session yet.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Those on which a record has been authenticated.
+    proven: usize,
+    /// All others by source address.
+    unproven: HashMap<IpAddr, Unproven>,
+    /// The number of connections in `unproven`.
+    count: usize,
+    next: u64,
+}
+
+/// The unproven connections of one source address, the oldest first. A connection that is evicted is notified.
+#[derive(Debug, Default)]
+struct Unproven {
+    /// Those that may be about to open a session.
+    fresh: BTreeMap<u64, Arc<Notify>>,
+    /// Those that are kept ready for a session to come, or will never have one.
+    idle: BTreeMap<u64, Arc<Notify>>,
+}
+
+impl Admission {
+    /// Sessions open now.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Sessions, and connections of relays that have not opened one yet.
+    pub fn connections(&self) -> usize {
+        let pending = self.pending();
+        self.sessions() + pending.proven + pending.count
+    }
+
+    /// Takes a place among the sessions of a client; `None` where `most` are taken.
+    pub fn enter_client(self: &Arc<Self>, client: Client, most: Option<usize>) -> Option<ClientPermit> {
+        let mut clients = self.clients();
+        let taken = clients.get(&client).copied().unwrap_or(0);
+        if most.is_some_and(|most| taken >= most) {
+            return None;
+        }
+        clients.insert(client, taken + 1);
+        Some(ClientPermit { admission: Arc::clone(self), client })
+    }
+
+    /// Completes when fewer than `most` sessions are open.
+    pub async fn wait_below(&self, most: usize) {
+        loop {
+            let mut freed = pin!(self.freed.notified());
+            // From here on no end of a session is missed.
+            freed.as_mut().enable();
+            if self.sessions() < most {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Takes a place for a connection of a relay. Where `most` are taken, the oldest unproven connection of the source
+    /// address that has most of them is evicted; `None` when all are proven.
+    pub fn enter_pending(self: &Arc<Self>, source: IpAddr, most: usize) -> Option<UnprovenPermit> {
+        let mut pending = self.pending();
+        if pending.proven + pending.count >= most {
+            let (largest, oldest) = pending.oldest_of_largest()?;
+            pending.evict(largest, oldest);
+        }
+        let (number, evicted) = (pending.next, Arc::new(Notify::new()));
+        pending.next += 1;
+        pending.count += 1;
+        pending.unproven.entry(source).or_default().fresh.insert(number, Arc::clone(&evicted));
+        Some(UnprovenPermit { admission: Arc::clone(self), source, number, evicted })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Client, usize>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pending {
+    /// The oldest unproven connection of the source address that has most; of several such addresses, the oldest of all.
+    fn oldest_of_largest(&self) -> Option<(IpAddr, u64)> {
+        let oldest = self.unproven.iter().filter_map(|(source, of)| Some((of.len(), Reverse(of.oldest()?), *source)));
+        oldest.max().map(|(_, Reverse(oldest), source)| (source, oldest))
+    }
+
+    fn evict(&mut self, source: IpAddr, number: u64) {
+        if let Some(evicted) = self.remove(source, number) {
+            evicted.notify_one();
+        }
+    }
+
+    /// `None` where the connection has been removed before.
+    fn remove(&mut self, source: IpAddr, number: u64) -> Option<Arc<Notify>> {
+        let of = self.unproven.get_mut(&source)?;
+        let removed = of.fresh.remove(&number).or_else(|| of.idle.remove(&number))?;
+        if of.len() == 0 {
+            self.unproven.remove(&source);
+        }
+        self.count -= 1;
+        Some(removed)
+    }
+}
+
+impl Unproven {
+    fn len(&self) -> usize {
+        self.fresh.len() + self.idle.len()
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        [&self.fresh, &self.idle].into_iter().filter_map(|of| Some(*of.first_key_value()?.0)).min()
+    }
+}
+
+/// A place among the sessions of one client.
+#[derive(Debug)]
+pub struct ClientPermit {
+    admission: Arc<Admission>,
+    client: Client,
+}
+
+impl ClientPermit {
+    /// Takes a place among all sessions, however many there are: for a connection that has been accepted already.
+    pub fn enter(self) -> SessionPermit {
+        self.admission.sessions.fetch_add(1, Ordering::Relaxed);
+        SessionPermit { client: self }
+    }
+
+    /// Takes a place among all sessions, unless `most` are taken.
+    ///
+    /// # Errors
+    /// They are; the place among those of the client is kept.
+    pub fn try_enter(self, most: usize) -> Result<SessionPermit, Self> {
+        let more = |sessions| (sessions < most).then_some(sessions + 1);
+        match self.admission.sessions.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+            Ok(_) => Ok(SessionPermit { client: self }),
+            Err(_) => Err(self),
+        }
+    }
+
+    /// The same, as soon as there is one.
+    pub async fn enter_below(mut self, most: usize) -> SessionPermit {
+        loop {
+            match self.try_enter(most) {
+                Ok(permit) => return permit,
+                Err(client) => self = client,
+            }
+            self.admission.wait_below(most).await;
+        }
+    }
+}
+
+impl Drop for ClientPermit {
+    fn drop(&mut self) {
+        let mut clients = self.admission.clients();
+        let taken = clients.get_mut(&self.client).expect("invariant: a permit is counted");
+        *taken -= 1;
+        if *taken == 0 {
+            clients.remove(&self.client);
+        }
+    }
+}
+
+/// A place for a session: one among all, and one among those of its client.
+#[derive(Debug)]
+pub struct SessionPermit {
+    client: ClientPermit,
+}
+
+impl Drop for SessionPermit {
+    fn drop(&mut self) {
+        let admission = &self.client.admission;
+        admission.sessions.fetch_sub(1, Ordering::Relaxed);
+        admission.freed.notify_waiters();
+    }
+}
+
+/// A place for a connection of a relay on which no record has been authenticated: its hello may be a replay.
+#[derive(Debug)]
+pub struct UnprovenPermit {
+    admission: Arc<Admission>,
+    source: IpAddr,
+    number: u64,
+    evicted: Arc<Notify>,
+}
+
+impl UnprovenPermit {
+    /// Completes when the place has been taken away.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// The connection is not about to open a session. Where its source address has more than `most` such connections, the
+    /// oldest of them is evicted.
+    pub fn idle(&self, most: Option<usize>) {
+        let mut pending = self.admission.pending();
+        // One that has been evicted is not there any more.
+        let Some(of) = pending.unproven.get_mut(&self.source) else { return };
+        let Some(evicted) = of.fresh.remove(&self.number) else { return };
+        of.idle.insert(self.number, evicted);
+        let oldest = of.idle.first_key_value().map(|(number, _)| *number);
+        if let Some(oldest) = oldest.filter(|_| most.is_some_and(|most| of.idle.len() > most)) {
+            pending.evict(self.source, oldest);
+        }
+    }
+
+    /// A record has been authenticated, so the connection is no replay and cannot be evicted any more. `None` when it has
+    /// been evicted.
+    pub fn prove(self) -> Option<ProvenPermit> {
+        let mut pending = self.admission.pending();
+        pending.remove(self.source, self.number)?;
+        pending.proven += 1;
+        Some(ProvenPermit { admission: Arc::clone(&self.admission) })
+    }
+}
+
+impl Drop for UnprovenPermit {
+    fn drop(&mut self) {
+        // An evicted connection has no place to give back.
+        self.admission.pending().remove(self.source, self.number);
+    }
+}
+
+/// A place for a connection of a relay that has asked for a session, and waits for a place among the sessions.
+#[derive(Debug)]
+pub struct ProvenPermit {
+    admission: Arc<Admission>,
+}
+
+impl Drop for ProvenPermit {
+    fn drop(&mut self) {
+        self.admission.pending().proven -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

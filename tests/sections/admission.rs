@@ -1,0 +1,298 @@
+//! Places: connections of relays that have proven nothing take none from sessions and do not stay for long, a failed
+//! handshake gives back nothing, and the sessions of a peer count for the peer.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ekiden_proto::key::{PrivateKey, PublicKey};
+use ekiden_proto::wire::section::{Initiator, Versions};
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::streams::*;
+
+const LOCAL: [u8; 4] = [127, 0, 0, 1];
+
+/// A relay with an HTTP listener and a section listener that knows one peer.
+struct Scene {
+    relay: Relay,
+    site: Site,
+    peer: Site,
+    /// The first message of a handshake of the peer, as an eavesdropper records it.
+    hello: Vec<u8>,
+    target: SocketAddr,
+}
+
+impl Scene {
+    /// `settings` are tables of the relay's configuration.
+    fn new(settings: &str) -> Self {
+        Self::started(settings, start)
+    }
+
+    fn started(settings: &str, start: impl FnOnce(&Path) -> Relay) -> Self {
+        let (site, peer) = (Site::new(), Site::new());
+        let file = Self::write(&site, &peer, settings);
+        let own = PrivateKey::from_file(&peer.key.private).unwrap();
+        let key: PublicKey = site.key.public.parse().unwrap();
+        let (_, hello) = Initiator::begin(&own, &key, Versions::OURS);
+        Self { relay: start(&file), site, peer, hello, target: parrot() }
+    }
+
+    fn write(site: &Site, peer: &Site, settings: &str) -> PathBuf {
+        let peers = site.admit(&[(&peer.key.public, "home")]);
+        let door = "[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n";
+        site.write(&format!("{settings}{door}"), &format!("peers = {peers:?}\n"))
+    }
+
+    fn reload(&mut self, settings: &str) {
+        Self::write(&self.site, &self.peer, settings);
+        self.relay.signal("HUP");
+        self.relay.next(|event| event["event"] == "reloaded");
+        // Workers answer this behind the command to go over to the new configuration.
+        self.relay.sessions();
+    }
+
+    /// A session of the HTTP listener, for a client at this address.
+    fn session_from(&self, source: [u8; 4]) -> TcpStream {
+        let mut client = connect_from(source, self.relay.address());
+        let target = self.target;
+        write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n").unwrap();
+        assert!(read_head(&mut client).starts_with("HTTP/1.1 200 "));
+        echoes(&mut client);
+        client
+    }
+
+    /// Checks that the HTTP listener turns a client away that has all its places.
+    fn has_no_place_for(&mut self, source: [u8; 4]) {
+        let mut client = connect_from(source, self.relay.address());
+        // A write could be told of the reset in place of the read.
+        assert!(is_reset(&mut client), "a session more than `sessions_per_client`");
+        assert_eq!(self.closed_of("door")["end"], "client_limit");
+    }
+
+    fn closed_of(&mut self, listener: &str) -> Value {
+        self.relay.next(|event| event["event"] == "closed" && event["listener"] == listener)
+    }
+
+    /// Says the recorded hello from this address.
+    fn replay_from(&self, source: [u8; 4]) -> TcpStream {
+        let mut stream = connect_from(source, self.site.address);
+        stream.write_all(&self.hello).unwrap();
+        stream
+    }
+
+    /// The same, up to the answer.
+    fn answered_replay_from(&self, source: [u8; 4]) -> TcpStream {
+        let mut stream = self.replay_from(source);
+        is_answered(&mut stream);
+        stream
+    }
+
+    /// Waits until so many connections of relays wait for a session.
+    fn waits_for_sessions(&self, count: usize) {
+        let line = format!("ekiden_sections_waiting{{listener=\"section\"}} {count}");
+        let shown = || self.relay.ask("/metrics").lines().any(|shown| shown == line);
+        eventually(&line, || shown().then_some(()));
+    }
+
+    /// A relay that is the peer.
+    fn home(&self) -> Relay {
+        self.peer.home(&(self.site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO)
+    }
+}
+
+fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    patient(socket.into())
+}
+
+fn is_answered(stream: &mut TcpStream) {
+    let header = read_exactly(stream, 10);
+    read_exactly(stream, u16::from_be_bytes([header[8], header[9]]).into());
+}
+
+/// A SOCKS5 tunnel to `target` for a client at this address, or the reply code that refused it.
+fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
+    let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
+    let mut stream = connect_from(source, relay);
+    stream.write_all(&[5, 1, 0]).unwrap();
+    assert_eq!(read_exactly(&mut stream, 2), [5, 0]);
+    let port = target.port().to_be_bytes();
+    stream.write_all(&[&[5, 1, 0, 1][..], &target.ip().octets(), &port].concat()).unwrap();
+    let reply = read_exactly(&mut stream, 10);
+    if reply[1] == 0 { Ok(stream) } else { Err(reply[1]) }
+}
+
+/// Found by an audit: each replay of a recorded hello held a place of `limits.sessions` for an hour, and fifty of them shut
+/// the HTTP listener of the same relay.
+#[test]
+fn recorded_hellos_take_no_place_from_other_listeners() {
+    let scene = Scene::new("[limits]\nsessions = 2\n");
+    let mut replays: Vec<_> = (0..50).map(|_| scene.replay_from(LOCAL)).collect();
+    replays[..2].iter_mut().for_each(is_answered);
+    let session = scene.session_from(LOCAL);
+    replays[2..].iter_mut().for_each(is_answered);
+    drop(session);
+    drop(scene.session_from(LOCAL));
+    scene.waits_for_sessions(50);
+}
+
+/// The dialler keeps a ready connection for `ready_age`. One on which no session was opened long after that never proves
+/// anything.
+#[test]
+fn a_connection_that_proves_nothing_lives_as_long_as_a_ready_one() {
+    let scene = Scene::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
+    let mut replay = scene.answered_replay_from(LOCAL);
+    assert_eq!(hear_out(&mut replay), (Vec::new(), Ending::Clean));
+    scene.waits_for_sessions(0);
+}
+
+/// `sessions_per_client` bounds connections that have proven nothing, too, once they have had the time of a handshake to
+/// open a session. The oldest has to go, so that a peer behind the same address can still come in.
+#[test]
+fn unproven_connections_count_for_their_source_address() {
+    let scene = Scene::new("[limits]\nsessions_per_client = 2\n[timeouts]\nhandshake = \"2s\"\n");
+    let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
+    let mut replays: Vec<_> = (0..5).map(|_| scene.answered_replay_from(LOCAL)).collect();
+    for replay in &mut replays[..3] {
+        assert_eq!(hear_out(replay), (Vec::new(), Ending::Clean));
+    }
+    scene.waits_for_sessions(3);
+    let evicted = "ekiden_sections_evicted_total{listener=\"section\"} 3";
+    assert!(scene.relay.ask("/metrics").lines().any(|line| line == evicted));
+    // Places of sessions are others: both are free.
+    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
+    echoes(&mut socks5(scene.home().address(), scene.target).unwrap());
+    drop((sessions, elsewhere, replays));
+}
+
+/// Without `sessions_per_client` descriptors are the bound: 128 leave 16 for connections that prove nothing. The address
+/// with most of them loses its oldest.
+#[test]
+fn unproven_connections_leave_descriptors_for_sessions() {
+    let scene = Scene::started("", |file| {
+        let mut command = Command::new("sh");
+        let script = "ulimit -n 128; exec \"$0\" run -c \"$@\"";
+        Relay::start(command.args(["-c", script, env!("CARGO_BIN_EXE_ekiden")]).arg(file), 2)
+    });
+    let elsewhere = scene.answered_replay_from([127, 0, 0, 2]);
+    let replays: Vec<_> = (0..100).map(|_| scene.answered_replay_from(LOCAL)).collect();
+    scene.waits_for_sessions(16);
+    elsewhere.set_nonblocking(true).unwrap();
+    assert_eq!(elsewhere.peek(&mut [0]).map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
+    drop(scene.session_from(LOCAL));
+    echoes(&mut socks5(scene.home().address(), scene.target).unwrap());
+    drop(replays);
+}
+
+/// Found by an audit: each handshake that failed gave back a place among the sessions of its address that it had not
+/// taken.
+#[test]
+fn failed_handshakes_give_back_no_place() {
+    let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
+    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
+    scene.has_no_place_for(LOCAL);
+    for _ in 0..3 {
+        let mut stranger = connect(scene.site.address);
+        stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        hear_out(&mut stranger);
+        assert_eq!(scene.closed_of("section")["end"], "bad_handshake");
+    }
+    scene.has_no_place_for(LOCAL);
+    drop(sessions);
+}
+
+/// The client address of a session that a relay has sent is a claim of that relay.
+#[test]
+fn a_claimed_client_address_takes_no_place_of_that_client() {
+    let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
+    let home = scene.home();
+    let mut claimed = [(); 2].map(|()| socks5_from(LOCAL, home.address(), scene.target).unwrap());
+    claimed.iter_mut().for_each(echoes);
+    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
+    scene.has_no_place_for(LOCAL);
+    drop((claimed, sessions));
+}
+
+/// A peer has as many places as any client, however many clients it names; it is told that it has no more, and is not
+/// taken for dead because of that.
+#[test]
+fn the_sessions_of_a_peer_count_for_the_peer() {
+    let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
+    let mut home = scene.home();
+    let client = |last| socks5_from([127, 0, 0, last], home.address(), scene.target);
+    let mut sessions = [client(1).unwrap(), client(2).unwrap()];
+    sessions.iter_mut().for_each(echoes);
+    assert_eq!(client(3).map(drop), Err(1));
+    let closed = scene.relay.closed();
+    assert_eq!((&closed["end"], &closed["peer"]), (&"client_limit".into(), &"home".into()), "{closed}");
+    let [first, second] = sessions;
+    drop(first);
+    assert_eq!(scene.closed_of("section")["end"], "finished");
+    echoes(&mut socks5_from([127, 0, 0, 4], home.address(), scene.target).unwrap());
+    drop(second);
+    let closed = home.next(|event| event["event"] == "closed" && event["end"] != "finished");
+    assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
+    home.signal("TERM");
+    assert!(home.rest().iter().all(|event| event["event"] != "relay_down"));
+}
+
+/// Without `peers` a relay can come with a new key each time, so its source address counts.
+#[test]
+fn the_sessions_of_an_unknown_relay_count_for_its_address() {
+    let (site, homes) = (Site::new(), [Site::new(), Site::new()]);
+    let mut relay = site.relay("[limits]\nsessions_per_client = 2\n", "allow_open = true\n");
+    let target = parrot();
+    let homes =
+        homes.map(|home| home.home(&(site.table("far", "") + &everything_by("way", &["far".to_owned()])), AUTO));
+    let mut sessions = [
+        socks5_from([127, 0, 0, 5], homes[0].address(), target).unwrap(),
+        socks5_from([127, 0, 0, 6], homes[1].address(), target).unwrap(),
+    ];
+    sessions.iter_mut().for_each(echoes);
+    assert_eq!(socks5_from([127, 0, 0, 7], homes[1].address(), target).map(drop), Err(1));
+    assert_eq!(relay.closed()["end"], "client_limit");
+}
+
+/// A session that a relay opens on a connection that was ready before waits for a place like any client, and is not
+/// refused.
+#[test]
+fn a_session_of_a_peer_waits_for_a_place() {
+    let mut scene = Scene::new("[limits]\nsessions = 1\n");
+    let home = scene.home();
+    scene.waits_for_sessions(2);
+    let session = scene.session_from(LOCAL);
+    let paused = scene.relay.next(|event| event["event"] == "accept_paused");
+    assert_eq!(paused["reason"], "session_limit");
+    let (address, target) = (home.address(), scene.target);
+    let waits = std::thread::spawn(move || socks5(address, target).map(|mut session| echoes(&mut session)));
+    eventually("the session at home", || (home.sessions().len() == 1).then_some(()));
+    assert_eq!(scene.relay.sessions().len(), 1);
+    drop(session);
+    assert_eq!(join(waits), Ok(()));
+}
+
+/// A limit that a reload sets counts the sessions that run already, and one that a reload removes leaves no count behind.
+#[test]
+fn a_limit_that_comes_and_goes_counts_the_sessions_that_run() {
+    let mut scene = Scene::new("");
+    let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
+    scene.reload("[limits]\nsessions_per_client = 2\n");
+    scene.has_no_place_for(LOCAL);
+    scene.reload("");
+    let third = scene.session_from(LOCAL);
+    scene.reload("[limits]\nsessions_per_client = 3\n");
+    scene.has_no_place_for(LOCAL);
+    drop(sessions);
+    for _ in 0..2 {
+        assert_eq!(scene.closed_of("door")["end"], "finished");
+    }
+    let more = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
+    scene.has_no_place_for(LOCAL);
+    drop((third, more));
+}
