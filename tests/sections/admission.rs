@@ -116,6 +116,12 @@ fn is_answered(stream: &mut TcpStream) {
     read_exactly(stream, u16::from_be_bytes([header[8], header[9]]).into());
 }
 
+/// Waits until the relay has a connection to the next one ready.
+fn has_ready(home: &Relay) {
+    let shown = || home.ask("/metrics").lines().any(|line| line == "ekiden_ready{relay=\"far\"} 2");
+    eventually("ready connections", || shown().then_some(()));
+}
+
 /// A SOCKS5 tunnel to `target` for a client at this address, or the reply code that refused it.
 fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result<TcpStream, u8> {
     let SocketAddr::V4(target) = target else { panic!("IPv4 only") };
@@ -265,7 +271,7 @@ fn the_sessions_of_an_unknown_relay_count_for_its_address() {
 fn a_session_of_a_peer_waits_for_a_place() {
     let mut scene = Scene::new("[limits]\nsessions = 1\n");
     let home = scene.home();
-    scene.waits_for_sessions(2);
+    has_ready(&home);
     let session = scene.session_from(LOCAL);
     let paused = scene.relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
@@ -275,6 +281,23 @@ fn a_session_of_a_peer_waits_for_a_place() {
     assert_eq!(scene.relay.sessions().len(), 1);
     drop(session);
     assert_eq!(join(waits), Ok(()));
+}
+
+/// It does not wait for ever: the relay that has opened it is told, and the listener goes on.
+#[test]
+fn a_session_of_a_peer_that_finds_no_place_is_refused() {
+    let mut scene = Scene::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
+    let mut home = scene.home();
+    has_ready(&home);
+    let session = scene.session_from(LOCAL);
+    assert_eq!(socks5(home.address(), scene.target).map(drop), Err(1));
+    let closed = scene.closed_of("section");
+    assert_eq!((&closed["end"], &closed["peer"]), (&"exhausted".into(), &"home".into()), "{closed}");
+    let closed = home.closed();
+    assert_eq!((&closed["end"], &closed["detail"]), (&"exhausted".into(), &"said by far".into()), "{closed}");
+    drop(session);
+    assert_eq!(scene.closed_of("door")["end"], "finished");
+    echoes(&mut socks5(home.address(), scene.target).unwrap());
 }
 
 /// A limit that a reload sets counts the sessions that run already, and one that a reload removes leaves no count behind.
