@@ -81,6 +81,31 @@ fn at_the_limit_of_one_client() {
     works(&row, Family::V6, true);
 }
 
+/// The gate takes a place and a worker gives it back. Both count the same when a reload comes between: a limit that is set
+/// counts the sessions that run already.
+#[test]
+fn a_limit_of_one_client_that_comes_and_goes() {
+    let Some(Line { row, mut near }) = Line::new("") else { return };
+    let reload = |near: &mut Station, limits: &str| {
+        near.reload(&format!("{limits}\n{}", catching("")));
+        // The gate answers this behind the command to go over to the new configuration.
+        near.relay.sessions();
+    };
+    let limit = "[limits]\nsessions_per_client = 1";
+    let first = works(&row, Family::V4, true);
+    reload(&mut near, limit);
+    works(&row, Family::V4, false);
+    reload(&mut near, "");
+    let second = works(&row, Family::V4, true);
+    reload(&mut near, limit);
+    drop(first);
+    assert_eq!(near.relay.closed()["end"], "finished");
+    works(&row, Family::V4, false);
+    drop(second);
+    assert_eq!(near.relay.closed()["end"], "finished");
+    works(&row, Family::V4, true);
+}
+
 /// New connections go on without it, running ones finish, and then it ends.
 fn drains(row: &Row, near: &mut Station, running: [(std::net::TcpStream, std::net::TcpStream); 2]) {
     for family in BOTH {
