@@ -13,3 +13,4 @@ mod programs;
 
 mod names;
 mod own;
+mod passwords;

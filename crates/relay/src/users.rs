@@ -1,20 +1,28 @@
 //! Who may use a listener: an htpasswd file with bcrypt hashes.
 //!
-//! bcrypt is slow on purpose, so it runs beside the workers, few at a time, and a success is remembered for a while. A
-//! wrong password and an unknown user cost the same work. Hashes are in no `Debug` or `Display`.
+//! bcrypt is slow on purpose, so it runs beside the workers, few at a time, and a success is remembered for a while;
+//! `checks` says in which order. Every check costs what the highest cost of the file takes, whoever the user is and
+//! whether there is one. Hashes are in no `Debug` or `Display`.
+
+mod checks;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::net::IpAddr;
+use std::num::NonZero;
 use std::path::Path;
+use std::pin::pin;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ekiden_proto::event::End;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
+
+use checks::{Checks, Request, Turn};
 
 /// How long a verified password is remembered.
 const REMEMBERED: Duration = Duration::from_secs(5 * 60);
@@ -25,19 +33,45 @@ const LONGEST_PASSWORD: usize = 72;
 /// Costs that `htpasswd` makes; the highest takes some ten seconds for each check.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=17;
 
-/// How many checks run at once, over all listeners: a flood of wrong passwords must not take every core.
-static CHECKS: Semaphore = Semaphore::const_new(4);
+/// The checks of all listeners: at most half of the cores run one, so that wrong passwords do not take the cores from
+/// sessions.
+static CHECKS: LazyLock<Arc<Checks>> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Arc::new(Checks::new((cores / 2).max(1)))
+});
+
+/// Why a client is not let in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuthError {
+    /// The user or the password is wrong.
+    Wrong,
+    /// Too many other passwords are to be checked first. This one may be right.
+    Overload,
+    /// The client is gone.
+    Departed,
+}
+
+impl From<AuthError> for End {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Wrong => Self::Unauthenticated,
+            AuthError::Overload => Self::Overloaded,
+            AuthError::Departed => Self::LeftEarly,
+        }
+    }
+}
 
 /// The users of an htpasswd file.
 pub struct Users {
     users: HashMap<Vec<u8>, User>,
-    /// What an unknown user's password is checked against.
-    nobody: Arc<str>,
+    /// The cost of every check.
+    highest_cost: u32,
     key: [u8; 32],
 }
 
 struct User {
     hash: Arc<str>,
+    cost: u32,
     /// The last password that was right, and when. One for each user is a bound in itself.
     verified: Mutex<Option<Verified>>,
 }
@@ -76,12 +110,13 @@ impl Users {
                 }
                 Ok((name, hash, cost)) => {
                     highest_cost = highest_cost.max(cost);
-                    users.insert(name.as_bytes().to_vec(), User { hash: hash.into(), verified: Mutex::default() });
+                    let user = User { hash: hash.into(), cost, verified: Mutex::default() };
+                    users.insert(name.as_bytes().to_vec(), user);
                 }
                 Err(expected) => mistakes.push((number, expected)),
             }
         }
-        if mistakes.is_empty() { Ok(Self { users, nobody: nobody(highest_cost), key }) } else { Err(mistakes) }
+        if mistakes.is_empty() { Ok(Self { users, highest_cost, key }) } else { Err(mistakes) }
     }
 
     /// Whether there is somebody of this name.
@@ -90,39 +125,76 @@ impl Users {
         self.users.contains_key(name.as_bytes())
     }
 
-    /// Whether `password` is the password of `user`.
+    /// Checks that `password` is the password of `user`, for a client at address `client`. The check may have to wait for
+    /// others; it waits until `give_up` says why it is of no use any more. A check that has begun is waited for.
     ///
     /// Dropping the future is sound: a check that runs already ends on its own, and keeps its place until then.
-    pub async fn verify(&self, user: &[u8], password: &[u8]) -> bool {
+    ///
+    /// # Errors
+    /// Why the client is not let in.
+    pub async fn verify(
+        &self,
+        client: IpAddr,
+        user: &[u8],
+        password: &[u8],
+        give_up: impl Future<Output = AuthError>,
+    ) -> Result<(), AuthError> {
         // A zero byte ends a password for htpasswd; bcrypt would take `a\0a` for `a`.
         if password.len() > LONGEST_PASSWORD || password.contains(&0) {
-            return false;
+            return Err(AuthError::Wrong);
         }
         let digest = self.digest(user, password);
         let known = self.users.get(user);
-        let remembered = || known.is_some_and(|user| user.remembers(&digest, Instant::now()));
-        if remembered() {
-            return true;
+        let last = known.and_then(|known| known.right_before(&digest));
+        let now = Instant::now();
+        if last.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED) {
+            return Ok(());
         }
-        let Ok(place) = CHECKS.acquire().await else { return false };
-        // A client that opens many connections at once waits here for the first of them.
-        if remembered() {
-            return true;
-        }
-        let hash = Arc::clone(known.map_or(&self.nobody, |user| &user.hash));
-        let password = password.to_vec();
-        let check = tokio::task::spawn_blocking(move || {
-            let right = bcrypt::verify(&password, &hash).unwrap_or(false);
-            drop(place);
-            right
-        });
-        let right = check.await.unwrap_or(false);
-        match known {
-            Some(user) if right => {
-                user.remember(digest, Instant::now());
-                true
+        let request =
+            Request { source: checks::source(client), digest, name: self.digest(user, b""), was_right: last.is_some() };
+        let mut turn = pin!(CHECKS.enter(request).turn());
+        let turn = tokio::select! {
+            biased;
+            turn = &mut turn => turn,
+            // Every place is taken.
+            () = std::future::ready(()) => tokio::select! {
+                biased;
+                why = give_up => return Err(why),
+                turn = &mut turn => turn,
+            },
+        };
+        let right = match turn {
+            None => return Err(AuthError::Overload),
+            Some(Turn::Known(right)) => right,
+            Some(Turn::Check(running)) => {
+                let check = self.check(known, password);
+                let check = tokio::task::spawn_blocking(move || {
+                    let right = check();
+                    running.finish(right);
+                    right
+                });
+                check.await.unwrap_or(false)
             }
-            _ => false,
+        };
+        let user = known.filter(|_| right).ok_or(AuthError::Wrong)?;
+        user.remember(digest, Instant::now());
+        Ok(())
+    }
+
+    /// The work of one check, which takes the same time for every user and for those that do not exist: what a user's own
+    /// cost leaves of the highest one is spent on hashes that no password fits.
+    fn check(&self, known: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
+        let highest = self.highest_cost;
+        let (hash, cost) =
+            known.map_or_else(|| (no_password(highest), highest), |user| (Arc::clone(&user.hash), user.cost));
+        let (password, exists) = (password.to_vec(), known.is_some());
+        move || {
+            let right = bcrypt::verify(&password, &hash).unwrap_or(false);
+            // Each cost takes twice the time of the one before: 2^c + 2^c + 2^(c+1) + ... + 2^(h-1) = 2^h.
+            for cost in cost..highest {
+                let _ = bcrypt::verify(&password, &no_password(cost));
+            }
+            right && exists
         }
     }
 
@@ -137,11 +209,10 @@ impl Users {
 }
 
 impl User {
-    fn remembers(&self, digest: &[u8; 32], now: Instant) -> bool {
+    /// When this password was right the last time, if it was the last one that was.
+    fn right_before(&self, digest: &[u8; 32]) -> Option<Instant> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        verified.as_ref().is_some_and(|last| {
-            now.saturating_duration_since(last.at) < REMEMBERED && bool::from(last.digest.ct_eq(digest))
-        })
+        verified.as_ref().filter(|last| bool::from(last.digest.ct_eq(digest))).map(|last| last.at)
     }
 
     fn remember(&self, digest: [u8; 32], at: Instant) {
@@ -172,7 +243,7 @@ fn entry(line: &str) -> Result<(&str, &str, u32), String> {
 }
 
 /// A well-formed hash that no password is known for: of nothing but zeros.
-fn nobody(cost: u32) -> Arc<str> {
+fn no_password(cost: u32) -> Arc<str> {
     format!("$2b${cost:02}${}", ".".repeat(22 + 31)).into()
 }
 
@@ -198,7 +269,9 @@ mod tests {
 
     fn verify(users: &Users, user: &str, password: &[u8]) -> bool {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(users.verify(user.as_bytes(), password))
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let verdict = runtime.block_on(users.verify(client, user.as_bytes(), password, std::future::pending()));
+        verdict.map_err(|error| assert_eq!(error, AuthError::Wrong)).is_ok()
     }
 
     #[test]
@@ -256,18 +329,22 @@ mod tests {
         let users = users(&[("alice", "hunter2")]);
         let digest = users.digest(b"alice", b"hunter2");
         let alice = &users.users[b"alice".as_slice()];
-        assert!(!alice.remembers(&digest, Instant::now()));
+        assert!(alice.right_before(&digest).is_none());
         assert!(!verify(&users, "alice", b"wrong"));
-        assert!(!alice.remembers(&users.digest(b"alice", b"wrong"), Instant::now()), "a wrong one is remembered");
+        assert!(alice.right_before(&users.digest(b"alice", b"wrong")).is_none(), "a wrong one is remembered");
+        let before = Instant::now();
         assert!(verify(&users, "alice", b"hunter2"));
-        let now = Instant::now();
-        assert!(alice.remembers(&digest, now));
-        assert!(!alice.remembers(&users.digest(b"alice", b"wrong"), now));
-        assert!(!alice.remembers(&digest, now + REMEMBERED));
+        assert!(alice.right_before(&digest).is_some_and(|at| at >= before));
+        assert!(alice.right_before(&users.digest(b"alice", b"wrong")).is_none());
         // What is remembered needs no bcrypt: it passes though the hash is another.
         let mut users = users;
-        users.users.get_mut(b"alice".as_slice()).unwrap().hash = nobody(4);
+        let alice = users.users.get_mut(b"alice".as_slice()).unwrap();
+        alice.hash = no_password(4);
         assert!(verify(&users, "alice", b"hunter2"));
+        // After five minutes it does.
+        let alice = &users.users[b"alice".as_slice()];
+        alice.remember(digest, Instant::now().checked_sub(REMEMBERED).unwrap());
+        assert!(!verify(&users, "alice", b"hunter2"));
     }
 
     #[test]
@@ -276,13 +353,30 @@ mod tests {
         assert_ne!(users.digest(b"ab", b"c"), users.digest(b"a", b"bc"));
     }
 
-    /// An unknown user must cost what a known one costs, or the time tells which users exist.
+    /// The time that this thread has had of a processor, in nanoseconds (proc(5)): other programs do not count.
+    fn on_processor() -> u64 {
+        let stat = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        stat.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    /// The time of an answer must not tell which users exist, nor which of them have a hash of a low cost.
     #[test]
-    fn nobody_costs_as_much_as_somebody() {
-        let users = parsed(&format!("alice:{}\n", bcrypt::hash("hunter2", 5).unwrap()));
-        let parts = bcrypt::HashParts::from_str(&users.nobody).unwrap();
-        assert_eq!(parts.get_cost(), 5);
-        assert!(bcrypt::verify("hunter2", &users.nobody).is_ok_and(|right| !right));
+    fn every_check_costs_the_highest_cost_of_the_file() {
+        let hash = |cost| bcrypt::hash("hunter2", cost).unwrap();
+        let users = parsed(&format!("cheap:{}\nusual:{}\ndear:{}\n", hash(4), hash(8), hash(10)));
+        let names = ["cheap", "usual", "dear", "nobody"];
+        let costs = names.map(|name| {
+            let check = users.check(users.users.get(name.as_bytes()), b"wrong");
+            let before = on_processor();
+            assert!(!check(), "{name}");
+            on_processor() - before
+        });
+        let (least, most) = (costs.iter().min().unwrap(), costs.iter().max().unwrap());
+        assert!(most - least < most / 2, "{names:?} take {costs:?} ns");
+        for name in ["cheap", "usual", "dear"] {
+            assert!(verify(&users, name, b"hunter2"), "{name}");
+        }
+        assert!(bcrypt::verify("hunter2", &no_password(10)).is_ok_and(|right| !right));
     }
 
     #[test]

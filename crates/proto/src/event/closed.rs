@@ -38,6 +38,8 @@ pub enum End {
     LeftEarly,
     /// Wrong or missing credentials.
     Unauthenticated,
+    /// Too many other passwords had to be checked first.
+    Overloaded,
     /// One client had too many sessions.
     ClientLimit,
     /// The target could not be reached.
@@ -65,6 +67,7 @@ impl End {
             Self::BadHandshake(_) => "bad_handshake",
             Self::LeftEarly => "left_early",
             Self::Unauthenticated => "unauthenticated",
+            Self::Overloaded => "overloaded",
             Self::ClientLimit => "client_limit",
             Self::ConnectFailed(cause) => cause.word(),
             Self::Drained => "drained",
@@ -77,6 +80,7 @@ impl End {
     pub const fn detail(self) -> Option<&'static str> {
         match self {
             Self::BadHandshake(why) => Some(why),
+            Self::Overloaded => Some("too many passwords had to be checked first"),
             Self::Altered(Direction::Up) => Some("a record from the client's side was changed on the way"),
             Self::Altered(Direction::Down) => Some("a record from the server's side was changed on the way"),
             _ => None,

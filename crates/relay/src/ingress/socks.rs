@@ -7,6 +7,7 @@ use ekiden_proto::wire::socks5::{self, Command, Credentials, Greeting, Method, R
 use super::manner::{last_words, write_all};
 use super::{Inbox, Manner, Tunnel};
 use crate::session::Session;
+use crate::users::AuthError;
 
 /// Reads a SOCKS4 or 4a request. The protocol has no passwords, so a listener with users refuses it.
 pub async fn accept_socks4(session: &Session, inbox: &mut Inbox<'_>) -> Result<Tunnel, End> {
@@ -58,9 +59,13 @@ async fn choose_method(session: &Session, inbox: &mut Inbox<'_>) -> Result<(), E
     write_all(client, &socks5::method_reply(Some(wanted))).await.map_err(|_| End::LeftEarly)?;
     let Some(users) = users else { return Ok(()) };
     let Credentials { user, password } = inbox.next(Credentials::parse).await?;
-    if !session.is_user(users, &user, &password).await {
-        last_words(client, &socks5::credentials_reply(false)).await;
-        return Err(End::Unauthenticated);
+    if let Err(error) = session.authenticate(users, &user, &password).await {
+        match error {
+            AuthError::Wrong => last_words(client, &socks5::credentials_reply(false)).await,
+            AuthError::Overload => last_words(client, &socks5::CREDENTIALS_UNCHECKED).await,
+            AuthError::Departed => {}
+        }
+        return Err(error.into());
     }
     write_all(client, &socks5::credentials_reply(true)).await.map_err(|_| End::LeftEarly)
 }

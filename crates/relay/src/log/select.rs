@@ -33,6 +33,7 @@ const fn is_problem(end: End) -> bool {
         | End::HandshakeTimeout
         | End::BadHandshake(_)
         | End::Unauthenticated
+        | End::Overloaded
         | End::ClientLimit
         | End::ConnectFailed(_)
         | End::Panicked => true,

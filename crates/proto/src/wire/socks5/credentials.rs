@@ -58,6 +58,10 @@ pub const fn credentials_reply(ok: bool) -> [u8; 2] {
     [VERSION, if ok { 0 } else { 1 }]
 }
 
+/// The answer when user and password could not be checked. RFC 1929, 2, knows success, 0, and calls every other status a
+/// failure; this one is not that of a wrong password.
+pub const CREDENTIALS_UNCHECKED: [u8; 2] = [VERSION, 2];
+
 /// Reads a server's verdict on user and password.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ mod server;
 mod tests;
 
 pub use client::{greeting, parse_method, parse_reply, reply_missing, request};
-pub use credentials::{Credentials, credentials_reply, parse_credentials_reply};
+pub use credentials::{CREDENTIALS_UNCHECKED, Credentials, credentials_reply, parse_credentials_reply};
 pub use server::{Greeting, Request, RequestError, method_reply, reply};
 
 use crate::cause::Cause;

@@ -67,6 +67,7 @@ fn verdicts_round_trip() {
     assert!(feed(&credentials_reply(true), parse_credentials_reply));
     assert!(!feed(&credentials_reply(false), parse_credentials_reply));
     assert!(!feed(&[1, 0xff], parse_credentials_reply));
+    assert!(!feed(&CREDENTIALS_UNCHECKED, parse_credentials_reply));
     assert!(matches!(parse_credentials_reply(&[5, 0]), Err(WireError::Invalid(_))));
 }
 

@@ -24,6 +24,7 @@ use super::inbox::Trouble;
 use super::manner::last_words;
 use super::{Inbox, Manner, Tunnel, Wish};
 use crate::session::Session;
+use crate::users::AuthError;
 
 pub use kept::Kept;
 pub use reply::{of_dial, tell};
@@ -73,13 +74,17 @@ async fn refuse(session: &Session, has_begun: bool, trouble: Trouble) -> End {
 async fn authenticate(session: &Session, head: &RequestHead) -> Result<(), End> {
     let entrance = session.errand.in_force();
     let Some(users) = &entrance.listener.users else { return Ok(()) };
-    if let Some((user, password)) = head.headers.get("Proxy-Authorization").and_then(auth::basic)
-        && session.is_user(users, &user, &password).await
-    {
-        return Ok(());
+    let verdict = match head.headers.get("Proxy-Authorization").and_then(auth::basic) {
+        Some((user, password)) => session.authenticate(users, &user, &password).await,
+        None => Err(AuthError::Wrong),
+    };
+    match verdict {
+        Ok(()) => return Ok(()),
+        Err(AuthError::Wrong) => last_words(&session.client, &reply::challenge()).await,
+        Err(AuthError::Overload) => last_words(&session.client, &reply::overloaded()).await,
+        Err(AuthError::Departed) => {}
     }
-    last_words(&session.client, &reply::challenge()).await;
-    Err(End::Unauthenticated)
+    verdict.map_err(End::from)
 }
 
 /// Forwards a request, and returns what the client wants next.

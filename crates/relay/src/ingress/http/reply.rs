@@ -64,6 +64,14 @@ pub fn challenge() -> Vec<u8> {
     with_body(407, "Proxy Authentication Required", &headers, sentence)
 }
 
+/// The password could not be checked (RFC 9110, 15.6.4): not 407, which would have a browser ask for another one.
+pub fn overloaded() -> Vec<u8> {
+    let sentence = "This relay has too many passwords to check; try again.";
+    let mut headers = plain_text(sentence);
+    headers.push("Retry-After", "1".to_owned());
+    with_body(503, "Service Unavailable", &headers, sentence)
+}
+
 fn plain_text(sentence: &str) -> Headers {
     let mut headers = Headers::new();
     headers.push("Content-Type", "text/plain; charset=utf-8");

@@ -1,0 +1,174 @@
+//! Many password checks at once: each is slow on purpose, and few run at a time.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+
+use socket2::{Domain, Socket, Type};
+
+use crate::curl::{by, curl};
+use crate::harness::{Folder, PATIENCE, Relay, eventually, hear_out, read_exactly, serve};
+use crate::programs::missing;
+
+/// `correct horse` for ann with cost 10, which `htpasswd -B` calls usual for a server, and with cost 13: a check of that
+/// takes so long that everything else in a test happens meanwhile.
+const USUAL: &str = "ann:$2b$10$ekidenekidenekidenekieLUNTXhJ/d/ihUaZWlQa53Sz0AD1H11O\n";
+const SLOW: &str = "ann:$2b$13$ekidenekidenekidenekieFdgzbRDmeMlgNrkxoySvrRpTU3MwvEu\n";
+
+const RIGHT: &str = "correct horse";
+
+fn start(folder: &Folder, users: &str, more: &str) -> Relay {
+    let users = folder.write("users", users);
+    let text = format!("version = 1\n[[listener]]\nbind = \"0.0.0.0:0\"\nusers = \"{}\"\n{more}", users.display());
+    let file = folder.write("ekiden.toml", text);
+    Relay::run(&["-c", file.to_str().unwrap()], 1)
+}
+
+/// Address number `number` of 127.0.1.0/24, as a client's.
+fn client(relay: &Relay, number: u8) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((Ipv4Addr::new(127, 0, 1, number), 0)).into()).unwrap();
+    socket.connect(&SocketAddr::from(([127, 0, 0, 1], relay.address().port())).into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Shows `user` and `password` by SOCKS5, and does not wait for the verdict.
+fn show(mut client: TcpStream, user: &str, password: &str) -> TcpStream {
+    client.write_all(&[5, 1, 2]).unwrap();
+    assert_eq!(read_exactly(&mut client, 2), [5, 2]);
+    let length = |text: &str| u8::try_from(text.len()).unwrap();
+    let parts = [&[1, length(user)], user.as_bytes(), &[length(password)], password.as_bytes()];
+    client.write_all(&parts.concat()).unwrap();
+    client
+}
+
+/// As many checks as run at once, each for a client at an address of its own. They run when this returns, and take much
+/// longer than what the test does then.
+fn all_places(relay: &Relay, round: u8) -> Vec<TcpStream> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let places = u8::try_from((cores / 2).max(1)).unwrap();
+    let before = ticks(relay);
+    let shown = |at| show(client(relay, 255 - at), "bob", &format!("wrong {round} {at}"));
+    let clients = (0..places).map(shown).collect();
+    let begun = before + 2 * u64::from(places);
+    eventually("password checks", || (ticks(relay) >= begun).then_some(()));
+    clients
+}
+
+/// The time that the relay has used of all processors, in clock ticks (proc(5)): only password checks use much.
+fn ticks(relay: &Relay) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", relay.id())).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let fields: Vec<&str> = fields.split(' ').collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<u64>().unwrap()).sum()
+}
+
+/// Waits until they have failed.
+fn ended(clients: Vec<TcpStream>) {
+    for mut client in clients {
+        assert_eq!(hear_out(&mut client).0, [1, 1]);
+    }
+}
+
+/// A client whose verdict has come says so without a wait.
+fn is_answered(client: &TcpStream) -> bool {
+    client.set_nonblocking(true).unwrap();
+    let answered = client.peek(&mut [0]).is_ok();
+    client.set_nonblocking(false).unwrap();
+    answered
+}
+
+/// Wrong passwords for the user's own name wait from thirty addresses, each more than once; the right one from another
+/// address does not wait behind them.
+#[test]
+fn the_right_password_does_not_wait_behind_wrong_ones() {
+    let folder = Folder::new();
+    let relay = start(&folder, USUAL, "[timeouts]\nhandshake = \"10min\"\n");
+    let mut wrong = Vec::new();
+    for round in 0..2 {
+        wrong.extend((1..=30).map(|at| show(client(&relay, at), "ann", &format!("wrong {round} {at}"))));
+    }
+    let mut right = show(client(&relay, 100), "ann", RIGHT);
+    let waiting_before = wrong.iter().filter(|client| !is_answered(client)).count();
+    assert_eq!(read_exactly(&mut right, 2), [1, 0]);
+    let waiting = wrong.iter().filter(|client| !is_answered(client)).count();
+    // The checks that ran already come to their end, and perhaps a few more before the request was read.
+    assert!(waiting * 4 > waiting_before * 3, "{} of {waiting_before} were answered before", waiting_before - waiting);
+    // Known now, the user passes at once from anywhere.
+    let mut right = show(client(&relay, 1), "ann", RIGHT);
+    assert_eq!(read_exactly(&mut right, 2), [1, 0]);
+}
+
+/// Many connections of one client are as patient as one: a page opens six.
+#[test]
+fn all_connections_of_one_client_pass() {
+    let folder = Folder::new();
+    let relay = start(&folder, USUAL, "[timeouts]\nhandshake = \"10min\"\n");
+    let mut clients: Vec<_> = (0..12).map(|_| show(client(&relay, 7), "ann", RIGHT)).collect();
+    for client in &mut clients {
+        assert_eq!(read_exactly(client, 2), [1, 0]);
+    }
+}
+
+/// A right password that could not be checked is no wrong one: the client must not ask its user for another.
+#[test]
+fn an_overload_is_not_a_wrong_password() {
+    if missing(&["curl"]) {
+        return;
+    }
+    let folder = Folder::new();
+    let mut relay = start(&folder, SLOW, "[timeouts]\nhandshake = \"200ms\"\n");
+    let target = serve(|mut stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        let _ = stream.read(&mut [0; 1024]);
+    });
+    let (credentials, url) = (format!("ann:{RIGHT}"), format!("http://{target}/"));
+    let address = SocketAddr::from(([127, 0, 0, 1], relay.address().port()));
+    let overloaded = |relay: &mut Relay| {
+        relay.next(|event| event["event"] == "closed" && event["client"].as_str().unwrap().starts_with("127.0.0.1:"))
+    };
+
+    let busy = all_places(&relay, 1);
+    let fetched = curl(&[&by("http", address), "-i", "-U", &credentials, &url]);
+    fetched.ended(0, 503);
+    assert!(fetched.text().contains("Retry-After: "), "{}", fetched.text());
+    assert!(!fetched.text().contains("Proxy-Authenticate"), "{}", fetched.text());
+    assert_eq!(overloaded(&mut relay)["end"], "overloaded");
+    ended(busy);
+
+    let busy = all_places(&relay, 2);
+    let fetched = curl(&[&by("http", address), "-p", "-U", &credentials, &url]);
+    assert_eq!((fetched.code, fetched.transfers[0].connect_status), (56, 503), "{}", fetched.err);
+    assert_eq!(overloaded(&mut relay)["end"], "overloaded");
+    ended(busy);
+
+    let busy = all_places(&relay, 3);
+    let fetched = curl(&[&by("socks5h", address), "-U", &credentials, &url]);
+    // RFC 1929 has no status for it but "not success"; it differs from that of a wrong password, 1.
+    assert!(fetched.code == 97 && fetched.err.contains("(1 2)"), "{}", fetched.err);
+    assert_eq!(overloaded(&mut relay)["end"], "overloaded");
+    // A check that has begun is waited for, however long it takes.
+    ended(busy);
+}
+
+/// Nobody waits for the verdict any more: no check is made.
+#[test]
+fn clients_that_are_gone_are_not_checked() {
+    let folder = Folder::new();
+    let mut relay = start(&folder, SLOW, "");
+    let busy = all_places(&relay, 1);
+    for at in 1..=20 {
+        let gone = show(client(&relay, at), "ann", &format!("wrong {at}"));
+        // Half by an end, half by a reset.
+        match at % 2 {
+            0 => gone.shutdown(Shutdown::Write).unwrap(),
+            _ => crate::harness::reset(gone),
+        }
+    }
+    for _ in 1..=20 {
+        let closed = relay.next(|event| event["event"] == "closed" && event["user"] != "bob");
+        assert_eq!(closed["end"], "left_early", "{closed}");
+    }
+    ended(busy);
+}
