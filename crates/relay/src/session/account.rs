@@ -1,5 +1,6 @@
 //! What is known of a session, from accept to its closing event.
 
+mod authentication;
 mod closing;
 
 use std::cell::{Cell, RefCell};
@@ -12,9 +13,7 @@ use ekiden_proto::event::{End, SectionInfo};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::limiting::Direction;
 use ekiden_sys::tcp_info::tcp_info;
-use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use crate::admission::SessionPermit;
 use crate::dial::DialError;
@@ -26,7 +25,6 @@ use crate::pump::{Meter, Patience, Seal};
 use crate::session::limits::Limiting;
 use crate::session::{Course, Errand, Samples};
 use crate::status::{SectionView, SessionView};
-use crate::users::{AuthError, Users};
 
 /// What is known of a session.
 pub struct Session {
@@ -129,22 +127,6 @@ impl Session {
         session.place.set(session.entrance.worker.list(&session));
         session.watch_client();
         session
-    }
-
-    /// Notes who the client says it is, and whether that is so. The check is slow on purpose and may have to wait for
-    /// others: for half of the time of a handshake, and not for a client that has closed its side meanwhile.
-    ///
-    /// # Errors
-    /// Why the client is not let in.
-    pub async fn authenticate(&self, users: &Users, user: &[u8], password: &[u8]) -> Result<(), AuthError> {
-        self.story.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
-        let give_up = async {
-            let departed = timeout(self.entrance.config.timeouts.handshake / 2, departure(&self.client)).await;
-            departed.map_or(AuthError::Overload, |()| AuthError::Departed)
-        };
-        let verified = users.verify(self.errand.client.0.ip(), user, password, give_up).await;
-        self.meter.weigh(self.weight());
-        verified
     }
 
     /// Notes where the client wants to go.
@@ -295,18 +277,5 @@ impl Session {
 
     fn path_name(&self) -> String {
         self.errand.path().map_or_else(|| "-".to_owned(), String::from)
-    }
-}
-
-/// How often a client that has sent more than its password is looked at.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Completes when the client has closed or reset its section.
-async fn departure(client: &TcpStream) {
-    // An end behind other bytes is seen once these are read: such a client is only known to be gone by a reset.
-    while client.peek(&mut [0]).await.is_ok_and(|count| count > 0) {
-        if timeout(LOOK_AGAIN, client.ready(Interest::ERROR)).await.is_ok() {
-            return;
-        }
     }
 }

@@ -1,0 +1,41 @@
+//! Who the client is, by user name and password.
+
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::Session;
+use crate::users::{AuthError, Users};
+
+/// How often a client that has sent more than its password is looked at.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// Notes who the client says it is, and whether that is so. The check is slow on purpose and may have to wait for
+    /// others: for half of the time of a handshake, and not for a client that has closed its side meanwhile.
+    ///
+    /// # Errors
+    /// Why the client is not let in.
+    pub async fn authenticate(&self, users: &Users, user: &[u8], password: &[u8]) -> Result<(), AuthError> {
+        self.story.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
+        let give_up = async {
+            let departed = timeout(self.entrance.config.timeouts.handshake / 2, departure(&self.client)).await;
+            departed.map_or(AuthError::Overload, |()| AuthError::Departed)
+        };
+        let verified = users.verify(self.errand.client.0.ip(), user, password, give_up).await;
+        self.meter.weigh(self.weight());
+        verified
+    }
+}
+
+/// Completes when the client has closed or reset its section.
+async fn departure(client: &TcpStream) {
+    // An end behind other bytes is seen once these are read: such a client is only known to be gone by a reset.
+    while client.peek(&mut [0]).await.is_ok_and(|count| count > 0) {
+        if timeout(LOOK_AGAIN, client.ready(Interest::ERROR)).await.is_ok() {
+            return;
+        }
+    }
+}
