@@ -2,6 +2,7 @@
 
 use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::{builtin, results::Results};
+use ekiden_lab::topology::file::lines::with_lines;
 
 pub mod check;
 pub mod completions;
@@ -22,7 +23,7 @@ pub const MISSED: u8 = 1;
 /// Reads an experiment by name or file.
 pub fn read(name: &str) -> anyhow::Result<Experiment> {
     let (name, text) = builtin::find(name)?;
-    Experiment::read(&name, &text).map_err(|mistakes| many(&name, &mistakes))
+    Experiment::read(&name, &text).map_err(|mistakes| many(&name, &with_lines(&text, mistakes)))
 }
 
 /// Mistakes, one on each line.

@@ -12,6 +12,7 @@ use crate::experiment::file::{Background, Expect, Settings, Workload};
 use crate::experiment::results::Metric;
 use crate::experiment::treatment::Treatment;
 use crate::experiment::{expect, metric, overrides};
+use crate::topology::file::words::{self, Problem};
 use crate::topology::{self, Lab};
 
 mod mistakes;
@@ -224,7 +225,7 @@ fn part<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<Str
         mistakes.push(format!("{key}: missing"));
         return None;
     };
-    value.clone().try_into().map_err(|error| mistakes.push(told(key, &error))).ok()
+    words::read(key, value).map_err(|problems| mistakes.extend(told(problems))).ok()
 }
 
 /// Reads a list of parts, each for itself.
@@ -238,13 +239,13 @@ fn parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<St
         }
     };
     let read = |(number, value): (usize, &Value)| {
-        value.clone().try_into().map_err(|error| mistakes.push(told(&format!("{key} {}", number + 1), &error))).ok()
+        words::read(&format!("{key} {}", number + 1), value).map_err(|problems| mistakes.extend(told(problems))).ok()
     };
     values.iter().enumerate().filter_map(read).collect()
 }
 
-fn told(key: &str, error: &toml::de::Error) -> String {
-    format!("{key}: {}", error.to_string().trim().replace('\n', " "))
+fn told(problems: Vec<Problem>) -> impl Iterator<Item = String> {
+    problems.into_iter().map(|(key, problem)| format!("{key}: {}", problem.trim().replace('\n', " ")))
 }
 
 #[cfg(test)]

@@ -24,8 +24,8 @@ fn mistakes_are_told_at_once_and_nothing_is_run() {
     let output = scene.run(&[]);
     let said = said(&output);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("small: 2 mistakes\n") && said.contains("colour: unknown key"), "{said}");
-    assert!(said.contains(r#""1" is not a size like"#), "{said}");
+    assert!(said.contains("small: 2 mistakes\n") && said.contains("line 4: colour: unknown key"), "{said}");
+    assert!(said.contains(r#"line 17: workload.file: "1" is not a size like"#), "{said}");
     assert!(!scene.0.join("results").exists());
 }
 

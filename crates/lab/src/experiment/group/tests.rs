@@ -88,7 +88,7 @@ fn groups_that_make_no_sense_are_told() {
             "from = \"x\"\nto = \"b\"\ncongestion = \"reno\"",
             "there is no host \"x\"",
         ),
-        ("congestion = \"reno\"\nconnections", "connections", "missing field `congestion`"),
+        ("congestion = \"reno\"\nconnections", "connections", "congestion is missing"),
         ("1KiB", "0B", "group \"short\": short: bytes and every are more than nothing"),
         ("warm_up = \"1s\"", "warm_up = \"2s\"", "warm_up: whole seconds, and less than the time"),
         ("warm_up = \"1s\"", "warm_up = \"500ms\"", "warm_up: whole seconds, and less than the time"),

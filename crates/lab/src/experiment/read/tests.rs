@@ -44,8 +44,8 @@ fn mistakes_are_told_all_at_once_and_each_once() {
     let mistakes = mistakes(&text);
     let has = |part: &str| mistakes.iter().filter(|mistake| mistake.contains(part)).count();
     assert_eq!(has("flavour: unknown key"), 1, "{mistakes:#?}");
-    assert_eq!(has("workload: \"1\" is not a size like"), 1, "{mistakes:#?}");
-    assert_eq!(has("treatment.dante: unknown field `mod`"), 1, "{mistakes:#?}");
+    assert_eq!(has("workload.file: \"1\" is not a size like"), 1, "{mistakes:#?}");
+    assert_eq!(has("treatment.dante.mod: is not a key; expected one of "), 1, "{mistakes:#?}");
     assert_eq!(has("there is no link.nowhere"), 1, "{mistakes:#?}");
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::topology::file::words;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
@@ -130,7 +131,7 @@ impl Mistakes {
 /// Of a table also what is wrong inside.
 fn explain(value: &Value, error: &toml::de::Error, expected: &str) -> String {
     match value {
-        Value::Table(_) => format!("{}; expected {expected}", error.message()),
+        Value::Table(_) => format!("{}; expected {expected}", words::plain(error.message())),
         _ => format!("expected {expected}"),
     }
 }

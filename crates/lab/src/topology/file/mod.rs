@@ -17,9 +17,11 @@ use crate::topology::{Backend, Lab, Mode, routes};
 mod conditions;
 mod hosts;
 mod inherit;
+pub mod lines;
 mod links;
 mod mistakes;
 mod senders;
+pub mod words;
 mod write;
 
 pub use mistakes::{Mistake, Mistakes};
@@ -49,7 +51,10 @@ pub fn read(path: &Path) -> anyhow::Result<Lab> {
         format!("cannot read the lab file {}; labs that need no file are {names}", path.display())
     })?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
-    parse(table).with_context(|| format!("mistakes in {}", path.display()))
+    parse(table).map_err(|mistakes| {
+        let told = lines::with_lines(&text, mistakes.iter().map(Mistake::to_string));
+        anyhow::anyhow!("mistakes in {}:\n{}", path.display(), told.join("\n"))
+    })
 }
 
 /// Makes a lab of the table of a file.

@@ -165,7 +165,7 @@ fn mistakes_of_links() {
         (
             r#"queue = { kind = "tail-drop", limit = 64 }"#,
             format!(
-                "link.wan.queue = {{ kind = \"tail-drop\", limit = 64 }}: invalid type: integer `64`, expected a string; {tail_drop}"
+                "link.wan.queue = {{ kind = \"tail-drop\", limit = 64 }}: expected a text in quotes, not 64; {tail_drop}"
             ),
         ),
         (r#"queue = { kind = "tail-drop", limit = "0pkt" }"#, r#"link.wan.queue.limit = "0pkt": expected room for at least one packet"#.to_owned()),
@@ -238,4 +238,19 @@ fn how_a_host_recovers_is_its_own_matter() {
         lab(&text("recovery = \"slow\"")).unwrap_err(),
         "host.a.recovery = \"slow\": expected \"new\" or \"old\""
     );
+}
+
+/// They had the path of their key only.
+#[test]
+fn mistakes_of_a_file_have_their_lines() {
+    let path = std::env::temp_dir().join(format!("ekiden-lab-lines-{}.toml", std::process::id()));
+    fs::write(&path, "lab = 1\nname = 5\n[host.a]\noffload = 3\n[host.b]\n").unwrap();
+    let told = read(&path).unwrap_err().to_string();
+    fs::remove_file(&path).unwrap();
+    let expected = format!(
+        "mistakes in {}:\nline 2: name = 5: expected what the lab is called\n\
+         line 4: host.a.offload = 3: expected \"gso\" or \"off\"",
+        path.display()
+    );
+    assert_eq!(told, expected);
 }

@@ -10,13 +10,13 @@ fn mistakes_of_the_queue_that_shares() {
         (
             r#"limit = "9pkt", target = 5"#,
             format!(
-                r#"link.wan.queue = {{ kind = "auto", limit = "9pkt", target = 5 }}: invalid type: integer `5`, expected a string; {KEY_QUEUE}"#
+                r#"link.wan.queue = {{ kind = "auto", limit = "9pkt", target = 5 }}: expected a text in quotes, not 5; {KEY_QUEUE}"#
             ),
         ),
         (
             r#"limit = "9pkt", min = "1pkt""#,
             format!(
-                r#"link.wan.queue = {{ kind = "auto", limit = "9pkt", min = "1pkt" }}: unknown field `min`, expected one of `limit`, `target`, `ecn`; {KEY_QUEUE}"#
+                r#"link.wan.queue = {{ kind = "auto", limit = "9pkt", min = "1pkt" }}: min is not a key; expected one of limit, target, ecn; {KEY_QUEUE}"#
             ),
         ),
     ] {

@@ -1,0 +1,73 @@
+//! On which line of a file a key stands, for mistakes that only know the path of their key.
+
+use toml::de::{DeTable, DeValue};
+
+/// Puts the lines of their keys before mistakes that begin with the path of a key, and sorts by them. What is in no line, as
+/// what is about the whole, comes last.
+pub fn with_lines(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec<String> {
+    let table = DeTable::parse_recoverable(text).0;
+    let line_of = |mistake: &String| {
+        let end = [" = ", ": "].iter().filter_map(|end| mistake.find(end)).min()?;
+        line(text, table.get_ref(), &mistake[..end])
+    };
+    let mut lines: Vec<_> = mistakes.into_iter().map(|mistake| (line_of(&mistake), mistake)).collect();
+    lines.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
+    let told = |(line, mistake): (Option<usize>, String)| match line {
+        Some(line) => format!("line {line}: {mistake}"),
+        None => mistake,
+    };
+    lines.into_iter().map(told).collect()
+}
+
+/// The line of the last part of `path` that is there: `link.wan.queue.limit`, `event.0.at`, `factor 2.levels`.
+fn line(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
+    let mut at = None;
+    let mut here: Option<&DeValue<'_>> = None;
+    for part in path.split(['.', ' ']).map(|part| part.trim_matches('"')) {
+        let inner = match here {
+            None => table.get_key_value(part),
+            Some(DeValue::Table(table)) => table.get_key_value(part),
+            Some(DeValue::Array(items)) => {
+                // A path with a space counts from 1.
+                let first = usize::from(path.contains(' '));
+                let item = part.parse::<usize>().ok().and_then(|number| items.get(number.checked_sub(first)?));
+                let Some(item) = item else { break };
+                at = Some(item.span().start);
+                here = Some(item.get_ref());
+                continue;
+            }
+            Some(_) => None,
+        };
+        let Some((name, value)) = inner else { break };
+        at = Some(name.span().start);
+        here = Some(value.get_ref());
+    }
+    at.map(|at| 1 + text[..at].matches('\n').count())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_have_their_lines() {
+        let text = "title = \"x\"\n[host.a]\nsysctl = { net.b = 1 }\n[[factor]]\nname = 1\n[[factor]]\n\nname = 2\n";
+        let told = [
+            "whole: mistake",
+            "factor 2.name: y",
+            "host.a.sysctl.\"net.b\" = 1: z",
+            "factor.0.name = 1: w",
+            "title: v",
+            "host.a.colour: u",
+        ];
+        let expected = [
+            "line 1: title: v",
+            "line 2: host.a.colour: u",
+            "line 3: host.a.sysctl.\"net.b\" = 1: z",
+            "line 5: factor.0.name = 1: w",
+            "line 8: factor 2.name: y",
+            "whole: mistake",
+        ];
+        assert_eq!(with_lines(text, told.map(str::to_owned)), expected);
+    }
+}

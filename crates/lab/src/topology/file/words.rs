@@ -1,0 +1,173 @@
+//! Reading a table key by key: every key that is wrong is told, in plain words.
+//!
+//! serde stops at the first mistake, and names types as Rust does.
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+/// What is wrong with a key: its path, and the problem.
+pub type Problem = (String, String);
+
+/// Reads the value at the key `at`.
+///
+/// # Errors
+/// Every key in it that is wrong, and the first one that is missing.
+pub fn read<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec<Problem>> {
+    let error = match value.clone().try_into() {
+        Ok(read) => return Ok(read),
+        Err(error) => error,
+    };
+    let (mut problems, mut good) = (Vec::new(), Table::new());
+    let table = value.as_table().cloned().unwrap_or_default();
+    for (key, value) in &table {
+        let alone = Table::from_iter([(key.clone(), value.clone())]);
+        match alone.try_into::<T>() {
+            // Others are missing beside it.
+            Err(error) if missing(&error).is_none() => problems.push(problem(at, key, &error)),
+            _ => drop(good.insert(key.clone(), value.clone())),
+        }
+    }
+    let rest = good.try_into::<T>().err().filter(|error| missing(error).is_some_and(|key| !table.contains_key(key)));
+    match rest {
+        Some(rest) => problems.push(problem(at, "", &rest)),
+        None if problems.is_empty() => problems.push(problem(at, "", &error)),
+        None => {}
+    }
+    Err(problems)
+}
+
+/// The key that is not there, where an error is about one.
+fn missing(error: &toml::de::Error) -> Option<&str> {
+    error.message().strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+/// The key that an error is about, below the key `at` and somewhere in `key`, and the error in plain words.
+fn problem(at: &str, key: &str, error: &toml::de::Error) -> Problem {
+    let shown = error.to_string();
+    // Where toml knows the path, it is behind the message.
+    let inside = shown.rsplit_once("\nin `").map_or(key, |(_, path)| path.trim_end().trim_end_matches('`'));
+    let at = [at, inside].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+    match error.message().strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        Some((field, rest)) if at.rsplit('.').next() != Some(field) => (format!("{at}.{field}"), unknown(rest)),
+        Some((_, rest)) => (at, unknown(rest)),
+        None => (at, plain(error.message())),
+    }
+}
+
+/// What follows the name of an unknown field.
+fn unknown(rest: &str) -> String {
+    format!("is not a key; {}", rest.trim_start_matches(", ").replace('`', ""))
+}
+
+/// A message of serde in plain words.
+#[must_use]
+pub fn plain(message: &str) -> String {
+    let wrong = ["invalid type: ", "invalid value: "].iter().find_map(|begin| message.strip_prefix(begin));
+    if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
+        return format!("expected {}, not {}", type_in_words(expected), value_in_words(found));
+    }
+    if let Some((field, rest)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
+        return format!("{field} {}", unknown(rest));
+    }
+    if let Some(field) = message.strip_prefix("missing field `") {
+        return format!("{} is missing", field.trim_end_matches('`'));
+    }
+    if let Some((found, names)) =
+        message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "))
+    {
+        return format!("expected {}, not \"{found}\"", names.replace('`', "\""));
+    }
+    message.to_owned()
+}
+
+fn type_in_words(name: &str) -> &str {
+    match name {
+        "a string" | "str" | "a borrowed string" | "string" => "a text in quotes",
+        "a boolean" | "bool" => "true or false",
+        "a map" | "map" => "a table",
+        "a sequence" | "sequence" => "a list in [ ]",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        "string or table" => "a text in quotes, or a table",
+        _ if name.starts_with("struct ") || name.starts_with("internally tagged enum ") => "a table",
+        _ if name.starts_with("an array") || name.starts_with("a tuple") => "a list in [ ]",
+        _ if name.starts_with("enum ") || name == "variant identifier" => "one of its names, in quotes",
+        _ => name,
+    }
+}
+
+fn value_in_words(found: &str) -> String {
+    let bare = |rest: &str| rest.trim_matches('`').to_owned();
+    match found.split_once(' ') {
+        Some(("integer" | "boolean", rest)) => bare(rest),
+        Some(("floating", rest)) => bare(rest.trim_start_matches("point ")),
+        Some(("string", rest)) => rest.to_owned(),
+        _ if found == "map" => "a table".to_owned(),
+        _ if found == "sequence" => "a list".to_owned(),
+        _ => found.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "what is read is not looked at")]
+    struct Outer {
+        name: String,
+        #[serde(default)]
+        count: u32,
+        #[serde(default)]
+        inner: Vec<Inner>,
+        #[serde(default)]
+        kind: Option<Kind>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code, reason = "what is read is not looked at")]
+    struct Inner {
+        at: f64,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Kind {
+        One,
+        Two,
+    }
+
+    fn problems(text: &str) -> Vec<String> {
+        let table: Table = text.parse().unwrap();
+        let problems = read::<Outer>("outer", &Value::Table(table)).unwrap_err();
+        problems.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect()
+    }
+
+    #[test]
+    fn every_wrong_key_is_told_in_plain_words() {
+        assert_eq!(
+            problems("count = \"3\"\nkind = \"three\"\ncolour = 1\ninner = [{ at = \"x\" }]"),
+            [
+                "outer.colour: is not a key; expected one of name, count, inner, kind",
+                "outer.count: expected a whole number, not negative, not \"3\"",
+                "outer.inner.at: expected a number, not \"x\"",
+                "outer.kind: expected \"one\" or \"two\", not \"three\"",
+                "outer: name is missing",
+            ]
+        );
+        assert_eq!(
+            problems("name = true\ncount = -1"),
+            [
+                "outer.count: expected a whole number, not negative, not -1",
+                "outer.name: expected a text in quotes, not true",
+            ]
+        );
+        assert_eq!(problems("name = \"x\"\ninner = [{}]"), ["outer.inner: at is missing"]);
+        assert_eq!(problems("name = \"x\"\ninner = 5"), ["outer.inner: expected a list in [ ], not 5"]);
+    }
+}
