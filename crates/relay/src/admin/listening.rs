@@ -181,9 +181,12 @@ enum Door {
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
+/// A connection, and its source address where it has one.
+type Accepted = (Box<dyn Connection>, Option<IpAddr>);
+
 impl Door {
-    /// The next connection, and its source address where it has one.
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Box<dyn Connection>, Option<IpAddr>)>> {
+    /// The next connection.
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
         match self {
             Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, source)| {
                 let stream: Box<dyn Connection> = Box::new(stream);
@@ -197,7 +200,7 @@ impl Door {
     }
 
     /// The same; when sessions have all descriptors that they may have, by the reserve above that limit.
-    async fn accept(&self) -> io::Result<(Box<dyn Connection>, Option<IpAddr>)> {
+    async fn accept(&self) -> io::Result<Accepted> {
         poll_fn(|cx| match self.poll_accept(cx) {
             Poll::Ready(Err(error)) if error.raw_os_error() == Some(EMFILE) => {
                 process::with_all_open_files(|| self.poll_accept(cx)).unwrap_or(Poll::Ready(Err(error)))
