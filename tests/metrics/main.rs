@@ -18,4 +18,5 @@ mod conventions;
 mod dashboard;
 mod few;
 mod itself;
+mod schema;
 mod sessions;

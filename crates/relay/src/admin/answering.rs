@@ -142,3 +142,83 @@ fn json(answer: &impl Serialize) -> Answer {
         Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, error.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use ekiden_proto::fleet::SigningKey;
+
+    use super::*;
+    use crate::choose::CandidateView;
+    use crate::congestion::Telemetry;
+    use crate::fleet::FleetView;
+
+    const PAGE: &str = include_str!("../../../../docs/api.md");
+
+    /// The fields below `path` on the page.
+    fn documented(path: &str) -> BTreeSet<String> {
+        let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `")?.strip_prefix(path));
+        rows.map(|row| row.split('`').next().unwrap().to_owned()).collect()
+    }
+
+    fn fields(of: &impl Serialize) -> BTreeSet<String> {
+        serde_json::to_value(of).unwrap().as_object().unwrap().keys().cloned().collect()
+    }
+
+    /// tests/metrics/schema.rs compares the rest with real answers.
+    #[test]
+    fn the_page_has_the_fields_that_few_relays_answer() {
+        let lane = LaneView {
+            listener: String::new(),
+            by: String::new(),
+            dialled: true,
+            stands: true,
+            seconds: 0.0,
+            waiting: 0,
+            packets_sent: 0,
+            packets_received: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            packets_dropped: 0,
+            dropped_for: BTreeMap::new(),
+        };
+        assert_eq!(fields(&lane), documented("lanes[]."));
+        let told = Telemetry {
+            window: 0,
+            loss_window: 0,
+            delay_window: 0,
+            base_rtt: Duration::ZERO,
+            queued: 0,
+            gamma: 0,
+            rounds: 0,
+            losses: 0,
+            timeouts: 0,
+        };
+        assert_eq!(fields(&told), documented("SECTION.told."));
+        let fleet = FleetView {
+            fleet: SigningKey::generate().public(),
+            name: None,
+            etcd_up: true,
+            etcd_seconds: None,
+            etcd_server: String::new(),
+            etcd_trouble: None,
+            written: 0,
+            refused: 0,
+            members: Vec::new(),
+        };
+        assert_eq!(fields(&fleet.summary()), documented("fleet."));
+        let candidate =
+            CandidateView { path: String::new(), predicted_seconds: 0.0, rate: 0.0, confidence: 0.0, out: false };
+        let choice = ChoiceView {
+            prefix: "192.0.2.0/24".parse().unwrap(),
+            likely_bytes: 0,
+            likely_direction: "down",
+            path: String::new(),
+            candidates: Vec::new(),
+        };
+        let below = fields(&candidate).into_iter().map(|field| format!("candidates[].{field}"));
+        assert_eq!(fields(&choice).into_iter().chain(below).collect::<BTreeSet<_>>(), documented("choices[]."));
+    }
+}

@@ -27,6 +27,8 @@ use crate::measure::Book;
 
 pub use plan::{Carried, Expected, Plan};
 pub use state::Answer;
+#[cfg(test)]
+pub use view::CandidateView;
 pub use view::ChoiceView;
 
 use state::State;

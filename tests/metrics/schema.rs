@@ -1,0 +1,131 @@
+//! docs/api.md has every field of `/api/sessions` with its type, and no other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+
+use serde_json::Value;
+
+use crate::harness::*;
+use crate::relays::*;
+use crate::scene::*;
+use crate::streams::*;
+
+const PAGE: &str = include_str!("../../docs/api.md");
+
+/// What takes a tunnel, a fleet with etcd, a program in the kernel, or paths that have been measured for a while; a unit
+/// test of the relay has these.
+const ELSEWHERE: [&str; 4] = ["lanes[].", "fleet.", "SECTION.told.", "choices[]."];
+
+/// Each field of the page, and the types that it may have.
+fn documented() -> BTreeMap<String, BTreeSet<String>> {
+    let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
+    let row = |row: &str| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        assert!(cells.len() == 5 && !cells[3].is_empty(), "a field, its type, its unit and what it is: {row}");
+        (cells[0].trim_end_matches('`').to_owned(), cells[1].split(" or ").map(str::to_owned).collect())
+    };
+    rows.map(row).collect()
+}
+
+/// Notes each field of an answer below `path`, and the types it has there.
+fn note(path: &str, value: &Value, found: &mut BTreeMap<String, BTreeSet<&'static str>>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "flag",
+        Value::Number(number) if number.is_u64() => "count",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    };
+    found.entry(path.to_owned()).or_default().insert(kind);
+    let path = match path {
+        "sessions[].down" | "sessions[].up" => "SECTION",
+        "sessions[].limits.down" | "sessions[].limits.up" => "LIMIT",
+        path => path,
+    };
+    match value {
+        Value::Array(items) => items.iter().filter(|item| !item.is_string()).for_each(|item| {
+            note(&format!("{path}[]"), item, found);
+        }),
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+            let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            note(&below, value, found);
+        }),
+        _ => {}
+    }
+}
+
+fn answer(relay: &Relay) -> Value {
+    serde_json::from_str(&relay.ask("/api/sessions")).unwrap()
+}
+
+/// A home relay that a user logs in to, whose profile names a congestion control that the kernel does not have, and a
+/// relay behind it with an encrypted section that is tuned.
+fn pair_of_relays() -> (Relay, Relay, [Site; 2]) {
+    let sites = [Site::new(), Site::new()];
+    let [near, beyond] = &sites;
+    let peers = beyond.admit(&[(&near.key.public, "home")]);
+    let far = beyond.relay("", &format!("peers = {peers:?}\n"));
+    let relay = beyond.table("far", "encrypt = true\n");
+    let profile = "[profile.mine]\ncongestion = \"scalable\"\n";
+    // crypt(3), bcrypt at cost 4, for the password "baton".
+    let users = "runner:$2b$04$viMzP/EMi/LpemU8Fzw1qeBk.G4z/ZJbDd71mBZVhESZ9/hS5tBz2\n";
+    let users = near.folder.write("users", users);
+    let settings = format!("{profile}{relay}{}", everything_by("way", &["far".to_owned()]));
+    let home = near.home(&settings, &format!("{AUTO}profile = \"mine\"\nusers = {users:?}\n"));
+    (home, far, sites)
+}
+
+/// A session of the user, whose client reads nothing of what the server sends.
+fn session(home: &Relay) -> (std::net::TcpStream, std::net::TcpStream) {
+    let (listener, target) = server();
+    let mut client = home.connect();
+    let login = "cnVubmVyOmJhdG9u";
+    write!(client, "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic {login}\r\n\r\n")
+        .unwrap();
+    assert!(read_head(&mut client).starts_with("HTTP/1.1 200"));
+    (client, accept(&listener))
+}
+
+#[test]
+fn the_page_has_every_field_and_no_other() {
+    let mut found = BTreeMap::new();
+    let scene = Scene::busy();
+    let mut chosen = socks5(scene.home.address(), blob(10_000_000)).expect("a tunnel");
+    chosen.write_all(b"?").unwrap();
+    let (home, far, _sites) = pair_of_relays();
+    let (client, server) = session(&home);
+    let sending = flood(server);
+    let mut look = |relay: &Relay| {
+        let answer = answer(relay);
+        note("", &answer, &mut found);
+        answer
+    };
+    eventually("a session on a path that was chosen", || {
+        look(&scene.home)["sessions"][0]["chosen"].is_object().then_some(())
+    });
+    eventually("a session that its client holds back, on a section that is tuned", || {
+        let session = look(&home)["sessions"][0].clone();
+        (session["limits"]["down"].is_object() && session["up"]["tuning"].is_object()).then_some(())
+    });
+    assert_eq!(look(&home)["sessions"][0]["user"], "runner");
+    assert_eq!(look(&far)["sessions"][0]["peer"], "home");
+    drop((client, chosen));
+    join(sending);
+
+    // The answer itself has no name, and items of lists are named by their fields.
+    found.retain(|path, _| !path.is_empty() && !path.ends_with("[]"));
+    let documented = documented();
+    let missing: Vec<_> = found.keys().filter(|path| !documented.contains_key(*path)).collect();
+    assert!(missing.is_empty(), "not in docs/api.md: {missing:?}");
+    for (path, kinds) in &found {
+        let allowed = &documented[path];
+        // A number without fraction is a number as well.
+        let fits = |kind: &str| allowed.contains(kind) || (kind == "count" && allowed.contains("number"));
+        assert!(kinds.iter().all(|kind| fits(kind)), "{path} is {kinds:?}, and docs/api.md says {allowed:?}");
+    }
+    let elsewhere = |path: &&String| ELSEWHERE.iter().any(|begin| path.starts_with(begin));
+    let absent: Vec<_> = documented.keys().filter(|path| !found.contains_key(*path) && !elsewhere(path)).collect();
+    assert!(absent.is_empty(), "docs/api.md has what no answer has: {absent:?}");
+}
