@@ -41,3 +41,7 @@ pub mod upgrade;
 pub mod users;
 mod worker;
 mod workers;
+
+/// For fuzzing: one row of an FTP server's list, as HTML.
+#[doc(hidden)]
+pub use ingress::http::ftp_row;

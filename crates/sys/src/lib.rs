@@ -10,7 +10,8 @@ pub mod init;
 pub mod link;
 #[cfg(test)]
 mod namespace;
-mod netlink;
+#[doc(hidden)]
+pub mod netlink;
 pub mod netns;
 pub mod nfqueue;
 pub mod notify;

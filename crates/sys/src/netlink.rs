@@ -47,7 +47,8 @@ impl Request {
 }
 
 /// What the kernel says.
-pub(crate) enum Message<'a> {
+#[derive(Debug)]
+pub enum Message<'a> {
     /// `NLMSG_ERROR`: a request was done, or why not.
     Done(io::Result<()>),
     /// Any other: all that follows its header.
@@ -134,7 +135,7 @@ impl AsFd for Netlink {
 }
 
 /// The messages of a datagram, up to one that does not fit.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
         let message = bytes.get(..length)?;
@@ -145,12 +146,13 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
             return Some(Message::Other(body));
         }
         let error = c_int::from_ne_bytes(*body.first_chunk()?);
-        Some(Message::Done(if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-error)) }))
+        Some(Message::Done(if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error.wrapping_neg())) }))
     })
 }
 
 /// One attribute; several of them are the value of one that holds others.
-pub(crate) fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
+#[must_use]
+pub fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
     let length = (ATTRIBUTE_HEADER + value.len()) as u16;
     let mut bytes = [length.to_ne_bytes(), (kind as u16).to_ne_bytes()].concat();
     bytes.extend(value);
@@ -159,7 +161,7 @@ pub(crate) fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
 }
 
 /// The attributes of a message, each with its type, up to one that does not fit.
-pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, &[u8])> {
+pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
         let attribute = bytes.get(..length)?;
@@ -189,6 +191,17 @@ mod tests {
         }
         let one = [(5, b"odd".to_vec()), (6, vec![]), (7, b"even".to_vec())];
         assert_eq!(got, [one.clone(), one].concat());
+    }
+
+    /// The smallest number has no positive one: negating it overflowed.
+    #[test]
+    fn every_number_of_an_error_can_be_told() {
+        for (number, error) in [(0, None), (-17, Some(17)), (c_int::MIN, Some(c_int::MIN))] {
+            let mut request = Request::new(libc::NLMSG_ERROR as u16, &c_int::to_ne_bytes(number)).finish();
+            request.extend([0; 16]);
+            let Some(Message::Done(done)) = messages(&request).next() else { panic!("no error") };
+            assert_eq!(done.err().and_then(|error| error.raw_os_error()), error);
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use ekiden_proto::wire::http::rewrite::{
 };
 use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, Scheme};
 
-const LIMIT: usize = 2048;
+/// As `limits.head` is by default.
+const LIMIT: usize = 64 << 10;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((head, used)) = settled(bytes, |bytes| RequestHead::parse(bytes, LIMIT)) else { return };

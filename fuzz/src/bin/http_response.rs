@@ -7,7 +7,8 @@ use ekiden_proto::wire::http::connect::cause_of;
 use ekiden_proto::wire::http::rewrite::{add_via, keep_alive, set_framing, strip_hop_by_hop, write_response};
 use ekiden_proto::wire::http::{Body, ResponseHead};
 
-const LIMIT: usize = 2048;
+/// As `limits.head` is by default.
+const LIMIT: usize = 64 << 10;
 const METHODS: [&str; 4] = ["GET", "HEAD", "CONNECT", "POST"];
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

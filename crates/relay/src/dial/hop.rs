@@ -143,11 +143,6 @@ async fn read_up_to_blank_line(stream: &mut TcpStream, head: &mut Vec<u8>) -> Re
     if peeked == 0 {
         return Err(if head.is_empty() { Cause::Reset } else { Cause::HopProtocol });
     }
-    let before = head.len();
-    head.extend_from_slice(&seen[..peeked]);
-    let overlap = before.saturating_sub(3);
-    let end = head[overlap..].windows(4).position(|w| w == b"\r\n\r\n").map(|at| overlap + at + 4);
-    let taken = end.unwrap_or(head.len()) - before;
-    head.truncate(before + taken);
+    let taken = connect::append_head(head, &seen[..peeked]);
     read(stream, &mut seen[..taken]).await
 }

@@ -25,6 +25,17 @@ pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Ve
     write_request("CONNECT", &authority, &headers)
 }
 
+/// Appends to `head` the beginning of `arrived` up to and with the next blank line, all of it where there is none, and
+/// returns how many bytes that is. What follows a head belongs to the target, which may speak first.
+pub fn append_head(head: &mut Vec<u8>, arrived: &[u8]) -> usize {
+    let before = head.len();
+    head.extend_from_slice(arrived);
+    let overlap = before.saturating_sub(3);
+    let end = head[overlap..].windows(4).position(|bytes| bytes == b"\r\n\r\n").map(|at| overlap + at + 4);
+    head.truncate(end.unwrap_or(head.len()));
+    head.len() - before
+}
+
 /// Why a proxy did not connect, from its answer.
 #[must_use]
 pub fn cause_of(status: u16, headers: &Headers) -> Cause {

@@ -26,6 +26,7 @@ use super::{Inbox, Manner, Tunnel, Wish};
 use crate::session::Session;
 use crate::users::AuthError;
 
+pub use ftp::row as ftp_row;
 pub use kept::Kept;
 pub use reply::{of_dial, tell};
 

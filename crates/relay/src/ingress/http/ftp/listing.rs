@@ -123,7 +123,7 @@ fn line(bytes: &[u8]) -> Parsed<Vec<u8>> {
 }
 
 /// Adds a line to the page.
-fn row(line: &[u8], page: &mut String) {
+pub fn row(line: &[u8], page: &mut String) {
     let text: String = line.trim_ascii_end().iter().map(|byte| char::from(*byte)).collect();
     // Writing to a string does not fail.
     let _ = match ListParser::parse_posix(&text).or_else(|_| ListParser::parse_dos(&text)) {

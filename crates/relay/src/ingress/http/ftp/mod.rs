@@ -37,6 +37,7 @@ use crate::path::Way;
 use crate::pump;
 use crate::session::Session;
 
+pub use listing::row;
 use location::Location;
 use server::Server;
 
