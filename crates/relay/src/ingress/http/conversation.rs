@@ -76,20 +76,8 @@ pub async fn converse(
         return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
     }
     let answer = rewriting::answer(outgoing, answer, sent == Some(Sent::Whole));
-    if answer.framing == Body::UntilClose {
-        // From the head on, which alone looks like a whole answer too: only a reset tells the client that this is not all,
-        // if this relay is killed.
-        pump::abort(&session.client);
-    }
     let delivered = {
-        let mut delivering = pin!(async {
-            down.write(&answer.head).await?;
-            let (body, coding) =
-                if answer.upgraded { (Body::Empty, Coding::Plain) } else { (answer.body, answer.coding) };
-            down.carry(&mut answers, body, coding).await?;
-            // What a server sends ahead in its new protocol.
-            if answer.upgraded { down.write(&answers.take_all()).await } else { Ok(()) }
-        });
+        let mut delivering = pin!(deliver(session, &down, &mut answers, &answer));
         loop {
             tokio::select! {
                 biased;
@@ -112,6 +100,26 @@ pub async fn converse(
         client_stays: answer.client_stays && whole_request_sent,
         upgraded: answer.upgraded,
     })
+}
+
+/// Sends the client an answer: the head, and the body as the server sends it.
+async fn deliver(
+    session: &Session,
+    down: &Lane<'_>,
+    answers: &mut Inbox<'_>,
+    answer: &rewriting::Answer,
+) -> Result<(), Broken> {
+    if answer.framing == Body::UntilClose {
+        // From the head on, which alone looks like a whole answer too: only a reset tells the client that this is not all,
+        // if this relay is killed.
+        pump::abort(&session.client);
+    }
+    down.write(&answer.head).await?;
+    if answer.upgraded {
+        // What a server sends ahead in its new protocol.
+        return down.write(&answers.take_all()).await;
+    }
+    down.carry(answers, answer.body, answer.coding).await
 }
 
 fn lane<'a>(session: &'a Session, from: &'a TcpStream, to: &'a TcpStream, direction: Direction) -> Lane<'a> {
