@@ -46,9 +46,12 @@ struct Bucket {
 pub fn cause(event: &Event) -> Option<(&'static str, Option<IpAddr>)> {
     match event {
         Event::Closed(closed) => match closed.end {
-            End::HandshakeTimeout | End::BadHandshake(_) | End::LeftEarly | End::Unauthenticated | End::ClientLimit => {
-                Some((closed.end.word(), closed.client.map(|client| source(client.0.ip()))))
-            }
+            End::HandshakeTimeout
+            | End::BadHandshake(_)
+            | End::LeftEarly
+            | End::Unauthenticated
+            | End::Overloaded
+            | End::ClientLimit => Some((closed.end.word(), closed.client.map(|client| source(client.0.ip())))),
             _ => None,
         },
         Event::AcceptPaused { .. } => Some(("accept_paused", None)),
