@@ -1,6 +1,6 @@
 //! What is caught: a first packet goes to the listener, and all that belongs to transparent sockets comes to them.
 
-use crate::harness::accept;
+use crate::harness::{accept, eventually};
 use crate::network::{Network, apply};
 use crate::sockets::{CLIENT, SERVER, address, connect, listen, pour, talk};
 
@@ -88,7 +88,11 @@ fn a_reused_port_is_a_new_connection() {
     let relay = listen(&network.middle, address("0.0.0.0", 7001), Some(KEPT));
     let (from, to) = (address(CLIENT[0], 4000), address(SERVER[0], 80));
     for turn in 1..=3 {
-        let mut client = connect(&network.client, from, to, None).unwrap();
+        // As soon as the client's kernel has seen the end of the one before.
+        let mut client = eventually("its port", || match connect(&network.client, from, to, None) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => None,
+            connected => Some(connected.unwrap()),
+        });
         let mut down = accept(&relay);
         talk(&mut client, &mut down);
         // The first to close keeps TIME_WAIT.
