@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{Folder, PATIENCE, connect, ekiden, signal};
+use super::{Folder, PATIENCE, connect, ekiden, eventually, signal};
 
 /// A running relay.
 pub struct Relay {
@@ -138,6 +138,20 @@ impl Relay {
 
     pub fn signal(&self, name: &str) {
         signal(self.child.id(), name);
+    }
+
+    /// Stops it until SIGCONT, and waits until none of its threads runs.
+    pub fn stop(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.id());
+        eventually("all threads to stop", || {
+            let states = std::fs::read_dir(&tasks).unwrap().map(|task| {
+                let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
+                // proc_pid_stat(5): the state stands behind the name, which is in brackets.
+                stat.rsplit_once(") ").unwrap().1.starts_with('T')
+            });
+            states.into_iter().all(|stopped| stopped).then_some(())
+        });
     }
 
     /// Waits until another process has taken the place of the one that serves; its pid.

@@ -9,7 +9,7 @@ use crate::streams::*;
 
 /// Time is what is tested here, not what is waited for.
 fn asleep(relay: &Relay, span: Duration) {
-    stop(relay);
+    relay.stop();
     let begun = Instant::now();
     eventually("the time to pass", || (begun.elapsed() > span).then_some(()));
     relay.signal("CONT");

@@ -42,7 +42,7 @@ fn a_listener_is_early_also_where_the_way_is_direct() {
 #[test]
 fn success_does_not_wait_for_anybody() {
     let mut chain = early(1, false);
-    stop(&chain.relays[0]);
+    chain.relays[0].stop();
     let (listener, address) = server();
     let mut client = socks5(chain.home.address(), address).expect("success at once");
     client.write_all(b"question").unwrap();

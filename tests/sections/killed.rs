@@ -113,7 +113,7 @@ fn killed_before_the_answer(at: usize, encrypt: bool, mode: &str) {
     let target = parrot();
     sessions_work(chain.home.address(), target);
     eventually("all to be over", || chain.relays[0].sessions().is_empty().then_some(()));
-    stop(&chain.relays[1]);
+    chain.relays[1].stop();
     let home = chain.home.address();
     let asking = std::thread::spawn(move || socks5(home, target));
     let opened = |relay: &Relay| relay.sessions().iter().any(|session| session["target"].is_string()).then_some(());
@@ -188,7 +188,7 @@ fn a_relay_that_hangs_is_given_up_at_the_deadline() {
             chain.home.closed();
             eventually("a ready connection", || (connections_to(chain.sites[1].address) > 0).then_some(()));
         }
-        stop(&chain.relays[0]);
+        chain.relays[0].stop();
         assert_eq!(socks5(chain.home.address(), target).map(|_| ()), Err(6), "ready = {ready}");
         assert_eq!(chain.home.closed()["end"], "timed_out");
         chain.relays[0].signal("CONT");

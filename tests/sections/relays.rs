@@ -212,20 +212,6 @@ pub fn session_closed(relay: &mut Relay) -> Value {
     relay.next(|event| event["event"] == "closed" && event["target"].is_string())
 }
 
-/// Stops a relay, and waits until none of its threads runs.
-pub fn stop(relay: &Relay) {
-    relay.signal("STOP");
-    let tasks = format!("/proc/{}/task", relay.id());
-    eventually("all threads to stop", || {
-        let states = std::fs::read_dir(&tasks).unwrap().map(|task| {
-            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap();
-            // proc_pid_stat(5): the state stands behind the name, which is in brackets.
-            stat.rsplit_once(") ").unwrap().1.starts_with('T')
-        });
-        states.into_iter().all(|stopped| stopped).then_some(())
-    });
-}
-
 /// How many connections to `address` stand; of all processes here.
 pub fn connections_to(address: SocketAddr) -> usize {
     let SocketAddr::V4(address) = address else { panic!("IPv4 only") };
