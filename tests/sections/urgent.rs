@@ -19,7 +19,7 @@ fn send_urgent(stream: &mut TcpStream, bytes: &[u8], mark: usize) {
 
 /// The relay that the sender speaks to is stopped meanwhile, and finds all bytes at once when it goes on.
 fn sent_together(relay: &Relay, stream: &mut TcpStream, bytes: &[u8], mark: usize) {
-    stop(relay);
+    relay.stop();
     send_urgent(stream, bytes, mark);
     eventually("all bytes to arrive", || (unacknowledged(stream.as_fd()).unwrap() == 0).then_some(()));
     relay.signal("CONT");
