@@ -4,7 +4,7 @@ CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run build test lint test-clients bench bench-sections bench-transparent bench-share bench-aqm bench-paths bench-fleet \
-	bench-upgrade bench-observed bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
+	bench-upgrade bench-observed bench-passwords bench-lab check-lab check-dashboard deb try-deb musl try-static fuzz
 
 help: ## Shows this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -90,6 +90,11 @@ bench-observed: ## CPU of a relay that is looked at, beside one that is not; nin
 	@scripts/setup test
 	$(CARGO) build --release --locked
 	python3 benches/observed.py
+
+bench-passwords: ## How long a right password waits behind 60 wrong ones a second; a minute
+	@scripts/setup test
+	$(CARGO) build --release --locked
+	python3 benches/passwords.py
 
 bench-lab: ## How much the laboratory's emulator carries, beside TUN and no emulator
 	@scripts/setup lab
