@@ -171,7 +171,8 @@ fn a_hop_that_refuses_does_not_look_like_the_target() {
         let url = format!("http://{target}/");
         let fetched = curl(&[&by("http", relay.address()), &url]);
         fetched.ended(0, 502);
-        assert!(fetched.text().contains("next relay"), "{}", fetched.text());
+        let sentence = format!("The hop {hop} refused the connection: nothing listens on its port.");
+        assert!(fetched.text().contains(&sentence), "{}", fetched.text());
         let event = closed(&mut relay, "refused", &target, &hop);
         assert_eq!(event["detail"], format!("hop {hop}"), "{event}");
         let fetched = curl(&[&by("socks5h", relay.address()), &url]);
