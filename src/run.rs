@@ -22,7 +22,8 @@ pub struct Run {
     #[arg(short = 'L', long = "listen", value_name = "URL", env = "EKIDEN_LISTEN", value_delimiter = ' ')]
     listen: Vec<String>,
     /// Goes on through these, in order: `section://HOST:PORT?key=PUBLIC[&encrypt=true]`,
-    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a relay in the file
+    /// `socks5://[USER:PASS@]HOST:PORT`, `http://[USER:PASS@]HOST:PORT`, or the name of a relay in the file. `ps` shows PASS to
+    /// every user: `socks5://USER@HOST:PORT?password_file=FILE` reads the password from FILE
     #[arg(short = 'F', long = "forward", value_name = "URL", env = "EKIDEN_FORWARD", value_delimiter = ' ')]
     forward: Vec<String>,
     /// File with our own private key, made by `ekiden keygen`
@@ -31,7 +32,7 @@ pub struct Run {
     /// How log lines look: text or json
     #[arg(long, value_name = "FORMAT", env = "EKIDEN_LOG")]
     log: Option<String>,
-    /// What has a log line: sessions (everything), problems, or off
+    /// Which events have a log line: sessions (all), problems, or off
     #[arg(long, value_name = "LEVEL", env = "EKIDEN_LOG_LEVEL")]
     log_level: Option<String>,
     /// Where `ekiden status` asks: 127.0.0.1:PORT, unix:PATH or off
@@ -56,11 +57,11 @@ impl Run {
     }
 }
 
-/// Says at the start that no key was given, and what follows from that at the other end.
+/// Prints at the start that the relay uses a temporary key, and the line that the other relay needs for this key.
 fn tell_temporary_key(config: &Config) {
     let Some(key) = config.temporary_key() else { return };
     eprintln!(
-        "ekiden: no --key, so other relays are called with a temporary key, which is another one at each start. Where a\n\
+        "ekiden: no --key, so this relay calls other relays with a temporary key, which changes at each start. Where a\n\
          relay refuses it, write this line into the file that its `peers` names:\n  {key} NAME\n\
          To keep one key: (umask 077; ekiden keygen > FILE), and start with --key FILE or private_key = \"FILE\"."
     );
