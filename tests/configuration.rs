@@ -36,14 +36,14 @@ fn files_with_secrets_that_others_can_read_are_told() {
     let place = file.display();
     let expected = [
         format!(
-            "warning: {place}:2: forward[1] = \"socks5://...@192.0.2.1:1\": expected a configuration that nobody else can \
-             read, because of this password: chmod 600 {place}, or USER@HOST:PORT?password_file=FILE\n"
+            "warning: {place}:2: forward[1] = \"socks5://...@192.0.2.1:1\": expected a configuration that only its owner \
+             can read, because of this password: chmod 600 {place}, or USER@HOST:PORT?password_file=FILE\n"
         ),
         format!(
-            "warning: {place}:5: listener[1].users = \"{shown}\": expected a file that nobody else can read: chmod 600 {shown}\n"
+            "warning: {place}:5: listener[1].users = \"{shown}\": expected a file that only its owner can read: chmod 600 {shown}\n"
         ),
         format!(
-            "warning: {place}:7: history.file = \"{0}\": expected a file that nobody else can read: chmod 600 {0}\n",
+            "warning: {place}:7: history.file = \"{0}\": expected a file that only its owner can read: chmod 600 {0}\n",
             history.display()
         ),
     ];

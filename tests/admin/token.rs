@@ -37,8 +37,8 @@ fn an_address_of_others_needs_a_token() {
 fn a_token_is_a_secret_and_long() {
     let folder = Folder::new();
     for (text, mode, expected) in [
-        (TOKEN, 0o644, "nobody else can read: chmod 600"),
-        (TOKEN, 0o640, "nobody else can read: chmod 600"),
+        (TOKEN, 0o644, "only its owner can read: chmod 600"),
+        (TOKEN, 0o640, "only its owner can read: chmod 600"),
         ("short", 0o600, "16 to 256"),
         ("two words that are long enough", 0o600, "16 to 256"),
         ("", 0o600, "16 to 256"),

@@ -135,7 +135,8 @@ impl Value for Connect {
 pub(super) struct Interface(pub String);
 
 impl Interface {
-    /// Warns where this host has no interface of this name, as one that is misspelt. One that comes later is served then.
+    /// Warns when this host has no interface of this name: the name may be misspelt. The relay serves an interface that comes
+    /// later.
     pub fn warn_of_absence(&self, place: &Place<'_>) {
         if !has_interface(&self.0) {
             let found = Found::Value(format!("{:?}", self.0));

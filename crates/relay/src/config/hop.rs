@@ -31,23 +31,23 @@ struct Written<'w, 'a> {
 }
 
 impl Written<'_, '_> {
-    /// Notes a mistake about the whole URL, of which no more is shown than can be.
+    /// Notes a mistake about the whole URL, and shows only the parts of the URL that hold no secret.
     fn note(&self, expected: impl Into<String>) {
         self.place.note(Shows::Url.found_text(self.text), expected);
     }
 
-    /// Warns of a password that stands in the URL, where others can read that.
+    /// Warns of a password in the URL when other users can read the URL.
     fn warn_of_password(&self) {
         let Source { name, text, open, .. } = self.place.source;
         let expected = match text {
             Some(_) if open => {
                 format!(
-                    "a configuration that nobody else can read, because of this password: chmod 600 {name}, or {IN_FILE}"
+                    "a configuration that only its owner can read, because of this password: chmod 600 {name}, or {IN_FILE}"
                 )
             }
             None if is_on_command_line(self.text) => {
                 format!(
-                    "no password on the command line, which `ps` shows to everybody: {IN_FILE}, or ?password_env=NAME"
+                    "no password on the command line, which `ps` shows to every user: {IN_FILE}, or ?password_env=NAME"
                 )
             }
             _ => return,
@@ -58,8 +58,7 @@ impl Written<'_, '_> {
 
 const IN_FILE: &str = "USER@HOST:PORT?password_file=FILE";
 
-/// Whether this process was started with `text` among its arguments; it may also come from the environment, which is its
-/// owner's.
+/// Whether `text` is among the arguments of this process. The alternative is the environment, which other users cannot read.
 fn is_on_command_line(text: &str) -> bool {
     std::env::args_os().any(|argument| argument.to_string_lossy().contains(text))
 }
@@ -93,12 +92,12 @@ pub(super) fn read(place: &Place<'_>, text: &str, shared: &Shared) -> Option<Hop
     Some(Hop { name, kind, address, profile })
 }
 
-/// Where a hop is, of a URL that has nothing behind that.
+/// The address of a hop; an error when the URL has a path behind the address.
 fn address(url: &Url<'_>) -> Result<Target, ()> {
     if url.path.is_empty() { Target::parse(url.address, None).map_err(drop) } else { Err(()) }
 }
 
-/// What is expected instead of a URL that is no hop.
+/// The expectation that a mistake states for a URL that is no hop.
 fn problem(url: &Url<'_>) -> String {
     let (scheme, address) = (url.scheme, url.address);
     let port = match scheme {
@@ -130,7 +129,7 @@ fn other_scheme(scheme: &str) -> String {
     }
 }
 
-/// What is expected instead of an address without a scheme; `None` for what is no address either.
+/// The expectation that a mistake states for an address without a scheme; `None` when `text` is no address.
 pub(super) fn lacks_scheme(text: &str) -> Option<String> {
     Target::parse(text, None).ok().map(|address| format!("a scheme before the address, like socks5://{address}"))
 }

@@ -34,25 +34,25 @@ pub(super) fn secret(reader: &Reader<'_>, option: &'static str, path: &Path, exp
     Some(text)
 }
 
-/// Warns of a file that everybody on this host can read. What is in it is no secret as a key is, or not all of it; a group,
-/// as that of the service, may read it.
+/// Warns of a file that every user of this host can read. The file is less secret than a key, so its group, such as that of the
+/// service, may read it.
 pub(super) fn warn_of_open(reader: &Reader<'_>, option: &'static str, path: &Path) {
     if is_open(path) {
         reader.warn(option, closed("file", path));
     }
 }
 
-/// Whether everybody on this host can read a file.
+/// Whether every user of this host can read a file.
 pub(super) fn is_open(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| may_read(&metadata, 0o007))
 }
 
-/// What is expected instead of a file that others can read.
+/// The expectation that a mistake states for a file that other users can read.
 pub(super) fn closed(what: &str, path: &Path) -> String {
-    format!("a {what} that nobody else can read: chmod 600 {}", path.display())
+    format!("a {what} that only its owner can read: chmod 600 {}", path.display())
 }
 
-/// Whether some of these classes (chmod(2)) may do anything with a file.
+/// Whether the mode of a file has one of these permission bits (chmod(2)).
 fn may_read(metadata: &Metadata, classes: u32) -> bool {
     metadata.permissions().mode() & classes != 0
 }
@@ -73,7 +73,7 @@ pub(super) fn made_at_start() -> Arc<PrivateKey> {
     Arc::clone(MADE.get_or_init(|| Arc::new(PrivateKey::generate())))
 }
 
-/// Whether `key` is that one.
+/// Whether `key` is the key that [`made_at_start`] returns.
 pub(super) fn is_made_at_start(key: &Arc<PrivateKey>) -> bool {
     MADE.get().is_some_and(|made| Arc::ptr_eq(made, key))
 }

@@ -96,8 +96,8 @@ impl Listeners {
     }
 }
 
-/// Whether bind(2) takes one of these for the other one's: equal, or one is every address of this host, as `0.0.0.0` is of
-/// IPv4 and `[::]` of both (ip(7), ipv6(7)).
+/// Whether bind(2) refuses one address while a socket listens at the other: the addresses are equal, or one is a wildcard,
+/// `0.0.0.0` for IPv4 and `[::]` for both families (ip(7), ipv6(7)).
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let (left, right) = (one.ip().to_canonical(), other.ip().to_canonical());
     let covers = |every: IpAddr, ip: IpAddr| every.is_unspecified() && (every.is_ipv6() || ip.is_ipv4());
@@ -272,7 +272,7 @@ pub(super) fn from_url(place: &Place<'_>, text: &str) -> Option<toml::de::DeTabl
     let found = || Shows::Url.found_text(text);
     let address = text.split('?').next().unwrap_or_default();
     let with_scheme = format!("{}://{text}", Kind::Auto.word());
-    // What is an address in the file is one here.
+    // The command line accepts the same addresses as `bind` in the file.
     let text = if Bind::read(address).is_ok() { &with_scheme } else { text };
     if text.contains('@') {
         place.note(found(), "no user and password here, but ?users=FILE, made by htpasswd -B");

@@ -1,11 +1,12 @@
-//! `[log]`: what is written, in which form, and what is left out of it. `log = "off"` is short for a table with that level.
+//! `[log]`: which events have a line, the form of the lines, and the redacted fields. `log = "off"` is short for a table with
+//! that level.
 
 use super::place::Place;
 use super::read::Flags;
 use super::reader::Reader;
 use super::value::Value;
 
-/// What the log is like.
+/// The settings of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogConfig {
     /// The form of its lines.

@@ -82,12 +82,12 @@ pub(super) struct Notes {
     congestion: RefCell<Vec<Named>>,
 }
 
-/// A name that a configuration has, and where, for somebody who knows whether there is something of this name.
+/// A name in a configuration, with its place. The caller that knows all such names checks whether the name exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Named {
     /// The name.
     pub name: String,
-    /// Where it stands, as a mistake without what is expected.
+    /// The place of the name, as a mistake with an empty `expected`.
     pub at: Mistake,
 }
 
@@ -97,7 +97,7 @@ impl Notes {
         self.mistakes.borrow_mut().push(mistake);
     }
 
-    /// Adds what is right and should be otherwise.
+    /// Adds a warning: the value is valid, and another value is recommended.
     pub fn warn(&self, warning: Mistake) {
         self.warnings.borrow_mut().push(warning);
     }
@@ -133,7 +133,7 @@ impl Notes {
 }
 
 fn sorted(mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
-    // A stable sort: what has no line keeps its order, the command line comes as it was read.
+    // A stable sort: mistakes without a line, such as those of the command line, keep their order.
     let places: Vec<String> = mistakes.iter().map(|m| m.place.clone()).collect();
     mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.place), m.line));
     // A file that several options name is read for each of them.

@@ -83,7 +83,7 @@ pub struct Config {
     pub history: Option<History>,
     /// Who is told of sessions as OpenTelemetry has them, if anybody is.
     pub traces: Option<Traces>,
-    /// What the log is like.
+    /// `[log]`: form, level and redaction.
     pub log: LogConfig,
     /// Worker threads.
     pub threads: usize,
@@ -91,7 +91,7 @@ pub struct Config {
     pub fleet: Option<Arc<Fleet>>,
     /// Relays of the fleet that are about to end: others may still go on through them, nobody chooses them.
     pub draining: Vec<PublicKey>,
-    /// What is right and should be otherwise.
+    /// Warnings: values that are valid, and for which another value is recommended.
     pub warnings: Vec<read::Mistake>,
     /// The congestion controls that all profiles of the file name, also of those that nothing uses.
     pub congestion_names: Vec<read::Named>,
@@ -138,7 +138,7 @@ impl Config {
         Marks::new(self.transparent.instance)
     }
 
-    /// The public half of the key that was made at the start, where other relays are called with it.
+    /// The public half of the temporary key, when this relay dials other relays with that key.
     #[must_use]
     pub fn temporary_key(&self) -> Option<PublicKey> {
         let own = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own));
@@ -207,7 +207,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Whether clients come in that nobody knows: without a password, and from other hosts.
+    /// Whether clients of other hosts come in without authentication.
     #[must_use]
     pub fn admits_strangers(&self) -> bool {
         self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()

@@ -32,7 +32,7 @@ impl<T: Clone> Named<T> {
         self.all.push((name.to_owned(), value));
     }
 
-    /// These, and one made of each of `others` whose name is free.
+    /// These values, and a value made from each of `others` whose name no value has.
     pub fn and<U>(&self, what: &'static str, others: &Named<U>, make: impl Fn(&U) -> T) -> Self {
         let free = others.all.iter().filter(|(name, _)| self.get(name).is_none());
         let made = free.map(|(name, value)| (name.clone(), value.as_ref().map(&make)));

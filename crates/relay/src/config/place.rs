@@ -14,7 +14,7 @@ pub(super) struct Source<'a> {
     pub name: &'a str,
     /// The text, to count lines in; `None` for the command line, where moreover every value is a string.
     pub text: Option<&'a str>,
-    /// Whether it is a file that everybody on this host can read.
+    /// Whether it is a file that every user of this host can read.
     pub open: bool,
     /// Where mistakes go.
     pub notes: &'a Notes,
@@ -55,7 +55,7 @@ impl<'a> Place<'a> {
         self.source.notes.add(self.mistake(found, expected));
     }
 
-    /// Notes what is right here and should be otherwise.
+    /// Notes a warning: the value is valid, and another value is recommended.
     pub fn warn(&self, found: Found, expected: impl Into<String>) {
         self.source.notes.warn(self.mistake(found, expected));
     }

@@ -75,7 +75,7 @@ pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Mistakes> {
     }
 }
 
-/// Reads a text, of whose source the name is known and whether everybody can read it.
+/// Reads a text with the name `name` in mistakes; `open` says whether every user of this host can read its file.
 fn assemble((name, open): (&str, bool), text: &str, flags: &Flags) -> Result<Config, Mistakes> {
     let notes = Notes::default();
     let (table, errors) = DeTable::parse_recoverable(text);

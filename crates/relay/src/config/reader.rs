@@ -77,7 +77,7 @@ impl<'a> Reader<'a> {
         place.note(found, expected);
     }
 
-    /// Notes about `key` what is right and should be otherwise.
+    /// Notes a warning about `key`: the value is valid, and another value is recommended.
     pub fn warn(&self, key: &'static str, expected: impl Into<String>) {
         let (place, found) = self.found(key);
         place.warn(found, expected);

@@ -11,7 +11,7 @@ use super::url;
 pub(super) enum Shows {
     /// All of it.
     All,
-    /// A path; the secret itself, where that was written instead of its file, is hidden.
+    /// A path. A secret that was written instead of the path of its file is hidden.
     Path,
     /// The beginning of a key: a private key may have been written instead of the public one.
     PublicKey,
@@ -44,7 +44,7 @@ impl Shows {
     }
 }
 
-/// 36 of the 256 bits of a key: enough to recognise it, and of no use to anybody else.
+/// 36 of the 256 bits of a key: enough to recognise the key, and too few to use it.
 const KEY_BEGINNING: usize = 6;
 
 /// Whether it may be a key, whole or cut off: base64 (RFC 4648, 4) of about 32 bytes.

@@ -42,8 +42,8 @@ impl<'u> Url<'u> {
     }
 }
 
-/// What of a URL, or of what was to be one, can be shown: not the user, the password and the query. `None` when a password may
-/// stand where host and port should.
+/// The parts of a URL, valid or not, that can be shown: no user, password and query. `None` when a password may stand in the
+/// place of host and port.
 pub(super) fn public(text: &str) -> Option<String> {
     let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("", text));

@@ -55,7 +55,7 @@ fn wrong_key_files_are_told_without_the_key() {
     let everyone = of("everyones-key", secret.to_owned(), 0o604);
     let twice = of("two-keys", format!("{secret}\n{secret}"), 0o600);
     let longer = of("long-key", format!("{secret}{secret}"), 0o600);
-    let chmod = |file: &Scratch| format!("nobody else can read: chmod 600 {}", file.path());
+    let chmod = |file: &Scratch| format!("only its owner can read: chmod 600 {}", file.path());
     for (path, says) in [
         (open.path(), chmod(&open)),
         (everyone.path(), chmod(&everyone)),
