@@ -70,7 +70,7 @@ fn a_hop_that_cannot_be_reached_is_the_hops_fault() {
 }
 
 /// What an HTTP client is told by a CONNECT and a GET, in `Proxy-Status` and on the page.
-fn is_told(relay: &Relay, sentence: &str) {
+fn check_answers(relay: &Relay, sentence: &str) {
     let target = greeter();
     for request in [format!("CONNECT {target}"), format!("GET http://{target}/")] {
         let mut client = connect(relay.address());
@@ -88,7 +88,7 @@ fn is_told(relay: &Relay, sentence: &str) {
 fn a_client_is_told_which_hop_failed_and_why() {
     for scheme in ["socks5", "http"] {
         let hop = format!("{scheme}://{}", nobody());
-        is_told(&through(&hop), &format!("The hop {hop} refused the connection: nothing listens on its port."));
+        check_answers(&through(&hop), &format!("The hop {hop} refused the connection: nothing listens on its port."));
     }
 }
 
@@ -120,7 +120,7 @@ fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {
         assert_eq!(socks5(relay.address(), greeter()).map(|_| ()), Err(1), "{first}, {second}");
         let closed = relay.closed();
         assert_eq!((&closed["end"], &closed["detail"]), (&"refused".into(), &format!("hop {hop}").into()));
-        is_told(&relay, &format!("The hop {hop} refused the connection: nothing listens on its port."));
+        check_answers(&relay, &format!("The hop {hop} refused the connection: nothing listens on its port."));
     }
 }
 
@@ -130,7 +130,7 @@ fn a_stranger_is_not_told_where_hops_are() {
     let hop = nobody();
     let relay =
         Relay::run(&["-L", "auto://0.0.0.0:0?allow_open=true&allow_private=true", "-F", &format!("socks5://{hop}")], 1);
-    is_told(&relay, "A hop of this relay's path refused the connection: nothing listens on its port.");
+    check_answers(&relay, "A hop of this relay's path refused the connection: nothing listens on its port.");
 }
 
 #[test]

@@ -47,7 +47,7 @@ impl Changing {
 
 /// What a connection depends on is changed by a reload: new clients and those that stay get a new connection, and the
 /// old one is closed.
-fn is_replaced(
+fn check_replaced(
     what: &str,
     settings: impl Fn(SocketAddr, bool) -> String,
     differs: impl Fn(&Head, &TcpStream) -> String,
@@ -70,7 +70,7 @@ fn is_replaced(
 
 #[test]
 fn other_credentials_for_a_hop_need_another_connection() {
-    is_replaced(
+    check_replaced(
         "credentials",
         |hop, changed| format!("forward = [\"http://me:{}@{hop}\"]\n", if changed { "new" } else { "old" }),
         |head, _| head.get("Proxy-Authorization").unwrap().to_owned(),
@@ -79,7 +79,7 @@ fn other_credentials_for_a_hop_need_another_connection() {
 
 #[test]
 fn another_profile_of_a_hop_needs_another_connection() {
-    is_replaced(
+    check_replaced(
         "profile of a hop",
         |hop, changed| {
             let from = if changed { "127.0.0.3" } else { "127.0.0.2" };
@@ -91,7 +91,7 @@ fn another_profile_of_a_hop_needs_another_connection() {
 
 #[test]
 fn another_profile_of_targets_needs_another_connection() {
-    is_replaced(
+    check_replaced(
         "profile of targets",
         |_, changed| {
             let from = if changed { "127.0.0.3" } else { "127.0.0.2" };

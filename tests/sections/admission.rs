@@ -66,7 +66,7 @@ impl Scene {
     }
 
     /// Checks that the HTTP listener turns a client away that has all its places.
-    fn has_no_place_for(&mut self, source: [u8; 4]) {
+    fn check_rejected(&mut self, source: [u8; 4]) {
         let mut client = connect_from(source, self.relay.address());
         // A write could be told of the reset in place of the read.
         assert!(is_reset(&mut client), "a session more than `sessions_per_client`");
@@ -87,7 +87,7 @@ impl Scene {
     /// The same, up to the answer.
     fn answered_replay_from(&self, source: [u8; 4]) -> TcpStream {
         let mut stream = self.replay_from(source);
-        is_answered(&mut stream);
+        wait_answered(&mut stream);
         stream
     }
 
@@ -111,13 +111,13 @@ fn connect_from(source: [u8; 4], to: SocketAddr) -> TcpStream {
     patient(socket.into())
 }
 
-fn is_answered(stream: &mut TcpStream) {
+fn wait_answered(stream: &mut TcpStream) {
     let header = read_exactly(stream, 10);
     read_exactly(stream, u16::from_be_bytes([header[8], header[9]]).into());
 }
 
 /// Waits until the relay has a connection to the next one ready.
-fn has_ready(home: &Relay) {
+fn wait_ready(home: &Relay) {
     let shown = || home.ask("/metrics").lines().any(|line| line == "ekiden_ready{relay=\"far\"} 2");
     eventually("ready connections", || shown().then_some(()));
 }
@@ -140,9 +140,9 @@ fn socks5_from(source: [u8; 4], relay: SocketAddr, target: SocketAddr) -> Result
 fn recorded_hellos_take_no_place_from_other_listeners() {
     let scene = Scene::new("[limits]\nsessions = 2\n");
     let mut replays: Vec<_> = (0..50).map(|_| scene.replay_from(LOCAL)).collect();
-    replays[..2].iter_mut().for_each(is_answered);
+    replays[..2].iter_mut().for_each(wait_answered);
     let session = scene.session_from(LOCAL);
-    replays[2..].iter_mut().for_each(is_answered);
+    replays[2..].iter_mut().for_each(wait_answered);
     drop(session);
     drop(scene.session_from(LOCAL));
     scene.waits_for_sessions(50);
@@ -202,14 +202,14 @@ fn unproven_connections_leave_descriptors_for_sessions() {
 fn failed_handshakes_give_back_no_place() {
     let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.has_no_place_for(LOCAL);
+    scene.check_rejected(LOCAL);
     for _ in 0..3 {
         let mut stranger = connect(scene.site.address);
         stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
         hear_out(&mut stranger);
         assert_eq!(scene.closed_of("section")["end"], "bad_handshake");
     }
-    scene.has_no_place_for(LOCAL);
+    scene.check_rejected(LOCAL);
     drop(sessions);
 }
 
@@ -221,7 +221,7 @@ fn a_claimed_client_address_takes_no_place_of_that_client() {
     let mut claimed = [(); 2].map(|()| socks5_from(LOCAL, home.address(), scene.target).unwrap());
     claimed.iter_mut().for_each(echoes);
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.has_no_place_for(LOCAL);
+    scene.check_rejected(LOCAL);
     drop((claimed, sessions));
 }
 
@@ -271,7 +271,7 @@ fn the_sessions_of_an_unknown_relay_count_for_its_address() {
 fn a_session_of_a_peer_waits_for_a_place() {
     let mut scene = Scene::new("[limits]\nsessions = 1\n");
     let home = scene.home();
-    has_ready(&home);
+    wait_ready(&home);
     let session = scene.session_from(LOCAL);
     let paused = scene.relay.next(|event| event["event"] == "accept_paused");
     assert_eq!(paused["reason"], "session_limit");
@@ -288,7 +288,7 @@ fn a_session_of_a_peer_waits_for_a_place() {
 fn a_session_of_a_peer_that_finds_no_place_is_refused() {
     let mut scene = Scene::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");
     let mut home = scene.home();
-    has_ready(&home);
+    wait_ready(&home);
     let session = scene.session_from(LOCAL);
     assert_eq!(socks5(home.address(), scene.target).map(drop), Err(1));
     let closed = scene.closed_of("section");
@@ -306,16 +306,16 @@ fn a_limit_that_comes_and_goes_counts_the_sessions_that_run() {
     let mut scene = Scene::new("");
     let sessions = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
     scene.reload("[limits]\nsessions_per_client = 2\n");
-    scene.has_no_place_for(LOCAL);
+    scene.check_rejected(LOCAL);
     scene.reload("");
     let third = scene.session_from(LOCAL);
     scene.reload("[limits]\nsessions_per_client = 3\n");
-    scene.has_no_place_for(LOCAL);
+    scene.check_rejected(LOCAL);
     drop(sessions);
     for _ in 0..2 {
         assert_eq!(scene.closed_of("door")["end"], "finished");
     }
     let more = [scene.session_from(LOCAL), scene.session_from(LOCAL)];
-    scene.has_no_place_for(LOCAL);
+    scene.check_rejected(LOCAL);
     drop((third, more));
 }

@@ -121,7 +121,7 @@ fn a_relay_that_is_down_is_no_refused_target() {
 }
 
 /// What an HTTP client is told by a CONNECT and a GET: the status, and in `Proxy-Status` and on the page the same sentence.
-pub fn is_told(home: &Relay, target: &str, status: u16, error: &str, sentence: &str) {
+pub fn check_answers(home: &Relay, target: &str, status: u16, error: &str, sentence: &str) {
     for request in ["CONNECT", "GET"] {
         let mut client = connect(home.address());
         let asked = if request == "GET" { format!("http://{target}/") } else { target.to_owned() };
@@ -142,12 +142,12 @@ fn a_client_is_told_which_relay_failed_and_why() {
     let mut chain = Chain::of(1);
     chain.relays.clear();
     let said = "The hop relay-1 refused the connection: nothing listens on its port.";
-    is_told(&chain.home, &target, 502, "destination_unavailable", said);
+    check_answers(&chain.home, &target, 502, "destination_unavailable", said);
     for encrypt in [false, true] {
         let mut chain = Chain::of_kind(3, encrypt);
         chain.relays.pop();
         let said = "The hop behind relay-2 refused the connection: nothing listens on its port.";
-        is_told(&chain.home, &target, 502, "destination_unavailable", said);
+        check_answers(&chain.home, &target, 502, "destination_unavailable", said);
     }
 }
 
@@ -166,21 +166,27 @@ fn mistaken(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain 
 fn a_client_is_told_what_is_wrong_with_a_relay_or_our_keys() {
     let target = parrot().to_string();
     let stranger = mistaken(|_, far| far.table("far", ""), false);
-    is_told(&stranger.home, &target, 403, "http_request_denied", "The hop far refused: it does not know our key.");
+    check_answers(
+        &stranger.home,
+        &target,
+        403,
+        "http_request_denied",
+        "The hop far refused: it does not know our key.",
+    );
     let other = Key::new().public;
     let wrong = mistaken(|_, far| far.table("far", "").replace(&far.key.public, &other), true);
     let said = "The hop far refused: it has another key than the one configured here.";
-    is_told(&wrong.home, &target, 403, "http_request_denied", said);
+    check_answers(&wrong.home, &target, 403, "http_request_denied", said);
     let mute = server();
     let silent = mistaken(|_, far| far.table_at(mute.1, "far", ""), true);
-    is_told(&silent.home, &target, 504, "connection_timeout", "The hop far did not answer in time.");
+    check_answers(&silent.home, &target, 504, "connection_timeout", "The hop far did not answer in time.");
     let web = serve(|mut stream| {
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
     });
     let no_relay = mistaken(|_, far| far.table_at(web, "far", ""), true);
     let said = "The hop far does not speak the protocol it is configured with.";
-    is_told(&no_relay.home, &target, 502, "http_protocol_error", said);
+    check_answers(&no_relay.home, &target, 502, "http_protocol_error", said);
 }
 
 /// A proxy behind the last relay is a hop too: that it is down must not look like a target that is.
@@ -194,7 +200,7 @@ fn a_proxy_behind_a_relay_is_a_hop_too() {
         let home = sites[0].home(&format!("forward = [\"{}\", \"{scheme}://{proxy}\"]\n", sites[1].url()), AUTO);
         assert_eq!(socks5(home.address(), parrot()).map(|_| ()), Err(1), "{scheme}");
         let said = format!("The hop {scheme}://{proxy} refused the connection: nothing listens on its port.");
-        is_told(&home, &parrot().to_string(), 502, "destination_unavailable", &said);
+        check_answers(&home, &parrot().to_string(), 502, "destination_unavailable", &said);
     }
 }
 

@@ -76,6 +76,6 @@ fn what_leaves_elsewhere_is_not_held_back() {
     let Some(scene) = Scene::new(&text) else { return };
     let download = scene.download(8001);
     let got = watch(&[&download], LONG);
-    scene.is_free();
+    scene.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
 }

@@ -20,7 +20,7 @@ fn a_new_rate_holds_for_running_sessions() {
 
     scene.offer(&door);
     scene.relay.next(|event| event["event"] == "reloaded");
-    scene.is_free();
+    scene.wait_unlimited();
     let got = watch(both, 10 * SHORT);
     assert!(got.rate() > 6.0 * RATE, "{got:?}");
     assert_eq!(scene.interface(), serde_json::Value::Null);
@@ -51,7 +51,7 @@ fn an_interface_that_is_not_there_is_told_and_no_mistake() {
     let download = scene.download(8001);
     // Nobody is held back meanwhile.
     let got = watch(&[&download], 4 * SHORT);
-    scene.is_free();
+    scene.wait_unlimited();
     assert!(got.rate() > 3.0 * RATE, "{got:?}");
     drop(download);
     // It comes.

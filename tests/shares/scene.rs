@@ -217,7 +217,7 @@ impl Scene {
     }
 
     /// Waits until nobody has a ceiling.
-    pub fn is_free(&self) {
+    pub fn wait_unlimited(&self) {
         eventually("no ceilings", || {
             let sections = self.sections();
             let free = !sections.is_empty() && sections.iter().all(|section| section.ceiling.is_none());

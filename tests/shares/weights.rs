@@ -9,7 +9,7 @@ use crate::scene::*;
 /// One share for the first, three for the other.
 const SHARES: [f64; 2] = [RATE / 4.0, RATE * 3.0 / 4.0];
 
-fn has_three_to_one(scene: &Scene, downloads: &[Download; 2]) {
+fn check_three_to_one(scene: &Scene, downloads: &[Download; 2]) {
     scene.settles(&SHARES);
     let ratio = |got: &Got| got.bytes[1] as f64 / got.bytes[0] as f64;
     scene.shares_so(&downloads.each_ref(), &SHARES, 8_000_000, |got| (2.3..3.7).contains(&ratio(got)));
@@ -20,7 +20,7 @@ fn listeners_have_weights() {
     let text = [SHARED, &listener(8001, "bbr", ""), &listener(8002, "cubic", "weight = 3")].concat();
     let Some(scene) = Scene::new(&text) else { return };
     let downloads = [8001, 8002].map(|port| scene.download(port));
-    has_three_to_one(&scene, &downloads);
+    check_three_to_one(&scene, &downloads);
 }
 
 #[test]
@@ -44,6 +44,6 @@ fn users_have_weights_on_top_of_that() {
     for way in ["http", "socks5"] {
         let downloads = ["alice", "bob"]
             .map(|user| scene.download_by(&["--proxy", &format!("{way}://{user}:hunter2@{proxy}")], scene.server));
-        has_three_to_one(&scene, &downloads);
+        check_three_to_one(&scene, &downloads);
     }
 }

@@ -143,7 +143,7 @@ impl Host {
     /// Waits until others can find its addresses. The kernel joins the group by which neighbours ask for an IPv6 address
     /// (RFC 4861, 7.2.1) a moment after it has the address; a question before that is not answered, and the packet behind
     /// it waits for a second. With `nodad` an address never is tentative, and nothing tells of that moment.
-    fn can_be_found(&self) {
+    fn wait_resolvable(&self) {
         let tentative = || self.run("ip", &["-6", "-o", "address", "show", "tentative"], "");
         eventually("IPv6 addresses", || tentative().is_empty().then_some(()));
     }
@@ -196,7 +196,7 @@ impl Row {
         for (place, host) in row.hosts.iter().enumerate() {
             host.ip(&families.iter().map(|family| row.furniture(place, *family)).collect::<String>());
         }
-        row.hosts.iter().for_each(Host::can_be_found);
+        row.hosts.iter().for_each(Host::wait_resolvable);
         Some(row)
     }
 
@@ -244,7 +244,7 @@ impl Row {
         let length = family.length();
         for (host, end) in [(here, 1), (there, 2)] {
             host.ip(&format!("address add {}/{length} dev around\n", address(family, AROUND, end)));
-            host.can_be_found();
+            host.wait_resolvable();
         }
         // Calls still come from the address that the other host answers through the row.
         let (via, place) = (address(family, AROUND, 2), self.place(from));

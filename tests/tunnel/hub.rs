@@ -183,7 +183,7 @@ impl Hub {
     }
 
     /// Every ping from the hub to this host is answered.
-    fn is_reached(&self, host: &str, family: Family) {
+    fn check_reached(&self, host: &str, family: Family) {
         let (address, from) = (self.address(host, family), hub(family).to_string());
         all_answered(&self.boxes(), &self.row["hub"], address, 5, &["-I", &from]);
     }
@@ -201,12 +201,12 @@ fn a_forged_source_takes_no_traffic_away() {
     for (number, family) in (1..).zip(BOTH) {
         for host in ["attacker", "victim"] {
             sites.reaches(host, family);
-            sites.is_reached(host, family);
+            sites.check_reached(host, family);
         }
         sites.forges(3, family);
-        sites.is_reached("victim", family);
+        sites.check_reached("victim", family);
         assert_eq!(sites.forged(), number * 3);
-        sites.is_reached("attacker", family);
+        sites.check_reached("attacker", family);
     }
     // The drops are shown with the lane that the packets came by.
     let shown: Vec<_> =
@@ -228,11 +228,11 @@ fn answers_are_no_way_in_for_forged_sources() {
     let Some(sites) = Hub::new(Dials::OnlyHub, ["", ""]) else { return };
     for (number, family) in (1..).zip(BOTH) {
         for host in ["attacker", "victim"] {
-            sites.is_reached(host, family);
+            sites.check_reached(host, family);
             sites.reaches(host, family);
         }
         sites.forges(3, family);
-        sites.is_reached("victim", family);
+        sites.check_reached("victim", family);
         assert_eq!(sites.forged(), number * 3);
         assert_eq!(dropped(&sites.hub, "one", "wrong_peer"), number * 3, "the listener of the lane that was dialled");
     }
@@ -247,10 +247,10 @@ fn without_routes_the_file_of_peers_binds_networks() {
     for (number, family) in (1..).zip(BOTH) {
         for host in ["attacker", "victim"] {
             sites.reaches(host, family);
-            sites.is_reached(host, family);
+            sites.check_reached(host, family);
         }
         sites.forges(3, family);
-        sites.is_reached("victim", family);
+        sites.check_reached("victim", family);
         assert_eq!(sites.forged(), number * 3);
     }
     let lanes_before = lanes(&sites.hub).len();
@@ -273,7 +273,7 @@ fn without_routes_the_file_of_peers_binds_networks() {
     sites.files.lets_in(&one, &two);
     sites.hub.reload(&text);
     sites.reaches("victim", Family::V4);
-    sites.is_reached("victim", Family::V4);
+    sites.check_reached("victim", Family::V4);
     assert_eq!(lanes(&sites.hub).len(), lanes_before, "the lanes have gone on");
 }
 
