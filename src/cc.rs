@@ -210,7 +210,7 @@ pub fn is_carried(name: &str) -> bool {
     congestion::find(name).is_ok()
 }
 
-/// For `ekiden check`: what is expected instead of a name that this kernel does not know, no other Linux and not ekiden.
+/// For `ekiden check`: the expectation for a name that neither this kernel, nor another Linux, nor ekiden has.
 pub fn unknown(name: &str) -> Option<String> {
     let there = congestion::list();
     let names = || there.iter().map(|one| one.name.as_str()).chain(Algorithm::OF_LINUX.iter().copied());

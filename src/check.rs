@@ -66,7 +66,7 @@ impl Check {
     }
 }
 
-/// The congestion controls of no kernel and not of ekiden.
+/// The names of congestion controls that neither a kernel nor ekiden has.
 fn unknown(config: &Config) -> Mistakes {
     let told = |named: &Named| {
         let expected = cc::unknown(&named.name)?;

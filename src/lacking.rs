@@ -43,7 +43,7 @@ pub const fn is_carried(_name: &str) -> bool {
     false
 }
 
-/// For `ekiden check`: what is expected instead of a name that neither this kernel nor another Linux knows.
+/// For `ekiden check`: the expectation for a name that neither this kernel nor another Linux has.
 pub fn unknown(name: &str) -> Option<String> {
     let names = Algorithm::OF_LINUX.iter().copied().chain(["ctcp"]);
     let is_there = names.clone().any(|known| known == name) || ekiden_sys::congestion::choose(name).is_ok();

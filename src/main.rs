@@ -72,10 +72,10 @@ enum Command {
     Man(man::Man),
 }
 
-/// The words by which other daemons are started.
+/// Commands that start other daemons.
 const OF_OTHERS: [&str; 6] = ["daemon", "listen", "serve", "server", "start", "up"];
 
-/// An error about the command line that names the subcommand that was meant: clap only knows which word is spelt like it.
+/// Adds the subcommand `run` as a suggestion for these commands: clap compares only the spelling.
 fn suggested(mut error: clap::Error) -> clap::Error {
     let is_start = matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(word)) if OF_OTHERS.contains(&&**word));
     if is_start {

@@ -163,7 +163,7 @@ pub enum Event {
         /// Sessions that the drain deadline cut off.
         aborted: usize,
     },
-    /// Lines that the log left out, because a peer could cause any number of them.
+    /// Lines that the log left out, because an unauthenticated peer can cause any number of them.
     Suppressed {
         /// What the lines would have told: the word of an end, or an event.
         reason: &'static str,

@@ -60,8 +60,8 @@ macro_rules! settings {
     };
 }
 
-// Where a setting has bounds, the kernel's source is cited: what is outside is refused by setsockopt(2), or clamped or
-// masked in silence. Sources are those of Linux 6.18.
+// The bounds are those of the kernel's source that the comment cites (Linux 6.18). For a value outside, setsockopt(2)
+// returns an error, or clamps or masks the value without one.
 settings! {
     /// Multipath TCP where both ends can (RFC 8684); needs the socket to be made so, and falls back to TCP.
     Mptcp(bool) = "mptcp",

@@ -61,7 +61,7 @@ const RATE_UNITS: &[(&str, u64)] = &[("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000
 const SPAN_UNITS: &[(&str, u64)] =
     &[("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1000), ("us", 1)];
 
-// Units that are not taken, as people write them elsewhere, and which multiple of which unit they probably mean.
+// Units of other programs, which ekiden refuses, and the unit and multiple that each probably means.
 const OTHER_BYTE_UNITS: &[(&str, u64, &str)] = &[
     ("k", 1, "KiB"),
     ("kb", 1, "KiB"),
@@ -132,7 +132,7 @@ const BYTE_RATE_UNITS: &[(&str, u64, &str)] = &[
     ("GBps", 8, "Gbit/s"),
 ];
 
-/// The text with a unit that is taken, for one with a unit that is not.
+/// The text with an accepted unit, for a text with a refused unit.
 fn meant(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
     let (thousandths, unit) = split(text.trim())?;
     let lower = unit.to_lowercase();
@@ -147,7 +147,7 @@ fn meant(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
 }
 
 impl Bytes {
-    /// The size that was probably meant by a text that is none, as `4MiB` by `4M`.
+    /// The size that an invalid text probably means: `4MiB` for `4M`.
     #[must_use]
     pub fn meant(text: &str) -> Option<String> {
         meant(text, OTHER_BYTE_UNITS)
@@ -155,7 +155,7 @@ impl Bytes {
 }
 
 impl Span {
-    /// The time that was probably meant by a text that is none, as `5min` by `5m`.
+    /// The time that an invalid text probably means: `5min` for `5m`.
     #[must_use]
     pub fn meant(text: &str) -> Option<String> {
         meant(text, OTHER_SPAN_UNITS)
@@ -184,7 +184,7 @@ impl Rate {
 }
 
 impl Rate {
-    /// The rate that was probably meant by a text that is none, as `100Mbit/s` by `100Mbps`.
+    /// The rate that an invalid text probably means: `100Mbit/s` for `100Mbps`.
     #[must_use]
     pub fn meant(text: &str) -> Option<String> {
         meant(text, BYTE_RATE_UNITS).or_else(|| meant(text, OTHER_RATE_UNITS))

@@ -12,7 +12,7 @@ const MOST_PIPES: usize = 512;
 /// Most connections of relays without a session, however many descriptors there are: each takes some KiB as well.
 const MOST_PENDING: usize = 16_384;
 
-/// Most descriptors that only the admin listener gets: for a relay that can be asked why it does not serve.
+/// Most descriptors of the reserve for the admin listener, which answers when sessions have used up all others.
 const MOST_RESERVED: u64 = 16;
 
 /// Sets the limit of open files to the highest that leaves a reserve below the hard limit, and returns it. The admin

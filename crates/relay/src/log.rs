@@ -2,7 +2,7 @@
 //!
 //! Lines are gathered in memory and written by a thread of their own, so that a slow terminal or a full pipe never
 //! holds up a session. When it cannot keep up, lines are dropped and counted rather than kept without bound.
-//! `select` says which events have a line and what is left out of it, `flood` bounds those that unknown peers can cause.
+//! `select` says which events have a line and which fields are redacted. `flood` bounds the lines that unknown peers can cause.
 
 mod flood;
 mod select;
@@ -85,7 +85,7 @@ impl Log {
         }
     }
 
-    /// Whether `event` is one too many of those that unknown peers can cause; it is counted then.
+    /// Whether `event` exceeds the bound for lines that unknown peers can cause. If so, the event is counted.
     fn suppresses(&self, event: &Event) -> bool {
         let Some((reason, source)) = flood::cause(event) else { return false };
         let mut waiting = self.lines.lock();
@@ -93,7 +93,7 @@ impl Log {
         let is_admitted = waiting.flood.admits(reason, source, Instant::now());
         drop(waiting);
         if is_first && !is_admitted {
-            // The writing thread has a summary to wait for.
+            // The writing thread has to wake up for the summary.
             self.lines.arrived.notify_one();
         }
         !is_admitted
@@ -105,7 +105,7 @@ impl Lines {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to write, or no more will come.
+    /// Waits for a line or a summary to write, or for the end of the log.
     fn wait(&self) -> MutexGuard<'_, Waiting> {
         let mut waiting = self.lock();
         while waiting.text.is_empty() && !waiting.closed {

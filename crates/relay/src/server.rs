@@ -114,7 +114,7 @@ async fn serve(means: Means<'_>, before: Option<&Predecessor>, legacy: Legacy) -
     Ok(())
 }
 
-/// Says what of a configuration is right and should be otherwise.
+/// Prints the warnings of a configuration.
 fn warn(config: &Config, shared: &Shared) {
     for warning in &config.warnings {
         shared.emit(&Event::Warning { message: warning.to_string() });

@@ -146,7 +146,7 @@ pub struct LaneView {
     pub bytes_received: u64,
     /// Packets that went nowhere, in either direction.
     pub packets_dropped: u64,
-    /// The same by reason, those of which there were any.
+    /// The dropped packets by reason; only reasons that occurred.
     pub dropped_for: BTreeMap<&'static str, u64>,
 }
 

@@ -1,8 +1,8 @@
 //! Who may use a listener: an htpasswd file with bcrypt hashes.
 //!
-//! bcrypt is slow on purpose, so it runs beside the workers, few at a time, and a success is remembered for a while;
-//! `checks` says in which order. Every check costs what the highest cost of the file takes, whoever the user is and
-//! whether there is one. Hashes are in no `Debug` or `Display`.
+//! bcrypt is slow on purpose, so checks run beside the workers, few at a time, in the order of `checks`; a success is
+//! remembered for a while. Every check takes the time of the highest cost in the file, for each user and for names that do not
+//! exist. Hashes are in no `Debug` or `Display`.
 
 mod checks;
 
@@ -45,7 +45,7 @@ static CHECKS: LazyLock<Arc<Checks>> = LazyLock::new(|| {
 pub enum AuthError {
     /// The user or the password is wrong.
     Wrong,
-    /// Too many other passwords are to be checked first. This one may be right.
+    /// Too many other passwords have to be checked first. The password may be right.
     Overload,
     /// The client is gone.
     Departed,
@@ -125,8 +125,8 @@ impl Users {
         self.users.contains_key(name.as_bytes())
     }
 
-    /// Checks that `password` is the password of `user`, for a client at address `client`. The check may have to wait for
-    /// others; it waits until `give_up` says why it is of no use any more. A check that has begun is waited for.
+    /// Checks that `password` is the password of `user`, for a client at address `client`. The check may wait for other checks,
+    /// until `give_up` completes with the reason to stop waiting. A check that has begun is always completed.
     ///
     /// Dropping the future is sound: a check that runs already ends on its own, and keeps its place until then.
     ///
@@ -181,8 +181,8 @@ impl Users {
         Ok(())
     }
 
-    /// The work of one check, which takes the same time for every user and for those that do not exist: what a user's own
-    /// cost leaves of the highest one is spent on hashes that no password fits.
+    /// The work of one check, which takes the same time for every user and for names that do not exist. Hashes that no password
+    /// fits use up the difference between the cost of the user and the highest cost.
     fn check(&self, known: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
         let highest = self.highest_cost;
         let (hash, cost) =
@@ -209,7 +209,7 @@ impl Users {
 }
 
 impl User {
-    /// When this password was right the last time, if it was the last one that was.
+    /// The time of the last success of this password, if it was the last right password of the user.
     fn right_before(&self, digest: &[u8; 32]) -> Option<Instant> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
         verified.as_ref().filter(|last| bool::from(last.digest.ct_eq(digest))).map(|last| last.at)

@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(got, [one.clone(), one].concat());
     }
 
-    /// The smallest number has no positive one: negating it overflowed.
+    /// `i32::MIN` has no positive counterpart: the negation overflowed.
     #[test]
     fn every_number_of_an_error_can_be_told() {
         for (number, error) in [(0, None), (-17, Some(17)), (c_int::MIN, Some(c_int::MIN))] {

@@ -28,8 +28,8 @@ pub fn set_open_files(soft: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `run` with the soft limit of open files at the hard one, and puts the soft limit back. For that moment the other
-/// threads have the higher limit as well; a descriptor above the limit that they take is theirs until they close it.
+/// Runs `run` with the soft limit of open files raised to the hard limit, and restores the soft limit. Meanwhile the other
+/// threads have the higher limit as well, and keep a descriptor that they open above the soft limit.
 ///
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2).

@@ -62,7 +62,7 @@ pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: Role) {
     }
 }
 
-/// Leaves the urgent byte where it is in the stream, instead of out of it (`SO_OOBINLINE`).
+/// Keeps urgent data in its place in the stream (`SO_OOBINLINE`).
 ///
 /// # Errors
 /// The kernel's: EOPNOTSUPP for a Multipath TCP socket, whose urgent data is always inline. A socket of plain TCP that
@@ -117,7 +117,7 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Resul
         Setting::KeepaliveCount(count) => tcp(libc::TCP_KEEPCNT, c_int::from(*count), Unit::Plain),
         Setting::UserTimeout(span) => tcp(libc::TCP_USER_TIMEOUT, millis(*span), Unit::Millis),
         // Outside these ranges the kernel says EINVAL (seen on Linux 6.18; 8 ms are two jiffies at 250 Hz). Profiles have them as
-        // bounds; what tuning asks for has not.
+        // bounds; values of the automatic tuning have no such bounds.
         Setting::RtoMin(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_RTO_MIN_US, v, Unit::Micros)),
         Setting::RtoMax(span) => within(millis(*span), 1_000..=120_000, |v| tcp(TCP_RTO_MAX_MS, v, Unit::Millis)),
         Setting::DelackMax(span) => within(micros(*span), 8_000..=200_000, |v| tcp(TCP_DELACK_MAX_US, v, Unit::Micros)),
@@ -179,7 +179,7 @@ pub fn bind_address_no_port(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
-    // Six bits of eight (RFC 2474, 3). What is more the kernel cuts off, and the read-back tells.
+    // Six bits of eight (RFC 2474, 3). The kernel cuts off higher bits, and the read-back shows the result.
     let class = c_int::from(dscp) << 2;
     let v6 = SockRef::from(&socket).domain()? == socket2::Domain::IPV6;
     if v6 {

@@ -44,8 +44,8 @@ thread_local! {
     static ROUTES: Cell<Option<Netlink>> = const { Cell::new(None) };
 }
 
-/// Whether an address is this host's, in the network namespace that the calling thread was in when it first asked: what
-/// a routing table for packets without a mark gives to the host itself, as `fib daddr type local` of nft(8).
+/// Whether an address is local: the routing tables for packets without a mark deliver packets for the address to this host, as
+/// `fib daddr type local` of nft(8). The network namespace is that of the first call of the thread.
 ///
 /// # Errors
 /// The kernel's, about the asking; having no route is an answer.

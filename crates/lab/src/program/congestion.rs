@@ -64,7 +64,7 @@ impl Loaded {
             let ekiden =
                 ekiden.context("ekiden brings it: build it (make build), or say where it is with --ekiden PATH");
             let ekiden = ekiden.with_context(missing)?;
-            has_bpf_file_system().with_context(missing)?;
+            ensure_bpf_file_system().with_context(missing)?;
             let output = Command::new(ekiden).args(["cc", "load", name]).stdin(Stdio::null()).output();
             let output = output.with_context(|| ekiden.display().to_string())?;
             let said = String::from_utf8_lossy(&output.stderr);
@@ -108,10 +108,10 @@ impl Drop for Loaded {
     }
 }
 
-/// Sees to it that names can be kept in a BPF file system, as `ekiden cc load` does. Where the host has none mounted, this
-/// process moves into a mount namespace of its own and mounts one there: the host's mounts stay as they are, and the file
-/// system ends with the last process of the laboratory, and with it what is loaded (`mount_namespaces(7)`).
-fn has_bpf_file_system() -> anyhow::Result<()> {
+/// Mounts a BPF file system where the host has none: `ekiden cc load` pins objects in it. The mount is in a mount namespace of
+/// this process, so the mounts of the host do not change. The kernel removes the file system and its pins with the last
+/// process of the laboratory (`mount_namespaces(7)`).
+fn ensure_bpf_file_system() -> anyhow::Result<()> {
     let place = Path::new("/sys/fs/bpf");
     // Users who are not root cannot mount it, and `ekiden cc load` tells them what it needs.
     if process::effective_user() != 0 || netns::is_bpf_file_system(place)? {

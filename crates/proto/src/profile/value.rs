@@ -27,7 +27,7 @@ pub(super) trait Bounded: FromStr + PartialOrd {
         true
     }
 
-    /// What was probably meant by a text that cannot be read.
+    /// The value that an invalid text probably means.
     fn meant(_text: &str) -> Option<String> {
         None
     }

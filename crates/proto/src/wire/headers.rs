@@ -1,4 +1,4 @@
-//! What may stand between an IP header and the transport header: IPv4 options (RFC 791) and IPv6 extension headers (RFC 8200).
+//! The headers between the IP header and the transport header: IPv4 options (RFC 791) and IPv6 extension headers (RFC 8200).
 //!
 //! A packet that still has a source route to follow is refused: rules judge the address in the IP header, and such a packet
 //! goes on to other addresses that no rule has seen (RFC 7126 sections 4.3 and 4.4, RFC 5095).
@@ -60,9 +60,9 @@ pub(super) fn options(cursor: &mut Cursor<'_>, length: usize) -> Result<(), Wire
 
 /// An IPv6 extension header.
 pub(super) struct Extension {
-    /// Protocol number of what is behind it.
+    /// Protocol number of the next header.
     pub(super) next: u8,
-    /// Whether the packet is a fragment other than the first one, so that what is behind this header is no header.
+    /// Whether the packet is a fragment other than the first one: then data follows, and no header.
     pub(super) is_later_fragment: bool,
 }
 

@@ -1,4 +1,4 @@
-//! TLS, as far as to recognise it and to decline it: no listener speaks it, and clients try by mistake.
+//! Recognises and declines TLS. No listener speaks TLS; clients try TLS by mistake.
 
 use super::{Parsed, WireError};
 

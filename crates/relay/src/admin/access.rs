@@ -11,8 +11,7 @@ use tokio::time::sleep;
 
 use crate::config::{Admin, AdminPlace, Token};
 
-/// How long the answer to a wrong token takes. A connection that waits for it yields to new ones; a token is long enough
-/// to be guessed at any rate.
+/// Delay of the answer to a wrong token. A connection that waits for this answer yields to new connections.
 const WRONG: Duration = Duration::from_secs(1);
 
 /// Who may ask, and by which names.

@@ -17,14 +17,14 @@ use crate::config::{Admin, AdminPlace, Token};
 /// Asks a running relay for `path`.
 ///
 /// # Errors
-/// The system's, when nobody answers there; and what the relay said when it refused. A socket of another user, who is not
-/// root, is asked nothing.
+/// The error of the system when no relay answers, and the answer of a relay that refuses. This function sends no request to a
+/// socket of another user, except root.
 pub async fn ask(admin: &Admin, path: &str) -> io::Result<String> {
     Ok(ask_and_identify(admin, path).await?.0)
 }
 
-/// The same, and which process listens on the unix socket, as the kernel has it; none over TCP, and for a process of
-/// another PID namespace (unix(7), `SO_PEERCRED`).
+/// As [`ask`], with the process that listens on the unix socket, from the kernel (unix(7), `SO_PEERCRED`). `None` over TCP, and
+/// for a process of another PID namespace.
 ///
 /// # Errors
 /// As [`ask`].
@@ -48,7 +48,7 @@ fn trusted(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
     if own != 0 && ![0, own].contains(&user) {
         let socket = socket.display();
         let message =
-            format!("{socket} belongs to user {user}, who is neither this user nor root: not a relay to trust");
+            format!("{socket} belongs to user {user}, which is neither this user nor root: not a relay to trust");
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
     // 0 stands for a process of another PID namespace.

@@ -1,7 +1,7 @@
 //! Places for connections of the admin listener, and which connection yields when there is no place.
 //!
-//! A connection has to prove itself by a request that may be answered: with the token, where one is wanted. Until then
-//! it yields to a new connection when all places are taken, so that a crowd which only connects keeps no request waiting.
+//! A connection is unproven until it has sent a valid request, with the token where the listener has one. When all places
+//! are taken, an unproven connection yields to a new one, so connections without a request delay no other request.
 //! The source address with the most such connections yields first, and of these the oldest connection.
 
 use std::collections::{BTreeMap, HashMap};
@@ -122,7 +122,7 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// Which of these have to yield.
+    /// The connections that have to yield.
     async fn yielded(all: Vec<Yields>) -> Vec<usize> {
         let mut numbers = Vec::new();
         for (number, one) in all.into_iter().enumerate() {

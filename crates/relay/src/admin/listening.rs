@@ -199,7 +199,7 @@ impl Door {
         }
     }
 
-    /// The same; when sessions have all descriptors that they may have, by the reserve above that limit.
+    /// As above. When sessions use all descriptors of their limit, this uses the reserve above the limit.
     async fn accept(&self) -> io::Result<Accepted> {
         poll_fn(|cx| match self.poll_accept(cx) {
             Poll::Ready(Err(error)) if error.raw_os_error() == Some(EMFILE) => {
@@ -236,7 +236,7 @@ async fn answer_all(connection: Box<dyn Connection>, answering: Arc<Answering>, 
     // One request for each connection: a connection that has proven itself ends with its answer.
     server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER).keep_alive(false);
     tokio::select! {
-        // A client that leaves in the middle is its own affair.
+        // An error of the connection concerns only its client.
         _ = server.serve_connection(TokioIo::new(Patient::new(connection)), service) => {}
         () = yields.wait() => {}
     }

@@ -99,7 +99,7 @@ impl Held {
         }
     }
 
-    /// Notes that it is let in, its place among the sessions, and what was dialled for it.
+    /// Notes that the connection is let in, its place among the sessions, and the stream that was dialled for it.
     pub fn let_in(&self, ends: Ends, since: Instant, permit: SessionPermit, ahead: Option<Box<Ahead>>) {
         self.stages().insert(ends, Stage::LetIn { since, permit, ahead });
     }

@@ -72,7 +72,7 @@ impl Manner {
         Ok(Self::Silent)
     }
 
-    /// Tells the client why not, with the names of hops where it may know them, and closes.
+    /// Sends the client the cause, with the names of hops where the client may know them, and closes.
     pub async fn refused(&self, client: &TcpStream, error: &DialError, names_hops: bool) {
         let cause = error.told_to_client();
         match self {

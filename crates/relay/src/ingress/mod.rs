@@ -24,7 +24,7 @@ use crate::session::Session;
 pub use inbox::Inbox;
 pub use manner::{Manner, hang_up, write_all};
 
-/// What the log says of a client that begins with a TLS handshake.
+/// The detail of the log line for a client that begins with a TLS handshake.
 const SPEAKS_TLS: &str = "the client speaks TLS, and this listener does not: the proxy's URL has to begin with http:// or \
                           socks5://, not https://";
 

@@ -1,8 +1,8 @@
 //! Relays that come in: the handshake, the wait until a session is opened, and what is told to the relay before us.
 //!
-//! A connection is no session until OPEN comes. It may wait for that, and end without one. Until then it has proven nothing:
-//! its hello may be a replay. So it has a place of its own kind, lives no longer than a ready connection is kept, and is
-//! evicted where there are too many.
+//! A connection becomes a session when OPEN arrives. Before that the connection is unproven: its hello may be a replay. An
+//! unproven connection has a place of its own kind, lives no longer than a ready connection is kept, and is evicted when
+//! there are too many.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -61,7 +61,7 @@ pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: Client
     }
 }
 
-/// Reads a connection up to OPEN, by which the relay proves that it has its key. `None` where the connection ends before.
+/// Reads a connection up to OPEN, which proves that the relay has its private key. `None` where the connection ends before.
 async fn until_open(
     entrance: &Entrance,
     stream: &mut TcpStream,
@@ -98,7 +98,7 @@ async fn shake_hands(entrance: &Entrance, stream: &mut TcpStream) -> Result<(Sea
     Ok((Seal::new(transport, Open::MOST), key))
 }
 
-/// Which relay dials, by its key, and the key of ours that it has dialled, if it may come in.
+/// The key of the relay that dials, and the key of this listener; an error when the relay may not come in.
 fn recognise(
     entrance: &Entrance,
     hello: &Hello,
@@ -145,7 +145,7 @@ async fn next_session(
     let timeouts = &entrance.config.timeouts;
     let first = async {
         let mut byte = [0];
-        // The handshake has left the socket marked as readable, so only a look tells.
+        // The handshake has left the socket marked as readable, so only a peek at the bytes tells.
         if let Ok(first) = timeout(timeouts.handshake, stream.peek(&mut byte)).await {
             return first.ok();
         }
@@ -174,7 +174,7 @@ async fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address):
         Purpose::Datagrams | Purpose::Report => address,
     };
     let Some(entrance) = entrance.worker.successor(entrance) else { return };
-    // The client address is a claim of the relay, and a key that no list has costs nothing.
+    // The client address is a claim of the relay. Without `peers` a new key costs nothing, so the source address counts.
     let mut counted_for = Client::Address(address.0.ip());
     if let Some(peers) = &section_of(&entrance).peers {
         let Some(peer) = peers.0.get(&arrival.key) else {
@@ -208,7 +208,7 @@ async fn refuse(entrance: &Rc<Entrance>, arrival: Rc<Arrival>, (stream, client):
     session.ends(end);
 }
 
-/// Tells a relay what our sections are like. It is no session, and takes the place of one.
+/// Sends a relay the measurements of our sections. This is no session, but takes the place of one.
 async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, _permit: SessionPermit) {
     let shared = entrance.shared();
     if let Err(error) = shared.reports.asked(&entrance.config, shared) {

@@ -1,5 +1,5 @@
-//! Bounds the lines that a peer can cause before it has proven anything: by reason and source address, with a count of
-//! the lines that are left out.
+//! Bounds the lines that a peer can cause before authentication, by reason and source address, and counts the lines that are
+//! left out.
 //!
 //! Each source may cause a burst of lines for each reason and then one line in a second, and all sources together a
 //! larger burst and then ten lines in a second.
@@ -22,7 +22,7 @@ const MOST_SOURCES: usize = 1024;
 /// Time between two summaries of one reason.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// What was written, and what was left out.
+/// The lines of one reason: budgets, and the count of the lines that were left out.
 #[derive(Debug, Default)]
 pub struct Flood(BTreeMap<&'static str, Reason>);
 
@@ -62,7 +62,7 @@ pub fn cause(event: &Event) -> Option<(&'static str, Option<IpAddr>)> {
     }
 }
 
-/// One host: an address of IPv4, or a /64, of which a host may have all addresses.
+/// One host: an IPv4 address, or a /64 of IPv6, because a host may have all addresses of a /64.
 fn source(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),

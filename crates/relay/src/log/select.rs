@@ -1,4 +1,4 @@
-//! Which events have a line, and what is left out of it.
+//! Which events have a line, and which fields of the line are redacted.
 
 use std::borrow::Cow;
 
@@ -11,13 +11,13 @@ pub fn is_wanted(event: &Event, level: LogLevel) -> bool {
     match (level, event) {
         (LogLevel::Off, _) => false,
         (LogLevel::Problems, Event::Closed(closed)) => is_problem(closed.end),
-        // What the relay or the server answered for want of another.
+        // A status of 500 and above says that the relay or the server failed.
         (LogLevel::Problems, Event::Request(request)) => request.status >= 500,
         (LogLevel::Problems | LogLevel::Sessions, _) => true,
     }
 }
 
-/// Whether a session that ended like this was not what its client wanted.
+/// Whether `end` is a failure: the session did not begin, or was broken on the way.
 const fn is_problem(end: End) -> bool {
     match end {
         End::Finished
@@ -40,7 +40,7 @@ const fn is_problem(end: End) -> bool {
     }
 }
 
-/// `event` without what is to be left out.
+/// `event` without the redacted fields.
 pub fn redacted(event: &Event, redact: Redact) -> Cow<'_, Event> {
     let Redact { client, target } = redact;
     match event {
@@ -51,7 +51,7 @@ pub fn redacted(event: &Event, redact: Redact) -> Cow<'_, Event> {
             }
             if target {
                 (closed.target, closed.server) = (None, None);
-                // Remarks of other relays and servers may name the target.
+                // The detail may quote another relay or a server, and thus name the target.
                 closed.detail = closed.detail.filter(|_| !matches!(closed.end, End::ConnectFailed(_)));
             }
             Cow::Owned(Event::Closed(Box::new(closed)))

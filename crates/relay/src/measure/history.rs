@@ -26,7 +26,7 @@ const WRITE: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What SQLite takes for a database that is in no file.
+/// The name by which SQLite opens a database in memory.
 const IN_MEMORY: &str = ":memory:";
 
 /// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
@@ -171,11 +171,10 @@ impl Keeping {
     }
 }
 
-/// Opens the database. One that is made can be read by its owner only, as can the journal beside it, which SQLite makes with
-/// the permissions of the database.
+/// Opens the database. A new database has mode 600; SQLite gives the journal the permissions of the database.
 fn open(file: &Path) -> rusqlite::Result<Connection> {
     if file != Path::new(IN_MEMORY) {
-        // An error is that of opening the database as well, which says it with the name of the file.
+        // Opening the database below fails with the same error, and reports it with the name of the file.
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
     }
     let database = Connection::open(file)?;

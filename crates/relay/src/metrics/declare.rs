@@ -34,7 +34,7 @@ pub fn set(counter: &Seconds, value: f64) {
     counter.inner().store(value.to_bits(), Ordering::Relaxed);
 }
 
-/// Takes over a count that is kept elsewhere.
+/// Sets the counter to a count that another part of the relay keeps.
 pub fn take_over(counter: &Counter, count: u64) {
     counter.inner().store(count, Ordering::Relaxed);
 }

@@ -2,7 +2,7 @@
 //!
 //! A read that returns fewer bytes than it asked for has emptied the socket, with one exception: it stopped at urgent data.
 //! recv(2) returns the bytes before the urgent byte alone; the next read begins with the urgent byte. splice(2) answers
-//! EAGAIN or end of stream at the urgent byte. Then more bytes are there and no event tells of them.
+//! EAGAIN or end of stream at the urgent byte. Then more bytes are in the socket, and no further event announces them.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,14 +12,14 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// Whether bytes have arrived that were not read. FIONREAD counts urgent data too, because `SO_OOBINLINE` is set on all
-/// sockets (`sockopt::apply`). SIOCATMARK alone would not do: a segment without data can move the mark between the read and
-/// the question.
+/// sockets (`sockopt::apply`). SIOCATMARK is not enough: a segment without data can move the mark between the read and
+/// the ioctl.
 pub fn has_unread(from: &TcpStream) -> bool {
     unread(from.as_fd()).is_ok_and(|bytes| bytes > 0)
 }
 
-/// Reads once, by a `read` of at most `room` bytes. When it has emptied the socket the readiness is used up: this saves the
-/// read that would only return EAGAIN.
+/// Reads once, by a `read` of at most `room` bytes. A read that empties the socket clears the readiness, which saves a read
+/// that would only return EAGAIN.
 ///
 /// # Errors
 /// That of `read`; `WouldBlock` when the socket is not ready.

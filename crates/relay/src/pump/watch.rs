@@ -59,8 +59,8 @@ async fn byte_behind_end(from: &TcpStream) -> bool {
 /// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
 /// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
 async fn late_reset(from: &TcpStream, to: &TcpStream, end: End) -> End {
-    // [`is_cut_off`] and a read take the error of a reset that came right behind the end, and epoll tells of no error that is
-    // taken.
+    // [`is_cut_off`] and a read consume the error of a reset that came right behind the end, and epoll does not report a
+    // consumed error.
     if !is_closed(from.as_fd()) {
         // An error of the wait itself means that the runtime is going away, and the session with it.
         let _ = from.ready(Interest::ERROR).await;

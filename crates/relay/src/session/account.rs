@@ -51,7 +51,7 @@ pub struct Session {
     /// What was told of its sections while it runs.
     pub(super) samples: RefCell<Samples>,
     place: Cell<usize>,
-    /// Its place among all sessions and those of its client; `None` for a connection that is turned away.
+    /// The place of this session, in total and for its client; `None` for a connection that is turned away.
     permit: Cell<Option<SessionPermit>>,
 }
 

@@ -26,7 +26,7 @@ use crate::path::{self, Way};
 pub struct Errand {
     /// Where it came in.
     pub entrance: Rc<Entrance>,
-    /// The same listener under the configuration that its dialling goes by: the one in force when its last request came.
+    /// The listener under the configuration for dialling: the one that was in force when the last request came.
     in_force: RefCell<Rc<Entrance>>,
     /// Who wants it.
     pub client: ClientAddr,
@@ -78,12 +78,12 @@ impl Errand {
         }
     }
 
-    /// Where it came in, under the configuration that its dialling goes by.
+    /// The listener under the configuration for dialling.
     pub fn in_force(&self) -> Rc<Entrance> {
         Rc::clone(&self.in_force.borrow())
     }
 
-    /// Goes by the configuration that is in force now; false where that has no such listener any more.
+    /// Switches to the configuration in force; false when that configuration has no such listener.
     pub fn renew(&self) -> bool {
         let now = self.entrance.worker.successor(&self.entrance);
         match now.filter(|now| now.listener.kind == self.entrance.listener.kind) {
@@ -236,7 +236,7 @@ impl Errand {
         Rules { listener: &entrance.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
-    /// The dialler by the configuration of `entrance` ([`Errand::in_force`]), when so many `ways` share the time.
+    /// The dialler for the configuration of `entrance` ([`Errand::in_force`]), when `ways` paths share the time.
     pub fn dialler_for<'a>(&'a self, entrance: &'a Entrance, ways: usize) -> Dialler<'a> {
         Dialler {
             marks: entrance.config.needed_marks(),

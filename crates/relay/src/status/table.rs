@@ -168,7 +168,7 @@ fn lanes(lanes: &Value) -> Vec<[String; 10]> {
     rows
 }
 
-/// Why packets were dropped, and how many for each reason.
+/// The dropped packets of each reason.
 fn reasons(dropped: &Value) -> String {
     let reasons = dropped.as_object().into_iter().flatten().map(|(why, packets)| format!("{why} {packets}"));
     reasons.collect::<Vec<_>>().join(", ")

@@ -113,8 +113,7 @@ impl<'a> Served<'a> {
         pump::abort(&stream);
         session.answered(opening.answer(&stream, &seal).await?, asked);
         self.grant().await?;
-        let up =
-            self.lane(Remote::next(way).expect("invariant: a way that was chosen begins with a relay"), Direction::Up);
+        let up = self.lane(Remote::next(way).expect("invariant: a chosen path begins with a relay"), Direction::Up);
         let down = self.lane(self.dialler(), Direction::Down);
         up.is_agreed();
         down.is_agreed();

@@ -21,7 +21,7 @@ pub enum Dropped {
     Malformed,
     /// No tunnel leads to its source.
     Spoofed,
-    /// The relay that it came from may not send from its source.
+    /// The relay that sent the packet may not send from its source address.
     WrongPeer,
     /// This host has no room for it, or the interface is down.
     NotTaken,

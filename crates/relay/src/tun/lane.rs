@@ -56,7 +56,7 @@ impl Tally {
 }
 
 impl Lane {
-    /// A lane by which nothing has crossed.
+    /// A lane that has carried no packet.
     pub fn new(crossing: &Arc<Crossing>, remote: Remote, sends: Direction) -> Arc<Self> {
         Arc::new(Self {
             remote,

@@ -78,8 +78,8 @@ impl Lanes {
         Rules { listener: &self.entrance.listener.access, peer: None }
     }
 
-    /// The lane by which the destination was last seen, if the relay there may still send from it; else the one of the best
-    /// path that is not in trouble.
+    /// The lane in which the destination was last seen as a source, if the relay there may still send from that address; else the
+    /// lane of the best path that has not failed.
     fn lane(self: &Rc<Self>, head: &Head) -> Result<Arc<Lane>, Dropped> {
         let shared = self.entrance.shared();
         let seen = shared.lanes.seen.lane(head.destination);

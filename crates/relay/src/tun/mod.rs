@@ -44,7 +44,7 @@ pub struct Tunnels(RwLock<InForce>);
 struct InForce {
     devices: Vec<Arc<Device>>,
     sources: Sources,
-    /// What the sources are of; none before the first one is in force.
+    /// The configuration of `sources`; `None` before the first one is in force.
     config: Option<Arc<Config>>,
 }
 
@@ -60,7 +60,7 @@ impl InForce {
 }
 
 impl Tunnels {
-    /// From now on it is these, and packets come from where `config` says.
+    /// Puts these devices, and the source bindings of `config`, in force.
     pub fn serve(&self, devices: Vec<Arc<Device>>, config: &Arc<Config>) {
         let in_force = InForce { devices, sources: Sources::new(config), config: Some(Arc::clone(config)) };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = in_force;
@@ -106,7 +106,7 @@ impl Tunnels {
     /// Judges a packet that passes from `remote` to another relay.
     ///
     /// # Errors
-    /// That `remote` may not send from its source.
+    /// When `remote` may not send from the source address of the packet.
     fn pass(&self, head: &Head, remote: &Remote) -> Result<(), Dropped> {
         let in_force = self.in_force();
         let permits = match in_force.device(head.source) {

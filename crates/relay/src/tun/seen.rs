@@ -1,7 +1,7 @@
 //! Where addresses were last seen: answers go into the lane that their question came from.
 //!
-//! An address that is live in one lane is not taken over by another one: only when the first lane has ended, or has brought
-//! no packet from there for as long as connection tracking keeps a flow of UDP.
+//! A lane takes over an address from another lane only when that lane has ended, or has brought no packet from the address
+//! for as long as connection tracking keeps a flow of UDP.
 //!
 //! A sender with ever more addresses must not make it grow. So it has two halves, and when the young one is full it
 //! becomes the old one, whose addresses are forgotten. An address that is seen again is young again.

@@ -1,7 +1,7 @@
-//! Which relay may send packets from which addresses. A packet with any other source address is forged, and is dropped.
+//! Which relay may send packets from which addresses. Packets with other source addresses count as forged, and are dropped.
 //!
-//! `from=` in the file of peers says it for a peer. Without `from=` the routes say it: a relay may send from the networks
-//! that are routed to it, and by a lane that this relay has dialled from the networks that are routed by its path.
+//! `from=` in the file of peers lists the networks of a peer. Without `from=`, a relay may send from the networks that are routed
+//! to it. In a lane that this relay has dialled, the other end may send from the networks that are routed by the path of the lane.
 //! A network that no route leads to (`answer_only`) is bound by `from=`; or, if only one peer can come in that has no
 //! `from=`, to that peer.
 
@@ -69,7 +69,7 @@ impl Remote {
     }
 }
 
-/// What one configuration says about source addresses.
+/// The source bindings of one configuration.
 #[derive(Debug, Default)]
 pub struct Sources {
     /// The networks of the peers that have `from=`.
@@ -107,7 +107,7 @@ impl Sources {
     }
 
     /// Whether packets with this source address may pass from a neighbour to the next relay, where no tunnel of this host
-    /// leads to that address. The routes of this relay say nothing then: the relay that has dialled chose the path.
+    /// leads to that address. The routes of this relay do not apply then: the relay that has dialled chose the path.
     pub fn permits_through(&self, remote: &Remote, source: IpAddr) -> bool {
         match remote.key().and_then(|key| self.from.get(&key)) {
             Some(nets) => has(nets, source),
@@ -120,7 +120,7 @@ impl Sources {
         self.from.values().any(|nets| has(nets, source))
     }
 
-    /// The networks of tunnels from which no peer may send, because nothing says which one.
+    /// The networks of tunnels from which no peer may send, because the configuration binds them to none.
     fn unbound(&self, config: &Config) -> Vec<Network> {
         let nets = config.tunnels().filter(|(_, tun)| tun.answer_only).flat_map(|(_, tun)| &tun.nets);
         let is_bound = |net: &Network| self.from.values().flatten().any(|from| from.overlaps(net));
@@ -129,7 +129,7 @@ impl Sources {
 }
 
 impl Config {
-    /// What the operator has to know of networks from which no peer may send packets.
+    /// The warning about networks from which no peer may send packets.
     #[must_use]
     pub fn unbound(&self) -> Vec<String> {
         let tell = |net: Network| {

@@ -1,6 +1,6 @@
 //! `ekiden upgrade`, from outside: finds the relay by its admin listener, asks it by a signal, and waits for what becomes
-//! of it. The signal says who may: the relay's own user, and root. It goes to the process that has the listening socket,
-//! as the kernel says: the answer alone is not believed.
+//! of it. The kernel permits the signal to the relay's own user and to root. The signal goes to the process that has the
+//! listening socket according to the kernel; the answer of the relay is not enough.
 
 use std::io;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ pub enum RequestError {
     /// It answers from where its processes have other numbers.
     #[error("the relay is not process {0} here: ask where it runs, for example inside of its container")]
     Elsewhere(u32),
-    /// What it says of itself is not what the kernel says.
+    /// The pid in the answer is not the pid that the kernel reports.
     #[error("process {listens} listens there and says that it is process {told}: ask where the relay runs")]
     Contradicts {
         /// The process that listens.
@@ -44,7 +44,7 @@ pub enum RequestError {
         /// The process that it says it is.
         told: u32,
     },
-    /// It has no socket that listens at the address that was asked.
+    /// The process has no socket that listens at the address of the request.
     #[error("process {pid} does not listen at {address}: not a relay to trust")]
     NoListener {
         /// The process that the answer names.
@@ -100,7 +100,7 @@ pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
     }
 }
 
-/// The process that gets the signal: the one that has the socket, whatever the answer says.
+/// The process that gets the signal: the process that has the listening socket, even if the answer names another one.
 fn identify(admin: &Admin, told: &View, listener: Option<u32>) -> Result<u32, RequestError> {
     let pid = match (&admin.place, listener) {
         (AdminPlace::Tcp(address), _) => {

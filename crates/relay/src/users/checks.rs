@@ -1,7 +1,7 @@
 //! The queue of password checks.
 //!
 //! A check takes a processor for 50 to 100 ms, so few run at once, and wrong passwords can arrive faster than they are
-//! checked. The order decides who gets in then:
+//! checked. The order of the checks is then:
 //!
 //! 1. A password that was right before, however long ago: only a client that knows the password gets here.
 //! 2. The client address with the fewest attempts that have not turned out right. From its second attempt on, an address
@@ -28,7 +28,7 @@ const MOST_SOURCES: usize = 1 << 16;
 /// An address without an attempt for this long counts as new.
 const FORGOTTEN: Duration = Duration::from_secs(10 * 60);
 
-/// What stands for user and password, and tells neither.
+/// A digest that stands for user and password, and reveals neither.
 pub(super) type Digest = [u8; 32];
 
 /// A password to be checked.
@@ -76,7 +76,7 @@ struct Waiting {
     answer: oneshot::Sender<Answer>,
 }
 
-/// What a waiting request is told.
+/// The message to a waiting request.
 #[derive(Debug)]
 enum Answer {
     Begin,
@@ -247,7 +247,7 @@ impl Drop for Waiter {
         self.answer.close();
         let began = matches!(self.answer.try_recv(), Ok(Answer::Begin));
         if began {
-            // The right to begin came, and was not used.
+            // The request got the right to begin and did not use it.
             self.checks.end(&self.request, None);
         } else {
             self.checks.lock().take(self.number);
@@ -256,7 +256,7 @@ impl Drop for Waiter {
 }
 
 impl Running {
-    /// Gives the right back, and the result to all who wait for the same one.
+    /// Returns the right, and gives the result to all requests with the same user and password.
     pub fn finish(mut self, right: bool) {
         self.result = Some(right);
     }

@@ -2,8 +2,8 @@
 
 use toml::de::{DeTable, DeValue};
 
-/// Puts the lines of their keys before mistakes that begin with the path of a key, and sorts by them. What is in no line, as
-/// what is about the whole, comes last.
+/// Prepends the line of the key to each mistake that begins with the path of a key, and sorts the mistakes by line. Mistakes
+/// without a line, such as those about the whole file, come last.
 pub fn with_lines(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec<String> {
     let table = DeTable::parse_recoverable(text).0;
     let line_of = |mistake: &String| {

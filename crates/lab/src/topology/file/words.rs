@@ -1,11 +1,11 @@
-//! Reading a table key by key: every key that is wrong is told, in plain words.
+//! Reads a table key by key, and reports every wrong key in plain words.
 //!
-//! serde stops at the first mistake, and names types as Rust does.
+//! serde stops at the first mistake, and uses the type names of Rust.
 
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// What is wrong with a key: its path, and the problem.
+/// The path of a wrong key, and the problem.
 pub type Problem = (String, String);
 
 /// Reads the value at the key `at`.
@@ -41,7 +41,7 @@ fn missing(error: &toml::de::Error) -> Option<&str> {
     error.message().strip_prefix("missing field `")?.strip_suffix('`')
 }
 
-/// The key that an error is about, below the key `at` and somewhere in `key`, and the error in plain words.
+/// The path of the key that an error is about, and the error in plain words. The key is below `at`, in `key`.
 fn problem(at: &str, key: &str, error: &toml::de::Error) -> Problem {
     let shown = error.to_string();
     // Where toml knows the path, it is behind the message.

@@ -50,8 +50,8 @@ pub fn cause_of(status: u16, headers: &Headers) -> Cause {
     })
 }
 
-/// What a proxy says in words about its failure: `details` beside the cause in `Proxy-Status` (RFC 9209, 2.1.5), as far as it
-/// is printable ASCII, at most [`LONGEST_DETAILS`] bytes and without a full stop at the end.
+/// The description that a proxy gives of its failure: `details` beside the cause in `Proxy-Status` (RFC 9209, 2.1.5). Only
+/// printable ASCII, at most [`LONGEST_DETAILS`] bytes, without a full stop at the end.
 #[must_use]
 pub fn details(headers: &Headers) -> Option<String> {
     let member = headers.list("Proxy-Status").find(|member| proxy_status(member).is_some())?;

@@ -115,8 +115,8 @@ pub fn upgrade(headers: &Headers) -> Option<String> {
     String::from_utf8(wanted).ok().filter(|protocols| !protocols.is_empty())
 }
 
-/// Whether a server may switch to what its 101 names, when it was asked for the protocols `asked` ([`upgrade`]): at least
-/// one protocol, and no other than those (RFC 9110, 7.8).
+/// Whether a 101 answer names at least one protocol, and only protocols that the request asked for, `asked` ([`upgrade`];
+/// RFC 9110, 7.8).
 #[must_use]
 pub fn may_switch(asked: &str, answered: &Headers) -> bool {
     let is_asked = |named: &[u8]| asked.split(", ").any(|asked| asked.as_bytes().eq_ignore_ascii_case(named));

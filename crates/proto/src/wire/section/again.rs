@@ -96,7 +96,7 @@ impl Tickets {
         Self { key: LessSafeKey::new(key), dice }
     }
 
-    /// A secret and a ticket by `listener` for `peer`, at `now`, counted from whenever its maker likes.
+    /// A secret and a ticket of the key `listener` for `peer`. `now` counts from an origin that the caller chooses.
     #[must_use]
     pub fn issue(&self, listener: &PublicKey, peer: &PublicKey, now: Duration) -> Acquaintance {
         let secret = random(&self.dice);
@@ -110,7 +110,7 @@ impl Tickets {
         Acquaintance { ticket: [&nonce[..], &sealed, tag.as_ref()].concat(), secret }
     }
 
-    /// The secret of a ticket, and whose it is; nothing when it is not this `listener`'s, or too old.
+    /// The secret of a ticket, and the peer that has it; `None` for a ticket of another listener key, or one that has expired.
     pub(super) fn redeem(&self, listener: &PublicKey, ticket: &[u8], now: Duration) -> Option<(Secret, PublicKey)> {
         let (nonce, sealed) = ticket.split_first_chunk::<NONCE>()?;
         let mut sealed = Zeroizing::new(sealed.to_vec());

@@ -110,13 +110,13 @@ async fn deliver(
     answer: &rewriting::Answer,
 ) -> Result<(), Broken> {
     if answer.framing == Body::UntilClose {
-        // From the head on, which alone looks like a whole answer too: only a reset tells the client that this is not all,
-        // if this relay is killed.
+        // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
+        // tells the client that the answer is incomplete.
         pump::abort(&session.client);
     }
     down.write(&answer.head).await?;
     if answer.upgraded {
-        // What a server sends ahead in its new protocol.
+        // Bytes of the new protocol that the server has sent behind its head.
         return down.write(&answers.take_all()).await;
     }
     down.carry(answers, answer.body, answer.coding).await

@@ -29,9 +29,9 @@ use crate::shared::Shared;
 pub struct Key {
     hops: Vec<Arc<Hop>>,
     beyond: Vec<PublicKey>,
-    /// None for an `http` hop, which is asked for targets of all kinds.
+    /// `None` for an `http` hop: one connection to it serves all targets.
     target: Option<Target>,
-    /// The profile of the section to the target; none where a hop is dialled, which has its own.
+    /// The profile of the section to the target; `None` for a path with hops, which have profiles of their own.
     profile: Option<Arc<Profile>>,
     marks: Option<Marks>,
     dns_servers: Vec<SocketAddr>,
@@ -66,7 +66,7 @@ impl Key {
 }
 
 impl Hash for Key {
-    /// A part is enough to tell most keys apart; the rest is compared.
+    /// Hashes only a part, which differs between most keys. Equality compares all parts.
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.target.hash(state);
         self.hops.iter().for_each(|hop| hop.name.hash(state));
@@ -117,8 +117,8 @@ impl Kept {
         found
     }
 
-    /// Keeps a connection that was dialled under `config`, as long and as many as that says. One that the configuration in
-    /// force has no use for is closed.
+    /// Keeps a connection that was dialled under `config`, within the limits of `config`. A connection that no session under the
+    /// configuration in force can ask for is closed.
     pub fn give(&self, key: Key, stream: Rc<TcpStream>, server: ServerAddr, config: &Arc<Config>) {
         let in_force = self.config.borrow();
         if in_force.as_ref().is_some_and(|now| !Arc::ptr_eq(now, config) && !key.fits(now)) {

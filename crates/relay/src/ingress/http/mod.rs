@@ -111,7 +111,7 @@ async fn next(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
         Some(Ok(Err(_))) | None => return Err(End::Finished),
         Some(Err(_)) => return Err(End::Idle),
     }
-    // The client may have been here for long: its requests go by what is configured now.
+    // Each request of a client uses the configuration in force, however old the connection of the client is.
     if !session.errand.renew() {
         tell(&session.client, 503, "Service Unavailable").await;
         return Err(End::Finished);

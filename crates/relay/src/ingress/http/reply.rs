@@ -64,7 +64,7 @@ pub fn challenge() -> Vec<u8> {
     with_body(407, "Proxy Authentication Required", &headers, sentence)
 }
 
-/// The password could not be checked (RFC 9110, 15.6.4): not 407, which would have a browser ask for another one.
+/// The password could not be checked (RFC 9110, 15.6.4). Not 407: browsers ask the user for another password then.
 pub fn overloaded() -> Vec<u8> {
     let sentence = "This relay has too many passwords to check; try again.";
     let mut headers = plain_text(sentence);

@@ -74,7 +74,7 @@ pub async fn of(session: &Session, way: &Way, dialled: Dialled, asked: Instant) 
     Ok(Upstream { stream, server, reused: false, answer })
 }
 
-/// To the relays before an `http` hop that hop is the target; to the client it is not.
+/// The relays before an `http` hop report the hop as their target. For the client the hop is not the target.
 fn of_http_hop(way: &Way, answer: Answer) -> Answer {
     let Some(hop) = way.path.http_hop().map(Arc::clone) else { return answer };
     Box::pin(async move { answer.await.map_err(|error| error.of_next_hop(hop)) })

@@ -1,4 +1,4 @@
-//! Who the client is, by user name and password.
+//! Authentication of the client by user name and password.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use tokio::time::timeout;
 use super::Session;
 use crate::users::{AuthError, Users};
 
-/// How often a client that has sent more than its password is looked at.
+/// Interval between the checks whether a client that has sent more than its password has reset its connection.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// Notes who the client says it is, and whether that is so. The check is slow on purpose and may have to wait for
-    /// others: for half of the time of a handshake, and not for a client that has closed its side meanwhile.
+    /// Checks the password of the client, and notes the user name. The check is slow on purpose and may wait for other
+    /// checks: at most half of `timeouts.handshake`, and only until the client closes its side.
     ///
     /// # Errors
     /// Why the client is not let in.
@@ -32,7 +32,7 @@ impl Session {
 
 /// Completes when the client has closed or reset its section.
 async fn departure(client: &TcpStream) {
-    // An end behind other bytes is seen once these are read: such a client is only known to be gone by a reset.
+    // An end of stream behind unread bytes is not visible, so only a reset shows that such a client has left.
     while client.peek(&mut [0]).await.is_ok_and(|count| count > 0) {
         if timeout(LOOK_AGAIN, client.ready(Interest::ERROR)).await.is_ok() {
             return;

@@ -36,7 +36,7 @@ impl Asked<'_> {
             headers.push("Connection", "keep-alive");
         }
         if body == Body::UntilClose {
-            // If this relay is killed the client gets a reset, until [`Asked::finish`].
+            // Until [`Asked::finish`] the client gets a reset when this relay is killed.
             pump::abort(&self.session.client);
         }
         self.log.borrow_mut().status = status;
