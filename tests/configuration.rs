@@ -1,4 +1,4 @@
-//! What `ekiden check`, `ekiden run` and the command line say about a configuration, beside its mistakes.
+//! Warnings of `ekiden check`, `ekiden run` and the command line about a configuration.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -75,7 +75,7 @@ fn a_password_on_the_command_line_is_warned_of_at_the_start() {
     );
     assert!(message.contains("USER@HOST:PORT?password_file=FILE") && !message.contains("hunter2"), "{message}");
 
-    // The environment is its owner's.
+    // Other users cannot read the environment.
     let mut command = ekiden();
     command.args(["run", "-L", "auto://127.0.0.1:0"]).env("EKIDEN_FORWARD", url);
     let mut relay = Relay::start(&mut command, 1);
@@ -85,7 +85,7 @@ fn a_password_on_the_command_line_is_warned_of_at_the_start() {
     assert!(events.iter().all(|event| event["event"] != "warning"), "{events:?}");
 }
 
-/// It may come later, as an interface of a VPN does; a name that is misspelt would catch nothing, in silence.
+/// An interface may come later, as that of a VPN. A misspelt name would catch no packet, without a message.
 #[test]
 fn interfaces_that_are_not_there_are_told() {
     let folder = Folder::new();

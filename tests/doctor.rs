@@ -152,8 +152,8 @@ fn a_device_that_stays_without_a_relay_is_bad_and_removed() {
     assert!(!said.contains("device ekiden7") && !said.contains("exit 1"), "{said}");
 }
 
-/// What is of a host in the text of sysctl(8), ip(8) and nft(8), line by line: settings of the network, and whatever is not a
-/// setting. Others are of the whole machine.
+/// The lines of sysctl(8), ip(8) and nft(8) that belong to one host: settings of its network, and lines that are no settings.
+/// Other settings belong to the whole machine.
 fn state(host: &Host) -> Vec<String> {
     // Counters are no settings.
     let text = host.shell("sysctl -a 2>/dev/null | grep -v -e count -e '\\.drop' ; ip rule; ip link; nft list ruleset");

@@ -69,7 +69,7 @@ fn a_hop_that_cannot_be_reached_is_the_hops_fault() {
     assert_eq!(failure(&format!("http://{}", nobody())), (1, "refused".into()));
 }
 
-/// What an HTTP client is told by a CONNECT and a GET, in `Proxy-Status` and on the page.
+/// Checks the answers to a CONNECT and a GET: `Proxy-Status` and the page have this sentence.
 fn check_answers(relay: &Relay, sentence: &str) {
     let target = greeter();
     for request in [format!("CONNECT {target}"), format!("GET http://{target}/")] {
@@ -109,7 +109,7 @@ fn what_an_http_hop_says_of_its_own_hop_is_passed_on() {
     assert_eq!((&closed["end"], &closed["detail"]), (&"hop_failed".into(), &format!("hop {hop}, {said}").into()));
 }
 
-/// What a hop says of the next hop is not said of the target.
+/// The failure of the next hop is not reported as a failure of the target.
 #[test]
 fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {
     let far = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -124,7 +124,7 @@ fn a_hop_behind_a_hop_that_is_down_is_no_refused_target() {
     }
 }
 
-/// A listener that is open to everybody tells everybody why, and nobody where its hops are.
+/// An open listener gives the cause to each client, and no address of a hop.
 #[test]
 fn a_stranger_is_not_told_where_hops_are() {
     let hop = nobody();

@@ -106,7 +106,7 @@ fn accept_that_fails_is_tried_again() {
     echoes(&mut client);
 }
 
-/// Sessions have taken every descriptor that they may have, and the relay can still be asked what is wrong.
+/// The admin listener answers when sessions have taken every descriptor of their limit.
 #[test]
 fn without_descriptors_the_admin_listener_answers() {
     let folder = Folder::new();
@@ -114,7 +114,7 @@ fn without_descriptors_the_admin_listener_answers() {
     let mut relay = Relay::start(&mut limited("-n 64", &["-c", &file]), 1);
     let clients: Vec<TcpStream> = (0..64).map(|_| relay.connect()).collect();
     relay.next(|event| event["event"] == "accept_paused");
-    // Whatever the sessions have left is taken away as well: no descriptor below the limit is free.
+    // The test takes the descriptors that sessions have left: no descriptor below the limit is free.
     let prlimit = |nofile: &str| {
         let id = relay.id().to_string();
         assert!(Command::new("prlimit").args(["--pid", &id, nofile]).status().unwrap().success());
@@ -124,7 +124,7 @@ fn without_descriptors_the_admin_listener_answers() {
         assert!(relay.ask("/metrics").contains("ekiden_sessions_open"));
         assert!(!relay.sessions().is_empty());
     }
-    // What the reserve is used for goes back: the limit of the sessions is as it was.
+    // After the use of the reserve the limit of the sessions is as before.
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", relay.id())).unwrap();
     let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     assert_eq!(files.split_whitespace().nth(3), Some("3"), "{limits}");

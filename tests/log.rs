@@ -1,4 +1,4 @@
-//! How much the log says, of whom, and how often.
+//! Level, redaction and bounds of the log.
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
 
 mod harness;
@@ -64,7 +64,7 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     let mut command = ekiden();
     let socket = folder.0.join("admin");
     command.args(["run", "-c"]).arg(file).args(arguments).args(["--admin", &format!("unix:{}", socket.display())]);
-    // The log may say nothing, so the address comes from the admin listener.
+    // The log may be empty, so the address comes from the admin listener.
     let relay = Relay::begin(&mut command, 0, socket.clone());
     eventually("the admin listener", || socket.exists().then_some(()));
     let address = eventually("the address of the listener", || {
@@ -76,7 +76,7 @@ fn start(log: &str, arguments: &[&str]) -> (Relay, SocketAddr, Folder) {
     (relay, address, folder)
 }
 
-/// Everything that a relay has logged, once it is told to end.
+/// All lines of a relay, which this ends.
 fn all(relay: &mut Relay) -> Vec<Value> {
     eventually("all sessions to end", || relay.sessions().is_empty().then_some(()));
     relay.signal("TERM");
@@ -140,7 +140,7 @@ fn clients_and_targets_are_left_out_on_request() {
     }
 }
 
-/// What a relay with this format and redaction writes of two sessions, two requests, and a refused target.
+/// The lines of a relay with this format and redaction for two sessions, two requests and a refused target.
 fn logged(format: &str, redact: &str) -> String {
     let folder = Folder::new();
     let text = format!(
@@ -188,7 +188,7 @@ fn failed_handshakes_do_not_flood_the_log() {
         stream.write_all(b"not SOCKS at all").unwrap();
         let _ = stream.read(&mut [0; 16]);
     }
-    // Another source is heard all the same.
+    // Another source still has its lines.
     let mut other = client(relay.address());
     other.write_all(b"not SOCKS at all").unwrap();
     let _ = other.read(&mut [0; 16]);

@@ -151,7 +151,7 @@ fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
             assert!(read_exactly(&mut client, 100_000) == pattern(100_000));
         }
         relay.stop();
-        // Little enough for the window of a connection that nobody reads from. What has not left is lost with a reset.
+        // Fits into the window of a connection whose receiver does not read. A reset discards bytes that have not left.
         let sent = pattern(16_000);
         server.write_all(&sent).unwrap();
         server.shutdown(Shutdown::Write).unwrap();
@@ -260,7 +260,7 @@ fn a_refused_target_is_a_reset_for_a_silent_client() {
 fn silence_ends_a_session_after_its_time_and_no_earlier() {
     let folder = Folder::new();
     let (listener, address) = server();
-    // The other time is far away, so that it does not matter when this test gets to close.
+    // The other timeout is long, so the moment at which this test closes does not matter.
     let start = |timeouts: &str| {
         let text = format!(
             "version = 1\n[timeouts]\n{timeouts}\n\

@@ -126,7 +126,7 @@ fn a_name_with_a_private_address_looks_like_one_that_does_not_exist() {
     }
 }
 
-/// A list that forbids a network must not tell either that a name leads into it.
+/// A list that forbids a network must not reveal that a name leads into the network.
 #[test]
 fn lists_do_not_tell_of_private_addresses() {
     let folder = Folder::new();
@@ -142,7 +142,7 @@ fn lists_do_not_tell_of_private_addresses() {
     }
 }
 
-/// What the name server tells everybody is no secret: a public address that a list forbids is told as before.
+/// A public address is no secret: one that a list forbids is answered as "not allowed".
 #[test]
 fn a_forbidden_public_address_is_told_as_forbidden() {
     if missing(&["curl"]) {

@@ -71,7 +71,7 @@ fn ended(clients: Vec<TcpStream>) {
     }
 }
 
-/// A client whose verdict has come says so without a wait.
+/// Whether the answer to a client has arrived.
 fn is_answered(client: &TcpStream) -> bool {
     client.set_nonblocking(true).unwrap();
     let answered = client.peek(&mut [0]).is_ok();
@@ -100,7 +100,7 @@ fn the_right_password_does_not_wait_behind_wrong_ones() {
     assert_eq!(read_exactly(&mut right, 2), [1, 0]);
 }
 
-/// Many connections of one client are as patient as one: a page opens six.
+/// Many connections of one client with the same password need one check: a page opens six.
 #[test]
 fn all_connections_of_one_client_pass() {
     let folder = Folder::new();
@@ -152,7 +152,7 @@ fn an_overload_is_not_a_wrong_password() {
     ended(busy);
 }
 
-/// Nobody waits for the verdict any more: no check is made.
+/// No check runs for clients that have left.
 #[test]
 fn clients_that_are_gone_are_not_checked() {
     let folder = Folder::new();

@@ -38,7 +38,7 @@ fn silent_connections_yield_to_new_ones() {
 }
 
 /// The source with the most connections yields first, so that a crowd cannot push out a client of another address that
-/// is about to ask.
+/// is about to send a request.
 #[test]
 fn a_crowd_from_one_address_pushes_out_itself() {
     let scene = Scene::open();

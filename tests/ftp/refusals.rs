@@ -62,7 +62,7 @@ fn failures_to_connect_keep_their_cause_and_silence_has_an_end() {
     let server_of_http = serve(|mut stream| drop(stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")));
     assert_eq!(get(&relay, &format!("ftp://{server_of_http}/"), &[]).status, 502);
 
-    // Only where nobody says anything the time may be short.
+    // The time may be short only for a server that sends nothing.
     let folder = Folder::new();
     let text = "version = 1\n[timeouts]\nconnect = \"300ms\"\n[[listener]]\nbind = \"127.0.0.1:0\"\nkind = \"http\"\n";
     let file = folder.write("ekiden.toml", text);

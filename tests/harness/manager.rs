@@ -1,4 +1,4 @@
-//! The manager of a service, like systemd: what it is told (sd_notify(3)).
+//! The manager of a service, like systemd: it receives the messages of the service (sd_notify(3)).
 
 use std::os::unix::net::UnixDatagram;
 use std::sync::mpsc::{Receiver, channel};
@@ -25,12 +25,12 @@ impl Manager {
         Self(told)
     }
 
-    /// The next thing it is told.
+    /// The next message.
     pub fn heard(&self) -> String {
-        self.0.recv_timeout(PATIENCE).expect("the manager is told something")
+        self.0.recv_timeout(PATIENCE).expect("a message for the manager")
     }
 
-    /// The next thing it is told that is not a sign of life.
+    /// The next message that is not a sign of life.
     pub fn told(&self) -> String {
         std::iter::repeat_with(|| self.heard()).find(|said| said != "WATCHDOG=1").expect("it repeats")
     }

@@ -111,7 +111,7 @@ impl Relay {
     }
 
     /// Waits for the closing events of so many sessions, sorted by this field: every thread of the relay writes those of its
-    /// own sessions, and which thread is the first is chance.
+    /// own sessions, in no particular order between threads.
     pub fn all_closed(&mut self, count: usize, field: &str) -> Vec<Value> {
         let mut all: Vec<Value> = (0..count).map(|_| self.closed()).collect();
         all.sort_by_key(|event| event[field].to_string());

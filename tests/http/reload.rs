@@ -34,7 +34,7 @@ impl Changing {
         self.relay.sessions();
     }
 
-    /// Asks by a connection that the relay has to make for it; returns the request's head and that connection.
+    /// Sends a request for which the relay has to dial; returns the head of the request and the dialled connection.
     fn asks_anew(&self, client: &mut TcpStream) -> (Head, TcpStream) {
         say(client, get(self.address, "/"));
         let mut server = accept(&self.listener);
@@ -45,8 +45,8 @@ impl Changing {
     }
 }
 
-/// What a connection depends on is changed by a reload: new clients and those that stay get a new connection, and the
-/// old one is closed.
+/// Checks that a reload which changes a property of a kept connection replaces it: new clients, and those that stay, get a new
+/// connection, and the old one is closed.
 fn check_replaced(
     what: &str,
     settings: impl Fn(SocketAddr, bool) -> String,
@@ -136,7 +136,7 @@ fn a_client_that_stays_is_judged_by_the_new_rules() {
     refused(&mut client, 403, "a target that is forbidden now");
 }
 
-/// What its requests would go by is gone.
+/// The listener of the client is gone after the reload.
 #[test]
 fn a_client_of_a_listener_that_is_gone_is_turned_away() {
     let listener =

@@ -1,4 +1,4 @@
-//! A client that speaks TLS to a listener without TLS: it is told so in its own protocol, and the log in plain words.
+//! A client that speaks TLS to a listener without TLS gets a TLS alert, and the log has the cause in plain words.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn a_client_hello_is_answered_by_an_alert_and_named_in_the_log() {
     }
 }
 
-/// One byte decides nothing: the rest may come later, or never.
+/// One byte is not enough to recognise TLS.
 #[test]
 fn a_client_hello_in_pieces_is_recognised_and_other_bytes_are_not() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);
@@ -43,7 +43,7 @@ fn a_client_hello_in_pieces_is_recognised_and_other_bytes_are_not() {
     assert_eq!(relay.closed()["detail"], "control byte");
 }
 
-/// curl is told to speak TLS to the proxy, by a slip of one letter.
+/// The URL of the proxy begins with https:// instead of http://, so curl speaks TLS to the proxy.
 #[test]
 fn curl_is_told_that_the_handshake_failed() {
     let mut relay = Relay::listen(&["auto://127.0.0.1:0"]);

@@ -116,7 +116,7 @@ fn nobody_is_switched_without_having_asked() {
 }
 
 /// "A server MUST NOT switch to a protocol that was not indicated by the client" (RFC 9110, 7.8), and has to name the one
-/// that it switches to. What it says in that protocol goes nowhere.
+/// that it switches to. The relay discards the bytes of that protocol.
 #[test]
 fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
     let mut scene = Scene::new();

@@ -62,7 +62,7 @@ fn said<'a>(scrape: &'a Scrape, word: &str) -> BTreeMap<&'a str, &'a str> {
     lines.collect()
 }
 
-/// What is wrong with a name.
+/// The rule that a name breaks.
 fn mistakes(name: &str, kind: &str, unit: Option<&str>) -> Vec<String> {
     let mut found = Vec::new();
     let mut expect = |is_so: bool, rule: &str| {

@@ -12,8 +12,8 @@ use crate::streams::*;
 
 const PAGE: &str = include_str!("../../docs/api.md");
 
-/// What takes a tunnel, a fleet with etcd, a program in the kernel, or paths that have been measured for a while; a unit
-/// test of the relay has these.
+/// Fields that need a tunnel, a fleet with etcd, a program in the kernel, or measured paths; a unit test of the relay checks
+/// these.
 const ELSEWHERE: [&str; 4] = ["lanes[].", "fleet.", "SECTION.told.", "choices[]."];
 
 /// Each field of the page, and the types that it may have.

@@ -27,7 +27,7 @@ impl Host {
             Ok(namespace) => {
                 let host = Self(Arc::new(namespace));
                 host.ip("link set lo up");
-                // Nobody else can have an IPv6 address of ours.
+                // No other host can have an IPv6 address of ours.
                 host.set("ipv6/conf/default/accept_dad", "0");
                 Some(host)
             }

@@ -1,5 +1,5 @@
-//! Places: connections of relays that have proven nothing take none from sessions and do not stay for long, a failed
-//! handshake gives back nothing, and the sessions of a peer count for the peer.
+//! Places: unproven connections of relays take no place of a session and do not stay for long, a failed handshake gives back no
+//! place, and the sessions of a peer count for the peer.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -68,7 +68,7 @@ impl Scene {
     /// Checks that the HTTP listener turns a client away that has all its places.
     fn check_rejected(&mut self, source: [u8; 4]) {
         let mut client = connect_from(source, self.relay.address());
-        // A write could be told of the reset in place of the read.
+        // A write could return the error of the reset before the read does.
         assert!(is_reset(&mut client), "a session more than `sessions_per_client`");
         assert_eq!(self.closed_of("door")["end"], "client_limit");
     }
@@ -77,7 +77,7 @@ impl Scene {
         self.relay.next(|event| event["event"] == "closed" && event["listener"] == listener)
     }
 
-    /// Says the recorded hello from this address.
+    /// Sends the recorded hello from this address.
     fn replay_from(&self, source: [u8; 4]) -> TcpStream {
         let mut stream = connect_from(source, self.site.address);
         stream.write_all(&self.hello).unwrap();
@@ -148,8 +148,7 @@ fn recorded_hellos_take_no_place_from_other_listeners() {
     scene.waits_for_sessions(50);
 }
 
-/// The dialler keeps a ready connection for `ready_age`. One on which no session was opened long after that never proves
-/// anything.
+/// The dialler keeps a ready connection for `ready_age`. A connection without a session long after that time is closed.
 #[test]
 fn a_connection_that_proves_nothing_lives_as_long_as_a_ready_one() {
     let scene = Scene::new("[timeouts]\nready_age = \"100ms\"\nhandshake = \"2s\"\n");
@@ -225,8 +224,8 @@ fn a_claimed_client_address_takes_no_place_of_that_client() {
     drop((claimed, sessions));
 }
 
-/// A peer has as many places as any client, however many clients it names; it is told that it has no more, and is not
-/// taken for dead because of that.
+/// A peer has as many places as any client, however many clients it names. The relay answers a session without a place, so the
+/// peer does not take the relay for dead.
 #[test]
 fn the_sessions_of_a_peer_count_for_the_peer() {
     let mut scene = Scene::new("[limits]\nsessions_per_client = 2\n");
@@ -283,7 +282,7 @@ fn a_session_of_a_peer_waits_for_a_place() {
     assert_eq!(join(waits), Ok(()));
 }
 
-/// It does not wait for ever: the relay that has opened it is told, and the listener goes on.
+/// The wait has an end: the relay that has opened the session gets an answer, and the listener goes on.
 #[test]
 fn a_session_of_a_peer_that_finds_no_place_is_refused() {
     let mut scene = Scene::new("[limits]\nsessions = 1\n[timeouts]\nconnect = \"2s\"\n");

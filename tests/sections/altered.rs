@@ -191,7 +191,7 @@ fn an_end_that_nobody_said_is_none() {
     }
 }
 
-/// What came behind the record that says "this was all" was ignored: the session ended well.
+/// Bytes behind END were ignored, and the session ended well.
 #[test]
 fn bytes_behind_the_end_are_a_reset() {
     let record = |length: u8| [vec![0, length], vec![7; length.into()]].concat();

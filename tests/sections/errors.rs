@@ -120,7 +120,7 @@ fn a_relay_that_is_down_is_no_refused_target() {
     }
 }
 
-/// What an HTTP client is told by a CONNECT and a GET: the status, and in `Proxy-Status` and on the page the same sentence.
+/// Checks the answers to a CONNECT and a GET: the status, and the same sentence in `Proxy-Status` and on the page.
 pub fn check_answers(home: &Relay, target: &str, status: u16, error: &str, sentence: &str) {
     for request in ["CONNECT", "GET"] {
         let mut client = connect(home.address());
@@ -151,7 +151,7 @@ fn a_client_is_told_which_relay_failed_and_why() {
     }
 }
 
-/// One relay behind a home relay whose table says something else than is so.
+/// One relay behind a home relay whose `[[relay]]` table does not match the far relay.
 fn mistaken(table: impl Fn(&Site, &Site) -> String, admits_home: bool) -> Chain {
     let sites = vec![Site::new(), Site::new()];
     let known = if admits_home { sites[0].key.public.clone() } else { Key::new().public };

@@ -32,7 +32,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// The wire between two relays is listened to. A connection that was kept from before the reload carried requests in the
+/// The test reads the bytes between two relays. A connection that was kept from before the reload carried requests in the
 /// clear to new clients, and clients that stayed went by the old configuration.
 #[test]
 fn no_request_is_readable_after_a_reload_that_asks_for_encryption() {

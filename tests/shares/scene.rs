@@ -205,8 +205,8 @@ impl Scene {
 
     /// Waits until each section may send exactly one of these shares, in bits a second and ascending.
     ///
-    /// Shares are exact where everybody sends all he may. One whose sender had to wait for a processor sends less for a
-    /// moment, and the others have that: the arithmetic of it is tested in virtual time (`proto/src/share`).
+    /// Shares are exact while each section sends all it may. A section whose sender waits for a processor sends less for a
+    /// moment, and the others get the rest: `proto/src/share` tests that arithmetic in virtual time.
     pub fn settles(&self, shares: &[f64]) {
         eventually(&format!("shares of {shares:?}"), || {
             let mut sections = self.sections();
@@ -216,7 +216,7 @@ impl Scene {
         });
     }
 
-    /// Waits until nobody has a ceiling.
+    /// Waits until no section has a ceiling.
     pub fn wait_unlimited(&self) {
         eventually("no ceilings", || {
             let sections = self.sections();
@@ -232,8 +232,8 @@ impl Scene {
     }
 
     /// The same, where `is_fair` says what is fair. The run is at least so many bytes long. Pacing holds back and never speeds
-    /// up: on a machine that does something else the share is less for a while, so the run goes on until the average from its
-    /// very beginning is right. At no moment of it they have had more than there is.
+    /// up: on a busy machine the share is less for a while, so the run goes on until the average since its beginning is right. At
+    /// no moment the sections have sent more than the rate.
     pub fn shares_so(&self, downloads: &[&Download], shares: &[f64], bytes: u64, is_fair: impl Fn(&Got) -> bool) {
         begun(downloads);
         let (sections, run) = (self.sections(), Run::begin(downloads));

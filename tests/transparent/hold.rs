@@ -80,7 +80,7 @@ fn nobody_answers_before_the_server() {
 fn where_a_server_is_silent_the_packet_is_passed_by() {
     some(Told { settings: "[timeouts]\nhold = \"300ms\"\n", ..Told::default() }, |pair, family| {
         pair.row["server"].nft(ONLY_CLIENTS);
-        // A second first packet may be needed where a relay behind us has not heard yet that nobody waits any longer.
+        // The client may need a second first packet while a relay behind us does not know yet that the client has given up.
         if pair.kind == Far::Nobody {
             pair.row["client"].nft(ONCE);
         }

@@ -140,7 +140,7 @@ impl Host {
         shown.lines().all(|line| line.contains(" state UP "))
     }
 
-    /// Waits until others can find its addresses. The kernel joins the group by which neighbours ask for an IPv6 address
+    /// Waits until other hosts can resolve its addresses. The kernel joins the group by which neighbours ask for an IPv6 address
     /// (RFC 4861, 7.2.1) a moment after it has the address; a question before that is not answered, and the packet behind
     /// it waits for a second. With `nodad` an address never is tentative, and nothing tells of that moment.
     fn wait_resolvable(&self) {

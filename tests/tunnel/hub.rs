@@ -258,7 +258,7 @@ fn without_routes_the_file_of_peers_binds_networks() {
     sites.files.lets_in(&one, "from=192.0.2.0/24");
     sites.hub.reload(&text);
     let (hub, victim) = (hub(Family::V4), sites.address("victim", Family::V4));
-    // What was learnt before the reload leads nowhere, and nothing more is learnt.
+    // Addresses that were learnt before the reload are not used, and no more are learnt.
     let unreached = dropped(&sites.hub, "two", "no_lane");
     let socket = bound(&sites.row["hub"], hub);
     socket.send_to(b"question", (victim, 9)).unwrap();
@@ -291,7 +291,7 @@ fn no_peer_may_send_from_an_unbound_network() {
         });
         assert_eq!(sites.forged(), number);
     }
-    // The operator is told, by the log and before that.
+    // `ekiden check` and the log warn the operator.
     let file = sites.files.folder.write("checked.toml", format!("version = 1\n{}", sites.files.text));
     let checked = ekiden().arg("check").arg(file).output().expect("ekiden runs");
     let said = String::from_utf8(checked.stderr).unwrap();

@@ -83,7 +83,7 @@ pub fn all_dropped(
     assert_eq!(dropped(station, listener, reason), first + count, "{reason}");
 }
 
-/// A program that is ended when nobody waits for it any more.
+/// A program that ends when this is dropped.
 struct Ended(Child);
 
 impl Ended {

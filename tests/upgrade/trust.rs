@@ -250,14 +250,14 @@ fn own(folder: &Path) {
     std::os::unix::fs::lchown(folder, Some(user), Some(65534)).unwrap();
 }
 
-/// Others may put something else there.
+/// Other users may put another file there.
 fn opened(folder: &Path) {
     std::fs::create_dir(folder).unwrap();
     own(folder);
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o770)).unwrap();
 }
 
-/// A link leads to where others choose.
+/// Another user chooses the target of a link.
 fn linked(folder: &Path) {
     symlink("/tmp", folder).unwrap();
     own(folder);

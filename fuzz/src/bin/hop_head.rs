@@ -1,5 +1,6 @@
-//! The head of a proxy's answer to CONNECT, as it is taken from a socket: what is behind it stays there, however the bytes
-//! arrive. The first byte of the input says how many bytes arrive at once; more than one head may have to be read.
+//! The head of a proxy's answer to CONNECT, as the relay reads it from a socket: the bytes behind the head stay in the socket,
+//! in whatever pieces the bytes arrive. The first byte of the input is the number of bytes that arrive at once; more than one
+//! head may have to be read.
 #![no_main]
 
 use ekiden_proto::wire::http::ResponseHead;

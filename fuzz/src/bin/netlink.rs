@@ -15,7 +15,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     check(bytes, 4);
 });
 
-/// What was read is read again when it is written anew; values of some attributes are attributes.
+/// Attributes that were read, and written again, are read as the same; values of some attributes are attributes.
 fn check(bytes: &[u8], depth: u8) {
     let read: Vec<_> = attributes(bytes).collect();
     assert!(read.len() <= bytes.len().div_ceil(4));

@@ -26,8 +26,8 @@ struct Told {
     timeouts: u32,
 }
 
-/// What a connection through this queue tells, from its beginning to its end, that was asked for this gamma, or to tune it,
-/// before its first byte.
+/// The telemetry of a connection through this queue, from its first byte to its last. `gamma` and `auto_gamma` are set before the
+/// first byte.
 fn told(queue: &str, gamma: u32, auto_gamma: u32) -> Vec<Told> {
     let loaded = Loaded::new("ctcp", OBJECT);
     let ask = |stream: &TcpStream| {
@@ -44,7 +44,7 @@ fn told(queue: &str, gamma: u32, auto_gamma: u32) -> Vec<Told> {
     told.collect()
 }
 
-/// The last word of a connection.
+/// The last telemetry of a connection.
 fn at_the_end(mut told: Vec<Told>) -> Told {
     told.pop().unwrap()
 }
@@ -58,8 +58,8 @@ fn it_carries_bytes_and_tells_how() {
     assert!(told.rounds > 20 && told.losses > 0 && told.losses < told.rounds && told.timeouts < 3, "{told:?}");
 }
 
-/// Whether most of what was told since the first loss is so. At a single moment, as the last one, a timeout may just have
-/// emptied both windows.
+/// Whether most of the telemetry since the first loss fulfils the condition. At a single moment, as the last one, a timeout
+/// may just have emptied both windows.
 fn mostly(told: &[Told], is_so: impl Fn(&Told) -> bool) -> bool {
     let steady = || told.iter().filter(|told| told.losses > 0);
     let so = steady().filter(|told| is_so(told)).count();

@@ -43,7 +43,7 @@ impl Loaded {
         Self { name: own, object, _link: link }
     }
 
-    /// What the connection tells: the words of `struct section`. None before it has told anything.
+    /// The telemetry of the connection: the words of `struct section`. `None` before the first one.
     fn section(&self, stream: &TcpStream) -> Option<[u32; 12]> {
         let map = self.object.maps().find(|map| map.name() == "sections").expect("a map of sections");
         let value = map.lookup(&stream.as_raw_fd().to_ne_bytes(), MapFlags::ANY).expect("a lookup")?;
@@ -72,8 +72,8 @@ fn connect(address: SocketAddr, congestion: &str) -> TcpStream {
 /// 40 Mbit/s with a short queue, as [`Network::new`] takes it.
 pub const SHORT: &str = "rate 40mbit burst 5kb limit 100kb";
 
-/// Sends `bytes` through a line with such a queue, and returns what the connection tells after each part of 16 KiB that it
-/// has taken, and at the end. `ask` is told the connection before its first byte.
+/// Sends `bytes` through a link with this queue, and returns the telemetry of the connection after each part of 16 KiB and at
+/// the end. `ask` is called with the connection before the first byte.
 pub fn watched(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&TcpStream)) -> Vec<[u32; 12]> {
     let network = Network::new(queue);
     let (listener, address) = network.listen();

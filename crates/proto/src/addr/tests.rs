@@ -139,7 +139,7 @@ fn a_nat64_prefix_leads_to_the_address_inside() {
     }
 }
 
-/// What is behind a translator is as private as the IPv4 address, also where the prefix is that of a site.
+/// An address of a translator is as private as the IPv4 address in it, also when the prefix is that of a site.
 #[test]
 fn addresses_behind_a_translator_count_as_the_ones_inside() {
     let nat64 = ["2001:db8:64::/96", "fd00:64::/48", "64:ff9b:1::/96"].map(|text| text.parse().unwrap());

@@ -186,8 +186,8 @@ fn jain_says_how_alike_values_are() {
     assert_eq!((of(&[1.0]), of(&[0.0, 0.0]), of(&[])), (None, None, None));
 }
 
-/// A section that takes all it may has everything while it is alone, and half of it beside another one. Who comes has its
-/// half at once, and the other one's is taken by the next look.
+/// A section that sends all it may has the whole rate while it is alone, and half of the rate beside another section. A new
+/// section has its half at once; the next look takes that half from the first section.
 #[test]
 fn one_alone_has_everything_before_and_after_another() {
     let (rate, span) = (1_000_000, Duration::from_millis(100));

@@ -25,11 +25,11 @@ fn a_client_has_its_own_places() {
     let second = enter(one).unwrap();
     assert!(enter(one).is_none());
     drop((first, second));
-    assert!(admission.clients().is_empty(), "what is given back is forgotten");
+    assert!(admission.clients().is_empty(), "a returned place leaves no entry");
     assert_eq!(admission.sessions(), 0);
 }
 
-/// A client that finds no place among all sessions keeps the one among its own, and gives it back once.
+/// A client without a place in total keeps its place for the client, and returns that place once.
 #[test]
 fn a_session_has_two_places_and_gives_back_both() {
     let admission = Arc::new(Admission::default());

@@ -1,4 +1,4 @@
-//! Passwords that are right and wrong, and what is said of files with mistakes.
+//! Passwords that are right and wrong, and the messages about files with mistakes.
 
 use super::*;
 
@@ -80,7 +80,7 @@ fn a_verified_password_is_remembered_for_five_minutes() {
     assert!(verify(&users, "alice", b"hunter2"));
     assert!(alice.right_before(&digest).is_some_and(|at| at >= before));
     assert!(alice.right_before(&users.digest(b"alice", b"wrong")).is_none());
-    // What is remembered needs no bcrypt: it passes though the hash is another.
+    // A remembered password needs no bcrypt: it passes although the hash is another.
     let mut users = users;
     let alice = users.users.get_mut(b"alice".as_slice()).unwrap();
     alice.hash = no_password(4);

@@ -63,7 +63,7 @@ fn a_code_point_of_more_than_six_bits_is_not_called_applied() {
     assert_eq!(outcome_of(Setting::Dscp(99)), "clamped(140)");
 }
 
-/// The bounds in the table of `proto::profile`: a kernel with others is told of here.
+/// The bounds in the table of `proto::profile` are those of this kernel.
 #[test]
 fn the_kernel_has_the_bounds_of_profiles() {
     for (key, bounds) in [

@@ -90,7 +90,7 @@ fn ipv6_with_and_without_extension_headers() {
     assert_eq!(Head::read(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
 }
 
-/// Rules judge the destination in the header, and this is not where such a packet ends.
+/// Rules judge the destination in the header, and a packet with a source route goes on to another one.
 #[test]
 fn source_routes_are_refused() {
     let with = |options: &[u8]| {

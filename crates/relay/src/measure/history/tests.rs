@@ -93,7 +93,7 @@ fn hours_are_counted_from_1970() {
     assert_eq!(hour_of(time), (475_000, Duration::from_secs(61)));
 }
 
-/// SQLite makes a database that everybody can read, as far as the umask lets it.
+/// SQLite makes a database that every user can read, unless the umask prevents it.
 #[test]
 fn a_new_database_is_its_owners() {
     use std::os::unix::fs::PermissionsExt;

@@ -52,7 +52,7 @@ async fn a_row_of_records_of_all_sizes_comes_out_as_it_went_in() {
 }
 
 /// A read stops at urgent data, which was taken for an empty socket: the rest waited for more bytes, or for ever. Records are
-/// never sent as urgent data, but whatever is on the path can mark any byte.
+/// never sent as urgent data, but a host on the path can mark any byte.
 #[tokio::test]
 async fn urgent_data_in_records_holds_nothing_back() {
     for at in [0, 1, 2, 50, 51, 52, 100] {
@@ -70,7 +70,7 @@ async fn urgent_data_in_records_holds_nothing_back() {
         while unread(reader.as_fd()).unwrap() < row.len() {
             std::thread::yield_now();
         }
-        // The one event that tells of all these bytes.
+        // The only event for all these bytes.
         reader.readable().await.unwrap();
         let all = async {
             let mut all = Vec::new();

@@ -122,7 +122,7 @@ fn requests_that_are_dropped_leave_no_trace() {
     let mut fourth = enter(&checks, request(4, 1, 4));
     drop(third);
     assert!(begun(&mut second).is_none());
-    // It was told to begin, and never looked.
+    // The request got the right to begin, and was dropped before it read that.
     drop(first);
     let running = begun(&mut second).unwrap();
     // A check that panics has no result.

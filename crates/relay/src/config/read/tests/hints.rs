@@ -1,4 +1,4 @@
-//! Which unit, name or scheme was probably meant.
+//! The unit, name or scheme that a mistake suggests.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Listeners, and `[admin]`, that the kernel would not let listen beside each other.
+//! Listeners, and `[admin]`, whose addresses the kernel refuses beside each other.
 
 use super::*;
 
