@@ -4,7 +4,7 @@
 mod harness;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream};
 
 use harness::*;
 
@@ -193,20 +193,8 @@ fn a_relay_that_is_its_own_hop_is_refused_at_the_start() {
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A name server that knows one name, by IPv4 only, and fails for names under `broken.`
-fn name_server() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 1500];
-        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
-            socket.send_to(&name_answer(&bytes[..length]), from).unwrap();
-        }
-    });
-    address
-}
-
-/// The answer to one query (RFC 1035, 4).
+/// The answer to one query (RFC 1035, 4) by a name server that knows one name, by IPv4 only, and fails for names under
+/// `broken.`
 fn name_answer(query: &[u8]) -> Vec<u8> {
     let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
     let question = &query[12..question_end];
@@ -228,7 +216,10 @@ fn name_answer(query: &[u8]) -> Vec<u8> {
 #[test]
 fn names_are_asked_of_the_configured_servers_and_failures_are_told_apart() {
     let folder = Folder::new();
-    let text = format!("version = 1\n[dns]\nservers = [\"{}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n", name_server());
+    let text = format!(
+        "version = 1\n[dns]\nservers = [\"{}\"]\n[[listener]]\nbind = \"127.0.0.1:0\"\n",
+        name_server(name_answer)
+    );
     let file = folder.write("ekiden.toml", text);
     let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
     let target = greeter();

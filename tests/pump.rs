@@ -14,15 +14,6 @@ use std::time::{Duration, Instant};
 use harness::*;
 use socket2::SockRef;
 
-/// A relay with a `tcp` listener to a server of the test's own, and one connection through it, both ends in hand.
-fn through() -> (Relay, TcpStream, TcpStream) {
-    let (listener, address) = server();
-    let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);
-    let client = relay.connect();
-    let server = accept(&listener);
-    (relay, client, server)
-}
-
 fn is_reset(stream: &mut TcpStream) -> bool {
     matches!(stream.read(&mut [0]), Err(error) if error.kind() == ErrorKind::ConnectionReset)
 }
@@ -30,7 +21,7 @@ fn is_reset(stream: &mut TcpStream) -> bool {
 #[test]
 fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
     for size in [0, 1, 65_535, 65_536, 65_537, 300_000, 20_000_000] {
-        let (mut relay, mut client, mut server) = through();
+        let (mut relay, mut client, mut server) = relayed();
         let sent = pattern(size);
         let expected = sent.clone();
         let writer = std::thread::spawn(move || server.write_all(&sent).unwrap());
@@ -49,7 +40,7 @@ fn every_byte_arrives_in_order_over_the_change_from_copy_to_splice() {
 
 #[test]
 fn both_directions_at_once_do_not_disturb_each_other() {
-    let (mut relay, mut client, mut server) = through();
+    let (mut relay, mut client, mut server) = relayed();
     let (up, down) = (pattern(8_000_000), pattern(7_000_000));
     let (expected_up, expected_down) = (up.clone(), down.clone());
     let mut client_writes = client.try_clone().unwrap();
@@ -75,7 +66,7 @@ fn both_directions_at_once_do_not_disturb_each_other() {
 
 #[test]
 fn a_client_that_has_said_all_still_hears_the_answer() {
-    let (mut relay, mut client, mut server) = through();
+    let (mut relay, mut client, mut server) = relayed();
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"question");
@@ -88,7 +79,7 @@ fn a_client_that_has_said_all_still_hears_the_answer() {
 
 #[test]
 fn a_server_that_has_said_all_still_hears_the_client() {
-    let (mut relay, mut client, mut server) = through();
+    let (mut relay, mut client, mut server) = relayed();
     server.write_all(b"greeting").unwrap();
     server.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut client), b"greeting");
@@ -100,12 +91,12 @@ fn a_server_that_has_said_all_still_hears_the_client() {
 
 #[test]
 fn a_reset_travels_as_a_reset_both_ways() {
-    let (mut relay, client, mut server) = through();
+    let (mut relay, client, mut server) = relayed();
     reset(client);
     assert!(is_reset(&mut server));
     assert_eq!(relay.closed()["end"], "reset_by_client");
 
-    let (mut relay, mut client, server) = through();
+    let (mut relay, mut client, server) = relayed();
     reset(server);
     assert!(is_reset(&mut client));
     assert_eq!(relay.closed()["end"], "reset_by_server");
@@ -114,7 +105,7 @@ fn a_reset_travels_as_a_reset_both_ways() {
 /// After its end of stream nobody reads from the client any more, so its reset used to go unseen.
 #[test]
 fn a_reset_after_half_close_is_seen() {
-    let (mut relay, client, mut server) = through();
+    let (mut relay, client, mut server) = relayed();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&mut server), b"");
     reset(client);
@@ -127,7 +118,7 @@ fn a_reset_after_half_close_is_seen() {
 /// end of stream. The relay passed it on at once, and it destroyed what was still on its way to a slow client.
 #[test]
 fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
-    let (mut relay, mut client, mut server) = through();
+    let (mut relay, mut client, mut server) = relayed();
     // More than the client's receive buffer takes while nobody reads, so that some waits in the relay's send queue.
     socket2::SockRef::from(&client).set_recv_buffer_size(4096).unwrap();
     let sent = pattern(300_000);
@@ -145,7 +136,7 @@ fn a_reset_after_the_servers_end_does_not_overtake_its_bytes() {
 #[test]
 fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
     for round in 0..20 {
-        let (relay, mut client, mut server) = through();
+        let (relay, mut client, mut server) = relayed();
         if round % 2 == 1 {
             server.write_all(&pattern(100_000)).unwrap();
             assert!(read_exactly(&mut client, 100_000) == pattern(100_000));
@@ -167,7 +158,7 @@ fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
 
 #[test]
 fn bytes_before_a_reset_are_delivered() {
-    let (_relay, mut client, mut server) = through();
+    let (_relay, mut client, mut server) = relayed();
     server.write_all(b"last words").unwrap();
     assert_eq!(read_exactly(&mut client, 10), b"last words");
     reset(server);
@@ -177,7 +168,7 @@ fn bytes_before_a_reset_are_delivered() {
 /// The writer is stopped by the reader, and what waits in between waits in the kernel.
 #[test]
 fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
-    let (relay, client, mut server) = through();
+    let (relay, client, mut server) = relayed();
     let before = relay.resident_kib();
     server.set_nonblocking(true).unwrap();
     let block = pattern(1 << 20);
@@ -213,7 +204,7 @@ fn a_slow_reader_holds_back_the_writer_and_costs_no_memory() {
 #[test]
 fn a_receiver_that_becomes_slow_does_not_hide_behind_the_relay() {
     const BLOCK: usize = 1 << 16;
-    let (_relay, mut client, mut server) = through();
+    let (_relay, mut client, mut server) = relayed();
     // What the two ends hold themselves is little.
     SockRef::from(&client).set_recv_buffer_size(BLOCK).unwrap();
     SockRef::from(&server).set_send_buffer_size(BLOCK).unwrap();

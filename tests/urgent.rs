@@ -19,15 +19,6 @@ use socket2::SockRef;
 /// More than a direction moves before the relay splices.
 const SPLICED: usize = 300_000;
 
-/// A relay with a `tcp` listener to a server of the test's own, and one connection through it, both ends in hand.
-fn through() -> (Relay, TcpStream, TcpStream) {
-    let (listener, address) = server();
-    let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);
-    let client = relay.connect();
-    let server = accept(&listener);
-    (relay, client, server)
-}
-
 /// Sends the bytes, of which those at `marks` are urgent.
 fn send_urgent(stream: &mut TcpStream, bytes: &[u8], marks: &[usize]) {
     let mut sent = 0;
@@ -60,7 +51,7 @@ fn arrives_together(relay: &Relay, sender: &TcpStream, send: impl FnOnce()) {
 fn in_all_ways(check: impl Fn(&Relay, &mut TcpStream, &mut TcpStream)) {
     for before in [0, SPLICED] {
         for up in [true, false] {
-            let (mut relay, client, server) = through();
+            let (mut relay, client, server) = relayed();
             let (mut sender, mut receiver) = if up { (client, server) } else { (server, client) };
             let first = pattern(before);
             let (all, mut writes) = (first.clone(), sender.try_clone().unwrap());
@@ -122,7 +113,7 @@ fn megabytes_behind_an_urgent_byte_arrive() {
 
 #[test]
 fn bursts_in_both_directions_lose_nothing() {
-    let (mut relay, client, server) = through();
+    let (mut relay, client, server) = relayed();
     let marks: Vec<usize> = (0..300).map(|burst| burst * 1000 + burst * 7 % 1000).collect();
     let bytes = pattern(300 * 1000);
     let writers = [&client, &server].map(|stream| send_urgent_and_end(stream, bytes.clone(), marks.clone()));

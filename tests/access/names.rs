@@ -2,10 +2,10 @@
 //! exists.
 
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 
 use crate::curl::{by, curl};
-use crate::harness::{Folder, Key, Relay, connect, hear_out};
+use crate::harness::{Folder, Key, Relay, connect, hear_out, name_server};
 use crate::programs::missing;
 
 /// Names that exist, and their addresses; the last label keeps them out of the hosts file.
@@ -20,20 +20,7 @@ const NAMES: [(&str, &str); 5] = [
 /// A name of the same length as `private.test` that does not exist.
 const MISSING: &str = "nothere.test";
 
-/// A name server that knows [`NAMES`].
-fn name_server() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 1500];
-        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
-            socket.send_to(&answer(&bytes[..length]), from).unwrap();
-        }
-    });
-    address
-}
-
-/// The answer to one query (RFC 1035, 4).
+/// The answer to one query (RFC 1035, 4) by a name server that knows [`NAMES`].
 fn answer(query: &[u8]) -> Vec<u8> {
     let mut labels = Vec::new();
     let mut at = 12;
@@ -61,7 +48,7 @@ fn answer(query: &[u8]) -> Vec<u8> {
 
 fn start(folder: &Folder, name: &str, listener: &str, key: Option<&Key>) -> Relay {
     let key = key.map_or_else(String::new, |key| format!("private_key = \"{}\"\n", key.file.display()));
-    let text = format!("version = 1\n{key}{listener}\n[dns]\nservers = [\"{}\"]\n", name_server());
+    let text = format!("version = 1\n{key}{listener}\n[dns]\nservers = [\"{}\"]\n", name_server(answer));
     let file = folder.write(name, text);
     Relay::run(&["-c", file.to_str().unwrap()], 1)
 }

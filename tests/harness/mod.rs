@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 pub use manager::Manager;
-pub use relay::Relay;
+pub use relay::{Relay, relayed};
 pub use sockets::*;
 
 /// Longest wait for anything in a test; a machine under load is slow, a hang is for ever.

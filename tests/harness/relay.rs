@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use super::{Folder, PATIENCE, connect, ekiden, eventually, signal};
+use super::{Folder, PATIENCE, accept, connect, ekiden, eventually, server, signal};
 
 /// A running relay.
 pub struct Relay {
@@ -215,4 +215,13 @@ impl Drop for Relay {
         }
         let _ = std::fs::remove_file(&self.admin);
     }
+}
+
+/// A relay with a `tcp` listener to a server of the test's own, and one connection through it, both ends in hand.
+pub fn relayed() -> (Relay, TcpStream, TcpStream) {
+    let (listener, address) = server();
+    let relay = Relay::listen(&[&format!("tcp://127.0.0.1:0/{address}")]);
+    let client = relay.connect();
+    let server = accept(&listener);
+    (relay, client, server)
 }

@@ -1,7 +1,7 @@
 //! Sockets of the tests' own, and what they say and hear.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -50,6 +50,19 @@ pub fn serve(handle: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> Sock
         for stream in listener.incoming().map_while(Result::ok) {
             let handle = handle.clone();
             std::thread::spawn(move || handle(stream));
+        }
+    });
+    address
+}
+
+/// A name server that answers each query so, for as long as the test runs.
+pub fn name_server(answer: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1500];
+        while let Ok((length, from)) = socket.recv_from(&mut bytes) {
+            socket.send_to(&answer(&bytes[..length]), from).unwrap();
         }
     });
     address

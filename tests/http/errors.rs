@@ -1,6 +1,6 @@
 //! What a client is told when there is no server to ask: the true cause, in words and in `Proxy-Status` (RFC 9209).
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use crate::harness::*;
 use crate::talk::*;
@@ -47,27 +47,19 @@ fn a_forbidden_target_is_forbidden() {
     scene.assert_untouched("a forbidden target by its name");
 }
 
-/// A name server that knows no name at all.
-fn ignorant_name_server() -> SocketAddr {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = socket.local_addr().unwrap();
-    std::thread::spawn(move || {
-        let mut bytes = [0; 512];
-        while let Ok((count, from)) = socket.recv_from(&mut bytes) {
-            // RFC 1035, 4.1.1: this is a response, recursion is available, there is no such name, and nothing but the
-            // question follows.
-            bytes[2..4].copy_from_slice(&[0x81, 0x83]);
-            bytes[6..12].fill(0);
-            let question_end = 12 + bytes[12..count].iter().position(|byte| *byte == 0).unwrap() + 5;
-            let _ = socket.send_to(&bytes[..question_end], from);
-        }
-    });
-    address
+/// The answer of a name server that knows no name (RFC 1035, 4.1.1): a response, recursion is available, there is no such
+/// name, and only the question follows.
+fn no_such_name(query: &[u8]) -> Vec<u8> {
+    let question_end = 12 + query[12..].iter().position(|byte| *byte == 0).unwrap() + 5;
+    let mut answer = query[..question_end].to_vec();
+    answer[2..4].copy_from_slice(&[0x81, 0x83]);
+    answer[6..12].fill(0);
+    answer
 }
 
 #[test]
 fn a_name_that_does_not_exist_is_a_bad_gateway() {
-    let mut scene = Scene::with(&format!("[dns]\nservers = [\"{}\"]\n", ignorant_name_server()));
+    let mut scene = Scene::with(&format!("[dns]\nservers = [\"{}\"]\n", name_server(no_such_name)));
     fails(&mut scene, "no-such-name.example:80", 502, "dns_error", "name_not_found");
 }
 

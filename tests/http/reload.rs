@@ -27,7 +27,12 @@ impl Changing {
     }
 
     fn reload(&mut self, settings: impl Fn(SocketAddr) -> String) {
-        self.folder.write("ekiden.toml", Self::text(&settings(self.address)));
+        self.reload_text(Self::text(&settings(self.address)));
+    }
+
+    /// Reloads this text instead of one with other settings.
+    fn reload_text(&mut self, text: String) {
+        self.folder.write("ekiden.toml", text);
         self.relay.signal("HUP");
         self.relay.next(|event| event["event"] == "reloaded");
         // The worker answers with the new configuration in its hands.
@@ -117,45 +122,23 @@ fn a_reload_that_changes_nothing_closes_nothing() {
 /// A target that a reload forbids is forbidden to clients that were there before as well.
 #[test]
 fn a_client_that_stays_is_judged_by_the_new_rules() {
-    let listener =
-        |deny: &str| format!("version = 1\nthreads = 1\n[[listener]]\nname = \"door\"\nbind = \"127.0.0.1:0\"\n{deny}");
-    let (folder, (target, address)) = (Folder::new(), server());
-    let file = folder.write("ekiden.toml", listener(""));
-    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    let mut client = relay.connect();
-    say(&mut client, get(address, "/"));
-    let mut server = accept(&target);
-    Head::read(&mut server);
-    say(&mut server, OK);
-    answered_ok(&mut client);
-    folder.write("ekiden.toml", listener("deny = [\"127.0.0.0/8\"]\n"));
-    relay.signal("HUP");
-    relay.next(|event| event["event"] == "reloaded");
-    relay.sessions();
-    say(&mut client, get(address, "/forbidden"));
+    let mut scene = Changing::with(|_| String::new());
+    let mut client = scene.relay.connect();
+    let (_, _server) = scene.asks_anew(&mut client);
+    scene.reload_text(Changing::text("") + "deny = [\"127.0.0.0/8\"]\n");
+    say(&mut client, get(scene.address, "/forbidden"));
     refused(&mut client, 403, "a target that is forbidden now");
 }
 
 /// The listener of the client is gone after the reload.
 #[test]
 fn a_client_of_a_listener_that_is_gone_is_turned_away() {
-    let listener =
-        |name: &str| format!("version = 1\nthreads = 1\n[[listener]]\nname = \"{name}\"\nbind = \"127.0.0.1:0\"\n");
-    let (folder, (target, address)) = (Folder::new(), server());
-    let file = folder.write("ekiden.toml", listener("door"));
-    let mut relay = Relay::run(&["-c", file.to_str().unwrap()], 1);
-    let mut client = relay.connect();
-    say(&mut client, get(address, "/"));
-    let mut server = accept(&target);
-    Head::read(&mut server);
-    say(&mut server, OK);
-    answered_ok(&mut client);
-    folder.write("ekiden.toml", listener("gate"));
-    relay.signal("HUP");
-    relay.next(|event| event["event"] == "reloaded");
-    relay.sessions();
-    say(&mut client, get(address, "/again"));
+    let mut scene = Changing::with(|_| String::new());
+    let mut client = scene.relay.connect();
+    let (_, _server) = scene.asks_anew(&mut client);
+    scene.reload_text(Changing::text("").replace("door", "gate"));
+    say(&mut client, get(scene.address, "/again"));
     refused(&mut client, 503, "its listener is gone");
     drop(client);
-    assert_eq!(relay.closed()["end"], "finished");
+    assert_eq!(scene.relay.closed()["end"], "finished");
 }

@@ -1,7 +1,7 @@
 //! Connections that change to another protocol (RFC 9110, 7.8), as WebSocket does.
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use crate::harness::*;
@@ -82,6 +82,16 @@ fn a_server_may_decline() {
     scene.exchange(&mut client, &mut server, "/next");
 }
 
+/// Checks that the client gets 502 and no byte that the server has sent behind its 101, and that both connections end.
+fn check_not_switched(scene: &mut Scene, mut client: TcpStream, mut server: TcpStream, why: &str) {
+    let (head, page) = refused(&mut client, 502, why);
+    assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
+    assert!(!page.contains("evil"), "{why}");
+    is_over(&mut server);
+    drop(client);
+    assert_eq!(scene.request()["status"], 502, "{why}");
+}
+
 #[test]
 fn nobody_is_switched_without_having_asked() {
     let mut scene = Scene::new();
@@ -99,12 +109,7 @@ fn nobody_is_switched_without_having_asked() {
         let hop_by_hop = ["Upgrade", "Connection", "HTTP2-Settings"].map(|name| head.all(name).len());
         assert_eq!(hop_by_hop, [0; 3], "{why}: {}", head.0);
         say(&mut server, format!("{SWITCH}evil"));
-        let (head, page) = refused(&mut client, 502, why);
-        assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
-        assert!(!page.contains("evil"), "{why}");
-        is_over(&mut server);
-        drop(client);
-        assert_eq!(scene.request()["status"], 502, "{why}");
+        check_not_switched(&mut scene, client, server, why);
         scene.relay.closed();
     }
     let mut client = scene.client();
@@ -132,12 +137,7 @@ fn a_change_to_another_protocol_than_was_asked_for_is_a_bad_answer() {
         let mut server = scene.accept();
         Head::read(&mut server);
         say(&mut server, format!("HTTP/1.1 101 Switching Protocols\r\n{answered}\r\nevil"));
-        let (head, page) = refused(&mut client, 502, why);
-        assert_eq!(head.get("Proxy-Status"), Some("ekiden; error=http_protocol_error"), "{why}");
-        assert!(!page.contains("evil"), "{why}");
-        is_over(&mut server);
-        drop(client);
-        assert_eq!(scene.request()["status"], 502, "{why}");
+        check_not_switched(&mut scene, client, server, why);
         assert_eq!(scene.relay.closed()["end"], "bad_answer", "{why}");
     }
 }

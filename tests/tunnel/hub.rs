@@ -188,6 +188,13 @@ impl Hub {
         all_answered(&self.boxes(), &self.row["hub"], address, 5, &["-I", &from]);
     }
 
+    /// Checks that the hub drops three forged packets, for the `number`th time, and that the victim is still reached.
+    fn check_forgery(&self, number: u64, family: Family) {
+        self.forges(3, family);
+        self.check_reached("victim", family);
+        assert_eq!(self.forged(), number * 3);
+    }
+
     fn forged(&self) -> u64 {
         dropped(&self.hub, "section", "wrong_peer")
             + ["one", "two"].map(|name| dropped(&self.hub, name, "wrong_peer")).iter().sum::<u64>()
@@ -203,9 +210,7 @@ fn a_forged_source_takes_no_traffic_away() {
             sites.reaches(host, family);
             sites.check_reached(host, family);
         }
-        sites.forges(3, family);
-        sites.check_reached("victim", family);
-        assert_eq!(sites.forged(), number * 3);
+        sites.check_forgery(number, family);
         sites.check_reached("attacker", family);
     }
     // The drops are shown with the lane that the packets came by.
@@ -231,9 +236,7 @@ fn answers_are_no_way_in_for_forged_sources() {
             sites.check_reached(host, family);
             sites.reaches(host, family);
         }
-        sites.forges(3, family);
-        sites.check_reached("victim", family);
-        assert_eq!(sites.forged(), number * 3);
+        sites.check_forgery(number, family);
         assert_eq!(dropped(&sites.hub, "one", "wrong_peer"), number * 3, "the listener of the lane that was dialled");
     }
 }
@@ -249,9 +252,7 @@ fn without_routes_the_file_of_peers_binds_networks() {
             sites.reaches(host, family);
             sites.check_reached(host, family);
         }
-        sites.forges(3, family);
-        sites.check_reached("victim", family);
-        assert_eq!(sites.forged(), number * 3);
+        sites.check_forgery(number, family);
     }
     let lanes_before = lanes(&sites.hub).len();
     let text = sites.files.text.clone();
