@@ -13,7 +13,7 @@ pub struct LogConfig {
     pub format: LogFormat,
     /// Which events have a line.
     pub level: LogLevel,
-    /// What is left out of the lines.
+    /// Fields that the lines leave out.
     pub redact: Redact,
 }
 
@@ -39,7 +39,7 @@ pub enum LogLevel {
     Off,
 }
 
-/// What is left out of the lines of sessions and requests.
+/// Fields that the lines of sessions and requests leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Redact {
     /// The address of the client, and its user name.

@@ -16,7 +16,7 @@ pub struct DialError {
     pub first_hop_down: bool,
     /// More, in words.
     pub remark: Option<String>,
-    /// Whether only our own log may have the cause. All others are told that the name does not exist.
+    /// Whether only our own log may have the cause. Clients and other relays get `name_not_found`.
     pub is_concealed: bool,
 }
 

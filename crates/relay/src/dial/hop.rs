@@ -18,7 +18,7 @@ const LONGEST_HEAD: usize = 16 * 1024;
 
 /// Why a hop did not connect.
 pub struct Refusal {
-    /// The cause it gave, or what is wrong with the hop itself.
+    /// The cause that the hop gave, or the failure of the hop itself.
     pub cause: Cause,
     /// Its own words, where it has some.
     pub remark: Option<String>,

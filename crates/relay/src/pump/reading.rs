@@ -1,4 +1,4 @@
-//! Reading from a socket whose readiness is told once, by edge-triggered epoll (epoll(7)).
+//! Reading from a socket whose readiness edge-triggered epoll reports once (epoll(7)).
 //!
 //! A read that returns fewer bytes than it asked for has emptied the socket, with one exception: it stopped at urgent data.
 //! recv(2) returns the bytes before the urgent byte alone; the next read begins with the urgent byte. splice(2) answers

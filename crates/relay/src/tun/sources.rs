@@ -219,7 +219,7 @@ answer_only = true
         }
     }
 
-    /// What is bound with these peers, each with the options of its line; an open listener without any.
+    /// The bindings for these peers, each with the options of its line; `None` for an open listener.
     fn sources(relays: &[Peer; 3], peers: Option<&[(&Peer, &str)]>) -> (Sources, Config) {
         let relay = |peer: &Peer| {
             format!(
