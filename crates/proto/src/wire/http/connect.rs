@@ -65,7 +65,7 @@ pub fn details(headers: &Headers) -> Option<String> {
             text.push(char::from(*byte));
         }
     }
-    let text = text.trim_end_matches('.').trim();
+    let text = text.trim().trim_end_matches('.').trim_end();
     (!text.is_empty()).then(|| text.to_owned())
 }
 
