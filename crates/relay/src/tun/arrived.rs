@@ -70,7 +70,7 @@ impl<'a> Served<'a> {
 
     /// The relay that has dialled the lane.
     fn dialler(&self) -> Remote {
-        Remote::Neighbour { name: self.arrival.peer_name().into(), key: self.arrival.key() }
+        Remote::Dialler { name: self.arrival.peer_name().into(), key: self.arrival.key() }
     }
 
     /// Until nothing has moved for long, or the relay is about to end.

@@ -1,7 +1,9 @@
 //! Which relay may send packets from which addresses. Packets with other source addresses count as forged, and are dropped.
 //!
-//! `from=` in the file of peers lists the networks of a peer. Without `from=`, a relay may send from the networks that are routed
-//! to it. In a lane that this relay has dialled, the other end may send from the networks that are routed by the path of the lane.
+//! `from=` in the file of peers lists the networks of a peer. Without `from=`, a relay that has dialled a lane may send from
+//! the networks that are routed to it alone, by a path without another relay behind it: the lane does not tell the relays
+//! behind it apart. In a lane that this relay has dialled, the other end may send from the networks that are routed by the
+//! path of the lane.
 //! A network that no route leads to (`answer_only`) is bound by `from=`; or, if only one peer can come in that has no
 //! `from=`, to that peer.
 
@@ -18,8 +20,16 @@ use crate::path::Way;
 /// The relay at the other end of a lane.
 #[derive(Debug)]
 pub enum Remote {
-    /// A neighbour with this key: one that has dialled the lane, or the next relay of a lane that passes through.
-    Neighbour {
+    /// A relay with this key that has dialled the lane. Relays behind it may have dialled it before, so it stands for the
+    /// networks of paths that end at it.
+    Dialler {
+        /// Its name in the status.
+        name: Box<str>,
+        /// Its key.
+        key: PublicKey,
+    },
+    /// The next relay of a lane that passes through. The relay before us has chosen the path, which may go on behind it.
+    Next {
         /// Its name in the status.
         name: Box<str>,
         /// Its key.
@@ -44,26 +54,27 @@ impl Remote {
     /// The next relay of a way that the relay before us has chosen.
     pub fn next(way: &Way) -> Option<Self> {
         let peering = way.path.hops.first()?.peering()?;
-        Some(Self::Neighbour { name: way.path.name.clone(), key: peering.key })
+        Some(Self::Next { name: way.path.name.clone(), key: peering.key })
     }
 
     /// Its name in the status: of the path, or of the relay.
     pub const fn name(&self) -> &str {
         match self {
-            Self::Neighbour { name, .. } | Self::Path { name, .. } => name,
+            Self::Dialler { name, .. } | Self::Next { name, .. } | Self::Path { name, .. } => name,
         }
     }
 
     const fn key(&self) -> Option<PublicKey> {
         match self {
-            Self::Neighbour { key, .. } => Some(*key),
+            Self::Dialler { key, .. } | Self::Next { key, .. } => Some(*key),
             Self::Path { key, .. } => *key,
         }
     }
 
     fn is_on(&self, path: &Path) -> bool {
         match self {
-            Self::Neighbour { key, .. } => path.hops.first().is_some_and(|hop| hop.has_key(key)),
+            Self::Dialler { key, .. } => matches!(path.hops.as_slice(), [hop] if hop.has_key(key)),
+            Self::Next { key, .. } => path.hops.first().is_some_and(|hop| hop.has_key(key)),
             Self::Path { name, .. } => path.name == *name,
         }
     }
@@ -215,7 +226,12 @@ answer_only = true
 
         /// A lane that it has dialled.
         fn dials(&self) -> Remote {
-            Remote::Neighbour { name: self.0.into(), key: self.1 }
+            Remote::Dialler { name: self.0.into(), key: self.1 }
+        }
+
+        /// A lane that passes through, and goes on to it.
+        fn passes(&self) -> Remote {
+            Remote::Next { name: self.0.into(), key: self.1 }
         }
     }
 
@@ -263,7 +279,8 @@ answer_only = true
             let sources = sources(&relays, peers);
             assert_eq!(permitted(&sources, &one.dials()), of_one);
             assert_eq!(permitted(&sources, &two.dials()), ["10.2.0.1"]);
-            assert_eq!(permitted(&sources, &hub.dials()), ["10.2.0.1"], "some of its packets are routed there");
+            assert_eq!(permitted(&sources, &hub.dials()), [""; 0], "any relay behind the hub may have sent it");
+            assert_eq!(permitted(&sources, &hub.passes()), ["10.2.0.1"], "the other end has chosen the path");
             assert_eq!(permitted(&sources, &stranger.dials()), [""; 0]);
             assert_eq!(unbound(&sources), ["10.3.0.0/16"]);
             assert_eq!(permitted_by(&sources, "to-one"), of_one);
