@@ -10,7 +10,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-pub use network::Network;
+pub use network::{Network, source};
 pub use private::{Nat64, embedded, is_private};
 
 /// Longest host name, in bytes, without the trailing dot (RFC 1035, 2.3.4).

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ekiden_proto::addr;
 use ekiden_proto::key::PublicKey;
 use tokio::sync::Notify;
 
@@ -37,7 +38,7 @@ pub struct Admission {
 struct Pending {
     /// Those on which a record has been authenticated.
     proven: usize,
-    /// All others by source address.
+    /// All others by source address; of IPv6, by the first 64 bits.
     unproven: HashMap<IpAddr, Unproven>,
     /// The number of connections in `unproven`.
     count: usize,
@@ -91,8 +92,8 @@ impl Admission {
 
     /// Takes a place for a connection of a relay. Where `most` are taken, the oldest unproven connection of the source
     /// address that has most of them is evicted; `None` when all are proven.
-    pub fn enter_pending(self: &Arc<Self>, source: IpAddr, most: usize) -> Option<UnprovenPermit> {
-        let mut pending = self.pending();
+    pub fn enter_pending(self: &Arc<Self>, relay: IpAddr, most: usize) -> Option<UnprovenPermit> {
+        let (source, mut pending) = (addr::source(relay), self.pending());
         if pending.proven + pending.count >= most {
             let (largest, oldest) = pending.oldest_of_largest()?;
             pending.evict(largest, oldest);

@@ -18,6 +18,7 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ekiden_proto::addr::source;
 use ekiden_proto::event::End;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -151,7 +152,7 @@ impl Users {
             return Ok(());
         }
         let request =
-            Request { source: checks::source(client), digest, name: self.digest(user, b""), was_right: last.is_some() };
+            Request { source: source(client), digest, name: self.digest(user, b""), was_right: last.is_some() };
         let mut turn = pin!(CHECKS.enter(request).turn());
         let turn = tokio::select! {
             biased;

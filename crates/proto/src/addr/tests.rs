@@ -156,3 +156,12 @@ fn addresses_behind_a_translator_count_as_the_ones_inside() {
         assert_eq!((is_private(ip, &[]), is_private(ip, &nat64)), (without, with), "{ip}");
     }
 }
+
+#[test]
+fn a_network_of_one_client_is_one_source() {
+    for (client, wanted) in
+        [("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::")]
+    {
+        assert_eq!(source(client.parse().unwrap()), wanted.parse::<IpAddr>().unwrap(), "{client}");
+    }
+}

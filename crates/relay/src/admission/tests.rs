@@ -95,6 +95,17 @@ fn the_source_with_most_unproven_connections_makes_room() {
     assert_eq!(admission.connections(), 4);
 }
 
+/// A host has all addresses of its /64.
+#[test]
+fn addresses_of_one_ipv6_network_are_one_source() {
+    let admission = Arc::new(Admission::default());
+    let enter = |text: &str| admission.enter_pending(text.parse().unwrap(), 4).unwrap();
+    let relay = [enter("2001:db8:1::1"), enter("2001:db8:1::1")];
+    let crowd = ["2001:db8:2::1", "2001:db8:2::2", "2001:db8:2::3", "2001:db8:2::4"].map(enter);
+    assert_eq!(relay.each_ref().map(is_evicted), [true, false]);
+    assert_eq!(crowd.each_ref().map(is_evicted), [true, false, false, false]);
+}
+
 #[test]
 fn a_proven_connection_is_not_evicted() {
     let admission = Arc::new(Admission::default());

@@ -12,7 +12,7 @@
 //! No rule depends on whether a user exists. Each address has at most one check under way, and clients with the same user
 //! and password share one check.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub(super) type Digest = [u8; 32];
 /// A password to be checked.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Request {
-    /// Where it comes from, see [`source`].
+    /// Where it comes from, see [`ekiden_proto::addr::source`].
     pub source: IpAddr,
     /// User and password.
     pub digest: Digest,
@@ -42,14 +42,6 @@ pub(super) struct Request {
     pub name: Digest,
     /// Whether this password was right before.
     pub was_right: bool,
-}
-
-/// The address that attempts are counted for: all of a /64 of IPv6 belong to one client.
-pub(super) fn source(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
-        v4 @ IpAddr::V4(_) => v4,
-    }
 }
 
 /// The checks of all listeners.
