@@ -161,8 +161,9 @@ impl Dialler<'_> {
     }
 
     async fn open_target(&self, target: &Target, profile: &Profile) -> Result<Dialled, DialError> {
+        let is_name = matches!(target.host, Host::Name(_));
         // A name on the deny list is not even looked up; the rest is judged by the addresses it turns out to have.
-        if self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
+        if is_name && self.rules.judge(&target.host, None, target.port) == Err(Denied::Listed) {
             return Err(Cause::Denied.into());
         }
         let is_concealed = Cell::new(false);
@@ -171,7 +172,7 @@ impl Dialler<'_> {
                 return Ok(());
             }
             // To the client, such a name has no address.
-            let conceals = matches!(target.host, Host::Name(_)) && self.rules.listener.conceals(ip);
+            let conceals = is_name && self.rules.listener.conceals(ip);
             is_concealed.set(is_concealed.get() || conceals);
             Err(if conceals { Cause::NameNotFound } else { Cause::Denied })
         };
