@@ -7,6 +7,7 @@
 pub mod auth;
 pub mod chunked;
 pub mod connect;
+pub mod forward;
 pub mod head;
 pub mod rewrite;
 

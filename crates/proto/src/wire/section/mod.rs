@@ -9,6 +9,7 @@ pub mod again;
 pub mod hello;
 pub mod noise;
 pub mod open;
+pub mod reader;
 pub mod record;
 pub mod report;
 #[cfg(test)]

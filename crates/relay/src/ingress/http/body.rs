@@ -4,16 +4,15 @@
 use std::io;
 
 use ekiden_proto::limiting::Direction;
-use ekiden_proto::wire::Parsed;
-use ekiden_proto::wire::http::{Body, chunked};
+use ekiden_proto::wire::http::Body;
+use ekiden_proto::wire::http::forward::{ChunkForwarder, Piece};
 use tokio::net::TcpStream;
+
+pub use ekiden_proto::wire::http::forward::Coding;
 
 use crate::ingress::inbox::{Inbox, Trouble};
 use crate::ingress::manner::write_all;
 use crate::pump::{Broken, Flow, Meter, PipePool, Side};
-
-/// Longest trailer section, in bytes.
-const LONGEST_TRAILERS: usize = 16 * 1024;
 
 /// One way through which bodies go.
 pub struct Lane<'a> {
@@ -27,15 +26,6 @@ pub struct Lane<'a> {
     pub meter: &'a Meter,
     /// The thread's pipes.
     pub pipes: &'a PipePool,
-}
-
-/// What a receiver of chunks understands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coding {
-    /// HTTP/1.1: chunks as they are.
-    Chunks,
-    /// HTTP/1.0: their data only.
-    Plain,
 }
 
 impl Lane<'_> {
@@ -82,48 +72,30 @@ impl Lane<'_> {
     }
 
     async fn carry_chunks(&self, inbox: &mut Inbox<'_>, coding: Coding) -> Result<(), Broken> {
-        // Framing waits here for the data behind it, so that a small chunk leaves in one write.
-        let mut waiting = Vec::new();
-        loop {
-            let size = self.next(inbox, &mut waiting, chunked::ChunkHead::parse).await?;
+        let mut chunks = ChunkForwarder::new(coding);
+        while !chunks.is_complete() {
+            let piece = self.next(inbox, &mut chunks).await?;
+            let size = chunks.take(&piece);
             if size == 0 {
-                break;
-            }
-            if coding == Coding::Chunks {
-                waiting.extend_from_slice(chunked::write_chunk_head(size).as_bytes());
+                continue;
             }
             let here = inbox.take(size);
             let rest = size - here.len() as u64;
-            waiting.extend_from_slice(&here);
+            chunks.ready.extend_from_slice(&here);
             if rest > 0 {
-                self.carry_exactly(std::mem::take(&mut waiting), rest).await?;
-            }
-            self.next(inbox, &mut waiting, chunked::parse_chunk_end).await?;
-            if coding == Coding::Chunks {
-                waiting.extend_from_slice(b"\r\n");
+                self.carry_exactly(std::mem::take(&mut chunks.ready), rest).await?;
             }
         }
-        let parse = |bytes: &[u8]| chunked::parse_trailers(bytes, LONGEST_TRAILERS);
-        let trailers = self.next(inbox, &mut waiting, parse).await?;
-        if coding == Coding::Chunks {
-            waiting.extend_from_slice(b"0\r\n");
-            waiting.extend_from_slice(&chunked::write_trailers(&trailers));
-        }
-        self.write(&waiting).await
+        self.write(&chunks.ready).await
     }
 
     /// Reads the next piece of framing; before it waits for the sender, it sends what it has.
-    async fn next<T>(
-        &self,
-        inbox: &mut Inbox<'_>,
-        waiting: &mut Vec<u8>,
-        parse: impl Fn(&[u8]) -> Parsed<T>,
-    ) -> Result<T, Broken> {
-        if !inbox.holds(&parse) && !waiting.is_empty() {
-            self.write(waiting).await?;
-            waiting.clear();
+    async fn next(&self, inbox: &mut Inbox<'_>, chunks: &mut ChunkForwarder) -> Result<Piece, Broken> {
+        if !inbox.holds(|bytes| chunks.parse(bytes)) && !chunks.ready.is_empty() {
+            self.write(&chunks.ready).await?;
+            chunks.ready.clear();
         }
-        inbox.next(parse).await.map_err(|trouble| match trouble {
+        inbox.next(|bytes| chunks.parse(bytes)).await.map_err(|trouble| match trouble {
             Trouble::Gone(kind) => Broken::Reading(kind.into()),
             Trouble::Late => Broken::Reading(io::ErrorKind::TimedOut.into()),
             Trouble::Wire(error) => Broken::Reading(io::Error::new(io::ErrorKind::InvalidData, error)),

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use ekiden_proto::key::PrivateKey;
+use ekiden_proto::wire::section::reader::STEP;
 use ekiden_proto::wire::section::{Hello, Initiator, Responder, Versions};
 use ekiden_sys::outq::unread;
 use ekiden_sys::sockopt::keep_urgent_data_inline;

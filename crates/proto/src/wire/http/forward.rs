@@ -1,0 +1,147 @@
+//! Forwarding of a chunked body: the framing is parsed and written anew, the data is only counted.
+
+use super::chunked::{ChunkHead, parse_chunk_end, parse_trailers, write_chunk_head, write_trailers};
+use super::head::Headers;
+use crate::wire::Parsed;
+
+/// Longest trailer section, in bytes.
+pub const LONGEST_TRAILERS: usize = 16 * 1024;
+
+/// The coding that the receiver of a chunked body understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Coding {
+    /// HTTP/1.1: chunks.
+    Chunks,
+    /// HTTP/1.0: the data alone.
+    Plain,
+}
+
+/// A piece of framing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Piece {
+    /// The line before a chunk's data, with the size in bytes.
+    Head(u64),
+    /// The CR LF behind the data.
+    End,
+    /// The trailer section behind a chunk of size 0.
+    Trailers(Headers),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    Head,
+    End,
+    Trailers,
+    Nothing,
+}
+
+/// Parses the framing of one body piece by piece. After each piece the caller moves as many bytes of data as
+/// [`take`](Self::take) returns: the first of them may be appended to [`ready`](Self::ready), the rest is sent behind all
+/// bytes that are ready.
+#[derive(Debug)]
+pub struct ChunkForwarder {
+    coding: Coding,
+    expected: Expected,
+    /// Bytes for the receiver. Framing waits here for the data behind it, so that one write sends a small chunk.
+    pub ready: Vec<u8>,
+}
+
+impl ChunkForwarder {
+    /// A forwarder at the beginning of a body.
+    #[must_use]
+    pub fn new(coding: Coding) -> Self {
+        Self { coding, expected: Expected::Head, ready: Vec::new() }
+    }
+
+    /// Parses the next piece.
+    ///
+    /// # Errors
+    /// Those of [`ChunkHead::parse`], [`parse_chunk_end`] and [`parse_trailers`].
+    ///
+    /// # Panics
+    /// After the trailers.
+    pub fn parse(&self, bytes: &[u8]) -> Parsed<Piece> {
+        match self.expected {
+            Expected::Head => ChunkHead::parse(bytes).map(|(size, used)| (Piece::Head(size), used)),
+            Expected::End => parse_chunk_end(bytes).map(|((), used)| (Piece::End, used)),
+            Expected::Trailers => {
+                parse_trailers(bytes, LONGEST_TRAILERS).map(|(trailers, used)| (Piece::Trailers(trailers), used))
+            }
+            Expected::Nothing => unreachable!("invariant: nothing is read behind the trailers"),
+        }
+    }
+
+    /// Takes a piece that [`parse`](Self::parse) returned, and returns how many bytes of data follow it.
+    pub fn take(&mut self, piece: &Piece) -> u64 {
+        let chunks = self.coding == Coding::Chunks;
+        match piece {
+            Piece::Head(0) => self.expected = Expected::Trailers,
+            Piece::Head(size) => {
+                self.expected = Expected::End;
+                if chunks {
+                    self.ready.extend_from_slice(write_chunk_head(*size).as_bytes());
+                }
+                return *size;
+            }
+            Piece::End => {
+                self.expected = Expected::Head;
+                if chunks {
+                    self.ready.extend_from_slice(b"\r\n");
+                }
+            }
+            Piece::Trailers(trailers) => {
+                self.expected = Expected::Nothing;
+                if chunks {
+                    self.ready.extend_from_slice(write_chunk_head(0).as_bytes());
+                    self.ready.extend_from_slice(&write_trailers(trailers));
+                }
+            }
+        }
+        0
+    }
+
+    /// Whether the body is complete, its trailers included.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.expected == Expected::Nothing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::WireError;
+
+    /// The bytes for the receiver of a whole body.
+    fn forward(mut body: &[u8], coding: Coding) -> Result<Vec<u8>, WireError> {
+        let mut chunks = ChunkForwarder::new(coding);
+        while !chunks.is_complete() {
+            let (piece, used) = chunks.parse(body)?;
+            let size = usize::try_from(chunks.take(&piece)).unwrap();
+            let data = body[used..].get(..size).ok_or(WireError::Incomplete)?;
+            chunks.ready.extend_from_slice(data);
+            body = &body[used + size..];
+        }
+        assert_eq!(body, b"behind the body");
+        Ok(chunks.ready)
+    }
+
+    #[test]
+    fn framing_is_written_anew_or_left_out() {
+        let body = b"0005;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nHost: a\r\nX-Sum:1\r\n\r\nbehind the body";
+        let chunks = b"5\r\nhello\r\na\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n";
+        assert_eq!(forward(body, Coding::Chunks).unwrap(), chunks);
+        assert_eq!(forward(body, Coding::Plain).unwrap(), b"hello0123456789");
+    }
+
+    #[test]
+    fn data_longer_than_its_size_and_bodies_without_an_end_are_refused() {
+        for coding in [Coding::Chunks, Coding::Plain] {
+            let longer = forward(b"4\r\nhello\r\n0\r\n\r\n", coding);
+            assert_eq!(longer, Err(WireError::Invalid("chunk data does not end in CR LF")));
+            for body in ["", "5\r\nhell", "5\r\nhello\r\n", "0\r\n", "0\r\nX-Sum: 1\r\n"] {
+                assert_eq!(forward(body.as_bytes(), coding), Err(WireError::Incomplete), "{body:?}");
+            }
+        }
+    }
+}
