@@ -2,6 +2,7 @@
 //!
 //! The one idea: an answer, once given, stands. Whoever feeds a parser in pieces gets what he would have got at once.
 
+pub mod chunks;
 pub mod lax;
 
 use std::fmt::Debug;

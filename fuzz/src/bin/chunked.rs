@@ -1,6 +1,7 @@
 //! The chunked coding, line by line and as a whole body that is decoded, coded anew and decoded again.
 #![no_main]
 
+use ekiden_fuzz::chunks::decode;
 use ekiden_fuzz::settled;
 use ekiden_proto::wire::http::Headers;
 use ekiden_proto::wire::http::chunked::{ChunkHead, parse_chunk_end, parse_trailers, write_chunk_head, write_trailers};
@@ -18,22 +19,6 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         assert_eq!(decode(&coded, usize::MAX), Some((data, trailers, coded.len())));
     }
 });
-
-/// Data, trailers and bytes used.
-fn decode(bytes: &[u8], limit: usize) -> Option<(Vec<u8>, Headers, usize)> {
-    let (mut data, mut at) = (Vec::new(), 0);
-    loop {
-        let (size, used) = ChunkHead::parse(&bytes[at..]).ok()?;
-        at += used;
-        if size == 0 {
-            let (trailers, used) = parse_trailers(&bytes[at..], limit).ok()?;
-            return Some((data, trailers, at + used));
-        }
-        let end = at.checked_add(usize::try_from(size).ok()?)?;
-        data.extend(bytes.get(at..end)?);
-        at = end + parse_chunk_end(&bytes[end..]).ok()?.1;
-    }
-}
 
 fn encode(data: &[u8], trailers: &Headers) -> Vec<u8> {
     let mut out = Vec::new();

@@ -37,8 +37,9 @@ impl std::fmt::Debug for RecordKey {
 }
 
 impl RecordKey {
-    /// A key for records from number 0 on.
-    pub(super) fn new(cipher: Cipher, key: &[u8; 32]) -> Self {
+    /// A key for records from number 0 on. At most one key of the same bytes may seal: a nonce is used once.
+    #[must_use]
+    pub fn new(cipher: Cipher, key: &[u8; 32]) -> Self {
         let algorithm = match cipher {
             Cipher::AesGcm => &AES_256_GCM,
             Cipher::ChaChaPoly => &CHACHA20_POLY1305,

@@ -1,0 +1,108 @@
+//! A stream of records that arrives in pieces of all sizes, with a bit inverted, a byte inserted or bytes left out: the opened
+//! bytes are a beginning of the sealed ones, and the end of the stream follows only all of them. Nothing is read behind the
+//! first record while other bytes than records may follow.
+//!
+//! Input: the change (1 byte), its place (2), the number of records with the cipher and the limit of the first record (1), a
+//! byte for the length of each record, and the sizes of the reads.
+#![no_main]
+
+use ekiden_proto::wire::section::RecordKey;
+use ekiden_proto::wire::section::reader::RecordReader;
+use ekiden_proto::wire::section::record::{Cipher, HEADER, MOST, TAG};
+
+/// Longest plaintext of the first record, where it is limited, in bytes.
+const FIRST: usize = 100;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let Some(([change, place @ .., kind], rest)) = bytes.split_first_chunk::<4>() else { return };
+    let cipher = if kind & 0x40 == 0 { Cipher::ChaChaPoly } else { Cipher::AesGcm };
+    let limited = kind & 0x80 != 0;
+    let (lengths, reads) = rest.split_at((usize::from(kind & 0x3f) % 40).min(rest.len()));
+    let lengths = lengths.iter().map(|byte| length(*byte));
+    let first = lengths.clone().next().unwrap_or(0);
+
+    let mut sealing = key(cipher);
+    let (mut plain, mut stream) = (Vec::new(), Vec::new());
+    for length in lengths {
+        let plaintext: Vec<u8> = (plain.len()..plain.len() + length).map(|at| (at * 31 >> 3) as u8).collect();
+        seal(&mut sealing, &plaintext, &mut stream);
+        plain.extend(plaintext);
+    }
+    seal(&mut sealing, b"", &mut stream);
+
+    let at = usize::from(u16::from_be_bytes(*place)) % stream.len();
+    match change % 4 {
+        0 => {}
+        1 => stream[at] ^= 1 << (change / 4 % 8),
+        2 => stream.insert(at, change / 4),
+        _ => drop(stream.drain(at..(at + usize::from(change / 4) + 1).min(stream.len()))),
+    }
+    let (opened, ended) = open(key(cipher), limited, &stream, reads);
+    assert!(plain.starts_with(&opened), "bytes that were not sealed");
+    assert!(!ended || opened.len() == plain.len(), "an end in the middle");
+    if change % 4 == 0 {
+        // A byte inserted beside an equal one, or behind the end, may leave all records valid; without a change all must be.
+        assert_eq!(ended, !limited || first <= FIRST, "the end of an unchanged stream");
+    }
+});
+
+/// Lengths of plaintext: small ones, of which several are opened as one; some that are longer than a read; the longest.
+fn length(byte: u8) -> usize {
+    match byte {
+        0xff => MOST,
+        _ if byte % 8 == 7 => 1 + usize::from(byte) * 80,
+        _ => 1 + usize::from(byte),
+    }
+}
+
+/// The same key for both sides: a handshake for each input would take most of the time.
+fn key(cipher: Cipher) -> RecordKey {
+    RecordKey::new(cipher, &[7; 32])
+}
+
+fn seal(key: &mut RecordKey, plaintext: &[u8], stream: &mut Vec<u8>) {
+    let start = stream.len();
+    stream.extend([&[0; HEADER], plaintext, &[0; TAG]].concat());
+    key.seal(&mut stream[start..]);
+}
+
+/// The bytes opened until the end, an error or the last byte, and whether the end was among them.
+fn open(key: RecordKey, mut limited: bool, stream: &[u8], reads: &[u8]) -> (Vec<u8>, bool) {
+    let mut reader = RecordReader::new(key, FIRST);
+    if !limited {
+        reader.only_records();
+    }
+    let mut reads = reads.iter().map(|read| usize::from(*read) * 16 + 1);
+    let (mut opened, mut at) = (Vec::new(), 0);
+    loop {
+        let record = if at % 2 == 0 { reader.take_row() } else { reader.take() };
+        match record {
+            Err(_) => return (opened, false),
+            Ok(Some(record)) => {
+                assert_eq!((record.plain.start, record.record.len()), (HEADER, record.plain.end + TAG));
+                if limited {
+                    assert!(record.plain.len() <= FIRST);
+                    assert!(reader.arrived().is_empty(), "a read behind the first record");
+                    reader.only_records();
+                    limited = false;
+                }
+                if record.plain.is_empty() {
+                    return (opened, true);
+                }
+                opened.extend_from_slice(&record.record[record.plain]);
+            }
+            Ok(None) => {
+                assert!(!reader.is_decided());
+                let size = reader.read_size().expect("nothing is decided");
+                assert!((1..=HEADER + MOST + TAG + HEADER).contains(&size), "a read of {size} bytes");
+                let read = size.min(reads.next().unwrap_or(usize::MAX)).min(stream.len() - at);
+                if read == 0 {
+                    return (opened, false);
+                }
+                reader.arrived().extend_from_slice(&stream[at..at + read]);
+                reader.on_read(size, read);
+                at += read;
+            }
+        }
+    }
+}
