@@ -14,7 +14,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             for told in entries.iter().flat_map(|entry| [entry.sending, entry.receiving]) {
                 let figures = told.figures;
                 assert!(figures.loss.is_none_or(|loss| (0.0..=1.0).contains(&loss)));
-                assert!([figures.rate, figures.at_least].into_iter().flatten().all(|rate| rate.is_finite() && rate >= 0.0));
+                assert!(
+                    [figures.rate, figures.at_least].into_iter().flatten().all(|rate| rate.is_finite() && rate >= 0.0)
+                );
             }
         }
         Report::Look(look) => assert!(look.back <= MOST_LOOK && look.bytes <= MOST_LOOK),
