@@ -119,7 +119,7 @@ fn a_temporary_key_is_told_with_what_to_write_at_the_other_end() {
     let said = std::fs::read_to_string(&said).unwrap();
     let (_, rest) = said.split_once("write this line into the file that its `peers` names:\n  ").expect(&said);
     let line = rest.lines().next().unwrap();
-    assert!(said.starts_with("ekiden: no --key, so other relays are called with a temporary key"), "{said}");
+    assert!(said.starts_with("ekiden: no --key, so this relay calls other relays with a temporary key"), "{said}");
     assert!(said.contains("ekiden keygen") && said.contains("--key FILE"), "{said}");
     assert!(socks5(door, parrot()).is_err(), "a stranger was let in");
     std::fs::write(&peers, format!("{line}\n")).unwrap();
