@@ -57,6 +57,26 @@ fn at_the_session_limit_clients_wait_and_none_is_refused() {
     relay.next(|event| event["event"] == "accept_resumed");
 }
 
+/// A connection that waits for a place is served by the configuration that is in force when there is one.
+#[test]
+fn a_client_that_waits_over_a_reload_reaches_the_new_target() {
+    let (folder, old, new) = (Folder::new(), parrot(), serve(|mut stream| stream.write_all(b"new!").unwrap()));
+    let file = config(&folder, "sessions = 1", old);
+    let mut relay = Relay::run(&["-c", &file], 1);
+    let mut first = relay.connect();
+    echoes(&mut first);
+    relay.next(|event| event["event"] == "accept_paused");
+    let mut waiting = relay.connect();
+    waiting.write_all(b"echo").unwrap();
+    config(&folder, "sessions = 1", new);
+    relay.signal("HUP");
+    relay.next(|event| event["event"] == "reloaded");
+    // Workers answer this behind the command to go over to the new configuration.
+    relay.sessions();
+    drop(first);
+    assert_eq!(read_exactly(&mut waiting, 4), b"new!");
+}
+
 #[test]
 fn one_client_cannot_take_all_places() {
     let folder = Folder::new();

@@ -89,19 +89,20 @@ impl Entrance {
     pub async fn wait_for_place(&self) {
         let (admission, most) = (&self.shared().admission, self.budget.sessions);
         if !self.gated && admission.sessions() >= most {
-            let listener = self.listener.name.clone();
-            self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason: "session_limit" });
+            let _paused = self.paused("session_limit");
             admission.wait_below(most).await;
-            self.shared().emit(&Event::AcceptResumed { listener });
         }
     }
 
     /// Lets some time pass before the next attempt to accept.
     pub async fn pause(&self, reason: &'static str) {
-        let listener = self.listener.name.clone();
-        self.shared().emit(&Event::AcceptPaused { listener: listener.clone(), reason });
+        let _paused = self.paused(reason);
         sleep(PAUSE).await;
-        self.shared().emit(&Event::AcceptResumed { listener });
+    }
+
+    fn paused(&self, reason: &'static str) -> AcceptPause<'_> {
+        self.shared().emit(&Event::AcceptPaused { listener: self.listener.name.clone(), reason });
+        AcceptPause { entrance: self }
     }
 
     /// Takes a connection: a client's is a session at once, a relay's when it opens one.
@@ -192,6 +193,17 @@ impl Entrance {
         let session = Session::open(Rc::clone(self), client, address, came, None);
         session.remarks(detail);
         session.ends(end);
+    }
+}
+
+/// A pause in accepting. Its end is an event, also where the wait is given up.
+struct AcceptPause<'a> {
+    entrance: &'a Entrance,
+}
+
+impl Drop for AcceptPause<'_> {
+    fn drop(&mut self) {
+        self.entrance.shared().emit(&Event::AcceptResumed { listener: self.entrance.listener.name.clone() });
     }
 }
 

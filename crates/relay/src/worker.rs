@@ -166,7 +166,13 @@ async fn accept(entrance: Rc<Entrance>, socket: std::net::TcpListener, mut stop:
         Err(error) => return entrance.warn(format!("cannot listen on {}: {error}", entrance.listener.bind)),
     };
     loop {
-        entrance.wait_for_place().await;
+        if stop.or(entrance.wait_for_place()).await.is_none() {
+            // At the session limit the queue is left to the next owner of the socket: a new configuration or process.
+            if entrance.worker.successor(&entrance).is_some() {
+                return;
+            }
+            break;
+        }
         let Some(accepted) = stop.or(listener.accept()).await else { break };
         match accepted {
             Ok((client, address)) => admit(client, address),
@@ -240,9 +246,12 @@ impl Worker {
         self.sessions.borrow_mut().remove(place);
     }
 
-    /// The same way in under the configuration that is in force now; none when it has been taken away.
+    /// The same way in under the configuration that is in force now; none when that configuration has no listener of this
+    /// kind at the address.
     pub fn successor(&self, entrance: &Entrance) -> Option<Rc<Entrance>> {
-        self.entrances.borrow().iter().find(|now| now.listener.is_at(&entrance.listener)).cloned()
+        let before = &entrance.listener;
+        let entrances = self.entrances.borrow();
+        entrances.iter().find(|now| now.listener.is_at(before) && now.listener.kind == before.kind).cloned()
     }
 
     fn count(&self) -> Counts {

@@ -85,8 +85,7 @@ impl Errand {
 
     /// Switches to the configuration in force; false when that configuration has no such listener.
     pub fn renew(&self) -> bool {
-        let now = self.entrance.worker.successor(&self.entrance);
-        match now.filter(|now| now.listener.kind == self.entrance.listener.kind) {
+        match self.entrance.worker.successor(&self.entrance) {
             Some(now) => self.in_force.replace(now),
             None => return false,
         };

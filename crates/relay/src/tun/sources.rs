@@ -109,11 +109,11 @@ impl Sources {
         if let Some(nets) = remote.key().and_then(|key| self.from.get(&key)) {
             return has(nets, source);
         }
-        let paths = paths(config, source);
-        if paths.is_empty() {
+        let mut paths = paths(config, source).peekable();
+        if paths.peek().is_none() {
             remote.key().is_some() && remote.key() == self.only && !self.is_in_from(source)
         } else {
-            paths.iter().any(|path| remote.is_on(path))
+            paths.any(|path| remote.is_on(path))
         }
     }
 
@@ -154,13 +154,10 @@ impl Config {
 }
 
 /// The paths over relays that packets to `ip` may take; none in a network with `answer_only`.
-fn paths(config: &Config, ip: IpAddr) -> Vec<&Path> {
-    let mut tunnels = config.tunnels().map(|(_, tun)| tun);
-    if tunnels.any(|tun| tun.answer_only && has(&tun.nets, ip)) {
-        return Vec::new();
-    }
-    let paths = config.routes_into(Network::from(ip)).flat_map(|route| &route.paths);
-    paths.map(Arc::as_ref).filter(|path| !path.is_direct()).collect()
+fn paths(config: &Config, ip: IpAddr) -> impl Iterator<Item = &Path> {
+    let answers_only = config.tunnels().any(|(_, tun)| tun.answer_only && has(&tun.nets, ip));
+    let routes = (!answers_only).then(|| config.routes_into(Network::from(ip))).into_iter().flatten();
+    routes.flat_map(|route| &route.paths).map(Arc::as_ref).filter(|path| !path.is_direct())
 }
 
 fn has(nets: &[Network], ip: IpAddr) -> bool {
