@@ -12,6 +12,7 @@ mod text;
 pub mod addr;
 pub mod aqm;
 pub mod cause;
+pub mod direction;
 pub mod event;
 pub mod fleet;
 pub mod key;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ekiden_proto::aqm::dice;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::path::map::{HERE, Known, Map};
 use ekiden_proto::path::model::{Congestion, Section};
 use ekiden_proto::path::prefix::Prefix;

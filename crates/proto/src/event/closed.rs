@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer};
 use super::seconds;
 use crate::addr::{ClientAddr, ServerAddr, Target};
 use crate::cause::Cause;
-use crate::limiting::{Direction, Limited};
+use crate::direction::Direction;
+use crate::limiting::Limited;
 use crate::wire::section::TraceId;
 
 /// How a session ended.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::judge::{self, Case};
 use super::seen::{Flow, Section, Seen, Thread};
-use super::{Direction, Limit, Limits};
+use super::{Limit, Limits};
+use crate::direction::Direction;
 use crate::path::reading::Reading;
 
 /// What was seen so long ago counts a third (1/e) of what is seen now, in seconds: an answer is about the last few of them.

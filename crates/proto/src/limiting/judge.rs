@@ -3,7 +3,8 @@
 use super::account::Standing;
 use super::figures::Percent;
 use super::seen::{Flow, Section, Thread, ratio};
-use super::{Bottleneck, Culprit, Direction, Limit, receiving, sending};
+use super::{Bottleneck, Culprit, Limit, receiving, sending};
+use crate::direction::Direction;
 
 /// Less than this says nothing, in bytes, unless something waited to be sent.
 const ENOUGH: f64 = 64.0 * 1024.0;

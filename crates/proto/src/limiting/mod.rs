@@ -15,36 +15,9 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::direction::Direction;
+
 pub use account::{Account, Clocks, Look, Side};
-
-/// Which way the bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// Toward the client.
-    Down,
-    /// Toward the server.
-    Up,
-}
-
-impl Direction {
-    /// The way back.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Down => Self::Up,
-            Self::Up => Self::Down,
-        }
-    }
-
-    /// The word used in logs and metric labels.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Up => "up",
-        }
-    }
-}
 
 /// Where it was held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -1,6 +1,6 @@
 //! What was seen of a session, as sums: of its whole life, or fading, so that the last seconds count most.
 
-use super::Direction;
+use crate::direction::Direction;
 
 /// Declares sums, and what can be done with all of them.
 macro_rules! sums {

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::limiting::Direction;
+use crate::direction::Direction;
 
 use super::known::Speed;
 use super::map::{HERE, Map};

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use crate::addr::Host;
-use crate::limiting::Direction;
+use crate::direction::Direction;
 
 use super::bounded::Bounded;
 

@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
+use crate::direction::Direction;
 use crate::key::PublicKey;
-use crate::limiting::Direction;
 
 use super::bounded::Bounded;
 use super::known::{Both, Packed};

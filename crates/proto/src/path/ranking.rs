@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limiting::Direction;
+use crate::direction::Direction;
 
 use super::candidates::{Fronts, Hops};
 use super::experience::Class;

@@ -65,7 +65,7 @@ pub struct Chooser {
 struct Way {
     prefix: Prefix,
     hops: Hops,
-    direction: crate::limiting::Direction,
+    direction: crate::direction::Direction,
 }
 
 /// The answer to a question, as long as the map is the same, and the standing choice.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, iter};
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::path::candidates::Fronts;
 use ekiden_proto::path::map::{HERE, Map};
 use ekiden_proto::path::prefix::Prefix;

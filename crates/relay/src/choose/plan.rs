@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::Chosen;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::path::choice::{Outcome, Why};
 use ekiden_proto::path::likely::Likely;

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::path::bounded::Bounded;
 use ekiden_proto::path::estimate::Estimate;
 use ekiden_proto::path::figures::Figures;

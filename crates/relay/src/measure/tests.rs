@@ -4,8 +4,8 @@ mod aging;
 
 use std::time::{Duration, Instant};
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::key::{PrivateKey, PublicKey};
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::path::estimate::Sample;
 use ekiden_proto::path::figures::Figures;
 use ekiden_proto::path::hours::Usual;

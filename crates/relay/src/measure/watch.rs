@@ -4,8 +4,8 @@ use std::os::fd::AsFd;
 use std::rc::Weak;
 use std::time::{Duration, Instant};
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::path::reading::{Pumped, Reading, receiving, sending};
 use ekiden_sys::tcp_info::reading;
 use tokio::net::TcpStream;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 
 /// When bytes have moved, and who was waited for.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::limiting::{Clocks, Direction};
+use ekiden_proto::direction::Direction;
+use ekiden_proto::limiting::Clocks;
 
 use super::course::{Answer, Course};
 use super::totals::Totals;

@@ -26,8 +26,8 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::End;
-use ekiden_proto::limiting::Direction;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};

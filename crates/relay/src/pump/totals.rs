@@ -1,6 +1,6 @@
 //! What goes through one listener, of all its sessions and threads.
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 

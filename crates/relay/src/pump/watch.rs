@@ -76,7 +76,7 @@ mod tests {
     use std::net::Shutdown;
     use std::sync::Arc;
 
-    use ekiden_proto::limiting::Direction;
+    use ekiden_proto::direction::Direction;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;

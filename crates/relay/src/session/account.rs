@@ -9,9 +9,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{End, SectionInfo};
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::limiting::Direction;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 

@@ -3,7 +3,8 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::limiting::{Account, Direction, Limit, Limits, Look, Side};
+use ekiden_proto::direction::Direction;
+use ekiden_proto::limiting::{Account, Limit, Limits, Look, Side};
 use ekiden_sys::outq::{unread, unsent};
 use ekiden_sys::tcp_info::reading;
 use tokio::net::TcpStream;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::Chosen;
-use ekiden_proto::limiting::Direction;
 
 use super::Session;
 use crate::choose::{Carried, Choosing, Expected};

@@ -4,8 +4,8 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::SectionInfo;
-use ekiden_proto::limiting::Direction;
 use ekiden_sys::outq::{unread, unsent};
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;

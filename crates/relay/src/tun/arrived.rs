@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::End;
-use ekiden_proto::limiting::Direction;
 use ekiden_sys::queued::set_notsent_lowat;
 
 use super::carrier::{Broken, Carrier, UNSENT};

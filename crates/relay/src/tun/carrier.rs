@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use ekiden_proto::cause::Cause;
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::section::record::{HEADER, TAG};
 use socket2::SockRef;
 use tokio::net::TcpStream;

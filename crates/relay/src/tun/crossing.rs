@@ -2,7 +2,7 @@
 
 use std::array;
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use prometheus_client::metrics::counter::Counter;
 
 use super::judge::Dropped;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use tokio::sync::Notify;
 
 use super::crossing::Crossing;

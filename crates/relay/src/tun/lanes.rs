@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, Host};
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::ip::Head;
 use ekiden_proto::wire::section::open::MOST_HOPS;
 use tokio::net::TcpStream;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 
 use super::crossing::Crossing;
 use super::lane::Lane;

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::tun::Crossing;
     use crate::tun::sources::Remote;
-    use ekiden_proto::limiting::Direction;
+    use ekiden_proto::direction::Direction;
 
     fn address(number: u32) -> IpAddr {
         IpAddr::from(number.to_be_bytes())

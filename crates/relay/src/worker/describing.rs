@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::rc::{Rc, Weak};
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::Congestion;
-use ekiden_proto::limiting::Direction;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 

@@ -2,8 +2,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
+use crate::direction::Direction;
 use crate::key::PublicKey;
-use crate::limiting::Direction;
 use crate::path::choice::Outcome;
 use crate::path::map::{HERE, Known};
 use crate::path::model::{Congestion, Section};

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::Body;
 use ekiden_proto::wire::http::forward::{ChunkForwarder, Piece};
 use tokio::net::TcpStream;

@@ -4,8 +4,8 @@ use std::io;
 use std::pin::pin;
 
 use ekiden_proto::cause::Cause;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::End;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::{Body, ResponseHead, Version, rewrite};
 use tokio::net::TcpStream;
 

@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{Event, Request};
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::RequestHead;
 
 use super::rewriting;

@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::{Closed, End};
-use ekiden_proto::limiting::{Direction, Limit};
+use ekiden_proto::limiting::Limit;
 use ekiden_sys::tcp_info::tcp_info;
 
 use super::Session;

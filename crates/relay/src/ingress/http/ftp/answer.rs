@@ -1,6 +1,6 @@
 //! What the client sees: heads, short pages for people, and which HTTP status an FTP reply means.
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{Body, Headers, Version, rewrite};
 use suppaftp::Status;
 use suppaftp::types::Response;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ekiden_proto::limiting::Direction;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::wire::http::{Body, Headers};
 use suppaftp::Status;
 

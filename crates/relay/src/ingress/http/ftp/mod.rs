@@ -22,8 +22,8 @@ use std::cell::RefCell;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::End;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, Version};
 use tokio::net::TcpStream;
 

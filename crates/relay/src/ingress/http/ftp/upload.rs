@@ -5,8 +5,8 @@
 
 use std::io;
 
+use ekiden_proto::direction::Direction;
 use ekiden_proto::event::End;
-use ekiden_proto::limiting::Direction;
 use ekiden_proto::wire::http::{Body, Headers, Version, rewrite};
 use socket2::SockRef;
 

@@ -1,0 +1,30 @@
+//! The two directions of a session.
+
+/// The direction of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Toward the client.
+    Down,
+    /// Toward the server.
+    Up,
+}
+
+impl Direction {
+    /// The opposite direction.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Down => Self::Up,
+            Self::Up => Self::Down,
+        }
+    }
+
+    /// The word used in logs and metric labels.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Down => "down",
+            Self::Up => "up",
+        }
+    }
+}
