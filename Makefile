@@ -1,5 +1,7 @@
 # Everything a newcomer needs; each target installs what it lacks first.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
+# Most tests wait for sockets and timers, so two cores serve more threads than the two that cargo would start.
+TEST_THREADS ?= 4
 CARGO := $(shell command -v cargo || echo $$HOME/.cargo/bin/cargo)
 
 .DEFAULT_GOAL := help
@@ -33,7 +35,7 @@ test: ## Everything that must pass: format, lints, docs, unit, black box, namesp
 	@scripts/setup lab
 	@$(MAKE) --no-print-directory lint
 	$(CARGO) test --workspace --locked --no-default-features --test lacking
-	$(CARGO) test --workspace --locked
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --locked
 	fuzz/run 5
 	fuzz/run 7 config peers users
 
