@@ -39,9 +39,10 @@ test: ## Everything that must pass: format, lints, docs, unit, black box, namesp
 	fuzz/run 5
 	fuzz/run 7 config peers users
 
-lint: ## Format, clippy and documentation
+lint: ## Format, the figures of scripts/house, clippy and documentation
 	@scripts/setup build
 	$(CARGO) fmt --all --check
+	scripts/house --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --workspace --no-default-features --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
