@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use ekiden_bpf::aqm::attach;
 use ekiden_bpf::aqm::reading;
-use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TABLE, DEFAULT_TARGET, Mode, Settings};
+use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TABLE, DEFAULT_TARGET, QueueAmount};
 use ekiden_proto::units::{Rate, Span};
 
 /// For packets that this host forwards. Its own sockets' packets are let through and counted: a drop here is no loss to
@@ -16,21 +16,21 @@ use ekiden_proto::units::{Rate, Span};
 #[derive(Args)]
 pub struct Aqm {
     #[command(subcommand)]
-    action: Action,
+    action: AqmAction,
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum AqmAction {
     /// Manages what leaves by an interface, until `detach`, or until the interface is gone
-    Attach(Box<Attach>),
+    Attach(Box<AttachArgs>),
     /// Lets packets leave as if nothing had ever been there
-    Detach(Detach),
+    Detach(DetachArgs),
     /// What was let through, marked and dropped, who sends how much, and how fairly
-    Show(Show),
+    Show(ShowArgs),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Kind {
+enum ModeKind {
     /// Random early detection: everybody is hit alike
     Red,
     /// RED that hits the senders of --heavy --n times as often
@@ -42,7 +42,7 @@ enum Kind {
 }
 
 #[derive(Args)]
-struct Attach {
+struct AttachArgs {
     /// The interface by which packets leave
     #[arg(long, value_name = "IF")]
     dev: String,
@@ -51,20 +51,20 @@ struct Attach {
     rate: Rate,
     /// Who is hit
     #[arg(long, value_enum)]
-    mode: Kind,
+    mode: ModeKind,
     /// Looks at what really waits at the interface, and not at a queue that is only counted and drains at 98 % of --rate.
     /// Needs the kernel's BTF and a queueing discipline that counts what waits (tbf, htb, ...), with --rate as its rate
     #[arg(long)]
     backlog: bool,
     /// How much waits at most, like 1000pkt or 1MiB [default: 200 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
-    limit: Option<Amount>,
+    limit: Option<QueueAmount>,
     /// The average at which hits begin [default: 10 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
-    min: Option<Amount>,
+    min: Option<QueueAmount>,
     /// The average at which their probability is --p; up to twice that, it rises to 1 [default: 30 ms of --rate]
     #[arg(long, value_name = "AMOUNT")]
-    max: Option<Amount>,
+    max: Option<QueueAmount>,
     /// The probability of a hit at --max [default: 0.1]
     #[arg(long, value_name = "PROBABILITY")]
     p: Option<f64>,
@@ -101,14 +101,14 @@ struct Attach {
 }
 
 #[derive(Args)]
-struct Detach {
+struct DetachArgs {
     /// The interface
     #[arg(long, value_name = "IF")]
     dev: String,
 }
 
 #[derive(Args)]
-struct Show {
+struct ShowArgs {
     /// The interface [default: all that are managed, of this network namespace]
     #[arg(long, value_name = "IF")]
     dev: Option<String>,
@@ -123,34 +123,36 @@ struct Show {
 impl Aqm {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self.action {
-            Action::Attach(attach) => attach.execute(),
-            Action::Detach(Detach { dev }) => {
+            AqmAction::Attach(attach) => attach.execute(),
+            AqmAction::Detach(DetachArgs { dev }) => {
                 attach::detach(&dev)?;
                 println!("{dev} is not managed any more");
                 Ok(ExitCode::SUCCESS)
             }
-            Action::Show(show) => show.execute(),
+            AqmAction::Show(show) => show.execute(),
         }
     }
 }
 
-impl Attach {
+impl AttachArgs {
     fn execute(self) -> anyhow::Result<ExitCode> {
         let settings = self.settings();
-        attach::attach(&self.dev, &settings, key()?, self.replace)?;
+        attach::attach(&self.dev, &settings, random_key()?, self.replace)?;
         println!("{} is managed ({}): `ekiden aqm show --dev {0}`", self.dev, settings.mode);
         Ok(ExitCode::SUCCESS)
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> AqmSettings {
         let mode = match self.mode {
-            Kind::Red => Mode::Red,
-            Kind::Static => Mode::Static { heavy: self.heavy.clone() },
-            Kind::Auto => Mode::Auto { target: self.target },
-            Kind::Dynamic => Mode::Dynamic { rec_int: self.rec_int, sta_int: self.sta_int, hist_len: self.hist_len },
+            ModeKind::Red => AqmMode::Red,
+            ModeKind::Static => AqmMode::Static { heavy: self.heavy.clone() },
+            ModeKind::Auto => AqmMode::Auto { target: self.target },
+            ModeKind::Dynamic => {
+                AqmMode::Dynamic { rec_int: self.rec_int, sta_int: self.sta_int, hist_len: self.hist_len }
+            }
         };
-        let default = Settings::new(self.rate, mode);
-        Settings {
+        let default = AqmSettings::new(self.rate, mode);
+        AqmSettings {
             backlog: self.backlog,
             limit: self.limit.unwrap_or(default.limit),
             min: self.min.unwrap_or(default.min),
@@ -165,11 +167,11 @@ impl Attach {
     }
 }
 
-impl Show {
+impl ShowArgs {
     fn execute(self) -> anyhow::Result<ExitCode> {
         let Self { dev, json, watch } = self;
         anyhow::ensure!(!watch.0.is_zero(), "--watch 0: rates are of a time, like 1s");
-        let reports = reading::show(dev.as_deref(), watch.0, std::thread::sleep)?;
+        let reports = reading::watch(dev.as_deref(), watch.0, std::thread::sleep)?;
         if json {
             println!("{}", serde_json::to_string_pretty(&reports)?);
             return Ok(ExitCode::SUCCESS);
@@ -183,7 +185,7 @@ impl Show {
 }
 
 /// A number that nobody outside can guess (random(4)): with it, chance and the places of connections cannot be foreseen.
-fn key() -> std::io::Result<u64> {
+fn random_key() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(u64::from_ne_bytes(bytes))

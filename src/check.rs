@@ -7,8 +7,8 @@ use std::time::SystemTime;
 
 use clap::Args;
 use ekiden_relay::config::Config;
-use ekiden_relay::config::needs::drop_in;
-use ekiden_relay::config::read::{self, Flags, Mistake, Mistakes, Named};
+use ekiden_relay::config::needs::systemd_drop_in;
+use ekiden_relay::config::read::{self, ConfigError, ConfigErrors, Flags, NameUse};
 use ekiden_sys::route::has_interface;
 
 use crate::cc;
@@ -27,11 +27,11 @@ impl Check {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match read::load(Some(&self.file), &Flags::default()) {
             Ok(config) if self.unit => {
-                print!("{}", drop_in(&config.needs(&free(), cc::is_carried)));
+                print!("{}", systemd_drop_in(&config.requirements(&unprivileged_controls(), cc::is_carried)));
                 Ok(ExitCode::SUCCESS)
             }
             Ok(config) => {
-                let unknown = unknown(&config);
+                let unknown = unknown_controls(&config);
                 if !unknown.0.is_empty() {
                     eprintln!("{unknown}");
                     return Ok(ExitCode::from(2));
@@ -39,8 +39,8 @@ impl Check {
                 config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
                 let (listeners, relays) = (config.listeners.len(), config.relays.len());
                 let paths = config.paths().len();
-                for name in named(&config) {
-                    if let Some(hint) = cc::hint(name) {
+                for name in requested_controls(&config) {
+                    if let Some(hint) = cc::load_hint(name) {
                         eprintln!("{}: hint: congestion = {name:?}: {hint}", self.file.display());
                     }
                 }
@@ -49,10 +49,10 @@ impl Check {
                     let name = &interface.name;
                     eprintln!("{}: hint: [[interface]] {name}: this host has no such interface", self.file.display());
                 }
-                if let Some(hint) = hint_of_fleet(&config) {
+                if let Some(hint) = fleet_hint(&config) {
                     eprintln!("{}: hint: {hint}", self.file.display());
                 }
-                for hint in config.unbound() {
+                for hint in config.unbound_network_warnings() {
                     eprintln!("{}: hint: {hint}", self.file.display());
                 }
                 println!("{}: ok, {listeners} listener(s), {relays} relay(s), {paths} path(s)", self.file.display());
@@ -67,16 +67,16 @@ impl Check {
 }
 
 /// The names of congestion controls that neither a kernel nor ekiden has.
-fn unknown(config: &Config) -> Mistakes {
-    let told = |named: &Named| {
-        let expected = cc::unknown(&named.name)?;
-        Some(Mistake { expected, ..named.at.clone() })
+fn unknown_controls(config: &Config) -> ConfigErrors {
+    let told = |named: &NameUse| {
+        let expected = cc::unknown_control(&named.name)?;
+        Some(ConfigError { expected, ..named.location.clone() })
     };
-    Mistakes(config.congestion_names.iter().filter_map(told).collect())
+    ConfigErrors(config.congestion_names.iter().filter_map(told).collect())
 }
 
 /// What a certificate lacks that is right in itself.
-fn hint_of_fleet(config: &Config) -> Option<String> {
+fn fleet_hint(config: &Config) -> Option<String> {
     let fleet = config.fleet.as_ref()?;
     let Some(issued) = &fleet.certificate else {
         return Some(
@@ -84,16 +84,16 @@ fn hint_of_fleet(config: &Config) -> Option<String> {
         );
     };
     let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    issued.certificate.is_valid(unix).err().map(|why| format!("fleet.certificate: {why}"))
+    issued.certificate.check_validity(unix).err().map(|why| format!("fleet.certificate: {why}"))
 }
 
 /// The congestion controls that everybody may choose here.
-fn free() -> Vec<String> {
+fn unprivileged_controls() -> Vec<String> {
     const LIST: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
     std::fs::read_to_string(LIST).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
 /// The congestion controls that profiles in use ask for.
-fn named(config: &Config) -> BTreeSet<&str> {
+fn requested_controls(config: &Config) -> BTreeSet<&str> {
     config.profiles().filter_map(|profile| profile.congestion()).map(|algorithm| algorithm.0.as_str()).collect()
 }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use ekiden_proto::units::{Rate, Span};
-use ekiden_relay::config::read::{self, Flags, Mistakes};
-use ekiden_relay::doctor::{Finding, Purpose, Verdict, examine};
+use ekiden_relay::config::read::{self, ConfigErrors, Flags};
+use ekiden_relay::doctor::{Finding, Verdict, Workload, examine};
 
 #[cfg(not(feature = "bpf"))]
 use crate::lacking as bpf;
@@ -54,25 +54,25 @@ impl Doctor {
         let mut findings = examine(&purpose);
         findings.extend(bpf::findings());
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&view(&purpose, &findings))?);
+            println!("{}", serde_json::to_string_pretty(&to_json(&purpose, &findings))?);
         } else {
-            tell(&purpose, &findings);
+            print_findings(&purpose, &findings);
         }
         let bad = findings.iter().any(|finding| finding.verdict == Verdict::Bad);
         Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn purpose(&self) -> Result<Purpose, Mistakes> {
+    fn purpose(&self) -> Result<Workload, ConfigErrors> {
         let config = self.config.as_deref().map(|file| read::load(Some(file), &Flags::default())).transpose()?;
         let limit = config.as_ref().and_then(|config| config.limits.sessions).map(|sessions| sessions as u64);
         let sessions = self.sessions.or(limit).unwrap_or(10_000);
-        Ok(Purpose { rate: self.rate, rtt: self.rtt.0, sessions, config })
+        Ok(Workload { rate: self.rate, rtt: self.rtt.0, sessions, config })
     }
 }
 
-fn tell(purpose: &Purpose, findings: &[Finding]) {
-    let Purpose { rate, rtt, sessions, .. } = purpose;
-    let window = purpose.window() / 1000;
+fn print_findings(purpose: &Workload, findings: &[Finding]) {
+    let Workload { rate, rtt, sessions, .. } = purpose;
+    let window = purpose.bandwidth_delay_product() / 1000;
     println!("for {rate} over {}, {window} kB under way, and {sessions} sessions", Span(*rtt));
     println!("(--rate, --rtt, --sessions and -c FILE ask for something else)\n");
     for finding in findings {
@@ -83,12 +83,12 @@ fn tell(purpose: &Purpose, findings: &[Finding]) {
     }
 }
 
-fn view(purpose: &Purpose, findings: &[Finding]) -> serde_json::Value {
+fn to_json(purpose: &Workload, findings: &[Finding]) -> serde_json::Value {
     serde_json::json!({
         "wanted": {
             "rate": purpose.rate.bits_per_second(),
             "rtt_ms": purpose.rtt.as_secs_f64() * 1e3,
-            "window": purpose.window(),
+            "window": purpose.bandwidth_delay_product(),
             "sessions": purpose.sessions,
         },
         "findings": findings,

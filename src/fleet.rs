@@ -9,42 +9,42 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use ekiden_proto::addr::Target;
-use ekiden_proto::fleet::{Certificate, Issued, Request, SigningKey};
+use ekiden_proto::fleet::{Certificate, CertificateRequest, SignedCertificate, SigningKey};
 use ekiden_proto::key::PrivateKey;
 use ekiden_relay::{admin, fleet};
 
-use crate::status::Where;
+use crate::status::AdminArgs;
 
 const DAY: u64 = 24 * 60 * 60;
 
 /// Keys and certificates of a fleet, and its relays.
 #[derive(Args)]
-pub struct Fleet {
+pub struct FleetArgs {
     #[command(subcommand)]
-    command: Command,
+    command: FleetCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum FleetCommand {
     /// Prints a fleet's key; to keep it: (umask 077; ekiden fleet keygen > FILE)
     Keygen,
     /// Prints what a relay has signed: its public keys
-    Request(Asks),
+    Request(RequestArgs),
     /// Signs a relay's request; prints its certificate
-    Sign(Sign),
+    Sign(SignArgs),
     /// The relays of the fleet, as a running relay knows them
-    List(List),
+    List(ListRelays),
 }
 
 #[derive(Args)]
-struct Asks {
+struct RequestArgs {
     /// The relay's private key, made by `ekiden keygen`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
 
 #[derive(Args)]
-struct Sign {
+struct SignArgs {
     /// The fleet's private key, made by `ekiden fleet keygen`
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
@@ -58,58 +58,60 @@ struct Sign {
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u64).range(1..=36_500))]
     days: u64,
     /// What `ekiden fleet request` has printed on the relay
-    request: Request,
+    request: CertificateRequest,
 }
 
 #[derive(Args)]
-struct List {
+struct ListRelays {
     /// Everything, as JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    relay: Where,
+    relay: AdminArgs,
 }
 
-impl Fleet {
+impl FleetArgs {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self.command {
-            Command::Keygen => print!("{}", SigningKey::generate().text().as_str()),
-            Command::Request(asks) => println!("{}", asks.request()?),
-            Command::Sign(sign) => print!("{}", sign.certificate()?),
-            Command::List(list) => list.show()?,
+            FleetCommand::Keygen => print!("{}", SigningKey::generate().to_key_file().as_str()),
+            FleetCommand::Request(asks) => println!("{}", asks.create_request()?),
+            FleetCommand::Sign(sign) => print!("{}", sign.create_certificate()?),
+            FleetCommand::List(list) => list.show()?,
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-impl Asks {
-    fn request(self) -> anyhow::Result<Request> {
-        let key = PrivateKey::from_file(&secret(&self.key)?);
-        key.map(|key| Request::of(&key)).with_context(|| format!("{}: expected a relay's key", self.key.display()))
+impl RequestArgs {
+    fn create_request(self) -> anyhow::Result<CertificateRequest> {
+        let key = PrivateKey::from_file(&read_private_file(&self.key)?);
+        key.map(|key| CertificateRequest::for_relay(&key))
+            .with_context(|| format!("{}: expected a relay's key", self.key.display()))
     }
 }
 
-impl Sign {
-    fn certificate(self) -> anyhow::Result<Issued> {
+impl SignArgs {
+    fn create_certificate(self) -> anyhow::Result<SignedCertificate> {
         let Self { key, name, address, days, request } = self;
-        let fleet = SigningKey::from_file(&secret(&key)?).with_context(|| format!("{}", key.display()))?;
+        let fleet = SigningKey::from_file(&read_private_file(&key)?).with_context(|| format!("{}", key.display()))?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-        let Request { key, signing } = request;
+        let CertificateRequest { key, verify_key: signing } = request;
         let (not_before, not_after) = (now, now + days * DAY);
-        let certificate = Certificate { fleet: fleet.public(), name, address, key, signing, not_before, not_after };
+        let certificate =
+            Certificate { fleet: fleet.verify_key(), name, address, key, verify_key: signing, not_before, not_after };
         let issued = certificate.sign(&fleet);
         // A name that no certificate can have shows only here.
-        Issued::parse(&issued.to_string())
+        SignedCertificate::parse(&issued.to_string())
             .context("--name: expected 1 to 64 letters, digits, '.', '_' or '-' (and HOST:PORT as --address)")
     }
 }
 
-impl List {
+impl ListRelays {
     fn show(self) -> anyhow::Result<()> {
-        let address = self.relay.address()?;
+        let address = self.relay.admin_address()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime
-            .block_on(admin::ask(&address, "/api/fleet"))
+            .block_on(admin::fetch(&address, "/api/fleet"))
             .with_context(|| format!("no relay answers at {address} (is `ekiden run` up?)"))?;
         if self.json {
             print!("{answer}");
@@ -121,7 +123,7 @@ impl List {
 }
 
 /// The text of a file with a private key, which nobody else may read.
-fn secret(path: &Path) -> anyhow::Result<String> {
+fn read_private_file(path: &Path) -> anyhow::Result<String> {
     const LONGEST: u64 = 4 << 10;
     let file = std::fs::File::open(path).with_context(|| format!("{}", path.display()))?;
     if file.metadata()?.permissions().mode() & 0o077 != 0 {

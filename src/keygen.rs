@@ -12,8 +12,8 @@ pub struct Keygen {}
 impl Keygen {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let key = PrivateKey::generate();
-        println!("private-key: {}", key.text().as_str());
-        println!("public-key: {}", key.public());
+        println!("private-key: {}", key.to_base64().as_str());
+        println!("public-key: {}", key.public_key());
         Ok(ExitCode::SUCCESS)
     }
 }

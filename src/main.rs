@@ -50,7 +50,7 @@ enum Command {
     /// Predicts where relays help, from sites and round trips, and where to put the next one
     Plan(plan::Plan),
     /// A fleet of relays: keys, certificates, who is there
-    Fleet(fleet::Fleet),
+    Fleet(fleet::FleetArgs),
     /// What the kernel is told for transparent listeners: print, apply, remove
     Rules(rules::Rules),
     /// Congestion controls: list, load, unload
@@ -73,11 +73,11 @@ enum Command {
 }
 
 /// Commands that start other daemons.
-const OF_OTHERS: [&str; 6] = ["daemon", "listen", "serve", "server", "start", "up"];
+const START_COMMANDS: [&str; 6] = ["daemon", "listen", "serve", "server", "start", "up"];
 
 /// Adds the subcommand `run` as a suggestion for these commands: clap compares only the spelling.
-fn suggested(mut error: clap::Error) -> clap::Error {
-    let is_start = matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(word)) if OF_OTHERS.contains(&&**word));
+fn with_run_suggestion(mut error: clap::Error) -> clap::Error {
+    let is_start = matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(word)) if START_COMMANDS.contains(&&**word));
     if is_start {
         error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec!["run".to_owned()]));
     }
@@ -85,7 +85,7 @@ fn suggested(mut error: clap::Error) -> clap::Error {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| suggested(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| with_run_suggestion(error).exit());
     let result = match cli.command {
         Command::Run(run) => run.execute(),
         Command::Check(check) => check.execute(),

@@ -28,8 +28,8 @@ impl Man {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let mut command = Cli::command().disable_help_subcommand(true);
         command.build();
-        write_commands(&command, &made(&self.folder, "man1")?)?;
-        write(&made(&self.folder, "man5")?.join("ekiden.toml.5"), configuration::page().render().as_bytes())?;
+        write_commands(&command, &create_folder(&self.folder, "man1")?)?;
+        write(&create_folder(&self.folder, "man5")?.join("ekiden.toml.5"), configuration::page().render().as_bytes())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -60,7 +60,7 @@ fn see_also<'a>(page: &'a mut Roff, others: &[&str]) -> &'a Roff {
     page
 }
 
-fn made(folder: &Path, section: &str) -> anyhow::Result<PathBuf> {
+fn create_folder(folder: &Path, section: &str) -> anyhow::Result<PathBuf> {
     let folder = folder.join(section);
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     Ok(folder)

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use ekiden_proto::path::plan::{Network, Plan as Prediction, doubts, picture, table, view};
-use ekiden_relay::config::plan::{self, Measurable, Written};
+use ekiden_proto::path::plan::{Plan as Prediction, PlanInput, doubts, picture, table, view};
+use ekiden_relay::config::plan::{self, PlanFile, UnmeasuredRtt};
 use ekiden_relay::probe;
 
 /// Predicts and ranks paths, and finds the best places for the next one or two relays.
@@ -38,14 +38,14 @@ impl Plan {
         for warning in &written.warnings {
             eprintln!("{warning}");
         }
-        let network = complete(written).map_err(|error| anyhow::anyhow!("{}: {error}", self.file.display()))?;
-        let plan = Prediction::of(&network);
+        let network = measure_missing(written).map_err(|error| anyhow::anyhow!("{}: {error}", self.file.display()))?;
+        let plan = Prediction::compute(&network);
         if let Some(file) = &self.picture {
-            std::fs::write(file, picture::svg(&network, &plan))
+            std::fs::write(file, picture::render_svg(&network, &plan))
                 .with_context(|| format!("cannot write the picture to {}", file.display()))?;
         }
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&view::of(&network, &plan))?);
+            println!("{}", serde_json::to_string_pretty(&view::build(&network, &plan))?);
         } else {
             print!("{}", table::table(&network, &plan, self.paths));
         }
@@ -54,12 +54,12 @@ impl Plan {
 }
 
 /// Measures what is to be measured, and says on stderr what came of it.
-fn complete(written: Written) -> Result<Network, String> {
-    let mut measured: Vec<(Measurable, Duration)> = Vec::new();
+fn measure_missing(written: PlanFile) -> Result<PlanInput, String> {
+    let mut measured: Vec<(UnmeasuredRtt, Duration)> = Vec::new();
     if !written.to_measure.is_empty() {
         eprintln!("measuring {} round trip(s), by TCP connections...", written.to_measure.len());
-        for (entry, result) in probe::round_trips(&written.to_measure).map_err(|error| error.to_string())? {
-            let Measurable { name, address, .. } = &entry;
+        for (entry, result) in probe::measure_round_trips(&written.to_measure).map_err(|error| error.to_string())? {
+            let UnmeasuredRtt { name, address, .. } = &entry;
             match result {
                 Ok(rtt) => {
                     eprintln!("  {name} ({address}): {:.1} ms", rtt.as_secs_f64() * 1e3);
@@ -70,7 +70,7 @@ fn complete(written: Written) -> Result<Network, String> {
         }
     }
     let network = written.complete(&measured)?;
-    for doubt in doubts::doubts(&network.sites, &network.matrix) {
+    for doubt in doubts::find_anomalies(&network.sites, &network.matrix) {
         let (one, other) = doubt.sites;
         if measured.iter().any(|(entry, _)| entry.sites == (one, other) || entry.sites == (other, one)) {
             let names = (&network.sites[one].name, &network.sites[other].name);

@@ -10,8 +10,8 @@ use clap::Args;
 use ekiden_proto::path::plan::numbers::size;
 use ekiden_proto::units::{Bytes, Span};
 use ekiden_relay::config::Config;
-use ekiden_relay::config::read::{self, Flags, Mistakes};
-use ekiden_relay::probe::{self, Effort, Report, Wanted, table, view};
+use ekiden_relay::config::read::{self, ConfigErrors, Flags};
+use ekiden_relay::probe::{self, ProbeBudget, ProbeReport, ProbeTarget, table, view};
 
 /// Connects to a target, and downloads from it, direct and through each relay. Makes real traffic.
 #[derive(Args)]
@@ -19,7 +19,7 @@ use ekiden_relay::probe::{self, Effort, Report, Wanted, table, view};
     130 interrupted")]
 pub struct Probe {
     /// `HOST[:PORT]` (443 unless written), or the URL of a large file: only a download measures rates
-    target: Wanted,
+    target: ProbeTarget,
     /// The configuration with the relays: every relay, and every path of a route, is tried
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
@@ -56,20 +56,20 @@ impl Probe {
             }
         };
         config.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
-        let report = match Report::new(&config, &self.via, self.target.clone()) {
+        let report = match ProbeReport::new(&config, &self.via, self.target.clone()) {
             Ok(report) => RefCell::new(report),
             Err(unknown) => {
                 eprintln!("ekiden: {unknown}");
                 return Ok(ExitCode::from(2));
             }
         };
-        let effort = Effort { count: self.count, time: self.time.0, bytes: self.bytes.0 };
-        eprintln!("{}", announced(&report.borrow(), effort));
-        let done = probe::until_interrupted(probe::run(&config, &report, effort, &tell))?;
-        tell("");
+        let effort = ProbeBudget { count: self.count, time: self.time.0, bytes: self.bytes.0 };
+        eprintln!("{}", describe_effort(&report.borrow(), effort));
+        let done = probe::run_until_interrupted(probe::run(&config, &report, effort, &show_progress))?;
+        show_progress("");
         let report = report.into_inner();
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&view::of(&report, !done))?);
+            println!("{}", serde_json::to_string_pretty(&view::probe_view(&report, !done))?);
         } else {
             if !done {
                 println!("Interrupted; so far:");
@@ -83,7 +83,7 @@ impl Probe {
         })
     }
 
-    fn read(&self) -> Result<Config, Mistakes> {
+    fn read(&self) -> Result<Config, ConfigErrors> {
         // Without a file there is no listener, and a configuration needs one.
         let listen = if self.config.is_none() { vec!["auto://127.0.0.1:0".to_owned()] } else { Vec::new() };
         let flags = Flags { listen, forward: self.forward.clone(), key: self.key.clone(), ..Flags::default() };
@@ -92,11 +92,11 @@ impl Probe {
 }
 
 /// What is about to happen.
-fn announced(report: &Report, effort: Effort) -> String {
-    let (target, ways) = (&report.wanted, report.findings.len());
+fn describe_effort(report: &ProbeReport, effort: ProbeBudget) -> String {
+    let (target, ways) = (&report.target, report.findings.len());
     let plural = if ways == 1 { "way" } else { "ways" };
     let connections = format!("probing {target} by {ways} {plural}: {} connections by each", effort.count);
-    if report.wanted.url.is_none() {
+    if report.target.url.is_none() {
         return connections;
     }
     let longest = Duration::as_secs_f64(&effort.time);
@@ -104,7 +104,7 @@ fn announced(report: &Report, effort: Effort) -> String {
 }
 
 /// Progress, where somebody watches; nothing clears the line.
-fn tell(what: &str) {
+fn show_progress(what: &str) {
     let mut stderr = stderr();
     if stderr.is_terminal() {
         // A progress line that cannot be written is no reason to stop.

@@ -12,22 +12,22 @@ use ekiden_relay::rules::{self, Applied, Owner, Queue, Ruleset};
 #[derive(Args)]
 pub struct Rules {
     #[command(subcommand)]
-    action: Action,
+    action: RulesAction,
 }
 
 #[derive(Subcommand)]
-enum Action {
+enum RulesAction {
     /// Prints them as a shell script; changes nothing
-    Print(Source),
+    Print(ConfigArgs),
     /// Puts them into the kernel, in the place of older ones
-    Apply(Source),
+    Apply(ConfigArgs),
     /// Takes them out again
-    Remove(Remove),
+    Remove(RemoveArgs),
 }
 
 /// The configuration, as `ekiden run` takes it.
 #[derive(Args)]
-struct Source {
+struct ConfigArgs {
     /// Configuration file
     #[arg(short = 'c', long = "config", value_name = "FILE", env = "EKIDEN_CONFIG")]
     config: Option<PathBuf>,
@@ -38,9 +38,9 @@ struct Source {
 
 /// Whose rules go.
 #[derive(Args)]
-struct Remove {
+struct RemoveArgs {
     #[command(flatten)]
-    source: Source,
+    source: ConfigArgs,
     /// Which of the daemons on this host, 1 to 15; default: that of the configuration, or 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=15))]
     instance: Option<u8>,
@@ -49,32 +49,38 @@ struct Remove {
 impl Rules {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         match self.action {
-            Action::Print(source) => source.with(|config| {
-                if let Some(rules) = needed(config) {
+            RulesAction::Print(source) => source.with_config(|config| {
+                if let Some(rules) = required_rules(config) {
                     print!("{}", rules.script(&Queue::probe()));
                 }
                 Ok(())
             }),
-            Action::Apply(source) => source.with(|config| {
-                let Some(rules) = needed(config) else { return Ok(()) };
+            RulesAction::Apply(source) => source.with_config(|config| {
+                let Some(rules) = required_rules(config) else { return Ok(()) };
                 let Applied { queue } = rules.apply(Owner::Operator)?;
-                println!("rules of instance {} are in the kernel{}", config.transparent.instance, shown(&queue));
+                println!(
+                    "rules of instance {} are in the kernel{}",
+                    config.transparent.instance,
+                    describe_queue(&queue)
+                );
                 Ok(())
             }),
-            Action::Remove(Remove { source, instance: None }) if !source.is_empty() => {
-                source.with(|config| remove(config.transparent.instance))
+            RulesAction::Remove(RemoveArgs { source, instance: None }) if !source.is_empty() => {
+                source.with_config(|config| remove_rules(config.transparent.instance))
             }
-            Action::Remove(Remove { instance, .. }) => remove(instance.unwrap_or(1)).map(|()| ExitCode::SUCCESS),
+            RulesAction::Remove(RemoveArgs { instance, .. }) => {
+                remove_rules(instance.unwrap_or(1)).map(|()| ExitCode::SUCCESS)
+            }
         }
     }
 }
 
-impl Source {
+impl ConfigArgs {
     fn is_empty(&self) -> bool {
         self.config.is_none() && self.listen.is_empty()
     }
 
-    fn with(self, act: impl FnOnce(&Config) -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    fn with_config(self, act: impl FnOnce(&Config) -> anyhow::Result<()>) -> anyhow::Result<ExitCode> {
         let flags = Flags { listen: self.listen, ..Flags::default() };
         match read::load(self.config.as_deref(), &flags) {
             Ok(config) => act(&config).map(|()| ExitCode::SUCCESS),
@@ -86,7 +92,7 @@ impl Source {
     }
 }
 
-fn needed(config: &Config) -> Option<Ruleset> {
+fn required_rules(config: &Config) -> Option<Ruleset> {
     let rules = Ruleset::of(config);
     if rules.is_none() {
         eprintln!("no rules: no listener is tproxy, redirect or tun, or has keep_client_address");
@@ -94,7 +100,7 @@ fn needed(config: &Config) -> Option<Ruleset> {
     rules
 }
 
-fn shown(queue: &Queue) -> String {
+fn describe_queue(queue: &Queue) -> String {
     match queue {
         Queue::Nft => String::new(),
         Queue::Iptables => "; first packets wait in a queue of iptables".to_owned(),
@@ -102,7 +108,7 @@ fn shown(queue: &Queue) -> String {
     }
 }
 
-fn remove(instance: u8) -> anyhow::Result<()> {
+fn remove_rules(instance: u8) -> anyhow::Result<()> {
     let removed = rules::remove(instance)?;
     println!("{} of instance {instance}", if removed { "removed: the rules" } else { "nothing was there" });
     Ok(())

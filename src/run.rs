@@ -45,8 +45,8 @@ impl Run {
         let Self { config, listen, forward, key, log, log_level, admin } = self;
         let flags = Flags { listen, forward, key, log, log_level, admin };
         let (told, load) = (Once::new(), || read::load(config.as_deref(), &flags));
-        let load = || load().inspect(|config| told.call_once(|| tell_temporary_key(config)));
-        match server::run(&load, &cc::provide) {
+        let load = || load().inspect(|config| told.call_once(|| print_temporary_key(config)));
+        match server::run(&load, &cc::acquire) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             Err(RunError::Config(mistakes)) => {
                 eprintln!("{mistakes}");
@@ -58,7 +58,7 @@ impl Run {
 }
 
 /// Prints at the start that the relay uses a temporary key, and the line that the other relay needs for this key.
-fn tell_temporary_key(config: &Config) {
+fn print_temporary_key(config: &Config) {
     let Some(key) = config.temporary_key() else { return };
     eprintln!(
         "ekiden: no --key, so this relay calls other relays with a temporary key, which changes at each start. Where a\n\

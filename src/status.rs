@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use ekiden_relay::config::{Admin, AdminPlace, Token, read};
+use ekiden_relay::config::{AdminBind, AdminConfig, AdminToken, read};
 use ekiden_relay::{admin, status};
 
 /// Asks a running relay.
@@ -15,12 +15,12 @@ pub struct Status {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    relay: Where,
+    relay: AdminArgs,
 }
 
 /// Where a running relay answers.
 #[derive(Args)]
-pub struct Where {
+pub struct AdminArgs {
     /// Where the relay answers: 127.0.0.1:PORT or unix:PATH; by default where `ekiden run` listens by default
     #[arg(long, value_name = "ADDR", env = "EKIDEN_ADMIN")]
     admin: Option<String>,
@@ -37,10 +37,10 @@ const PORT_ZERO: &str = "bind in [admin] has port 0, so only the relay's log kno
 
 impl Status {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let address = self.relay.address()?;
+        let address = self.relay.admin_address()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let answer = runtime
-            .block_on(admin::ask(&address, "/api/sessions"))
+            .block_on(admin::fetch(&address, "/api/sessions"))
             .with_context(|| format!("no relay answers at {address} (is `ekiden run` up?)"))?;
         if self.json {
             print!("{answer}");
@@ -51,38 +51,37 @@ impl Status {
     }
 }
 
-impl Where {
+impl AdminArgs {
     /// As the command line says, or the configuration, or where it is by default.
-    pub fn address(&self) -> anyhow::Result<Admin> {
+    pub fn admin_address(&self) -> anyhow::Result<AdminConfig> {
         let written = match (&self.admin, &self.config) {
-            (Some(text), _) => {
-                read::admin_address(text).map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"))?
-            }
+            (Some(text), _) => read::parse_admin_address(text)
+                .map_err(|expected| anyhow::anyhow!("--admin {text}: expected {expected}"))?,
             (None, Some(file)) => read::load(Some(file), &read::Flags::default())?.admin,
             (None, None) => read::default_admin(),
         };
-        ensure!(!matches!(written.place, AdminPlace::Tcp(address) if address.port() == 0), PORT_ZERO);
+        ensure!(!matches!(written.bind, AdminBind::Tcp(address) if address.port() == 0), PORT_ZERO);
         let is_default = self.admin.is_none() && written == read::default_admin();
-        let mut admin = if is_default { by_default(written, Path::new(SERVICE)) } else { written };
+        let mut admin = if is_default { default_admin(written, Path::new(SERVICE_SOCKET)) } else { written };
         if let Some(file) = &self.token_file {
-            admin.token = Some(token(file).with_context(|| format!("--token-file {}", file.display()))?);
+            admin.token = Some(read_token(file).with_context(|| format!("--token-file {}", file.display()))?);
         }
         Ok(admin)
     }
 }
 
-fn token(file: &Path) -> anyhow::Result<Token> {
+fn read_token(file: &Path) -> anyhow::Result<AdminToken> {
     let text = std::fs::read_to_string(file)?;
-    Token::parse(&text).map_err(|expected| anyhow::anyhow!("expected {expected}"))
+    AdminToken::parse(&text).map_err(|expected| anyhow::anyhow!("expected {expected}"))
 }
 
 /// Where the relay answers that systemd/ekiden.service starts.
-const SERVICE: &str = "/run/ekiden/ekiden.sock";
+const SERVICE_SOCKET: &str = "/run/ekiden/ekiden.sock";
 
 /// That of a relay that this user has started by hand, or of the service where only that is there.
-fn by_default(own: Admin, service: &Path) -> Admin {
-    let is_there = |admin: &Admin| matches!(&admin.place, AdminPlace::Unix(path) if path.exists());
-    if !is_there(&own) && service.exists() { AdminPlace::Unix(service.to_owned()).into() } else { own }
+fn default_admin(own: AdminConfig, service: &Path) -> AdminConfig {
+    let is_there = |admin: &AdminConfig| matches!(&admin.bind, AdminBind::Unix(path) if path.exists());
+    if !is_there(&own) && service.exists() { AdminBind::Unix(service.to_owned()).into() } else { own }
 }
 
 #[cfg(test)]
@@ -94,13 +93,13 @@ mod tests {
     fn the_service_is_found_where_nothing_else_is() {
         let folder = std::env::temp_dir().join(format!("ekiden-where-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        let at = |name| Admin::from(AdminPlace::Unix(folder.join(name)));
+        let at = |name| AdminConfig::from(AdminBind::Unix(folder.join(name)));
         let (own, service) = (at("own"), folder.join("service"));
-        let mut found = vec![by_default(own.clone(), &service)];
+        let mut found = vec![default_admin(own.clone(), &service)];
         std::fs::write(&service, "").unwrap();
-        found.push(by_default(own.clone(), &service));
+        found.push(default_admin(own.clone(), &service));
         std::fs::write(folder.join("own"), "").unwrap();
-        found.push(by_default(own.clone(), &service));
+        found.push(default_admin(own.clone(), &service));
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found, [own.clone(), at("service"), own]);
     }

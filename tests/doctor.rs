@@ -20,11 +20,14 @@ struct Host(Arc<OwnedFd>);
 impl Host {
     /// Where that is not allowed, says so.
     fn new() -> Option<Self> {
-        netns::new_network().map_err(|error| eprintln!("skipped: no network namespaces: {error}")).ok().map(Into::into)
+        netns::new_network_namespace()
+            .map_err(|error| eprintln!("skipped: no network namespaces: {error}"))
+            .ok()
+            .map(Into::into)
     }
 
     fn run(&self, mut command: Command) -> Output {
-        netns::start_in(&mut command, Arc::clone(&self.0));
+        netns::start_in_network_namespace(&mut command, Arc::clone(&self.0));
         command.output().expect("it runs")
     }
 

@@ -177,7 +177,7 @@ sys.stdin.read()
 /// An ordinary user has 64 pipes of 1 MiB, and none when other programs of the same user have taken them.
 #[test]
 fn without_pipes_bytes_are_copied() {
-    if ekiden_sys::process::effective_user() != 0 {
+    if ekiden_sys::process::effective_uid() != 0 {
         eprintln!("skipped: only root can become a user whose pipe quota is used up");
         return;
     }

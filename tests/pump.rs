@@ -146,7 +146,7 @@ fn an_end_with_a_reset_right_behind_it_is_still_an_end() {
         let sent = pattern(16_000);
         server.write_all(&sent).unwrap();
         server.shutdown(Shutdown::Write).unwrap();
-        let unsent = || ekiden_sys::pacing::sent(server.as_fd()).unwrap().unsent;
+        let unsent = || ekiden_sys::pacing::send_counters(server.as_fd()).unwrap().unsent;
         eventually("all to have left", || (unsent() == 0).then_some(()));
         reset(server);
         relay.signal("CONT");

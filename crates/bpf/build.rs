@@ -15,8 +15,8 @@ fn main() {
 
 fn compile_all(folder: &str) {
     println!("cargo:rerun-if-changed={folder}");
-    let headers = variable("DEP_BPF_INCLUDE");
-    let out = PathBuf::from(variable("OUT_DIR"));
+    let headers = env_var("DEP_BPF_INCLUDE");
+    let out = PathBuf::from(env_var("OUT_DIR"));
     let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder}: {error}"));
     for entry in entries {
         let source = entry.unwrap_or_else(|error| panic!("{folder}: {error}")).path();
@@ -26,7 +26,7 @@ fn compile_all(folder: &str) {
     }
 }
 
-fn variable(name: &str) -> String {
+fn env_var(name: &str) -> String {
     env::var(name).unwrap_or_else(|_| panic!("cargo did not set {name}"))
 }
 

@@ -4,13 +4,13 @@
 //! decided on, and no second one, nobody can be talked into another: that is the smuggling property. It must hold for
 //! what we accept, since a proxy before us may be the careless one, and for what we write.
 
-use ekiden_proto::wire::http::Body;
+use ekiden_proto::wire::http::BodyFraming;
 
 /// Checks that a head can only be read as having this body.
 ///
 /// # Panics
 /// When a careless reader finds another framing, or a second head.
-pub fn agrees(head: &[u8], body: Body) {
+pub fn assert_same_framing(head: &[u8], body: BodyFraming) {
     assert!(head.ends_with(b"\r\n\r\n"), "the head has no end");
     let inner = &head[..head.len() - 4];
     assert!(!inner.windows(2).any(|pair| matches!(pair, b"\n\n" | b"\n\r" | b"\r\r")), "a head within the head");
@@ -18,10 +18,10 @@ pub fn agrees(head: &[u8], body: Body) {
     let codings = fields(inner, b"transfer-encoding");
     assert!(lengths.len() + codings.len() <= 1, "two framings");
     match body {
-        Body::Empty => {}
-        Body::UntilClose => assert!(lengths.is_empty() && codings.is_empty()),
-        Body::Chunked => assert!(codings[0].eq_ignore_ascii_case(b"chunked")),
-        Body::Length(length) => {
+        BodyFraming::Empty => {}
+        BodyFraming::UntilClose => assert!(lengths.is_empty() && codings.is_empty()),
+        BodyFraming::Chunked => assert!(codings[0].eq_ignore_ascii_case(b"chunked")),
+        BodyFraming::Length(length) => {
             let digits = lengths[0].iter().skip_while(|byte| **byte == b'0').copied().collect::<Vec<_>>();
             assert_eq!(String::from_utf8(digits).as_deref(), Ok(length.to_string().trim_start_matches('0')));
         }

@@ -13,7 +13,7 @@ use ekiden_proto::wire::{Parsed, WireError};
 ///
 /// # Panics
 /// When more bytes change a value or a refusal, or when fewer bytes already were refused or enough.
-pub fn settled<T: PartialEq + Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> Option<(T, usize)> {
+pub fn check_prefixes<T: PartialEq + Debug>(bytes: &[u8], parse: impl Fn(&[u8]) -> Parsed<T>) -> Option<(T, usize)> {
     let answer = parse(bytes);
     let needed = match &answer {
         Ok((_, used)) => *used,

@@ -1,77 +1,77 @@
 //! What `ekiden doctor` says of what goes into the kernel: whether it can, and what of ours is there.
 
-use ekiden_bpf::congestion::{self, Origin, Presence, Way};
-use ekiden_bpf::kernel::{self, Kernel};
+use ekiden_bpf::congestion::{self, CongestionControl, LoadedBy, RegistrationMethod};
+use ekiden_bpf::kernel::{self, KernelTypes};
 use ekiden_relay::doctor::Finding;
 
 use crate::cc;
 
 /// Looks at all of it.
 pub fn findings() -> Vec<Finding> {
-    let kernel = Kernel::running();
-    let mut findings = vec![types(kernel.as_ref()), privileges(), file_system()];
-    findings.extend(congestion::list().iter().filter_map(control));
-    findings.extend(congestion::pinned().iter().filter_map(|name| half(name)));
+    let kernel = KernelTypes::running();
+    let mut findings = vec![types_finding(kernel.as_ref()), privileges_finding(), file_system_finding()];
+    findings.extend(congestion::list().iter().filter_map(control_finding));
+    findings.extend(congestion::pinned_names().iter().filter_map(|name| partial_pin_finding(name)));
     findings
 }
 
-fn types(kernel: Option<&Kernel>) -> Finding {
+fn types_finding(kernel: Option<&KernelTypes>) -> Finding {
     let finding = |found: &str| Finding::new("bpf_types", "BPF congestion controls", found);
     let Some(kernel) = kernel else {
         let effect = "no `ekiden cc`: it takes a kernel with CONFIG_DEBUG_INFO_BTF=y, and /sys/kernel visible";
-        return finding("the kernel does not show its types (BTF)").could(effect, "");
+        return finding("the kernel does not show its types (BTF)").with_hint(effect, "");
     };
-    if congestion::fits(kernel).is_err() {
+    if congestion::check_support(kernel).is_err() {
         let effect = "no `ekiden cc`: it takes Linux 5.6 with CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y";
-        return finding("the kernel takes none").could(effect, "");
+        return finding("the kernel takes none").with_hint(effect, "");
     }
-    match Way::of(kernel) {
-        Way::Link => finding("BTF, and links that go with their owner"),
-        Way::Map => {
+    match RegistrationMethod::best_for(kernel) {
+        RegistrationMethod::Link => finding("BTF, and links that go with their owner"),
+        RegistrationMethod::Map => {
             let effect = "what a killed relay has loaded stays until `ekiden cc unload`; Linux 6.4 is tidier";
-            finding("BTF, and no links").could(effect, "")
+            finding("BTF, and no links").with_hint(effect, "")
         }
     }
 }
 
-fn privileges() -> Finding {
-    let lacking: Vec<_> = kernel::lacking().iter().map(|capability| capability.name()).collect();
+fn privileges_finding() -> Finding {
+    let lacking: Vec<_> = kernel::missing_capabilities().iter().map(|capability| capability.name()).collect();
     let found =
         if lacking.is_empty() { "CAP_BPF, CAP_PERFMON".to_owned() } else { format!("no {}", lacking.join(", ")) };
     let effect = "to load congestion controls takes both, in a systemd unit AmbientCapabilities=CAP_BPF CAP_PERFMON; to \
         choose what `ekiden cc load` has loaded takes none";
     let fix = "setcap cap_bpf,cap_perfmon+ep \"$(command -v ekiden)\"";
-    Finding::new("bpf_privileges", "BPF privileges", found).could_if(!lacking.is_empty(), effect, fix)
+    Finding::new("bpf_privileges", "BPF privileges", found).with_hint_if(!lacking.is_empty(), effect, fix)
 }
 
-fn file_system() -> Finding {
+fn file_system_finding() -> Finding {
     let mounted = congestion::is_mounted();
     let finding = Finding::new(
         "bpf_file_system",
         "BPF file system",
         if mounted { "at /sys/fs/bpf" } else { "none at /sys/fs/bpf" },
     );
-    finding.could_if(!mounted, "`ekiden cc load` keeps things there", "mount -t bpf bpf /sys/fs/bpf")
+    finding.with_hint_if(!mounted, "`ekiden cc load` keeps things there", "mount -t bpf bpf /sys/fs/bpf")
 }
 
 /// One that is in the kernel because of us.
-fn control(one: &Presence) -> Option<Finding> {
-    let found = match &one.origin {
-        Origin::Kernel | Origin::NotLoaded | Origin::Hidden => return None,
-        Origin::Pinned => "kept by `ekiden cc load`".to_owned(),
-        Origin::Held(processes) => format!("held by {}", cc::holders(processes)),
-        Origin::Left => "left by a process that was killed".to_owned(),
+fn control_finding(one: &CongestionControl) -> Option<Finding> {
+    let found = match &one.loaded_by {
+        LoadedBy::Kernel | LoadedBy::NotLoaded | LoadedBy::Hidden => return None,
+        LoadedBy::Pinned => "kept by `ekiden cc load`".to_owned(),
+        LoadedBy::Held(processes) => format!("held by {}", cc::holders(processes)),
+        LoadedBy::Orphaned => "left by a process that was killed".to_owned(),
     };
     let finding = Finding::new("congestion_control", format!("congestion control {}", one.name), found);
     let effect = "it stays in the kernel, in every namespace of this host, and cannot be loaded anew";
-    let left = one.origin == Origin::Left;
-    Some(if left { finding.bad(effect, format!("ekiden cc unload {}", one.name)) } else { finding })
+    let left = one.loaded_by == LoadedBy::Orphaned;
+    Some(if left { finding.with_error(effect, format!("ekiden cc unload {}", one.name)) } else { finding })
 }
 
 /// Pins of one that is not in the kernel any more: a part of them was removed by hand.
-fn half(name: &str) -> Option<Finding> {
-    let gone = congestion::presence(name).origin == Origin::NotLoaded;
-    let found = format!("a part of it is left under {}", congestion::ROOT);
+fn partial_pin_finding(name: &str) -> Option<Finding> {
+    let gone = congestion::lookup(name).loaded_by == LoadedBy::NotLoaded;
+    let found = format!("a part of it is left under {}", congestion::PIN_ROOT);
     let finding = Finding::new("congestion_control", format!("congestion control {name}"), found);
-    gone.then(|| finding.bad("`ekiden cc load` finds the place taken", format!("ekiden cc unload {name}")))
+    gone.then(|| finding.with_error("`ekiden cc load` finds the place taken", format!("ekiden cc unload {name}")))
 }

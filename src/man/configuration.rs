@@ -10,13 +10,13 @@ use super::{VERSION, see_also};
 const EXAMPLE: &str = include_str!("../../ekiden.example.toml");
 
 /// From this column on a comment belongs to the key above.
-const RIGHT: usize = 20;
+const COMMENT_COLUMN: usize = 20;
 /// Text that is indented is an item of a list, and from this column on it is more of the item.
-const DEEP: usize = 6;
+const CONTINUATION_COLUMN: usize = 6;
 
 /// What a line of the example is.
 #[derive(Clone, Copy, PartialEq)]
-enum Line<'a> {
+enum ExampleLine<'a> {
     Blank,
     /// `# ---- Title: text`
     Title(&'a str),
@@ -38,8 +38,8 @@ pub fn page() -> Roff {
     page.text([roman("ekiden.toml - the configuration of ekiden")]);
     page.control("SH", ["DESCRIPTION"]);
     // The first line is the name of the example.
-    let mut before = Line::Blank;
-    for line in EXAMPLE.lines().skip(1).map(Line::of) {
+    let mut before = ExampleLine::Blank;
+    for line in EXAMPLE.lines().skip(1).map(ExampleLine::parse) {
         line.print(before, &mut page);
         before = line;
     }
@@ -49,8 +49,8 @@ pub fn page() -> Roff {
     page
 }
 
-impl<'a> Line<'a> {
-    fn of(line: &'a str) -> Self {
+impl<'a> ExampleLine<'a> {
+    fn parse(line: &'a str) -> Self {
         if line.trim().is_empty() {
             return Self::Blank;
         }
@@ -59,7 +59,7 @@ impl<'a> Line<'a> {
         }
         let written = line.strip_prefix('#').unwrap_or(line);
         if written.starts_with(|first: char| first == '[' || first.is_ascii_lowercase()) || is_key(written) {
-            let (code, comment) = split(written);
+            let (code, comment) = split_comment(written);
             // The mark of a key at its default is part of what is said.
             let marked = if written.starts_with(' ') { code } else { &line[..line.len() - written.len() + code.len()] };
             return if code.starts_with('[') { Self::Table(code, comment) } else { Self::Key(marked, comment) };
@@ -67,8 +67,8 @@ impl<'a> Line<'a> {
         let indent = written.len() - written.trim_start().len();
         let text = written.trim_start().trim_start_matches('#').trim_start();
         match indent {
-            RIGHT.. => Self::More(written.trim_start().trim_start_matches('#')),
-            DEEP.. => Self::More(text),
+            COMMENT_COLUMN.. => Self::More(written.trim_start().trim_start_matches('#')),
+            CONTINUATION_COLUMN.. => Self::More(text),
             2.. => Self::Item(text),
             _ => Self::Text(text),
         }
@@ -122,7 +122,7 @@ fn is_key(line: &str) -> bool {
 }
 
 /// What is written, and the comment behind it: from the first `#` that is not in a string.
-fn split(line: &str) -> (&str, &str) {
+fn split_comment(line: &str) -> (&str, &str) {
     let mut quoted = false;
     let comment = line.find(|c: char| {
         quoted ^= c == '"';

@@ -210,7 +210,7 @@ fn chromium_shows_a_thousand_sessions() {
     }
     const COUNT: usize = 1000;
     // Three descriptors of ours for each.
-    let files = ekiden_sys::process::raise_open_files().unwrap();
+    let files = ekiden_sys::process::raise_open_file_limit().unwrap();
     assert!(files > 3 * COUNT as u64 + 200, "{files} files are too few for this test");
     let (listener, target) = server();
     let home = Home::start(&format!("kind = \"tcp\"\ntarget = \"{target}\""), "");

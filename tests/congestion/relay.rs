@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::harness::{Folder, Relay, accept, connect, ended, eventually, read_exactly, server, signal};
 use crate::room::{NOBODY, Room};
-use crate::turn::{Turn, absent};
+use crate::turn::{RegistrationLock, wait_absent};
 
 /// A relay to a server of the test's own, with one profile for both sections.
 struct Scene {
@@ -71,7 +71,7 @@ fn configuration(folder: &Folder, origin: SocketAddr, profile: &str) -> PathBuf 
 
 #[test]
 fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
     let mut scene = Scene::new(&room, "", &format!("congestion = {:?}", turn.name));
     let event = scene.event();
@@ -87,13 +87,13 @@ fn it_is_loaded_when_a_profile_names_it_and_goes_with_the_relay() {
     let table = room.ekiden(&format!("status --admin unix:{}", scene.relay.admin.display())).well();
     assert!(table.contains("loaded by this relay") && table.contains("QUEUED"), "{table}");
     scene.relay.signal("KILL");
-    absent(turn.name);
+    wait_absent(turn.name);
 }
 
 /// The process before has loaded it. Root keeps it when that ends; whoever may not loads it again.
 #[test]
 fn after_an_upgrade_it_is_still_there() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     for may_keep in [true, false] {
         let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
         let through = if may_keep { "" } else { "setpriv --bounding-set -sys_admin --inh-caps -sys_admin --" };
@@ -114,13 +114,13 @@ fn after_an_upgrade_it_is_still_there() {
             assert_eq!(section["congestion"], turn.name, "{section}");
         }
         signal(now, "KILL");
-        absent(turn.name);
+        wait_absent(turn.name);
     }
 }
 
 #[test]
 fn without_privilege_the_nearest_one_is_in_its_place_and_that_is_told_everywhere() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let room = Room::new();
     let mut scene = Scene::new(&room, NOBODY, &format!("congestion = {:?}", turn.name));
     let event = scene.event();
@@ -143,7 +143,7 @@ fn without_privilege_the_nearest_one_is_in_its_place_and_that_is_told_everywhere
 /// The user of a relay needs nothing for what an administrator has loaded, and reads what his connections tell.
 #[test]
 fn without_privilege_what_is_loaded_is_chosen_and_heard() {
-    let Some(_turn) = Turn::of("ctcp") else { return };
+    let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
     let room = Room::new();
     room.ekiden("cc load ctcp").well();
     let mut scene = Scene::new(&room, NOBODY, "congestion = \"ctcp\"\nctcp_gamma = 12");
@@ -157,7 +157,7 @@ fn without_privilege_what_is_loaded_is_chosen_and_heard() {
 
 #[test]
 fn wishes_reach_the_connections_of_both_sides() {
-    let Some(_turn) = Turn::of("ctcp") else { return };
+    let Some(_turn) = RegistrationLock::acquire_named("ctcp") else { return };
     let room = Room::new();
     let mut scene = Scene::new(&room, "", "congestion = \"ctcp\"\nctcp_gamma = 12");
     let settings = scene.settings();
@@ -184,7 +184,7 @@ fn carries(from: &mut TcpStream, to: &mut TcpStream) {
 
 #[test]
 fn a_reload_loads_what_is_new_and_lets_go_of_what_nobody_wants() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let room = Room::new();
     let mut scene = Scene::new(&room, "", "congestion = \"reno\"");
     assert_eq!(room.listed(turn.name)["origin"], "not_loaded");
@@ -194,7 +194,7 @@ fn a_reload_loads_what_is_new_and_lets_go_of_what_nobody_wants() {
     assert_eq!(scene.sections()[0]["congestion"], turn.name, "accepted after the reload");
     scene.reload("congestion = \"reno\"");
     drop(session);
-    absent(turn.name);
+    wait_absent(turn.name);
     let _session = scene.session();
     eventually("a session of the last configuration", || {
         scene.sections().iter().all(|section| section["congestion"] == "reno").then_some(())

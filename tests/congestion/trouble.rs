@@ -2,11 +2,11 @@
 
 use crate::harness::{Folder, ekiden, eventually};
 use crate::room::{NOBODY, Room};
-use crate::turn::{Turn, absent};
+use crate::turn::{RegistrationLock, wait_absent};
 
 #[test]
 fn without_the_kernel_s_types_it_says_so() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let room = Room::after("mount -t bpf bpf /sys/fs/bpf && mount -t tmpfs none /sys/kernel/btf");
     let remedies = ["/sys/kernel/btf/vmlinux", "CONFIG_DEBUG_INFO_BTF"];
     room.ekiden(&format!("cc load {}", turn.name)).because(&remedies);
@@ -16,7 +16,7 @@ fn without_the_kernel_s_types_it_says_so() {
 
 #[test]
 fn without_capabilities_it_names_those_that_are_missing() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let (room, load) = (Room::new(), format!("cc load {}", turn.name));
     let both = "CAP_BPF and CAP_PERFMON: ";
     room.as_nobody(&load).because(&[both, "setcap", "AmbientCapabilities=CAP_BPF CAP_PERFMON"]);
@@ -25,23 +25,23 @@ fn without_capabilities_it_names_those_that_are_missing() {
     said.because(&["takes CAP_PERFMON: "]);
     let doctor = room.run(NOBODY, "doctor").out;
     assert!(doctor.contains("no CAP_BPF, CAP_PERFMON"), "{doctor}");
-    absent(turn.name);
+    wait_absent(turn.name);
 }
 
 #[test]
 fn without_a_bpf_file_system_it_says_how_to_mount_it() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let room = Room::after("umount /sys/fs/bpf 2>/dev/null; true");
     let mount = "mount -t bpf bpf /sys/fs/bpf";
     room.ekiden(&format!("cc load {}", turn.name)).because(&[mount]);
-    absent(turn.name);
+    wait_absent(turn.name);
     let doctor = room.ekiden("doctor").out;
     assert!(doctor.contains("hint  BPF file system") && doctor.contains(mount), "{doctor}");
 }
 
 #[test]
 fn names_that_are_not_ours_stay_as_they_are() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let room = Room::new();
     room.ekiden("cc load vages").because(&["perhaps vegas?", "ekiden cc list"]);
     room.ekiden("cc load reno").because(&["no congestion control \"reno\""]);
@@ -54,7 +54,7 @@ fn names_that_are_not_ours_stay_as_they_are() {
 
 #[test]
 fn a_name_that_a_process_has_is_left_to_it() {
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let (room, name) = (Room::new(), turn.name);
     let folder = Folder::new();
     let profile = format!("version = 1\n[admin]\nbind = \"off\"\n[profile.p]\ncongestion = {name:?}\n");
@@ -69,7 +69,7 @@ fn a_name_that_a_process_has_is_left_to_it() {
     // SIGKILL: nobody is left to tidy up but the kernel.
     holder.0.kill().unwrap();
     holder.0.wait().unwrap();
-    absent(name);
+    wait_absent(name);
     room.ekiden(&format!("cc load {name}")).well();
 }
 

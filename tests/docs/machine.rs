@@ -88,7 +88,7 @@ pub struct Machine {
 impl Machine {
     /// Starts it; where that is not allowed, says so.
     pub fn start(name: &str, place: &Place) -> Option<Self> {
-        let network = match netns::new_network() {
+        let network = match netns::new_network_namespace() {
             Ok(network) => Arc::new(network),
             Err(error) => {
                 eprintln!("skipped: no network namespaces: {error}");
@@ -110,7 +110,7 @@ impl Machine {
         }
         // The admin socket is then in /run.
         command.env_remove("XDG_RUNTIME_DIR");
-        netns::start_in(&mut command, Arc::clone(&network));
+        netns::start_in_network_namespace(&mut command, Arc::clone(&network));
         let mut shell = command.spawn().expect("setpriv and unshare");
         let (orders, answers) = (shell.stdin.take().unwrap(), BufReader::new(shell.stdout.take().unwrap()));
         let mut machine =
@@ -153,7 +153,7 @@ impl Machine {
         let network = format!("/proc/{}/fd/{}", std::process::id(), other.network.as_raw_fd());
         let mut command = Command::new("ip");
         command.args(["link", "add", here.0, "type", "veth", "peer", "name", there.0, "netns", &network]);
-        netns::start_in(&mut command, Arc::clone(&self.network));
+        netns::start_in_network_namespace(&mut command, Arc::clone(&self.network));
         assert!(command.status().expect("ip").success());
         for (machine, (name, address)) in [(self, here), (other, there)] {
             machine.run(&format!("ip address add {address} dev {name}; ip link set {name} up"));

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use ekiden_proto::fleet::TOLERANCE;
+use ekiden_proto::fleet::MAX_CLOCK_SKEW;
 
 use crate::etcd::Etcd;
 use crate::harness::*;
@@ -49,7 +49,7 @@ fn what_is_not_valid_by_our_clock_is_not_believed() {
 fn who_was_early_or_is_late_comes_and_goes_with_the_time_alone() {
     let (etcd, fleet, target) = (Etcd::start(), Fleet::new(), echo());
     let (home, osaka, kobe) = (fleet.site("home"), fleet.site("osaka"), fleet.site("kobe"));
-    let tolerance = i64::try_from(TOLERANCE.as_secs()).unwrap();
+    let tolerance = i64::try_from(MAX_CLOCK_SKEW.as_secs()).unwrap();
     let mut at_home = home.start(&etcd, BY_OSAKA);
     // Nobody writes these again.
     osaka.says(&etcd, &osaka.entry(&fleet, (-DAY, 8 - tolerance), 0));

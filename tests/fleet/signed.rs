@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::SystemTime;
 
-use ekiden_proto::fleet::{Certificate, Entry, Issued, Request, SigningKey, State};
+use ekiden_proto::fleet::{Certificate, CertificateRequest, FleetEntry, RelayState, SignedCertificate, SigningKey};
 use ekiden_proto::key::PrivateKey;
 
 use crate::etcd::Etcd;
@@ -21,15 +21,15 @@ impl Site {
     }
 
     /// What the fleet signs for this relay: valid from and until so many seconds from now.
-    pub fn certified(&self, fleet: &Fleet, (from, until): (i64, i64)) -> Issued {
-        let Request { key, signing } = Request::of(&self.private());
+    pub fn certified(&self, fleet: &Fleet, (from, until): (i64, i64)) -> SignedCertificate {
+        let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(&self.private());
         let fleet_key = SigningKey::from_file(&fs::read_to_string(&fleet.file).unwrap()).unwrap();
         let certificate = Certificate {
-            fleet: fleet_key.public(),
+            fleet: fleet_key.verify_key(),
             name: self.name.clone(),
             address: self.address.to_string().parse().unwrap(),
             key,
-            signing,
+            verify_key: signing,
             not_before: unix(from),
             not_after: unix(until),
         };
@@ -37,15 +37,22 @@ impl Site {
     }
 
     /// What it says with such a certificate, by a clock that is so many seconds ahead.
-    pub fn entry(&self, fleet: &Fleet, window: (i64, i64), ahead: i64) -> Entry {
+    pub fn entry(&self, fleet: &Fleet, window: (i64, i64), ahead: i64) -> FleetEntry {
         let (issued, at) = (self.certified(fleet, window), unix(ahead));
-        Entry { issued, number: at * 1000, at, state: State::Serving, neighbours: Vec::new() }
+        FleetEntry {
+            signed_certificate: issued,
+            sequence: at * 1000,
+            created_at: at,
+            state: RelayState::Serving,
+            neighbours: Vec::new(),
+        }
     }
 
     /// Puts it into etcd.
-    pub fn says(&self, etcd: &Etcd, entry: &Entry) {
+    pub fn says(&self, etcd: &Etcd, entry: &FleetEntry) {
         let key = self.private();
-        let place = key.public().0.iter().fold(Fleet::SHARED.to_owned(), |place, byte| format!("{place}{byte:02x}"));
-        etcd.put(&place, &entry.sign(&SigningKey::of_relay(&key)));
+        let place =
+            key.public_key().0.iter().fold(Fleet::SHARED.to_owned(), |place, byte| format!("{place}{byte:02x}"));
+        etcd.put(&place, &entry.sign(&SigningKey::derive_for_relay(&key)));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ekiden_proto::fleet::Entry;
+use ekiden_proto::fleet::FleetEntry;
 
 use crate::etcd::Etcd;
 use crate::harness::*;
@@ -108,7 +108,7 @@ fn an_old_entry_that_is_listed_still_says_that_its_relay_is_there() {
     way.cut();
     etcd_is(&mut at_home, "etcd_down");
     // As after etcd was restored from a copy.
-    nara.says(&etcd, &Entry { number: entry.number - 1, ..entry });
+    nara.says(&etcd, &FleetEntry { sequence: entry.sequence - 1, ..entry });
     way.mend();
     etcd_is(&mut at_home, "etcd_up");
     warns(&mut at_home, "older than one that was here before");

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ekiden_proto::fleet::{Entry, Neighbour, Request};
+use ekiden_proto::fleet::{CertificateRequest, FleetEntry, Neighbour};
 use serde_json::Value;
 
 use crate::etcd::Etcd;
@@ -82,9 +82,9 @@ fn what_a_relay_has_measured_is_known_to_who_has_not_met_it() {
     let (home, osaka, nara) = (fleet.site("home"), fleet.site("osaka"), fleet.site("nara"));
     let at_home = home.start(&etcd, "");
     // Nobody answers at nara; its word is all there is.
-    let Request { key, .. } = Request::of(&osaka.private());
+    let CertificateRequest { key, .. } = CertificateRequest::for_relay(&osaka.private());
     let neighbour = Neighbour { key, rtt: Duration::from_millis(9), loss_ppm: 0, rate: 1_000_000, age: 1 };
-    nara.says(&etcd, &Entry { neighbours: vec![neighbour], ..nara.entry(&fleet, (-60, 60), 0) });
+    nara.says(&etcd, &FleetEntry { neighbours: vec![neighbour], ..nara.entry(&fleet, (-60, 60), 0) });
     eventually("nara's word of osaka", || {
         let known: Value = serde_json::from_str(&at_home.ask("/api/paths")).unwrap();
         let told = |entry: &&Value| entry["to"] == *osaka.key.public && entry["told_by"] == *nara.key.public;

@@ -122,7 +122,7 @@ pub fn signal(process: u32, name: &str) {
 
 /// Waits until a process has ended, though perhaps nobody has looked yet.
 pub fn ended(process: u32) {
-    eventually("the end of a process", || ekiden_sys::process::started(process).is_none().then_some(()));
+    eventually("the end of a process", || ekiden_sys::process::start_time(process).is_none().then_some(()));
 }
 
 /// Waits until `look` finds something, looking again every few milliseconds: for states that send no event.

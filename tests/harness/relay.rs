@@ -208,7 +208,7 @@ impl Drop for Relay {
         // Others of its group, where it was started with one of its own.
         let _ = ekiden_sys::signal::kill_group(self.child.id());
         for process in &self.after {
-            let _ = ekiden_sys::signal::kill(*process);
+            let _ = ekiden_sys::signal::send_kill(*process);
         }
         if std::thread::panicking() {
             eprintln!("ekiden said on stderr: {}", self.said_on_stderr());

@@ -23,7 +23,7 @@ pub struct Said {
 impl Host {
     /// One without links; where that is not allowed, says so.
     pub fn new() -> Option<Self> {
-        match netns::new_network() {
+        match netns::new_network_namespace() {
             Ok(namespace) => {
                 let host = Self(Arc::new(namespace));
                 host.ip("link set lo up");
@@ -45,7 +45,7 @@ impl Host {
 
     /// Makes a command start here.
     pub fn start(&self, mut command: Command) -> Command {
-        netns::start_in(&mut command, Arc::clone(&self.0));
+        netns::start_in_network_namespace(&mut command, Arc::clone(&self.0));
         command
     }
 
@@ -86,7 +86,7 @@ impl Host {
     /// Does something in this host, in a thread of its own.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let enter = || {
-            netns::enter_network(self.0.as_fd()).expect("our own namespace");
+            netns::enter_network_namespace(self.0.as_fd()).expect("our own namespace");
             act()
         };
         std::thread::scope(|scope| scope.spawn(enter).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ekiden_proto::key::{PrivateKey, PublicKey};
-use ekiden_proto::wire::section::{Initiator, Versions};
+use ekiden_proto::wire::section::{NoiseInitiator, Versions};
 use serde_json::Value;
 
 use crate::harness::*;
@@ -37,7 +37,7 @@ impl Scene {
         let file = Self::write(&site, &peer, settings);
         let own = PrivateKey::from_file(&peer.key.private).unwrap();
         let key: PublicKey = site.key.public.parse().unwrap();
-        let (_, hello) = Initiator::begin(&own, &key, Versions::OURS);
+        let (_, hello) = NoiseInitiator::begin(&own, &key, Versions::SUPPORTED);
         Self { relay: start(&file), site, peer, hello, target: parrot() }
     }
 

@@ -69,7 +69,7 @@ impl Host {
     /// Does something on this host. Sockets and programs that begin there stay there.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let entered = || {
-            ekiden_sys::netns::enter_network(self.namespace.as_fd()).expect("the namespace is open");
+            ekiden_sys::netns::enter_network_namespace(self.namespace.as_fd()).expect("the namespace is open");
             act()
         };
         thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -176,7 +176,7 @@ impl Row {
         if missing(&["ip", "nft"]) {
             return None;
         }
-        let make = |_| ekiden_sys::netns::new_network().map(|namespace| Host { namespace });
+        let make = |_| ekiden_sys::netns::new_network_namespace().map(|namespace| Host { namespace });
         let hosts = match names.iter().map(make).collect::<Result<Vec<_>, _>>() {
             Ok(hosts) => hosts,
             Err(error) => {

@@ -70,7 +70,7 @@ fn a_flood_is_dropped_and_leaves_nothing_behind() {
     sites.closed();
 }
 
-/// `UNSENT` of `tun/carrier.rs`, which the kernel compares when it begins a buffer, and such a buffer: the kernel fills it up
+/// `MAX_UNSENT` of `tun/carrier.rs`, which the kernel compares when it begins a buffer, and such a buffer: the kernel fills it up
 /// to the 64 KiB of a segment that the interface cuts (tcp(7), `TCP_NOTSENT_LOWAT`).
 const MOST_UNSENT: u64 = 16 * 1024 + 64 * 1024;
 

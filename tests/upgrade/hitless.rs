@@ -45,7 +45,7 @@ fn one_upgrade_after_another_while_the_first_process_still_drains() {
         before.push(service.upgrade());
         running.push(Download::begin(address));
     }
-    assert!(before.iter().all(|process| ekiden_sys::process::started(*process).is_some()), "they have sessions");
+    assert!(before.iter().all(|process| ekiden_sys::process::start_time(*process).is_some()), "they have sessions");
     running.into_iter().for_each(Download::finish);
     before.into_iter().for_each(ended);
     serves(&service);

@@ -28,7 +28,7 @@ fn as_user(user: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
 }
 
 fn is_root() -> bool {
-    let is_root = ekiden_sys::process::effective_user() == 0;
+    let is_root = ekiden_sys::process::effective_uid() == 0;
     if !is_root {
         eprintln!("skipped: only root can become two users");
     }
@@ -46,7 +46,7 @@ impl Process {
 
     /// What a relay with this pid would answer to `/api/upgrade`.
     fn answer(&self) -> String {
-        let started = ekiden_sys::process::started(self.0.id()).expect("it runs");
+        let started = ekiden_sys::process::start_time(self.0.id()).expect("it runs");
         let view = format!(
             "{{\"pid\":{},\"started\":{started},\"version\":\"0\",\"failed\":0,\"why\":null,\"patience_seconds\":0}}",
             self.0.id()

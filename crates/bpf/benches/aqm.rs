@@ -10,8 +10,8 @@
 
 #![allow(clippy::unwrap_used, missing_docs, reason = "a program that measures and ends")]
 
-use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TARGET, Mode, Settings};
-use ekiden_bpf::aqm::{Line, PROGRAM, object};
+use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TARGET, QueueAmount};
+use ekiden_bpf::aqm::{PROGRAM, ProgramParams, object};
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{Object, ProgramInput};
 
@@ -33,12 +33,12 @@ struct Subject {
 }
 
 impl Subject {
-    fn new(mode: Mode, rate: &str, connections: u64, program: &'static str) -> Self {
-        let settings = Settings::new(rate.parse().unwrap(), mode);
-        let [limit, min, max] = [4_000_000, 100_000, 300_000].map(Amount::Bytes);
-        let settings = Settings { limit, min, max, table: 1 << 17, ..settings };
+    fn new(mode: AqmMode, rate: &str, connections: u64, program: &'static str) -> Self {
+        let settings = AqmSettings::new(rate.parse().unwrap(), mode);
+        let [limit, min, max] = [4_000_000, 100_000, 300_000].map(QueueAmount::Bytes);
+        let settings = AqmSettings { limit, min, max, table: 1 << 17, ..settings };
         let set = |name: &str| (name == ".rodata.bench").then(|| connections.to_ne_bytes().to_vec());
-        let object = object::load_with(BENCH, &settings, Line { key: 7, ethernet: true }, set).unwrap();
+        let object = object::load_with(BENCH, &settings, ProgramParams { hash_key: 7, ethernet: true }, set).unwrap();
         Self { object, program, times: Vec::new() }
     }
 
@@ -74,39 +74,39 @@ fn packet() -> Vec<u8> {
     packet
 }
 
-fn modes() -> Vec<(&'static str, Mode)> {
+fn modes() -> Vec<(&'static str, AqmMode)> {
     vec![
-        ("red", Mode::Red),
-        ("auto", Mode::Auto { target: DEFAULT_TARGET }),
-        ("static", Mode::Static { heavy: vec![[10, 0, 0, 1].into(); 16] }),
-        ("dynamic", Mode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 }),
-        ("dynamic, each packet", Mode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 }),
+        ("red", AqmMode::Red),
+        ("auto", AqmMode::Auto { target: DEFAULT_TARGET }),
+        ("static", AqmMode::Static { heavy: vec![[10, 0, 0, 1].into(); 16] }),
+        ("dynamic", AqmMode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 }),
+        ("dynamic, each packet", AqmMode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 }),
     ]
 }
 
 /// One row: a mode and a load, with each number of connections.
 struct Row {
-    what: String,
+    label: String,
     verified: u32,
     subjects: Vec<Subject>,
 }
 
 impl Row {
-    fn new(name: &str, mode: &Mode, load: &str, rate: &str) -> Self {
+    fn new(name: &str, mode: &AqmMode, load: &str, rate: &str) -> Self {
         let subject = |connections| Subject::new(mode.clone(), rate, connections, "ekiden_aqm");
         let subjects: Vec<Subject> = CONNECTIONS.into_iter().map(subject).collect();
-        Self { what: format!("{name}, {load}"), verified: verified(), subjects }
+        Self { label: format!("{name}, {load}"), verified: verified_instructions(), subjects }
     }
 }
 
 /// How many instructions the verifier has looked at, of the program that was loaded last.
-fn verified() -> u32 {
+fn verified_instructions() -> u32 {
     ProgInfoIter::default().filter(|program| program.name == PROGRAM).last().map_or(0, |program| program.verified_insns)
 }
 
 fn main() {
-    let mut empty = Subject::new(Mode::Red, "1Gbit/s", 1, "empty");
-    let mut draw = Subject::new(Mode::Red, "1Gbit/s", 100_000, "only_draw");
+    let mut empty = Subject::new(AqmMode::Red, "1Gbit/s", 1, "empty");
+    let mut draw = Subject::new(AqmMode::Red, "1Gbit/s", 100_000, "only_draw");
     let loads = [("busy", "10Gbit/s"), ("idle", "1000Gbit/s")];
     let rows = modes().into_iter().flat_map(|(name, mode)| loads.map(|(load, rate)| Row::new(name, &mode, load, rate)));
     let mut rows: Vec<Row> = rows.collect();
@@ -121,7 +121,7 @@ fn main() {
     );
     println!("(drawing a connection, which is in all of them: {})\n", draw.median() - empty);
     println!("| mode | {} | verified |\n|---|{}---|", CONNECTIONS.map(|n| n.to_string()).join(" | "), "---|".repeat(4));
-    for Row { what, verified, subjects } in &mut rows {
+    for Row { label: what, verified, subjects } in &mut rows {
         let medians: Vec<String> = subjects.iter_mut().map(|one| (one.median() - empty).to_string()).collect();
         println!("| {what} | {} | {verified} |", medians.join(" | "));
     }

@@ -5,35 +5,35 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use libbpf_rs::{PrintLevel, set_print};
 
 /// More than any log of ours; the verifier's can have a megabyte.
-const MOST: usize = 64 << 10;
+const MAX_LOG: usize = 64 << 10;
 
-static SAID: Mutex<String> = Mutex::new(String::new());
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static LOG: Mutex<String> = Mutex::new(String::new());
+static CAPTURE: Mutex<()> = Mutex::new(());
 
 /// Runs `act`; beside its result, what libbpf said meanwhile.
-pub(crate) fn during<T>(act: impl FnOnce() -> T) -> (T, String) {
-    hush();
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    said().clear();
+pub(crate) fn capture<T>(act: impl FnOnce() -> T) -> (T, String) {
+    silence();
+    let _turn = CAPTURE.lock().unwrap_or_else(PoisonError::into_inner);
+    buffer().clear();
     let result = act();
-    (result, std::mem::take(&mut *said()))
+    (result, std::mem::take(&mut *buffer()))
 }
 
 /// From now on nobody hears what libbpf says.
-pub(crate) fn hush() {
+pub(crate) fn silence() {
     static LISTENING: Once = Once::new();
     LISTENING.call_once(|| {
-        set_print(Some((PrintLevel::Info, note)));
+        set_print(Some((PrintLevel::Info, on_line)));
     });
 }
 
-fn note(_: PrintLevel, line: String) {
-    let mut said = said();
-    if said.len() < MOST {
+fn on_line(_: PrintLevel, line: String) {
+    let mut said = buffer();
+    if said.len() < MAX_LOG {
         said.push_str(&line);
     }
 }
 
-fn said() -> MutexGuard<'static, String> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+fn buffer() -> MutexGuard<'static, String> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
 }

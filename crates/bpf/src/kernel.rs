@@ -10,26 +10,26 @@ use libbpf_rs::btf::types::Composite;
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The types of a kernel.
-pub struct Kernel {
+pub struct KernelTypes {
     types: Btf<'static>,
 }
 
-impl Kernel {
+impl KernelTypes {
     /// The running one; none when it was built without BTF, or this process does not see it.
     #[must_use]
     pub fn running() -> Option<Self> {
-        Self::of(BTF)
+        Self::from_file(BTF)
     }
 
     /// The kernel, or the object, whose types are in `file`.
     #[must_use]
-    pub fn of(file: impl AsRef<Path>) -> Option<Self> {
+    pub fn from_file(file: impl AsRef<Path>) -> Option<Self> {
         file.as_ref().exists().then(|| Btf::from_path(file).ok().map(|types| Self { types })).flatten()
     }
 
     /// Whether there is a structure of that name.
     #[must_use]
-    pub fn has(&self, structure: &str) -> bool {
+    pub fn has_type(&self, structure: &str) -> bool {
         self.types.type_by_name::<Composite<'_>>(structure).is_some()
     }
 
@@ -56,7 +56,7 @@ pub enum Capability {
 impl Capability {
     /// Whether this process has it.
     #[must_use]
-    pub fn is_ours(self) -> bool {
+    pub fn is_effective(self) -> bool {
         let status = read_to_string("/proc/self/status").unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         let held = line.and_then(|hexadecimal| u64::from_str_radix(hexadecimal.trim(), 16).ok()).unwrap_or(0);
@@ -77,6 +77,6 @@ impl Capability {
 
 /// What loading takes and this process does not have.
 #[must_use]
-pub fn lacking() -> Vec<Capability> {
-    [Capability::Bpf, Capability::Perfmon].into_iter().filter(|capability| !capability.is_ours()).collect()
+pub fn missing_capabilities() -> Vec<Capability> {
+    [Capability::Bpf, Capability::Perfmon].into_iter().filter(|capability| !capability.is_effective()).collect()
 }

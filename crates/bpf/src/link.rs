@@ -18,7 +18,7 @@ pub(crate) fn update(link: impl AsFd, map: impl AsFd) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `ENOENT` when it is gone.
-pub(crate) fn by_number(number: u32) -> io::Result<OwnedFd> {
+pub(crate) fn by_id(number: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes a number, returns a descriptor or a negative errno.
     let result = unsafe { libbpf_sys::bpf_link_get_fd_by_id(number) };
     if result < 0 {

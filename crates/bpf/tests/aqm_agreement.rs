@@ -3,10 +3,10 @@
 
 use std::io::Write;
 
-use ekiden_bpf::aqm::settings::{Amount, Mode, Settings};
-use ekiden_bpf::aqm::{Line, encode, object};
-use ekiden_proto::aqm::priority::{self, Dynamic, Static};
-use ekiden_proto::aqm::{Arrival, Verdict, Why, auto, dice, red, virtual_queue};
+use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, QueueAmount};
+use ekiden_bpf::aqm::{ProgramParams, encode, object};
+use ekiden_proto::aqm::priority::{self, DynamicParams, StaticParams};
+use ekiden_proto::aqm::{Arrival, DropReason, Verdict, auto, dice, red, virtual_queue};
 use libbpf_rs::{Object, ProgramInput};
 
 static REPLAY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_replay.bpf.o"));
@@ -17,47 +17,49 @@ const ETHERNET: usize = 14;
 
 /// A law as the laboratory has it.
 enum Law {
-    Red(red::Params, red::State),
-    Static(Static, red::State),
-    Dynamic(Dynamic, Box<priority::State>),
-    Auto(auto::Params, Box<auto::State>, Vec<auto::Set>),
+    Red(red::RedParams, red::RedState),
+    Static(StaticParams, red::RedState),
+    Dynamic(DynamicParams, Box<priority::DynamicState>),
+    Auto(auto::AutoParams, Box<auto::AutoState>, Vec<auto::SlotSet>),
 }
 
 impl Law {
-    fn of(settings: &Settings) -> Self {
-        let red = red::Params::new(&settings.red(), Some(settings.drain()), KEY);
+    fn of(settings: &AqmSettings) -> Self {
+        let red = red::RedParams::new(&settings.red_config(), Some(settings.drain_rate()), KEY);
         match &settings.mode {
-            Mode::Red => Self::Red(red, red::State::default()),
-            Mode::Static { .. } => Self::Static(Static::new(red, &[0x0a00_0001, 0x0a00_0003]), red::State::default()),
-            Mode::Auto { .. } => {
+            AqmMode::Red => Self::Red(red, red::RedState::default()),
+            AqmMode::Static { .. } => {
+                Self::Static(StaticParams::new(red, &[0x0a00_0001, 0x0a00_0003]), red::RedState::default())
+            }
+            AqmMode::Auto { .. } => {
                 let params = encode::auto_params(settings);
-                let sets = vec![auto::Set::default(); params.sets()];
+                let sets = vec![auto::SlotSet::default(); params.sets()];
                 Self::Auto(params, Box::default(), sets)
             }
-            Mode::Dynamic { rec_int, sta_int, hist_len } => {
-                Self::Dynamic(Dynamic::new(red, *rec_int, *sta_int, *hist_len), Box::default())
+            AqmMode::Dynamic { rec_int, sta_int, hist_len } => {
+                Self::Dynamic(DynamicParams::new(red, *rec_int, *sta_int, *hist_len), Box::default())
             }
         }
     }
 
     fn judge(&mut self, arrival: &Arrival) -> Verdict {
         match self {
-            Self::Red(params, state) => red::arrive(params, state, arrival),
-            Self::Static(params, state) => priority::by_sender(params, state, arrival),
-            Self::Dynamic(params, state) => priority::by_history(params, state, arrival),
-            Self::Auto(params, state, sets) => auto::arrive(params, state, sets, arrival),
+            Self::Red(params, state) => red::judge_any(params, state, arrival),
+            Self::Static(params, state) => priority::judge_static(params, state, arrival),
+            Self::Dynamic(params, state) => priority::judge_dynamic(params, state, arrival),
+            Self::Auto(params, state, sets) => auto::judge_arrival(params, state, sets, arrival),
         }
     }
 }
 
 /// What the program returns.
-const fn number(verdict: Verdict) -> u32 {
+const fn verdict_code(verdict: Verdict) -> u32 {
     match verdict {
         Verdict::Pass => 0,
         Verdict::Mark => 1,
-        Verdict::Drop(Why::Full) => 2,
-        Verdict::Drop(Why::Early) => 3,
-        Verdict::Drop(Why::Forced) => 4,
+        Verdict::Drop(DropReason::Full) => 2,
+        Verdict::Drop(DropReason::Early) => 3,
+        Verdict::Drop(DropReason::Forced) => 4,
     }
 }
 
@@ -66,8 +68,8 @@ const fn number(verdict: Verdict) -> u32 {
 fn arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
-        let bits = |place: u64| dice::bits(seed ^ place, number);
-        let phase = dice::bits(seed, number / 1000) % 4;
+        let bits = |place: u64| dice::random_bits(seed ^ place, number);
+        let phase = dice::random_bits(seed, number / 1000) % 4;
         now += match phase {
             0 => 10_000 + bits(1) % 10_000,
             1 | 2 => 100_000 + bits(1) % 40_000,
@@ -80,14 +82,14 @@ fn arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
             flow,
             source: 0x0a00_0000 + (bits(4) % 5) as u32,
             bytes: sizes[(bits(5) % 3) as usize],
-            capable: u32::from(bits(6) % 3 == 0),
+            ecn_capable: u32::from(bits(6) % 3 == 0),
             ..Arrival::default()
         }
     })
 }
 
-fn load(settings: &Settings) -> Option<Object> {
-    match object::load_from(REPLAY, settings, Line { key: KEY, ethernet: true }) {
+fn load(settings: &AqmSettings) -> Option<Object> {
+    match object::load_from(REPLAY, settings, ProgramParams { hash_key: KEY, ethernet: true }) {
         Ok(object) => Some(object),
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "skipped: {error}");
@@ -96,10 +98,10 @@ fn load(settings: &Settings) -> Option<Object> {
     }
 }
 
-fn in_kernel(object: &Object, arrival: &Arrival) -> u32 {
+fn judge_in_kernel(object: &Object, arrival: &Arrival) -> u32 {
     let mut data = vec![0; ETHERNET];
     data.extend(arrival.now.to_ne_bytes());
-    for word in [arrival.flow, arrival.source, arrival.bytes, arrival.capable] {
+    for word in [arrival.flow, arrival.source, arrival.bytes, arrival.ecn_capable] {
         data.extend(word.to_ne_bytes());
     }
     let program = object.progs_mut().next().unwrap();
@@ -108,48 +110,54 @@ fn in_kernel(object: &Object, arrival: &Arrival) -> u32 {
 
 /// Arrivals that are a fifth more than the line takes, for seconds: from three that send much, or all of a quarter of the
 /// time, and from many; now and then with a silence.
-fn crowd(seed: u64) -> impl Iterator<Item = Arrival> {
+fn overload_arrivals(seed: u64) -> impl Iterator<Item = Arrival> {
     let mut now = 5_000_000_000;
     (0..ARRIVALS).map(move |number| {
-        let bits = |place: u64| dice::bits(seed ^ place, number);
+        let bits = |place: u64| dice::random_bits(seed ^ place, number);
         now += if number % 4000 == 3999 { 1 << (20 + bits(1) % 12) } else { 1_000_000 + bits(1) % 1_000_000 };
         let sender = if number / 2000 % 4 == 0 { 0 } else { bits(2) % 4 };
         let flow = if sender == 3 { bits(3) as u32 % 3000 } else { sender as u32 * 100_000 };
         let capable = u32::from(sender == 1);
-        Arrival { now, flow, bytes: if bits(4) % 8 == 0 { 60 } else { 1500 }, capable, ..Arrival::default() }
+        Arrival {
+            now,
+            flow,
+            bytes: if bits(4) % 8 == 0 { 60 } else { 1500 },
+            ecn_capable: capable,
+            ..Arrival::default()
+        }
     })
 }
 
 /// Replays arrivals in both; how often each verdict was given.
-fn compare(settings: &Settings, arrivals: impl Iterator<Item = Arrival>) -> Option<[u32; 5]> {
+fn compare(settings: &AqmSettings, arrivals: impl Iterator<Item = Arrival>) -> Option<[u32; 5]> {
     let object = load(settings)?;
-    let line = virtual_queue::Params::new(settings.drain());
-    let (mut law, mut queue) = (Law::of(settings), virtual_queue::State::default());
+    let line = virtual_queue::VirtualQueueParams::new(settings.drain_rate());
+    let (mut law, mut queue) = (Law::of(settings), virtual_queue::VirtualQueueState::default());
     let mut given = [0; 5];
     for (index, mut arrival) in arrivals.enumerate() {
-        let there = in_kernel(&object, &arrival);
+        let there = judge_in_kernel(&object, &arrival);
         arrival.number = index as u64;
-        virtual_queue::meet(&line, &mut queue, &mut arrival);
+        virtual_queue::advance(&line, &mut queue, &mut arrival);
         let here = law.judge(&arrival);
         if matches!(here, Verdict::Pass | Verdict::Mark) {
-            virtual_queue::admit(&mut queue, arrival.bytes);
+            virtual_queue::enqueue(&mut queue, arrival.bytes);
         }
-        assert_eq!(there, number(here), "{:?}, arrival {index}: {arrival:?}", settings.mode);
+        assert_eq!(there, verdict_code(here), "{:?}, arrival {index}: {arrival:?}", settings.mode);
         given[there as usize] += 1;
     }
     Some(given)
 }
 
-fn settings(mode: Mode) -> Settings {
-    let one = Settings::new("100Mbit/s".parse().unwrap(), mode);
-    let [limit, min, max] = [200, 5, 60].map(Amount::Packets);
-    Settings { limit, min, max, p: 0.2, wq: 0.02, n: 4.5, ..one }
+fn settings(mode: AqmMode) -> AqmSettings {
+    let one = AqmSettings::new("100Mbit/s".parse().unwrap(), mode);
+    let [limit, min, max] = [200, 5, 60].map(QueueAmount::Packets);
+    AqmSettings { limit, min, max, p: 0.2, wq: 0.02, n: 4.5, ..one }
 }
 
 #[test]
 fn every_law_decides_alike_and_every_verdict_is_given() {
     let heavy = vec![[10, 0, 0, 1].into(), [10, 0, 0, 3].into()];
-    for mode in [Mode::Red, Mode::Static { heavy }, Mode::Dynamic { rec_int: 3, sta_int: 20, hist_len: 50 }] {
+    for mode in [AqmMode::Red, AqmMode::Static { heavy }, AqmMode::Dynamic { rec_int: 3, sta_int: 20, hist_len: 50 }] {
         for seed in [1, 2] {
             let Some(given) = compare(&settings(mode.clone()), arrivals(seed)) else { return };
             assert!(given.iter().all(|times| *times > 20), "{mode:?}: {given:?}");
@@ -161,11 +169,11 @@ fn every_law_decides_alike_and_every_verdict_is_given() {
 #[test]
 fn auto_decides_alike_whatever_waits_and_whoever_is_forgotten() {
     for (limit, target, table, ecn) in [(2000, "5ms", 64, true), (300, "1ms", 64, false), (5000, "50ms", 4096, true)] {
-        let mode = Mode::Auto { target: target.parse().unwrap() };
+        let mode = AqmMode::Auto { target: target.parse().unwrap() };
         let rate = "6Mbit/s".parse().unwrap();
-        let settings = Settings { rate, limit: Amount::Packets(limit), table, ecn, ..settings(mode) };
+        let settings = AqmSettings { rate, limit: QueueAmount::Packets(limit), table, ecn, ..settings(mode) };
         for seed in [1, 2] {
-            let Some([passed, marked, full, early, _]) = compare(&settings, crowd(seed)) else { return };
+            let Some([passed, marked, full, early, _]) = compare(&settings, overload_arrivals(seed)) else { return };
             assert!(passed > 1000 && early > 20 && (marked > 5) == ecn, "{passed} {marked} {full} {early}");
             if compare(&settings, arrivals(seed)).is_none() {
                 return;
@@ -176,13 +184,18 @@ fn auto_decides_alike_whatever_waits_and_whoever_is_forgotten() {
 
 #[test]
 fn thresholds_in_bytes_and_extreme_settings_decide_alike() {
-    let base = settings(Mode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 });
+    let base = settings(AqmMode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 });
     for settings in [
-        Settings { limit: Amount::Bytes(300_000), min: Amount::Bytes(1), max: Amount::Bytes(299_999), ..base.clone() },
-        Settings { wq: 1.0, p: 1.0, n: 10_000.0, ecn: false, ..base.clone() },
-        Settings { wq: 1e-7, min: Amount::Packets(0), max: Amount::Packets(1), ..base.clone() },
-        Settings { rate: "8bit/s".parse().unwrap(), ..base.clone() },
-        Settings { rate: "400Gbit/s".parse().unwrap(), ..base },
+        AqmSettings {
+            limit: QueueAmount::Bytes(300_000),
+            min: QueueAmount::Bytes(1),
+            max: QueueAmount::Bytes(299_999),
+            ..base.clone()
+        },
+        AqmSettings { wq: 1.0, p: 1.0, n: 10_000.0, ecn: false, ..base.clone() },
+        AqmSettings { wq: 1e-7, min: QueueAmount::Packets(0), max: QueueAmount::Packets(1), ..base.clone() },
+        AqmSettings { rate: "8bit/s".parse().unwrap(), ..base.clone() },
+        AqmSettings { rate: "400Gbit/s".parse().unwrap(), ..base },
     ] {
         if compare(&settings, arrivals(3)).is_none() {
             return;

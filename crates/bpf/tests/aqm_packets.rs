@@ -4,8 +4,8 @@
 use std::io::Write;
 
 use ekiden_bpf::aqm::counted::{Connection, Counters};
-use ekiden_bpf::aqm::settings::{Amount, DEFAULT_TARGET, Mode, Settings};
-use ekiden_bpf::aqm::{Error, Line, maps, object};
+use ekiden_bpf::aqm::settings::{AqmMode, AqmSettings, DEFAULT_TARGET, QueueAmount};
+use ekiden_bpf::aqm::{Error, ProgramParams, maps, object};
 use libbpf_rs::{MapCore, MapFlags, Object, ProgramInput};
 
 static BENCH: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_bench.bpf.o"));
@@ -19,16 +19,16 @@ const WIRE_LEN: usize = 160;
 const PASS: u32 = u32::MAX;
 const DROP: u32 = 2;
 
-fn settings(mode: Mode) -> Settings {
-    Settings::new("10Gbit/s".parse().unwrap(), mode)
+fn settings(mode: AqmMode) -> AqmSettings {
+    AqmSettings::new("10Gbit/s".parse().unwrap(), mode)
 }
 
 fn loaded(result: Result<Object, Error>) -> Option<Object> {
     result.map_err(|error| writeln!(std::io::stderr(), "skipped: {error}")).ok()
 }
 
-fn load(settings: &Settings, ethernet: bool) -> Option<Object> {
-    loaded(object::load(settings, Line { key: 7, ethernet }))
+fn load(settings: &AqmSettings, ethernet: bool) -> Option<Object> {
+    loaded(object::load(settings, ProgramParams { hash_key: 7, ethernet }))
 }
 
 /// Sends a packet, which came in by an interface, or began here, through the program.
@@ -56,12 +56,12 @@ fn entries(object: &Object, name: &str) -> Vec<Vec<u8>> {
 }
 
 fn counters(object: &Object) -> Counters {
-    maps::counters(&entries(object, maps::QUEUE)[0]).unwrap()
+    maps::parse_counters(&entries(object, maps::QUEUE)[0]).unwrap()
 }
 
 fn connections(object: &Object) -> Vec<Connection> {
     let (slots, names) = (entries(object, maps::SLOTS), entries(object, maps::NAMES));
-    slots.iter().zip(&names).flat_map(|(set, names)| maps::connections(set, names).collect::<Vec<_>>()).collect()
+    slots.iter().zip(&names).flat_map(|(set, names)| maps::parse_connections(set, names).collect::<Vec<_>>()).collect()
 }
 
 fn ethernet(tags: &[u16], protocol: u16) -> Vec<u8> {
@@ -118,7 +118,7 @@ fn connections_are_told_apart_in_every_kind_of_packet() {
             (&[], ipv6(58, 0), ""),
             (&[], ipv6(44, 0), ""),
         ] {
-            let Some(object) = load(&settings(Mode::Red), fast) else { return };
+            let Some(object) = load(&settings(AqmMode::Red), fast) else { return };
             let protocol = if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd };
             let mut frame = [ethernet(tags, protocol), packet.clone()].concat();
             assert_eq!(send(&object, &mut frame, true, 1), PASS);
@@ -134,7 +134,7 @@ fn connections_are_told_apart_in_every_kind_of_packet() {
 
 #[test]
 fn what_is_not_judged_passes_and_is_counted() {
-    let Some(object) = load(&settings(Mode::Auto { target: DEFAULT_TARGET }), true) else { return };
+    let Some(object) = load(&settings(AqmMode::Auto { target: DEFAULT_TARGET }), true) else { return };
     let mut arp = [ethernet(&[], 0x0806), vec![0; 46]].concat();
     let mut own = [ethernet(&[], 0x0800), ipv4(6, 0, 0, 0)].concat();
     for (packet, forwarded) in [(&mut arp, true), (&mut own, false)] {
@@ -147,17 +147,18 @@ fn what_is_not_judged_passes_and_is_counted() {
 
 #[test]
 fn what_is_too_much_is_dropped_and_what_is_capable_marked() {
-    let limit = Amount::Bytes(1_000_000);
-    let (min, max) = (Amount::Bytes(1), Amount::Bytes(2));
-    let slow = Settings { rate: "8bit/s".parse().unwrap(), limit, min, max, wq: 1.0, p: 1.0, ..settings(Mode::Red) };
-    let forced = Settings { min: Amount::Bytes(0), ..slow.clone() };
+    let limit = QueueAmount::Bytes(1_000_000);
+    let (min, max) = (QueueAmount::Bytes(1), QueueAmount::Bytes(2));
+    let slow =
+        AqmSettings { rate: "8bit/s".parse().unwrap(), limit, min, max, wq: 1.0, p: 1.0, ..settings(AqmMode::Red) };
+    let forced = AqmSettings { min: QueueAmount::Bytes(0), ..slow.clone() };
     let Some(object) = load(&forced, true) else { return };
     let mut packet = [ethernet(&[], 0x0800), ipv4(6, 0, 0, 0)].concat();
     assert_eq!(send(&object, &mut packet, true, 1), PASS, "nothing waits yet");
     assert_eq!(send(&object, &mut packet, true, 1), DROP);
     assert_eq!(counters(&object).forced, 1);
     // Between the thresholds, all are hit.
-    let marks = Settings { min: Amount::Bytes(0), max: Amount::Bytes(200), ..slow };
+    let marks = AqmSettings { min: QueueAmount::Bytes(0), max: QueueAmount::Bytes(200), ..slow };
     for mut packet in [[ethernet(&[], 0x0800), ipv4(6, 0, 2, 0)].concat(), [ethernet(&[], 0x86dd), ipv6(6, 1)].concat()]
     {
         let object = load(&marks, true).unwrap();
@@ -176,18 +177,22 @@ fn what_is_too_much_is_dropped_and_what_is_capable_marked() {
 fn a_million_connections_find_room_for_those_of_last() {
     const CONNECTIONS: u64 = 1_000_000;
     const PACKETS: u32 = 3_000_000;
-    for mode in
-        [Mode::Red, Mode::Auto { target: DEFAULT_TARGET }, Mode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 }]
-    {
-        let settings = Settings { table: 4096, ..settings(mode.clone()) };
+    for mode in [
+        AqmMode::Red,
+        AqmMode::Auto { target: DEFAULT_TARGET },
+        AqmMode::Dynamic { rec_int: 1, sta_int: 1, hist_len: 1024 },
+    ] {
+        let settings = AqmSettings { table: 4096, ..settings(mode.clone()) };
         let set = |name: &str| (name == ".rodata.bench").then(|| CONNECTIONS.to_ne_bytes().to_vec());
-        let Some(object) = loaded(object::load_with(BENCH, &settings, Line { key: 7, ethernet: true }, set)) else {
+        let Some(object) =
+            loaded(object::load_with(BENCH, &settings, ProgramParams { hash_key: 7, ethernet: true }, set))
+        else {
             return;
         };
         let mut packet = [ethernet(&[], 0x0800), ipv4(6, 0, 0, 0), vec![0; 1400]].concat();
         send(&object, &mut packet, true, PACKETS);
         let counted = counters(&object);
-        assert_eq!(counted.seen(), u64::from(PACKETS), "{mode:?}: {counted:?}");
+        assert_eq!(counted.arrived(), u64::from(PACKETS), "{mode:?}: {counted:?}");
         assert_eq!((counted.missed, counted.own, counted.other), (0, 0, 0));
         let known = connections(&object);
         assert!(known.len() > 4000 && known.len() <= 4096, "{mode:?}: {} connections", known.len());

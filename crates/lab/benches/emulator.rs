@@ -8,59 +8,59 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use ekiden_lab::dice::Dice;
+use ekiden_lab::dice::SeededRng;
 use ekiden_lab::stats;
-use ekiden_lab::topology::running::Running;
-use ekiden_lab::topology::sandbox::{self, Outcome};
-use ekiden_lab::topology::{Backend, Host, Lab, Link, Mode, Offload};
+use ekiden_lab::topology::running::RunningLab;
+use ekiden_lab::topology::sandbox::{self, SandboxEntry};
+use ekiden_lab::topology::{Backend, EmulationMode, Host, Lab, Link, Offload};
 
 /// Goodput that an unshaped link must carry in `fast` mode, in Gbit/s.
-const WANTED: f64 = 15.0;
+const MIN_GOODPUT: f64 = 15.0;
 /// And so many times that of the same emulator behind TUN devices.
-const WANTED_RATIO: f64 = 1.5;
+const MIN_RATIO: f64 = 1.5;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Treatment {
+enum BenchVariant {
     Packet,
     Tun,
     TunWithoutOffload,
     Bare,
 }
 
-const TREATMENTS: [(Treatment, &str); 4] = [
-    (Treatment::Packet, "emulator, AF_PACKET"),
-    (Treatment::Tun, "emulator, TUN"),
-    (Treatment::TunWithoutOffload, "emulator, TUN, MTU packets"),
-    (Treatment::Bare, "no emulator, bare veth"),
+const VARIANTS: [(BenchVariant, &str); 4] = [
+    (BenchVariant::Packet, "emulator, AF_PACKET"),
+    (BenchVariant::Tun, "emulator, TUN"),
+    (BenchVariant::TunWithoutOffload, "emulator, TUN, MTU packets"),
+    (BenchVariant::Bare, "no emulator, bare veth"),
 ];
 
 fn main() -> anyhow::Result<()> {
     let (blocks, seconds) = (argument("--blocks", 7), argument("--seconds", 3));
-    if let Outcome::Ended(code) = sandbox::enter()? {
+    if let SandboxEntry::Exited(code) = sandbox::enter()? {
         std::process::exit(code.into());
     }
     let mut measured: [Vec<f64>; 4] = Default::default();
     for block in 0..blocks {
         let mut order = [0, 1, 2, 3];
-        order.sort_by_key(|index| Dice::new(block).bits(*index as u64));
+        order.sort_by_key(|index| SeededRng::new(block).bits(*index as u64));
         for index in order {
-            let (rate, again) = measure(TREATMENTS[index].0, seconds)?;
-            println!("block {}: {:27} {rate:6.2} Gbit/s, {again} sent again", block + 1, TREATMENTS[index].1);
+            let (rate, again) = measure(VARIANTS[index].0, seconds)?;
+            println!("block {}: {:27} {rate:6.2} Gbit/s, {again} sent again", block + 1, VARIANTS[index].1);
             measured[index].push(rate);
         }
     }
     println!();
-    for ((_, name), rates) in TREATMENTS.iter().zip(&measured) {
-        let summary = stats::summary(rates);
+    for ((_, name), rates) in VARIANTS.iter().zip(&measured) {
+        let summary = stats::summarise(rates);
         println!("{name:27} median {:6.2} Gbit/s  [{:.2} – {:.2}]", summary.median, summary.low, summary.high);
     }
     let median = stats::median(&measured[0]);
-    println!("\nat least {WANTED} Gbit/s: {median:.2}, {}", verdict(median >= WANTED));
+    println!("\nat least {MIN_GOODPUT} Gbit/s: {median:.2}, {}", verdict(median >= MIN_GOODPUT));
     for other in 1..4 {
         let pairs = measured[0].iter().zip(&measured[other]);
         let ratio = stats::median(&pairs.map(|(packet, other)| packet / other).collect::<Vec<_>>());
-        let verdict = if other == 3 { "" } else { verdict(ratio >= WANTED_RATIO) };
-        println!("AF_PACKET / {}, block by block: {ratio:.2} {verdict}", TREATMENTS[other].1);
+        let verdict = if other == 3 { "" } else { verdict(ratio >= MIN_RATIO) };
+        println!("AF_PACKET / {}, block by block: {ratio:.2} {verdict}", VARIANTS[other].1);
     }
     Ok(())
 }
@@ -75,8 +75,8 @@ fn argument(name: &str, default: u64) -> u64 {
 }
 
 /// Goodput at the receiver, in Gbit/s, and how many packets were sent more than once.
-fn measure(treatment: Treatment, seconds: u64) -> anyhow::Result<(f64, u64)> {
-    let running = Running::start(&lab(treatment))?;
+fn measure(treatment: BenchVariant, seconds: u64) -> anyhow::Result<(f64, u64)> {
+    let running = RunningLab::start(&lab(treatment))?;
     let network = running.network();
     let (client, server) = (network.host("client").unwrap(), network.host("server").unwrap());
     let mut listener = server.command("iperf3").arg("-s").stdout(Stdio::null()).spawn().context("iperf3")?;
@@ -99,11 +99,11 @@ fn measure(treatment: Treatment, seconds: u64) -> anyhow::Result<(f64, u64)> {
     Ok(measured)
 }
 
-fn lab(treatment: Treatment) -> Lab {
-    let offload = if treatment == Treatment::TunWithoutOffload { Offload::Off } else { Offload::Gso };
+fn lab(treatment: BenchVariant) -> Lab {
+    let offload = if treatment == BenchVariant::TunWithoutOffload { Offload::Off } else { Offload::Gso };
     let host = || Host { congestion: Some("cubic".to_owned()), offload, ..Host::default() };
     let conditions = match treatment {
-        Treatment::Bare => "",
+        BenchVariant::Bare => "",
         // No delay at all, but asked for: the emulator is in it.
         _ => "delay = '0s'",
     };
@@ -113,10 +113,10 @@ fn lab(treatment: Treatment) -> Lab {
     Lab {
         name: "emulator".to_owned(),
         seed: 1,
-        mode: Mode::Fast,
+        mode: EmulationMode::Fast,
         backend: match treatment {
-            Treatment::Tun | Treatment::TunWithoutOffload => Backend::Tun,
-            Treatment::Packet | Treatment::Bare => Backend::Packet,
+            BenchVariant::Tun | BenchVariant::TunWithoutOffload => Backend::Tun,
+            BenchVariant::Packet | BenchVariant::Bare => Backend::Packet,
         },
         hosts: [("client".to_owned(), host()), ("server".to_owned(), host())].into(),
         links: [("wan".to_owned(), link)].into(),

@@ -15,34 +15,34 @@ mod network;
 mod sender;
 
 use ekiden_lab::conditions::QueueKind;
-use ekiden_lab::dice::Dice;
+use ekiden_lab::dice::SeededRng;
 use ekiden_lab::queue;
 
-use control::Kind::{self, Bbr, Ctcp, Cubic, Reno};
-use network::{Flow, Network, Run};
+use control::Algorithm::{self, Bbr, Ctcp, Cubic, Reno};
+use network::{FlowSpec, Simulation, SimulationResult};
 
 const MS: u64 = 1_000_000;
 const LINE: u64 = 100_000_000;
 
-fn run(kind: &str, flows: &[Flow], seed: u64, seconds: u64) -> Run {
+fn run(kind: &str, flows: &[FlowSpec], seed: u64, seconds: u64) -> SimulationResult {
     let text = format!("kind = '{kind}'\nlimit = '10000pkt'");
     let kind: QueueKind = toml::from_str(&text).unwrap();
-    let queue = queue::build(&kind, Some("100Mbit/s".parse().unwrap()), Dice::new(seed));
-    Network::new(queue, LINE, seed, flows).run(0, seconds * 1000 * MS)
+    let queue = queue::build(&kind, Some("100Mbit/s".parse().unwrap()), SeededRng::new(seed));
+    Simulation::new(queue, LINE, seed, flows).run(0, seconds * 1000 * MS)
 }
 
 /// Connections of groups, that start within a fifth of a second; without a round-trip time, each has another.
-fn flows(groups: &[(Kind, usize)], rtt: Option<u64>, seed: u64) -> Vec<Flow> {
-    let dice = Dice::new(seed).of("start");
+fn flows(groups: &[(Algorithm, usize)], rtt: Option<u64>, seed: u64) -> Vec<FlowSpec> {
+    let dice = SeededRng::new(seed).derive("start");
     let all = groups.iter().enumerate().flat_map(|(group, (kind, number))| vec![(group, *kind); *number]);
     let flow = |(number, (group, kind))| {
         let rtt = rtt.unwrap_or(10 + number * 37 % 180) * MS;
-        Flow { kind, group, rtt, start: dice.bits(number) % (200 * MS), size: None, ecn: false }
+        FlowSpec { kind, group, rtt, start: dice.bits(number) % (200 * MS), size: None, ecn: false }
     };
     (0..).zip(all).map(flow).collect()
 }
 
-fn print(what: &str, kind: &str, groups: &[(Kind, usize)], run: &Run) {
+fn print(what: &str, kind: &str, groups: &[(Algorithm, usize)], run: &SimulationResult) {
     let rates = run.rates();
     let mut left = &rates[..];
     let mut sums = Vec::new();
@@ -52,15 +52,17 @@ fn print(what: &str, kind: &str, groups: &[(Kind, usize)], run: &Run) {
         left = rest;
     }
     let text: Vec<String> = sums.iter().map(|sum| format!("{sum:.1}")).collect();
-    let (dropped, reductions) =
-        run.fates.iter().fold((0, 0), |(dropped, answers), fate| (dropped + fate.dropped, answers + fate.reductions));
+    let (dropped, reductions) = run
+        .connections
+        .iter()
+        .fold((0, 0), |(dropped, answers), fate| (dropped + fate.dropped, answers + fate.reductions));
     println!(
         "{what:32} {kind:10} ratio {:6.2} sum {:6.2} Jain {:.3} wait {:7.1} ms, 99 % {:7.1} ms; {}; {dropped} dropped, {reductions} answers",
         sums[0] / sums[1],
         sums.iter().sum::<f64>(),
         measure::jain(&rates),
-        run.mean_wait(),
-        run.wait_quantile(0.99),
+        run.mean_queue_delay(),
+        run.queue_delay_quantile(0.99),
         text.join(" + ")
     );
 }
@@ -78,7 +80,7 @@ fn main() {
             print(&format!("{each} CUBIC, {each} CTCP, {rtt} ms"), kind, &groups, &run);
         }
     }
-    let many: [(&str, &[(Kind, usize)]); 3] = [
+    let many: [(&str, &[(Algorithm, usize)]); 3] = [
         ("100 CUBIC, 100 CTCP", &[(Cubic, 100), (Ctcp, 100)]),
         ("50 each with Reno, BBR", &[(Cubic, 50), (Ctcp, 50), (Reno, 50), (Bbr, 50)]),
         ("100 CUBIC, 100 BBR", &[(Cubic, 100), (Bbr, 100)]),

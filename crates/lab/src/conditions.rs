@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 mod queue;
 
 pub use queue::{
-    AutoSettings, CodelSettings, DynamicSettings, FqCodelSettings, Limit, QueueKind, RedSettings, Senders,
-    StaticSettings,
+    AutoSettings, CodelSettings, DynamicPrioritySettings, FqCodelSettings, QueueKind, QueueLimit, RedSettings,
+    SenderHosts, StaticPrioritySettings,
 };
 
 /// One direction of a link. Everything absent is perfect: no limit, no delay, no loss.
@@ -24,7 +24,7 @@ pub struct Conditions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
     /// What the rates and the byte limits count.
-    pub count: Count,
+    pub count: SizeAccounting,
     /// The queue in front of the line; without a `rate` nothing ever waits in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueKind>,
@@ -48,7 +48,7 @@ pub struct Conditions {
 /// What the rate and the byte limits count of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Count {
+pub enum SizeAccounting {
     /// The IP packet.
     #[default]
     L3,
@@ -58,7 +58,7 @@ pub enum Count {
     Wire,
 }
 
-impl Count {
+impl SizeAccounting {
     /// What is added to the IP packet, in bytes.
     #[must_use]
     pub const fn overhead(self) -> u32 {
@@ -105,7 +105,7 @@ pub enum Loss {
         p: f64,
         /// Where.
         #[serde(default)]
-        at: LossAt,
+        at: LossPosition,
     },
     /// Two states with a loss probability each (Gilbert 1960, Elliott 1963); every packet may change the state.
     GilbertElliott {
@@ -121,7 +121,7 @@ pub enum Loss {
         p_bad: f64,
         /// Where.
         #[serde(default)]
-        at: LossAt,
+        at: LossPosition,
     },
     /// Exactly these, again and again: packets `lost` (counted from 0) of every `every`.
     Pattern {
@@ -131,14 +131,14 @@ pub enum Loss {
         lost: Vec<u64>,
         /// Where.
         #[serde(default)]
-        at: LossAt,
+        at: LossPosition,
     },
 }
 
 impl Loss {
     /// Where it happens.
     #[must_use]
-    pub const fn at(&self) -> LossAt {
+    pub const fn at(&self) -> LossPosition {
         match self {
             Self::Bernoulli { at, .. } | Self::GilbertElliott { at, .. } | Self::Pattern { at, .. } => *at,
         }
@@ -148,7 +148,7 @@ impl Loss {
 /// Where loss happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum LossAt {
+pub enum LossPosition {
     /// Before the queue: what is lost takes none of the rate.
     Ingress,
     /// Behind the line: what is lost has been paid for.

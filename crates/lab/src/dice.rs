@@ -5,11 +5,11 @@ use ekiden_proto::aqm::dice::{self, GOLDEN, mix};
 
 /// A source of random numbers for one place (a stage of a direction of a link).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dice {
+pub struct SeededRng {
     key: u64,
 }
 
-impl Dice {
+impl SeededRng {
     /// The dice of a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
@@ -18,7 +18,7 @@ impl Dice {
 
     /// Other dice, for the place called `name`.
     #[must_use]
-    pub fn of(self, name: &str) -> Self {
+    pub fn derive(self, name: &str) -> Self {
         // FNV-1a: names are short, and this runs once for each stage.
         let hash = name
             .bytes()
@@ -35,7 +35,7 @@ impl Dice {
     /// The 64 random bits that belong to `number`.
     #[must_use]
     pub const fn bits(self, number: u64) -> u64 {
-        dice::bits(self.key, number)
+        dice::random_bits(self.key, number)
     }
 
     /// A uniform number in [0, 1).
@@ -47,7 +47,7 @@ impl Dice {
 
     /// Whether an event of probability `p` happens to `number`.
     #[must_use]
-    pub fn happens(self, number: u64, p: f64) -> bool {
+    pub fn bernoulli(self, number: u64, p: f64) -> bool {
         p > 0.0 && self.uniform(number) < p
     }
 }
@@ -58,9 +58,13 @@ mod tests {
 
     #[test]
     fn the_same_place_throws_the_same_and_another_one_does_not() {
-        let here = Dice::new(42).of("wan").of("loss");
-        assert_eq!(here.bits(7), Dice::new(42).of("wan").of("loss").bits(7));
-        for other in [Dice::new(43).of("wan").of("loss"), Dice::new(42).of("lan").of("loss"), Dice::new(42).of("wan")] {
+        let here = SeededRng::new(42).derive("wan").derive("loss");
+        assert_eq!(here.bits(7), SeededRng::new(42).derive("wan").derive("loss").bits(7));
+        for other in [
+            SeededRng::new(43).derive("wan").derive("loss"),
+            SeededRng::new(42).derive("lan").derive("loss"),
+            SeededRng::new(42).derive("wan"),
+        ] {
             assert_ne!(here.bits(7), other.bits(7));
         }
         assert_ne!(here.bits(7), here.bits(8));
@@ -68,13 +72,13 @@ mod tests {
 
     #[test]
     fn throws_are_uniform_and_independent_of_their_neighbours() {
-        let dice = Dice::new(1);
+        let dice = SeededRng::new(1);
         let n = 100_000_u32;
         let throws: Vec<f64> = (0..u64::from(n)).map(|i| dice.uniform(i)).collect();
         let mean = throws.iter().sum::<f64>() / f64::from(n);
         assert!((mean - 0.5).abs() < 0.005, "mean {mean}");
         let lag: f64 = throws.windows(2).map(|w| (w[0] - 0.5) * (w[1] - 0.5)).sum::<f64>() * 12.0 / f64::from(n);
         assert!(lag.abs() < 0.015, "correlation of neighbours {lag}");
-        assert!(!dice.happens(3, 0.0) && dice.happens(3, 1.0));
+        assert!(!dice.bernoulli(3, 0.0) && dice.bernoulli(3, 1.0));
     }
 }

@@ -3,12 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use crate::packet::Packet;
-use crate::waits::Waits;
+use crate::waits::QueueDelayHistogram;
 
 /// Why a packet was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Cause {
+pub enum DropCause {
     /// The link was down.
     Down,
     /// Random or patterned loss before the queue.
@@ -25,7 +25,7 @@ pub enum Cause {
     Memory,
 }
 
-impl Cause {
+impl DropCause {
     /// In words.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -43,27 +43,27 @@ impl Cause {
 
 /// A drop: the packet, with `at` the time it was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Drop {
+pub struct DroppedPacket {
     /// The packet as it was.
     pub packet: Packet,
     /// Why.
-    pub cause: Cause,
+    pub cause: DropCause,
 }
 
 /// What stages write down. Whoever drives them reads it after each step, and empties it.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct StageEvents {
     /// Packets that will not arrive.
-    pub dropped: Vec<Drop>,
+    pub dropped: Vec<DroppedPacket>,
     /// Packets that were duplicated: the copy has the same number and tag.
-    pub copied: Vec<Packet>,
+    pub duplicated: Vec<Packet>,
     /// How long those that went onto the line had waited for it. Nobody empties this.
-    pub waits: Waits,
+    pub queue_delays: QueueDelayHistogram,
 }
 
-impl Ledger {
+impl StageEvents {
     /// Writes a drop down.
-    pub fn drop(&mut self, packet: Packet, cause: Cause) {
-        self.dropped.push(Drop { packet, cause });
+    pub fn record_drop(&mut self, packet: Packet, cause: DropCause) {
+        self.dropped.push(DroppedPacket { packet, cause });
     }
 }

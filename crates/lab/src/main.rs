@@ -18,28 +18,28 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// One file over a long path: direct, with one relay, with three; under a minute
-    Demo(cli::demo::Demo),
+    Demo(cli::demo::DemoCommand),
     /// The experiments that come with the laboratory
-    List(cli::list::List),
+    List(cli::list::ListCommand),
     /// Measures every link of a lab and compares with what its file says
-    Check(cli::check::Check),
+    Check(cli::check::CheckCommand),
     /// A shell on a host of a lab that runs
-    Shell(cli::shell::Shell),
+    Shell(cli::shell::ShellCommand),
     /// Makes the runs of an experiment, goes on where it was interrupted, and reports
-    Run(cli::run::Run),
+    Run(cli::run::RunCommand),
     /// Reports again what is in a folder of results
-    Report(cli::report::Report),
+    Report(cli::report::ReportCommand),
     /// Prints what a shell completes our words with; to try it: source <(ekiden-lab completions bash)
-    Completions(cli::completions::Completions),
+    Completions(cli::completions::CompletionsCommand),
     /// Writes the manual pages, as packages do
     #[command(hide = true)]
-    Man(cli::man::Man),
+    Man(cli::man::ManCommand),
     /// Writes a fixed amount in blocks of one size: what an experiment starts as a client
     #[command(hide = true)]
-    Write(cli::write::Write),
+    Write(cli::write::WriteCommand),
     /// Takes what a writer writes: what an experiment starts as a server
     #[command(hide = true)]
-    Sink(cli::sink::Sink),
+    Sink(cli::sink::SinkCommand),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +57,6 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         eprintln!("ekiden-lab: {error:#}");
-        ExitCode::from(cli::MISTAKE)
+        ExitCode::from(cli::EXIT_ERROR)
     })
 }

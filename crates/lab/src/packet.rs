@@ -25,7 +25,7 @@ pub struct Packet {
     pub bytes: u32,
     /// A hash of its addresses, protocol and ports: the same for all packets of a connection.
     pub flow: u32,
-    /// Who sent it: its IPv4 address, or a hash of its IPv6 address ([`ekiden_proto::aqm::flow::source`]).
+    /// Who sent it: its IPv4 address, or a hash of its IPv6 address ([`ekiden_proto::aqm::flow::source_key`]).
     pub source: u32,
     /// What congestion marks it carries.
     pub ecn: Ecn,

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::Nanos;
 
 /// Buckets for each doubling, as a power of two: a bucket is at most 3 % wide.
-const FINE: u32 = 5;
+const SUB_BUCKET_BITS: u32 = 5;
 
 /// How long packets waited for the line. What never met a queue is not in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Waits {
+pub struct QueueDelayHistogram {
     /// How many packets.
     packets: u64,
     /// All their waits together, in nanoseconds.
@@ -19,9 +19,9 @@ pub struct Waits {
     counts: Vec<u64>,
 }
 
-impl Waits {
+impl QueueDelayHistogram {
     /// Counts a packet that waited so long.
-    pub fn count(&mut self, wait: Nanos) {
+    pub fn record(&mut self, wait: Nanos) {
         let bucket = bucket(wait);
         if bucket >= self.counts.len() {
             self.counts.resize(bucket + 1, 0);
@@ -43,7 +43,7 @@ impl Waits {
     }
 
     /// Adds those of another run.
-    pub fn add(&mut self, other: &Self) {
+    pub fn merge(&mut self, other: &Self) {
         self.packets += other.packets;
         self.total += other.total;
         if self.counts.len() < other.counts.len() {
@@ -75,20 +75,20 @@ impl Waits {
             seen += count;
             seen >= wanted
         });
-        reached.filter(|_| self.packets > 0).map_or(0, |bucket| upper(bucket) - 1)
+        reached.filter(|_| self.packets > 0).map_or(0, |bucket| upper_bound(bucket) - 1)
     }
 }
 
 /// The bucket of a wait: below 2^FINE ns each has its own, above the leading FINE + 1 bits count.
 const fn bucket(wait: Nanos) -> usize {
-    let shift = (Nanos::BITS - wait.leading_zeros()).saturating_sub(FINE + 1);
-    ((shift as usize) << FINE) + (wait >> shift) as usize
+    let shift = (Nanos::BITS - wait.leading_zeros()).saturating_sub(SUB_BUCKET_BITS + 1);
+    ((shift as usize) << SUB_BUCKET_BITS) + (wait >> shift) as usize
 }
 
 /// The first wait that is in a later bucket.
-const fn upper(bucket: usize) -> Nanos {
-    let shift = (bucket >> FINE).saturating_sub(1);
-    ((bucket - (shift << FINE) + 1) as Nanos) << shift
+const fn upper_bound(bucket: usize) -> Nanos {
+    let shift = (bucket >> SUB_BUCKET_BITS).saturating_sub(1);
+    ((bucket - (shift << SUB_BUCKET_BITS) + 1) as Nanos) << shift
 }
 
 /// As pairs of a bucket and its count: most are empty.
@@ -96,7 +96,7 @@ mod sparse {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     /// More than any wait needs.
-    const MOST: usize = 1 << 12;
+    const MAX_BUCKETS: usize = 1 << 12;
 
     #[allow(clippy::ptr_arg, reason = "what serde hands over")]
     pub fn serialize<S: Serializer>(counts: &Vec<u64>, to: S) -> Result<S::Ok, S::Error> {
@@ -107,7 +107,7 @@ mod sparse {
     pub fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<u64>, D::Error> {
         let mut counts = Vec::new();
         for (bucket, count) in Vec::<(usize, u64)>::deserialize(from)? {
-            if bucket >= MOST {
+            if bucket >= MAX_BUCKETS {
                 return Err(serde::de::Error::custom(format!("there is no bucket {bucket}")));
             }
             counts.resize(counts.len().max(bucket + 1), 0);
@@ -126,7 +126,7 @@ mod tests {
         let mut expected = 0;
         // The end of the last would be 2^64.
         for bucket in 0..(58 << 5) + 63 {
-            let (first, end) = (expected, upper(bucket));
+            let (first, end) = (expected, upper_bound(bucket));
             assert_eq!((super::bucket(first), super::bucket(end - 1)), (bucket, bucket));
             assert!((end - 1 - first) as f64 <= 0.032 * first as f64, "{first} to {end}");
             expected = end;
@@ -136,36 +136,36 @@ mod tests {
 
     #[test]
     fn the_mean_is_exact_and_quantiles_are_close_from_above() {
-        let mut waits = Waits::default();
-        (1..=1000).for_each(|millisecond| waits.count(millisecond * 1_000_000));
+        let mut waits = QueueDelayHistogram::default();
+        (1..=1000).for_each(|millisecond| waits.record(millisecond * 1_000_000));
         assert!((waits.mean() - 500_500_000.0).abs() < 1e-3);
         for (q, exact) in [(0.5, 500e6), (0.95, 950e6), (0.99, 990e6)] {
             let ratio = waits.quantile(q) as f64 / exact;
             assert!((1.0..1.033).contains(&ratio), "{q}: {ratio}");
         }
-        assert_eq!(Waits::default().quantile(0.99), 0);
+        assert_eq!(QueueDelayHistogram::default().quantile(0.99), 0);
     }
 
     #[test]
     fn what_was_before_is_taken_away_and_runs_add_up() {
-        let mut before = Waits::default();
-        before.count(5);
+        let mut before = QueueDelayHistogram::default();
+        before.record(5);
         let mut now = before.clone();
-        now.count(7_000_000);
+        now.record(7_000_000);
         let since = now.since(&before);
         assert_eq!((since.packets(), since.quantile(0.5) / 1_000_000), (1, 7));
         let mut sum = before.clone();
-        sum.add(&since);
+        sum.merge(&since);
         assert_eq!(sum, now);
     }
 
     #[test]
     fn what_is_written_is_short_and_reads_the_same() {
-        let mut waits = Waits::default();
-        waits.count(1_000_000_000);
+        let mut waits = QueueDelayHistogram::default();
+        waits.record(1_000_000_000);
         let text = serde_json::to_string(&waits).unwrap();
         assert!(text.len() < 80, "{text}");
-        assert_eq!(serde_json::from_str::<Waits>(&text).unwrap().quantile(0.5), waits.quantile(0.5));
-        assert!(serde_json::from_str::<Waits>(&text.replace("[[", "[[99")).is_err());
+        assert_eq!(serde_json::from_str::<QueueDelayHistogram>(&text).unwrap().quantile(0.5), waits.quantile(0.5));
+        assert!(serde_json::from_str::<QueueDelayHistogram>(&text.replace("[[", "[[99")).is_err());
     }
 }

@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 /// From this share of busy processors on, a run says more about the machine than about the network.
-pub const BUSY: f64 = 0.9;
+pub const BUSY_SHARE: f64 = 0.9;
 /// An interval wider than this share of the median says that runs disagree.
-pub const SPREAD: f64 = 0.2;
+pub const MAX_INTERVAL_WIDTH: f64 = 0.2;
 
 /// Something a reader should know.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,7 +14,7 @@ pub enum Warning {
     /// The processors were the bottleneck.
     CpuBound,
     /// The emulator handed packets over late.
-    FellBehind {
+    EmulatorLate {
         /// The link and direction.
         direction: String,
         /// What one packet in a hundred exceeded.
@@ -23,7 +23,7 @@ pub enum Warning {
         limit: Duration,
     },
     /// The interval is wide.
-    RunsDisagree {
+    WideInterval {
         /// The treatment and the levels.
         place: String,
         /// The width of the interval as a share of the median.
@@ -37,7 +37,7 @@ pub enum Warning {
         confidence: f64,
     },
     /// A link did not measure as its file says.
-    LinkIsOff {
+    LinkCheckFailed {
         /// The link, the direction and the property.
         what: String,
         /// What came out.
@@ -46,14 +46,14 @@ pub enum Warning {
         wanted: String,
     },
     /// Runs had to be repeated.
-    Retried {
+    RunsRepeated {
         /// How many.
         runs: usize,
         /// Why the first of them was invalid.
         reason: String,
     },
     /// A combination makes no sense.
-    Skipped {
+    CellSkipped {
         /// The treatment and the levels.
         place: String,
         /// Why.
@@ -68,14 +68,14 @@ impl fmt::Display for Warning {
                 f,
                 "CPU-bound, not network-bound: the processors were more than {:.0} % busy; slower links, or a machine with \
                  more cores",
-                BUSY * 100.0
+                BUSY_SHARE * 100.0
             ),
-            Self::FellBehind { direction, late, limit } => write!(
+            Self::EmulatorLate { direction, late, limit } => write!(
                 f,
                 "the emulator fell behind on {direction}: one packet in a hundred was {late:?} late or more (limit {limit:?}); \
                  a slower link, mode = \"fast\", or a machine that does nothing else"
             ),
-            Self::RunsDisagree { place, spread } => write!(
+            Self::WideInterval { place, spread } => write!(
                 f,
                 "runs disagree, {place}: the interval is {:.0} % of the median wide; more blocks, or a machine that does \
                  nothing else",
@@ -86,16 +86,16 @@ impl fmt::Display for Warning {
                 "{blocks} blocks are too few for a 95 % interval of the median: theirs has {:.0} %; --full, or --blocks 6",
                 confidence * 100.0
             ),
-            Self::LinkIsOff { what, measured, wanted } => write!(
+            Self::LinkCheckFailed { what, measured, wanted } => write!(
                 f,
                 "the check before the first run found {what}: {measured}, where {wanted} was wanted; a slower link, or a \
                  machine that does nothing else"
             ),
-            Self::Retried { runs, reason } => write!(
+            Self::RunsRepeated { runs, reason } => write!(
                 f,
                 "{runs} invalid runs were made again, the first because: {reason}; they are in runs.jsonl, and in no figure"
             ),
-            Self::Skipped { place, reason } => write!(f, "{place} is not run: {reason}"),
+            Self::CellSkipped { place, reason } => write!(f, "{place} is not run: {reason}"),
         }
     }
 }

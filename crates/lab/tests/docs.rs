@@ -38,10 +38,10 @@ const KEYS: &[&str] = &[
 ];
 
 /// What is wrong with a file, and whether it is a whole one.
-fn judge(text: &str) -> Result<bool, String> {
+fn check_file(text: &str) -> Result<bool, String> {
     let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
     if table.contains_key("experiment") {
-        return Experiment::read("page", text).map(|_| true).map_err(|mistakes| mistakes.join("\n"));
+        return Experiment::parse("page", text).map(|_| true).map_err(|mistakes| mistakes.join("\n"));
     }
     match table.keys().find(|key| !KEYS.contains(&key.as_str())) {
         Some(unknown) => Err(format!("no file has {unknown} at its top")),
@@ -54,7 +54,7 @@ fn every_lab_and_experiment_is_right() {
     let (mut wrong, mut whole, mut parts) = (Vec::new(), 0, 0);
     for page in pages() {
         for block in page.blocks().into_iter().filter(|block| block.kind() == Some(Kind::Lab)) {
-            match judge(&block.text) {
+            match check_file(&block.text) {
                 Ok(true) => whole += 1,
                 Ok(false) => parts += 1,
                 Err(why) => wrong.push(format!("{}: {why}", block.place())),
@@ -64,7 +64,7 @@ fn every_lab_and_experiment_is_right() {
     for entry in std::fs::read_dir(root().join("examples")).unwrap() {
         let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
         if text.lines().any(|line| line == "lab = 1") {
-            judge(&text).unwrap_or_else(|why| panic!("{why}"));
+            check_file(&text).unwrap_or_else(|why| panic!("{why}"));
             whole += 1;
         }
     }
@@ -76,7 +76,7 @@ fn every_lab_and_experiment_is_right() {
 #[test]
 fn a_file_that_is_wrong_is_found() {
     for wrong in ["lab = 1\n[experiment]\nblocks = 3", "[hots.a]", "not TOML"] {
-        assert!(judge(wrong).is_err(), "{wrong}");
+        assert!(check_file(wrong).is_err(), "{wrong}");
     }
 }
 

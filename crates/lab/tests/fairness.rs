@@ -13,57 +13,57 @@ mod network;
 mod sender;
 
 use ekiden_lab::conditions::QueueKind;
-use ekiden_lab::dice::Dice;
-use ekiden_lab::ledger::{Cause, Ledger};
+use ekiden_lab::dice::SeededRng;
+use ekiden_lab::ledger::{DropCause, StageEvents};
 use ekiden_lab::packet::Packet;
-use ekiden_lab::queue::{self, Held, Queue};
+use ekiden_lab::queue::{self, Backlog, Queue};
 
-use control::Kind;
+use control::Algorithm;
 use measure::jain;
-use network::{Flow, Network, Run};
+use network::{FlowSpec, Simulation, SimulationResult};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000_000_000;
 const AUTO: &str = "kind = 'auto'\nlimit = '10000pkt'";
 
 /// A queue that loses every packet with the same chance.
-struct Lossy {
+struct LossyQueue {
     inner: Box<dyn Queue>,
-    dice: Dice,
+    rng: SeededRng,
     p: f64,
 }
 
-impl Queue for Lossy {
-    fn enqueue(&mut self, packet: Packet, ledger: &mut Ledger) {
-        if self.dice.happens(packet.number, self.p) {
-            ledger.drop(packet, Cause::Early);
+impl Queue for LossyQueue {
+    fn enqueue(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        if self.rng.bernoulli(packet.number, self.p) {
+            ledger.record_drop(packet, DropCause::Early);
         } else {
             self.inner.enqueue(packet, ledger);
         }
     }
 
-    fn dequeue(&mut self, now: u64, ledger: &mut Ledger) -> Option<Packet> {
+    fn dequeue(&mut self, now: u64, ledger: &mut StageEvents) -> Option<Packet> {
         self.inner.dequeue(now, ledger)
     }
 
-    fn held(&self) -> Held {
-        self.inner.held()
+    fn backlog(&self) -> Backlog {
+        self.inner.backlog()
     }
 }
 
 fn build(text: &str, rate: u64) -> Box<dyn Queue> {
     let kind: QueueKind = toml::from_str(text).unwrap();
-    queue::build(&kind, Some(format!("{rate}bit/s").parse().unwrap()), Dice::new(1))
+    queue::build(&kind, Some(format!("{rate}bit/s").parse().unwrap()), SeededRng::new(1))
 }
 
 /// The average window of one connection under random loss, on a line of 1 Gbit/s with 100 ms of round trip.
-fn window_under_loss(kind: Kind, p: f64, seconds: u64) -> f64 {
+fn window_under_loss(kind: Algorithm, p: f64, seconds: u64) -> f64 {
     let rate = 1_000_000_000;
     let inner = build("kind = 'tail-drop'\nlimit = '100000pkt'", rate);
-    let queue = Box::new(Lossy { inner, dice: Dice::new(7), p });
-    let flow = Flow { kind, group: 0, rtt: 100 * MS, start: 0, size: None, ecn: false };
-    let run = Network::new(queue, rate, 1, &[flow]).run(seconds * SECOND / 5, seconds * SECOND);
-    run.fates[0].packets as f64 / run.seconds * 0.1
+    let queue = Box::new(LossyQueue { inner, rng: SeededRng::new(7), p });
+    let flow = FlowSpec { kind, group: 0, rtt: 100 * MS, start: 0, size: None, ecn: false };
+    let run = Simulation::new(queue, rate, 1, &[flow]).run(seconds * SECOND / 5, seconds * SECOND);
+    run.connections[0].packets as f64 / run.seconds * 0.1
 }
 
 #[test]
@@ -73,31 +73,31 @@ fn the_models_do_as_their_theory_says() {
         assert!((ratio - 1.0).abs() < tolerance, "{what}: {window:.0} packets, by theory {theory:.0}");
     };
     // Mathis, Semke, Mahdavi, Ott 1997; INFOCOM 2006 with k = 3/4; RFC 9438 section 5.1.
-    near("Reno", window_under_loss(Kind::Reno, 1e-3, 300), 1.22 / 1e-3_f64.sqrt(), 0.15);
-    near("CTCP", window_under_loss(Kind::Ctcp, 1e-4, 300), 0.255 / 1e-4_f64.powf(0.8), 0.15);
+    near("Reno", window_under_loss(Algorithm::Reno, 1e-3, 300), 1.22 / 1e-3_f64.sqrt(), 0.15);
+    near("CTCP", window_under_loss(Algorithm::Ctcp, 1e-4, 300), 0.255 / 1e-4_f64.powf(0.8), 0.15);
     let cubic = (0.4_f64 * 3.7 / 1.2).powf(0.25) * (0.1_f64 / 1e-4).powf(0.75);
-    near("CUBIC", window_under_loss(Kind::Cubic, 1e-4, 400), cubic, 0.15);
+    near("CUBIC", window_under_loss(Algorithm::Cubic, 1e-4, 400), cubic, 0.15);
     // BBR takes no notice: the line is full.
-    near("BBR", window_under_loss(Kind::Bbr, 1e-2, 4), 0.1 * 1e9 / 12_000.0, 0.1);
+    near("BBR", window_under_loss(Algorithm::Bbr, 1e-2, 4), 0.1 * 1e9 / 12_000.0, 0.1);
 }
 
 /// `each` connections of each kind, with a round-trip time for each by its number.
-fn together(kinds: &[Kind], each: usize, rtt: impl Fn(u64) -> u64) -> Vec<Flow> {
+fn flows_of(kinds: &[Algorithm], each: usize, rtt: impl Fn(u64) -> u64) -> Vec<FlowSpec> {
     let groups = kinds.iter().enumerate().flat_map(|(group, kind)| vec![(group, *kind); each]);
-    let dice = Dice::new(3).of("start");
+    let dice = SeededRng::new(3).derive("start");
     let flow = |(number, (group, kind))| {
         let start = dice.bits(number) % (200 * MS);
-        Flow { kind, group, rtt: rtt(number), start, size: None, ecn: false }
+        FlowSpec { kind, group, rtt: rtt(number), start, size: None, ecn: false }
     };
     (0..).zip(groups).map(flow).collect()
 }
 
-fn run(queue: &str, flows: &[Flow], seconds: u64) -> Run {
-    Network::new(build(queue, 100_000_000), 100_000_000, 3, flows).run(0, seconds * SECOND)
+fn run(queue: &str, flows: &[FlowSpec], seconds: u64) -> SimulationResult {
+    Simulation::new(build(queue, 100_000_000), 100_000_000, 3, flows).run(0, seconds * SECOND)
 }
 
 /// The rate of the first kind over that of the second, and both together.
-fn ratio_and_sum(run: &Run) -> (f64, f64) {
+fn ratio_and_sum(run: &SimulationResult) -> (f64, f64) {
     let rates = run.rates();
     let (first, second) = rates.split_at(rates.len() / 2);
     let (first, second): (f64, f64) = (first.iter().sum(), second.iter().sum());
@@ -107,7 +107,7 @@ fn ratio_and_sum(run: &Run) -> (f64, f64) {
 #[test]
 fn auto_makes_cubic_and_ctcp_equal_where_tail_drop_does_not() {
     for (each, rtt) in [(1, 2), (1, 64), (16, 32)] {
-        let flows = together(&[Kind::Cubic, Kind::Ctcp], each, |_| rtt * MS);
+        let flows = flows_of(&[Algorithm::Cubic, Algorithm::Ctcp], each, |_| rtt * MS);
         let what = format!("{each} + {each} at {rtt} ms");
         let (tail, auto) = (run("kind = 'tail-drop'\nlimit = '10000pkt'", &flows, 30), run(AUTO, &flows, 30));
         let (unfair, tail_sum) = ratio_and_sum(&tail);
@@ -115,39 +115,50 @@ fn auto_makes_cubic_and_ctcp_equal_where_tail_drop_does_not() {
         assert!(!(0.7..1.4).contains(&unfair), "{what}: tail drop gives {unfair}");
         assert!((0.9..1.1).contains(&fair), "{what}: {fair}");
         assert!(sum > 0.97 * tail_sum, "{what}: {sum} of {tail_sum} Mbit/s");
-        assert!(auto.mean_wait() < tail.mean_wait() / 4.0, "{what}: {} of {} ms", auto.mean_wait(), tail.mean_wait());
-        assert!(auto.wait_quantile(0.99) < tail.wait_quantile(0.99) / 2.0, "{what}: {} ms", auto.wait_quantile(0.99));
+        assert!(
+            auto.mean_queue_delay() < tail.mean_queue_delay() / 4.0,
+            "{what}: {} of {} ms",
+            auto.mean_queue_delay(),
+            tail.mean_queue_delay()
+        );
+        assert!(
+            auto.queue_delay_quantile(0.99) < tail.queue_delay_quantile(0.99) / 2.0,
+            "{what}: {} ms",
+            auto.queue_delay_quantile(0.99)
+        );
     }
 }
 
 #[test]
 fn auto_shares_among_many_of_all_kinds_with_unequal_round_trips() {
-    let flows = together(&[Kind::Cubic, Kind::Ctcp, Kind::Reno, Kind::Bbr], 50, |number| (10 + number * 37 % 180) * MS);
+    let flows = flows_of(&[Algorithm::Cubic, Algorithm::Ctcp, Algorithm::Reno, Algorithm::Bbr], 50, |number| {
+        (10 + number * 37 % 180) * MS
+    });
     let shared = run(AUTO, &flows, 20);
     assert!(jain(&shared.rates()) > 0.95, "Jain's index is {}", jain(&shared.rates()));
 }
 
 #[test]
 fn auto_spares_short_transfers_beside_long_ones() {
-    let mut flows = together(&[Kind::Cubic, Kind::Bbr], 2, |_| 40 * MS);
-    let short = |number: u64| Flow { size: Some(30), start: SECOND * 4 + number * 500 * MS, group: 2, ..flows[0] };
-    let short: Vec<Flow> = (0..20).map(short).collect();
+    let mut flows = flows_of(&[Algorithm::Cubic, Algorithm::Bbr], 2, |_| 40 * MS);
+    let short = |number: u64| FlowSpec { size: Some(30), start: SECOND * 4 + number * 500 * MS, group: 2, ..flows[0] };
+    let short: Vec<FlowSpec> = (0..20).map(short).collect();
     flows.extend(short);
-    let fates = run(AUTO, &flows, 16).fates;
+    let fates = run(AUTO, &flows, 16).connections;
     let dropped: u64 = fates[4..].iter().map(|fate| fate.dropped).sum();
     assert!(dropped < 6, "{dropped} of 600 packets were dropped");
-    assert!(fates[4..].iter().all(|fate| fate.took.is_some_and(|took| took < 1.0)), "{:?}", &fates[4..]);
+    assert!(fates[4..].iter().all(|fate| fate.completion_s.is_some_and(|took| took < 1.0)), "{:?}", &fates[4..]);
 }
 
 #[test]
 fn auto_marks_those_who_understand() {
-    let deaf = together(&[Kind::Cubic, Kind::Ctcp], 8, |_| 64 * MS);
-    let capable: Vec<Flow> = deaf.iter().map(|flow| Flow { ecn: true, ..*flow }).collect();
-    let dropped = |run: &Run| run.fates.iter().map(|fate| fate.dropped).sum::<u64>();
+    let deaf = flows_of(&[Algorithm::Cubic, Algorithm::Ctcp], 8, |_| 64 * MS);
+    let capable: Vec<FlowSpec> = deaf.iter().map(|flow| FlowSpec { ecn: true, ..*flow }).collect();
+    let dropped = |run: &SimulationResult| run.connections.iter().map(|fate| fate.dropped).sum::<u64>();
     let (without, with) = (run(AUTO, &deaf, 15), run(&format!("{AUTO}\necn = true"), &capable, 15));
     let what = format!("{} packets dropped with marks, {} without", dropped(&with), dropped(&without));
     assert!(dropped(&with) * 4 < dropped(&without), "{what}");
     assert!(jain(&with.rates()) > 0.97, "{:?}", with.rates());
-    let reductions: u64 = with.fates.iter().map(|fate| fate.reductions).sum();
+    let reductions: u64 = with.connections.iter().map(|fate| fate.reductions).sum();
     assert!(reductions > 50, "{reductions} reductions");
 }

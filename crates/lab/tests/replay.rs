@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 
 use ekiden_lab::Nanos;
-use ekiden_lab::conditions::{Conditions, Loss, LossAt, QueueKind};
-use ekiden_lab::dice::Dice;
-use ekiden_lab::ledger::{Cause, Ledger};
+use ekiden_lab::conditions::{Conditions, Loss, LossPosition, QueueKind};
+use ekiden_lab::dice::SeededRng;
+use ekiden_lab::ledger::{DropCause, StageEvents};
 use ekiden_lab::packet::{Ecn, Packet};
 use ekiden_lab::pipeline::Pipeline;
 use ekiden_lab::queue::{self, Queue};
-use ekiden_lab::reference::{self, Outcome};
+use ekiden_lab::reference::{self, ReferenceOutcome};
 use ekiden_proto::units::Rate;
 
 #[path = "replay/arrivals.rs"]
@@ -27,73 +27,75 @@ use arrivals::pattern;
 /// Patterns for each setting of each queue.
 const PATTERNS: u64 = 120;
 
-type Fates = BTreeMap<u64, Outcome>;
+type Outcomes = BTreeMap<u64, ReferenceOutcome>;
 
-fn note_drops(ledger: &mut Ledger, fates: &mut Fates) {
+fn record_drops(ledger: &mut StageEvents, fates: &mut Outcomes) {
     for drop in ledger.dropped.drain(..) {
-        let before = fates.insert(drop.packet.number, Outcome::Dropped { at: drop.packet.at, cause: drop.cause });
+        let before =
+            fates.insert(drop.packet.number, ReferenceOutcome::Dropped { at: drop.packet.at, cause: drop.cause });
         assert_eq!(before, None, "packet {} was dropped after it had met its fate", drop.packet.number);
     }
 }
 
 /// The least that a line is: the queue, and the time at which the packet on the line will have left.
-struct Line {
+struct MinimalLine {
     queue: Box<dyn Queue>,
     rate: Rate,
     busy_until: Option<Nanos>,
-    ledger: Ledger,
-    fates: Fates,
+    events: StageEvents,
+    outcomes: Outcomes,
 }
 
-impl Line {
-    fn run(kind: &QueueKind, rate: Rate, dice: Dice, arrivals: &[Packet]) -> Fates {
+impl MinimalLine {
+    fn run(kind: &QueueKind, rate: Rate, dice: SeededRng, arrivals: &[Packet]) -> Outcomes {
         let queue = queue::build(kind, Some(rate), dice);
-        let mut line = Self { queue, rate, busy_until: None, ledger: Ledger::default(), fates: Fates::new() };
+        let mut line =
+            Self { queue, rate, busy_until: None, events: StageEvents::default(), outcomes: Outcomes::new() };
         for packet in arrivals {
-            line.work_until(packet.at);
-            line.queue.enqueue(*packet, &mut line.ledger);
+            line.run_until(packet.at);
+            line.queue.enqueue(*packet, &mut line.events);
             if line.busy_until.is_none() {
                 line.send(packet.at);
             }
-            note_drops(&mut line.ledger, &mut line.fates);
+            record_drops(&mut line.events, &mut line.outcomes);
         }
-        line.work_until(Nanos::MAX);
-        assert_eq!(line.queue.held(), queue::Held::default(), "an idle line has left packets waiting");
-        line.fates
+        line.run_until(Nanos::MAX);
+        assert_eq!(line.queue.backlog(), queue::Backlog::default(), "an idle line has left packets waiting");
+        line.outcomes
     }
 
-    fn work_until(&mut self, time: Nanos) {
+    fn run_until(&mut self, time: Nanos) {
         while let Some(end) = self.busy_until.filter(|end| *end <= time) {
             self.send(end);
         }
     }
 
     fn send(&mut self, now: Nanos) {
-        let sent = self.queue.dequeue(now, &mut self.ledger);
-        self.busy_until = sent.map(|packet| now + nanos_on_the_line(packet.bytes, self.rate));
+        let sent = self.queue.dequeue(now, &mut self.events);
+        self.busy_until = sent.map(|packet| now + exact_transmission_time(packet.bytes, self.rate));
         if let (Some(packet), Some(at)) = (sent, self.busy_until) {
-            self.fates.insert(packet.number, Outcome::Sent { at, marked: packet.ecn == Ecn::Marked });
+            self.outcomes.insert(packet.number, ReferenceOutcome::Sent { at, marked: packet.ecn == Ecn::Marked });
         }
-        note_drops(&mut self.ledger, &mut self.fates);
+        record_drops(&mut self.events, &mut self.outcomes);
     }
 }
 
 /// The convention again, by division and remainder.
-fn nanos_on_the_line(bytes: u32, rate: Rate) -> Nanos {
+fn exact_transmission_time(bytes: u32, rate: Rate) -> Nanos {
     let (bits, rate) = (u128::from(bytes) * 8_000_000_000, u128::from(rate.bits_per_second()));
     let up = u128::from(bits % rate * 2 >= rate);
     Nanos::try_from(bits / rate + up).unwrap()
 }
 
 /// The emulator's own pipeline, in virtual time.
-fn through_pipeline(conditions: &Conditions, dice: Dice, arrivals: &[Packet]) -> Fates {
+fn through_pipeline(conditions: &Conditions, dice: SeededRng, arrivals: &[Packet]) -> Outcomes {
     let mut pipeline = Pipeline::new(&[conditions], dice);
-    let mut fates = Fates::new();
+    let mut fates = Outcomes::new();
     let mut collect = |pipeline: &mut Pipeline, until: Nanos| {
         while let Some(packet) = pipeline.pop(until) {
-            fates.insert(packet.number, Outcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked });
+            fates.insert(packet.number, ReferenceOutcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked });
         }
-        note_drops(&mut pipeline.ledger, &mut fates);
+        record_drops(&mut pipeline.events, &mut fates);
     };
     for packet in arrivals {
         pipeline.push(*packet);
@@ -104,11 +106,11 @@ fn through_pipeline(conditions: &Conditions, dice: Dice, arrivals: &[Packet]) ->
 }
 
 /// Says which packet is the first to fare differently, and how its neighbours in the queue fared.
-fn assert_same(what: &str, arrivals: &[Packet], wanted: &[Outcome], got: &Fates) {
+fn assert_same(what: &str, arrivals: &[Packet], wanted: &[ReferenceOutcome], got: &Outcomes) {
     assert_eq!(arrivals.len(), wanted.len(), "{what}: the model has lost packets");
-    let differs = |(packet, wanted): &(&Packet, &Outcome)| got.get(&packet.number) != Some(*wanted);
-    let time = |(_, wanted): &(&Packet, &Outcome)| match wanted {
-        Outcome::Sent { at, .. } | Outcome::Dropped { at, .. } => *at,
+    let differs = |(packet, wanted): &(&Packet, &ReferenceOutcome)| got.get(&packet.number) != Some(*wanted);
+    let time = |(_, wanted): &(&Packet, &ReferenceOutcome)| match wanted {
+        ReferenceOutcome::Sent { at, .. } | ReferenceOutcome::Dropped { at, .. } => *at,
     };
     let Some((packet, model)) = arrivals.iter().zip(wanted).filter(differs).min_by_key(time) else { return };
     let others = arrivals.iter().zip(wanted).filter(differs).count();
@@ -130,14 +132,14 @@ struct Tally {
 }
 
 impl Tally {
-    fn add(&mut self, arrivals: &[Packet], outcomes: &[Outcome]) {
+    fn add(&mut self, arrivals: &[Packet], outcomes: &[ReferenceOutcome]) {
         for (packet, outcome) in arrivals.iter().zip(outcomes) {
             *match outcome {
-                Outcome::Sent { marked: true, .. } if packet.ecn != Ecn::Marked => &mut self.marked,
-                Outcome::Sent { .. } => &mut self.sent,
-                Outcome::Dropped { cause: Cause::Early, .. } => &mut self.early,
-                Outcome::Dropped { cause: Cause::Forced, .. } => &mut self.forced,
-                Outcome::Dropped { .. } => &mut self.full,
+                ReferenceOutcome::Sent { marked: true, .. } if packet.ecn != Ecn::Marked => &mut self.marked,
+                ReferenceOutcome::Sent { .. } => &mut self.sent,
+                ReferenceOutcome::Dropped { cause: DropCause::Early, .. } => &mut self.early,
+                ReferenceOutcome::Dropped { cause: DropCause::Forced, .. } => &mut self.forced,
+                ReferenceOutcome::Dropped { .. } => &mut self.full,
             } += 1;
         }
     }
@@ -153,11 +155,11 @@ fn replay(text: &str) -> Tally {
     let mut tally = Tally::default();
     for seed in 0..PATTERNS {
         let (arrivals, rate) = pattern(seed);
-        let dice = Dice::new(seed);
-        let wanted = reference::line(&arrivals, rate, &kind, dice.of("queue"));
+        let dice = SeededRng::new(seed);
+        let wanted = reference::simulate_line(&arrivals, rate, &kind, dice.derive("queue"));
         tally.add(&arrivals, &wanted);
         let what = format!("{text}, pattern {seed} at {rate}");
-        let bare = Line::run(&kind, rate, dice.of("queue"), &arrivals);
+        let bare = MinimalLine::run(&kind, rate, dice.derive("queue"), &arrivals);
         assert_same(&format!("bare queue, {what}"), &arrivals, &wanted, &bare);
         let conditions = Conditions { rate: Some(rate), queue: Some(kind.clone()), ..Conditions::default() };
         let emulated = through_pipeline(&conditions, dice, &arrivals);
@@ -216,20 +218,21 @@ fn fq_codel_does_as_its_model() {
 /// Replays the patterns through the loss stage at a place, and tells how many packets were lost.
 fn replay_loss(loss: &Loss) -> usize {
     let (name, cause) = match loss.at() {
-        LossAt::Ingress => ("ingress loss", Cause::IngressLoss),
-        LossAt::Wire => ("wire loss", Cause::WireLoss),
+        LossPosition::Ingress => ("ingress loss", DropCause::IngressLoss),
+        LossPosition::Wire => ("wire loss", DropCause::WireLoss),
     };
     let conditions = Conditions { loss: Some(loss.clone()), ..Conditions::default() };
     let replay = |seed| {
         let (arrivals, _) = pattern(seed);
-        let dice = Dice::new(seed);
-        let place = dice.of(name);
-        let lost = reference::loss::lost(loss, arrivals.len() as u64, place.of("loss"), place.of("state"));
+        let dice = SeededRng::new(seed);
+        let place = dice.derive(name);
+        let lost =
+            reference::loss::lost_packets(loss, arrivals.len() as u64, place.derive("loss"), place.derive("state"));
         let outcome = |(packet, lost): (&Packet, &bool)| match lost {
-            true => Outcome::Dropped { at: packet.at, cause },
-            false => Outcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked },
+            true => ReferenceOutcome::Dropped { at: packet.at, cause },
+            false => ReferenceOutcome::Sent { at: packet.at, marked: packet.ecn == Ecn::Marked },
         };
-        let wanted: Vec<Outcome> = arrivals.iter().zip(&lost).map(outcome).collect();
+        let wanted: Vec<ReferenceOutcome> = arrivals.iter().zip(&lost).map(outcome).collect();
         assert_same(
             &format!("{loss:?}, pattern {seed}"),
             &arrivals,

@@ -10,8 +10,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-pub use network::{Network, source};
-pub use private::{Nat64, embedded, is_private};
+pub use network::{Network, source_prefix};
+pub use private::{Nat64Prefix, embedded_ipv4, is_private};
 
 /// Longest host name, in bytes, without the trailing dot (RFC 1035, 2.3.4).
 pub const MAX_NAME: usize = 253;

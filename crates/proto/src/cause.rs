@@ -73,7 +73,7 @@ impl Cause {
 
     /// The word used in logs, metric labels and JSON.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",
             Self::Unreachable => "unreachable",
@@ -130,7 +130,7 @@ impl Cause {
 
     /// The predicate of a sentence about a hop that failed for this cause.
     #[must_use]
-    pub const fn of_hop(self) -> &'static str {
+    pub const fn hop_predicate(self) -> &'static str {
         match self {
             Self::Refused => "refused the connection: nothing listens on its port",
             Self::Unreachable => "cannot be reached: there is no route to it",
@@ -173,7 +173,7 @@ impl Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 

@@ -12,7 +12,7 @@ pub enum Direction {
 impl Direction {
     /// The opposite direction.
     #[must_use]
-    pub const fn other(self) -> Self {
+    pub const fn opposite(self) -> Self {
         match self {
             Self::Down => Self::Up,
             Self::Up => Self::Down,
@@ -21,7 +21,7 @@ impl Direction {
 
     /// The word used in logs and metric labels.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Down => "down",
             Self::Up => "up",

@@ -10,9 +10,9 @@ use serde::{Serialize, Serializer};
 
 use crate::cause::Cause;
 use crate::path::prefix::Prefix;
-use crate::profile::Applied;
+use crate::profile::AppliedSetting;
 
-pub use closed::{Chosen, Closed, End, SectionInfo};
+pub use closed::{ChoiceRecord, EndReason, SectionInfo, SessionClosed};
 
 /// Something that happened in a relay.
 #[derive(Debug, Clone, Serialize)]
@@ -34,14 +34,14 @@ pub enum Event {
         /// The profile's name.
         profile: String,
         /// Setting by setting.
-        settings: Vec<Applied>,
+        settings: Vec<AppliedSetting>,
     },
     /// A congestion control that a profile asks for came from outside the kernel, or another one is in its place.
-    Congestion(Congestion),
+    Congestion(CongestionStatus),
     /// One request through the HTTP forward proxy was answered.
-    Request(Box<Request>),
+    Request(Box<RequestCompleted>),
     /// A session ended.
-    Closed(Box<Closed>),
+    Closed(Box<SessionClosed>),
     /// Accepting stopped for a while.
     AcceptPaused {
         /// The listener's name.
@@ -182,7 +182,7 @@ pub enum Event {
 
 /// What became of a congestion control that a profile asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Congestion {
+pub struct CongestionStatus {
     /// Its name.
     pub name: String,
     /// What sections really have.
@@ -193,20 +193,20 @@ pub struct Congestion {
     pub why: Option<String>,
 }
 
-impl Congestion {
-    /// Who comes with the kernel, as [`Congestion::from`] has it.
+impl CongestionStatus {
+    /// Who comes with the kernel, as [`CongestionStatus::from`] has it.
     pub const KERNEL: &str = "kernel";
 
     /// Whether there is something to say: it is another one, or not the kernel's.
     #[must_use]
-    pub fn is_remarkable(&self) -> bool {
+    pub fn is_worth_logging(&self) -> bool {
         self.name != self.in_use || self.from.as_deref() != Some(Self::KERNEL)
     }
 }
 
 /// A request that went through the HTTP forward proxy. Query strings and credentials are left out.
 #[derive(Debug, Clone, Serialize)]
-pub struct Request {
+pub struct RequestCompleted {
     /// The session it came in.
     pub session: u64,
     /// GET, POST, ...

@@ -12,15 +12,15 @@ use snow::types::Dh;
 use zeroize::Zeroizing;
 
 /// Bytes of a key.
-pub const LENGTH: usize = 32;
+pub const KEY_LENGTH: usize = 32;
 
 /// Who a relay is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PublicKey(pub [u8; LENGTH]);
+pub struct PublicKey(pub [u8; KEY_LENGTH]);
 
 /// What proves it. Never printed; wiped when it is dropped.
 #[derive(Clone)]
-pub struct PrivateKey(Zeroizing<[u8; LENGTH]>);
+pub struct PrivateKey(Zeroizing<[u8; KEY_LENGTH]>);
 
 /// Why a text is no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ impl PrivateKey {
         let mut curve = curve();
         let mut dice = DefaultResolver.resolve_rng().expect("invariant: snow was built with its dice");
         curve.generate(&mut *dice).expect("the system has no randomness");
-        Self(Zeroizing::new(whole(curve.privkey())))
+        Self(Zeroizing::new(to_array(curve.privkey())))
     }
 
     /// Reads the private key in the text of a key file: what `ekiden keygen` prints, or the key alone.
@@ -60,28 +60,28 @@ impl PrivateKey {
         }
         let private = Self(decode(private.ok_or(KeyError)?)?);
         match public {
-            Some(public) if public.parse() != Ok(private.public()) => Err(KeyError),
+            Some(public) if public.parse() != Ok(private.public_key()) => Err(KeyError),
             _ => Ok(private),
         }
     }
 
     /// Its other half.
     #[must_use]
-    pub fn public(&self) -> PublicKey {
+    pub fn public_key(&self) -> PublicKey {
         let mut curve = curve();
         curve.set(&*self.0);
-        PublicKey(whole(curve.pubkey()))
+        PublicKey(to_array(curve.pubkey()))
     }
 
     /// The key as a key file holds it.
     #[must_use]
-    pub fn text(&self) -> Zeroizing<String> {
-        Zeroizing::new(STANDARD.encode(self.bytes()))
+    pub fn to_base64(&self) -> Zeroizing<String> {
+        Zeroizing::new(STANDARD.encode(self.as_bytes()))
     }
 
     /// The bytes.
     #[must_use]
-    pub fn bytes(&self) -> &[u8; LENGTH] {
+    pub fn as_bytes(&self) -> &[u8; KEY_LENGTH] {
         &self.0
     }
 }
@@ -91,34 +91,34 @@ fn curve() -> Box<dyn Dh> {
     DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("invariant: snow was built with this curve")
 }
 
-fn whole(key: &[u8]) -> [u8; LENGTH] {
+fn to_array(key: &[u8]) -> [u8; KEY_LENGTH] {
     key.try_into().expect("invariant: keys of this curve are 32 bytes long")
 }
 
 /// Exactly one key, in the one way to write it.
-fn decode(text: &str) -> Result<Zeroizing<[u8; LENGTH]>, KeyError> {
+fn decode(text: &str) -> Result<Zeroizing<[u8; KEY_LENGTH]>, KeyError> {
     // The decoder wants room for whole groups of three bytes.
-    let mut bytes = Zeroizing::new([0; LENGTH.next_multiple_of(3)]);
+    let mut bytes = Zeroizing::new([0; KEY_LENGTH.next_multiple_of(3)]);
     let length = STANDARD.decode_slice(text, &mut *bytes).map_err(|_| KeyError)?;
-    if length == LENGTH { Ok(Zeroizing::new(whole(&bytes[..LENGTH]))) } else { Err(KeyError) }
+    if length == KEY_LENGTH { Ok(Zeroizing::new(to_array(&bytes[..KEY_LENGTH]))) } else { Err(KeyError) }
 }
 
 impl FromStr for PublicKey {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let key = Self(*decode(text)?);
-        if key.proves_something() { Ok(key) } else { Err(KeyError) }
+        if key.is_contributory() { Ok(key) } else { Err(KeyError) }
     }
 }
 
 impl PublicKey {
     /// Whether it takes a private key to be this one. With a point of small order, 32 zeros among them, every exchange
     /// gives zeros (RFC 7748, 6.1): a placeholder in a list of peers would let everybody in.
-    fn proves_something(&self) -> bool {
+    fn is_contributory(&self) -> bool {
         let mut curve = curve();
-        curve.set(&[1; LENGTH]);
-        let mut shared = [0; LENGTH];
-        curve.dh(&self.0, &mut shared).is_ok() && shared != [0; LENGTH]
+        curve.set(&[1; KEY_LENGTH]);
+        let mut shared = [0; KEY_LENGTH];
+        curve.dh(&self.0, &mut shared).is_ok() && shared != [0; KEY_LENGTH]
     }
 }
 
@@ -153,17 +153,17 @@ mod tests {
     #[test]
     fn a_private_key_has_the_public_half_of_rfc_7748() {
         let key = PrivateKey::from_file(PRIVATE).unwrap();
-        assert_eq!(key.public().to_string(), PUBLIC);
-        assert_eq!(PUBLIC.parse(), Ok(key.public()));
-        assert_eq!(key.text().as_str(), PRIVATE);
-        assert_eq!(key.bytes()[..2], [0x77, 0x07]);
+        assert_eq!(key.public_key().to_string(), PUBLIC);
+        assert_eq!(PUBLIC.parse(), Ok(key.public_key()));
+        assert_eq!(key.to_base64().as_str(), PRIVATE);
+        assert_eq!(key.as_bytes()[..2], [0x77, 0x07]);
     }
 
     #[test]
     fn generated_keys_differ_and_read_back() {
         let (one, other) = (PrivateKey::generate(), PrivateKey::generate());
-        assert_ne!(one.public(), other.public());
-        assert_eq!(PrivateKey::from_file(&one.text()).unwrap().public(), one.public());
+        assert_ne!(one.public_key(), other.public_key());
+        assert_eq!(PrivateKey::from_file(&one.to_base64()).unwrap().public_key(), one.public_key());
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             format!("{PRIVATE}\n"),
             format!("{PRIVATE}\npublic-key: {PUBLIC}\n"),
         ] {
-            assert_eq!(PrivateKey::from_file(&text).unwrap().public().to_string(), PUBLIC, "{text:?}");
+            assert_eq!(PrivateKey::from_file(&text).unwrap().public_key().to_string(), PUBLIC, "{text:?}");
         }
         for text in [
             String::new(),
@@ -214,11 +214,11 @@ mod tests {
     #[test]
     fn a_key_that_needs_no_private_half_is_refused() {
         // Zero, one, and p - 1 for the prime p = 2^255 - 19.
-        let mut last = [0xff; LENGTH];
+        let mut last = [0xff; KEY_LENGTH];
         (last[0], last[31]) = (0xec, 0x7f);
-        let mut one = [0; LENGTH];
+        let mut one = [0; KEY_LENGTH];
         one[0] = 1;
-        for key in [[0; LENGTH], one, last] {
+        for key in [[0; KEY_LENGTH], one, last] {
             assert_eq!(PublicKey(key).to_string().parse::<PublicKey>(), Err(KeyError), "{key:?}");
         }
     }

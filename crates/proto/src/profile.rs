@@ -15,7 +15,7 @@ use crate::tuning::Tuning;
 use crate::units::{Bytes, Rate, Span};
 
 pub use algorithm::Algorithm;
-pub use outcome::{Applied, Outcome};
+pub use outcome::{AppliedSetting, Outcome};
 
 macro_rules! settings {
     ($($(#[doc = $doc:literal])+ $variant:ident($type:ty) = $key:literal
@@ -233,7 +233,7 @@ impl Profile {
 
     /// Whether it says something of `key`.
     #[must_use]
-    pub fn says(&self, key: &str) -> bool {
+    pub fn has_setting(&self, key: &str) -> bool {
         self.settings.iter().any(|setting| setting.key() == key)
     }
 
@@ -244,9 +244,9 @@ impl Profile {
     }
 
     /// Everything that a socket gets before it connects or listens: the settings, and what tuning begins with.
-    pub fn opening(&self) -> impl Iterator<Item = Setting> {
-        let tuned = self.is_tuned().then(Tuning::opening).into_iter().flatten();
-        self.settings.iter().cloned().chain(tuned.filter(|setting| !self.says(setting.key())))
+    pub fn initial_settings(&self) -> impl Iterator<Item = Setting> {
+        let tuned = self.is_tuned().then(Tuning::initial_settings).into_iter().flatten();
+        self.settings.iter().cloned().chain(tuned.filter(|setting| !self.has_setting(setting.key())))
     }
 
     /// Whether sockets are to be made as Multipath TCP.

@@ -133,7 +133,7 @@ const BYTE_RATE_UNITS: &[(&str, u64, &str)] = &[
 ];
 
 /// The text with an accepted unit, for a text with a refused unit.
-fn meant(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
+fn suggestion(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
     let (thousandths, unit) = split(text.trim())?;
     let lower = unit.to_lowercase();
     let exact = units.iter().find(|(name, ..)| *name == unit);
@@ -149,16 +149,16 @@ fn meant(text: &str, units: &[(&str, u64, &str)]) -> Option<String> {
 impl Bytes {
     /// The size that an invalid text probably means: `4MiB` for `4M`.
     #[must_use]
-    pub fn meant(text: &str) -> Option<String> {
-        meant(text, OTHER_BYTE_UNITS)
+    pub fn suggestion(text: &str) -> Option<String> {
+        suggestion(text, OTHER_BYTE_UNITS)
     }
 }
 
 impl Span {
     /// The time that an invalid text probably means: `5min` for `5m`.
     #[must_use]
-    pub fn meant(text: &str) -> Option<String> {
-        meant(text, OTHER_SPAN_UNITS)
+    pub fn suggestion(text: &str) -> Option<String> {
+        suggestion(text, OTHER_SPAN_UNITS)
     }
 }
 
@@ -186,8 +186,8 @@ impl Rate {
 impl Rate {
     /// The rate that an invalid text probably means: `100Mbit/s` for `100Mbps`.
     #[must_use]
-    pub fn meant(text: &str) -> Option<String> {
-        meant(text, BYTE_RATE_UNITS).or_else(|| meant(text, OTHER_RATE_UNITS))
+    pub fn suggestion(text: &str) -> Option<String> {
+        suggestion(text, BYTE_RATE_UNITS).or_else(|| suggestion(text, OTHER_RATE_UNITS))
     }
 }
 
@@ -254,16 +254,16 @@ mod tests {
     #[test]
     fn other_units_are_told_in_ours() {
         for (text, meant) in [("5m", Some("5min")), ("1.5 Sec", Some("1.5s")), ("90d", Some("2160h")), ("5", None)] {
-            assert_eq!(Span::meant(text).as_deref(), meant, "{text}");
+            assert_eq!(Span::suggestion(text).as_deref(), meant, "{text}");
             assert!(meant.is_none_or(|meant| meant.parse::<Span>().is_ok()), "{text}");
         }
         for (text, meant) in [("4M", Some("4MiB")), ("64kb", Some("64KiB")), ("9bytes", Some("9B")), ("4 big", None)] {
-            assert_eq!(Bytes::meant(text).as_deref(), meant, "{text}");
+            assert_eq!(Bytes::suggestion(text).as_deref(), meant, "{text}");
             assert!(meant.is_none_or(|meant| meant.parse::<Bytes>().is_ok()), "{text}");
         }
         for (text, meant) in [("100Mbps", Some("100Mbit/s")), ("12.5MB/s", Some("100Mbit/s")), ("1G", Some("1Gbit/s"))]
         {
-            assert_eq!(Rate::meant(text).as_deref(), meant, "{text}");
+            assert_eq!(Rate::suggestion(text).as_deref(), meant, "{text}");
             assert!(meant.is_none_or(|meant| meant.parse::<Rate>().is_ok()), "{text}");
         }
     }

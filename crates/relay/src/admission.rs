@@ -93,7 +93,7 @@ impl Admission {
     /// Takes a place for a connection of a relay. Where `most` are taken, the oldest unproven connection of the source
     /// address that has most of them is evicted; `None` when all are proven.
     pub fn enter_pending(self: &Arc<Self>, relay: IpAddr, most: usize) -> Option<UnprovenPermit> {
-        let (source, mut pending) = (addr::source(relay), self.pending());
+        let (source, mut pending) = (addr::source_prefix(relay), self.pending());
         if pending.proven + pending.count >= most {
             let (largest, oldest) = pending.oldest_of_largest()?;
             pending.evict(largest, oldest);

@@ -4,7 +4,7 @@ use std::io;
 
 use ekiden_sys::process;
 
-use crate::config::{Config, Kind};
+use crate::config::{Config, ListenerKind};
 
 /// Most pipes of one worker; more would only move the wait from the sockets into pipes.
 const MOST_PIPES: usize = 512;
@@ -21,9 +21,9 @@ const MOST_RESERVED: u64 = 16;
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2).
 pub fn limit_open_files() -> io::Result<u64> {
-    let all = process::raise_open_files()?;
+    let all = process::raise_open_file_limit()?;
     let files = all - (all / 8).min(MOST_RESERVED);
-    process::set_open_files(files)?;
+    process::set_open_file_limit(files)?;
     Ok(files)
 }
 
@@ -46,9 +46,9 @@ impl Budget {
     pub fn new(open_files: u64, config: &Config) -> Self {
         let files = usize::try_from(open_files).unwrap_or(usize::MAX);
         let pipes = (files / 16 / config.threads).clamp(1, MOST_PIPES);
-        let relays = config.relays.iter().filter(|hop| config.calls(hop)).count();
+        let relays = config.relays.iter().filter(|hop| config.may_dial(hop)).count();
         let ready = (files / 4 / relays.max(1)).clamp(1, config.limits.ready_connections.max(1));
-        let has_section = config.listeners.iter().any(|listener| listener.kind == Kind::Section);
+        let has_section = config.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
         let pending = if has_section { (files / 8).clamp(1, MOST_PENDING) } else { 0 };
         let reserved = (files / 4).min(64) + 2 * pipes * config.threads + ready * relays + pending;
         // Two sockets for each session.
@@ -71,14 +71,14 @@ mod tests {
         let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
         let mut config = load(None, &flags).unwrap();
         let own = Arc::new(PrivateKey::generate());
-        let kind = HopKind::Section(Peering { key: own.public(), own, encrypt: false });
+        let kind = HopKind::Section(Peering { key: own.public_key(), own_key: own, encrypt: false });
         let hop = |port: u16| Hop {
             name: port.to_string().into(),
             kind: kind.clone(),
             address: Target::parse("127.0.0.1", Some(port)).unwrap(),
             profile: Arc::new(Profile::named("test")),
         };
-        config.go_by((1..=relays).map(|port| Arc::new(hop(port))).collect());
+        config.set_paths_through((1..=relays).map(|port| Arc::new(hop(port))).collect());
         config.threads = 2;
         config
     }
@@ -100,7 +100,7 @@ mod tests {
         for (files, pending) in [(1 << 20, 16_384), (1024, 128), (4, 1)] {
             let mut config = config(1);
             let without = Budget::new(files, &config);
-            let listener = Listener { kind: Kind::Section, ..Listener::clone(&config.listeners[0]) };
+            let listener = Listener { kind: ListenerKind::Section, ..Listener::clone(&config.listeners[0]) };
             config.listeners.push(Arc::new(listener));
             let budget = Budget::new(files, &config);
             assert_eq!((budget.pending, without.pending), (pending, 0), "{files} files");

@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_proto::event::{Congestion, Event};
-use ekiden_proto::profile::{Algorithm, Applied, CompoundTcp, Outcome, Profile, Setting};
+use ekiden_proto::event::{CongestionStatus, Event};
+use ekiden_proto::profile::{Algorithm, AppliedSetting, CompoundTcp, Outcome, Profile, Setting};
 use ekiden_sys::congestion;
-use ekiden_sys::sockopt::{self, Role};
+use ekiden_sys::sockopt::{self, SocketRole};
 use serde::Serialize;
 use socket2::{Domain, Socket, Type};
 use tokio::time::{Instant, sleep};
@@ -18,25 +18,25 @@ use tokio::time::{Instant, sleep};
 use crate::config::Config;
 
 /// How long the kernel may take until a congestion control is gone whose owner has ended.
-const GONE: Duration = Duration::from_secs(2);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often that is looked for.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Sees to it that the kernel has the congestion control of a name, or says why it cannot.
-pub type Provide<'a> = &'a dyn Fn(&str) -> Result<Provided, String>;
+pub type ControlProvider<'a> = &'a dyn Fn(&str) -> Result<ProvidedControl, String>;
 
 /// A congestion control that the kernel has.
 #[derive(Debug)]
-pub struct Provided {
+pub struct ProvidedControl {
     /// Who has put it there, in words.
     pub from: String,
     /// It is there for as long as this is; nothing where that is not in our hands.
-    pub control: Option<Box<dyn Control>>,
+    pub control: Option<Box<dyn CongestionHandle>>,
 }
 
 /// A congestion control that can be talked with.
-pub trait Control: Debug + Send + Sync {
+pub trait CongestionHandle: Debug + Send + Sync {
     /// What it says of one connection, where it says anything.
     fn telemetry(&self, socket: BorrowedFd<'_>) -> Option<Telemetry>;
 
@@ -44,7 +44,7 @@ pub trait Control: Debug + Send + Sync {
     ///
     /// # Errors
     /// Why it cannot be asked, in words.
-    fn ask(&self, socket: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String>;
+    fn set_options(&self, socket: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String>;
 }
 
 /// What a congestion control says of a connection, once a round trip.
@@ -73,27 +73,27 @@ pub struct Telemetry {
 
 /// Those that one configuration asks for; they stay in the kernel while sessions of it are open.
 #[derive(Debug, Clone, Default)]
-pub struct Controls {
-    by_name: BTreeMap<String, Arc<Asked>>,
+pub struct CongestionControls {
+    by_name: BTreeMap<String, Arc<RequestedControl>>,
 }
 
 /// One that a profile asks for.
 #[derive(Debug)]
-struct Asked {
-    congestion: Congestion,
-    control: Option<Box<dyn Control>>,
+struct RequestedControl {
+    congestion: CongestionStatus,
+    control: Option<Box<dyn CongestionHandle>>,
 }
 
-impl Controls {
+impl CongestionControls {
     /// Has the kernel have what `config` asks for, and says what became of it. What `before` has stays as it is.
-    pub fn obtain(config: &Config, before: &Self, provide: Provide<'_>, tell: impl Fn(&Event)) -> Self {
+    pub fn obtain(config: &Config, before: &Self, provide: ControlProvider<'_>, tell: impl Fn(&Event)) -> Self {
         let mut by_name = BTreeMap::new();
         for Algorithm(name) in config.profiles().filter_map(|profile| profile.congestion()) {
             if by_name.contains_key(name) {
                 continue;
             }
-            let asked = Asked::obtain(name, before.by_name.get(name), provide);
-            if asked.congestion.is_remarkable() {
+            let asked = RequestedControl::obtain(name, before.by_name.get(name), provide);
+            if asked.congestion.is_worth_logging() {
                 tell(&Event::Congestion(asked.congestion.clone()));
             }
             by_name.insert(name.clone(), asked);
@@ -102,31 +102,32 @@ impl Controls {
     }
 
     /// [`sockopt::apply`], and what is no socket option.
-    pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: Role) {
+    pub fn apply(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
         sockopt::apply(socket, profile, role);
         // Already reported the first time.
-        let _ = self.ask(socket, profile);
+        let _ = self.set_control_options(socket, profile);
     }
 
     /// [`sockopt::apply_and_report`], and what is no socket option.
     #[must_use]
-    pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: Role) -> Vec<Applied> {
+    pub fn apply_and_report(&self, socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
         let mut report = sockopt::apply_and_report(socket, profile, role);
-        if let Some(result) = self.ask(socket, profile) {
+        if let Some(result) = self.set_control_options(socket, profile) {
             let outcome = result.map_or_else(Outcome::Unsupported, |()| Outcome::Applied);
-            let asked =
-                |applied: &&mut Applied| matches!(applied.setting, Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_));
+            let asked = |applied: &&mut AppliedSetting| {
+                matches!(applied.setting, Setting::CtcpGamma(_) | Setting::CtcpAutoGamma(_))
+            };
             report.iter_mut().filter(asked).for_each(|applied| applied.outcome = outcome.clone());
         }
         report
     }
 
     /// What a profile asks of the congestion control itself; none when it asks nothing.
-    fn ask(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
+    fn set_control_options(&self, socket: BorrowedFd<'_>, profile: &Profile) -> Option<Result<(), String>> {
         let wish = profile.compound_tcp()?;
         let asked = self.by_name.get(&profile.congestion()?.0)?;
         Some(match &asked.control {
-            Some(control) => control.ask(socket, wish),
+            Some(control) => control.set_options(socket, wish),
             None => Err("it takes the ctcp of ekiden, loaded by this relay or by `ekiden cc load ctcp`".to_owned()),
         })
     }
@@ -139,35 +140,35 @@ impl Controls {
 
     /// Waits whether one goes out of the kernel that was there, because whoever had loaded it has ended. That takes the
     /// kernel some time.
-    pub async fn vanish(&self) -> bool {
-        let foreign = |asked: &&Arc<Asked>| asked.congestion.is_remarkable() && asked.is_there();
+    pub async fn wait_removed(&self) -> bool {
+        let foreign = |asked: &&Arc<RequestedControl>| asked.congestion.is_worth_logging() && asked.is_in_use();
         let names: Vec<_> = self.by_name.values().filter(foreign).map(|asked| &asked.congestion.name).collect();
-        let until = Instant::now() + GONE;
+        let until = Instant::now() + REMOVAL_TIMEOUT;
         while !names.is_empty() && Instant::now() < until {
-            if names.iter().any(|name| congestion::choose(name).is_err()) {
+            if names.iter().any(|name| congestion::check_available(name).is_err()) {
                 return true;
             }
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
         false
     }
 
     /// What became of each.
     #[must_use]
-    pub fn describe(&self) -> Vec<Congestion> {
+    pub fn describe(&self) -> Vec<CongestionStatus> {
         self.by_name.values().map(|asked| asked.congestion.clone()).collect()
     }
 }
 
-impl Asked {
+impl RequestedControl {
     /// Whether sections have what was asked for.
-    fn is_there(&self) -> bool {
+    fn is_in_use(&self) -> bool {
         self.congestion.in_use == self.congestion.name
     }
 
-    fn obtain(name: &str, before: Option<&Arc<Self>>, provide: Provide<'_>) -> Arc<Self> {
-        let choice = congestion::choose(name);
-        if let (Ok(()), Some(before)) = (&choice, before.filter(|before| before.is_there())) {
+    fn obtain(name: &str, before: Option<&Arc<Self>>, provide: ControlProvider<'_>) -> Arc<Self> {
+        let choice = congestion::check_available(name);
+        if let (Ok(()), Some(before)) = (&choice, before.filter(|before| before.is_in_use())) {
             return Arc::clone(before);
         }
         let provided = match choice {
@@ -175,10 +176,10 @@ impl Asked {
             _ => provide(name),
         };
         let (from, control, why) = match provided {
-            Ok(Provided { from, control }) => (Some(from), control, None),
+            Ok(ProvidedControl { from, control }) => (Some(from), control, None),
             Err(why) => (None, None, Some(why)),
         };
-        let congestion = Congestion { name: name.to_owned(), in_use: in_use(name), from, why };
+        let congestion = CongestionStatus { name: name.to_owned(), in_use: in_use(name), from, why };
         Arc::new(Self { congestion, control })
     }
 }
@@ -192,8 +193,8 @@ fn in_use(name: &str) -> String {
     profile.set(Setting::Congestion(Algorithm(name.to_owned())));
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
     let chosen = socket.and_then(|socket| {
-        sockopt::apply(socket.as_fd(), &profile, Role::Dials);
-        congestion::of(&socket)
+        sockopt::apply(socket.as_fd(), &profile, SocketRole::Dialer);
+        congestion::of_socket(&socket)
     });
     chosen.unwrap_or_else(|error| format!("unknown: {error}"))
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::event::{End, Event};
+use ekiden_proto::event::{EndReason, Event};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
 use crate::admission::{Client, SessionPermit};
 use crate::budget::Budget;
-use crate::config::{Config, Kind, Listener};
+use crate::config::{Config, Listener, ListenerKind};
 use crate::dial::Names;
 use crate::ingress::{section, transparent};
 use crate::pump::{PipePool, Totals, abort};
@@ -111,7 +111,7 @@ impl Entrance {
         if self.listener.kind.is_transparent() {
             return self.admit_caught(client, address);
         }
-        if self.listener.kind == Kind::Section {
+        if self.listener.kind == ListenerKind::Section {
             self.admit_relay(client, address);
         } else {
             self.admit_client(client, address, Came::Itself);
@@ -124,7 +124,7 @@ impl Entrance {
             Some(permit) => {
                 tokio::task::spawn_local(section::wait(Rc::clone(self), relay, address, permit));
             }
-            None => self.shared().metrics.section_evicted(&self.listener.name),
+            None => self.shared().metrics.record_section_evicted(&self.listener.name),
         }
     }
 
@@ -135,7 +135,7 @@ impl Entrance {
             Some(permit) => self.begin(client, address, came, permit.enter()),
             None => {
                 abort(&client);
-                self.turn_away(client, address, came, (End::ClientLimit, None));
+                self.turn_away(client, address, came, (EndReason::ClientLimit, None));
             }
         }
     }
@@ -166,13 +166,13 @@ impl Entrance {
     ///
     /// # Errors
     /// The client has all its places, or none became free within `timeouts.connect` or before the relay drains.
-    pub async fn enter_later(&self, client: Client) -> Result<SessionPermit, End> {
+    pub async fn enter_later(&self, client: Client) -> Result<SessionPermit, EndReason> {
         let most = self.config.limits.sessions_per_client;
-        let permit = self.shared().admission.enter_client(client, most).ok_or(End::ClientLimit)?;
+        let permit = self.shared().admission.enter_client(client, most).ok_or(EndReason::ClientLimit)?;
         let entering = timeout(self.config.timeouts.connect, permit.enter_below(self.budget.sessions));
         match self.worker.leaving.or(entering).await {
             Some(Ok(permit)) => Ok(permit),
-            _ => Err(End::ConnectFailed(Cause::Exhausted)),
+            _ => Err(EndReason::ConnectFailed(Cause::Exhausted)),
         }
     }
 
@@ -188,7 +188,7 @@ impl Entrance {
         client: TcpStream,
         address: ClientAddr,
         came: Came,
-        (end, detail): (End, Option<String>),
+        (end, detail): (EndReason, Option<String>),
     ) {
         let session = Session::open(Rc::clone(self), client, address, came, None);
         session.remarks(detail);

@@ -3,12 +3,12 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use ekiden_sys::thread::{RunTime, run_time};
+use ekiden_sys::thread::{SchedStats, sched_stats};
 
 /// That of one thread, as it was between two looks.
 #[derive(Debug, Default)]
 pub struct Load {
-    before: Cell<Option<(Instant, RunTime)>>,
+    before: Cell<Option<(Instant, SchedStats)>>,
     /// Shares of the time: on a processor, and waiting for one.
     ran: Cell<f64>,
     queued: Cell<f64>,
@@ -17,13 +17,13 @@ pub struct Load {
 impl Load {
     /// Looks; from the thread itself. Where the kernel does not count, there is no load.
     pub fn look(&self) {
-        let Ok(time) = run_time() else { return };
+        let Ok(time) = sched_stats() else { return };
         let now = Instant::now();
         let Some((at, before)) = self.before.replace(Some((now, time))) else { return };
         let span = now.saturating_duration_since(at).as_secs_f64().max(1e-9);
         let share = |now: Duration, before: Duration| (now.saturating_sub(before).as_secs_f64() / span).min(1.0);
-        self.ran.set(share(time.ran, before.ran));
-        self.queued.set(share(time.queued, before.queued));
+        self.ran.set(share(time.run_time, before.run_time));
+        self.queued.set(share(time.runqueue_wait, before.runqueue_wait));
     }
 
     /// The part of `span` in which the thread ran, if that was like the time between the last two looks.

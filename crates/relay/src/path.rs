@@ -8,7 +8,7 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::path::candidates::Candidate;
 use ekiden_proto::profile::Profile;
 
-use crate::choose::{Answer, Expected};
+use crate::choose::{PathSelection, Prediction};
 use crate::config::{Config, Hop, HopKind, Path, Route};
 use crate::pool::Pools;
 use crate::shared::Shared;
@@ -23,15 +23,17 @@ pub struct Way {
     /// TCP settings of the section to the target itself, where there is no hop.
     pub profile: Arc<Profile>,
     /// What the chooser expects of it, where it has chosen.
-    pub expected: Option<Arc<Expected>>,
+    pub expected: Option<Arc<Prediction>>,
 }
 
 /// The ways to `target`, the best first: those whose first hop is down come last.
 #[must_use]
 pub fn select(shared: &Shared, config: &Config, target: &Target) -> Vec<Way> {
     let route = route(config, &target.host, target.port);
-    let chosen = if route.auto { shared.choosing.ways(route, target) } else { None };
-    let Some(Answer { ways, changed }) = chosen else { return listed(route, &shared.pools) };
+    let chosen = if route.auto { shared.path_selector.select(route, target) } else { None };
+    let Some(PathSelection { choices: ways, change_event: changed }) = chosen else {
+        return listed(route, &shared.pools);
+    };
     if let Some(event) = changed {
         shared.emit(&event);
     }
@@ -64,7 +66,7 @@ fn down_last(ways: Vec<Way>, pools: &Pools) -> Vec<Way> {
 /// How many of `ways` are to be dialled at once: too little is measured to choose one.
 #[must_use]
 pub fn racers(ways: &[Way]) -> usize {
-    let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.plan.racers);
+    let racers = ways.first().and_then(|way| way.expected.as_ref()).map_or(0, |expected| expected.context.racing_count);
     racers.min(ways.len())
 }
 

@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::budget::{Budget, limit_open_files};
 use crate::config::Config;
-use crate::config::read::Mistakes;
-use crate::congestion::{Controls, Provide};
+use crate::config::read::ConfigErrors;
+use crate::congestion::{CongestionControls, ControlProvider};
 use crate::log::Log;
 use crate::rules::RulesError;
 use crate::shared::Shared;
@@ -37,7 +37,7 @@ use relay::Relay;
 pub enum RunError {
     /// The configuration.
     #[error(transparent)]
-    Config(#[from] Mistakes),
+    Config(#[from] ConfigErrors),
     /// A listener.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -56,10 +56,10 @@ pub enum RunError {
 }
 
 /// Reads the configuration.
-type Load<'a> = &'a dyn Fn() -> Result<Config, Mistakes>;
+type Load<'a> = &'a dyn Fn() -> Result<Config, ConfigErrors>;
 
 /// Where a configuration, and what it asks for, come from.
-type Means<'a> = (Load<'a>, Provide<'a>);
+type Means<'a> = (Load<'a>, ControlProvider<'a>);
 
 /// The configuration that was written, and what it is with the relays of the fleet.
 type InForce = (Arc<Config>, Arc<Config>);
@@ -77,7 +77,7 @@ enum Leaves {
 ///
 /// # Errors
 /// [`RunError`] when it cannot start; once it runs, nothing ends it but a signal.
-pub fn run(load: Load<'_>, provide: Provide<'_>) -> Result<(), RunError> {
+pub fn run(load: Load<'_>, provide: ControlProvider<'_>) -> Result<(), RunError> {
     let call = Call::from_environment()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -98,7 +98,7 @@ async fn serve(means: Means<'_>, before: Option<&Predecessor>, legacy: Legacy) -
     let (log, _writer) = Log::start(config.log)?;
     let shared = Shared::new(log);
     warn(&config, &shared);
-    let config = with_controls(config, &Controls::default(), provide, &shared);
+    let config = with_controls(config, &CongestionControls::default(), provide, &shared);
     let mut signals = Signals::new()?;
     let workers = Workers::start(&shared, config.threads, budget.pipes)?;
     let mut relay = Relay::new(shared, workers, before)?;
@@ -122,8 +122,13 @@ fn warn(config: &Config, shared: &Shared) {
 }
 
 /// Sees to the congestion controls that `config` asks for; without one there is another in its place.
-fn with_controls(mut config: Config, before: &Controls, provide: Provide<'_>, shared: &Shared) -> Arc<Config> {
-    config.congestion = Controls::obtain(&config, before, provide, |event| shared.emit(event));
+fn with_controls(
+    mut config: Config,
+    before: &CongestionControls,
+    provide: ControlProvider<'_>,
+    shared: &Shared,
+) -> Arc<Config> {
+    config.congestion = CongestionControls::obtain(&config, before, provide, |event| shared.emit(event));
     Arc::new(config)
 }
 
@@ -139,7 +144,7 @@ impl Relay {
         loop {
             let wanted = tokio::select! {
                 wanted = signals.next() => wanted,
-                () = self.shared.fleet.changed() => {
+                () = self.shared.fleet.wait_changed() => {
                     self.follow_fleet(&config, &mut served).await;
                     continue;
                 }
@@ -166,7 +171,7 @@ impl Relay {
                         Ok(new) => (config, served) = new,
                         Err(error) => self.shared.emit(&Event::ReloadRejected { mistakes: mistakes(&error) }),
                     }
-                    self.shared.metrics.reloaded_in(asked.elapsed());
+                    self.shared.metrics.record_reload_duration(asked.elapsed());
                     self.tell_manager(Notifier::ready);
                 }
             }
@@ -181,14 +186,16 @@ impl Relay {
 
     /// Tells whoever started us that no thread hangs, as often as that is wanted.
     async fn show_life<T>(&self) -> T {
-        let Some(span) = self.notifier.watchdog().map(|span| span / 2) else { return std::future::pending().await };
+        let Some(span) = self.notifier.watchdog_timeout().map(|span| span / 2) else {
+            return std::future::pending().await;
+        };
         loop {
             // Whoever waits for other things as well begins to wait for this again and again.
             sleep_until(self.alive.get() + span / 2).await;
             let answered = timeout(span, self.workers.answer()).await.is_ok();
             self.alive.set(Instant::now());
             if answered {
-                self.tell_manager(Notifier::alive);
+                self.tell_manager(Notifier::watchdog_ping);
             }
         }
     }
@@ -198,7 +205,7 @@ impl Relay {
 async fn loses_controls(before: Option<&Predecessor>, config: &Config) -> bool {
     let Some(before) = before else { return std::future::pending().await };
     before.has_ended().await;
-    config.congestion.vanish().await
+    config.congestion.wait_removed().await
 }
 
 /// Each by itself.

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use ekiden_proto::event::{Closed, Event};
+use ekiden_proto::event::{Event, SessionClosed};
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::wire::section::{Tickets, TraceId};
+use ekiden_proto::wire::section::{TicketIssuer, TraceId};
 
 use crate::admission::Admission;
-use crate::choose::Choosing;
-use crate::fleet::Directory;
+use crate::choose::PathSelector;
+use crate::fleet::FleetDirectory;
 use crate::gate::Held;
 use crate::log::Log;
-use crate::measure::{Book, History, Reports};
+use crate::measure::{EstimateHistory, EstimateStore, ReportClients};
 use crate::metrics::Metrics;
 use crate::pool::Pools;
-use crate::recent::Recent;
-use crate::share::Shares;
-use crate::traces::Traces;
-use crate::tun::{Roll, Tunnels};
+use crate::recent::RecentEvents;
+use crate::share::SharedInterfaces;
+use crate::traces::TraceHandle;
+use crate::tun::{LaneRegistry, Tunnels};
 use crate::upgrade::Attempts;
 
 /// Shared by all threads.
@@ -31,40 +31,40 @@ pub struct Shared {
     /// Where events are counted.
     pub metrics: Metrics,
     /// What happened lately.
-    pub recent: Recent,
+    pub recent_events: RecentEvents,
     next_session: AtomicU64,
     /// The places for sessions and for relays that have not opened one yet.
     pub admission: Arc<Admission>,
     /// The traces of sessions that have come from a relay and are under way.
-    under_way: Mutex<HashSet<TraceId>>,
+    active_traces: Mutex<HashSet<TraceId>>,
     /// What makes the next handshake of a relay shorter.
-    pub tickets: Tickets,
+    pub tickets: TicketIssuer,
     /// When this process began; tickets count their time from here, so that no change of the clock touches them.
-    pub began: Instant,
+    pub started_at: Instant,
     /// Ready connections to next relays.
     pub pools: Arc<Pools>,
     /// Who else there is.
-    pub fleet: Directory,
+    pub fleet: FleetDirectory,
     /// Interfaces whose rate sections share.
-    pub shares: Arc<Shares>,
+    pub shared_interfaces: Arc<SharedInterfaces>,
     /// Connections that the rules have caught.
     pub held: Held,
     /// The devices of tunnels.
     pub tunnels: Tunnels,
     /// Their lanes.
-    pub lanes: Roll,
+    pub lanes: LaneRegistry,
     /// What sections are like.
-    pub book: Arc<Book>,
+    pub estimates: Arc<EstimateStore>,
     /// Connections on which other relays say what theirs are like.
-    pub reports: Reports,
+    pub reports: ReportClients,
     /// What was measured, by hour.
-    pub history: History,
+    pub history: EstimateHistory,
     /// Who chooses paths.
-    pub choosing: Choosing,
+    pub path_selector: PathSelector,
     /// Upgrades that came to nothing.
     pub upgrades: Attempts,
     /// Sessions as OpenTelemetry has them.
-    pub traces: Traces,
+    pub traces: TraceHandle,
 }
 
 impl Shared {
@@ -72,44 +72,44 @@ impl Shared {
     #[must_use]
     pub fn new(log: Log) -> Arc<Self> {
         let (metrics, began) = (Metrics::new(), Instant::now());
-        let book = Arc::new(Book::new(began));
+        let book = Arc::new(EstimateStore::new(began));
         Arc::new_cyclic(|shared: &Weak<Self>| Self {
             pools: Arc::new(Pools::new(metrics.pools.clone(), emitter(shared.clone()))),
-            fleet: Directory::new(shared.clone()),
-            traces: Traces::new(metrics.traces.clone()),
+            fleet: FleetDirectory::new(shared.clone()),
+            traces: TraceHandle::new(metrics.traces.clone()),
             log,
             metrics,
-            recent: Recent::default(),
+            recent_events: RecentEvents::default(),
             next_session: AtomicU64::new(1),
             admission: Arc::default(),
-            under_way: Mutex::default(),
-            tickets: Tickets::generate(),
-            began,
-            shares: Arc::default(),
+            active_traces: Mutex::default(),
+            tickets: TicketIssuer::generate(),
+            started_at: began,
+            shared_interfaces: Arc::default(),
             held: Held::default(),
             tunnels: Tunnels::default(),
-            lanes: Roll::default(),
-            reports: Reports::default(),
-            history: History::default(),
+            lanes: LaneRegistry::default(),
+            reports: ReportClients::default(),
+            history: EstimateHistory::default(),
             upgrades: Attempts::default(),
-            choosing: Choosing::new(Arc::clone(&book)),
-            book,
+            path_selector: PathSelector::new(Arc::clone(&book)),
+            estimates: book,
         })
     }
 
     /// Tells everyone who listens.
     pub fn emit(&self, event: &Event) {
         self.metrics.observe(event);
-        self.recent.note(event);
+        self.recent_events.record(event);
         self.log.write(event);
     }
 
     /// Tells them how a session has ended; `sender` is the relay that had sent it.
-    pub fn has_ended(&self, closed: Closed, sender: Option<PublicKey>) {
+    pub fn emit_closed(&self, closed: SessionClosed, sender: Option<PublicKey>) {
         let event = Event::Closed(Box::new(closed));
         self.emit(&event);
         if let Event::Closed(closed) = event {
-            self.traces.ended(closed, sender);
+            self.traces.on_session_closed(closed, sender);
         }
     }
 
@@ -120,12 +120,12 @@ impl Shared {
 
     /// Notes a session that goes from relay to relay; false when it is here already, and so has come back.
     pub fn begin_trace(&self, trace: TraceId) -> bool {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
+        self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).insert(trace)
     }
 
     /// Forgets it.
     pub fn end_trace(&self, trace: &TraceId) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
+        self.active_traces.lock().unwrap_or_else(PoisonError::into_inner).remove(trace);
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ekiden_proto::event::Event;
 use ekiden_proto::profile::Profile;
-use ekiden_sys::sockopt::Role;
+use ekiden_sys::sockopt::SocketRole;
 use ekiden_sys::transparent::{set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -176,7 +176,7 @@ impl Bound {
     fn announce(&mut self, listener: &Listener, shared: &Shared) {
         let address = self.for_workers.first().and_then(|socket| socket.local_addr().ok());
         if let Some(address) = address.filter(|_| !std::mem::replace(&mut self.announced, true)) {
-            let (listener, kind) = (listener.name.clone(), listener.kind.word());
+            let (listener, kind) = (listener.name.clone(), listener.kind.as_str());
             shared.emit(&Event::Listening { listener, kind, address });
         }
     }
@@ -185,7 +185,7 @@ impl Bound {
     fn tune(&self, listener: &Listener, config: &Config, shared: &Shared) {
         let mut settings = Vec::new();
         for socket in &self.for_workers {
-            settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, Role::Listens);
+            settings = config.congestion.apply_and_report(socket.as_fd(), &listener.profile, SocketRole::Listener);
         }
         let (place, profile) = (listener.name.clone(), listener.profile.name.clone());
         shared.emit(&Event::ProfileApplied { place, profile, settings });
@@ -196,7 +196,7 @@ impl Bound {
 fn report_dialled(config: &Config, shared: &Shared) {
     let report = |place: String, profile: &Profile| {
         let Ok(socket) = Socket::new(Domain::IPV4, Type::STREAM, None) else { return };
-        let settings = config.congestion.apply_and_report(socket.as_fd(), profile, Role::Dials);
+        let settings = config.congestion.apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
         shared.emit(&Event::ProfileApplied { place, profile: profile.name.clone(), settings });
     };
     for (number, route) in config.routes.iter().enumerate() {
@@ -212,14 +212,14 @@ fn listening(listener: &Listener, config: &Config, address: SocketAddr) -> io::R
     let socket = new_socket(listener, true)?;
     if let Some(marks) = config.needed_marks() {
         // Those that are accepted by TPROXY have their servers' addresses.
-        let foreign = listener.kind.is_by_tproxy();
+        let foreign = listener.kind.uses_tproxy();
         set_mark(socket.as_fd(), if foreign { marks.kept() } else { marks.own() })?;
     }
-    if listener.kind.is_by_tproxy() {
+    if listener.kind.uses_tproxy() {
         set_transparent(socket.as_fd())?;
     }
     socket.bind(&address.into())?;
-    config.congestion.apply(socket.as_fd(), &listener.profile, Role::Listens);
+    config.congestion.apply(socket.as_fd(), &listener.profile, SocketRole::Listener);
     socket.listen(BACKLOG)?;
     Ok(socket.into())
 }

@@ -7,14 +7,14 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
-use ekiden_proto::event::{Chosen, SectionInfo};
-use ekiden_proto::limiting::Limits;
+use ekiden_proto::event::{ChoiceRecord, SectionInfo};
+use ekiden_proto::limiting::Diagnoses;
 use ekiden_proto::wire::section::TraceId;
 use ekiden_sys::congestion;
 use ekiden_sys::tcp_info::tcp_info;
 use serde::Serialize;
 
-use crate::congestion::{Controls, Telemetry};
+use crate::congestion::{CongestionControls, Telemetry};
 use crate::tuning::{Tuner, TuningView};
 
 pub use table::table;
@@ -41,7 +41,7 @@ pub struct SessionView {
     /// Names of the hops, or `direct`.
     pub path: String,
     /// Why that path, where the relay has chosen it.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChoiceRecord>,
     /// Age.
     pub seconds: f64,
     /// Bytes toward the server so far.
@@ -53,7 +53,7 @@ pub struct SessionView {
     /// The server's section.
     pub up: Option<SectionView>,
     /// What has held it back in the last seconds.
-    pub limits: Limits,
+    pub limits: Diagnoses,
 }
 
 /// One section that is open now.
@@ -78,13 +78,17 @@ pub struct SectionView {
 
 impl SectionView {
     /// That of `socket`; none when the kernel knows nothing of it.
-    pub fn of(socket: impl AsFd + Copy, controls: &Controls, tuner: Option<Rc<Tuner>>) -> Option<Self> {
+    pub fn from_socket(
+        socket: impl AsFd + Copy,
+        controls: &CongestionControls,
+        tuner: Option<Rc<Tuner>>,
+    ) -> Option<Self> {
         let info = tcp_info(socket.as_fd()).ok()?;
-        let congestion = congestion::of(socket).ok()?;
+        let congestion = congestion::of_socket(socket).ok()?;
         let told = controls.telemetry(&congestion, socket.as_fd()).filter(|told| told.rounds > 0);
         let (window, base_rtt, queued) = match told {
             Some(told) => (told.window, told.base_rtt, told.queued),
-            None => (info.cwnd, info.min_rtt, queued(&info)),
+            None => (info.cwnd, info.min_rtt, queued_packets(&info)),
         };
         let tuning = tuner.and_then(|tuner| tuner.view());
         Some(Self { info, congestion, window, base_rtt_seconds: base_rtt.as_secs_f64(), queued, told, tuning })
@@ -93,7 +97,7 @@ impl SectionView {
 
 /// Packets in queues, of a connection that uses its window: what the window has beyond one round trip without queues
 /// (Brakmo, Peterson: TCP Vegas, 1995).
-fn queued(info: &SectionInfo) -> u32 {
+fn queued_packets(info: &SectionInfo) -> u32 {
     let (rtt, base) = (info.rtt.as_micros(), info.min_rtt.as_micros());
     if base == 0 {
         return 0;
@@ -178,7 +182,7 @@ mod tests {
     fn queues_are_what_the_window_has_beyond_a_round_trip() {
         let info = |cwnd, rtt, min_rtt| {
             let (rtt, min_rtt) = (Duration::from_millis(rtt), Duration::from_millis(min_rtt));
-            queued(&SectionInfo { cwnd, rtt, min_rtt, ..SectionInfo::default() })
+            queued_packets(&SectionInfo { cwnd, rtt, min_rtt, ..SectionInfo::default() })
         };
         assert_eq!([info(100, 40, 30), info(100, 30, 30), info(100, 30, 40), info(9, 0, 0)], [25, 0, 0, 0]);
     }

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
-use ekiden_sys::nfqueue::Queue;
+use ekiden_sys::nfqueue::NfQueue;
 
-use crate::config::{Config, Connect, Listener, RulesBy};
+use crate::config::{Config, ConnectMode, Listener, RuleManagement};
 use crate::rules::{self, Holder, Marks, Owner, RulesError, Ruleset};
 use crate::shared::Shared;
 use crate::sockets::NEEDS_NET_ADMIN;
@@ -44,7 +44,7 @@ fn hint(error: &io::Error) -> &'static str {
 /// reload loses no packet.
 #[derive(Debug, Default)]
 pub struct Queues {
-    bound: BTreeMap<u16, Queue>,
+    bound: BTreeMap<u16, NfQueue>,
     /// Whether it was said that there are none.
     told: bool,
 }
@@ -52,7 +52,7 @@ pub struct Queues {
 impl Queues {
     /// Takes over the queue of another process.
     pub fn adopt(&mut self, number: u16, descriptor: OwnedFd) {
-        self.bound.insert(number, Queue::from_descriptor(descriptor, number));
+        self.bound.insert(number, NfQueue::from_fd(descriptor, number));
     }
 
     /// What another process takes over.
@@ -60,7 +60,7 @@ impl Queues {
     /// # Errors
     /// The kernel's, when it is out of descriptors.
     pub fn legacy(&self) -> io::Result<Legacy> {
-        let thing = |(number, queue): (&u16, &Queue)| {
+        let thing = |(number, queue): (&u16, &NfQueue)| {
             Ok((Thing::Queue { number: *number }, queue.as_fd().try_clone_to_owned()?))
         };
         self.bound.iter().map(thing).collect()
@@ -76,9 +76,9 @@ impl Queues {
             if self.bound.contains_key(&number) {
                 continue;
             }
-            match Queue::bind(number, MOST_WAITING) {
+            match NfQueue::bind(number, MOST_WAITING) {
                 Ok(queue) => drop(fresh.insert(number, queue)),
-                Err(cause) if Queue::is_lacking(&cause) => {
+                Err(cause) if NfQueue::is_unsupported(&cause) => {
                     self.do_without(config, shared);
                     return Ok(());
                 }
@@ -90,7 +90,7 @@ impl Queues {
     }
 
     fn do_without(&mut self, config: &Config, shared: &Shared) {
-        let holds = config.transparent_listeners().any(|listener| listener.connect == Connect::Hold);
+        let holds = config.transparent_listeners().any(|listener| listener.connect == ConnectMode::Hold);
         if holds && !std::mem::replace(&mut self.told, true) {
             let message = format!("{NO_QUEUE} (CONFIG_NETFILTER_NETLINK_QUEUE)");
             shared.emit(&Event::Warning { message });
@@ -118,7 +118,7 @@ impl Queues {
     /// Closes what `config` has no use for. Where the rules are ours, nothing comes to a queue whose listener is gone, and
     /// it stays: the listener's gate still has it for a while, and one that comes back can have no other.
     pub fn settle(&mut self, config: &Config) {
-        let (marks, managed) = (config.marks(), config.transparent.rules == RulesBy::Managed);
+        let (marks, managed) = (config.marks(), config.transparent.rules == RuleManagement::Managed);
         let ours = |bound| (0..Marks::MOST_LISTENERS).any(|place| marks.queue(place) == bound);
         self.bound.retain(|bound, _| managed && ours(*bound) || numbered(config).any(|(number, _)| number == *bound));
     }
@@ -167,7 +167,7 @@ impl Rules {
     pub fn claim(&self, config: &Config) -> Result<(), RulesError> {
         let instance = config.transparent.instance;
         let ours = self.applied.as_ref().is_some_and(|applied| applied.instance() == instance);
-        if ours || config.transparent.rules == RulesBy::Manual || Ruleset::of(config).is_none() {
+        if ours || config.transparent.rules == RuleManagement::Manual || Ruleset::of(config).is_none() {
             return Ok(());
         }
         rules::claim(instance, self.owner).map(drop)
@@ -178,7 +178,7 @@ impl Rules {
     /// # Errors
     /// What went wrong and the remedy; then everything is as before.
     pub fn apply(&mut self, config: &Config, shared: &Shared) -> Result<bool, RulesError> {
-        if config.transparent.rules == RulesBy::Manual {
+        if config.transparent.rules == RuleManagement::Manual {
             self.remove(shared);
             return Ok(true);
         }

@@ -18,46 +18,46 @@ use std::str::FromStr;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use ekiden_proto::addr::source;
-use ekiden_proto::event::End;
+use ekiden_proto::addr::source_prefix;
+use ekiden_proto::event::EndReason;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use checks::{Checks, Request, Turn};
+use checks::{CheckQueue, CheckTurn, PasswordCheck};
 
 /// How long a verified password is remembered.
-const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+const VERIFIED_TTL: Duration = Duration::from_secs(5 * 60);
 
 /// bcrypt reads no further, and would take any continuation for right.
-const LONGEST_PASSWORD: usize = 72;
+const MAX_PASSWORD_LENGTH: usize = 72;
 
 /// Costs that `htpasswd` makes; the highest takes some ten seconds for each check.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=17;
 
 /// The checks of all listeners: at most half of the cores run one, so that wrong passwords do not take the cores from
 /// sessions.
-static CHECKS: LazyLock<Arc<Checks>> = LazyLock::new(|| {
+static CHECKS: LazyLock<Arc<CheckQueue>> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    Arc::new(Checks::new((cores / 2).max(1)))
+    Arc::new(CheckQueue::new((cores / 2).max(1)))
 });
 
 /// Why a client is not let in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthError {
     /// The user or the password is wrong.
-    Wrong,
+    WrongCredentials,
     /// Too many other passwords have to be checked first. The password may be right.
-    Overload,
+    Overloaded,
     /// The client is gone.
-    Departed,
+    ClientGone,
 }
 
-impl From<AuthError> for End {
+impl From<AuthError> for EndReason {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::Wrong => Self::Unauthenticated,
-            AuthError::Overload => Self::Overloaded,
-            AuthError::Departed => Self::LeftEarly,
+            AuthError::WrongCredentials => Self::Unauthenticated,
+            AuthError::Overloaded => Self::Overloaded,
+            AuthError::ClientGone => Self::LeftEarly,
         }
     }
 }
@@ -67,19 +67,19 @@ pub struct Users {
     users: HashMap<Vec<u8>, User>,
     /// The cost of every check.
     highest_cost: u32,
-    key: [u8; 32],
+    cache_key: [u8; 32],
 }
 
 struct User {
     hash: Arc<str>,
     cost: u32,
     /// The last password that was right, and when. One for each user is a bound in itself.
-    verified: Mutex<Option<Verified>>,
+    verified: Mutex<Option<VerifiedPassword>>,
 }
 
-struct Verified {
+struct VerifiedPassword {
     digest: [u8; 32],
-    at: Instant,
+    verified_at: Instant,
 }
 
 impl Users {
@@ -105,7 +105,7 @@ impl Users {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            match entry(line) {
+            match parse_line(line) {
                 Ok((name, _, _)) if users.contains_key(name.as_bytes()) => {
                     mistakes.push((number, format!("each user once; {name:?} stands above")));
                 }
@@ -117,7 +117,7 @@ impl Users {
                 Err(expected) => mistakes.push((number, expected)),
             }
         }
-        if mistakes.is_empty() { Ok(Self { users, highest_cost, key }) } else { Err(mistakes) }
+        if mistakes.is_empty() { Ok(Self { users, highest_cost, cache_key: key }) } else { Err(mistakes) }
     }
 
     /// Whether there is somebody of this name.
@@ -141,19 +141,23 @@ impl Users {
         give_up: impl Future<Output = AuthError>,
     ) -> Result<(), AuthError> {
         // A zero byte ends a password for htpasswd; bcrypt would take `a\0a` for `a`.
-        if password.len() > LONGEST_PASSWORD || password.contains(&0) {
-            return Err(AuthError::Wrong);
+        if password.len() > MAX_PASSWORD_LENGTH || password.contains(&0) {
+            return Err(AuthError::WrongCredentials);
         }
         let digest = self.digest(user, password);
         let known = self.users.get(user);
-        let last = known.and_then(|known| known.right_before(&digest));
+        let last = known.and_then(|known| known.last_verified(&digest));
         let now = Instant::now();
-        if last.is_some_and(|at| now.saturating_duration_since(at) < REMEMBERED) {
+        if last.is_some_and(|at| now.saturating_duration_since(at) < VERIFIED_TTL) {
             return Ok(());
         }
-        let request =
-            Request { source: source(client), digest, name: self.digest(user, b""), was_right: last.is_some() };
-        let mut turn = pin!(CHECKS.enter(request).turn());
+        let request = PasswordCheck {
+            source: source_prefix(client),
+            digest,
+            name: self.digest(user, b""),
+            was_verified: last.is_some(),
+        };
+        let mut turn = pin!(CHECKS.enqueue(request).wait_turn());
         let turn = tokio::select! {
             biased;
             turn = &mut turn => turn,
@@ -165,9 +169,9 @@ impl Users {
             },
         };
         let right = match turn {
-            None => return Err(AuthError::Overload),
-            Some(Turn::Known(right)) => right,
-            Some(Turn::Check(running)) => {
+            None => return Err(AuthError::Overloaded),
+            Some(CheckTurn::Result(right)) => right,
+            Some(CheckTurn::Run(running)) => {
                 let check = self.check(known, password);
                 let check = tokio::task::spawn_blocking(move || {
                     let right = check();
@@ -177,8 +181,8 @@ impl Users {
                 check.await.unwrap_or(false)
             }
         };
-        let user = known.filter(|_| right).ok_or(AuthError::Wrong)?;
-        user.remember(digest, Instant::now());
+        let user = known.filter(|_| right).ok_or(AuthError::WrongCredentials)?;
+        user.record_verified(digest, Instant::now());
         Ok(())
     }
 
@@ -187,13 +191,13 @@ impl Users {
     fn check(&self, known: Option<&User>, password: &[u8]) -> impl FnOnce() -> bool + Send + use<> {
         let highest = self.highest_cost;
         let (hash, cost) =
-            known.map_or_else(|| (no_password(highest), highest), |user| (Arc::clone(&user.hash), user.cost));
+            known.map_or_else(|| (dummy_hash(highest), highest), |user| (Arc::clone(&user.hash), user.cost));
         let (password, exists) = (password.to_vec(), known.is_some());
         move || {
             let right = bcrypt::verify(&password, &hash).unwrap_or(false);
             // Each cost takes twice the time of the one before: 2^c + 2^c + 2^(c+1) + ... + 2^(h-1) = 2^h.
             for cost in cost..highest {
-                let _ = bcrypt::verify(&password, &no_password(cost));
+                let _ = bcrypt::verify(&password, &dummy_hash(cost));
             }
             right && exists
         }
@@ -201,7 +205,7 @@ impl Users {
 
     /// What is remembered of a password: worthless without this process's key.
     fn digest(&self, user: &[u8], password: &[u8]) -> [u8; 32] {
-        let mut hasher = Sha256::new_with_prefix(self.key);
+        let mut hasher = Sha256::new_with_prefix(self.cache_key);
         hasher.update(user.len().to_le_bytes());
         hasher.update(user);
         hasher.update(password);
@@ -211,13 +215,14 @@ impl Users {
 
 impl User {
     /// The time of the last success of this password, if it was the last right password of the user.
-    fn right_before(&self, digest: &[u8; 32]) -> Option<Instant> {
+    fn last_verified(&self, digest: &[u8; 32]) -> Option<Instant> {
         let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        verified.as_ref().filter(|last| bool::from(last.digest.ct_eq(digest))).map(|last| last.at)
+        verified.as_ref().filter(|last| bool::from(last.digest.ct_eq(digest))).map(|last| last.verified_at)
     }
 
-    fn remember(&self, digest: [u8; 32], at: Instant) {
-        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) = Some(Verified { digest, at });
+    fn record_verified(&self, digest: [u8; 32], at: Instant) {
+        *self.verified.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(VerifiedPassword { digest, verified_at: at });
     }
 }
 
@@ -228,9 +233,9 @@ impl fmt::Debug for Users {
 }
 
 /// Takes `NAME:HASH` apart; the third is the cost. The error never shows the hash, which may be a plain password.
-fn entry(line: &str) -> Result<(&str, &str, u32), String> {
-    const HOW: &str = "a line NAME:HASH as \"htpasswd -B\" writes it";
-    let (name, hash) = line.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or(HOW)?;
+fn parse_line(line: &str) -> Result<(&str, &str, u32), String> {
+    const LINE_FORMAT: &str = "a line NAME:HASH as \"htpasswd -B\" writes it";
+    let (name, hash) = line.split_once(':').filter(|(name, _)| !name.is_empty()).ok_or(LINE_FORMAT)?;
     let bcrypt = ["$2y$", "$2a$", "$2b$"].iter().any(|prefix| hash.starts_with(prefix));
     if !bcrypt {
         return Err(format!("a bcrypt hash ($2y$) for {name:?}: set the password again with \"htpasswd -B\""));
@@ -244,7 +249,7 @@ fn entry(line: &str) -> Result<(&str, &str, u32), String> {
 }
 
 /// A well-formed hash that no password is known for: of nothing but zeros.
-fn no_password(cost: u32) -> Arc<str> {
+fn dummy_hash(cost: u32) -> Arc<str> {
     format!("$2b${cost:02}${}", ".".repeat(22 + 31)).into()
 }
 

@@ -14,8 +14,8 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_sys::clock::thread_time;
-use ekiden_sys::nfqueue::Queue;
+use ekiden_sys::clock::thread_cpu_time;
+use ekiden_sys::nfqueue::NfQueue;
 use ekiden_sys::sockopt::{keep_urgent_data_inline, keeps_urgent_data_inline};
 use slab::Slab;
 use tokio::net::{TcpListener, TcpStream};
@@ -30,10 +30,10 @@ use crate::ingress::http::Kept;
 use crate::load::Load;
 use crate::pump::{PipePool, pause};
 use crate::session::Session;
-use crate::share::Desk;
+use crate::share::ThreadShaper;
 use crate::shared::Shared;
 use crate::tun::{self, Device};
-use crate::tuning::Rounds;
+use crate::tuning::TuneScheduler;
 
 pub use command::{Command, Counts, Gated, Service, Steering};
 pub use describing::{Description, Tally, Wish};
@@ -55,9 +55,9 @@ pub struct Worker {
     /// The pipes.
     pub pipes: PipePool,
     /// Shares of interfaces.
-    pub desk: Rc<Desk>,
+    pub desk: Rc<ThreadShaper>,
     /// Tuned sections.
-    pub rounds: Rc<Rounds>,
+    pub rounds: Rc<TuneScheduler>,
     /// How much of a processor this thread wants.
     pub load: Load,
     /// Whether its end is near.
@@ -78,8 +78,8 @@ pub fn run(shared: Arc<Shared>, most_pipes: usize, commands: mpsc::Receiver<Comm
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let worker = Rc::new(Worker {
         kept: Kept::new(Arc::clone(&shared)),
-        desk: Desk::new(Arc::clone(&shared.shares)),
-        rounds: Rounds::new(),
+        desk: ThreadShaper::new(Arc::clone(&shared.shared_interfaces)),
+        rounds: TuneScheduler::new(),
         load: Load::default(),
         shared,
         pipes: PipePool::new(most_pipes),
@@ -201,7 +201,7 @@ fn lacking(error: &io::Error) -> &'static str {
 }
 
 /// Judges first packets until told to stop.
-async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: Stop) {
+async fn guard(entrance: Rc<Entrance>, queue: NfQueue, number: usize, stop: Stop) {
     if let Err(error) = gate::run(Rc::clone(&entrance), queue, number, stop).await {
         entrance.warn(format!("no gate for listener {}: {error}", entrance.listener.name));
     }
@@ -210,7 +210,7 @@ async fn guard(entrance: Rc<Entrance>, queue: Queue, number: usize, stop: Stop) 
 /// Reads the device of a tunnel until told to stop.
 async fn read(entrance: Rc<Entrance>, device: Arc<Device>, stop: Stop) {
     let name = device.name.clone();
-    if let Err(error) = tun::run(Rc::clone(&entrance), device, stop).await {
+    if let Err(error) = tun::read_device(Rc::clone(&entrance), device, stop).await {
         entrance.warn(format!("nobody reads {name} any more: {error}: a reload (SIGHUP) makes the device again"));
     }
 }
@@ -220,7 +220,7 @@ impl Worker {
         let Service { config, budget, sockets, steering, gated } = service;
         let names = Rc::new(Names::new(&config.dns_servers));
         let entrance = |listener| Rc::new(Entrance::new(self, &config, listener, &names, budget, gated));
-        self.desk.follow();
+        self.desk.update_interfaces();
         self.kept.serve(&config);
         self.entrances.borrow_mut().clear();
         for (listener, socket) in sockets {
@@ -251,11 +251,11 @@ impl Worker {
     pub fn successor(&self, entrance: &Entrance) -> Option<Rc<Entrance>> {
         let before = &entrance.listener;
         let entrances = self.entrances.borrow();
-        entrances.iter().find(|now| now.listener.is_at(before) && now.listener.kind == before.kind).cloned()
+        entrances.iter().find(|now| now.listener.has_same_address(before) && now.listener.kind == before.kind).cloned()
     }
 
     fn count(&self) -> Counts {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
-        Counts { name, pipes: self.pipes.counts(), busy: thread_time() }
+        Counts { name, pipes: self.pipes.counts(), busy: thread_cpu_time() }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// What the kernel says of its clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Adjusted {
+pub struct ClockStatus {
     /// Whether somebody keeps it right, as ntpd, chrony and systemd-timesyncd do.
     pub synchronised: bool,
     /// How far off it may be, by the kernel's own count: that grows while nobody corrects it.
@@ -16,7 +16,7 @@ pub struct Adjusted {
 ///
 /// # Errors
 /// The kernel's: `EPERM` or `ENOSYS` where a container forbids to ask.
-pub fn read() -> io::Result<Adjusted> {
+pub fn read() -> io::Result<ClockStatus> {
     // SAFETY: a timex is integers only; all zero, its `modes` ask for nothing to be changed.
     let mut clock: libc::timex = unsafe { std::mem::zeroed() };
     // SAFETY: `clock` is a valid timex for the kernel to fill.
@@ -25,7 +25,7 @@ pub fn read() -> io::Result<Adjusted> {
         return Err(io::Error::last_os_error());
     }
     let synchronised = state != libc::TIME_ERROR && clock.status & libc::STA_UNSYNC == 0;
-    Ok(Adjusted { synchronised, max_error: Duration::from_micros(clock.maxerror.max(0).unsigned_abs()) })
+    Ok(ClockStatus { synchronised, max_error: Duration::from_micros(clock.maxerror.max(0).unsigned_abs()) })
 }
 
 #[cfg(test)]

@@ -9,16 +9,16 @@ use libc::c_int;
 use socket2::{Domain, Socket, Type};
 
 /// Room for one descriptor and its header, aligned as `struct cmsghdr` has to be.
-type Control = [u64; 4];
+type FdControl = [u64; 4];
 
 /// How long one descriptor is, in bytes.
-const DESCRIPTOR: u32 = size_of::<c_int>() as u32;
+const FD_SIZE: u32 = size_of::<c_int>() as u32;
 
 /// Two ends of a connection that keeps messages apart, in order (`SOCK_SEQPACKET`). Neither blocks.
 ///
 /// # Errors
 /// The kernel's, from socketpair(2).
-pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let (one, other) = Socket::pair(Domain::UNIX, Type::SEQPACKET.cloexec().nonblocking(), None)?;
     Ok((one.into(), other.into()))
 }
@@ -29,7 +29,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 /// The kernel's, from sendmsg(2): `WouldBlock` while too many wait to be received, `EPIPE` when the other end is closed.
 pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::Result<()> {
     let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
-    let mut control = Control::default();
+    let mut control = FdControl::default();
     // SAFETY: all zeroes is a valid msghdr, with nothing in it.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
@@ -37,7 +37,7 @@ pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::
     if let Some(along) = &along {
         header.msg_control = control.as_mut_ptr().cast();
         // SAFETY: both compute a length from a length.
-        let (space, length) = unsafe { (libc::CMSG_SPACE(DESCRIPTOR), libc::CMSG_LEN(DESCRIPTOR)) };
+        let (space, length) = unsafe { (libc::CMSG_SPACE(FD_SIZE), libc::CMSG_LEN(FD_SIZE)) };
         header.msg_controllen = space as _;
         // SAFETY: `control` has room for the header and one descriptor, and is aligned for the header.
         unsafe {
@@ -60,18 +60,18 @@ pub fn send(socket: impl AsFd, message: &[u8], along: Option<impl AsFd>) -> io::
 /// with more than one descriptor.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    let mut control = Control::default();
+    let mut control = FdControl::default();
     // SAFETY: all zeroes is a valid msghdr, with nothing in it.
     let mut header: libc::msghdr = unsafe { mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     // SAFETY: it computes a length from a length.
-    header.msg_controllen = unsafe { libc::CMSG_LEN(DESCRIPTOR) } as _;
+    header.msg_controllen = unsafe { libc::CMSG_LEN(FD_SIZE) } as _;
     // SAFETY: the kernel fills the buffer and `control`, within the lengths given, and both live until after the call.
     let received = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut header, libc::MSG_CMSG_CLOEXEC) };
     let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
-    let along = descriptor(&header);
+    let along = received_fd(&header);
     if header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -79,7 +79,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Optio
 }
 
 /// The descriptor in what recvmsg(2) has filled in.
-fn descriptor(header: &libc::msghdr) -> Option<OwnedFd> {
+fn received_fd(header: &libc::msghdr) -> Option<OwnedFd> {
     // SAFETY: the kernel has set the length of the control data, and written whole headers.
     let first = unsafe { libc::CMSG_FIRSTHDR(&raw const *header) };
     if first.is_null() {
@@ -112,13 +112,13 @@ mod tests {
     /// Without a system call, so that Miri can run it: data was read through a reference to the header before it.
     #[test]
     fn a_descriptor_is_found_in_control_data() {
-        let mut control = Control::default();
+        let mut control = FdControl::default();
         // SAFETY: all zeroes is a valid msghdr, with nothing in it.
         let mut header: libc::msghdr = unsafe { mem::zeroed() };
         header.msg_control = control.as_mut_ptr().cast();
-        assert!(descriptor(&header).is_none());
+        assert!(received_fd(&header).is_none());
         // SAFETY: both compute a length from a length.
-        let (space, length) = unsafe { (libc::CMSG_SPACE(DESCRIPTOR), libc::CMSG_LEN(DESCRIPTOR)) };
+        let (space, length) = unsafe { (libc::CMSG_SPACE(FD_SIZE), libc::CMSG_LEN(FD_SIZE)) };
         header.msg_controllen = space as _;
         let number = c_int::MAX;
         // SAFETY: `control` has room for the header and one descriptor, and is aligned for the header.
@@ -129,13 +129,13 @@ mod tests {
             (*first).cmsg_len = length as _;
             libc::CMSG_DATA(first).cast::<c_int>().write_unaligned(number);
         }
-        let found = descriptor(&header).unwrap();
+        let found = received_fd(&header).unwrap();
         assert_eq!(found.into_raw_fd(), number, "a number that is no descriptor, and is not closed");
     }
 
     #[test]
     fn a_listening_socket_goes_along_and_keeps_its_queue() {
-        let (here, there) = pair().unwrap();
+        let (here, there) = seqpacket_pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let mut client = TcpStream::connect(address).unwrap();
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn messages_stay_apart_and_end_with_their_sender() {
-        let (here, there) = pair().unwrap();
+        let (here, there) = seqpacket_pair().unwrap();
         let mut buffer = [0; 8];
         assert_eq!(receive(&there, &mut buffer).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         send(&here, b"one", NOTHING).unwrap();

@@ -11,13 +11,13 @@ pub fn monotonic() -> Duration {
 
 /// Processor time of this process, user and system, of all its threads (`CLOCK_PROCESS_CPUTIME_ID`).
 #[must_use]
-pub fn process_time() -> Duration {
+pub fn process_cpu_time() -> Duration {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Processor time of the calling thread (`CLOCK_THREAD_CPUTIME_ID`).
 #[must_use]
-pub fn thread_time() -> Duration {
+pub fn thread_cpu_time() -> Duration {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
@@ -48,13 +48,13 @@ mod tests {
     #[test]
     fn work_takes_processor_time_and_waiting_does_not() {
         // The process first: what passes between the two is then in both.
-        let (process, thread) = (process_time(), thread_time());
+        let (process, thread) = (process_cpu_time(), thread_cpu_time());
         let mut number = 1_u64;
-        while thread_time() < thread + Duration::from_millis(20) {
+        while thread_cpu_time() < thread + Duration::from_millis(20) {
             number = std::hint::black_box(number.wrapping_mul(3));
         }
-        assert!(process_time() >= process + Duration::from_millis(20));
-        let elsewhere = std::thread::spawn(thread_time).join().unwrap();
+        assert!(process_cpu_time() >= process + Duration::from_millis(20));
+        let elsewhere = std::thread::spawn(thread_cpu_time).join().unwrap();
         assert!(elsewhere < Duration::from_millis(20), "{elsewhere:?} of a thread that has just begun");
     }
 }

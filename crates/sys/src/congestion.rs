@@ -13,14 +13,14 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 ///
 /// # Errors
 /// The kernel's: `ENETUNREACH` without a route.
-pub fn toward(destination: SocketAddrV4) -> io::Result<String> {
+pub fn for_destination(destination: SocketAddrV4) -> io::Result<String> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     match socket.connect(&SockAddr::from(destination)) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
         _ => {}
     }
-    of(&socket)
+    of_socket(&socket)
 }
 
 /// Asks whether a TCP socket can have this congestion control, and gives the socket up. If it is that of a module, and the
@@ -28,7 +28,7 @@ pub fn toward(destination: SocketAddrV4) -> io::Result<String> {
 ///
 /// # Errors
 /// The kernel's: `ENOENT` if it has no such congestion control, `EPERM` if the caller may not choose it.
-pub fn choose(congestion: &str) -> io::Result<()> {
+pub fn check_available(congestion: &str) -> io::Result<()> {
     Socket::new(Domain::IPV4, Type::STREAM, None)?.set_tcp_congestion(congestion.as_bytes())
 }
 
@@ -48,7 +48,7 @@ pub fn connect(destination: SocketAddrV4, congestion: &str, timeout: Duration) -
 ///
 /// # Errors
 /// The kernel's, from getsockopt(2).
-pub fn of(socket: impl AsFd) -> io::Result<String> {
+pub fn of_socket(socket: impl AsFd) -> io::Result<String> {
     let name = SockRef::from(&socket).tcp_congestion()?;
     Ok(String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned())
 }
@@ -64,7 +64,7 @@ mod tests {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
         let ask = |congestion| connect(there, congestion, Duration::from_secs(5));
-        assert_eq!(of(ask("reno").unwrap()).unwrap(), "reno");
+        assert_eq!(of_socket(ask("reno").unwrap()).unwrap(), "reno");
         assert_eq!(ask("no-such").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
@@ -73,6 +73,6 @@ mod tests {
         let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let there = SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port());
-        assert_eq!(toward(there).unwrap(), default.trim());
+        assert_eq!(for_destination(there).unwrap(), default.trim());
     }
 }

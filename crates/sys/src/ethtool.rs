@@ -14,7 +14,7 @@ const ETHTOOL_SGRO: u32 = 0x0000_002c;
 
 /// `struct ethtool_value`.
 #[repr(C)]
-struct Value {
+struct EthtoolValue {
     command: u32,
     data: u32,
 }
@@ -24,14 +24,14 @@ struct Value {
 ///
 /// # Errors
 /// The kernel's: `ENODEV` if there is no such interface, `EOPNOTSUPP` if it cannot.
-pub fn segmentation_off(interface: &str) -> io::Result<()> {
+pub fn disable_segmentation(interface: &str) -> io::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0))?;
     [ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO].into_iter().try_for_each(|command| set(&socket, interface, command, 0))
 }
 
 fn set(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Result<()> {
-    let mut value = Value { command, data };
-    let mut request = request(interface)?;
+    let mut value = EthtoolValue { command, data };
+    let mut request = interface_request(interface)?;
     request.ifr_ifru.ifru_data = (&raw mut value).cast::<c_char>();
     // SAFETY: `request` names an interface and points to the structure these commands want; both outlive the call.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } < 0 {
@@ -41,7 +41,7 @@ fn set(socket: &UdpSocket, interface: &str, command: u32, data: u32) -> io::Resu
 }
 
 /// A request about an interface, otherwise empty.
-pub(crate) fn request(interface: &str) -> io::Result<libc::ifreq> {
+pub(crate) fn interface_request(interface: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeros is a valid ifreq.
     let mut request: libc::ifreq = unsafe { mem::zeroed() };
     if interface.is_empty() || interface.len() >= request.ifr_name.len() {
@@ -59,12 +59,12 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_the_kernels_error() {
-        let error = segmentation_off("no-such-one").unwrap_err();
+        let error = disable_segmentation("no-such-one").unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENODEV));
     }
 
     #[test]
     fn a_name_that_does_not_fit_is_refused() {
-        assert_eq!(segmentation_off("sixteen-bytes-xx").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(disable_segmentation("sixteen-bytes-xx").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

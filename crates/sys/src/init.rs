@@ -33,7 +33,7 @@ pub fn fork() -> io::Result<Option<pid_t>> {
 ///
 /// # Errors
 /// The kernel's, from prctl(2) or poll(2).
-pub fn die_with(parent: impl AsFd) -> io::Result<bool> {
+pub fn kill_on_parent_exit(parent: impl AsFd) -> io::Result<bool> {
     // SAFETY: PR_SET_PDEATHSIG takes a signal number and no pointer.
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) })?;
     let mut poll = libc::pollfd { fd: parent.as_fd().as_raw_fd(), events: 0, revents: 0 };
@@ -42,13 +42,13 @@ pub fn die_with(parent: impl AsFd) -> io::Result<bool> {
     Ok(poll.revents & libc::POLLHUP == 0)
 }
 
-/// Signals held back for [`Waiter::wait_for`], so that none is lost between fork(2) and waiting.
-pub struct Waiter {
+/// Signals held back for [`ChildWaiter::wait_for_child`], so that none is lost between fork(2) and waiting.
+pub struct ChildWaiter {
     watched: libc::sigset_t,
     previous: libc::sigset_t,
 }
 
-impl Waiter {
+impl ChildWaiter {
     /// Holds back the signals. To be called before fork(2).
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Waiter {
     ///
     /// # Errors
     /// The kernel's, from sigprocmask(2).
-    pub fn release(self) -> io::Result<()> {
+    pub fn restore_signals(self) -> io::Result<()> {
         // SAFETY: `previous` was filled in by the kernel.
         check(unsafe { libc::sigprocmask(libc::SIG_SETMASK, &raw const self.previous, ptr::null_mut()) }).map(drop)
     }
@@ -83,7 +83,7 @@ impl Waiter {
     ///
     /// # Errors
     /// The kernel's: `ECHILD` if there is no such child.
-    pub fn wait_for(&self, child: pid_t) -> io::Result<u8> {
+    pub fn wait_for_child(&self, child: pid_t) -> io::Result<u8> {
         loop {
             // SAFETY: `watched` is a valid set; the details of the signal are not asked for.
             match unsafe { libc::sigwaitinfo(&raw const self.watched, ptr::null_mut()) } {
@@ -109,13 +109,13 @@ fn reap_until(child: pid_t) -> io::Result<Option<u8>> {
         // SAFETY: `status` is a valid integer that the kernel fills.
         match check(unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) })? {
             0 => return Ok(None),
-            pid if pid == child => return Ok(Some(code(status))),
+            pid if pid == child => return Ok(Some(exit_code(status))),
             _ => {}
         }
     }
 }
 
-fn code(status: c_int) -> u8 {
+fn exit_code(status: c_int) -> u8 {
     let code = if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
     u8::try_from(code).unwrap_or(u8::MAX)
 }
@@ -126,9 +126,9 @@ mod tests {
 
     #[test]
     fn exit_codes_are_those_of_a_shell() {
-        assert_eq!(code(0), 0);
-        assert_eq!(code(3 << 8), 3);
-        assert_eq!(code(libc::SIGKILL), 137);
+        assert_eq!(exit_code(0), 0);
+        assert_eq!(exit_code(3 << 8), 3);
+        assert_eq!(exit_code(libc::SIGKILL), 137);
     }
 
     #[test]

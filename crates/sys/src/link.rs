@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 
 use libc::c_int;
 
-use crate::netlink::{Netlink, Request, attribute};
+use crate::netlink::{Netlink, NetlinkRequest, attribute};
 
 // linux/ip.h; not in every libc.
 const FORWARDING: c_int = 1;
@@ -37,7 +37,7 @@ impl Links {
     /// # Errors
     /// The kernel's: `EINVAL` for what the interface cannot, `ENODEV`, `EPERM`.
     pub fn set_mtu(&self, index: u32, mtu: u32) -> io::Result<()> {
-        self.0.ask(change(index, 0).with(c_int::from(libc::IFLA_MTU), &mtu.to_ne_bytes()))
+        self.0.request(set_link_request(index, 0).with_attribute(c_int::from(libc::IFLA_MTU), &mtu.to_ne_bytes()))
     }
 
     /// Has the host take packets at an interface that come from anywhere, also from its own addresses (`rp_filter` 2,
@@ -45,7 +45,7 @@ impl Links {
     ///
     /// # Errors
     /// The kernel's: `ENODEV`, `EPERM`.
-    pub fn accept_from_anywhere(&self, index: u32) -> io::Result<()> {
+    pub fn accept_any_source(&self, index: u32) -> io::Result<()> {
         let conf = [(FORWARDING, 1_u32), (RP_FILTER, 2), (ACCEPT_LOCAL, 1)];
         let conf = conf.map(|(key, value)| attribute(key, &value.to_ne_bytes())).concat();
         self.set_family(index, libc::AF_INET, &attribute(IFLA_INET_CONF, &conf))?;
@@ -55,23 +55,25 @@ impl Links {
     }
 
     fn set_family(&self, index: u32, family: c_int, settings: &[u8]) -> io::Result<()> {
-        self.0.ask(change(index, 0).with(c_int::from(libc::IFLA_AF_SPEC), &attribute(family, settings)))
+        self.0.request(
+            set_link_request(index, 0).with_attribute(c_int::from(libc::IFLA_AF_SPEC), &attribute(family, settings)),
+        )
     }
 
     /// Gives an interface an address that no program gets as its own, because its scope is nowhere (ip-address(8)).
     ///
     /// # Errors
     /// The kernel's: `EEXIST` when it has it, `ENODEV`, `EPERM`.
-    pub fn add_silent_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
+    pub fn add_scope_nowhere_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
         // `struct ifaddrmsg`: the family, the prefix, no flags, the scope, the interface.
         let mut header = vec![libc::AF_INET as u8, 32, 0, libc::RT_SCOPE_NOWHERE];
         header.extend(index.to_ne_bytes());
         let address = address.octets();
-        let request = Request::new(libc::RTM_NEWADDR, &header)
-            .flagged(libc::NLM_F_CREATE | libc::NLM_F_EXCL)
-            .with(c_int::from(libc::IFA_LOCAL), &address)
-            .with(c_int::from(libc::IFA_ADDRESS), &address);
-        self.0.ask(request)
+        let request = NetlinkRequest::new(libc::RTM_NEWADDR, &header)
+            .with_flags(libc::NLM_F_CREATE | libc::NLM_F_EXCL)
+            .with_attribute(c_int::from(libc::IFA_LOCAL), &address)
+            .with_attribute(c_int::from(libc::IFA_ADDRESS), &address);
+        self.0.request(request)
     }
 
     /// Takes an interface away, whoever has it open.
@@ -79,7 +81,7 @@ impl Links {
     /// # Errors
     /// The kernel's: `ENODEV`, `EPERM`.
     pub fn delete(&self, index: u32) -> io::Result<()> {
-        self.0.ask(about(libc::RTM_DELLINK, index, 0))
+        self.0.request(link_request(libc::RTM_DELLINK, index, 0))
     }
 
     /// Turns an interface on.
@@ -87,22 +89,22 @@ impl Links {
     /// # Errors
     /// The kernel's: `ENODEV`, `EPERM`.
     pub fn set_up(&self, index: u32) -> io::Result<()> {
-        self.0.ask(change(index, libc::IFF_UP as u32))
+        self.0.request(set_link_request(index, libc::IFF_UP as u32))
     }
 }
 
 /// A change of an interface, which turns these flags on.
-fn change(index: u32, flags: u32) -> Request {
-    about(libc::RTM_SETLINK, index, flags)
+fn set_link_request(index: u32, flags: u32) -> NetlinkRequest {
+    link_request(libc::RTM_SETLINK, index, flags)
 }
 
 /// A request with a `struct ifinfomsg`.
-fn about(kind: u16, index: u32, flags: u32) -> Request {
+fn link_request(kind: u16, index: u32, flags: u32) -> NetlinkRequest {
     let mut header = vec![0; 4];
     for field in [index, flags, flags] {
         header.extend(field.to_ne_bytes());
     }
-    Request::new(kind, &header)
+    NetlinkRequest::new(kind, &header)
 }
 
 /// The number of the interface of this name, if there is one.
@@ -119,19 +121,19 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::namespace::inside;
+    use crate::namespace::run_in_namespace;
     use crate::tun;
 
     #[test]
     fn a_device_is_set_as_wanted() {
-        inside(&[], || {
-            let _device = tun::create_bare("tun7").unwrap();
-            assert_eq!(tun::create_bare("tun7").unwrap_err().raw_os_error(), Some(libc::EBUSY));
-            assert_eq!(tun::create_bare("lo").unwrap_err().raw_os_error(), Some(libc::EBUSY));
+        run_in_namespace(&[], || {
+            let _device = tun::create_plain("tun7").unwrap();
+            assert_eq!(tun::create_plain("tun7").unwrap_err().raw_os_error(), Some(libc::EBUSY));
+            assert_eq!(tun::create_plain("lo").unwrap_err().raw_os_error(), Some(libc::EBUSY));
             let (links, index) = (Links::open().unwrap(), index("tun7").unwrap());
             links.set_mtu(index, 1400).unwrap();
-            links.accept_from_anywhere(index).unwrap();
-            links.add_silent_address(index, Ipv4Addr::new(192, 0, 0, 8)).unwrap();
+            links.accept_any_source(index).unwrap();
+            links.add_scope_nowhere_address(index, Ipv4Addr::new(192, 0, 0, 8)).unwrap();
             links.set_up(index).unwrap();
             let read = |path: &str| fs::read_to_string(path).unwrap().trim().to_owned();
             assert_eq!(read("/proc/thread-self/net/if_inet6").lines().filter(|line| line.contains("tun7")).count(), 0);

@@ -9,7 +9,7 @@ use crate::netns;
 
 /// Runs `test` on a thread in a new network namespace where `lo` is up and `commands`, whose words are apart by one
 /// space, have been run. Where this machine cannot do that it says so, and the test is skipped.
-pub(crate) fn inside(commands: &[&str], test: impl FnOnce() + Send) {
+pub(crate) fn run_in_namespace(commands: &[&str], test: impl FnOnce() + Send) {
     let name = thread::current().name().unwrap_or("a test").to_owned();
     let body = || match prepare(commands) {
         Ok(()) => test(),
@@ -19,7 +19,7 @@ pub(crate) fn inside(commands: &[&str], test: impl FnOnce() + Send) {
 }
 
 fn prepare(commands: &[&str]) -> io::Result<()> {
-    netns::enter_network(netns::new_network()?.as_fd())?;
+    netns::enter_network_namespace(netns::new_network_namespace()?.as_fd())?;
     run("ip link set lo up")?;
     commands.iter().try_for_each(|command| run(command))
 }

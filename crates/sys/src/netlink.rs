@@ -15,31 +15,31 @@ const ATTRIBUTE_HEADER: usize = 4;
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 /// A request: a header, the family's own header, and attributes.
-pub(crate) struct Request(Vec<u8>);
+pub(crate) struct NetlinkRequest(Vec<u8>);
 
-impl Request {
+impl NetlinkRequest {
     /// `header` is a multiple of four bytes long.
     pub(crate) fn new(kind: u16, header: &[u8]) -> Self {
         let mut bytes = vec![0; MESSAGE_HEADER];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes.extend(header);
-        Self(bytes).flagged(libc::NLM_F_REQUEST)
+        Self(bytes).with_flags(libc::NLM_F_REQUEST)
     }
 
     /// With one attribute more.
-    pub(crate) fn with(mut self, kind: c_int, value: &[u8]) -> Self {
+    pub(crate) fn with_attribute(mut self, kind: c_int, value: &[u8]) -> Self {
         self.0.extend(attribute(kind, value));
         self
     }
 
     /// With one or several of `NLM_F_*` more.
-    pub(crate) fn flagged(mut self, flag: c_int) -> Self {
+    pub(crate) fn with_flags(mut self, flag: c_int) -> Self {
         let flags = u16::from_ne_bytes([self.0[6], self.0[7]]) | flag as u16;
         self.0[6..8].copy_from_slice(&flags.to_ne_bytes());
         self
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    fn into_bytes(mut self) -> Vec<u8> {
         let length = self.0.len() as u32;
         self.0[..4].copy_from_slice(&length.to_ne_bytes());
         self.0
@@ -69,7 +69,7 @@ impl Netlink {
     }
 
     /// A socket that is open.
-    pub(crate) const fn from_descriptor(socket: OwnedFd) -> Self {
+    pub(crate) const fn from_fd(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
@@ -92,8 +92,8 @@ impl Netlink {
     ///
     /// # Errors
     /// The kernel's, about the sending.
-    pub(crate) fn send(&self, request: Request) -> io::Result<()> {
-        let bytes = request.finish();
+    pub(crate) fn send(&self, request: NetlinkRequest) -> io::Result<()> {
+        let bytes = request.into_bytes();
         // SAFETY: the kernel reads as many bytes as there are. A socket without a peer sends to the kernel.
         let sent = unsafe { libc::send(self.0.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -103,8 +103,8 @@ impl Netlink {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn ask(&self, request: Request) -> io::Result<()> {
-        self.send(request.flagged(libc::NLM_F_ACK))?;
+    pub(crate) fn request(&self, request: NetlinkRequest) -> io::Result<()> {
+        self.send(request.with_flags(libc::NLM_F_ACK))?;
         let mut buffer = [0; 1024];
         let mut done = Err(io::ErrorKind::InvalidData.into());
         self.receive(&mut buffer, |message| {
@@ -141,7 +141,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
         let message = bytes.get(..length)?;
         let kind = u16::from_ne_bytes([*message.get(4)?, *message.get(5)?]);
         let body = message.get(MESSAGE_HEADER..)?;
-        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        bytes = bytes.get(align(length)..).unwrap_or_default();
         if c_int::from(kind) != libc::NLMSG_ERROR {
             return Some(Message::Other(body));
         }
@@ -156,7 +156,7 @@ pub fn attribute(kind: c_int, value: &[u8]) -> Vec<u8> {
     let length = (ATTRIBUTE_HEADER + value.len()) as u16;
     let mut bytes = [length.to_ne_bytes(), (kind as u16).to_ne_bytes()].concat();
     bytes.extend(value);
-    bytes.resize(aligned(bytes.len()), 0);
+    bytes.resize(align(bytes.len()), 0);
     bytes
 }
 
@@ -166,13 +166,13 @@ pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (c_int, &[u8])> {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
         let attribute = bytes.get(..length)?;
         let kind = u16::from_ne_bytes([*attribute.get(2)?, *attribute.get(3)?]);
-        bytes = bytes.get(aligned(length)..).unwrap_or_default();
+        bytes = bytes.get(align(length)..).unwrap_or_default();
         Some((c_int::from(kind & ATTRIBUTE_TYPE), &attribute[ATTRIBUTE_HEADER..]))
     })
 }
 
 /// Messages and attributes begin at multiples of four bytes.
-const fn aligned(length: usize) -> usize {
+const fn align(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
@@ -182,7 +182,11 @@ mod tests {
 
     #[test]
     fn attributes_are_read_as_they_were_written() {
-        let request = Request::new(7, &[1, 2, 3, 4]).with(5, b"odd").with(6, b"").with(0x4007, b"even").finish();
+        let request = NetlinkRequest::new(7, &[1, 2, 3, 4])
+            .with_attribute(5, b"odd")
+            .with_attribute(6, b"")
+            .with_attribute(0x4007, b"even")
+            .into_bytes();
         assert_eq!(request.len() % 4, 0);
         let mut got = Vec::new();
         for message in messages(&[request.clone(), request].concat()) {
@@ -197,7 +201,7 @@ mod tests {
     #[test]
     fn every_number_of_an_error_can_be_told() {
         for (number, error) in [(0, None), (-17, Some(17)), (c_int::MIN, Some(c_int::MIN))] {
-            let mut request = Request::new(libc::NLMSG_ERROR as u16, &c_int::to_ne_bytes(number)).finish();
+            let mut request = NetlinkRequest::new(libc::NLMSG_ERROR as u16, &c_int::to_ne_bytes(number)).into_bytes();
             request.extend([0; 16]);
             let Some(Message::Done(done)) = messages(&request).next() else { panic!("no error") };
             assert_eq!(done.err().and_then(|error| error.raw_os_error()), error);

@@ -35,7 +35,7 @@ pub fn unshare_all(user: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, from unshare(2) or open(2) of `/proc/thread-self/ns/net`.
-pub fn new_network() -> io::Result<OwnedFd> {
+pub fn new_network_namespace() -> io::Result<OwnedFd> {
     let make = || {
         // SAFETY: the flag takes no pointers; only this thread, which ends at once, changes namespaces.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
@@ -48,13 +48,13 @@ pub fn new_network() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The kernel's, from setns(2).
-pub fn enter_network(namespace: BorrowedFd<'_>) -> io::Result<()> {
+pub fn enter_network_namespace(namespace: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is open for as long as the borrow lasts.
     check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
 }
 
 /// Makes `command` start its program in a network namespace. An error of setns(2) is then the error of `spawn`.
-pub fn start_in(command: &mut Command, namespace: Arc<OwnedFd>) {
+pub fn start_in_network_namespace(command: &mut Command, namespace: Arc<OwnedFd>) {
     let enter = move || {
         // SAFETY: the closure owns a share of the descriptor, so it is open; setns(2) is only a system call.
         check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNET) })
@@ -65,7 +65,7 @@ pub fn start_in(command: &mut Command, namespace: Arc<OwnedFd>) {
 
 /// The effective group id.
 #[must_use]
-pub fn effective_group() -> u32 {
+pub fn effective_gid() -> u32 {
     // SAFETY: getegid(2) takes nothing and cannot fail.
     unsafe { libc::getegid() }
 }
@@ -141,6 +141,6 @@ pub fn is_bpf_file_system(directory: &Path) -> io::Result<bool> {
 ///
 /// # Errors
 /// The kernel's, from mount(2).
-pub fn bind(source: &Path, target: &Path) -> io::Result<()> {
+pub fn bind_mount(source: &Path, target: &Path) -> io::Result<()> {
     mount(source, target, "none", libc::MS_BIND, "")
 }

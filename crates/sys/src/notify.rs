@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::clock::monotonic;
 
 /// How long a manager may keep us waiting that does not read what it is told.
-const PATIENCE: Duration = Duration::from_secs(1);
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The way to the manager, if there is one that wants to hear. By default there is none.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Notifier {
     /// # Errors
     /// `InvalidInput` for a `NOTIFY_SOCKET` that is neither a path from the root nor an abstract name with `@`; else the
     /// kernel's.
-    pub fn from_environment() -> io::Result<Self> {
+    pub fn from_env() -> io::Result<Self> {
         Self::read(|name| env::var_os(name))
     }
 
@@ -37,7 +37,7 @@ impl Notifier {
             None => None,
         };
         if let Some((socket, _)) = &manager {
-            socket.set_write_timeout(Some(PATIENCE))?;
+            socket.set_write_timeout(Some(SEND_TIMEOUT))?;
         }
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
         // A watchdog of another process has come here by inheritance.
@@ -48,7 +48,7 @@ impl Notifier {
 
     /// How long the manager waits for a sign of life, since the last, before it ends this process.
     #[must_use]
-    pub const fn watchdog(&self) -> Option<Duration> {
+    pub const fn watchdog_timeout(&self) -> Option<Duration> {
         self.watchdog
     }
 
@@ -57,7 +57,7 @@ impl Notifier {
     /// # Errors
     /// The kernel's; nothing is sent then.
     pub fn ready(&self) -> io::Result<()> {
-        self.tell("READY=1")
+        self.send("READY=1")
     }
 
     /// The service reads its configuration again; `ready` says when it is done.
@@ -66,7 +66,7 @@ impl Notifier {
     /// The kernel's; nothing is sent then.
     pub fn reloading(&self) -> io::Result<()> {
         // The time tells the manager whether this is about the reload that it has asked for.
-        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()))
+        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", monotonic().as_micros()))
     }
 
     /// The service is about to end.
@@ -74,15 +74,15 @@ impl Notifier {
     /// # Errors
     /// The kernel's; nothing is sent then.
     pub fn stopping(&self) -> io::Result<()> {
-        self.tell("STOPPING=1")
+        self.send("STOPPING=1")
     }
 
     /// A sign of life for the watchdog.
     ///
     /// # Errors
     /// The kernel's; nothing is sent then.
-    pub fn alive(&self) -> io::Result<()> {
-        self.tell("WATCHDOG=1")
+    pub fn watchdog_ping(&self) -> io::Result<()> {
+        self.send("WATCHDOG=1")
     }
 
     /// One line about the service, for whoever looks at it.
@@ -91,18 +91,18 @@ impl Notifier {
     /// The kernel's; nothing is sent then.
     pub fn status(&self, text: &str) -> io::Result<()> {
         // A line break would begin another assignment.
-        self.tell(&format!("STATUS={}", text.replace(['\n', '\r'], " ")))
+        self.send(&format!("STATUS={}", text.replace(['\n', '\r'], " ")))
     }
 
     /// From now on process `pid` is the service: what this one says is not heard any more.
     ///
     /// # Errors
     /// The kernel's; nothing is sent then.
-    pub fn hand_over(&self, pid: u32) -> io::Result<()> {
-        self.tell(&format!("MAINPID={pid}"))
+    pub fn set_main_pid(&self, pid: u32) -> io::Result<()> {
+        self.send(&format!("MAINPID={pid}"))
     }
 
-    fn tell(&self, state: &str) -> io::Result<()> {
+    fn send(&self, state: &str) -> io::Result<()> {
         let Some((socket, address)) = &self.manager else { return Ok(()) };
         loop {
             match socket.send_to_addr(state.as_bytes(), address) {
@@ -141,7 +141,7 @@ mod tests {
         let notifier = notifier(&[("NOTIFY_SOCKET", name)]).unwrap();
         notifier.ready().unwrap();
         assert_eq!(heard(manager), "READY=1");
-        notifier.alive().unwrap();
+        notifier.watchdog_ping().unwrap();
         assert_eq!(heard(manager), "WATCHDOG=1");
         let before = monotonic();
         notifier.reloading().unwrap();
@@ -150,7 +150,7 @@ mod tests {
         assert!((before.as_micros()..=monotonic().as_micros()).contains(&at), "{reloading}");
         notifier.status("one\nREADY=1").unwrap();
         assert_eq!(heard(manager), "STATUS=one READY=1");
-        notifier.hand_over(4711).unwrap();
+        notifier.set_main_pid(4711).unwrap();
         assert_eq!(heard(manager), "MAINPID=4711");
         notifier.stopping().unwrap();
         assert_eq!(heard(manager), "STOPPING=1");
@@ -188,14 +188,14 @@ mod tests {
         let name = format!("ekiden-deaf-{}", std::process::id());
         let _manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let notifier = notifier(&[("NOTIFY_SOCKET", &format!("@{name}"))]).unwrap();
-        let error = std::iter::repeat_with(|| notifier.alive()).find_map(Result::err).unwrap();
+        let error = std::iter::repeat_with(|| notifier.watchdog_ping()).find_map(Result::err).unwrap();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_watchdog_is_for_the_process_it_names() {
         let own = std::process::id().to_string();
-        let watchdog = |variables: &[(&str, &str)]| notifier(variables).unwrap().watchdog();
+        let watchdog = |variables: &[(&str, &str)]| notifier(variables).unwrap().watchdog_timeout();
         assert_eq!(watchdog(&[]), None);
         assert_eq!(watchdog(&[("WATCHDOG_USEC", "30000000")]), Some(Duration::from_secs(30)));
         assert_eq!(watchdog(&[("WATCHDOG_USEC", "500"), ("WATCHDOG_PID", &own)]), Some(Duration::from_micros(500)));

@@ -23,7 +23,7 @@ pub fn original_destination(socket: BorrowedFd<'_>) -> io::Result<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::inside;
+    use crate::namespace::run_in_namespace;
     use std::net::{TcpListener, TcpStream};
     use std::os::fd::AsFd;
 
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_redirected_connection_knows_where_it_was_going() {
-        inside(&REDIRECT, || {
+        run_in_namespace(&REDIRECT, || {
             let v4 = TcpListener::bind("0.0.0.0:7001").unwrap();
             let both = TcpListener::bind("[::]:7002").unwrap();
             for (listener, to) in [
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn an_untracked_connection_does_not() {
         let untracked = ["iptables -t raw -A OUTPUT -j NOTRACK", "ip6tables -t raw -A OUTPUT -j NOTRACK"];
-        inside(&[&REDIRECT[..], &untracked].concat(), || {
+        run_in_namespace(&[&REDIRECT[..], &untracked].concat(), || {
             let listener = TcpListener::bind("[::]:7002").unwrap();
             for to in ["127.0.0.1:7002", "[::1]:7002"] {
                 assert_eq!(told(&listener, to).unwrap_err().raw_os_error(), Some(libc::ENOENT), "{to}");

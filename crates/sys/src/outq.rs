@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// The kernel's: not a TCP socket.
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
     // The same number as SIOCOUTQ.
-    ask(socket, libc::TIOCOUTQ)
+    ioctl_count(socket, libc::TIOCOUTQ)
 }
 
 /// Bytes that were written and not yet sent.
@@ -19,7 +19,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> io::Result<usize> {
 pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
     /// Not in every libc: linux/sockios.h.
     const SIOCOUTQNSD: libc::Ioctl = 0x894b;
-    ask(socket, SIOCOUTQNSD)
+    ioctl_count(socket, SIOCOUTQNSD)
 }
 
 /// Bytes that have arrived and were not yet read.
@@ -28,10 +28,10 @@ pub fn unsent(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// The kernel's: a socket that listens.
 pub fn unread(socket: BorrowedFd<'_>) -> io::Result<usize> {
     // The same number as SIOCINQ.
-    ask(socket, libc::FIONREAD)
+    ioctl_count(socket, libc::FIONREAD)
 }
 
-fn ask(socket: BorrowedFd<'_>, what: libc::Ioctl) -> io::Result<usize> {
+fn ioctl_count(socket: BorrowedFd<'_>, what: libc::Ioctl) -> io::Result<usize> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: each of these requests writes one int, and `bytes` is one.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), what, &raw mut bytes) };

@@ -10,7 +10,7 @@ use crate::sockopt::{get, set};
 use crate::tcp_info::read;
 
 /// No bound; what a socket has from the start.
-pub const UNBOUNDED: u64 = u64::MAX;
+pub const UNLIMITED: u64 = u64::MAX;
 
 /// A header of IPv4 or IPv6, one of TCP, and timestamps (RFC 7323), in bytes.
 const IPV4: u64 = 20;
@@ -24,32 +24,32 @@ const HAS_TIMESTAMPS: u8 = 1;
 
 /// What a connection has sent so far, and in what packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sent {
+pub struct SendCounters {
     /// Bytes of payload, each as often as it was sent; Linux 4.19, before that nothing.
     pub bytes: u64,
     /// Payload of a full packet, in bytes.
-    pub segment: u64,
+    pub mss: u64,
     /// What IP and TCP add to each, in bytes.
     pub headers: u64,
     /// Bytes that were written and wait to be sent for the first time.
     pub unsent: u64,
     /// For how long the receiver's window was all that held it back.
-    pub receiver_held: Duration,
+    pub rwnd_limited: Duration,
 }
 
 /// Bytes of payload a second that a connection may send, at most.
 ///
 /// # Errors
 /// The kernel's.
-pub fn ceiling(socket: BorrowedFd<'_>) -> io::Result<u64> {
+pub fn max_pacing_rate(socket: BorrowedFd<'_>) -> io::Result<u64> {
     get(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE)
 }
 
-/// Sets [`ceiling`]. The kernel paces from then on, also when the bound is lifted again.
+/// Sets [`max_pacing_rate`]. The kernel paces from then on, also when the bound is lifted again.
 ///
 /// # Errors
 /// The kernel's.
-pub fn set_ceiling(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
+pub fn set_max_pacing_rate(socket: BorrowedFd<'_>, rate: u64) -> io::Result<()> {
     set(socket, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate)
 }
 
@@ -63,19 +63,19 @@ pub fn is_multipath(socket: BorrowedFd<'_>) -> bool {
 ///
 /// # Errors
 /// The kernel's: not a TCP socket.
-pub fn sent(socket: BorrowedFd<'_>) -> io::Result<Sent> {
+pub fn send_counters(socket: BorrowedFd<'_>) -> io::Result<SendCounters> {
     let info = read(socket)?;
     let family: c_int = get(socket, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
     let options = info.field::<1>(OPTIONS).map_or(0, |[options]| options);
     let timestamps = if options & HAS_TIMESTAMPS == 0 { 0 } else { TIMESTAMPS };
     // An IPv6 socket may carry IPv4; then this is a little too much.
     let ip = if family == libc::AF_INET { IPV4 } else { IPV6 };
-    Ok(Sent {
+    Ok(SendCounters {
         bytes: info.u64(200),
-        segment: u64::from(info.u32(16)).max(1),
+        mss: u64::from(info.u32(16)).max(1),
         headers: ip + TCP + timestamps,
         unsent: u64::from(info.u32(144)),
-        receiver_held: info.micros(176),
+        rwnd_limited: info.micros(176),
     })
 }
 
@@ -92,14 +92,15 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        assert_eq!(sent(near.as_fd()).unwrap().bytes, 0);
+        assert_eq!(send_counters(near.as_fd()).unwrap().bytes, 0);
         near.write_all(&[1; 1000]).unwrap();
         far.read_exact(&mut [0; 1000]).unwrap();
-        let Sent { bytes, segment, headers, unsent, receiver_held } = sent(near.as_fd()).unwrap();
+        let SendCounters { bytes, mss: segment, headers, unsent, rwnd_limited: receiver_held } =
+            send_counters(near.as_fd()).unwrap();
         assert_eq!((bytes, unsent, receiver_held), (1000, 0, Duration::ZERO));
         assert!((500..=65_536).contains(&segment), "{segment}");
         assert!([40, 52].contains(&headers), "{headers}");
-        assert_eq!(sent(far.as_fd()).unwrap().bytes, 0);
+        assert_eq!(send_counters(far.as_fd()).unwrap().bytes, 0);
     }
 
     #[test]
@@ -110,19 +111,19 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         while near.write(&[1; 65_536]).is_ok() {}
         std::thread::park_timeout(Duration::from_millis(20));
-        let held = sent(near.as_fd()).unwrap();
-        assert!(held.unsent > 0 && held.receiver_held > Duration::ZERO, "{held:?}");
+        let held = send_counters(near.as_fd()).unwrap();
+        assert!(held.unsent > 0 && held.rwnd_limited > Duration::ZERO, "{held:?}");
     }
 
     #[test]
     fn ceilings_are_set_and_lifted() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert_eq!(ceiling(near.as_fd()).unwrap(), UNBOUNDED);
+        assert_eq!(max_pacing_rate(near.as_fd()).unwrap(), UNLIMITED);
         // More than 32 bits: 400 Gbit/s.
-        for rate in [1000, 50_000_000_000, UNBOUNDED] {
-            set_ceiling(near.as_fd(), rate).unwrap();
-            assert_eq!(ceiling(near.as_fd()).unwrap(), rate);
+        for rate in [1000, 50_000_000_000, UNLIMITED] {
+            set_max_pacing_rate(near.as_fd(), rate).unwrap();
+            assert_eq!(max_pacing_rate(near.as_fd()).unwrap(), rate);
         }
         assert!(!is_multipath(near.as_fd()));
     }

@@ -22,16 +22,16 @@ pub struct PacketSocket(OwnedFd);
 
 /// A frame that was received.
 #[derive(Debug, Clone, Copy)]
-pub struct Received {
+pub struct ReceivedFrame {
     /// Its length with the header in front of it, in bytes; longer than the buffer if it did not fit.
     pub length: usize,
     /// When the kernel saw it.
-    pub stamp: Option<SystemTime>,
+    pub timestamp: Option<SystemTime>,
 }
 
 /// A frame to send: two pieces that follow one another, the first beginning with the `virtio_net_hdr`.
 #[derive(Debug, Clone, Copy)]
-pub struct Outgoing<'a> {
+pub struct OutgoingFrame<'a> {
     /// The `virtio_net_hdr`, headers, and whatever else.
     pub head: &'a [u8],
     /// The rest, perhaps empty.
@@ -68,7 +68,7 @@ impl PacketSocket {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn drops(&self) -> io::Result<u64> {
+    pub fn take_drops(&self) -> io::Result<u64> {
         let statistics: [u32; 2] = get(self.as_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
         Ok(u64::from(statistics[1]))
     }
@@ -102,7 +102,7 @@ fn bind(socket: &OwnedFd, interface: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, `WouldBlock` if nothing is there.
-pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<Received>) -> io::Result<()> {
+pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
     received.clear();
     let mut pieces: Vec<libc::iovec> = buffers
         .iter_mut()
@@ -131,7 +131,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
     received.extend(
         messages[..got]
             .iter()
-            .map(|message| Received { length: message.msg_len as usize, stamp: timestamp(&message.msg_hdr) }),
+            .map(|message| ReceivedFrame { length: message.msg_len as usize, timestamp: timestamp(&message.msg_hdr) }),
     );
     Ok(())
 }
@@ -157,7 +157,7 @@ fn timestamp(header: &libc::msghdr) -> Option<SystemTime> {
 ///
 /// # Errors
 /// The kernel's, about the first of them: `EINVAL` for a superpacket it does not take, `ENOBUFS` when the interface is full.
-pub fn send(socket: BorrowedFd<'_>, frames: &[Outgoing<'_>]) -> io::Result<usize> {
+pub fn send(socket: BorrowedFd<'_>, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
     let mut pieces: Vec<[libc::iovec; 2]> = frames
         .iter()
         .map(|frame| {

@@ -9,9 +9,9 @@ use std::os::fd::AsRawFd;
 ///
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2).
-pub fn raise_open_files() -> io::Result<u64> {
-    let limit = open_files()?;
-    set_open_files(limit.rlim_max)?;
+pub fn raise_open_file_limit() -> io::Result<u64> {
+    let limit = open_file_limit()?;
+    set_open_file_limit(limit.rlim_max)?;
     Ok(limit.rlim_max)
 }
 
@@ -19,8 +19,8 @@ pub fn raise_open_files() -> io::Result<u64> {
 ///
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2): `EINVAL` above the hard limit.
-pub fn set_open_files(soft: u64) -> io::Result<()> {
-    let limit = libc::rlimit { rlim_cur: soft, ..open_files()? };
+pub fn set_open_file_limit(soft: u64) -> io::Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, ..open_file_limit()? };
     // SAFETY: `limit` is a valid, initialised rlimit.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
         return Err(io::Error::last_os_error());
@@ -33,15 +33,15 @@ pub fn set_open_files(soft: u64) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, from getrlimit(2) or setrlimit(2).
-pub fn with_all_open_files<T>(run: impl FnOnce() -> T) -> io::Result<T> {
-    let limit = open_files()?;
-    set_open_files(limit.rlim_max)?;
+pub fn with_max_open_file_limit<T>(run: impl FnOnce() -> T) -> io::Result<T> {
+    let limit = open_file_limit()?;
+    set_open_file_limit(limit.rlim_max)?;
     let result = run();
-    set_open_files(limit.rlim_cur)?;
+    set_open_file_limit(limit.rlim_cur)?;
     Ok(result)
 }
 
-fn open_files() -> io::Result<libc::rlimit> {
+fn open_file_limit() -> io::Result<libc::rlimit> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit that the kernel fills.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
@@ -52,7 +52,7 @@ fn open_files() -> io::Result<libc::rlimit> {
 
 /// The effective user id.
 #[must_use]
-pub fn effective_user() -> u32 {
+pub fn effective_uid() -> u32 {
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     unsafe { libc::geteuid() }
 }
@@ -68,7 +68,7 @@ pub fn page_size() -> u64 {
 
 /// Returns freed heap memory to the kernel (malloc_trim(3)); after a rush of sessions it would otherwise stay with the
 /// process.
-pub fn give_memory_back() {
+pub fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: malloc_trim(3) touches only memory that the allocator itself holds free.
     unsafe {
@@ -79,7 +79,7 @@ pub fn give_memory_back() {
 /// When a process was started, in clock ticks after boot (proc_pid_stat(5)): with it a pid means one process only. None
 /// when there is no such process, or it has died and its parent has not looked yet.
 #[must_use]
-pub fn started(pid: u32) -> Option<u64> {
+pub fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program, in parentheses, may have spaces in it.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -92,7 +92,7 @@ pub fn started(pid: u32) -> Option<u64> {
 ///
 /// # Errors
 /// The kernel's: `EACCES` when the descriptors of that process are not to be seen by this one.
-pub fn listens(pid: u32, address: SocketAddr) -> io::Result<bool> {
+pub fn has_listener(pid: u32, address: SocketAddr) -> io::Result<bool> {
     let sockets = listening_sockets(address)?;
     for descriptor in fs::read_dir(format!("/proc/{pid}/fd"))? {
         // A descriptor that has been closed since has no link any more.
@@ -147,7 +147,7 @@ fn kernel_address(ip: IpAddr, port: u16) -> String {
 ///
 /// # Errors
 /// The kernel's, from open(2) or dup2(2).
-pub fn close_standard_input() -> io::Result<()> {
+pub fn replace_stdin_with_null() -> io::Result<()> {
     let nothing = File::open("/dev/null")?;
     // SAFETY: dup2(2) takes two numbers. Nobody in here owns standard input, so nobody's descriptor changes.
     if unsafe { libc::dup2(nothing.as_raw_fd(), libc::STDIN_FILENO) } < 0 {
@@ -162,14 +162,14 @@ mod tests {
 
     #[test]
     fn a_process_has_begun_until_it_has_died() {
-        let own = started(std::process::id()).unwrap();
+        let own = start_time(std::process::id()).unwrap();
         assert!(own > 0);
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
-        let then = started(child.id());
+        let then = start_time(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(then.unwrap() >= own);
-        assert_eq!(started(child.id()), None);
+        assert_eq!(start_time(child.id()), None);
     }
 
     #[test]
@@ -185,14 +185,14 @@ mod tests {
             let listener = std::net::TcpListener::bind(bind).unwrap();
             let port = listener.local_addr().unwrap().port();
             let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), port);
-            assert!(listens(own, at(asked)).unwrap(), "{bind}");
-            assert!(!listens(other, at(asked)).unwrap_or(false), "{bind}");
+            assert!(has_listener(own, at(asked)).unwrap(), "{bind}");
+            assert!(!has_listener(other, at(asked)).unwrap_or(false), "{bind}");
             assert_eq!(
-                listens(own, at("192.0.2.1")).unwrap(),
+                has_listener(own, at("192.0.2.1")).unwrap(),
                 bind.starts_with("0.0.0.0") || bind.starts_with("[::]:")
             );
             drop(listener);
-            assert!(!listens(own, at(asked)).unwrap(), "{bind}, which is closed");
+            assert!(!has_listener(own, at(asked)).unwrap(), "{bind}, which is closed");
         }
     }
 }

@@ -13,17 +13,17 @@ use crate::sockopt::{get, set};
 const SO_BUF_LOCK: c_int = 72;
 
 /// `SOCK_RCVBUF_LOCK`: the kernel leaves the receive buffer as it is.
-const RECEIVE: c_int = 2;
+const RCVBUF_LOCK: c_int = 2;
 
 /// Whether the receive buffer has a fixed size, rather than one that the kernel chooses as bytes come and go.
 ///
 /// # Errors
 /// The kernel's: `ENOPROTOOPT` before Linux 5.14.
-pub fn is_receive_fixed(socket: BorrowedFd<'_>) -> io::Result<bool> {
-    get::<c_int>(socket, libc::SOL_SOCKET, SO_BUF_LOCK).map(|locks| locks & RECEIVE != 0)
+pub fn is_receive_buffer_locked(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    get::<c_int>(socket, libc::SOL_SOCKET, SO_BUF_LOCK).map(|locks| locks & RCVBUF_LOCK != 0)
 }
 
-/// The size of the receive buffer in bytes, as [`fix_receive`] takes it.
+/// The size of the receive buffer in bytes, as [`lock_receive_buffer`] takes it.
 ///
 /// # Errors
 /// The kernel's.
@@ -37,20 +37,20 @@ pub fn receive_buffer(socket: BorrowedFd<'_>) -> io::Result<u32> {
 ///
 /// # Errors
 /// The kernel's; `Unsupported` where it would grant less (`net.core.rmem_max`), and then nothing has changed.
-pub fn fix_receive(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+pub fn lock_receive_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     // The kernel doubles it, for its own bookkeeping (socket(7)).
     let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX).min(c_int::MAX / 2);
     if set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes).is_ok() {
         return Ok(());
     }
-    if bytes.cast_unsigned() > most_granted()? {
+    if bytes.cast_unsigned() > max_receive_buffer()? {
         return Err(io::ErrorKind::Unsupported.into());
     }
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &bytes)
 }
 
 /// The largest receive buffer that is granted without privilege, tried on a socket that nobody needs.
-fn most_granted() -> io::Result<u32> {
+fn max_receive_buffer() -> io::Result<u32> {
     static MOST: OnceLock<u32> = OnceLock::new();
     if let Some(most) = MOST.get() {
         return Ok(*most);
@@ -66,9 +66,9 @@ fn most_granted() -> io::Result<u32> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn free_receive(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub fn unlock_receive_buffer(socket: BorrowedFd<'_>) -> io::Result<()> {
     let locks: c_int = get(socket, libc::SOL_SOCKET, SO_BUF_LOCK)?;
-    set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RECEIVE))
+    set(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &(locks & !RCVBUF_LOCK))
 }
 
 /// Lets the socket be readable only when so many bytes have arrived, or the end of the stream (`SO_RCVLOWAT`, socket(7)). Whoever
@@ -104,18 +104,18 @@ mod tests {
     fn a_receive_buffer_keeps_the_size_it_was_given() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = socket.as_fd();
-        assert!(!is_receive_fixed(socket).unwrap());
+        assert!(!is_receive_buffer_locked(socket).unwrap());
         for bytes in [receive_buffer(socket).unwrap(), 100_000, 50_000] {
-            fix_receive(socket, bytes).unwrap();
-            assert_eq!((receive_buffer(socket).unwrap(), is_receive_fixed(socket).unwrap()), (bytes, true));
+            lock_receive_buffer(socket, bytes).unwrap();
+            assert_eq!((receive_buffer(socket).unwrap(), is_receive_buffer_locked(socket).unwrap()), (bytes, true));
         }
-        free_receive(socket).unwrap();
-        assert!(!is_receive_fixed(socket).unwrap());
+        unlock_receive_buffer(socket).unwrap();
+        assert!(!is_receive_buffer_locked(socket).unwrap());
     }
 
     #[test]
     fn what_is_granted_without_privilege_is_what_the_host_says() {
         let said = std::fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
-        assert_eq!(most_granted().unwrap(), said.trim().parse::<u32>().unwrap());
+        assert_eq!(max_receive_buffer().unwrap(), said.trim().parse::<u32>().unwrap());
     }
 }

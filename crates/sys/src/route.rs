@@ -11,7 +11,7 @@ use libc::c_int;
 use socket2::SockRef;
 
 use crate::link;
-use crate::netlink::{Message, Netlink, Request, attributes};
+use crate::netlink::{Message, Netlink, NetlinkRequest, attributes};
 
 /// `struct rtmsg`: its length, and where its fields are, in bytes.
 const HEADER: usize = 12;
@@ -54,20 +54,20 @@ impl Routes {
     ///
     /// # Errors
     /// The kernel's: not a connected socket, or no route any more.
-    pub fn of_socket(&self, socket: BorrowedFd<'_>) -> io::Result<u32> {
-        self.find(socket, interface)
+    pub fn egress_interface(&self, socket: BorrowedFd<'_>) -> io::Result<u32> {
+        self.query_socket(socket, interface)
     }
 
     /// The lower bound that the route of a connected socket has for its retransmission timeouts, where it has one
     /// (`rto_min` of ip-route(8)). It wins over the socket's own.
     ///
     /// # Errors
-    /// As [`Routes::of_socket`].
+    /// As [`Routes::egress_interface`].
     pub fn locked_rto_min(&self, socket: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
-        self.find(socket, |route| Some(rto_min(route)))
+        self.query_socket(socket, |route| Some(rto_min(route)))
     }
 
-    fn find<T>(&self, socket: BorrowedFd<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
+    fn query_socket<T>(&self, socket: BorrowedFd<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
         let socket = SockRef::from(&socket);
         let address = |address: socket2::SockAddr| {
             let address = address.as_socket().ok_or(io::ErrorKind::Unsupported)?;
@@ -76,23 +76,23 @@ impl Routes {
         let (from, to) = (address(socket.local_addr()?)?, address(socket.peer_addr()?)?);
         let mark = socket.mark()?;
         // The kernel knows no way from an address that is not its own: of a transparent socket only the rest is asked.
-        self.ask(Some(from), to, mark, read).or_else(|_| self.ask(None, to, mark, read))
+        self.query(Some(from), to, mark, read).or_else(|_| self.query(None, to, mark, read))
     }
 
     /// All routes of the table `main` that lead somewhere.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn all(&self) -> io::Result<Vec<Route>> {
+    pub fn list(&self) -> io::Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut header = [0; HEADER];
             header[0] = family as u8;
-            self.0.send(Request::new(libc::RTM_GETROUTE, &header).flagged(libc::NLM_F_DUMP))?;
+            self.0.send(NetlinkRequest::new(libc::RTM_GETROUTE, &header).with_flags(libc::NLM_F_DUMP))?;
             // Every part is made when the one before is received.
             let mut buffer = vec![0; 32 << 10];
             loop {
-                match self.0.receive(&mut buffer, |message| routes.extend(route(&message))) {
+                match self.0.receive(&mut buffer, |message| routes.extend(parse_route(&message))) {
                     Ok(()) => {}
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => return Err(error),
@@ -108,10 +108,11 @@ impl Routes {
     /// # Errors
     /// The kernel's: `EEXIST` when there is one that is as good, `EINVAL` when `source` is none of this host's, `ENETDOWN`.
     pub fn add(&self, net: &Network, interface: u32, source: Option<IpAddr>) -> io::Result<()> {
-        let request = change(libc::RTM_NEWROUTE, net, interface).flagged(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+        let request =
+            route_request(libc::RTM_NEWROUTE, net, interface).with_flags(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
         let source = source.filter(|source| source.is_ipv4() == net.address().is_ipv4()).map(|source| octets(source).1);
-        self.0.ask(match source {
-            Some(source) => request.with(c_int::from(libc::RTA_PREFSRC), &source),
+        self.0.request(match source {
+            Some(source) => request.with_attribute(c_int::from(libc::RTA_PREFSRC), &source),
             None => request,
         })
     }
@@ -121,26 +122,26 @@ impl Routes {
     /// # Errors
     /// The kernel's: `ESRCH` when there is none.
     pub fn remove(&self, net: &Network, interface: u32) -> io::Result<()> {
-        self.0.ask(change(libc::RTM_DELROUTE, net, interface))
+        self.0.request(route_request(libc::RTM_DELROUTE, net, interface))
     }
 
-    fn ask<T>(&self, from: Option<IpAddr>, to: IpAddr, mark: u32, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
+    fn query<T>(&self, from: Option<IpAddr>, to: IpAddr, mark: u32, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
         let (family, to) = octets(to);
         let from = from.map(|from| octets(from).1);
         let mut header = [0; HEADER];
         header[0] = family as u8;
         header[TO_LENGTH] = to.len() as u8 * 8;
         header[FROM_LENGTH] = from.as_ref().map_or(0, |from| from.len() as u8 * 8);
-        let mut request = Request::new(libc::RTM_GETROUTE, &header)
-            .with(c_int::from(libc::RTA_DST), &to)
-            .with(c_int::from(libc::RTA_MARK), &mark.to_ne_bytes());
+        let mut request = NetlinkRequest::new(libc::RTM_GETROUTE, &header)
+            .with_attribute(c_int::from(libc::RTA_DST), &to)
+            .with_attribute(c_int::from(libc::RTA_MARK), &mark.to_ne_bytes());
         if let Some(from) = from {
-            request = request.with(c_int::from(libc::RTA_SRC), &from);
+            request = request.with_attribute(c_int::from(libc::RTA_SRC), &from);
         }
         self.0.send(request)?;
         let mut buffer = [0; 1024];
         let mut found = Err(io::ErrorKind::InvalidData.into());
-        self.0.receive(&mut buffer, |message| found = answer(&message, read))?;
+        self.0.receive(&mut buffer, |message| found = parse_answer(&message, read))?;
         found
     }
 }
@@ -153,23 +154,23 @@ fn octets(ip: IpAddr) -> (c_int, Vec<u8>) {
 }
 
 /// A request about a route of ours.
-fn change(kind: u16, net: &Network, interface: u32) -> Request {
+fn route_request(kind: u16, net: &Network, interface: u32) -> NetlinkRequest {
     let (family, to) = octets(net.address());
     let mut header = [0; HEADER];
     header[0] = family as u8;
-    header[TO_LENGTH] = net.prefix();
+    header[TO_LENGTH] = net.prefix_len();
     header[TABLE] = libc::RT_TABLE_MAIN;
     header[PROTOCOL] = libc::RTPROT_STATIC;
     // There is no router behind it.
     header[SCOPE] = if net.address().is_ipv4() { libc::RT_SCOPE_LINK } else { libc::RT_SCOPE_UNIVERSE };
     header[TYPE] = libc::RTN_UNICAST;
-    Request::new(kind, &header)
-        .with(c_int::from(libc::RTA_DST), &to)
-        .with(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
+    NetlinkRequest::new(kind, &header)
+        .with_attribute(c_int::from(libc::RTA_DST), &to)
+        .with_attribute(c_int::from(libc::RTA_OIF), &interface.to_ne_bytes())
 }
 
 /// A route in a list of them; none for those of other tables, and for those that lead nowhere.
-fn route(message: &Message<'_>) -> Option<Route> {
+fn parse_route(message: &Message<'_>) -> Option<Route> {
     let Message::Other(body) = message else { return None };
     let (header, rest) = body.split_at_checked(HEADER)?;
     let value = |wanted| attributes(rest).find(|(kind, _)| *kind == c_int::from(wanted)).map(|(_, value)| value);
@@ -187,7 +188,7 @@ fn route(message: &Message<'_>) -> Option<Route> {
 }
 
 /// What there is to `read` in an answer.
-fn answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
+fn parse_answer<T>(message: &Message<'_>, read: fn(&[u8]) -> Option<T>) -> io::Result<T> {
     let route = match message {
         Message::Done(Err(error)) => return Err(io::Error::from_raw_os_error(error.raw_os_error().unwrap_or(0))),
         Message::Done(Ok(())) => return Err(io::ErrorKind::InvalidData.into()),

@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn note(_signal: libc::c_int) {
+extern "C" fn on_interrupt(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on SIGINT and SIGTERM end nothing: [`interrupted`] tells of them, and they cut short the system call that
+/// From now on SIGINT and SIGTERM end nothing: [`is_interrupted`] tells of them, and they cut short the system call that
 /// the main thread waits in (it returns `EINTR`).
 ///
 /// # Errors
 /// The kernel's, from sigaction(2).
-pub fn note_interrupts() -> io::Result<()> {
+pub fn catch_interrupts() -> io::Result<()> {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         // SAFETY: all zeroes is a valid sigaction: no flags, hence no SA_RESTART, and an empty mask.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = note as *const () as libc::sighandler_t;
+        action.sa_sigaction = on_interrupt as *const () as libc::sighandler_t;
         // SAFETY: `action` is initialised, and its handler does nothing but store an atomic, which any signal handler may.
         if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error());
@@ -27,9 +27,9 @@ pub fn note_interrupts() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether SIGINT or SIGTERM has come since [`note_interrupts`].
+/// Whether SIGINT or SIGTERM has come since [`catch_interrupts`].
 #[must_use]
-pub fn interrupted() -> bool {
+pub fn is_interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
@@ -51,23 +51,23 @@ pub fn kill_group(group: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, from kill(2): `ESRCH` if there is none. `EINVAL` for what is no process, or a whole group of them.
-pub fn terminate(child: i32) -> io::Result<()> {
+pub fn send_term(child: i32) -> io::Result<()> {
     send(child, libc::SIGTERM)
 }
 
 /// Kills a process.
 ///
 /// # Errors
-/// As [`terminate`].
-pub fn kill(process: u32) -> io::Result<()> {
+/// As [`send_term`].
+pub fn send_kill(process: u32) -> io::Result<()> {
     send(number(process)?, libc::SIGKILL)
 }
 
 /// Asks a relay for an upgrade (SIGUSR2).
 ///
 /// # Errors
-/// As [`terminate`], and `EPERM` when the process is somebody else's.
-pub fn ask_for_upgrade(process: u32) -> io::Result<()> {
+/// As [`send_term`], and `EPERM` when the process is somebody else's.
+pub fn send_upgrade(process: u32) -> io::Result<()> {
     send(number(process)?, libc::SIGUSR2)
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::netlink::{Netlink, Request};
+use crate::netlink::{Netlink, NetlinkRequest};
 
 /// linux/sock_diag.h; not in every libc.
 const SOCK_DESTROY: u16 = 21;
@@ -13,9 +13,9 @@ const NO_COOKIE: [u8; 8] = [0xff; 8];
 
 /// A way to end sockets of the calling thread's network namespace.
 #[derive(Debug)]
-pub struct Destroyer(Netlink);
+pub struct SocketDestroyer(Netlink);
 
-impl Destroyer {
+impl SocketDestroyer {
     /// Opens one.
     ///
     /// # Errors
@@ -31,7 +31,7 @@ impl Destroyer {
     /// The kernel's: `ENOENT` when there is none, `EOPNOTSUPP` where it cannot (`CONFIG_INET_DIAG_DESTROY`; for TIME_WAIT
     /// Linux 6.3), `EPERM` without `CAP_NET_ADMIN`.
     pub fn destroy(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<()> {
-        self.0.ask(Request::new(SOCK_DESTROY, &request(local, remote)))
+        self.0.request(NetlinkRequest::new(SOCK_DESTROY, &request(local, remote)))
     }
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::namespace::inside;
+    use crate::namespace::run_in_namespace;
 
     /// Whether a client may use its port for the same server again.
     fn is_free(local: SocketAddr, remote: SocketAddr) -> bool {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_connection_in_time_wait_is_gone() {
-        inside(&["ip address add fd00::1/64 dev lo nodad"], || {
+        run_in_namespace(&["ip address add fd00::1/64 dev lo nodad"], || {
             for address in ["127.0.0.1:0", "[fd00::1]:0"] {
                 let listener = TcpListener::bind(address).unwrap();
                 let mut client = connect(listener.local_addr().unwrap());
@@ -107,7 +107,7 @@ mod tests {
                 assert_eq!(client.read(&mut [0]).unwrap(), 0);
                 drop(client);
                 assert!(!is_free(local, remote), "{address}");
-                let destroyer = Destroyer::open().unwrap();
+                let destroyer = SocketDestroyer::open().unwrap();
                 destroyer.destroy(local, remote).unwrap();
                 assert!(is_free(local, remote), "{address}");
                 let gone = destroyer.destroy(local, "192.0.2.1:1".parse().unwrap());

@@ -10,7 +10,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use ekiden_proto::profile::{Algorithm, Applied, Outcome, Profile, Setting};
+use ekiden_proto::profile::{Algorithm, AppliedSetting, Outcome, Profile, Setting};
 use ekiden_proto::units::{Bytes, Rate, Span};
 use libc::c_int;
 use socket2::{SockAddr, SockRef};
@@ -28,24 +28,24 @@ const FAST_OPEN_QUEUE: c_int = 1024;
 
 /// What a socket is for; a few settings differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum SocketRole {
     /// A listening socket; accepted ones inherit.
-    Listens,
+    Listener,
     /// A socket about to connect.
-    Dials,
+    Dialer,
 }
 
 /// Applies `profile` before listen(2) or connect(2) and reports every setting, read back from the kernel.
 #[must_use]
-pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: Role) -> Vec<Applied> {
+pub fn apply_and_report(socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) -> Vec<AppliedSetting> {
     let _ = keep_urgent_data_inline(socket);
-    let report = |setting| Applied { outcome: change(socket, &setting, role), setting };
-    profile.opening().map(report).collect()
+    let report = |setting| AppliedSetting { outcome: apply_setting(socket, &setting, role), setting };
+    profile.initial_settings().map(report).collect()
 }
 
 /// Applies one setting, at any time of a socket's life, and says what became of it.
 #[must_use]
-pub fn change(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> Outcome {
+pub fn apply_setting(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> Outcome {
     match apply_one(socket, setting, role).and_then(|request| request.read_back(socket)) {
         Ok(None) => Outcome::Applied,
         Ok(Some(granted)) => Outcome::Clamped(granted),
@@ -54,9 +54,9 @@ pub fn change(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> Outcome 
 }
 
 /// Applies `profile` like [`apply_and_report`], without asking what became of it.
-pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: Role) {
+pub fn apply(socket: BorrowedFd<'_>, profile: &Profile, role: SocketRole) {
     let _ = keep_urgent_data_inline(socket);
-    for setting in profile.opening() {
+    for setting in profile.initial_settings() {
         // Already reported the first time; a section without one of its settings still carries bytes.
         let _ = apply_one(socket, &setting, role);
     }
@@ -89,7 +89,7 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Result<Request> {
+fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: SocketRole) -> io::Result<Request> {
     const TCP: c_int = libc::IPPROTO_TCP;
     const SOCKET: c_int = libc::SOL_SOCKET;
     let tcp = |name, wanted, unit| integer(socket, TCP, name, wanted, unit);
@@ -109,8 +109,8 @@ fn apply_one(socket: BorrowedFd<'_>, setting: &Setting, role: Role) -> io::Resul
         Setting::Nodelay(on) => tcp(libc::TCP_NODELAY, c_int::from(*on), Unit::Plain),
         Setting::Quickack(on) => tcp(libc::TCP_QUICKACK, c_int::from(*on), Unit::Plain),
         Setting::FastOpen(on) => match role {
-            Role::Listens => tcp(libc::TCP_FASTOPEN, if *on { FAST_OPEN_QUEUE } else { 0 }, Unit::Plain),
-            Role::Dials => tcp(libc::TCP_FASTOPEN_CONNECT, c_int::from(*on), Unit::Plain),
+            SocketRole::Listener => tcp(libc::TCP_FASTOPEN, if *on { FAST_OPEN_QUEUE } else { 0 }, Unit::Plain),
+            SocketRole::Dialer => tcp(libc::TCP_FASTOPEN_CONNECT, c_int::from(*on), Unit::Plain),
         },
         Setting::Keepalive(idle) => keepalive(socket, *idle),
         Setting::KeepaliveInterval(span) => tcp(libc::TCP_KEEPINTVL, seconds(*span), Unit::Seconds),
@@ -160,8 +160,8 @@ fn mptcp(socket: BorrowedFd<'_>, wanted: bool) -> io::Result<Request> {
     Ok(Request::Done)
 }
 
-fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: Role) -> io::Result<Request> {
-    if role == Role::Listens {
+fn bind(socket: BorrowedFd<'_>, address: IpAddr, role: SocketRole) -> io::Result<Request> {
+    if role == SocketRole::Listener {
         return Err(io::Error::other("a listener has its own address"));
     }
     bind_address_no_port(socket)?;
@@ -192,8 +192,8 @@ fn dscp(socket: BorrowedFd<'_>, dscp: u8) -> io::Result<Request> {
 
 /// Without the one that was asked for it is the nearest one that is there, which the read-back tells.
 fn congestion(socket: BorrowedFd<'_>, algorithm: &Algorithm) -> io::Result<Request> {
-    if let Err(error) = choose(socket, &algorithm.0)
-        && !algorithm.nearest().iter().any(|near| choose(socket, near).is_ok())
+    if let Err(error) = set_congestion(socket, &algorithm.0)
+        && !algorithm.fallbacks().iter().any(|near| set_congestion(socket, near).is_ok())
     {
         return Err(error);
     }
@@ -201,7 +201,7 @@ fn congestion(socket: BorrowedFd<'_>, algorithm: &Algorithm) -> io::Result<Reque
 }
 
 /// Sets the congestion control (`TCP_CONGESTION`, tcp(7)).
-fn choose(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
+fn set_congestion(socket: BorrowedFd<'_>, algorithm: &str) -> io::Result<()> {
     set_bytes(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, algorithm.as_bytes())
 }
 

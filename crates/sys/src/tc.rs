@@ -7,8 +7,8 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::ethtool::request;
-use crate::netlink::{Message, Netlink, Request, attribute, attributes};
+use crate::ethtool::interface_request;
+use crate::netlink::{Message, Netlink, NetlinkRequest, attribute, attributes};
 
 /// linux/pkt_sched.h: the queueing discipline that is none, and the places for filters in it.
 const CLSACT: u32 = 0xffff_0000;
@@ -58,7 +58,7 @@ pub fn index(name: &str) -> io::Result<u32> {
 /// The kernel's: `ENODEV` if there is none of this name.
 pub fn has_ethernet(name: &str) -> io::Result<bool> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("::1", 0)))?;
-    let mut request = request(name)?;
+    let mut request = interface_request(name)?;
     // SAFETY: `request` names an interface, and the kernel writes no more than it is long.
     if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFHWADDR as _, &raw mut request) } < 0 {
         return Err(io::Error::last_os_error());
@@ -98,11 +98,11 @@ pub fn interfaces() -> io::Result<Vec<(u32, String)>> {
 ///
 /// # Errors
 /// The kernel's: `EPERM` without `CAP_NET_ADMIN`, `ENOENT` where it has no clsact (`CONFIG_NET_SCH_INGRESS`).
-pub fn make_clsact(interface: u32) -> io::Result<bool> {
-    let request = Request::new(libc::RTM_NEWQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0))
-        .with(i32::from(libc::TCA_KIND), b"clsact\0")
-        .flagged(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
-    match route()?.ask(request) {
+pub fn create_clsact(interface: u32) -> io::Result<bool> {
+    let request = NetlinkRequest::new(libc::RTM_NEWQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0))
+        .with_attribute(i32::from(libc::TCA_KIND), b"clsact\0")
+        .with_flags(libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+    match open_route_socket()?.request(request) {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(false),
         Err(error) => Err(error),
@@ -114,14 +114,14 @@ pub fn make_clsact(interface: u32) -> io::Result<bool> {
 /// # Errors
 /// The kernel's.
 pub fn remove_clsact(interface: u32) -> io::Result<()> {
-    route()?.ask(Request::new(libc::RTM_DELQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0)))
+    open_route_socket()?.request(NetlinkRequest::new(libc::RTM_DELQDISC, &tcmsg(interface, CLSACT, CLSACT_PARENT, 0)))
 }
 
 /// Hangs a program where packets leave; with `replace`, in the place of the one with this preference and handle.
 ///
 /// # Errors
 /// The kernel's: `EEXIST` if there is one already and it is not to be replaced.
-pub fn attach(
+pub fn attach_egress(
     interface: u32,
     preference: u16,
     handle: u32,
@@ -135,27 +135,27 @@ pub fn attach(
         attribute(TCA_BPF_NAME, name.as_bytes_with_nul()),
         attribute(TCA_BPF_FLAGS, &TCA_BPF_FLAG_ACT_DIRECT.to_ne_bytes()),
     ];
-    let request = Request::new(libc::RTM_NEWTFILTER, &tcmsg(interface, handle, EGRESS, info(preference)))
-        .with(i32::from(libc::TCA_KIND), b"bpf\0")
-        .with(i32::from(libc::TCA_OPTIONS), &options.concat())
-        .flagged(libc::NLM_F_CREATE | if replace { libc::NLM_F_REPLACE } else { libc::NLM_F_EXCL });
-    route()?.ask(request)
+    let request = NetlinkRequest::new(libc::RTM_NEWTFILTER, &tcmsg(interface, handle, EGRESS, filter_info(preference)))
+        .with_attribute(i32::from(libc::TCA_KIND), b"bpf\0")
+        .with_attribute(i32::from(libc::TCA_OPTIONS), &options.concat())
+        .with_flags(libc::NLM_F_CREATE | if replace { libc::NLM_F_REPLACE } else { libc::NLM_F_EXCL });
+    open_route_socket()?.request(request)
 }
 
 /// Removes a program from where packets leave.
 ///
 /// # Errors
 /// The kernel's: `ENOENT` if there is none.
-pub fn detach(interface: u32, preference: u16, handle: u32) -> io::Result<()> {
-    let request = Request::new(libc::RTM_DELTFILTER, &tcmsg(interface, handle, EGRESS, info(preference)));
-    route()?.ask(request.with(i32::from(libc::TCA_KIND), b"bpf\0"))
+pub fn detach_egress(interface: u32, preference: u16, handle: u32) -> io::Result<()> {
+    let request = NetlinkRequest::new(libc::RTM_DELTFILTER, &tcmsg(interface, handle, EGRESS, filter_info(preference)));
+    open_route_socket()?.request(request.with_attribute(i32::from(libc::TCA_KIND), b"bpf\0"))
 }
 
 /// What hangs where packets leave.
 ///
 /// # Errors
 /// The kernel's.
-pub fn egress(interface: u32) -> io::Result<Vec<Filter>> {
+pub fn egress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, EGRESS)
 }
 
@@ -163,7 +163,7 @@ pub fn egress(interface: u32) -> io::Result<Vec<Filter>> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn ingress(interface: u32) -> io::Result<Vec<Filter>> {
+pub fn ingress_filters(interface: u32) -> io::Result<Vec<Filter>> {
     filters(interface, INGRESS)
 }
 
@@ -171,11 +171,11 @@ pub fn ingress(interface: u32) -> io::Result<Vec<Filter>> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn root(interface: u32) -> io::Result<Option<String>> {
+pub fn root_qdisc(interface: u32) -> io::Result<Option<String>> {
     let mut kind = None;
     dump(libc::RTM_GETQDISC, &tcmsg(interface, 0, 0, 0), |message, options| {
         if number(message, 4) == Some(interface) && number(message, 12) == Some(ROOT) {
-            kind = attributes(options).find(|(of, _)| *of == i32::from(libc::TCA_KIND)).map(|(_, name)| text(name));
+            kind = attributes(options).find(|(of, _)| *of == i32::from(libc::TCA_KIND)).map(|(_, name)| c_string(name));
         }
     })?;
     Ok(kind)
@@ -185,22 +185,22 @@ fn filters(interface: u32, place: u32) -> io::Result<Vec<Filter>> {
     let mut filters = Vec::new();
     dump(libc::RTM_GETTFILTER, &tcmsg(interface, 0, place, 0), |message, options| {
         if let (Some(handle), Some(info)) = (number(message, 8), number(message, 16)) {
-            filters.push(Filter { preference: (info >> 16) as u16, handle, program: program(options) });
+            filters.push(Filter { preference: (info >> 16) as u16, handle, program: filter_program(options) });
         }
     })?;
     Ok(filters)
 }
 
-fn program(options: &[u8]) -> Option<(String, u32)> {
+fn filter_program(options: &[u8]) -> Option<(String, u32)> {
     let (_, options) = attributes(options).find(|(kind, _)| *kind == i32::from(libc::TCA_OPTIONS))?;
     let of = |kind| attributes(options).find(|(other, _)| *other == kind).map(|(_, value)| value);
-    Some((text(of(TCA_BPF_NAME)?), number(of(TCA_BPF_ID)?, 0)?))
+    Some((c_string(of(TCA_BPF_NAME)?), number(of(TCA_BPF_ID)?, 0)?))
 }
 
 /// Asks for a list, and hands out the `struct tcmsg` of each entry and its attributes.
 fn dump(kind: u16, message: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
-    let netlink = route()?;
-    netlink.send(Request::new(kind, message).flagged(libc::NLM_F_DUMP))?;
+    let netlink = open_route_socket()?;
+    netlink.send(NetlinkRequest::new(kind, message).with_flags(libc::NLM_F_DUMP))?;
     let mut buffer = vec![0; 1 << 16];
     let mut result = None;
     while result.is_none() {
@@ -214,7 +214,7 @@ fn dump(kind: u16, message: &[u8], mut each: impl FnMut(&[u8], &[u8])) -> io::Re
     result.unwrap_or(Ok(()))
 }
 
-fn route() -> io::Result<Netlink> {
+fn open_route_socket() -> io::Result<Netlink> {
     Netlink::open(libc::NETLINK_ROUTE)
 }
 
@@ -223,7 +223,7 @@ fn tcmsg(interface: u32, handle: u32, parent: u32, info: u32) -> Vec<u8> {
     [0, interface, handle, parent, info].iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-fn info(preference: u16) -> u32 {
+fn filter_info(preference: u16) -> u32 {
     u32::from(preference) << 16 | u32::from(ETH_P_ALL)
 }
 
@@ -231,7 +231,7 @@ fn number(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-fn text(bytes: &[u8]) -> String {
+fn c_string(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
@@ -240,11 +240,11 @@ fn text(bytes: &[u8]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
     use super::*;
-    use crate::namespace::inside;
+    use crate::namespace::run_in_namespace;
 
     #[test]
     fn a_clsact_is_made_once_and_what_hangs_there_is_known() {
-        inside(
+        run_in_namespace(
             &[
                 "ip link add one type veth peer name other",
                 "tc qdisc add dev one root tbf rate 1mbit burst 10kb limit 1mb",
@@ -253,19 +253,19 @@ mod tests {
                 let one = index("one").unwrap();
                 assert!(interfaces().unwrap().contains(&(one, "one".to_owned())));
                 assert!(has_ethernet("one").unwrap());
-                assert_eq!(root(one).unwrap().as_deref(), Some("tbf"));
-                assert!(egress(one).unwrap().is_empty());
-                assert!(make_clsact(one).unwrap());
-                assert!(!make_clsact(one).unwrap(), "it is there");
+                assert_eq!(root_qdisc(one).unwrap().as_deref(), Some("tbf"));
+                assert!(egress_filters(one).unwrap().is_empty());
+                assert!(create_clsact(one).unwrap());
+                assert!(!create_clsact(one).unwrap(), "it is there");
                 let tc = "tc filter add dev one ingress prio 7 handle 0x800::5 protocol ip u32 match u32 0 0";
                 assert!(std::process::Command::new("sh").args(["-c", tc]).status().unwrap().success());
-                assert!(egress(one).unwrap().is_empty());
-                let there = ingress(one).unwrap();
+                assert!(egress_filters(one).unwrap().is_empty());
+                let there = ingress_filters(one).unwrap();
                 assert!(there.iter().all(|filter| filter.preference == 7 && filter.program.is_none()), "{there:?}");
                 assert!(there.iter().any(|filter| filter.handle == 0x8000_0005), "{there:?}");
-                assert_eq!(detach(one, 1, 1).unwrap_err().raw_os_error(), Some(libc::ENOENT));
+                assert_eq!(detach_egress(one, 1, 1).unwrap_err().raw_os_error(), Some(libc::ENOENT));
                 remove_clsact(one).unwrap();
-                assert!(ingress(one).unwrap().is_empty());
+                assert!(ingress_filters(one).unwrap().is_empty());
             },
         );
     }
@@ -273,6 +273,6 @@ mod tests {
     #[test]
     fn an_interface_that_is_not_there_is_the_kernels_error() {
         assert_eq!(index("nothing0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
-        assert_eq!(make_clsact(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert_eq!(create_clsact(u32::MAX >> 1).unwrap_err().raw_os_error(), Some(libc::ENODEV));
     }
 }

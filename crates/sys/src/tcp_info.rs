@@ -8,17 +8,17 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use ekiden_proto::event::SectionInfo;
-use ekiden_proto::path::reading::Reading;
+use ekiden_proto::path::reading::TcpCounters;
 
 const LONGEST: usize = 256;
 
 /// The structure as the kernel gave it.
-pub(crate) struct Raw {
+pub(crate) struct RawTcpInfo {
     bytes: [u8; LONGEST],
     length: usize,
 }
 
-impl Raw {
+impl RawTcpInfo {
     /// So many bytes at `offset`; none where this kernel has no such field.
     pub(crate) fn field<const N: usize>(&self, offset: usize) -> Option<[u8; N]> {
         self.bytes[..self.length].get(offset..offset + N)?.try_into().ok()
@@ -42,10 +42,10 @@ impl Raw {
 /// # Errors
 /// The kernel's: not a TCP socket.
 pub fn tcp_info(socket: BorrowedFd<'_>) -> io::Result<SectionInfo> {
-    Ok(info(&read(socket)?))
+    Ok(section_info(&read(socket)?))
 }
 
-fn info(raw: &Raw) -> SectionInfo {
+fn section_info(raw: &RawTcpInfo) -> SectionInfo {
     let rtt = |offset| Duration::from_micros(u64::from(raw.u32(offset)));
     SectionInfo {
         rtt: rtt(68),
@@ -65,17 +65,18 @@ fn info(raw: &Raw) -> SectionInfo {
 ///
 /// # Errors
 /// The kernel's: not a TCP socket.
-pub fn reading(socket: BorrowedFd<'_>) -> io::Result<Reading> {
+pub fn tcp_counters(socket: BorrowedFd<'_>) -> io::Result<TcpCounters> {
     let raw = read(socket)?;
-    let SectionInfo { rtt, min_rtt, retransmitted, segments_out, busy, rwnd_limited, sndbuf_limited, .. } = info(&raw);
-    Ok(Reading {
+    let SectionInfo { rtt, min_rtt, retransmitted, segments_out, busy, rwnd_limited, sndbuf_limited, .. } =
+        section_info(&raw);
+    Ok(TcpCounters {
         rtt,
         min_rtt,
         mss: raw.u32(16),
-        sent: segments_out,
+        segments_sent: segments_out,
         retransmitted,
         spurious: raw.u32(216),
-        received: raw.u32(152),
+        segments_received: raw.u32(152),
         out_of_order: raw.u32(224),
         bytes_sent: raw.u64(120),
         bytes_received: raw.u64(128),
@@ -84,13 +85,13 @@ pub fn reading(socket: BorrowedFd<'_>) -> io::Result<Reading> {
         sndbuf_limited,
         peer_window: raw.u32(228),
         own_window: raw.u32(64),
-        receive_rtt: Duration::from_micros(u64::from(raw.u32(92))),
-        receive_mss: raw.u32(20),
+        rcv_rtt: Duration::from_micros(u64::from(raw.u32(92))),
+        rcv_mss: raw.u32(20),
         // ~0 where there is no bound.
-        ceiling: Some(raw.u64(112)).filter(|&rate| !matches!(rate, 0 | u64::MAX)),
+        max_pacing_rate: Some(raw.u64(112)).filter(|&rate| !matches!(rate, 0 | u64::MAX)),
         // TCP_INFINITE_SSTHRESH of net/tcp.h: no loss has been answered yet.
-        yields: raw.u32(76) < 0x7fff_ffff,
-        silence: Duration::from_millis(u64::from(raw.u32(52))),
+        has_backed_off: raw.u32(76) < 0x7fff_ffff,
+        since_last_receive: Duration::from_millis(u64::from(raw.u32(52))),
     })
 }
 
@@ -103,7 +104,7 @@ pub fn is_closed(socket: BorrowedFd<'_>) -> bool {
     read(socket).is_ok_and(|raw| raw.field::<1>(0) == Some([TCP_CLOSE]))
 }
 
-pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<Raw> {
+pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<RawTcpInfo> {
     let mut bytes = [0_u8; LONGEST];
     let mut length = LONGEST as libc::socklen_t;
     // SAFETY: `bytes` has room for `length` bytes, and the kernel writes no more than that.
@@ -119,7 +120,7 @@ pub(crate) fn read(socket: BorrowedFd<'_>) -> io::Result<Raw> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(Raw { bytes, length: (length as usize).min(LONGEST) })
+    Ok(RawTcpInfo { bytes, length: (length as usize).min(LONGEST) })
 }
 
 #[cfg(test)]
@@ -147,13 +148,17 @@ mod tests {
         assert!(info.min_rtt > Duration::ZERO && info.min_rtt <= info.rtt * 4, "{info:?}");
         assert!(info.cwnd >= 2 && info.cwnd < 1000, "{info:?}");
         assert!(info.delivery_rate > 0, "{info:?}");
-        let counters = reading(near.as_fd()).unwrap();
-        assert_eq!((counters.sent, counters.received, counters.out_of_order), (3, 3, 0), "{counters:?}");
+        let counters = tcp_counters(near.as_fd()).unwrap();
+        assert_eq!(
+            (counters.segments_sent, counters.segments_received, counters.out_of_order),
+            (3, 3, 0),
+            "{counters:?}"
+        );
         // The acknowledgement of SYN counts as a byte (tcp_ack()).
         assert!(matches!(counters.bytes_sent, 12 | 13), "{counters:?}");
         assert_eq!(counters.bytes_received, 12, "{counters:?}");
         assert!(counters.mss >= 512 && counters.peer_window >= 16_384, "{counters:?}");
-        assert!(counters.silence < Duration::from_secs(10), "{counters:?}");
+        assert!(counters.since_last_receive < Duration::from_secs(10), "{counters:?}");
     }
 
     #[test]
@@ -179,7 +184,7 @@ mod tests {
 
     #[test]
     fn short_answers_of_old_kernels_leave_zeros() {
-        let raw = Raw { bytes: [7; LONGEST], length: 104 };
+        let raw = RawTcpInfo { bytes: [7; LONGEST], length: 104 };
         assert_ne!(raw.u32(68), 0);
         assert_eq!((raw.u32(148), raw.u64(160)), (0, 0));
     }

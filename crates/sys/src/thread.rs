@@ -5,31 +5,31 @@ use std::time::Duration;
 
 /// What the scheduler knows of a thread, since it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RunTime {
+pub struct SchedStats {
     /// On a processor.
-    pub ran: Duration,
+    pub run_time: Duration,
     /// Ready to run, and waiting for a processor: others had it, or its cgroup had used up what it may have.
-    pub queued: Duration,
+    pub runqueue_wait: Duration,
 }
 
 /// That of the calling thread (`/proc/thread-self/schedstat`; sched-stats.rst in the kernel's documentation).
 ///
 /// # Errors
 /// There is no such file: no `/proc`, or a kernel without `CONFIG_SCHED_INFO`.
-pub fn run_time() -> io::Result<RunTime> {
+pub fn sched_stats() -> io::Result<SchedStats> {
     read(&std::fs::read_to_string("/proc/thread-self/schedstat")?).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-fn read(text: &str) -> Option<RunTime> {
+fn read(text: &str) -> Option<SchedStats> {
     let mut spans = text.split_whitespace().map(|nanos| nanos.parse().ok().map(Duration::from_nanos));
-    Some(RunTime { ran: spans.next()??, queued: spans.next()?? })
+    Some(SchedStats { run_time: spans.next()??, runqueue_wait: spans.next()?? })
 }
 
 /// Asks for timers that are at most a nanosecond late by design (`PR_SET_TIMERSLACK`); the default is 50 µs.
 ///
 /// # Errors
 /// The kernel's.
-pub fn tight_timers() -> io::Result<()> {
+pub fn set_min_timer_slack() -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
     let done = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -39,7 +39,7 @@ pub fn tight_timers() -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's: no `CAP_SYS_NICE`.
-pub fn realtime() -> io::Result<()> {
+pub fn set_realtime() -> io::Result<()> {
     // The kernel's `struct sched_param` is this number. Not by libc's function: musl's always fails.
     let priority: libc::c_int = 1;
     // SAFETY: the number outlives the call; 0 means the calling thread.
@@ -53,21 +53,22 @@ mod tests {
 
     #[test]
     fn who_works_has_run() {
-        let before = run_time().unwrap();
+        let before = sched_stats().unwrap();
         let mut sum = 0_u64;
         let mut now = before;
         for step in 0..1_000_000 {
             sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(step));
             if step % 10_000 == 0 {
-                now = run_time().unwrap();
+                now = sched_stats().unwrap();
             }
         }
-        assert!(now.ran > before.ran && now.queued >= before.queued, "{before:?} {now:?}");
+        assert!(now.run_time > before.run_time && now.runqueue_wait >= before.runqueue_wait, "{before:?} {now:?}");
     }
 
     #[test]
     fn the_file_has_two_spans_and_a_count() {
-        let expected = RunTime { ran: Duration::from_nanos(596_993), queued: Duration::from_nanos(117_155) };
+        let expected =
+            SchedStats { run_time: Duration::from_nanos(596_993), runqueue_wait: Duration::from_nanos(117_155) };
         assert_eq!(read("596993 117155 2\n"), Some(expected));
         assert_eq!([read(""), read("5"), read("a b c")], [None; 3]);
     }

@@ -28,7 +28,7 @@ impl Timer {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn set(&self, span: Duration) -> io::Result<()> {
+    pub fn set_after(&self, span: Duration) -> io::Result<()> {
         let never = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let value = libc::timespec { tv_sec: 0, tv_nsec: libc::c_long::from(span.subsec_nanos().max(1) as i32) };
         let wanted = libc::itimerspec { it_interval: never, it_value: value };
@@ -60,11 +60,11 @@ mod tests {
         assert!(!poll.any_ready(), "nobody has set it");
         for span in [Duration::from_micros(100), Duration::from_millis(3)] {
             let set = Instant::now();
-            timer.set(span).unwrap();
+            timer.set_after(span).unwrap();
             poll.wait(Some(Duration::from_secs(5))).unwrap();
             assert!(poll.any_ready() && set.elapsed() >= span, "{:?}", set.elapsed());
         }
-        timer.set(Duration::from_millis(900)).unwrap();
+        timer.set_after(Duration::from_millis(900)).unwrap();
         poll.wait(Some(Duration::ZERO)).unwrap();
         assert!(!poll.any_ready(), "it was set again");
     }

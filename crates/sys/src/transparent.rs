@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use libc::c_int;
 use socket2::{Domain, SockRef};
 
-use crate::netlink::{Message, Netlink, Request};
+use crate::netlink::{Message, Netlink, NetlinkRequest};
 use crate::sockopt::set;
 
 /// Where `rtm_dst_len` and `rtm_type` are in a `struct rtmsg`, and how long it is, in bytes.
@@ -51,12 +51,12 @@ thread_local! {
 /// The kernel's, about the asking; having no route is an answer.
 pub fn is_local(ip: IpAddr) -> io::Result<bool> {
     let socket = ROUTES.take().map_or_else(|| Netlink::open(libc::NETLINK_ROUTE), Ok)?;
-    let local = ask_local(&socket, ip)?;
+    let local = query_local(&socket, ip)?;
     ROUTES.set(Some(socket));
     Ok(local)
 }
 
-fn ask_local(socket: &Netlink, ip: IpAddr) -> io::Result<bool> {
+fn query_local(socket: &Netlink, ip: IpAddr) -> io::Result<bool> {
     let (family, address) = match ip.to_canonical() {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
@@ -64,7 +64,8 @@ fn ask_local(socket: &Netlink, ip: IpAddr) -> io::Result<bool> {
     let mut header = [0; ROUTE_HEADER];
     header[0] = family as u8;
     header[PREFIX] = address.len() as u8 * 8;
-    socket.send(Request::new(libc::RTM_GETROUTE, &header).with(c_int::from(libc::RTA_DST), &address))?;
+    socket
+        .send(NetlinkRequest::new(libc::RTM_GETROUTE, &header).with_attribute(c_int::from(libc::RTA_DST), &address))?;
     let mut buffer = [0; 1024];
     let mut local = false;
     socket.receive(&mut buffer, |message| {
@@ -76,7 +77,7 @@ fn ask_local(socket: &Netlink, ip: IpAddr) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespace::inside;
+    use crate::namespace::run_in_namespace;
     use socket2::{Socket, Type};
     use std::net::{SocketAddr, TcpListener};
     use std::os::fd::AsFd;
@@ -102,7 +103,7 @@ mod tests {
             "ip route add local default dev lo table 57345",
             "sysctl -q -w net.ipv4.ip_nonlocal_bind=1",
         ];
-        inside(&commands, || {
+        run_in_namespace(&commands, || {
             // The kernel adds the route of a new IPv6 address a little later.
             let deadline = Instant::now() + Duration::from_secs(10);
             while !local("fd00:1::1") && Instant::now() < deadline {
@@ -129,7 +130,7 @@ mod tests {
             "ip route add default dev lo",
             "ip -6 route add default dev lo",
         ];
-        inside(&commands, || {
+        run_in_namespace(&commands, || {
             for (client, server) in [
                 ("192.0.2.7:40000", "127.0.0.1:80"),
                 ("[2001:db8::7]:40000", "[::1]:80"),

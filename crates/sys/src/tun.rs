@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use libc::{c_int, c_short, c_uint, c_ulong};
 
-use crate::ethtool::request;
-use crate::packet::{Outgoing, Received};
+use crate::ethtool::interface_request;
+use crate::packet::{OutgoingFrame, ReceivedFrame};
 
 // Newer than the headers of Debian 12; from linux/if_tun.h of Linux 6.2.
 const TUN_F_USO4: c_uint = 0x20;
@@ -40,7 +40,7 @@ pub fn create(interface: &str, offload: bool) -> io::Result<OwnedFd> {
 /// # Errors
 /// The kernel's: `EACCES` or `ENOENT` from open(2) of `/dev/net/tun`, `EBUSY` if the name is taken, `EPERM` without
 /// `CAP_NET_ADMIN`.
-pub fn create_bare(interface: &str) -> io::Result<File> {
+pub fn create_plain(interface: &str) -> io::Result<File> {
     attach(interface, libc::IFF_TUN_EXCL)
 }
 
@@ -48,7 +48,7 @@ pub fn create_bare(interface: &str) -> io::Result<File> {
 fn attach(interface: &str, flags: c_int) -> io::Result<File> {
     let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).clone();
     let device = options.open(PATH)?;
-    let mut request = request(interface)?;
+    let mut request = interface_request(interface)?;
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | flags) as c_short;
     // SAFETY: `request` is a valid ifreq with a name and flags, which is what TUNSETIFF reads.
     if unsafe { libc::ioctl(device.as_raw_fd(), libc::TUNSETIFF as _, &raw mut request) } < 0 {
@@ -67,13 +67,13 @@ fn set_offload(device: &File, flags: c_uint) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's, `WouldBlock` if nothing is there.
-pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<Received>) -> io::Result<()> {
+pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
     received.clear();
     for buffer in buffers {
         // SAFETY: the buffer has the length that is given, and outlives the call.
         let length = unsafe { libc::read(device.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
         match usize::try_from(length) {
-            Ok(length) => received.push(Received { length, stamp: None }),
+            Ok(length) => received.push(ReceivedFrame { length, timestamp: None }),
             Err(_) if received.is_empty() => return Err(io::Error::last_os_error()),
             Err(_) => break,
         }
@@ -85,7 +85,7 @@ pub fn receive(device: BorrowedFd<'_>, buffers: &mut [Box<[u8]>], received: &mut
 ///
 /// # Errors
 /// The kernel's, about the first of them.
-pub fn send(device: BorrowedFd<'_>, packets: &[Outgoing<'_>]) -> io::Result<usize> {
+pub fn send(device: BorrowedFd<'_>, packets: &[OutgoingFrame<'_>]) -> io::Result<usize> {
     for (index, packet) in packets.iter().enumerate() {
         let pieces = [packet.head, packet.body]
             .map(|piece| libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });

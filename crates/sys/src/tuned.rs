@@ -4,15 +4,15 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use ekiden_proto::tuning::Sample;
+use ekiden_proto::tuning::TuningSample;
 use libc::c_int;
 
 use crate::sockopt::{TCP_DELACK_MAX_US, TCP_RTO_MAX_MS, TCP_RTO_MIN_US, get};
-use crate::tcp_info::{Raw, read};
+use crate::tcp_info::{RawTcpInfo, read};
 
 /// Options that are in force; none for those that this kernel does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct InForce {
+pub struct TcpTimers {
     /// `TCP_RTO_MIN_US`.
     pub rto_min: Option<Duration>,
     /// `TCP_RTO_MAX_MS`.
@@ -31,18 +31,18 @@ pub struct InForce {
 
 /// What the options of a connection are.
 #[must_use]
-pub fn in_force(socket: BorrowedFd<'_>) -> InForce {
+pub fn tcp_timers(socket: BorrowedFd<'_>) -> TcpTimers {
     let option = |name| get::<c_int>(socket, libc::IPPROTO_TCP, name).ok().map(c_int::cast_unsigned);
     let micros = |value: u32| Duration::from_micros(u64::from(value));
     let millis = |value: u32| Duration::from_millis(u64::from(value));
-    InForce {
+    TcpTimers {
         rto_min: option(TCP_RTO_MIN_US).map(micros),
         rto_max: option(TCP_RTO_MAX_MS).map(millis),
         user_timeout: option(libc::TCP_USER_TIMEOUT).map(millis),
         delack_max: option(TCP_DELACK_MAX_US).map(micros),
         notsent_lowat: option(libc::TCP_NOTSENT_LOWAT),
         thin_linear_timeouts: option(libc::TCP_THIN_LINEAR_TIMEOUTS).map(|value| value != 0),
-        rto: read(socket).ok().map(|raw| short(&raw, 8)),
+        rto: read(socket).ok().map(|raw| micros_at(&raw, 8)),
     }
 }
 
@@ -50,21 +50,21 @@ pub fn in_force(socket: BorrowedFd<'_>) -> InForce {
 ///
 /// # Errors
 /// The kernel's: not a TCP socket.
-pub fn sample(socket: BorrowedFd<'_>, at: Duration) -> io::Result<Sample> {
+pub fn tuning_sample(socket: BorrowedFd<'_>, at: Duration) -> io::Result<TuningSample> {
     let raw = read(socket)?;
-    Ok(Sample {
-        at,
-        rtt: short(&raw, 68),
-        rttvar: short(&raw, 72),
-        sent: raw.u32(156),
+    Ok(TuningSample {
+        taken_at: at,
+        rtt: micros_at(&raw, 68),
+        rttvar: micros_at(&raw, 72),
+        segments_sent: raw.u32(156),
         retransmitted: raw.u32(100),
         spurious: raw.u32(216),
-        received: raw.u32(152),
+        segments_received: raw.u32(152),
         out_of_order: raw.u32(224),
     })
 }
 
-fn short(raw: &Raw, offset: usize) -> Duration {
+fn micros_at(raw: &RawTcpInfo, offset: usize) -> Duration {
     Duration::from_micros(u64::from(raw.u32(offset)))
 }
 
@@ -77,8 +77,8 @@ mod tests {
     use ekiden_proto::profile::{Outcome, Setting};
 
     use super::*;
-    use crate::namespace::inside;
-    use crate::sockopt::{Role, change};
+    use crate::namespace::run_in_namespace;
+    use crate::sockopt::{SocketRole, apply_setting};
 
     #[test]
     fn what_was_set_is_in_force_and_what_was_sent_is_counted() {
@@ -87,10 +87,10 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         for (key, value) in [("rto_min", "40ms"), ("rto_max", "2s"), ("delack_max", "20ms"), ("notsent_lowat", "64KiB")]
         {
-            let outcome = change(near.as_fd(), &Setting::read(key, value).unwrap(), Role::Dials);
+            let outcome = apply_setting(near.as_fd(), &Setting::read(key, value).unwrap(), SocketRole::Dialer);
             assert_eq!(outcome, Outcome::Applied, "{key}");
         }
-        let now = in_force(near.as_fd());
+        let now = tcp_timers(near.as_fd());
         let millis = |millis| Some(Duration::from_millis(millis));
         assert_eq!((now.rto_min, now.rto_max, now.delack_max), (millis(40), millis(2000), millis(20)));
         assert_eq!((now.notsent_lowat, now.thin_linear_timeouts), (Some(64 * 1024), Some(false)));
@@ -102,11 +102,11 @@ mod tests {
             near.read_exact(&mut [0; 4]).unwrap();
         }
         let at = Duration::from_secs(9);
-        let seen = sample(near.as_fd(), at).unwrap();
-        assert_eq!((seen.at, seen.sent, seen.received), (at, 3, 3), "{seen:?}");
+        let seen = tuning_sample(near.as_fd(), at).unwrap();
+        assert_eq!((seen.taken_at, seen.segments_sent, seen.segments_received), (at, 3, 3), "{seen:?}");
         assert_eq!((seen.retransmitted, seen.spurious, seen.out_of_order), (0, 0, 0), "{seen:?}");
         assert!(seen.rtt > Duration::ZERO && seen.rttvar < Duration::from_secs(1));
-        let timeout = in_force(near.as_fd()).rto.unwrap();
+        let timeout = tcp_timers(near.as_fd()).rto.unwrap();
         assert!(timeout >= seen.rtt + Duration::from_millis(40) - Duration::from_millis(8), "{timeout:?}");
     }
 
@@ -114,18 +114,18 @@ mod tests {
     #[test]
     fn the_upper_bound_holds_against_a_route_that_demands_more() {
         let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 9s table local"];
-        inside(&network, || {
+        run_in_namespace(&network, || {
             let listener = TcpListener::bind("127.7.0.1:0").unwrap();
             let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             let (mut far, _) = listener.accept().unwrap();
             let mut timeout_with = |key, value| {
-                let outcome = change(near.as_fd(), &Setting::read(key, value).unwrap(), Role::Dials);
+                let outcome = apply_setting(near.as_fd(), &Setting::read(key, value).unwrap(), SocketRole::Dialer);
                 assert_eq!(outcome, Outcome::Applied, "{key}");
                 near.write_all(b"ping").unwrap();
                 far.read_exact(&mut [0; 4]).unwrap();
                 far.write_all(b"pong").unwrap();
                 near.read_exact(&mut [0; 4]).unwrap();
-                in_force(near.as_fd()).rto.unwrap()
+                tcp_timers(near.as_fd()).rto.unwrap()
             };
             assert!(timeout_with("rto_min", "40ms") >= Duration::from_secs(9));
             assert_eq!(timeout_with("rto_max", "1s"), Duration::from_secs(1));
@@ -139,11 +139,11 @@ mod tests {
         for (key, value) in
             [("rto_min", "48ms"), ("rto_max", "3s"), ("delack_max", "16ms"), ("thin_linear_timeouts", "true")]
         {
-            let outcome = change(listener.as_fd(), &Setting::read(key, value).unwrap(), Role::Listens);
+            let outcome = apply_setting(listener.as_fd(), &Setting::read(key, value).unwrap(), SocketRole::Listener);
             assert_eq!(outcome, Outcome::Applied, "{key}");
         }
         let _near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let now = in_force(listener.accept().unwrap().0.as_fd());
+        let now = tcp_timers(listener.accept().unwrap().0.as_fd());
         let millis = |millis| Some(Duration::from_millis(millis));
         assert_eq!((now.rto_min, now.rto_max, now.delack_max), (millis(48), millis(3000), millis(16)));
         assert_eq!(now.thin_linear_timeouts, Some(true));

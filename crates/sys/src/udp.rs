@@ -12,10 +12,10 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::sockopt::set;
 
 /// How many datagrams one call takes at most.
-const BATCH: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// How much of each datagram is kept: the head says which one it is, and the kernel tells the length of the rest.
-const HEAD: usize = 128;
+const HEAD_SIZE: usize = 128;
 
 /// Explicit congestion notification, `ECT(0)`: two bits of the type of service (RFC 3168 section 5).
 const ECT_0: c_int = 0b10;
@@ -25,7 +25,7 @@ const UDP_SEGMENT: c_int = 103;
 
 /// What the kernel says of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Arrival {
+pub struct DatagramInfo {
     /// When it reached this host's network stack, in nanoseconds since the epoch (`SO_TIMESTAMPNS`).
     pub at: u64,
     /// The length of its payload, in bytes.
@@ -38,7 +38,7 @@ pub struct Arrival {
 
 /// Nanoseconds since the epoch, by the clock of the receive timestamps.
 #[must_use]
-pub fn realtime() -> u64 {
+pub fn realtime_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
@@ -61,7 +61,7 @@ pub fn sleep_until(at: u64) {
 ///
 /// # Errors
 /// The kernel's.
-pub fn observe(socket: BorrowedFd<'_>, room: usize) -> io::Result<()> {
+pub fn enable_receive_info(socket: BorrowedFd<'_>, room: usize) -> io::Result<()> {
     let room = c_int::try_from(room).unwrap_or(c_int::MAX);
     set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &room)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &room))?;
@@ -75,7 +75,7 @@ pub fn observe(socket: BorrowedFd<'_>, room: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn segment(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
+pub fn set_segment_size(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
     set(borrowed(socket), libc::SOL_UDP, UDP_SEGMENT, &c_int::from(bytes))
 }
 
@@ -83,7 +83,7 @@ pub fn segment(socket: &UdpSocket, bytes: u16) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn ecn_capable(socket: &UdpSocket) -> io::Result<()> {
+pub fn set_ecn_capable(socket: &UdpSocket) -> io::Result<()> {
     set(borrowed(socket), libc::IPPROTO_IP, libc::IP_TOS, &ECT_0)
 }
 
@@ -91,7 +91,7 @@ pub fn ecn_capable(socket: &UdpSocket) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel's.
-pub fn icmp() -> io::Result<OwnedFd> {
+pub fn open_icmp() -> io::Result<OwnedFd> {
     Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).map(OwnedFd::from)
 }
 
@@ -102,31 +102,31 @@ fn borrowed(socket: &UdpSocket) -> BorrowedFd<'_> {
 /// Room for control messages, aligned as their headers want it.
 #[derive(Clone, Copy)]
 #[repr(align(8))]
-struct Control([u8; 128]);
+struct ControlBuffer([u8; 128]);
 
 /// Receives datagrams many at a time.
-pub struct Inbox {
-    heads: Vec<[u8; HEAD]>,
-    controls: Vec<Control>,
+pub struct BatchReceiver {
+    heads: Vec<[u8; HEAD_SIZE]>,
+    controls: Vec<ControlBuffer>,
 }
 
-impl Default for Inbox {
+impl Default for BatchReceiver {
     fn default() -> Self {
-        Self { heads: vec![[0; HEAD]; BATCH], controls: vec![Control([0; 128]); BATCH] }
+        Self { heads: vec![[0; HEAD_SIZE]; MAX_BATCH], controls: vec![ControlBuffer([0; 128]); MAX_BATCH] }
     }
 }
 
-impl Inbox {
+impl BatchReceiver {
     /// Waits for a datagram, as long as the socket's read timeout says, and hands out those that are there: the first
     /// bytes of each, and what the kernel says of it.
     ///
     /// # Errors
     /// The kernel's: `WouldBlock` after the timeout.
-    pub fn receive(&mut self, socket: BorrowedFd<'_>, mut each: impl FnMut(&[u8], Arrival)) -> io::Result<usize> {
+    pub fn receive(&mut self, socket: BorrowedFd<'_>, mut each: impl FnMut(&[u8], DatagramInfo)) -> io::Result<usize> {
         let mut parts: Vec<libc::iovec> = self
             .heads
             .iter_mut()
-            .map(|head| libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: HEAD })
+            .map(|head| libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: HEAD_SIZE })
             .collect();
         let mut messages: Vec<libc::mmsghdr> = parts
             .iter_mut()
@@ -144,7 +144,7 @@ impl Inbox {
         let count = receive_batch(socket.as_raw_fd(), &mut messages)?;
         for (message, head) in messages[..count].iter().zip(&self.heads) {
             let length = message.msg_len as usize;
-            each(&head[..length.min(HEAD)], Arrival { length, ..arrival(&message.msg_hdr) });
+            each(&head[..length.min(HEAD_SIZE)], DatagramInfo { length, ..datagram_info(&message.msg_hdr) });
         }
         Ok(count)
     }
@@ -160,8 +160,8 @@ fn receive_batch(socket: RawFd, messages: &mut [libc::mmsghdr]) -> io::Result<us
 }
 
 /// What the control messages of a received datagram say.
-fn arrival(header: &libc::msghdr) -> Arrival {
-    let mut arrival = Arrival::default();
+fn datagram_info(header: &libc::msghdr) -> DatagramInfo {
+    let mut arrival = DatagramInfo::default();
     // SAFETY: the kernel has filled the control buffer of `header` and set its length.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !next.is_null() {
@@ -199,14 +199,14 @@ mod tests {
     fn pair() -> (UdpSocket, UdpSocket) {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        observe(receiver.as_fd(), 1 << 20).unwrap();
+        enable_receive_info(receiver.as_fd(), 1 << 20).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         (sender, receiver)
     }
 
-    fn receive(receiver: &UdpSocket, count: usize) -> Vec<(Vec<u8>, Arrival)> {
-        let (mut inbox, mut got) = (Inbox::default(), Vec::new());
+    fn receive(receiver: &UdpSocket, count: usize) -> Vec<(Vec<u8>, DatagramInfo)> {
+        let (mut inbox, mut got) = (BatchReceiver::default(), Vec::new());
         while got.len() < count {
             inbox.receive(receiver.as_fd(), |head, arrival| got.push((head.to_vec(), arrival))).unwrap();
         }
@@ -216,7 +216,7 @@ mod tests {
     /// Without a system call, so that Miri can run it: data was read through a reference to the header before it.
     #[test]
     fn control_messages_are_read_one_behind_the_other() {
-        let mut control = Control([0; 128]);
+        let mut control = ControlBuffer([0; 128]);
         // SAFETY: a message header is pointers and numbers; all zero is one without anything.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         header.msg_control = control.0.as_mut_ptr().cast();
@@ -233,7 +233,7 @@ mod tests {
             let end = at.byte_add(libc::CMSG_SPACE(1) as usize);
             header.msg_controllen = end.byte_offset_from(header.msg_control) as _;
         }
-        assert_eq!(arrival(&header), Arrival { at: 3_000_000_005, length: 0, ecn: 2, overflow: 7 });
+        assert_eq!(datagram_info(&header), DatagramInfo { at: 3_000_000_005, length: 0, ecn: 2, overflow: 7 });
     }
 
     /// Writes a control message.
@@ -253,17 +253,17 @@ mod tests {
     #[test]
     fn a_superpacket_arrives_as_its_datagrams_with_the_kernels_timestamps_and_marks() {
         let (sender, receiver) = pair();
-        segment(&sender, 500).unwrap();
-        ecn_capable(&sender).unwrap();
+        set_segment_size(&sender, 500).unwrap();
+        set_ecn_capable(&sender).unwrap();
         let payload: Vec<u8> = [b'a', b'b', b'c'].iter().flat_map(|letter| [*letter; 500]).collect();
-        let before = realtime();
+        let before = realtime_nanos();
         sender.send(&payload[..1200]).unwrap();
         let got = receive(&receiver, 3);
         let letters: Vec<u8> = got.iter().map(|(head, _)| head[0]).collect();
         let lengths: Vec<usize> = got.iter().map(|(_, arrival)| arrival.length).collect();
         assert_eq!((letters.as_slice(), lengths.as_slice()), (&b"abc"[..], &[500, 500, 200][..]));
         for (head, arrival) in got {
-            assert!(head.len() <= HEAD && arrival.at >= before && arrival.at <= realtime(), "{arrival:?}");
+            assert!(head.len() <= HEAD_SIZE && arrival.at >= before && arrival.at <= realtime_nanos(), "{arrival:?}");
             assert_eq!((arrival.ecn, arrival.overflow), (2, 0));
         }
     }
@@ -284,9 +284,9 @@ mod tests {
 
     #[test]
     fn a_sleep_never_ends_before_its_time() {
-        let at = realtime() + 2_000_000;
+        let at = realtime_nanos() + 2_000_000;
         sleep_until(at);
-        assert!(realtime() >= at);
+        assert!(realtime_nanos() >= at);
         sleep_until(at - 1_000_000_000);
     }
 }

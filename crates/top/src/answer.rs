@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 /// What a relay tells.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Answer {
+pub struct SessionsResponse {
     #[serde(default)]
     pub version: String,
     pub pipes_open: Option<u64>,
@@ -18,7 +18,7 @@ pub struct Answer {
 
 /// Of bytes where they go, of a section where it leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum Direction {
     /// Toward the client.
     Down,
     /// Toward the server.
@@ -26,7 +26,7 @@ pub enum Side {
 }
 
 /// Both, in the order in which pairs are kept and shown.
-pub const SIDES: [Side; 2] = [Side::Down, Side::Up];
+pub const DIRECTIONS: [Direction; 2] = [Direction::Down, Direction::Up];
 
 /// One session.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -41,7 +41,7 @@ pub struct Session {
     pub target: Option<String>,
     pub server: Option<String>,
     pub path: Option<String>,
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChosenPath>,
     /// Age by the relay's clock, in seconds.
     #[serde(default)]
     pub seconds: f64,
@@ -91,7 +91,7 @@ pub struct Limit {
 
 /// Why a session took its path.
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Chosen {
+pub struct ChosenPath {
     #[serde(default)]
     pub reason: String,
     #[serde(default)]
@@ -111,46 +111,46 @@ pub struct Pool {
     pub wanted: u64,
 }
 
-impl Answer {
+impl SessionsResponse {
     /// Reads what was answered.
     ///
     /// # Errors
     /// In words, when it is not what a relay answers.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         serde_json::from_str(text).map_err(|error| format!("the answer is not of a relay ({error})"))
     }
 }
 
 impl Session {
     /// Bytes that went there.
-    pub fn bytes(&self, side: Side) -> u64 {
+    pub fn bytes(&self, side: Direction) -> u64 {
         match side {
-            Side::Down => self.bytes_down,
-            Side::Up => self.bytes_up,
+            Direction::Down => self.bytes_down,
+            Direction::Up => self.bytes_up,
         }
     }
 
     /// The section that leads there.
-    pub fn section(&self, side: Side) -> Option<&Section> {
+    pub fn section(&self, side: Direction) -> Option<&Section> {
         match side {
-            Side::Down => self.down.as_ref(),
-            Side::Up => self.up.as_ref(),
+            Direction::Down => self.down.as_ref(),
+            Direction::Up => self.up.as_ref(),
         }
     }
 
     /// What limits the bytes that go there.
-    pub fn limit(&self, side: Side) -> Option<&Limit> {
+    pub fn limit(&self, side: Direction) -> Option<&Limit> {
         let limits = self.limits.as_ref()?;
         match side {
-            Side::Down => limits.down.as_ref(),
-            Side::Up => limits.up.as_ref(),
+            Direction::Down => limits.down.as_ref(),
+            Direction::Up => limits.up.as_ref(),
         }
     }
 }
 
 impl Limit {
     /// `SECTION:WORD`, as in the access log.
-    pub fn name(&self) -> String {
+    pub fn factor(&self) -> String {
         format!("{}:{}", self.section, self.by)
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::amount;
-use crate::answer::{Section, Side};
-use crate::live::Running;
+use crate::answer::{Direction, Section};
+use crate::live::LiveSession;
 
 /// One column; also a way to sort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,26 +24,26 @@ pub enum Column {
     /// How long it has run.
     Age,
     /// Bits a second.
-    Rate(Side),
+    Rate(Direction),
     /// Bytes so far.
-    Bytes(Side),
+    Bytes(Direction),
     /// Round-trip time of a section.
-    Rtt(Side),
+    Rtt(Direction),
     /// A section's packets in the path's queues.
-    Queued(Side),
+    Queued(Direction),
     /// Segments a section has sent again.
-    Retransmitted(Side),
+    Retransmitted(Direction),
     /// A section's congestion window in packets.
-    Window(Side),
+    Window(Direction),
     /// What limits the faster direction.
     Limited,
 }
 
 use Column::{Age, Bytes, Client, Limited, Path, Queued, Rate, Retransmitted, Rtt, Session, Target, User, Window};
-use Side::{Down, Up};
+use Direction::{Down, Up};
 
 /// All columns in the order in which they stand.
-pub const ALL: [Column; 19] = [
+pub const COLUMNS: [Column; 19] = [
     Session,
     Client,
     User,
@@ -66,10 +66,10 @@ pub const ALL: [Column; 19] = [
 ];
 
 /// What is sorted by; or shown in a cell.
-enum Value<'a> {
+enum CellValue<'a> {
     Number(f64),
     Text(&'a str),
-    Own(String),
+    Owned(String),
     None,
 }
 
@@ -134,68 +134,68 @@ impl Column {
     }
 
     /// What stands there for a session; `-` for what is not known.
-    pub(crate) fn text(self, running: &Running) -> String {
+    pub(crate) fn text(self, running: &LiveSession) -> String {
         match (self, self.value(running)) {
-            (_, Value::None) => "-".to_owned(),
-            (_, Value::Text(text)) => text.to_owned(),
-            (_, Value::Own(text)) => text,
-            (Session, Value::Number(number)) => format!("{number:.0}"),
-            (Age, Value::Number(seconds)) => amount::age(seconds),
-            (Rtt(_), Value::Number(seconds)) => amount::milliseconds(seconds),
-            (Bytes(side), Value::Number(_)) => amount::bytes(running.session.bytes(side)),
-            (_, Value::Number(value)) => amount::short(value),
+            (_, CellValue::None) => "-".to_owned(),
+            (_, CellValue::Text(text)) => text.to_owned(),
+            (_, CellValue::Owned(text)) => text,
+            (Session, CellValue::Number(number)) => format!("{number:.0}"),
+            (Age, CellValue::Number(seconds)) => amount::age(seconds),
+            (Rtt(_), CellValue::Number(seconds)) => amount::milliseconds(seconds),
+            (Bytes(side), CellValue::Number(_)) => amount::bytes(running.session.bytes(side)),
+            (_, CellValue::Number(value)) => amount::short(value),
         }
     }
 
     /// How two sessions compare in it, upward; what is not known comes last either way.
-    pub(crate) fn compare(self, descending: bool, one: &Running, other: &Running) -> Ordering {
+    pub(crate) fn compare(self, descending: bool, one: &LiveSession, other: &LiveSession) -> Ordering {
         let order = match (self.value(one), self.value(other)) {
-            (Value::None, Value::None) => Ordering::Equal,
-            (Value::None, _) => return Ordering::Greater,
-            (_, Value::None) => return Ordering::Less,
-            (Value::Number(one), Value::Number(other)) => one.total_cmp(&other),
-            (one, other) => one.letters().cmp(other.letters()),
+            (CellValue::None, CellValue::None) => Ordering::Equal,
+            (CellValue::None, _) => return Ordering::Greater,
+            (_, CellValue::None) => return Ordering::Less,
+            (CellValue::Number(one), CellValue::Number(other)) => one.total_cmp(&other),
+            (one, other) => one.as_text().cmp(other.as_text()),
         };
         if descending { order.reverse() } else { order }
     }
 
-    fn value(self, running: &Running) -> Value<'_> {
+    fn value(self, running: &LiveSession) -> CellValue<'_> {
         let session = &running.session;
-        let of = |side, pick: fn(&Section) -> Option<f64>| number(session.section(side).and_then(pick));
+        let of = |side, pick: fn(&Section) -> Option<f64>| number_value(session.section(side).and_then(pick));
         match self {
-            Session => Value::Number(session.session as f64),
-            Client => Value::Text(&session.client),
-            User => text(session.user.as_deref().or(session.peer.as_deref())),
-            Target => text(session.target.as_deref()),
-            Path => text(session.path.as_deref()),
-            Age => Value::Number(session.seconds),
-            Rate(side) => number(running.rate(side)),
-            Bytes(side) => Value::Number(session.bytes(side) as f64),
+            Session => CellValue::Number(session.session as f64),
+            Client => CellValue::Text(&session.client),
+            User => text_value(session.user.as_deref().or(session.peer.as_deref())),
+            Target => text_value(session.target.as_deref()),
+            Path => text_value(session.path.as_deref()),
+            Age => CellValue::Number(session.seconds),
+            Rate(side) => number_value(running.rate(side)),
+            Bytes(side) => CellValue::Number(session.bytes(side) as f64),
             Rtt(side) => of(side, |section| section.rtt_seconds),
             Queued(side) => of(side, |section| section.queued.map(|packets| packets as f64)),
             Retransmitted(side) => of(side, |section| section.retransmitted.map(|segments| segments as f64)),
             Window(side) => of(side, |section| section.window.map(|packets| packets as f64)),
-            Limited => running.limit().map_or(Value::None, |limit| Value::Own(limit.name())),
+            Limited => running.limit().map_or(CellValue::None, |limit| CellValue::Owned(limit.factor())),
         }
     }
 }
 
-impl Value<'_> {
-    fn letters(&self) -> &str {
+impl CellValue<'_> {
+    fn as_text(&self) -> &str {
         match self {
             Self::Text(text) => text,
-            Self::Own(text) => text,
+            Self::Owned(text) => text,
             Self::Number(_) | Self::None => "",
         }
     }
 }
 
-fn text(text: Option<&str>) -> Value<'_> {
-    text.map_or(Value::None, Value::Text)
+fn text_value(text: Option<&str>) -> CellValue<'_> {
+    text.map_or(CellValue::None, CellValue::Text)
 }
 
-fn number<'a>(number: Option<f64>) -> Value<'a> {
-    number.map_or(Value::None, Value::Number)
+fn number_value<'a>(number: Option<f64>) -> CellValue<'a> {
+    number.map_or(CellValue::None, CellValue::Number)
 }
 
 /// No column has that name.
@@ -204,13 +204,13 @@ fn number<'a>(number: Option<f64>) -> Value<'a> {
 pub struct UnknownColumn;
 
 fn names() -> String {
-    ALL.map(Column::name).join(", ")
+    COLUMNS.map(Column::name).join(", ")
 }
 
 impl FromStr for Column {
     type Err = UnknownColumn;
     fn from_str(text: &str) -> Result<Self, UnknownColumn> {
-        ALL.into_iter().find(|column| column.name() == text).ok_or(UnknownColumn)
+        COLUMNS.into_iter().find(|column| column.name() == text).ok_or(UnknownColumn)
     }
 }
 

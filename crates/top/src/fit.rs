@@ -1,9 +1,9 @@
 //! Which columns fit a width: the more important a column, the narrower the terminal that still has it.
 
-use crate::answer::Side::{Down, Up};
-use crate::column::{ALL, Column};
+use crate::answer::Direction::{Down, Up};
+use crate::column::{COLUMNS, Column};
 
-/// Columns that stand or fall together, the most important first. What 80 columns of a terminal hold ends at `Session`.
+/// Columns that stand or fall together, the most important first. What 80 columns of a terminal hold ends at `EtcdSession`.
 const BY_IMPORTANCE: [&[Column]; 13] = [
     &[Column::Target],
     &[Column::Rate(Down), Column::Rate(Up)],
@@ -49,7 +49,7 @@ pub fn fit(width: u16, sorted: Column) -> Vec<(Column, u16)> {
             used += needed;
         }
     }
-    let standing = ALL.into_iter().filter(|column| chosen.contains(column));
+    let standing = COLUMNS.into_iter().filter(|column| chosen.contains(column));
     let mut fitting: Vec<_> = standing.map(|column| (column, widths(column)[0])).collect();
     let left = grow(&mut fitting, (width + 1).saturating_sub(used), |column| widths(column)[1]);
     grow(&mut fitting, left, |column| widths(column)[2]);
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(shown(44, by), "client target down up");
         assert_eq!(shown(12, by), "down up");
         assert_eq!(shown(3, Column::Target), "target");
-        let all = ALL.map(Column::name).join(" ");
+        let all = COLUMNS.map(Column::name).join(" ");
         assert_eq!(shown(400, by), all);
     }
 

@@ -6,9 +6,9 @@ use crate::app::{App, Page};
 
 /// Whether it goes on.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Flow {
-    On,
-    End,
+pub enum KeyAction {
+    Continue,
+    Quit,
 }
 
 /// The keys and what they do, for the help page.
@@ -28,59 +28,59 @@ pub const HELP: [(&str, &str); 12] = [
 ];
 
 /// No filter is longer.
-const LONGEST_FILTER: usize = 100;
+const MAX_FILTER: usize = 100;
 
 /// Does what a key asks for.
-pub fn press(app: &mut App, key: KeyEvent) -> Flow {
+pub fn on_key(app: &mut App, key: KeyEvent) -> KeyAction {
     let control = key.modifiers.contains(KeyModifiers::CONTROL);
     if control && key.code == KeyCode::Char('c') {
-        return Flow::End;
+        return KeyAction::Quit;
     }
-    if std::mem::take(&mut app.helping) {
-        return if key.code == KeyCode::Char('q') { Flow::End } else { Flow::On };
+    if std::mem::take(&mut app.shows_help) {
+        return if key.code == KeyCode::Char('q') { KeyAction::Quit } else { KeyAction::Continue };
     }
     match app.page {
-        Page::Filter { .. } => write_filter(app, key.code, control),
-        _ if key.code == KeyCode::Char('q') => return Flow::End,
-        Page::Session(_) => on_session(app, key.code),
-        Page::List => on_list(app, key.code),
+        Page::Filter { .. } => edit_filter(app, key.code, control),
+        _ if key.code == KeyCode::Char('q') => return KeyAction::Quit,
+        Page::Session(_) => on_session_key(app, key.code),
+        Page::List => on_list_key(app, key.code),
     }
-    Flow::On
+    KeyAction::Continue
 }
 
-fn on_session(app: &mut App, key: KeyCode) {
+fn on_session_key(app: &mut App, key: KeyCode) {
     match key {
         KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace | KeyCode::Left => app.page = Page::List,
         KeyCode::Char('p' | ' ') => app.paused = !app.paused,
-        KeyCode::Char('?' | 'h') => app.helping = true,
+        KeyCode::Char('?' | 'h') => app.shows_help = true,
         _ => {}
     }
 }
 
-fn on_list(app: &mut App, key: KeyCode) {
+fn on_list_key(app: &mut App, key: KeyCode) {
     let (list, sessions) = (&mut app.list, &app.live.sessions);
-    let page = isize::try_from(app.rows).unwrap_or(isize::MAX);
+    let page = isize::try_from(app.visible_rows).unwrap_or(isize::MAX);
     match key {
-        KeyCode::Up | KeyCode::Char('k') => list.step(-1, sessions),
-        KeyCode::Down | KeyCode::Char('j') => list.step(1, sessions),
-        KeyCode::PageUp => list.step(-page, sessions),
-        KeyCode::PageDown => list.step(page, sessions),
-        KeyCode::Home | KeyCode::Char('g') => list.step(isize::MIN, sessions),
-        KeyCode::End | KeyCode::Char('G') => list.step(isize::MAX, sessions),
-        KeyCode::Left | KeyCode::Char('<') => list.sort_beside(-1, sessions),
-        KeyCode::Right | KeyCode::Char('>') => list.sort_beside(1, sessions),
+        KeyCode::Up | KeyCode::Char('k') => list.move_selection(-1, sessions),
+        KeyCode::Down | KeyCode::Char('j') => list.move_selection(1, sessions),
+        KeyCode::PageUp => list.move_selection(-page, sessions),
+        KeyCode::PageDown => list.move_selection(page, sessions),
+        KeyCode::Home | KeyCode::Char('g') => list.move_selection(isize::MIN, sessions),
+        KeyCode::End | KeyCode::Char('G') => list.move_selection(isize::MAX, sessions),
+        KeyCode::Left | KeyCode::Char('<') => list.sort_by_next(-1, sessions),
+        KeyCode::Right | KeyCode::Char('>') => list.sort_by_next(1, sessions),
         KeyCode::Char('r') => list.reverse(sessions),
         KeyCode::Char('p' | ' ') => app.paused = !app.paused,
-        KeyCode::Char('?' | 'h') => app.helping = true,
+        KeyCode::Char('?' | 'h') => app.shows_help = true,
         KeyCode::Char('/') => app.page = Page::Filter { before: list.filter().to_owned() },
         KeyCode::Esc => list.set_filter(String::new(), sessions),
-        KeyCode::Enter => app.open(),
+        KeyCode::Enter => app.open_selected(),
         _ => {}
     }
 }
 
 /// Each letter filters at once.
-fn write_filter(app: &mut App, key: KeyCode, control: bool) {
+fn edit_filter(app: &mut App, key: KeyCode, control: bool) {
     let Page::Filter { before } = &app.page else { return };
     let mut filter = app.list.filter().to_owned();
     match key {
@@ -96,7 +96,7 @@ fn write_filter(app: &mut App, key: KeyCode, control: bool) {
             filter.pop();
         }
         KeyCode::Char('u') if control => filter.clear(),
-        KeyCode::Char(letter) if !control && filter.len() < LONGEST_FILTER => filter.push(letter),
+        KeyCode::Char(letter) if !control && filter.len() < MAX_FILTER => filter.push(letter),
         _ => return,
     }
     app.list.set_filter(filter, &app.live.sessions);

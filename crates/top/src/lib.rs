@@ -1,7 +1,7 @@
 //! `ekiden top`: what a running relay does, live in a terminal.
 //!
 //! It asks the relay as `ekiden status` does, each second, and takes every rate from the difference of two answers. The
-//! way of one answer: [`run`] asks, `Answer::read` reads, `Live::advance` makes rates, `List::arrange` filters and sorts,
+//! way of one answer: [`run`] asks, `SessionsResponse::parse` reads, `LiveSessions::update` makes rates, `SessionList::filter_and_sort` filters and sorts,
 //! `draw` draws what is visible.
 //!
 //! A package of its own, so that the daemon has no terminal in it. It does not know the relay either: it is handed a
@@ -25,8 +25,8 @@ mod screen;
 #[cfg(test)]
 mod tests;
 
-pub use answer::Side;
+pub use answer::Direction;
 pub use column::{Column, UnknownColumn};
-pub use look::Look;
-pub use run::{Options, TopError, once, run};
-pub use screen::size;
+pub use look::Theme;
+pub use run::{TopError, TopOptions, run, run_once};
+pub use screen::screen_size;

@@ -2,31 +2,31 @@
 //!
 //! Sorting happens when an answer comes or the order is changed; drawing and moving only look at what is visible.
 
-use crate::answer::{SIDES, Session};
-use crate::column::{ALL, Column};
-use crate::live::Running;
+use crate::answer::{DIRECTIONS, Session};
+use crate::column::{COLUMNS, Column};
+use crate::live::LiveSession;
 
 /// The sessions as they are listed.
 #[derive(Debug)]
-pub struct List {
+pub struct SessionList {
     sort: Column,
     descending: bool,
     filter: String,
-    /// Places in `Live::sessions`.
+    /// Places in `LiveSessions::sessions`.
     order: Vec<usize>,
     /// The row that is selected, as a place in `order`.
     cursor: usize,
     /// The session that the selection stays with; none while it was not moved from the first row.
     selected: Option<u64>,
     /// The first row on the screen.
-    top: usize,
+    first_row: usize,
 }
 
-impl List {
+impl SessionList {
     /// An empty one, that will be sorted so.
     pub fn new(sort: Column, filter: String) -> Self {
         let descending = !sort.is_text();
-        Self { sort, descending, filter, order: Vec::new(), cursor: 0, selected: None, top: 0 }
+        Self { sort, descending, filter, order: Vec::new(), cursor: 0, selected: None, first_row: 0 }
     }
 
     pub fn sort(&self) -> Column {
@@ -47,7 +47,7 @@ impl List {
     }
 
     /// Filters and sorts anew.
-    pub fn arrange(&mut self, sessions: &[Running]) {
+    pub fn filter_and_sort(&mut self, sessions: &[LiveSession]) {
         let words: Vec<String> = self.filter.split_whitespace().map(str::to_lowercase).collect();
         self.order = (0..sessions.len()).filter(|at| has_all(&sessions[*at].session, &words)).collect();
         let (sort, descending) = (self.sort, self.descending);
@@ -63,38 +63,38 @@ impl List {
     }
 
     /// Sorts by the column `by` places to the right.
-    pub fn sort_beside(&mut self, by: isize, sessions: &[Running]) {
-        let at = ALL.iter().position(|column| *column == self.sort).unwrap_or(0);
-        let beside = (at as isize + by).rem_euclid(ALL.len() as isize);
-        self.sort = ALL[beside as usize];
+    pub fn sort_by_next(&mut self, by: isize, sessions: &[LiveSession]) {
+        let at = COLUMNS.iter().position(|column| *column == self.sort).unwrap_or(0);
+        let beside = (at as isize + by).rem_euclid(COLUMNS.len() as isize);
+        self.sort = COLUMNS[beside as usize];
         self.descending = !self.sort.is_text();
-        self.arrange(sessions);
+        self.filter_and_sort(sessions);
     }
 
     /// Turns the order around.
-    pub fn reverse(&mut self, sessions: &[Running]) {
+    pub fn reverse(&mut self, sessions: &[LiveSession]) {
         self.descending = !self.descending;
-        self.arrange(sessions);
+        self.filter_and_sort(sessions);
     }
 
     /// Lists only sessions that have all of these words somewhere.
-    pub fn set_filter(&mut self, filter: String, sessions: &[Running]) {
+    pub fn set_filter(&mut self, filter: String, sessions: &[LiveSession]) {
         self.filter = filter;
-        self.arrange(sessions);
+        self.filter_and_sort(sessions);
     }
 
     /// Moves the selection so many rows down.
-    pub fn step(&mut self, rows: isize, sessions: &[Running]) {
+    pub fn move_selection(&mut self, rows: isize, sessions: &[LiveSession]) {
         self.select(self.cursor.saturating_add_signed(rows), sessions);
     }
 
     /// The session that is selected.
-    pub fn selected<'a>(&self, sessions: &'a [Running]) -> Option<&'a Running> {
+    pub fn selected<'a>(&self, sessions: &'a [LiveSession]) -> Option<&'a LiveSession> {
         Some(&sessions[*self.order.get(self.cursor)?])
     }
 
     /// All that are listed, in order.
-    pub fn listed<'a>(&'a self, sessions: &'a [Running]) -> impl Iterator<Item = &'a Running> {
+    pub fn listed<'a>(&'a self, sessions: &'a [LiveSession]) -> impl Iterator<Item = &'a LiveSession> {
         self.order.iter().map(move |at| &sessions[*at])
     }
 
@@ -102,15 +102,15 @@ impl List {
     pub fn visible<'a>(
         &'a mut self,
         rows: usize,
-        sessions: &'a [Running],
-    ) -> (impl Iterator<Item = &'a Running>, usize) {
+        sessions: &'a [LiveSession],
+    ) -> (impl Iterator<Item = &'a LiveSession>, usize) {
         let last = self.order.len().saturating_sub(rows);
-        self.top = self.top.min(self.cursor).max((self.cursor + 1).saturating_sub(rows)).min(last);
-        let end = self.order.len().min(self.top + rows);
-        (self.order[self.top..end].iter().map(move |at| &sessions[*at]), self.cursor - self.top)
+        self.first_row = self.first_row.min(self.cursor).max((self.cursor + 1).saturating_sub(rows)).min(last);
+        let end = self.order.len().min(self.first_row + rows);
+        (self.order[self.first_row..end].iter().map(move |at| &sessions[*at]), self.cursor - self.first_row)
     }
 
-    fn select(&mut self, row: usize, sessions: &[Running]) {
+    fn select(&mut self, row: usize, sessions: &[LiveSession]) {
         self.cursor = row.min(self.order.len().saturating_sub(1));
         let session = self.selected(sessions).map(|running| running.session.session);
         self.selected = session.filter(|_| self.cursor > 0);
@@ -126,6 +126,6 @@ fn has_all(session: &Session, words: &[String]) -> bool {
         has(client)
             || number.to_string() == *word
             || places.into_iter().flatten().any(has)
-            || SIDES.into_iter().filter_map(|side| session.limit(side)).any(|limit| has(&limit.name()))
+            || DIRECTIONS.into_iter().filter_map(|side| session.limit(side)).any(|limit| has(&limit.factor()))
     })
 }

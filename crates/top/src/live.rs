@@ -5,11 +5,11 @@
 
 use std::collections::HashMap;
 
-use crate::answer::{Answer, Limit, Pool, SIDES, Session, Side};
+use crate::answer::{DIRECTIONS, Direction, Limit, Pool, Session, SessionsResponse};
 
 /// A session, and its rates.
 #[derive(Debug, Clone, Default)]
-pub struct Running {
+pub struct LiveSession {
     pub session: Session,
     /// Bits a second down and up; none while there is nothing to compare with.
     rates: [Option<f64>; 2],
@@ -17,15 +17,15 @@ pub struct Running {
 
 /// All sessions of the newest answer.
 #[derive(Debug, Default)]
-pub struct Live {
-    pub sessions: Vec<Running>,
-    pub summary: Summary,
-    heard: bool,
+pub struct LiveSessions {
+    pub sessions: Vec<LiveSession>,
+    pub summary: RelaySummary,
+    has_answer: bool,
 }
 
 /// The relay in one line.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub struct RelaySummary {
     pub version: String,
     pub pipes: Option<(u64, u64)>,
     pub pools: Vec<Pool>,
@@ -33,35 +33,36 @@ pub struct Summary {
     pub rates: [f64; 2],
 }
 
-impl Running {
+impl LiveSession {
     /// Bits a second that go there.
-    pub fn rate(&self, side: Side) -> Option<f64> {
+    pub fn rate(&self, side: Direction) -> Option<f64> {
         self.rates[side as usize]
     }
 
     /// What limits the direction that is the faster one; or the other, where nothing is known of that.
     pub fn limit(&self) -> Option<&Limit> {
         let [down, up] = self.rates.map(Option::unwrap_or_default);
-        let (first, second) = if up > down { (Side::Up, Side::Down) } else { (Side::Down, Side::Up) };
+        let (first, second) =
+            if up > down { (Direction::Up, Direction::Down) } else { (Direction::Down, Direction::Up) };
         self.session.limit(first).or_else(|| self.session.limit(second))
     }
 
     /// How fast `session` is: since it was seen before, or since it began where it is new.
-    fn since(before: Option<&Self>, session: Session, may_be_new: bool) -> Self {
+    fn with_rates(before: Option<&Self>, session: Session, may_be_new: bool) -> Self {
         let rates = match before {
             Some(before) if session.seconds == before.session.seconds => before.rates,
             Some(before) => {
                 let seconds = session.seconds - before.session.seconds;
-                SIDES.map(|side| rate(session.bytes(side) - before.session.bytes(side), seconds))
+                DIRECTIONS.map(|side| rate(session.bytes(side) - before.session.bytes(side), seconds))
             }
-            None if may_be_new => SIDES.map(|side| rate(session.bytes(side), session.seconds)),
+            None if may_be_new => DIRECTIONS.map(|side| rate(session.bytes(side), session.seconds)),
             None => [None; 2],
         };
         Self { session, rates }
     }
 
     /// Whether `later` can be the same session: a relay that was started anew counts from the beginning.
-    pub fn can_become(&self, later: &Session) -> bool {
+    pub fn can_continue_as(&self, later: &Session) -> bool {
         let Session { client, seconds, bytes_down, bytes_up, .. } = &self.session;
         *client == later.client
             && *seconds <= later.seconds
@@ -70,22 +71,22 @@ impl Running {
     }
 }
 
-impl Live {
+impl LiveSessions {
     /// Takes the next answer.
-    pub fn advance(&mut self, answer: Answer) {
-        let before: HashMap<u64, Running> =
+    pub fn update(&mut self, answer: SessionsResponse) {
+        let before: HashMap<u64, LiveSession> =
             self.sessions.drain(..).map(|running| (running.session.session, running)).collect();
         // With the first answer nobody knows how a session came to its bytes.
-        let may_be_new = std::mem::replace(&mut self.heard, true);
+        let may_be_new = std::mem::replace(&mut self.has_answer, true);
         let running = answer.sessions.into_iter().map(|session| {
-            let known = before.get(&session.session).filter(|before| before.can_become(&session));
-            Running::since(known, session, may_be_new)
+            let known = before.get(&session.session).filter(|before| before.can_continue_as(&session));
+            LiveSession::with_rates(known, session, may_be_new)
         });
         self.sessions = running.collect();
         let known = |side| self.sessions.iter().filter_map(move |running| running.rate(side));
-        let rates = SIDES.map(|side| known(side).fold(0.0, |sum, rate| sum + rate));
+        let rates = DIRECTIONS.map(|side| known(side).fold(0.0, |sum, rate| sum + rate));
         let pipes = answer.pipes_open.zip(answer.pipes_idle);
-        self.summary = Summary { version: answer.version, pipes, pools: answer.pools, rates };
+        self.summary = RelaySummary { version: answer.version, pipes, pools: answer.pools, rates };
     }
 }
 
@@ -97,7 +98,7 @@ fn rate(bytes: u64, seconds: f64) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn answer(sessions: &[(u64, f64, u64, u64)]) -> Answer {
+    fn answer(sessions: &[(u64, f64, u64, u64)]) -> SessionsResponse {
         let session = |&(session, seconds, bytes_down, bytes_up)| Session {
             session,
             seconds,
@@ -105,34 +106,34 @@ mod tests {
             bytes_up,
             ..Session::default()
         };
-        Answer { sessions: sessions.iter().map(session).collect(), ..Answer::default() }
+        SessionsResponse { sessions: sessions.iter().map(session).collect(), ..SessionsResponse::default() }
     }
 
-    fn rates(live: &Live) -> Vec<[Option<f64>; 2]> {
-        live.sessions.iter().map(|running| SIDES.map(|side| running.rate(side))).collect()
+    fn rates(live: &LiveSessions) -> Vec<[Option<f64>; 2]> {
+        live.sessions.iter().map(|running| DIRECTIONS.map(|side| running.rate(side))).collect()
     }
 
     #[test]
     fn rates_are_differences_by_the_relays_clock() {
-        let mut live = Live::default();
-        live.advance(answer(&[(1, 100.0, 5_000_000, 1000)]));
+        let mut live = LiveSessions::default();
+        live.update(answer(&[(1, 100.0, 5_000_000, 1000)]));
         assert_eq!(rates(&live), [[None, None]], "of the past nothing is known");
-        live.advance(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
+        live.update(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
         let expected = [[Some(4_000_000.0), Some(0.0)], [Some(16_000.0), Some(8000.0)]];
         assert_eq!(rates(&live), expected, "two seconds; and one that has begun since");
         assert_eq!(live.summary.rates, [4_016_000.0, 8000.0]);
         // The same answer again: as fast as it was.
-        live.advance(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
+        live.update(answer(&[(1, 102.0, 6_000_000, 1000), (2, 0.5, 1000, 500)]));
         assert_eq!(rates(&live), expected);
-        live.advance(answer(&[]));
+        live.update(answer(&[]));
         assert_eq!(live.summary.rates, [0.0, 0.0]);
     }
 
     #[test]
     fn a_relay_that_was_started_anew_has_other_sessions_of_the_same_numbers() {
-        let mut live = Live::default();
-        live.advance(answer(&[(1, 100.0, 5_000_000, 1000)]));
-        live.advance(answer(&[(1, 2.0, 1000, 0)]));
+        let mut live = LiveSessions::default();
+        live.update(answer(&[(1, 100.0, 5_000_000, 1000)]));
+        live.update(answer(&[(1, 2.0, 1000, 0)]));
         assert_eq!(rates(&live), [[Some(4000.0), Some(0.0)]]);
     }
 
@@ -140,17 +141,17 @@ mod tests {
     fn the_faster_direction_says_what_limits() {
         let both = r#"{"version":"1","sessions":[{"session":1,"limits":{
             "down":{"section":"up","by":"path_rate","why":"-"},"up":{"section":"down","by":"of a later version"}}}]}"#;
-        let mut live = Live::default();
-        live.advance(Answer::read(both).unwrap());
+        let mut live = LiveSessions::default();
+        live.update(SessionsResponse::parse(both).unwrap());
         let mut running = live.sessions.remove(0);
         let mut limited = |rates| {
             running.rates = rates;
-            running.limit().unwrap().name()
+            running.limit().unwrap().factor()
         };
         assert_eq!(limited([None, None]), "up:path_rate");
         assert_eq!(limited([Some(1.0), Some(2.0)]), "down:of a later version");
         running.session.limits.as_mut().unwrap().up = None;
-        assert_eq!(running.limit().unwrap().name(), "up:path_rate", "better than nothing");
+        assert_eq!(running.limit().unwrap().factor(), "up:path_rate", "better than nothing");
         running.session.limits = None;
         assert!(running.limit().is_none());
     }

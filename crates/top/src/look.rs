@@ -8,7 +8,7 @@ use ratatui::symbols::bar;
 
 /// What may be used to draw.
 #[derive(Debug, Clone, Copy)]
-pub struct Look {
+pub struct Theme {
     /// Colours.
     pub colour: bool,
     /// Characters beyond ASCII.
@@ -28,10 +28,10 @@ const ASCII_BARS: bar::Set = bar::Set {
     empty: " ",
 };
 
-impl Look {
+impl Theme {
     /// As the environment says: `NO_COLOR` (no-color.org) when it is not empty, and the locale (locale(7)).
     #[must_use]
-    pub fn of_environment() -> Self {
+    pub fn from_env() -> Self {
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
         let charset = locale.to_ascii_lowercase().replace('-', "");
@@ -43,7 +43,7 @@ impl Look {
     }
 
     /// What stands for the rest of a text that does not fit.
-    pub(crate) fn cut(self) -> &'static str {
+    pub(crate) fn ellipsis(self) -> &'static str {
         if self.unicode { "…" } else { "~" }
     }
 
@@ -68,7 +68,7 @@ impl Look {
         self.coloured(Color::Red).add_modifier(Modifier::BOLD)
     }
 
-    pub(crate) fn faint(self) -> Style {
+    pub(crate) fn dim(self) -> Style {
         Style::new().add_modifier(Modifier::DIM)
     }
 

@@ -14,7 +14,7 @@ use crate::run::TopError;
 pub struct Screen(DefaultTerminal);
 
 /// Keys that nobody has taken yet: a hand is slower than this, and a paste may wait in the terminal.
-const KEYS: usize = 64;
+const MAX_PENDING_KEYS: usize = 64;
 
 impl Screen {
     /// Takes it.
@@ -22,7 +22,7 @@ impl Screen {
     /// # Errors
     /// When there is none, or none that can place text.
     pub fn open() -> Result<Self, TopError> {
-        usable()?;
+        check_terminal()?;
         let taken = ratatui::try_init().map(Self);
         taken.map_err(|error| {
             // Half of it may have been done; and what cannot be undone is what the error tells of.
@@ -35,7 +35,7 @@ impl Screen {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn show(&mut self, app: &mut App) -> Result<(), TopError> {
+    pub fn draw(&mut self, app: &mut App) -> Result<(), TopError> {
         self.0.draw(|frame| draw(app, frame.area(), frame.buffer_mut())).map_err(TopError::Terminal)?;
         Ok(())
     }
@@ -49,21 +49,21 @@ impl Drop for Screen {
 }
 
 /// Whether text can be placed: both ends are a terminal (isatty(3)), and it is not a dumb one (term(7)).
-fn usable() -> Result<(), TopError> {
+fn check_terminal() -> Result<(), TopError> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(TopError::NoTerminal);
     }
     match std::env::var("TERM") {
         Ok(term) if !term.is_empty() && term != "dumb" => Ok(()),
-        other => Err(TopError::Dumb(other.unwrap_or_default())),
+        other => Err(TopError::DumbTerminal(other.unwrap_or_default())),
     }
 }
 
 /// What comes from the keyboard, and new sizes. The channel ends when the terminal is gone.
 ///
 /// Reading waits for ever and cannot be called off, so it has a thread, which ends with the process.
-pub fn events() -> mpsc::Receiver<Event> {
-    let (sender, receiver) = mpsc::channel(KEYS);
+pub fn key_events() -> mpsc::Receiver<Event> {
+    let (sender, receiver) = mpsc::channel(MAX_PENDING_KEYS);
     std::thread::spawn(move || {
         while let Ok(event) = event::read() {
             if sender.blocking_send(event).is_err() {
@@ -74,9 +74,9 @@ pub fn events() -> mpsc::Receiver<Event> {
     receiver
 }
 
-/// How large one screen is: as the terminal, or as `COLUMNS` and `LINES` say, or 80 by 24.
+/// How large one screen is: as the terminal, or as `DROP_COLUMNS` and `LINES` say, or 80 by 24.
 #[must_use]
-pub fn size() -> (u16, u16) {
+pub fn screen_size() -> (u16, u16) {
     let told = |name, otherwise| {
         let told = std::env::var(name).ok().and_then(|value| value.parse().ok());
         told.filter(|size| (1..=1000).contains(size)).unwrap_or(otherwise)

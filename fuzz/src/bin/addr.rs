@@ -5,12 +5,12 @@ use std::fmt::{Debug, Display};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use ekiden_proto::addr::{Host, MAX_NAME, Nat64, Network, Target, embedded, is_private};
+use ekiden_proto::addr::{Host, MAX_NAME, Nat64Prefix, Network, Target, embedded_ipv4, is_private};
 use ekiden_proto::units::{Bytes, Rate, Span};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     if let Some(octets) = bytes.first_chunk::<16>() {
-        disguises(Ipv6Addr::from(*octets));
+        check_embedded(Ipv6Addr::from(*octets));
     }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(host) = Host::parse(text) {
@@ -24,7 +24,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
     round_trip::<Target>(text);
     round_trip::<Network>(text);
-    round_trip::<Nat64>(text);
+    round_trip::<Nat64Prefix>(text);
     round_trip::<Bytes>(text);
     round_trip::<Rate>(text);
     round_trip::<Span>(text);
@@ -37,9 +37,9 @@ fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) {
 }
 
 /// An address that is private stays so in its IPv4-mapped form, and makes every address private that contains it.
-fn disguises(v6: Ipv6Addr) {
+fn check_embedded(v6: Ipv6Addr) {
     let v4 = Ipv4Addr::from_bits(v6.to_bits() as u32);
     assert_eq!(is_private(IpAddr::V4(v4), &[]), is_private(IpAddr::V6(v4.to_ipv6_mapped()), &[]));
-    let contains_private = embedded(IpAddr::V6(v6), &[]).any(|v4| is_private(IpAddr::V4(v4), &[]));
+    let contains_private = embedded_ipv4(IpAddr::V6(v6), &[]).any(|v4| is_private(IpAddr::V4(v4), &[]));
     assert!(!contains_private || is_private(IpAddr::V6(v6), &[]), "{v6}");
 }

@@ -4,13 +4,13 @@
 
 use ekiden_fuzz::chunks::decode;
 use ekiden_proto::wire::WireError;
-use ekiden_proto::wire::http::forward::{ChunkForwarder, Coding, LONGEST_TRAILERS};
+use ekiden_proto::wire::http::forward::{BodyCoding, ChunkForwarder, MAX_TRAILERS};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((pieces, body)) = bytes.split_first_chunk::<4>() else { return };
     let sizes = pieces.map(|size| usize::from(size) % 32 + 1);
-    let whole = decode(body, LONGEST_TRAILERS);
-    for coding in [Coding::Chunks, Coding::Plain] {
+    let whole = decode(body, MAX_TRAILERS);
+    for coding in [BodyCoding::Chunks, BodyCoding::Plain] {
         let at_once = forward(body, coding, [usize::MAX; 4]).ok();
         // A refusal stands, though not for the same reason.
         assert_eq!(forward(body, coding, sizes).ok(), at_once, "pieces of {sizes:?}");
@@ -18,9 +18,9 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             (Some((data, trailers, used)), Some((out, taken))) => {
                 assert_eq!(taken, *used);
                 match coding {
-                    Coding::Plain => assert_eq!(out, *data),
+                    BodyCoding::Plain => assert_eq!(out, *data),
                     // A space is written behind each colon, so trailers may grow beyond the limit.
-                    Coding::Chunks => {
+                    BodyCoding::Chunks => {
                         assert_eq!(decode(&out, usize::MAX), Some((data.clone(), trailers.clone(), out.len())));
                     }
                 }
@@ -33,45 +33,45 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 /// The bytes for the receiver and the number of bytes used, when `body` arrives in pieces of these sizes in turn. Ready bytes
 /// are sent before each wait, as the relay does.
-fn forward(body: &[u8], coding: Coding, sizes: [usize; 4]) -> Result<(Vec<u8>, usize), WireError> {
+fn forward(body: &[u8], coding: BodyCoding, sizes: [usize; 4]) -> Result<(Vec<u8>, usize), WireError> {
     let mut chunks = ChunkForwarder::new(coding);
-    let mut arriving = Arriving { body, sizes: sizes.into_iter().cycle(), end: 0 };
+    let mut arriving = ArrivingBody { body, sizes: sizes.into_iter().cycle(), end: 0 };
     let (mut out, mut at) = (Vec::new(), 0);
     while !chunks.is_complete() {
         let (piece, used) = loop {
             match chunks.parse(&body[at..arriving.end]) {
                 Err(WireError::Incomplete) => {
-                    out.append(&mut chunks.ready);
-                    arriving.more()?;
+                    out.append(&mut chunks.output);
+                    arriving.arrive()?;
                 }
                 other => break other?,
             }
         };
         at += used;
-        let mut size = usize::try_from(chunks.take(&piece)).expect("64 bits");
+        let mut size = usize::try_from(chunks.on_framing(&piece)).expect("64 bits");
         while size > 0 {
             if at == arriving.end {
-                out.append(&mut chunks.ready);
-                arriving.more()?;
+                out.append(&mut chunks.output);
+                arriving.arrive()?;
             }
             let here = size.min(arriving.end - at);
-            chunks.ready.extend_from_slice(&body[at..at + here]);
+            chunks.output.extend_from_slice(&body[at..at + here]);
             (at, size) = (at + here, size - here);
         }
     }
-    out.append(&mut chunks.ready);
+    out.append(&mut chunks.output);
     Ok((out, at))
 }
 
 /// A body of which the first `end` bytes have arrived.
-struct Arriving<'a> {
+struct ArrivingBody<'a> {
     body: &'a [u8],
     sizes: std::iter::Cycle<std::array::IntoIter<usize, 4>>,
     end: usize,
 }
 
-impl Arriving<'_> {
-    fn more(&mut self) -> Result<(), WireError> {
+impl ArrivingBody<'_> {
+    fn arrive(&mut self) -> Result<(), WireError> {
         if self.end == self.body.len() {
             return Err(WireError::Incomplete);
         }

@@ -1,17 +1,17 @@
 //! The chunked coding, line by line and as a whole body that is decoded, coded anew and decoded again.
 #![no_main]
 
+use ekiden_fuzz::check_prefixes;
 use ekiden_fuzz::chunks::decode;
-use ekiden_fuzz::settled;
 use ekiden_proto::wire::http::Headers;
 use ekiden_proto::wire::http::chunked::{ChunkHead, parse_chunk_end, parse_trailers, write_chunk_head, write_trailers};
 
 const LIMIT: usize = 1024;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    settled(bytes, ChunkHead::parse);
-    settled(bytes, parse_chunk_end);
-    settled(bytes, |bytes| parse_trailers(bytes, LIMIT));
+    check_prefixes(bytes, ChunkHead::parse);
+    check_prefixes(bytes, parse_chunk_end);
+    check_prefixes(bytes, |bytes| parse_trailers(bytes, LIMIT));
     if let Some((data, trailers, used)) = decode(bytes, LIMIT) {
         assert_eq!(decode(&bytes[..used], LIMIT), Some((data.clone(), trailers.clone(), used)));
         let coded = encode(&data, &trailers);

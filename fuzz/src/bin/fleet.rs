@@ -1,22 +1,24 @@
 //! What stands in the shared place of a fleet: no panic, and nobody is believed without the signatures.
 #![no_main]
 
-use ekiden_proto::fleet::{Entry, Issued, Refused, VerifyKey};
+use ekiden_proto::fleet::{EntryError, FleetEntry, SignedCertificate, VerifyKey};
 
 /// That of the seeds.
 const FLEET: &str = "WTg+R3cwkrb71IPWm7IjyZuAc1BkzIsyBsQxPqQPnh8=";
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let fleet: VerifyKey = FLEET.parse().expect("a fleet key");
-    match Entry::read(bytes, &fleet, None) {
+    match FleetEntry::parse_and_verify(bytes, &fleet, None) {
         // Who is believed is one of the seeds: nobody else has the keys.
-        Ok(entry) => assert_eq!(entry.issued.verify(&fleet), Ok(())),
-        Err(Refused::Misplaced | Refused::Early(_) | Refused::Expired(_) | Refused::Replayed { .. }) => {
+        Ok(entry) => assert_eq!(entry.signed_certificate.verify(&fleet), Ok(())),
+        Err(
+            EntryError::KeyMismatch | EntryError::NotYetValid(_) | EntryError::Expired(_) | EntryError::Replayed { .. },
+        ) => {
             unreachable!("these are the roster's to say")
         }
         Err(_) => {}
     }
-    if let Some(issued) = std::str::from_utf8(bytes).ok().and_then(|text| Issued::parse(text).ok()) {
+    if let Some(issued) = std::str::from_utf8(bytes).ok().and_then(|text| SignedCertificate::parse(text).ok()) {
         assert_eq!(issued.to_string().as_bytes(), bytes, "there is one way to write a certificate");
     }
 });

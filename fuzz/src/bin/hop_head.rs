@@ -4,7 +4,7 @@
 #![no_main]
 
 use ekiden_proto::wire::http::ResponseHead;
-use ekiden_proto::wire::http::connect::{LONGEST_DETAILS, append_head, cause_of, details};
+use ekiden_proto::wire::http::connect::{MAX_DETAILS, append_head, cause_of, refusal_details};
 use ekiden_proto::wire::{Parsed, WireError};
 
 /// The longest head of a hop's answer.
@@ -33,8 +33,8 @@ fn answer(stream: &[u8], most: usize) -> Result<(u16, usize), bool> {
                 assert_eq!(used, head.len(), "bytes behind the head were taken");
                 if !(100..200).contains(&answer.status) {
                     let _ = cause_of(answer.status, &answer.headers);
-                    let said = details(&answer.headers).unwrap_or_default();
-                    assert!(said.len() <= LONGEST_DETAILS && said.bytes().all(|byte| matches!(byte, b' '..=b'~')));
+                    let said = refusal_details(&answer.headers).unwrap_or_default();
+                    assert!(said.len() <= MAX_DETAILS && said.bytes().all(|byte| matches!(byte, b' '..=b'~')));
                     return Ok((answer.status, taken));
                 }
                 head.clear();

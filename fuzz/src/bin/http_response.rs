@@ -2,10 +2,10 @@
 //! The first byte of the input, `0` to `3`, chooses the method of the request that is answered.
 #![no_main]
 
-use ekiden_fuzz::{lax, settled};
+use ekiden_fuzz::{check_prefixes, lax};
 use ekiden_proto::wire::http::connect::cause_of;
-use ekiden_proto::wire::http::rewrite::{add_via, keep_alive, set_framing, strip_hop_by_hop, write_response};
-use ekiden_proto::wire::http::{Body, ResponseHead};
+use ekiden_proto::wire::http::rewrite::{add_via, is_keep_alive, set_framing, strip_hop_by_hop, write_response};
+use ekiden_proto::wire::http::{BodyFraming, ResponseHead};
 
 /// As `limits.head` is by default.
 const LIMIT: usize = 64 << 10;
@@ -14,29 +14,29 @@ const METHODS: [&str; 4] = ["GET", "HEAD", "CONNECT", "POST"];
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let Some((first, bytes)) = bytes.split_first() else { return };
     let method = METHODS[usize::from(*first) % METHODS.len()];
-    let Some((head, used)) = settled(bytes, |bytes| ResponseHead::parse(bytes, LIMIT, method)) else { return };
+    let Some((head, used)) = check_prefixes(bytes, |bytes| ResponseHead::parse(bytes, LIMIT, method)) else { return };
     assert!(used <= LIMIT && (100..1000).contains(&head.status));
     // Their framing fields are ignored, whatever they say.
     let unframed = matches!(head.status, 100..200 | 204) || (method == "CONNECT" && head.status / 100 == 2);
     if unframed || method == "HEAD" || head.status == 304 {
-        assert_eq!(head.body, Body::Empty);
+        assert_eq!(head.body, BodyFraming::Empty);
     }
     if !unframed {
-        lax::agrees(&bytes[..used], head.body);
+        lax::assert_same_framing(&bytes[..used], head.body);
     }
-    let _ = (cause_of(head.status, &head.headers), keep_alive(head.version, &head.headers));
+    let _ = (cause_of(head.status, &head.headers), is_keep_alive(head.version, &head.headers));
     if head.headers.len() <= 99 {
-        check_onward(&head, method);
+        check_forwarded(&head, method);
     }
 });
 
-fn check_onward(head: &ResponseHead, method: &str) {
+fn check_forwarded(head: &ResponseHead, method: &str) {
     let mut headers = head.headers.clone();
     strip_hop_by_hop(&mut headers);
     add_via(&mut headers, head.version, "ekiden");
     set_framing(&mut headers, head.body);
     let written = write_response(head.status, &head.reason, &headers);
-    lax::agrees(&written, head.body);
+    lax::assert_same_framing(&written, head.body);
     let (again, used) = ResponseHead::parse(&written, usize::MAX, method).expect("our own response");
     assert_eq!((used, again.status, again.body, &again.headers), (written.len(), head.status, head.body, &headers));
 }

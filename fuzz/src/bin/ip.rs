@@ -3,14 +3,14 @@
 
 use std::net::IpAddr;
 
-use ekiden_proto::wire::ip::{Head, TCP};
+use ekiden_proto::wire::ip::{IpHeader, TCP};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Ok(head) = Head::read(bytes) else { return };
+    let Ok(head) = IpHeader::parse(bytes) else { return };
     assert_eq!(head.source.is_ipv4(), head.destination.is_ipv4());
     assert!(head.protocol != TCP || head.port.is_some() || is_fragment(bytes), "TCP without a port");
-    assert!(Head::read(&[bytes, b"\0"].concat()).is_err(), "one byte more");
-    assert!(Head::read(&bytes[..bytes.len() - 1]).is_err(), "one byte less");
+    assert!(IpHeader::parse(&[bytes, b"\0"].concat()).is_err(), "one byte more");
+    assert!(IpHeader::parse(&bytes[..bytes.len() - 1]).is_err(), "one byte less");
     let mut plain = bytes.to_vec();
     match &mut plain[..] {
         [_, service, ..] if head.source.is_ipv4() => *service = !*service,
@@ -18,10 +18,10 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         [_, label, ..] => *label = !*label,
         _ => unreachable!("a header has more"),
     }
-    assert_eq!(Head::read(&plain), Ok(head), "what nobody looks at has changed it");
+    assert_eq!(IpHeader::parse(&plain), Ok(head), "what nobody looks at has changed it");
     // Extension headers and fragments cannot be written so plainly.
     if head.port.is_some() {
-        assert_eq!(Head::read(&write(&head)), Ok(head));
+        assert_eq!(IpHeader::parse(&write(&head)), Ok(head));
     }
 });
 
@@ -31,7 +31,7 @@ fn is_fragment(bytes: &[u8]) -> bool {
 }
 
 /// The shortest packet that says the same.
-fn write(head: &Head) -> Vec<u8> {
+fn write(head: &IpHeader) -> Vec<u8> {
     let mut packet = match (head.source, head.destination) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             let start: &[u8] = &[0x45, 0, 0, 24, 0, 0, 0, 0, 64, head.protocol, 0, 0];

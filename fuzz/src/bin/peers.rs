@@ -17,7 +17,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     match Peers::from_text(&text.replace("+IK08", SECRET), &[], &relays) {
         Ok(peers) => {
             for peer in peers.0.values() {
-                assert!(peer.relays.iter().flatten().all(|name| relays.iter().any(|relay| **relay == **name)));
+                assert!(peer.next_hops.iter().flatten().all(|name| relays.iter().any(|relay| **relay == **name)));
             }
         }
         Err(mistakes) => {

@@ -8,7 +8,7 @@
 
 use ekiden_proto::wire::section::RecordKey;
 use ekiden_proto::wire::section::reader::RecordReader;
-use ekiden_proto::wire::section::record::{Cipher, HEADER, MOST, TAG};
+use ekiden_proto::wire::section::record::{Cipher, HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
 
 /// Longest plaintext of the first record, where it is limited, in bytes.
 const FIRST: usize = 100;
@@ -49,7 +49,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 /// Lengths of plaintext: small ones, of which several are opened as one; some that are longer than a read; the longest.
 fn length(byte: u8) -> usize {
     match byte {
-        0xff => MOST,
+        0xff => MAX_PLAINTEXT,
         _ if byte % 8 == 7 => 1 + usize::from(byte) * 80,
         _ => 1 + usize::from(byte),
     }
@@ -62,7 +62,7 @@ fn key(cipher: Cipher) -> RecordKey {
 
 fn seal(key: &mut RecordKey, plaintext: &[u8], stream: &mut Vec<u8>) {
     let start = stream.len();
-    stream.extend([&[0; HEADER], plaintext, &[0; TAG]].concat());
+    stream.extend([&[0; HEADER_LENGTH], plaintext, &[0; TAG_LENGTH]].concat());
     key.seal(&mut stream[start..]);
 }
 
@@ -70,36 +70,42 @@ fn seal(key: &mut RecordKey, plaintext: &[u8], stream: &mut Vec<u8>) {
 fn open(key: RecordKey, mut limited: bool, stream: &[u8], reads: &[u8]) -> (Vec<u8>, bool) {
     let mut reader = RecordReader::new(key, FIRST);
     if !limited {
-        reader.only_records();
+        reader.allow_read_ahead();
     }
     let mut reads = reads.iter().map(|read| usize::from(*read) * 16 + 1);
     let (mut opened, mut at) = (Vec::new(), 0);
     loop {
-        let record = if at % 2 == 0 { reader.take_row() } else { reader.take() };
+        let record = if at % 2 == 0 { reader.next_batch() } else { reader.next_record() };
         match record {
             Err(_) => return (opened, false),
             Ok(Some(record)) => {
-                assert_eq!((record.plain.start, record.record.len()), (HEADER, record.plain.end + TAG));
+                assert_eq!(
+                    (record.plaintext.start, record.record.len()),
+                    (HEADER_LENGTH, record.plaintext.end + TAG_LENGTH)
+                );
                 if limited {
-                    assert!(record.plain.len() <= FIRST);
-                    assert!(reader.arrived().is_empty(), "a read behind the first record");
-                    reader.only_records();
+                    assert!(record.plaintext.len() <= FIRST);
+                    assert!(reader.buffer_mut().is_empty(), "a read behind the first record");
+                    reader.allow_read_ahead();
                     limited = false;
                 }
-                if record.plain.is_empty() {
+                if record.plaintext.is_empty() {
                     return (opened, true);
                 }
-                opened.extend_from_slice(&record.record[record.plain]);
+                opened.extend_from_slice(&record.record[record.plaintext]);
             }
             Ok(None) => {
-                assert!(!reader.is_decided());
+                assert!(!reader.has_result());
                 let size = reader.read_size().expect("nothing is decided");
-                assert!((1..=HEADER + MOST + TAG + HEADER).contains(&size), "a read of {size} bytes");
+                assert!(
+                    (1..=HEADER_LENGTH + MAX_PLAINTEXT + TAG_LENGTH + HEADER_LENGTH).contains(&size),
+                    "a read of {size} bytes"
+                );
                 let read = size.min(reads.next().unwrap_or(usize::MAX)).min(stream.len() - at);
                 if read == 0 {
                     return (opened, false);
                 }
-                reader.arrived().extend_from_slice(&stream[at..at + read]);
+                reader.buffer_mut().extend_from_slice(&stream[at..at + read]);
                 reader.on_read(size, read);
                 at += read;
             }

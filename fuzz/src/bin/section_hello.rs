@@ -4,9 +4,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use ekiden_fuzz::settled;
+use ekiden_fuzz::check_prefixes;
 use ekiden_proto::key::{PrivateKey, PublicKey};
-use ekiden_proto::wire::section::{Hello, Initiator, Refusal, Responder, Tickets, Versions};
+use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Refusal, TicketIssuer, Versions};
 
 /// The keys of the example in docs/section-protocol.md, whose first hello is among the seeds.
 static LISTENER: LazyLock<PrivateKey> =
@@ -14,18 +14,18 @@ static LISTENER: LazyLock<PrivateKey> =
 static DIALLER: LazyLock<PublicKey> =
     LazyLock::new(|| "e06Qm75//kTEZaIgA31gjuNYl9Me+XLwf3SJLLD3PxM=".parse().expect("a key"));
 
-static TICKETS: LazyLock<Tickets> = LazyLock::new(Tickets::generate);
+static TICKETS: LazyLock<TicketIssuer> = LazyLock::new(TicketIssuer::generate);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Some((hello, used)) = settled(bytes, Hello::parse) else { return };
+    let Some((hello, used)) = check_prefixes(bytes, Hello::parse) else { return };
     assert_eq!(hello.write(), bytes[..used]);
-    as_listener(&hello);
-    as_listener_again(&hello);
-    as_dialler(&hello);
+    check_listener(&hello);
+    check_listener_resumption(&hello);
+    check_dialler(&hello);
 });
 
-fn as_listener(hello: &Hello) {
-    match Responder::read(&LISTENER, hello, Versions::OURS) {
+fn check_listener(hello: &Hello) {
+    match NoiseResponder::read(&LISTENER, hello, Versions::SUPPORTED) {
         // Only who has the private key can have made it: it is the seed itself.
         Ok((responder, peer)) => {
             assert_eq!(peer, *DIALLER);
@@ -34,7 +34,7 @@ fn as_listener(hello: &Hello) {
             assert!(Hello::parse(&answer).is_ok());
         }
         Err(Refusal::Version(versions)) => {
-            assert_eq!(versions, Versions::OURS);
+            assert_eq!(versions, Versions::SUPPORTED);
             assert!(hello.message.is_err() || versions.common(hello.versions).is_none());
         }
         Err(refusal) => assert_eq!(refusal, Refusal::WrongKey),
@@ -42,13 +42,14 @@ fn as_listener(hello: &Hello) {
 }
 
 /// Nobody has a ticket of this process.
-fn as_listener_again(hello: &Hello) {
-    let read = Responder::read_again((&TICKETS, &DIALLER), hello, Versions::OURS, Duration::ZERO).map(drop);
-    assert!(matches!(read, Err(Refusal::Stale | Refusal::Version(_))));
+fn check_listener_resumption(hello: &Hello) {
+    let read =
+        NoiseResponder::read_resumption((&TICKETS, &DIALLER), hello, Versions::SUPPORTED, Duration::ZERO).map(drop);
+    assert!(matches!(read, Err(Refusal::UnknownTicket | Refusal::Version(_))));
 }
 
 /// No recording answers a new hello.
-fn as_dialler(hello: &Hello) {
-    let (initiator, _) = Initiator::begin(&LISTENER, &DIALLER, Versions::OURS);
+fn check_dialler(hello: &Hello) {
+    let (initiator, _) = NoiseInitiator::begin(&LISTENER, &DIALLER, Versions::SUPPORTED);
     assert!(initiator.finish(hello).is_err());
 }

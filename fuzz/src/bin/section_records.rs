@@ -6,65 +6,67 @@ use std::cell::RefCell;
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PrivateKey;
-use ekiden_proto::wire::section::record::{HEADER, TAG};
-use ekiden_proto::wire::section::{Answer, Hello, Initiator, Open, RecordKey, Responder, Transport, Versions};
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
+use ekiden_proto::wire::section::{
+    Hello, NoiseInitiator, NoiseResponder, Open, OpenAnswer, RecordKey, TransportKeys, Versions,
+};
 
 thread_local! {
     /// Both ends of a connection, the dialler's first.
-    static ENDS: RefCell<(Transport, Transport)> = RefCell::new(connect());
+    static ENDS: RefCell<(TransportKeys, TransportKeys)> = RefCell::new(connect());
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    opens(bytes);
-    answers(bytes);
+    check_open(bytes);
+    check_answer(bytes);
     ENDS.with_borrow_mut(|(up, down)| {
-        strangers(&mut down.open, bytes);
-        passes(&mut up.seal, &mut down.open, bytes);
-        passes(&mut down.seal, &mut up.open, bytes);
+        check_foreign_record(&mut down.open, bytes);
+        check_round_trip(&mut up.send_key, &mut down.open, bytes);
+        check_round_trip(&mut down.send_key, &mut up.open, bytes);
     });
 });
 
-fn connect() -> (Transport, Transport) {
+fn connect() -> (TransportKeys, TransportKeys) {
     let (dialler, listener) = (PrivateKey::generate(), PrivateKey::generate());
-    let (initiator, hello) = Initiator::begin(&dialler, &listener.public(), Versions::OURS);
+    let (initiator, hello) = NoiseInitiator::begin(&dialler, &listener.public_key(), Versions::SUPPORTED);
     let (hello, _) = Hello::parse(&hello).expect("our own hello");
-    let (responder, _) = Responder::read(&listener, &hello, Versions::OURS).expect("for this key");
+    let (responder, _) = NoiseResponder::read(&listener, &hello, Versions::SUPPORTED).expect("for this key");
     let (down, answer) = responder.accept(None);
     let (answer, _) = Hello::parse(&answer).expect("our own hello");
     (initiator.finish(&answer).expect("from this key"), down)
 }
 
-fn opens(bytes: &[u8]) {
+fn check_open(bytes: &[u8]) {
     if let Ok(open) = Open::read(bytes) {
-        assert!(bytes.len() <= Open::MOST);
+        assert!(bytes.len() <= Open::MAX_LENGTH);
         assert_eq!(open.write(), bytes);
     }
 }
 
-fn answers(bytes: &[u8]) {
-    if let Ok(answer) = Answer::read(bytes) {
-        assert!(bytes.len() <= Answer::MOST);
+fn check_answer(bytes: &[u8]) {
+    if let Ok(answer) = OpenAnswer::read(bytes) {
+        assert!(bytes.len() <= OpenAnswer::MAX_LENGTH);
         let mut written = answer.write();
         // A cause of a later version is the one thing that we cannot write.
         if Cause::from_code(bytes[0]).code() != bytes[0] {
             written[0] = bytes[0];
         }
         assert_eq!(written, bytes);
-        assert_eq!(Answer::read(&answer.write()), Ok(answer));
+        assert_eq!(OpenAnswer::read(&answer.write()), Ok(answer));
     }
 }
 
 /// Whatever comes from somebody without the key stays closed.
-fn strangers(key: &mut RecordKey, bytes: &[u8]) {
+fn check_foreign_record(key: &mut RecordKey, bytes: &[u8]) {
     if let Some(header) = bytes.first_chunk() {
-        assert_eq!(RecordKey::rest(*header).is_ok(), u16::from_be_bytes(*header) >= TAG as u16);
+        assert_eq!(RecordKey::body_length(*header).is_ok(), u16::from_be_bytes(*header) >= TAG_LENGTH as u16);
     }
     assert!(key.open(&mut bytes.to_vec()).is_err());
 }
 
 /// The bytes as plaintext: closed when one bit is changed, and then open, once.
-fn passes(seal: &mut RecordKey, open: &mut RecordKey, bytes: &[u8]) {
-    let mut record = [&[0; HEADER], bytes, &[0; TAG]].concat();
+fn check_round_trip(seal: &mut RecordKey, open: &mut RecordKey, bytes: &[u8]) {
+    let mut record = [&[0; HEADER_LENGTH], bytes, &[0; TAG_LENGTH]].concat();
     seal.seal(&mut record);
     let bit =
         bytes.iter().fold(0, |sum: usize, byte| sum.wrapping_mul(31).wrapping_add((*byte).into())) % (record.len() * 8);

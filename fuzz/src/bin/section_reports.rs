@@ -1,24 +1,24 @@
 //! What relays tell each other of their sections. What reads has no other form, and is within its bounds.
 #![no_main]
 
-use ekiden_proto::wire::section::report::{LONGEST, MOST, MOST_LOOK, Report};
+use ekiden_proto::wire::section::report::{MAX_ENTRIES, MAX_PROBE, MAX_RECORD, ReportMessage};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let Ok(report) = Report::read(bytes) else { return };
-    assert!(bytes.len() <= LONGEST);
+    let Ok(report) = ReportMessage::read(bytes) else { return };
+    assert!(bytes.len() <= MAX_RECORD);
     assert_eq!(report.write(), bytes);
     match report {
-        Report::Ask(ask) => assert!(ask.prefixes.len() <= MOST),
-        Report::Tell(entries) => {
-            assert!(entries.len() <= MOST);
+        ReportMessage::Query(ask) => assert!(ask.prefixes.len() <= MAX_ENTRIES),
+        ReportMessage::Reply(entries) => {
+            assert!(entries.len() <= MAX_ENTRIES);
             for told in entries.iter().flat_map(|entry| [entry.sending, entry.receiving]) {
-                let figures = told.figures;
+                let figures = told.snapshot;
                 assert!(figures.loss.is_none_or(|loss| (0.0..=1.0).contains(&loss)));
                 assert!(
                     [figures.rate, figures.at_least].into_iter().flatten().all(|rate| rate.is_finite() && rate >= 0.0)
                 );
             }
         }
-        Report::Look(look) => assert!(look.back <= MOST_LOOK && look.bytes <= MOST_LOOK),
+        ReportMessage::Probe(look) => assert!(look.reply_bytes <= MAX_PROBE && look.bytes <= MAX_PROBE),
     }
 });

@@ -3,22 +3,22 @@
 
 use std::net::IpAddr;
 
-use ekiden_fuzz::settled;
+use ekiden_fuzz::check_prefixes;
 use ekiden_proto::addr::Host;
-use ekiden_proto::wire::socks4::{Command, Request};
+use ekiden_proto::wire::socks4::{Command, Socks4Request};
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    if let Some((request, _)) = settled(bytes, Request::parse) {
+    if let Some((request, _)) = check_prefixes(bytes, Socks4Request::parse) {
         assert_ne!(request.target.port, 0);
         assert!(request.user.len() <= 255);
         if let Some(written) = write(&request) {
-            assert_eq!(Request::parse(&written), Ok((request, written.len())));
+            assert_eq!(Socks4Request::parse(&written), Ok((request, written.len())));
         }
     }
 });
 
 /// What a client would have sent; nothing for an address that SOCKS4 has no way to say.
-fn write(request: &Request) -> Option<Vec<u8>> {
+fn write(request: &Socks4Request) -> Option<Vec<u8>> {
     let mut out = vec![4, if request.command == Command::Connect { 1 } else { 2 }];
     out.extend(request.target.port.to_be_bytes());
     let (address, name) = match &request.target.host {

@@ -1,10 +1,10 @@
 //! SOCKS5, every message of both sides; they begin alike, so one input serves them all.
 #![no_main]
 
-use ekiden_fuzz::settled;
+use ekiden_fuzz::check_prefixes;
 use ekiden_proto::wire::socks5::{
-    self, Command, Credentials, Greeting, Method, Request, RequestError, parse_credentials_reply, parse_method,
-    parse_reply, reply_missing,
+    self, Command, Credentials, Greeting, Method, Socks5Request, Socks5RequestError, parse_credentials_reply,
+    parse_method, parse_reply, reply_bytes_missing,
 };
 use ekiden_proto::wire::{Parsed, WireError};
 
@@ -14,43 +14,45 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 });
 
 fn server_side(bytes: &[u8]) {
-    if let Some((greeting, used)) = settled(bytes, Greeting::parse) {
+    if let Some((greeting, used)) = check_prefixes(bytes, Greeting::parse) {
         assert_eq!(greeting.methods.len() + 2, used);
         let _ = greeting.offers(Method::UserPass);
     }
-    if let Some((credentials, used)) = settled(bytes, Credentials::parse)
+    if let Some((credentials, used)) = check_prefixes(bytes, Credentials::parse)
         && let Ok(written) = credentials.write()
     {
         assert_eq!(written, bytes[..used]);
     }
-    if let Some((request, _)) = settled(bytes, parse_request) {
+    if let Some((request, _)) = check_prefixes(bytes, parse_request) {
         assert_ne!(request.target.port, 0);
         let written = socks5::request(&request.target);
-        let (again, used) = Request::parse(&written).expect("our own request");
+        let (again, used) = Socks5Request::parse(&written).expect("our own request");
         assert_eq!((again.command, again.target, used), (Command::Connect, request.target, written.len()));
     }
 }
 
 /// A refusal with a reply code of its own stands like any other.
-fn parse_request(bytes: &[u8]) -> Parsed<Request> {
-    Request::parse(bytes).map_err(|error| match error {
-        RequestError::Wire(error) => error,
-        RequestError::CommandNotSupported | RequestError::AddressTypeNotSupported => WireError::Invalid("told apart"),
+fn parse_request(bytes: &[u8]) -> Parsed<Socks5Request> {
+    Socks5Request::parse(bytes).map_err(|error| match error {
+        Socks5RequestError::Wire(error) => error,
+        Socks5RequestError::CommandNotSupported | Socks5RequestError::AddressTypeNotSupported => {
+            WireError::Invalid("told apart")
+        }
     })
 }
 
 fn client_side(bytes: &[u8]) {
-    settled(bytes, parse_method);
-    settled(bytes, parse_credentials_reply);
-    let reply = settled(bytes, parse_reply);
+    check_prefixes(bytes, parse_method);
+    check_prefixes(bytes, parse_credentials_reply);
+    let reply = check_prefixes(bytes, parse_reply);
     if let Some((reply, _)) = &reply {
         let written = socks5::reply(*reply, None);
         assert_eq!(parse_reply(&written), Ok((*reply, written.len())));
     }
     // Reading what is missing, and no more, must arrive at the same place.
     let mut read = 0;
-    while reply_missing(&bytes[..read]) > 0 && read < bytes.len() {
-        read = bytes.len().min(read + reply_missing(&bytes[..read]));
+    while reply_bytes_missing(&bytes[..read]) > 0 && read < bytes.len() {
+        read = bytes.len().min(read + reply_bytes_missing(&bytes[..read]));
     }
     assert_eq!(parse_reply(&bytes[..read]).is_ok(), reply.is_some());
     if let Some((_, used)) = reply {

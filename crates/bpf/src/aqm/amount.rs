@@ -9,23 +9,23 @@ use serde::{Deserialize, Serialize};
 /// An amount of what waits: `64pkt` or `256KiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub enum Amount {
+pub enum QueueAmount {
     /// Packets; where nothing but bytes is counted, of 1500 bytes each.
     Packets(u64),
     /// Bytes.
     Bytes(u64),
 }
 
-impl Amount {
+impl QueueAmount {
     /// Without the unit.
-    pub(super) const fn number(self) -> u64 {
+    pub(super) const fn value(self) -> u64 {
         match self {
             Self::Packets(number) | Self::Bytes(number) => number,
         }
     }
 }
 
-impl FromStr for Amount {
+impl FromStr for QueueAmount {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let read = match text.strip_suffix("pkt") {
@@ -36,7 +36,7 @@ impl FromStr for Amount {
     }
 }
 
-impl fmt::Display for Amount {
+impl fmt::Display for QueueAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packets(packets) => write!(f, "{packets}pkt"),
@@ -45,13 +45,13 @@ impl fmt::Display for Amount {
     }
 }
 
-impl From<Amount> for String {
-    fn from(amount: Amount) -> Self {
+impl From<QueueAmount> for String {
+    fn from(amount: QueueAmount) -> Self {
         amount.to_string()
     }
 }
 
-impl TryFrom<String> for Amount {
+impl TryFrom<String> for QueueAmount {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
@@ -66,10 +66,10 @@ mod tests {
     #[test]
     fn amounts_read_and_write() {
         for text in ["64pkt", "256KiB", "1B"] {
-            assert_eq!(text.parse::<Amount>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<QueueAmount>().unwrap().to_string(), text);
         }
         for text in ["64", "pkt", "-1pkt", "", "1.5pkt"] {
-            assert!(text.parse::<Amount>().is_err(), "{text}");
+            assert!(text.parse::<QueueAmount>().is_err(), "{text}");
         }
     }
 }

@@ -8,25 +8,25 @@ use std::os::fd::AsFd;
 
 use ekiden_sys::tc;
 
-use super::settings::Settings;
-use super::{EACCES, EEXIST, ENOENT, EPERM, Error, Line, PROGRAM, object};
+use super::settings::AqmSettings;
+use super::{EACCES, EEXIST, ENOENT, EPERM, Error, PROGRAM, ProgramParams, object};
 
 /// Among the first that are asked: the program lets everything else have its say, which not everything else does.
 pub(super) const PREFERENCE: u16 = 1;
 
 /// The filter's handle.
-const HANDLE: u32 = 0x00eb_1de0;
+const FILTER_HANDLE: u32 = 0x00eb_1de0;
 
 /// The filter's name where the clsact was made for it; otherwise it is [`PROGRAM`].
-const MADE: &str = "ekiden_aqm+clsact";
+const PROGRAM_WITH_CLSACT: &str = "ekiden_aqm+clsact";
 
 /// Queueing disciplines of which `--backlog` would never see anything waiting: they have no queue, or count it elsewhere.
-const SILENT: [&str; 4] = ["noqueue", "mq", "pfifo_fast", "mqprio"];
+const UNCOUNTED_QDISCS: [&str; 4] = ["noqueue", "mq", "pfifo_fast", "mqprio"];
 
 /// What hangs at an interface.
-pub(super) struct Place {
+pub(super) struct Attachment {
     /// Whether the clsact was made for it.
-    made: bool,
+    owns_clsact: bool,
     /// The id of the program.
     pub(super) program: u32,
 }
@@ -35,91 +35,93 @@ pub(super) struct Place {
 ///
 /// # Errors
 /// Each with what to do; then everything is as it was.
-pub fn attach(name: &str, settings: &Settings, key: u64, replace: bool) -> Result<(), Error> {
+pub fn attach(name: &str, settings: &AqmSettings, key: u64, replace: bool) -> Result<(), Error> {
     settings.check()?;
-    let interface = index(name)?;
-    let there = find(interface)?;
+    let interface = interface_index(name)?;
+    let there = find_attachment(interface)?;
     if there.is_some() && !replace {
-        return Err(Error::Already(name.to_owned()));
+        return Err(Error::AlreadyAttached(name.to_owned()));
     }
     if settings.backlog {
-        has_backlog(interface, name)?;
+        check_backlog(interface, name)?;
     }
-    let ethernet = tc::has_ethernet(name).map_err(Error::of("asking for the kind of link"))?;
-    let object = object::load(settings, Line { key, ethernet })?;
+    let ethernet = tc::has_ethernet(name).map_err(Error::from_io("asking for the kind of link"))?;
+    let object = object::load(settings, ProgramParams { hash_key: key, ethernet })?;
     let program = object.progs().next().expect("invariant: the object has a program");
     let made = match &there {
-        Some(place) => place.made,
-        None => tc::make_clsact(interface).map_err(no_clsact)?,
+        Some(place) => place.owns_clsact,
+        None => tc::create_clsact(interface).map_err(clsact_error)?,
     };
-    let filter = if made { MADE } else { PROGRAM };
-    tc::attach(interface, PREFERENCE, HANDLE, program.as_fd(), filter, replace).map_err(|error| {
+    let filter = if made { PROGRAM_WITH_CLSACT } else { PROGRAM };
+    tc::attach_egress(interface, PREFERENCE, FILTER_HANDLE, program.as_fd(), filter, replace).map_err(|error| {
         if made && there.is_none() {
             // Of two errors, the first is the one to tell.
-            let _ = tidy(interface);
+            let _ = remove_unused_clsact(interface);
         }
-        not_attached(error, name)
+        attach_error(error, name)
     })
 }
 
 /// Lets packets leave as if nothing had ever been there.
 ///
 /// # Errors
-/// [`Error::NotThere`], and the kernel's.
+/// [`Error::NotAttached`], and the kernel's.
 pub fn detach(name: &str) -> Result<(), Error> {
-    let interface = index(name)?;
-    let place = find(interface)?.ok_or_else(|| Error::NotThere(name.to_owned()))?;
-    tc::detach(interface, PREFERENCE, HANDLE).map_err(Error::of("removing the filter"))?;
-    if place.made {
-        tidy(interface).map_err(Error::of("removing the clsact"))?;
+    let interface = interface_index(name)?;
+    let place = find_attachment(interface)?.ok_or_else(|| Error::NotAttached(name.to_owned()))?;
+    tc::detach_egress(interface, PREFERENCE, FILTER_HANDLE).map_err(Error::from_io("removing the filter"))?;
+    if place.owns_clsact {
+        remove_unused_clsact(interface).map_err(Error::from_io("removing the clsact"))?;
     }
     Ok(())
 }
 
 /// Removes the clsact that was made, unless somebody else has come to use it.
-fn tidy(interface: u32) -> io::Result<()> {
-    if tc::egress(interface)?.is_empty() && tc::ingress(interface)?.is_empty() {
+fn remove_unused_clsact(interface: u32) -> io::Result<()> {
+    if tc::egress_filters(interface)?.is_empty() && tc::ingress_filters(interface)?.is_empty() {
         return tc::remove_clsact(interface);
     }
     Ok(())
 }
 
 /// The index of an interface.
-pub(super) fn index(name: &str) -> Result<u32, Error> {
+pub(super) fn interface_index(name: &str) -> Result<u32, Error> {
     tc::index(name).map_err(|_| Error::NoInterface(name.to_owned()))
 }
 
 /// What of ours hangs at an interface.
-pub(super) fn find(interface: u32) -> Result<Option<Place>, Error> {
-    let filters = tc::egress(interface).map_err(Error::of("asking what hangs at the interface"))?;
+pub(super) fn find_attachment(interface: u32) -> Result<Option<Attachment>, Error> {
+    let filters = tc::egress_filters(interface).map_err(Error::from_io("asking what hangs at the interface"))?;
     Ok(filters.into_iter().find_map(|filter| match filter.program {
-        Some((name, program)) if filter.handle == HANDLE && (name == PROGRAM || name == MADE) => {
-            Some(Place { made: name == MADE, program })
+        Some((name, program)) if filter.handle == FILTER_HANDLE && (name == PROGRAM || name == PROGRAM_WITH_CLSACT) => {
+            Some(Attachment { owns_clsact: name == PROGRAM_WITH_CLSACT, program })
         }
         _ => None,
     }))
 }
 
-fn has_backlog(interface: u32, name: &str) -> Result<(), Error> {
-    let kind = tc::root(interface).map_err(Error::of("asking for the queueing discipline"))?;
+fn check_backlog(interface: u32, name: &str) -> Result<(), Error> {
+    let kind = tc::root_qdisc(interface).map_err(Error::from_io("asking for the queueing discipline"))?;
     let kind = kind.unwrap_or_else(|| "noqueue".to_owned());
-    if SILENT.contains(&kind.as_str()) {
+    if UNCOUNTED_QDISCS.contains(&kind.as_str()) {
         return Err(Error::NoBacklog { interface: name.to_owned(), kind });
     }
     Ok(())
 }
 
-fn no_clsact(error: io::Error) -> Error {
+fn clsact_error(error: io::Error) -> Error {
     match error.raw_os_error() {
-        Some(ENOENT) => Error::Lacking { what: "clsact", option: "CONFIG_NET_SCH_INGRESS", module: "sch_ingress" },
-        _ => Error::of("making a clsact")(error),
+        Some(ENOENT) => {
+            Error::MissingFeature { what: "clsact", option: "CONFIG_NET_SCH_INGRESS", module: "sch_ingress" }
+        }
+        _ => Error::from_io("making a clsact")(error),
     }
 }
 
-fn not_attached(error: io::Error, name: &str) -> Error {
+fn attach_error(error: io::Error, name: &str) -> Error {
     match error.raw_os_error() {
-        Some(EEXIST) => Error::Already(name.to_owned()),
-        Some(ENOENT) => Error::Lacking { what: "BPF filter", option: "CONFIG_NET_CLS_BPF", module: "cls_bpf" },
+        Some(EEXIST) => Error::AlreadyAttached(name.to_owned()),
+        Some(ENOENT) => Error::MissingFeature { what: "BPF filter", option: "CONFIG_NET_CLS_BPF", module: "cls_bpf" },
         Some(EPERM | EACCES) => Error::NotPermitted("attaching the program"),
         _ => Error::Kernel {
             what: "attaching the program (if a filter of another kind has preference 1, `tc filter show dev ... egress` \

@@ -53,7 +53,7 @@ pub struct Connection {
 }
 
 /// What a connection did while it was watched.
-pub(super) struct Gain {
+pub(super) struct ConnectionDelta {
     /// It.
     pub(super) connection: Connection,
     /// Bytes let through.
@@ -65,7 +65,7 @@ pub(super) struct Gain {
 impl Counters {
     /// Packets that have arrived.
     #[must_use]
-    pub const fn seen(&self) -> u64 {
+    pub const fn arrived(&self) -> u64 {
         self.own + self.other + self.missed + self.judged()
     }
 

@@ -4,26 +4,26 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ekiden_proto::aqm::priority::{Dynamic, Static};
-use ekiden_proto::aqm::{Room, auto, flow, red, virtual_queue};
+use ekiden_proto::aqm::priority::{DynamicParams, StaticParams};
+use ekiden_proto::aqm::{QueueLimit, auto, flow, red, virtual_queue};
 
-use super::Line;
-use super::settings::{Mode, Settings};
+use super::ProgramParams;
+use super::settings::{AqmMode, AqmSettings};
 
 /// The room that the `union` of the laws takes: that of the largest.
-const LAW: usize = size_of::<Static>();
+const LAW_SIZE: usize = size_of::<StaticParams>();
 
 /// How often packets are entered into the table of connections, in a second of a busy line.
-const ENTRIES: u64 = 100_000;
+const ENTRIES_PER_SECOND: u64 = 100_000;
 
 /// What the settings are told to `show` in, as JSON; the rest is zeros.
-const TOLD: usize = 1024;
+const STORED_SETTINGS: usize = 1024;
 
 /// Bytes, growing.
 #[derive(Default)]
-struct Memory(Vec<u8>);
+struct SettingsEncoder(Vec<u8>);
 
-impl Memory {
+impl SettingsEncoder {
     fn u64s<const N: usize>(&mut self, numbers: [u64; N]) {
         numbers.iter().for_each(|number| self.0.extend(number.to_ne_bytes()));
     }
@@ -32,7 +32,7 @@ impl Memory {
         numbers.iter().for_each(|number| self.0.extend(number.to_ne_bytes()));
     }
 
-    fn fill(&mut self, length: usize) {
+    fn pad_to(&mut self, length: usize) {
         assert!(self.0.len() <= length, "invariant: what is encoded fits");
         self.0.resize(length, 0);
     }
@@ -42,9 +42,22 @@ impl Memory {
         self.u64s([from, base, rise, span, shift]);
     }
 
-    fn red(&mut self, params: &red::Params) {
-        let red::Params { key, room, weight, min, max, top, rise, gentle, n, ecn, typical_time, keep } = *params;
-        let Room { limit, in_bytes } = room;
+    fn red(&mut self, params: &red::RedParams) {
+        let red::RedParams {
+            key,
+            queue_limit: room,
+            weight,
+            min,
+            max,
+            top,
+            rise,
+            gentle,
+            n,
+            ecn,
+            typical_packet_time: typical_time,
+            decay_factors: keep,
+        } = *params;
+        let QueueLimit { limit, in_bytes } = room;
         self.u64s([key, limit, in_bytes, weight, min, max, top]);
         self.slope(rise);
         self.slope(gentle);
@@ -52,76 +65,92 @@ impl Memory {
         self.u64s(keep);
     }
 
-    fn auto(&mut self, params: &auto::Params) {
-        let auto::Params { room: Room { limit, in_bytes }, capacity, byte_time, target, half, ecn, mask } = *params;
+    fn auto(&mut self, params: &auto::AutoParams) {
+        let auto::AutoParams {
+            queue_limit: QueueLimit { limit, in_bytes },
+            capacity,
+            byte_time,
+            target,
+            half,
+            ecn,
+            mask,
+        } = *params;
         self.u64s([limit, in_bytes, capacity, byte_time, target, half, ecn, mask]);
     }
 
-    fn law(&mut self, settings: &Settings, key: u64) {
-        let red = red::Params::new(&settings.red(), Some(settings.drain()), key);
-        let end = self.0.len() + 8 + LAW;
+    fn law(&mut self, settings: &AqmSettings, key: u64) {
+        let red = red::RedParams::new(&settings.red_config(), Some(settings.drain_rate()), key);
+        let end = self.0.len() + 8 + LAW_SIZE;
         match &settings.mode {
-            Mode::Auto { .. } => {
+            AqmMode::Auto { .. } => {
                 self.u64s([3]);
                 self.auto(&auto_params(settings));
             }
-            Mode::Red => {
+            AqmMode::Red => {
                 self.u64s([0]);
                 self.red(&red);
             }
-            Mode::Static { heavy } => {
-                let heavy: Vec<u32> = heavy.iter().map(sender).collect();
-                let Static { red, heavy, senders } = Static::new(red, &heavy);
+            AqmMode::Static { heavy } => {
+                let heavy: Vec<u32> = heavy.iter().map(sender_key).collect();
+                let StaticParams { red, heavy, senders } = StaticParams::new(red, &heavy);
                 self.u64s([1]);
                 self.red(&red);
                 self.u32s(heavy);
                 self.u64s([senders]);
             }
-            Mode::Dynamic { rec_int, sta_int, hist_len } => {
-                let Dynamic { red, rec_int, sta_int, hist_len } = Dynamic::new(red, *rec_int, *sta_int, *hist_len);
+            AqmMode::Dynamic { rec_int, sta_int, hist_len } => {
+                let DynamicParams { red, rec_int, sta_int, hist_len } =
+                    DynamicParams::new(red, *rec_int, *sta_int, *hist_len);
                 self.u64s([2]);
                 self.red(&red);
                 self.u32s([rec_int, sta_int, hist_len]);
             }
         }
-        self.fill(end);
+        self.pad_to(end);
     }
 }
 
 /// What `auto` is told.
 #[must_use]
-pub fn auto_params(settings: &Settings) -> auto::Params {
-    let Settings { mode, ecn, table, .. } = settings;
-    let target = if let Mode::Auto { target } = mode { target.0 } else { Duration::ZERO };
+pub fn auto_params(settings: &AqmSettings) -> auto::AutoParams {
+    let AqmSettings { mode, ecn, table, .. } = settings;
+    let target = if let AqmMode::Auto { target } = mode { target.0 } else { Duration::ZERO };
     let target = u64::try_from(target.as_nanos()).unwrap_or(u64::MAX);
-    auto::Params::new(settings.red().room, target, *ecn, Some(settings.drain()), u64::from(*table))
+    auto::AutoParams::new(
+        settings.red_config().queue_limit,
+        target,
+        *ecn,
+        Some(settings.drain_rate()),
+        u64::from(*table),
+    )
 }
 
 /// All of `struct settings`.
-pub(super) fn settings(settings: &Settings, line: Line, ways: u32) -> Vec<u8> {
-    let mut memory = Memory::default();
-    let Line { key, ethernet } = line;
+pub(super) fn encode_settings(settings: &AqmSettings, line: ProgramParams, ways: u32) -> Vec<u8> {
+    let mut memory = SettingsEncoder::default();
+    let ProgramParams { hash_key: key, ethernet } = line;
     memory.law(settings, key);
-    let virtual_queue::Params { rate, longest } = virtual_queue::Params::new(settings.drain());
+    let virtual_queue::VirtualQueueParams { rate, max_age: longest } =
+        virtual_queue::VirtualQueueParams::new(settings.drain_rate());
     let sets = u64::from(settings.table / ways);
-    memory.u64s([rate, longest, key, sets, settings.drain() / 8 / ENTRIES, u64::from(ethernet)]);
-    let end = memory.0.len() + TOLD;
+    memory.u64s([rate, longest, key, sets, settings.drain_rate() / 8 / ENTRIES_PER_SECOND, u64::from(ethernet)]);
+    let end = memory.0.len() + STORED_SETTINGS;
     memory.0.extend(serde_json::to_vec(settings).unwrap_or_default());
-    memory.fill(end);
+    memory.pad_to(end);
     memory.0
 }
 
 /// What was told to `show`.
-pub(super) fn told(memory: &[u8]) -> Option<Settings> {
-    let text = memory.get(memory.len().checked_sub(TOLD)?..)?;
+pub(super) fn decode_settings(memory: &[u8]) -> Option<AqmSettings> {
+    let text = memory.get(memory.len().checked_sub(STORED_SETTINGS)?..)?;
     let end = text.iter().position(|byte| *byte == 0)?;
     serde_json::from_slice(&text[..end]).ok()
 }
 
-fn sender(address: &IpAddr) -> u32 {
+fn sender_key(address: &IpAddr) -> u32 {
     match address.to_canonical() {
-        IpAddr::V4(v4) => flow::source(&v4.octets()),
-        IpAddr::V6(v6) => flow::source(&v6.octets()),
+        IpAddr::V4(v4) => flow::source_key(&v4.octets()),
+        IpAddr::V6(v6) => flow::source_key(&v6.octets()),
     }
 }
 
@@ -134,26 +163,26 @@ mod tests {
     #[test]
     fn what_is_told_is_what_was_set() {
         for mode in [
-            Mode::Red,
-            Mode::Auto { target: DEFAULT_TARGET },
-            Mode::Static { heavy: vec!["2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap(); 16] },
-            Mode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 },
+            AqmMode::Red,
+            AqmMode::Auto { target: DEFAULT_TARGET },
+            AqmMode::Static { heavy: vec!["2001:db8:1111:2222:3333:4444:5555:6666".parse().unwrap(); 16] },
+            AqmMode::Dynamic { rec_int: 10, sta_int: 100, hist_len: 1024 },
         ] {
-            let wanted = Settings::new("123456789bit/s".parse().unwrap(), mode);
-            let memory = settings(&wanted, Line { key: 7, ethernet: true }, 4);
-            assert_eq!(told(&memory).unwrap(), wanted);
+            let wanted = AqmSettings::new("123456789bit/s".parse().unwrap(), mode);
+            let memory = encode_settings(&wanted, ProgramParams { hash_key: 7, ethernet: true }, 4);
+            assert_eq!(decode_settings(&memory).unwrap(), wanted);
         }
-        assert!(told(&[0; 3]).is_none());
+        assert!(decode_settings(&[0; 3]).is_none());
     }
 
     #[test]
     fn no_field_is_forgotten() {
-        let one = Settings::new("1Mbit/s".parse().unwrap(), Mode::Red);
-        let mut memory = Memory::default();
-        memory.red(&red::Params::new(&one.red(), None, 1));
-        assert_eq!(memory.0.len(), size_of::<red::Params>());
-        let mut memory = Memory::default();
+        let one = AqmSettings::new("1Mbit/s".parse().unwrap(), AqmMode::Red);
+        let mut memory = SettingsEncoder::default();
+        memory.red(&red::RedParams::new(&one.red_config(), None, 1));
+        assert_eq!(memory.0.len(), size_of::<red::RedParams>());
+        let mut memory = SettingsEncoder::default();
         memory.auto(&auto_params(&one));
-        assert_eq!(memory.0.len(), size_of::<auto::Params>());
+        assert_eq!(memory.0.len(), size_of::<auto::AutoParams>());
     }
 }

@@ -17,13 +17,13 @@ pub(super) const SETTINGS: &str = ".rodata.settings";
 pub(super) const WAYS: u32 = 4;
 
 /// Lengths of `struct slot` and `struct name`.
-const SLOT: usize = 16;
-const NAME: usize = 40;
+const SLOT_SIZE: usize = 16;
+const NAME_SIZE: usize = 40;
 
 /// Reads numbers one after another.
-struct Memory<'a>(&'a [u8]);
+struct MapReader<'a>(&'a [u8]);
 
-impl<'a> Memory<'a> {
+impl<'a> MapReader<'a> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -49,8 +49,8 @@ impl<'a> Memory<'a> {
 
 /// `struct queue`.
 #[must_use]
-pub fn counters(memory: &[u8]) -> Option<Counters> {
-    let mut memory = Memory(memory);
+pub fn parse_counters(memory: &[u8]) -> Option<Counters> {
+    let mut memory = MapReader(memory);
     // Whether it is locked, the number of the next packet, and the counted queue.
     memory.take::<32>()?;
     Some(Counters {
@@ -70,12 +70,14 @@ pub fn counters(memory: &[u8]) -> Option<Counters> {
 }
 
 /// The connections of a `struct set` and its `struct names`.
-pub fn connections<'a>(set: &'a [u8], names: &'a [u8]) -> impl Iterator<Item = Connection> + 'a {
-    set.chunks_exact(SLOT).zip(names.chunks_exact(NAME)).filter_map(|(slot, name)| connection(slot, name))
+pub fn parse_connections<'a>(set: &'a [u8], names: &'a [u8]) -> impl Iterator<Item = Connection> + 'a {
+    set.chunks_exact(SLOT_SIZE)
+        .zip(names.chunks_exact(NAME_SIZE))
+        .filter_map(|(slot, name)| parse_connection(slot, name))
 }
 
-fn connection(slot: &[u8], name: &[u8]) -> Option<Connection> {
-    let (mut slot, mut name) = (Memory(slot), Memory(name));
+fn parse_connection(slot: &[u8], name: &[u8]) -> Option<Connection> {
+    let (mut slot, mut name) = (MapReader(slot), MapReader(name));
     slot.u32()?;
     if slot.u32()? == 0 {
         return None;
@@ -95,12 +97,13 @@ mod tests {
     #[test]
     fn a_slot_in_use_is_read_and_a_free_one_is_not() {
         let slot: Vec<u8> = [9, 7, 1500, 3_u32].iter().flat_map(|number| number.to_ne_bytes()).collect();
-        let mut name = vec![0; NAME];
+        let mut name = vec![0; NAME_SIZE];
         name[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
         name[31] = 1;
         name[32..34].copy_from_slice(&[0x1f, 0x90]);
         name[36] = 6;
-        let read: Vec<_> = connections(&[slot, vec![0; SLOT]].concat(), &[name, vec![0; NAME]].concat()).collect();
+        let read: Vec<_> =
+            parse_connections(&[slot, vec![0; SLOT_SIZE]].concat(), &[name, vec![0; NAME_SIZE]].concat()).collect();
         let [one] = &read[..] else { panic!("{read:?}") };
         assert_eq!((one.source.to_string().as_str(), one.bytes, one.hit, one.protocol), ("10.0.0.1:8080", 1500, 3, 6));
         assert_eq!(one.destination.to_string(), "[::1]:0");

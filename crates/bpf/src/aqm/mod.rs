@@ -1,7 +1,7 @@
 //! Queue management where packets leave by an interface: a tc program at its clsact.
 //!
 //! The program and its maps live as long as the filter that holds them, and nothing else does: no file, no pin, no
-//! process. [`show`](reading::show) and [`detach`](attach::detach) find them by asking the kernel what hangs at the
+//! process. [`watch`](reading::watch) and [`detach`](attach::detach) find them by asking the kernel what hangs at the
 //! interface, so what goes with the interface is gone without a trace. The arithmetic is `ekiden_proto::aqm`, mirrored in
 //! `src/bpf/aqm*.h`; what it takes is computed here, once, and is in the program's read-only data.
 
@@ -22,9 +22,9 @@ pub const PROGRAM: &str = "ekiden_aqm";
 
 /// What the program is told beside what a person sets.
 #[derive(Debug, Clone, Copy)]
-pub struct Line {
+pub struct ProgramParams {
     /// A number that nobody outside can guess: with it, chance and the places of connections cannot be foreseen.
-    pub key: u64,
+    pub hash_key: u64,
     /// Whether frames begin with an Ethernet header.
     pub ethernet: bool,
 }
@@ -43,10 +43,10 @@ pub enum Error {
         "{0} is managed already: `ekiden aqm show --dev {0}` says how; --replace puts this in its place, or run \
          `ekiden aqm detach --dev {0}` first"
     )]
-    Already(String),
+    AlreadyAttached(String),
     /// Nothing is there.
     #[error("{0} is not managed: `ekiden aqm show` lists the interfaces that are")]
-    NotThere(String),
+    NotAttached(String),
     /// The kernel did not permit it.
     #[error("{0}: not permitted. Run it as root, or with CAP_NET_ADMIN and CAP_BPF (and CAP_PERFMON for --backlog)")]
     NotPermitted(&'static str),
@@ -57,7 +57,7 @@ pub enum Error {
     NotReadable,
     /// The kernel was built without it.
     #[error("this kernel has no {what} ({option}): `zgrep {option} /proc/config.gz` or `modprobe {module}`")]
-    Lacking {
+    MissingFeature {
         /// What.
         what: &'static str,
         /// The option that has it.
@@ -83,7 +83,7 @@ pub enum Error {
     },
     /// The verifier, or a kernel that is too old.
     #[error("the kernel (Linux 5.8 or later is needed) does not take the program: {source}\n{log}")]
-    Refused {
+    LoadRejected {
         /// What it says.
         source: io::Error,
         /// What libbpf and the verifier say.
@@ -101,7 +101,7 @@ pub enum Error {
 
 impl Error {
     /// Of a system call.
-    fn of(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+    fn from_io(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| match source.raw_os_error() {
             Some(EPERM | EACCES) => Self::NotPermitted(what),
             _ => Self::Kernel { what, source },

@@ -5,13 +5,13 @@ use std::path::Path;
 use libbpf_rs::{ErrorKind, Object, ObjectBuilder};
 
 use super::maps::{NAMES, SETTINGS, SHARES, SLOTS, WAYS};
-use super::settings::{Mode, Settings};
-use super::{Error, Line, encode};
+use super::settings::{AqmMode, AqmSettings};
+use super::{Error, ProgramParams, encode};
 use crate::chatter;
 use crate::kernel::BTF;
 
-static COUNTED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
-static BACKLOG: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
+static AQM_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm.bpf.o"));
+static BACKLOG_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/aqm_backlog.bpf.o"));
 
 /// How much of what the verifier says is passed on.
 const LAST_LINES: usize = 8;
@@ -20,18 +20,18 @@ const LAST_LINES: usize = 8;
 ///
 /// # Errors
 /// Mistakes in the settings, and whatever keeps the kernel from taking it.
-pub fn load(settings: &Settings, line: Line) -> Result<Object, Error> {
+pub fn load(settings: &AqmSettings, line: ProgramParams) -> Result<Object, Error> {
     if settings.backlog && !Path::new(BTF).exists() {
         return Err(Error::NoBtf);
     }
-    load_from(if settings.backlog { BACKLOG } else { COUNTED }, settings, line)
+    load_from(if settings.backlog { BACKLOG_OBJECT } else { AQM_OBJECT }, settings, line)
 }
 
 /// Loads another program that includes `aqm_program.h`.
 ///
 /// # Errors
 /// As [`load`].
-pub fn load_from(program: &[u8], settings: &Settings, line: Line) -> Result<Object, Error> {
+pub fn load_from(program: &[u8], settings: &AqmSettings, line: ProgramParams) -> Result<Object, Error> {
     load_with(program, settings, line, |_| None)
 }
 
@@ -41,26 +41,26 @@ pub fn load_from(program: &[u8], settings: &Settings, line: Line) -> Result<Obje
 /// As [`load`].
 pub fn load_with(
     program: &[u8],
-    settings: &Settings,
-    line: Line,
+    settings: &AqmSettings,
+    line: ProgramParams,
     more: impl Fn(&str) -> Option<Vec<u8>>,
 ) -> Result<Object, Error> {
     settings.check()?;
     let value = |name: &str| match name {
-        SETTINGS => Some(encode::settings(settings, line, WAYS)),
+        SETTINGS => Some(encode::encode_settings(settings, line, WAYS)),
         other => more(other),
     };
-    let (loaded, said) = chatter::during(|| open(program, settings, value));
-    loaded.map_err(|error| refused(&error, &said))
+    let (loaded, said) = chatter::capture(|| open(program, settings, value));
+    loaded.map_err(|error| load_error(&error, &said))
 }
 
-fn open(program: &[u8], settings: &Settings, value: impl Fn(&str) -> Option<Vec<u8>>) -> libbpf_rs::Result<Object> {
+fn open(program: &[u8], settings: &AqmSettings, value: impl Fn(&str) -> Option<Vec<u8>>) -> libbpf_rs::Result<Object> {
     let mut object = ObjectBuilder::default().open_memory(program)?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         match &*name {
             SLOTS | NAMES => map.set_max_entries(settings.table / WAYS)?,
-            SHARES if matches!(settings.mode, Mode::Auto { .. }) => {
+            SHARES if matches!(settings.mode, AqmMode::Auto { .. }) => {
                 map.set_max_entries(encode::auto_params(settings).sets() as u32)?;
             }
             _ => {}
@@ -72,16 +72,16 @@ fn open(program: &[u8], settings: &Settings, value: impl Fn(&str) -> Option<Vec<
     object.load()
 }
 
-fn refused(error: &libbpf_rs::Error, said: &str) -> Error {
+fn load_error(error: &libbpf_rs::Error, said: &str) -> Error {
     // The verifier says EACCES, too, and that is not about who asks.
     if error.kind() == ErrorKind::PermissionDenied && !said.contains("BEGIN PROG LOAD LOG") {
         return Error::NotPermitted("loading the program");
     }
-    Error::Refused { source: std::io::Error::other(error.to_string()), log: end(said) }
+    Error::LoadRejected { source: std::io::Error::other(error.to_string()), log: last_lines(said) }
 }
 
 /// The last lines: the verifier says what it is about at the end.
-fn end(said: &str) -> String {
+fn last_lines(said: &str) -> String {
     let lines: Vec<&str> = said.lines().collect();
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }

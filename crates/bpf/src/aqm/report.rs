@@ -3,22 +3,22 @@
 use std::fmt;
 use std::time::Duration;
 
-use ekiden_proto::share::jain_of as jain;
+use ekiden_proto::share::jain_index_of as jain;
 use ekiden_proto::units::Bytes;
 use serde::Serialize;
 
-use super::counted::{Connection, Counters, Gain};
-use super::settings::{Mode, Settings};
+use super::counted::{Connection, ConnectionDelta, Counters};
+use super::settings::{AqmMode, AqmSettings};
 
 /// How many connections are shown.
-const SHOWN: usize = 10;
+const MAX_SHOWN: usize = 10;
 
 /// A connection that sends less than this part of the fair rate is not one that shares: it has nothing to send.
-const ACTIVE: f64 = 0.01;
+const ACTIVE_SHARE: f64 = 0.01;
 
 /// One connection while it was watched.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Share {
+pub struct ConnectionShare {
     /// It.
     #[serde(flatten)]
     pub connection: Connection,
@@ -30,11 +30,11 @@ pub struct Share {
 
 /// What goes on at one interface.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct AqmReport {
     /// Its name.
     pub interface: String,
     /// How it is managed.
-    pub settings: Settings,
+    pub settings: AqmSettings,
     /// Since the program was attached.
     pub counters: Counters,
     /// For how long it was watched, in seconds; all below is about that time.
@@ -54,33 +54,33 @@ pub struct Report {
     /// Jain's index of their rates: 1 if all are equal, one over their number if one has all. None without any.
     pub jain: Option<f64>,
     /// The heaviest.
-    pub heaviest: Vec<Share>,
+    pub heaviest: Vec<ConnectionShare>,
 }
 
-impl Report {
+impl AqmReport {
     pub(super) fn new(
         interface: &str,
-        settings: &Settings,
+        settings: &AqmSettings,
         counters: Counters,
         recent: Counters,
-        gains: Vec<Gain>,
+        gains: Vec<ConnectionDelta>,
         watch: Duration,
     ) -> Self {
         let seconds = watch.as_secs_f64();
-        let drain = settings.drain() as f64;
+        let drain = settings.drain_rate() as f64;
         let known = gains.len();
         let bits = |bytes: u32| f64::from(bytes) * 8.0 / seconds;
-        let shares = gains.into_iter().map(|Gain { connection, bytes, hit }| Share {
+        let shares = gains.into_iter().map(|ConnectionDelta { connection, bytes, hit }| ConnectionShare {
             connection,
             rate: bits(bytes),
             hit_rate: bits(hit),
         });
-        let mut shares: Vec<Share> = shares.filter(|share| share.rate > 0.0).collect();
+        let mut shares: Vec<ConnectionShare> = shares.filter(|share| share.rate > 0.0).collect();
         shares.sort_by(|one, other| other.rate.total_cmp(&one.rate));
-        let active = sharing(&shares, drain);
+        let active = count_active(&shares, drain);
         let rates: Vec<f64> = shares[..active].iter().map(|share| share.rate).collect();
-        shares.truncate(SHOWN);
-        let mean_waited = recent.waited as f64 / recent.seen().max(1) as f64;
+        shares.truncate(MAX_SHOWN);
+        let mean_waited = recent.waited as f64 / recent.arrived().max(1) as f64;
         Self {
             interface: interface.to_owned(),
             settings: settings.clone(),
@@ -99,17 +99,17 @@ impl Report {
 }
 
 /// How many of the shares, the heaviest first, are large enough to count.
-fn sharing(shares: &[Share], line: f64) -> usize {
+fn count_active(shares: &[ConnectionShare], line: f64) -> usize {
     let fair = line / shares.len().max(1) as f64;
-    shares.iter().filter(|share| share.rate >= fair * ACTIVE).count()
+    shares.iter().filter(|share| share.rate >= fair * ACTIVE_SHARE).count()
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for AqmReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { settings, counters, .. } = self;
         let queue = if settings.backlog { "real queue" } else { "counted queue" };
         writeln!(f, "{}: {}, {}, {queue}", self.interface, settings.mode, settings.rate)?;
-        if matches!(settings.mode, Mode::Auto { .. }) {
+        if matches!(settings.mode, AqmMode::Auto { .. }) {
             writeln!(f, "  limit {}", settings.limit)?;
         } else {
             writeln!(f, "  limit {}, min {}, max {}, p {}", settings.limit, settings.min, settings.max, settings.p)?;
@@ -117,7 +117,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "  seen {}: passed {}, marked {}, dropped {} (full {}, early {}, forced {}), own {}, not IP {}, missed {}",
-            counters.seen(),
+            counters.arrived(),
             counters.passed,
             counters.marked,
             counters.dropped(),
@@ -132,7 +132,7 @@ impl fmt::Display for Report {
             f,
             "  last {:.1} s: {}, waiting {}, mean delay {:.1} ms",
             self.watched,
-            shown(self.throughput),
+            format_rate(self.throughput),
             Bytes(self.waiting),
             self.mean_delay_ms
         )?;
@@ -142,13 +142,13 @@ impl fmt::Display for Report {
             "  connections: {} active of {} known, fair rate {}, Jain index {jain}",
             self.active,
             self.known,
-            shown(self.fair_rate)
+            format_rate(self.fair_rate)
         )?;
         self.heaviest.iter().try_for_each(|share| writeln!(f, "    {share}"))
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for ConnectionShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Connection { source, destination, protocol, .. } = &self.connection;
         let hit = 100.0 * self.hit_rate / (self.rate + self.hit_rate).max(1.0);
@@ -157,11 +157,11 @@ impl fmt::Display for Share {
             17 => "udp".to_owned(),
             number => format!("protocol {number}"),
         };
-        write!(f, "{:>12}  {protocol} {source} > {destination}, {hit:.2} % hit", shown(self.rate))
+        write!(f, "{:>12}  {protocol} {source} > {destination}, {hit:.2} % hit", format_rate(self.rate))
     }
 }
 
-impl fmt::Display for Mode {
+impl fmt::Display for AqmMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Red => f.write_str("red"),
@@ -175,7 +175,7 @@ impl fmt::Display for Mode {
 }
 
 /// A rate with three digits.
-fn shown(rate: f64) -> String {
+fn format_rate(rate: f64) -> String {
     match rate {
         rate if rate >= 1e9 => format!("{:.2} Gbit/s", rate / 1e9),
         rate if rate >= 1e6 => format!("{:.2} Mbit/s", rate / 1e6),
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn who_sends_next_to_nothing_does_not_share() {
-        let share = |rate| Share {
+        let share = |rate| ConnectionShare {
             connection: Connection {
                 source: "10.0.0.1:1".parse().unwrap(),
                 destination: "10.0.0.2:2".parse().unwrap(),
@@ -210,8 +210,8 @@ mod tests {
             hit_rate: 1e6,
         };
         let shares = [50e6, 40e6, 1000.0].map(share);
-        assert_eq!(sharing(&shares, 90e6), 2);
-        assert_eq!(sharing(&[], 90e6), 0);
+        assert_eq!(count_active(&shares, 90e6), 2);
+        assert_eq!(count_active(&[], 90e6), 0);
         assert_eq!(shares[0].to_string(), "50.00 Mbit/s  tcp 10.0.0.1:1 > 10.0.0.2:2, 1.96 % hit");
     }
 }

@@ -3,22 +3,22 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ekiden_proto::aqm::priority::SENDERS;
-use ekiden_proto::aqm::{LARGEST, Room, history, red};
+use ekiden_proto::aqm::priority::MAX_SENDERS;
+use ekiden_proto::aqm::{MAX_LEVEL, QueueLimit, history, red};
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-pub use super::amount::Amount;
+pub use super::amount::QueueAmount;
 
 /// The counted queue drains at this part of the configured rate, so that it fills before a real one does.
-const VIRTUAL_PERCENT: u64 = 98;
+const VIRTUAL_RATE_PERCENT: u64 = 98;
 
 /// How long packets wait when the average is at `min`, `max` and the limit, where these are not set, in milliseconds.
-const DEFAULT_WAIT: [u64; 3] = [10, 30, 200];
+const DEFAULT_WAIT_MS: [u64; 3] = [10, 30, 200];
 
 /// No default threshold is below so many bytes: two large superpackets.
-const LEAST_THRESHOLD: u64 = 2 * 65_536;
+const MIN_THRESHOLD: u64 = 2 * 65_536;
 
 /// The waiting time that `auto` finds acceptable in any case, where that is not set.
 pub const DEFAULT_TARGET: Span = Span(Duration::from_millis(5));
@@ -27,15 +27,15 @@ pub const DEFAULT_TARGET: Span = Span(Duration::from_millis(5));
 pub const DEFAULT_TABLE: u32 = 65_536;
 
 /// More waiting time than this nobody finds acceptable.
-const LONGEST_TARGET: Duration = Duration::from_secs(10);
+const MAX_TARGET: Duration = Duration::from_secs(10);
 
 /// How many slots there may be: from one set to 1 GiB of them.
-const TABLE: [u32; 2] = [64, 1 << 24];
+const TABLE_RANGE: [u32; 2] = [64, 1 << 24];
 
 /// Who is hit, and how often.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
-pub enum Mode {
+pub enum AqmMode {
     /// Everybody alike.
     Red,
     /// Known senders more often than others.
@@ -61,20 +61,20 @@ pub enum Mode {
 
 /// Everything.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
+pub struct AqmSettings {
     /// What the line takes.
     pub rate: Rate,
     /// Who is hit.
     #[serde(flatten)]
-    pub mode: Mode,
+    pub mode: AqmMode,
     /// Whether what really waits is looked at, and not a queue that is only counted.
     pub backlog: bool,
     /// How much waits at most.
-    pub limit: Amount,
+    pub limit: QueueAmount,
     /// The average at which hits begin.
-    pub min: Amount,
+    pub min: QueueAmount,
     /// The average at which their probability is `p`.
-    pub max: Amount,
+    pub max: QueueAmount,
     /// See `max`.
     pub p: f64,
     /// The weight of a new sample in the average.
@@ -87,21 +87,21 @@ pub struct Settings {
     pub table: u32,
 }
 
-impl Settings {
+impl AqmSettings {
     /// For a line of this rate, all else as it is by default.
     #[must_use]
-    pub fn new(rate: Rate, mode: Mode) -> Self {
+    pub fn new(rate: Rate, mode: AqmMode) -> Self {
         let wait = |ms: u64| (rate.bytes_per_second() / 1000).saturating_mul(ms);
-        let [min, max, limit] = DEFAULT_WAIT.map(wait);
-        let min = min.max(LEAST_THRESHOLD);
+        let [min, max, limit] = DEFAULT_WAIT_MS.map(wait);
+        let min = min.max(MIN_THRESHOLD);
         let max = max.max(3 * min);
         Self {
             rate,
             mode,
             backlog: false,
-            limit: Amount::Bytes(limit.max(4 * max).min(LARGEST)),
-            min: Amount::Bytes(min.min(LARGEST - 2)),
-            max: Amount::Bytes(max.min(LARGEST - 1)),
+            limit: QueueAmount::Bytes(limit.max(4 * max).min(MAX_LEVEL)),
+            min: QueueAmount::Bytes(min.min(MAX_LEVEL - 2)),
+            max: QueueAmount::Bytes(max.min(MAX_LEVEL - 1)),
             p: 0.1,
             wq: 0.002,
             n: 10.0,
@@ -115,27 +115,29 @@ impl Settings {
     /// # Errors
     /// All of them, each with what is possible.
     pub fn check(&self) -> Result<(), Error> {
-        let mistakes: Vec<&str> =
-            [self.thresholds(), self.law(), self.who(), self.size()].into_iter().flatten().collect();
+        let mistakes: Vec<&str> = [self.check_thresholds(), self.check_law(), self.check_mode(), self.check_table()]
+            .into_iter()
+            .flatten()
+            .collect();
         if mistakes.is_empty() { Ok(()) } else { Err(Error::Settings(mistakes.join("\n"))) }
     }
 
-    fn thresholds(&self) -> Option<&'static str> {
-        let unit = |amount: Amount| matches!(amount, Amount::Bytes(_));
+    fn check_thresholds(&self) -> Option<&'static str> {
+        let unit = |amount: QueueAmount| matches!(amount, QueueAmount::Bytes(_));
         let [limit, min, max] = [self.limit, self.min, self.max];
         if unit(min) != unit(limit) || unit(max) != unit(limit) {
             return Some("--limit, --min and --max: all in packets (64pkt), or all in bytes (256KiB)");
         }
-        if min.number() >= max.number() {
+        if min.value() >= max.value() {
             return Some("--min: it has to be less than --max");
         }
-        if limit.number() == 0 || limit.number() > LARGEST {
+        if limit.value() == 0 || limit.value() > MAX_LEVEL {
             return Some("--limit: from 1pkt or 1B to 512GiB");
         }
-        (max.number() > limit.number()).then_some("--max: at most --limit; above that nothing is ever let in")
+        (max.value() > limit.value()).then_some("--max: at most --limit; above that nothing is ever let in")
     }
 
-    fn law(&self) -> Option<&'static str> {
+    fn check_law(&self) -> Option<&'static str> {
         if !(self.p > 0.0 && self.p <= 1.0) {
             return Some("--p: more than 0, and at most 1");
         }
@@ -145,44 +147,47 @@ impl Settings {
         (!(1.0..=10_000.0).contains(&self.n)).then_some("--n: from 1 to 10000")
     }
 
-    fn who(&self) -> Option<&'static str> {
+    fn check_mode(&self) -> Option<&'static str> {
         match &self.mode {
-            Mode::Static { heavy } if heavy.is_empty() || heavy.len() > SENDERS => {
+            AqmMode::Static { heavy } if heavy.is_empty() || heavy.len() > MAX_SENDERS => {
                 Some("--heavy: --mode static needs the addresses of the heavy senders, 1 to 16 of them")
             }
-            Mode::Dynamic { rec_int, sta_int, .. } if *rec_int == 0 || *sta_int == 0 => {
+            AqmMode::Dynamic { rec_int, sta_int, .. } if *rec_int == 0 || *sta_int == 0 => {
                 Some("--rec-int, --sta-int: at least 1")
             }
-            Mode::Dynamic { hist_len, .. } if !(1..=history::LONGEST).contains(&(*hist_len as usize)) => {
+            AqmMode::Dynamic { hist_len, .. } if !(1..=history::MAX_HISTORY).contains(&(*hist_len as usize)) => {
                 Some("--hist-len: from 1 to 1024")
             }
-            Mode::Auto { target } if target.0.is_zero() || target.0 > LONGEST_TARGET => {
+            AqmMode::Auto { target } if target.0.is_zero() || target.0 > MAX_TARGET => {
                 Some("--target: more than 0, and at most 10s")
             }
             _ => None,
         }
     }
 
-    fn size(&self) -> Option<&'static str> {
-        let [least, most] = TABLE;
+    fn check_table(&self) -> Option<&'static str> {
+        let [least, most] = TABLE_RANGE;
         let fits = self.table.is_power_of_two() && (least..=most).contains(&self.table);
         (!fits).then_some("--table: a power of two from 64 to 16777216")
     }
 
     /// What the queue drains at, in bits a second.
     #[must_use]
-    pub fn drain(&self) -> u64 {
+    pub fn drain_rate(&self) -> u64 {
         let rate = self.rate.bits_per_second();
-        if self.backlog { rate } else { rate / 100 * VIRTUAL_PERCENT + rate % 100 * VIRTUAL_PERCENT / 100 }
+        if self.backlog { rate } else { rate / 100 * VIRTUAL_RATE_PERCENT + rate % 100 * VIRTUAL_RATE_PERCENT / 100 }
     }
 
     /// The settings of the law that all modes begin with.
     #[must_use]
-    pub fn red(&self) -> red::Settings {
-        red::Settings {
-            room: Room { limit: self.limit.number(), in_bytes: u64::from(matches!(self.limit, Amount::Bytes(_))) },
-            min: self.min.number(),
-            max: self.max.number(),
+    pub fn red_config(&self) -> red::RedConfig {
+        red::RedConfig {
+            queue_limit: QueueLimit {
+                limit: self.limit.value(),
+                in_bytes: u64::from(matches!(self.limit, QueueAmount::Bytes(_))),
+            },
+            min: self.min.value(),
+            max: self.max.value(),
             p: self.p,
             wq: self.wq,
             gentle: true,
@@ -197,42 +202,42 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "in a test a panic is the answer")]
     use super::*;
 
-    fn settings(mode: Mode) -> Settings {
-        Settings::new("100Mbit/s".parse().unwrap(), mode)
+    fn settings(mode: AqmMode) -> AqmSettings {
+        AqmSettings::new("100Mbit/s".parse().unwrap(), mode)
     }
 
     #[test]
     fn defaults_are_in_order_at_every_rate() {
         for rate in ["8bit/s", "1kbit/s", "10Mbit/s", "100Mbit/s", "400Gbit/s", "18446744073Gbit/s"] {
-            let settings = Settings::new(rate.parse().unwrap(), Mode::Red);
+            let settings = AqmSettings::new(rate.parse().unwrap(), AqmMode::Red);
             settings.check().unwrap_or_else(|error| panic!("{rate}: {error}: {settings:?}"));
         }
-        assert_eq!(settings(Mode::Red).drain(), 98_000_000);
+        assert_eq!(settings(AqmMode::Red).drain_rate(), 98_000_000);
     }
 
     #[test]
     fn what_makes_no_sense_is_refused_and_says_what_would() {
-        let dynamic = |rec_int, sta_int, hist_len| settings(Mode::Dynamic { rec_int, sta_int, hist_len });
-        let one = settings(Mode::Red);
+        let dynamic = |rec_int, sta_int, hist_len| settings(AqmMode::Dynamic { rec_int, sta_int, hist_len });
+        let one = settings(AqmMode::Red);
         for (wrong, key) in [
-            (Settings { min: one.max, ..one.clone() }, "--min"),
-            (Settings { min: Amount::Packets(1), ..one.clone() }, "all in packets"),
-            (Settings { limit: Amount::Bytes(0), ..one.clone() }, "--limit"),
-            (Settings { limit: Amount::Bytes(u64::MAX), ..one.clone() }, "--limit"),
-            (Settings { limit: one.min, ..one.clone() }, "--max"),
-            (Settings { p: 0.0, ..one.clone() }, "--p"),
-            (Settings { p: 1.5, ..one.clone() }, "--p"),
-            (Settings { p: f64::NAN, ..one.clone() }, "--p"),
-            (Settings { wq: 0.0, ..one.clone() }, "--wq"),
-            (Settings { wq: 2.0, ..one.clone() }, "--wq"),
-            (Settings { n: 0.5, ..one.clone() }, "--n"),
-            (Settings { n: f64::INFINITY, ..one.clone() }, "--n"),
-            (Settings { table: 100, ..one.clone() }, "--table"),
-            (Settings { table: 0, ..one.clone() }, "--table"),
-            (settings(Mode::Static { heavy: vec![] }), "--heavy"),
-            (settings(Mode::Static { heavy: vec![[10, 0, 0, 1].into(); 17] }), "--heavy"),
-            (settings(Mode::Auto { target: Span(Duration::ZERO) }), "--target"),
-            (settings(Mode::Auto { target: Span(Duration::from_secs(11)) }), "--target"),
+            (AqmSettings { min: one.max, ..one.clone() }, "--min"),
+            (AqmSettings { min: QueueAmount::Packets(1), ..one.clone() }, "all in packets"),
+            (AqmSettings { limit: QueueAmount::Bytes(0), ..one.clone() }, "--limit"),
+            (AqmSettings { limit: QueueAmount::Bytes(u64::MAX), ..one.clone() }, "--limit"),
+            (AqmSettings { limit: one.min, ..one.clone() }, "--max"),
+            (AqmSettings { p: 0.0, ..one.clone() }, "--p"),
+            (AqmSettings { p: 1.5, ..one.clone() }, "--p"),
+            (AqmSettings { p: f64::NAN, ..one.clone() }, "--p"),
+            (AqmSettings { wq: 0.0, ..one.clone() }, "--wq"),
+            (AqmSettings { wq: 2.0, ..one.clone() }, "--wq"),
+            (AqmSettings { n: 0.5, ..one.clone() }, "--n"),
+            (AqmSettings { n: f64::INFINITY, ..one.clone() }, "--n"),
+            (AqmSettings { table: 100, ..one.clone() }, "--table"),
+            (AqmSettings { table: 0, ..one.clone() }, "--table"),
+            (settings(AqmMode::Static { heavy: vec![] }), "--heavy"),
+            (settings(AqmMode::Static { heavy: vec![[10, 0, 0, 1].into(); 17] }), "--heavy"),
+            (settings(AqmMode::Auto { target: Span(Duration::ZERO) }), "--target"),
+            (settings(AqmMode::Auto { target: Span(Duration::from_secs(11)) }), "--target"),
             (dynamic(0, 1, 1), "--rec-int"),
             (dynamic(1, 0, 1), "--sta-int"),
             (dynamic(1, 1, 0), "--hist-len"),
@@ -241,7 +246,7 @@ mod tests {
             let said = wrong.check().unwrap_err().to_string();
             assert!(said.contains(key), "{key}: {said}");
         }
-        let both = Settings { p: 2.0, table: 3, ..one };
+        let both = AqmSettings { p: 2.0, table: 3, ..one };
         assert_eq!(both.check().unwrap_err().to_string().lines().count(), 2, "all at once");
     }
 }

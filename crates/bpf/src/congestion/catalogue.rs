@@ -44,7 +44,7 @@ catalogue! {
 }
 
 /// A word on what kernels bring.
-const OF_KERNELS: &[(&str, &str)] = &[
+const KERNEL_ALGORITHMS: &[(&str, &str)] = &[
     ("reno", "the standard: one packet more each round trip, half the window at a loss (RFC 5681)"),
     ("cubic", "grows by the time since the last loss, whatever the round trip (RFC 9438)"),
     ("bbr", "keeps to the bandwidth and the round trip that it measures; a loss does not slow it down"),
@@ -59,7 +59,7 @@ const OF_KERNELS: &[(&str, &str)] = &[
 /// [`CongestionError::Unknown`], with the one that was probably meant.
 pub fn find(name: &str) -> Result<&'static Algorithm, CongestionError> {
     CATALOGUE.iter().find(|algorithm| algorithm.name == name).ok_or_else(|| {
-        let nearest = CATALOGUE.iter().map(|algorithm| (distance(algorithm.name, name), algorithm.name)).min();
+        let nearest = CATALOGUE.iter().map(|algorithm| (edit_distance(algorithm.name, name), algorithm.name)).min();
         let meant = nearest.filter(|(distance, _)| *distance <= 2).map(|(_, name)| name);
         CongestionError::Unknown { name: name.to_owned(), meant }
     })
@@ -69,12 +69,12 @@ pub fn find(name: &str) -> Result<&'static Algorithm, CongestionError> {
 #[must_use]
 pub fn about(name: &str) -> &'static str {
     let ours = CATALOGUE.iter().find(|algorithm| algorithm.name == name).map(|algorithm| algorithm.about);
-    let theirs = || OF_KERNELS.iter().find(|(known, _)| *known == name).map(|(_, about)| *about);
+    let theirs = || KERNEL_ALGORITHMS.iter().find(|(known, _)| *known == name).map(|(_, about)| *about);
     ours.or_else(theirs).unwrap_or_default()
 }
 
 /// How many letters have to be changed, added or taken away (Levenshtein 1966).
-fn distance(from: &str, to: &str) -> usize {
+fn edit_distance(from: &str, to: &str) -> usize {
     let to = to.as_bytes();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (at, letter) in from.bytes().enumerate() {
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn distances_count_letters() {
         for (from, to, expected) in [("ctcp", "ctcp", 0), ("ctcp", "tcp", 1), ("vegas", "vages", 2), ("", "bic", 3)] {
-            assert_eq!(distance(from, to), expected, "{from} {to}");
+            assert_eq!(edit_distance(from, to), expected, "{from} {to}");
         }
     }
 

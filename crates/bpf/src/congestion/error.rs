@@ -9,7 +9,7 @@ use crate::kernel::{BTF, Capability};
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
     /// Nobody here knows it.
-    #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` shows which there are", perhaps(*.meant))]
+    #[error("ekiden has no congestion control {name:?}{}: `ekiden cc list` shows which there are", suggestion_text(*.meant))]
     Unknown {
         /// What was asked for.
         name: String,
@@ -21,16 +21,16 @@ pub enum CongestionError {
         "the kernel does not show its types ({BTF}): it takes one with CONFIG_DEBUG_INFO_BTF=y, as distributions have it, \
         and in a container /sys/kernel has to be visible"
     )]
-    NoTypes,
+    NoBtf,
     /// The kernel is too old, or has BPF switched off.
     #[error(
         "this kernel takes no congestion controls from outside: it takes Linux 5.6 or newer on a 64-bit machine, with \
         CONFIG_BPF_SYSCALL=y and CONFIG_BPF_JIT=y"
     )]
-    NoHook,
+    NoStructOps,
     /// This process may not.
     #[error("loading a congestion control takes {}: run as root, or `setcap cap_bpf,cap_perfmon=ep` on the program, or \
-        AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; choosing one that is loaded takes none", names(.lacking))]
+        AmbientCapabilities=CAP_BPF CAP_PERFMON in the systemd unit; choosing one that is loaded takes none", capability_names(.lacking))]
     NotPermitted {
         /// What is missing.
         lacking: Vec<Capability>,
@@ -51,7 +51,7 @@ pub enum CongestionError {
     },
     /// The name is somebody else's.
     #[error("the name {name} is taken {by}")]
-    Taken {
+    NameTaken {
         /// The name.
         name: String,
         /// By whom, and what to do about it.
@@ -88,10 +88,10 @@ impl CongestionError {
     }
 }
 
-fn perhaps(meant: Option<&str>) -> String {
+fn suggestion_text(meant: Option<&str>) -> String {
     meant.map(|name| format!(", perhaps {name}?")).unwrap_or_default()
 }
 
-fn names(lacking: &[Capability]) -> String {
+fn capability_names(lacking: &[Capability]) -> String {
     lacking.iter().map(|capability| capability.name()).collect::<Vec<_>>().join(" and ")
 }

@@ -14,10 +14,10 @@ mod telemetry;
 
 pub use catalogue::{Algorithm, CATALOGUE, about, find};
 pub use error::CongestionError;
-pub use object::{Way, fits};
-pub use pins::{ROOT, is_mounted, pinned};
-pub use presence::{Origin, Presence, list, presence};
-pub use registration::{Held, Pinned, Unloaded, hold, pin, unload};
-pub use telemetry::{Section, Sections};
+pub use object::{RegistrationMethod, check_support};
+pub use pins::{PIN_ROOT, is_mounted, pinned_names};
+pub use presence::{CongestionControl, LoadedBy, list, lookup};
+pub use registration::{PinOutcome, RegistrationGuard, UnloadOutcome, acquire, pin, unload};
+pub use telemetry::{SectionTelemetry, TelemetryMap};
 
 pub use libbpf_rs::ErrorKind;

@@ -5,36 +5,36 @@ use libbpf_rs::{MapCore, MapHandle, MapType, Object, ObjectBuilder, OpenObject};
 use super::telemetry::SECTIONS;
 use super::{Algorithm, CongestionError, pins};
 use crate::chatter;
-use crate::kernel::{self, Kernel};
+use crate::kernel::{self, KernelTypes};
 
 /// From linux/bpf.h: the map is registered by a link.
 pub(super) const BPF_F_LINK: u32 = 1 << 13;
 
 /// What congestion controls are registered as.
-const HOOK: &str = "bpf_struct_ops_tcp_congestion_ops";
+const STRUCT_OPS_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
 
 /// What a kernel may have changed, and how the map for such kernels is called.
 const VARIANTS: &[(&str, &str)] = &[("cwnd_event_tx_start", "_7_1")];
 
 /// How the kernel is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum RegistrationMethod {
     /// By a link, Linux 6.4: what is registered lives as long as somebody has the link.
     Link,
     /// By writing the map, Linux 5.6: it stays until somebody deletes the entry.
     Map,
 }
 
-impl Way {
+impl RegistrationMethod {
     /// The better one of those the kernel has.
     #[must_use]
-    pub fn of(kernel: &Kernel) -> Self {
-        if kernel.has("bpf_struct_ops_link") { Self::Link } else { Self::Map }
+    pub fn best_for(kernel: &KernelTypes) -> Self {
+        if kernel.has_type("bpf_struct_ops_link") { Self::Link } else { Self::Map }
     }
 }
 
 /// In the kernel, and used by nobody.
-pub(super) struct Loaded {
+pub(super) struct LoadedObject {
     pub(super) object: Object,
     /// The map with the operations.
     pub(super) operations: String,
@@ -45,15 +45,19 @@ pub(super) struct Loaded {
 ///
 /// # Errors
 /// All but those about pins and names.
-pub(super) fn load(algorithm: &Algorithm, way: Option<Way>, share: bool) -> Result<(Loaded, Way), CongestionError> {
-    let kernel = Kernel::running().ok_or(CongestionError::NoTypes)?;
-    fits(&kernel)?;
-    let lacking = kernel::lacking();
+pub(super) fn load(
+    algorithm: &Algorithm,
+    way: Option<RegistrationMethod>,
+    share: bool,
+) -> Result<(LoadedObject, RegistrationMethod), CongestionError> {
+    let kernel = KernelTypes::running().ok_or(CongestionError::NoBtf)?;
+    check_support(&kernel)?;
+    let lacking = kernel::missing_capabilities();
     if !lacking.is_empty() {
         return Err(CongestionError::NotPermitted { lacking });
     }
-    let way = way.unwrap_or_else(|| Way::of(&kernel));
-    let (loaded, log) = chatter::during(|| fitted(algorithm, &kernel, way, share));
+    let way = way.unwrap_or_else(|| RegistrationMethod::best_for(&kernel));
+    let (loaded, log) = chatter::capture(|| open_and_load(algorithm, &kernel, way, share));
     loaded.map(|loaded| (loaded, way)).map_err(|error| {
         let (name, cause) = (algorithm.name.to_owned(), format!("{error}"));
         CongestionError::Refused { name, cause, log }
@@ -63,18 +67,23 @@ pub(super) fn load(algorithm: &Algorithm, way: Option<Way>, share: bool) -> Resu
 /// Whether the kernel takes congestion controls from outside.
 ///
 /// # Errors
-/// [`CongestionError::NoHook`]
-pub fn fits(kernel: &Kernel) -> Result<(), CongestionError> {
-    if kernel.has(HOOK) { Ok(()) } else { Err(CongestionError::NoHook) }
+/// [`CongestionError::NoStructOps`]
+pub fn check_support(kernel: &KernelTypes) -> Result<(), CongestionError> {
+    if kernel.has_type(STRUCT_OPS_TYPE) { Ok(()) } else { Err(CongestionError::NoStructOps) }
 }
 
-fn fitted(algorithm: &Algorithm, kernel: &Kernel, way: Way, share: bool) -> libbpf_rs::Result<Loaded> {
+fn open_and_load(
+    algorithm: &Algorithm,
+    kernel: &KernelTypes,
+    way: RegistrationMethod,
+    share: bool,
+) -> libbpf_rs::Result<LoadedObject> {
     let mut open = ObjectBuilder::default().open_memory(algorithm.object)?;
     let operations = operations(&open, algorithm.name, |member| kernel.has_member("tcp_congestion_ops", member));
     for mut map in open.maps_mut() {
         if map.map_type() == MapType::StructOps {
             map.set_autocreate(map.name() == operations.as_str())?;
-            if way == Way::Map {
+            if way == RegistrationMethod::Map {
                 let flags = map.map_flags();
                 map.set_map_flags(flags & !BPF_F_LINK)?;
             }
@@ -85,7 +94,7 @@ fn fitted(algorithm: &Algorithm, kernel: &Kernel, way: Way, share: bool) -> libb
             }
         }
     }
-    Ok(Loaded { object: open.load()?, operations })
+    Ok(LoadedObject { object: open.load()?, operations })
 }
 
 /// Which of the object's maps has the operations for a kernel with such members.
@@ -95,7 +104,7 @@ fn operations(object: &OpenObject, name: &str, has_member: impl Fn(&str) -> bool
     variants.map(|(_, suffix)| format!("{name}{suffix}")).find(exists).unwrap_or_else(|| name.to_owned())
 }
 
-impl Loaded {
+impl LoadedObject {
     /// The connections' storage, where the object has one.
     pub(super) fn sections(&self) -> Option<MapHandle> {
         self.map(SECTIONS)
@@ -156,15 +165,15 @@ mod tests {
     fn a_kernel_without_the_hook_is_told_from_one_that_has_it() {
         let file = std::env::temp_dir().join(format!("ekiden-no-hook-{}", std::process::id()));
         std::fs::File::create(&file).unwrap().write_all(find("ctcp").unwrap().object).unwrap();
-        let bare = Kernel::of(&file);
+        let bare = KernelTypes::from_file(&file);
         std::fs::remove_file(file).unwrap();
         let bare = bare.unwrap();
         assert!(bare.has_member("tcp_congestion_ops", "cong_avoid"));
-        assert!(matches!(fits(&bare), Err(CongestionError::NoHook)));
-        assert_eq!(Way::of(&bare), Way::Map, "nor links");
-        assert!(Kernel::of("/nonexistent").is_none());
-        match Kernel::running() {
-            Some(running) => fits(&running).unwrap(),
+        assert!(matches!(check_support(&bare), Err(CongestionError::NoStructOps)));
+        assert_eq!(RegistrationMethod::best_for(&bare), RegistrationMethod::Map, "nor links");
+        assert!(KernelTypes::from_file("/nonexistent").is_none());
+        match KernelTypes::running() {
+            Some(running) => check_support(&running).unwrap(),
             None => eprintln!("skipped in part: this kernel has no BTF"),
         }
     }
@@ -172,7 +181,7 @@ mod tests {
     /// The kernel takes nothing from those who do not give their source; its reason is in the log, and only there.
     #[test]
     fn what_the_kernel_says_when_it_refuses_is_kept() {
-        if !kernel::lacking().is_empty() || Kernel::running().is_none() {
+        if !kernel::missing_capabilities().is_empty() || KernelTypes::running().is_none() {
             eprintln!("skipped: loading is not permitted");
             return;
         }

@@ -12,26 +12,26 @@ use super::CongestionError;
 use crate::chatter;
 
 /// Everything of ours in the BPF file system is under here.
-pub const ROOT: &str = "/sys/fs/bpf/ekiden";
+pub const PIN_ROOT: &str = "/sys/fs/bpf/ekiden";
 
-const FILE_SYSTEM: &str = "/sys/fs/bpf";
+const BPF_FILE_SYSTEM: &str = "/sys/fs/bpf";
 
 /// Others may look, and see what their own connections are at.
 const READABLE_DIRECTORY: u32 = 0o755;
-const READABLE: u32 = 0o644;
+const READABLE_FILE: u32 = 0o644;
 
 /// Opens for reading; what one may who is not the owner (linux/bpf.h).
 const BPF_F_RDONLY: u32 = 1 << 3;
 
 /// What is pinned for one name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pin {
+pub(super) enum PinKind {
     Link,
     Map,
     Sections,
 }
 
-impl Pin {
+impl PinKind {
     const ALL: [Self; 3] = [Self::Link, Self::Map, Self::Sections];
 
     pub(super) fn path(self, name: &str) -> PathBuf {
@@ -45,7 +45,7 @@ impl Pin {
 }
 
 fn directory(name: &str) -> PathBuf {
-    Path::new(ROOT).join("cc").join(name)
+    Path::new(PIN_ROOT).join("cc").join(name)
 }
 
 /// Whether a BPF file system is where pins go.
@@ -54,76 +54,76 @@ pub fn is_mounted() -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     mounts.lines().any(|line| {
         let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
-        line.split(' ').nth(4) == Some(FILE_SYSTEM) && kind == Some("bpf")
+        line.split(' ').nth(4) == Some(BPF_FILE_SYSTEM) && kind == Some("bpf")
     })
 }
 
 /// The names that have a pin, whole or in part, as far as this process sees.
 #[must_use]
-pub fn pinned() -> Vec<String> {
-    let entries = fs::read_dir(Path::new(ROOT).join("cc")).into_iter().flatten().flatten();
+pub fn pinned_names() -> Vec<String> {
+    let entries = fs::read_dir(Path::new(PIN_ROOT).join("cc")).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 /// Makes the directory of `name`.
-pub(super) fn prepare(name: &str) -> Result<(), CongestionError> {
+pub(super) fn create_directory(name: &str) -> Result<(), CongestionError> {
     if !is_mounted() {
         return Err(CongestionError::NotMounted);
     }
     let directory = directory(name);
-    fs::create_dir_all(&directory).map_err(|cause| failed(&directory, cause))?;
+    fs::create_dir_all(&directory).map_err(|cause| pin_error(&directory, cause))?;
     // Up to the file system itself, which is the administrator's.
-    directory.ancestors().take(3).try_for_each(|one| permit(one, READABLE_DIRECTORY))
+    directory.ancestors().take(3).try_for_each(|one| set_mode(one, READABLE_DIRECTORY))
 }
 
 /// Pins the connections' storage, in the place of an older one.
 pub(super) fn pin_sections(name: &str, sections: &mut MapHandle) -> Result<(), CongestionError> {
-    let path = Pin::Sections.path(name);
+    let path = PinKind::Sections.path(name);
     remove(&path)?;
-    sections.pin(&path).map_err(|error| failed(&path, cause(&error)))?;
-    permit(&path, READABLE)
+    sections.pin(&path).map_err(|error| pin_error(&path, io_cause(&error)))?;
+    set_mode(&path, READABLE_FILE)
 }
 
 pub(super) fn pin_map(name: &str, map: &mut MapHandle) -> Result<(), CongestionError> {
-    let path = Pin::Map.path(name);
+    let path = PinKind::Map.path(name);
     remove(&path)?;
-    map.pin(&path).map_err(|error| failed(&path, cause(&error)))
+    map.pin(&path).map_err(|error| pin_error(&path, io_cause(&error)))
 }
 
 pub(super) fn pin_link(name: &str, link: &mut Link) -> Result<(), CongestionError> {
-    let path = Pin::Link.path(name);
-    link.pin(&path).map_err(|error| failed(&path, cause(&error)))
+    let path = PinKind::Link.path(name);
+    link.pin(&path).map_err(|error| pin_error(&path, io_cause(&error)))
 }
 
 pub(super) fn link(name: &str) -> Option<Link> {
-    let path = Pin::Link.path(name);
-    chatter::hush();
+    let path = PinKind::Link.path(name);
+    chatter::silence();
     path.exists().then(|| Link::open(path).ok()).flatten()
 }
 
 pub(super) fn map(name: &str) -> Option<MapHandle> {
-    open(&Pin::Map.path(name), 0)
+    open(&PinKind::Map.path(name), 0)
 }
 
 /// The connections' storage; for reading only where that is all we may.
 pub(super) fn sections(name: &str) -> Option<MapHandle> {
-    let path = Pin::Sections.path(name);
+    let path = PinKind::Sections.path(name);
     open(&path, 0).or_else(|| open(&path, BPF_F_RDONLY))
 }
 
 fn open(path: &Path, flags: u32) -> Option<MapHandle> {
-    chatter::hush();
+    chatter::silence();
     path.exists().then(|| MapHandle::from_pinned_path_with_file_flags(path, flags).ok()).flatten()
 }
 
 /// Removes all pins of `name`, and the directories that are empty then.
-pub(super) fn clear(name: &str) -> Result<(), CongestionError> {
-    for pin in Pin::ALL {
+pub(super) fn remove_all(name: &str) -> Result<(), CongestionError> {
+    for pin in PinKind::ALL {
         remove(&pin.path(name))?;
     }
     let directory = directory(name);
     match fs::remove_dir(&directory) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&directory, cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(pin_error(&directory, cause)),
         _ => {}
     }
     for parent in directory.ancestors().skip(1).take(2) {
@@ -135,19 +135,19 @@ pub(super) fn clear(name: &str) -> Result<(), CongestionError> {
 
 fn remove(path: &Path) -> Result<(), CongestionError> {
     match fs::remove_file(path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(failed(path, cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(pin_error(path, cause)),
         _ => Ok(()),
     }
 }
 
-fn permit(path: &Path, mode: u32) -> Result<(), CongestionError> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|cause| failed(path, cause))
+fn set_mode(path: &Path, mode: u32) -> Result<(), CongestionError> {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|cause| pin_error(path, cause))
 }
 
-fn failed(path: &Path, cause: io::Error) -> CongestionError {
+fn pin_error(path: &Path, cause: io::Error) -> CongestionError {
     CongestionError::Pin { path: path.to_owned(), cause }
 }
 
-fn cause(error: &libbpf_rs::Error) -> io::Error {
+fn io_cause(error: &libbpf_rs::Error) -> io::Error {
     io::Error::other(error.to_string())
 }

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 
 use super::catalogue::{self, CATALOGUE};
 use super::object::{BPF_F_LINK, is_ours};
-use super::pins::Pin;
+use super::pins::PinKind;
 use crate::kernel::Capability;
 
 const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
@@ -17,7 +17,7 @@ const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Who has put a congestion control into the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum LoadedBy {
     /// It came with the kernel.
     Kernel,
     /// `ekiden cc load`; it stays until `ekiden cc unload`.
@@ -25,7 +25,7 @@ pub enum Origin {
     /// Processes that hold it; it goes when they end.
     Held(Vec<u32>),
     /// It was registered the older way, and nobody has a name for it: a process that did not end by itself.
-    Left,
+    Orphaned,
     /// Of ours by its name, and who has loaded it this process may not know.
     Hidden,
     /// Nobody; ekiden carries it.
@@ -34,55 +34,60 @@ pub enum Origin {
 
 /// One congestion control on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Presence {
+pub struct CongestionControl {
     /// The name it is chosen by.
     pub name: String,
     /// Who has put it there.
-    pub origin: Origin,
+    pub loaded_by: LoadedBy,
     /// Whether everybody may choose it, without `CAP_NET_ADMIN`.
-    pub free: bool,
+    pub is_unprivileged: bool,
     /// What it is for; empty where nobody here knows.
     pub about: &'static str,
 }
 
 /// All that the kernel has and ekiden carries, by name.
 #[must_use]
-pub fn list() -> Vec<Presence> {
+pub fn list() -> Vec<CongestionControl> {
     let names: BTreeSet<String> =
-        words(AVAILABLE).into_iter().chain(CATALOGUE.iter().map(|algorithm| algorithm.name.to_owned())).collect();
-    names.iter().map(|name| presence(name)).collect()
+        read_words(AVAILABLE).into_iter().chain(CATALOGUE.iter().map(|algorithm| algorithm.name.to_owned())).collect();
+    names.iter().map(|name| lookup(name)).collect()
 }
 
 /// One of them.
 #[must_use]
-pub fn presence(name: &str) -> Presence {
-    let has = |list| words(list).iter().any(|word| word == name);
-    let origin = if has(AVAILABLE) { origin(name) } else { Origin::NotLoaded };
-    Presence { name: name.to_owned(), origin, free: has(ALLOWED), about: catalogue::about(name) }
+pub fn lookup(name: &str) -> CongestionControl {
+    let has = |list| read_words(list).iter().any(|word| word == name);
+    let origin = if has(AVAILABLE) { loaded_by(name) } else { LoadedBy::NotLoaded };
+    CongestionControl {
+        name: name.to_owned(),
+        loaded_by: origin,
+        is_unprivileged: has(ALLOWED),
+        about: catalogue::about(name),
+    }
 }
 
-fn words(file: &str) -> Vec<String> {
+fn read_words(file: &str) -> Vec<String> {
     fs::read_to_string(file).unwrap_or_default().split_whitespace().map(str::to_owned).collect()
 }
 
-fn origin(name: &str) -> Origin {
-    if Pin::Link.path(name).exists() || Pin::Map.path(name).exists() {
-        return Origin::Pinned;
+fn loaded_by(name: &str) -> LoadedBy {
+    if PinKind::Link.path(name).exists() || PinKind::Map.path(name).exists() {
+        return LoadedBy::Pinned;
     }
     if CATALOGUE.iter().all(|algorithm| algorithm.name != name) {
-        return Origin::Kernel;
+        return LoadedBy::Kernel;
     }
-    if !Capability::SysAdmin.is_ours() {
-        return Origin::Hidden;
+    if !Capability::SysAdmin.is_effective() {
+        return LoadedBy::Hidden;
     }
-    if let Some(link) = link_of(name) {
-        return Origin::Held(holders(link));
+    if let Some(link) = link_id(name) {
+        return LoadedBy::Held(holders(link));
     }
-    if left(name).is_empty() { Origin::Kernel } else { Origin::Left }
+    if orphaned_maps(name).is_empty() { LoadedBy::Kernel } else { LoadedBy::Orphaned }
 }
 
 /// The number of the link by which `name` is registered; root alone sees it.
-pub(super) fn link_of(name: &str) -> Option<u32> {
+pub(super) fn link_id(name: &str) -> Option<u32> {
     let maps: Vec<u32> = operations(name).map(|map| map.id).collect();
     LinkInfoIter::default().find_map(|link| match link.info {
         LinkTypeInfo::StructOps(info) if maps.contains(&info.map_id) => Some(link.id),
@@ -91,7 +96,7 @@ pub(super) fn link_of(name: &str) -> Option<u32> {
 }
 
 /// The maps by which `name` is registered the older way; root alone sees them.
-pub(super) fn left(name: &str) -> Vec<MapHandle> {
+pub(super) fn orphaned_maps(name: &str) -> Vec<MapHandle> {
     // BPF_STRUCT_OPS_STATE_INUSE, after a reference count (kernel/bpf/bpf_struct_ops.c); what was deleted and lives on in
     // connections is in another state.
     const IN_USE: [u8; 4] = 1_u32.to_ne_bytes();

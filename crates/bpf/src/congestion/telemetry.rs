@@ -1,21 +1,21 @@
-//! What a connection under one of our congestion controls tells about itself and may be told: one [`Section`] in its
+//! What a connection under one of our congestion controls tells about itself and may be told: one [`SectionTelemetry`] in its
 //! socket's storage, by its descriptor (bpf(2), `BPF_MAP_TYPE_SK_STORAGE`). The layout is `struct section` of cc.h.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::pins::{self, Pin};
+use super::pins::{self, PinKind};
 
 /// The map's name in every object.
 pub(super) const SECTIONS: &str = "sections";
 
-/// How many numbers of 32 bits a [`Section`] has.
-const WORDS: usize = 12;
+/// How many numbers of 32 bits a [`SectionTelemetry`] has.
+const SECTION_WORDS: usize = 12;
 
 /// One connection. Zero is "as the algorithm likes" and "not known".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Section {
+pub struct SectionTelemetry {
     /// Asked for: packets in the queue that count as congestion (ctcp).
     pub gamma: u32,
     /// Asked for: gamma follows the connection's own share of the queue (ctcp).
@@ -42,8 +42,8 @@ pub struct Section {
     pub timeouts: u32,
 }
 
-impl Section {
-    fn from_words(words: [u32; WORDS]) -> Self {
+impl SectionTelemetry {
+    fn from_words(words: [u32; SECTION_WORDS]) -> Self {
         let [
             gamma,
             auto_gamma,
@@ -78,11 +78,11 @@ impl Section {
 
 /// The storage of all connections under one congestion control.
 #[derive(Debug)]
-pub struct Sections {
+pub struct TelemetryMap {
     map: MapHandle,
 }
 
-impl Sections {
+impl TelemetryMap {
     pub(super) fn new(map: MapHandle) -> Self {
         Self { map }
     }
@@ -95,21 +95,21 @@ impl Sections {
 
     /// What to say to who may read the pinned storage, and not write it.
     #[must_use]
-    pub fn may_not_ask(name: &str) -> String {
-        let path = Pin::Sections.path(name);
+    pub fn write_permission_hint(name: &str) -> String {
+        let path = PinKind::Sections.path(name);
         let path = path.display();
         format!("this user may not write {path}: chgrp GROUP {path}; chmod g+w {path}")
     }
 
     /// What a connection tells; none when it is under another congestion control.
     #[must_use]
-    pub fn read(&self, socket: BorrowedFd<'_>) -> Option<Section> {
+    pub fn read(&self, socket: BorrowedFd<'_>) -> Option<SectionTelemetry> {
         let bytes = self.map.lookup(&key(socket), MapFlags::ANY).ok()??;
-        let mut words = [0; WORDS];
+        let mut words = [0; SECTION_WORDS];
         for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(4)) {
             *word = u32::from_ne_bytes(bytes.try_into().ok()?);
         }
-        Some(Section::from_words(words))
+        Some(SectionTelemetry::from_words(words))
     }
 
     /// Asks a connection, or those that a listener will accept, for a gamma (packets; 0 is the algorithm's own) and for
@@ -117,7 +117,7 @@ impl Sections {
     ///
     /// # Errors
     /// The kernel's: `EPERM` when the storage was opened for reading only.
-    pub fn ask(&self, socket: BorrowedFd<'_>, gamma: u32, auto_gamma: bool) -> libbpf_rs::Result<()> {
+    pub fn request_gamma(&self, socket: BorrowedFd<'_>, gamma: u32, auto_gamma: bool) -> libbpf_rs::Result<()> {
         let mut value =
             self.map.lookup(&key(socket), MapFlags::ANY)?.unwrap_or(vec![0; self.map.value_size() as usize]);
         value[..4].copy_from_slice(&gamma.to_ne_bytes());

@@ -8,16 +8,16 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 
 /// Both ends of it; the first one is under the congestion control.
-pub struct Connection {
+pub struct LoopbackConnection {
     pub near: TcpStream,
     far: TcpStream,
 }
 
-impl Connection {
+impl LoopbackConnection {
     /// One whose near end has chosen `name`, before it was connected.
-    pub fn under(name: &str) -> Self {
+    pub fn connect_with(name: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = choosing(name);
+        let socket = socket_with(name);
         socket.connect(&listener.local_addr().unwrap().into()).unwrap();
         Self::new(socket.into(), listener.accept().unwrap().0)
     }
@@ -31,7 +31,7 @@ impl Connection {
     }
 
     /// Sends this many bytes there and a word back, so that there are acknowledgements of all.
-    pub fn carries(&mut self, count: usize) {
+    pub fn transfer(&mut self, count: usize) {
         let (near, far) = (&mut self.near, &mut self.far);
         std::thread::scope(|scope| {
             scope.spawn(|| near.write_all(&vec![7; count]).unwrap());
@@ -45,22 +45,22 @@ impl Connection {
 }
 
 /// A socket that has chosen `name`.
-pub fn choosing(name: &str) -> Socket {
+pub fn socket_with(name: &str) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_tcp_congestion(name.as_bytes()).unwrap();
     socket
 }
 
 /// A listener that has chosen `name`.
-pub fn listener(name: &str) -> TcpListener {
-    let socket = choosing(name);
+pub fn listener_with(name: &str) -> TcpListener {
+    let socket = socket_with(name);
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
     socket.listen(1).unwrap();
     socket.into()
 }
 
 /// Runs the test of this name once more, where /sys/fs/bpf is a file system of its own that ends with it; false in there.
-pub fn in_a_room(test: &str) -> bool {
+pub fn run_with_bpf_mount(test: &str) -> bool {
     const INSIDE: &str = "EKIDEN_TEST_ROOM";
     if std::env::var_os(INSIDE).is_some() {
         return false;

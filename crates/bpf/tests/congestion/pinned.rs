@@ -3,15 +3,17 @@
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use ekiden_bpf::congestion::{Origin, Pinned, ROOT, Sections, Unloaded, Way, find, hold, pin, presence, unload};
+use ekiden_bpf::congestion::{
+    LoadedBy, PIN_ROOT, PinOutcome, RegistrationMethod, TelemetryMap, UnloadOutcome, acquire, find, lookup, pin, unload,
+};
 use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter};
 use libbpf_rs::{Link, MapType};
 
-use crate::connection::{Connection, in_a_room};
-use crate::turn::{Turn, absent, eventually};
+use crate::connection::{LoopbackConnection, run_with_bpf_mount};
+use crate::turn::{RegistrationLock, wait_absent, wait_for};
 
 fn link_of(name: &str) -> PathBuf {
-    Path::new(ROOT).join("cc").join(name).join("link")
+    Path::new(PIN_ROOT).join("cc").join(name).join("link")
 }
 
 /// The numbers of the pinned link and of the map it runs.
@@ -30,66 +32,66 @@ fn operations(name: &str) -> Vec<u32> {
 
 #[test]
 fn an_update_exchanges_what_new_connections_get() {
-    if in_a_room("pinned::an_update_exchanges_what_new_connections_get") {
+    if run_with_bpf_mount("pinned::an_update_exchanges_what_new_connections_get") {
         return;
     }
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let algorithm = find(turn.name).unwrap();
-    assert_eq!(pin(algorithm, None).unwrap(), Pinned::Loaded);
+    assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Loaded);
     let (link, first) = numbers(turn.name);
-    let mut old = Connection::under(turn.name);
-    assert_eq!(pin(algorithm, None).unwrap(), Pinned::Updated);
+    let mut old = LoopbackConnection::connect_with(turn.name);
+    assert_eq!(pin(algorithm, None).unwrap(), PinOutcome::Updated);
     let (same, second) = numbers(turn.name);
     assert_eq!(link, same, "the name was never free");
     assert_ne!(first, second);
-    let mut new = Connection::under(turn.name);
-    old.carries(1 << 20);
-    new.carries(1 << 20);
+    let mut new = LoopbackConnection::connect_with(turn.name);
+    old.transfer(1 << 20);
+    new.transfer(1 << 20);
     assert!(operations(turn.name).contains(&first), "the old connection keeps what it began with");
     // Both are in one storage: whoever reads it need not know of the update.
-    let sections = Sections::pinned(turn.name).unwrap();
+    let sections = TelemetryMap::pinned(turn.name).unwrap();
     for connection in [&old, &new] {
-        sections.ask(connection.near.as_fd(), 9, false).unwrap();
+        sections.request_gamma(connection.near.as_fd(), 9, false).unwrap();
         assert_eq!(sections.read(connection.near.as_fd()).unwrap().gamma, 9);
     }
-    assert_eq!(unload(turn.name).unwrap(), Unloaded::Gone);
-    absent(turn.name);
-    assert!(!Path::new(ROOT).exists(), "nothing of ours is left");
-    old.carries(1 << 20);
-    new.carries(1 << 20);
-    eventually("the end of the link", || LinkInfoIter::default().all(|other| other.id != link).then_some(()));
+    assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
+    wait_absent(turn.name);
+    assert!(!Path::new(PIN_ROOT).exists(), "nothing of ours is left");
+    old.transfer(1 << 20);
+    new.transfer(1 << 20);
+    wait_for("the end of the link", || LinkInfoIter::default().all(|other| other.id != link).then_some(()));
 }
 
 #[test]
 fn the_older_way_is_pinned_updated_and_unloaded_as_well() {
-    if in_a_room("pinned::the_older_way_is_pinned_updated_and_unloaded_as_well") {
+    if run_with_bpf_mount("pinned::the_older_way_is_pinned_updated_and_unloaded_as_well") {
         return;
     }
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     let algorithm = find(turn.name).unwrap();
-    assert_eq!(pin(algorithm, Some(Way::Map)).unwrap(), Pinned::Loaded);
-    let mut old = Connection::under(turn.name);
-    assert_eq!(pin(algorithm, Some(Way::Map)).unwrap(), Pinned::Updated);
-    assert_eq!(presence(turn.name).origin, Origin::Pinned);
-    old.carries(1 << 20);
-    assert_eq!(unload(turn.name).unwrap(), Unloaded::Gone);
-    absent(turn.name);
-    old.carries(1 << 20);
+    assert_eq!(pin(algorithm, Some(RegistrationMethod::Map)).unwrap(), PinOutcome::Loaded);
+    let mut old = LoopbackConnection::connect_with(turn.name);
+    assert_eq!(pin(algorithm, Some(RegistrationMethod::Map)).unwrap(), PinOutcome::Updated);
+    assert_eq!(lookup(turn.name).loaded_by, LoadedBy::Pinned);
+    old.transfer(1 << 20);
+    assert_eq!(unload(turn.name).unwrap(), UnloadOutcome::Gone);
+    wait_absent(turn.name);
+    old.transfer(1 << 20);
 }
 
 /// A relay that began with it must not lose it while it runs.
 #[test]
 fn what_a_process_uses_stays_until_it_ends() {
-    if in_a_room("pinned::what_a_process_uses_stays_until_it_ends") {
+    if run_with_bpf_mount("pinned::what_a_process_uses_stays_until_it_ends") {
         return;
     }
-    let Some(turn) = Turn::take() else { return };
+    let Some(turn) = RegistrationLock::acquire() else { return };
     pin(find(turn.name).unwrap(), None).unwrap();
-    let held = hold(turn.name, None).unwrap();
-    assert_eq!(held.origin, Origin::Pinned);
+    let held = acquire(turn.name, None).unwrap();
+    assert_eq!(held.loaded_by, LoadedBy::Pinned);
     assert!(held.sections.is_some());
     std::fs::remove_file(link_of(turn.name)).unwrap();
-    assert_eq!(presence(turn.name).origin, Origin::Held(Vec::new()));
+    assert_eq!(lookup(turn.name).loaded_by, LoadedBy::Held(Vec::new()));
     drop(held);
-    absent(turn.name);
+    wait_absent(turn.name);
 }

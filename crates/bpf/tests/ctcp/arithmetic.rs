@@ -1,7 +1,7 @@
 //! Each rule by itself: what the kernel computes, against the model.
 
-use crate::dice::Dice;
-use crate::kernel::{FRACTION, NONE, Op, Round, State, Steps};
+use crate::dice::SeededRng;
+use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 use crate::model::{self, Windows};
 
 const BASE_US: u32 = 100_000;
@@ -23,7 +23,7 @@ fn windows(state: &State, unit: u32) -> Windows {
     }
 }
 
-fn some_state(dice: &mut Dice) -> State {
+fn some_state(dice: &mut SeededRng) -> State {
     let cwnd = 2 + dice.below(5_000);
     let dwnd = if dice.below(4) == 0 { 0 } else { dice.below(20_000) };
     State {
@@ -43,12 +43,12 @@ fn some_state(dice: &mut Dice) -> State {
 /// The published table: what a window gains in one round trip without a queue.
 #[test]
 fn a_round_trip_adds_what_the_paper_says() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     for (window, gain) in [(38, 1.9), (100, 4.0), (1_000, 22.2), (10_000, 125.0)] {
         let mut state = steps.start(window, BASE_US);
         steps.round(&mut state, BASE_US, 0);
         for _ in 0..window {
-            steps.take(&mut state, Op::Grow { acked: 1 });
+            steps.run(&mut state, Op::Grow { acked: 1 });
         }
         let grown = windows(&state, window).sum() - f64::from(window);
         // The window grows while the round lasts, so its last packets count for a little less.
@@ -60,7 +60,7 @@ fn a_round_trip_adds_what_the_paper_says() {
 
 #[test]
 fn the_step_is_right_for_every_size_of_window() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     for shift in 6..22 {
         for window in [1 << shift, (1 << shift) + 1, (3 << shift) / 2, (1 << (shift + 1)) - 1] {
             let mut state = steps.start(window, BASE_US);
@@ -78,13 +78,13 @@ fn the_step_is_right_for_every_size_of_window() {
 /// The increment comes packet by packet. A whole one at the end of a round would be a burst of up to `alpha window^k`.
 #[test]
 fn growth_is_spread_over_the_round() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = steps.start(10_000, BASE_US);
     steps.round(&mut state, BASE_US, 0);
     assert_eq!(state.window(), 10_000);
     for _ in 0..10_000 {
         let before = state.window();
-        steps.take(&mut state, Op::Grow { acked: 1 });
+        steps.run(&mut state, Op::Grow { acked: 1 });
         assert!(state.window() - before <= 2);
     }
     assert!(state.window() > 10_120);
@@ -92,13 +92,13 @@ fn growth_is_spread_over_the_round() {
 
 #[test]
 fn any_state_grows_as_in_the_model() {
-    let Some(steps) = Steps::load() else { return };
-    let mut dice = Dice::new(1);
+    let Some(steps) = CtcpProgram::load() else { return };
+    let mut dice = SeededRng::new(1);
     for _ in 0..5_000 {
         let before = some_state(&mut dice);
         let acked = 1 + dice.below(before.window());
         let mut state = before;
-        steps.take(&mut state, Op::Grow { acked });
+        steps.run(&mut state, Op::Grow { acked });
         let window = before.window();
         let is = windows(&state, window);
         let should = windows(&before, window).grown(f64::from(acked), f64::from(window), parts(before.step));
@@ -108,8 +108,8 @@ fn any_state_grows_as_in_the_model() {
 
 #[test]
 fn any_round_ends_as_in_the_model() {
-    let Some(steps) = Steps::load() else { return };
-    let mut dice = Dice::new(2);
+    let Some(steps) = CtcpProgram::load() else { return };
+    let mut dice = SeededRng::new(2);
     let (mut grew, mut yielded) = (0, 0);
     for _ in 0..5_000 {
         let before = some_state(&mut dice);
@@ -121,7 +121,7 @@ fn any_round_ends_as_in_the_model() {
         }
         let round = Round { rtt_us, samples: 3, used, now_ms: 0 };
         let mut state = before;
-        steps.take(&mut state, Op::EndRound { round, slow_start: false });
+        steps.run(&mut state, Op::EndRound { round, slow_start: false });
         assert!(close(parts(state.queued), queued, 0.005), "{before:?} {queued}");
         if f64::from(before.window()) < model::LOW_WINDOW {
             assert_eq!((state.window(), state.dwnd, state.step), (before.window(), 0, 0), "{before:?}");
@@ -141,24 +141,24 @@ fn any_round_ends_as_in_the_model() {
 
 #[test]
 fn both_windows_halve_at_a_loss_and_come_back_when_there_was_none() {
-    let Some(steps) = Steps::load() else { return };
-    let mut dice = Dice::new(3);
+    let Some(steps) = CtcpProgram::load() else { return };
+    let mut dice = SeededRng::new(3);
     for _ in 0..2_000 {
         let before = some_state(&mut dice);
         let should = Windows { cwnd: f64::from(before.cwnd), dwnd: f64::from(before.dwnd) }.halved();
         let mut state = before;
-        steps.take(&mut state, Op::Reduce);
+        steps.run(&mut state, Op::Reduce);
         let is = Windows { cwnd: f64::from(state.cwnd), dwnd: f64::from(state.dwnd) };
         assert!(close(is.cwnd, should.cwnd, 0.5) && close(is.dwnd, should.dwnd, 0.5), "{before:?} {state:?}");
         assert_eq!(state.step, 0, "no growth before a round without a loss");
-        steps.take(&mut state, Op::Undo { window: 1 });
+        steps.run(&mut state, Op::Undo { window: 1 });
         assert_eq!((state.cwnd, state.dwnd), (before.cwnd, before.dwnd));
     }
 }
 
 #[test]
 fn a_window_below_38_packets_is_renos() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = steps.start(10, BASE_US);
     // Reno's: a packet for each window of acknowledged packets, and half at a loss.
     let (mut window, mut counted) = (10, 0);
@@ -166,13 +166,13 @@ fn a_window_below_38_packets_is_renos() {
         if packet % window == 0 {
             steps.round(&mut state, BASE_US, packet);
         }
-        steps.take(&mut state, Op::Grow { acked: 1 });
+        steps.run(&mut state, Op::Grow { acked: 1 });
         counted += 1;
         if counted == window {
             (window, counted) = (window + 1, 0);
         }
         if window == 37 {
-            steps.take(&mut state, Op::Reduce);
+            steps.run(&mut state, Op::Reduce);
             (window, counted) = (18, 0);
         }
         assert_eq!((state.window(), state.dwnd), (window, 0));
@@ -182,30 +182,30 @@ fn a_window_below_38_packets_is_renos() {
 /// The queue of others does not go away, so the delay window does; the loss window goes on as Reno's.
 #[test]
 fn a_standing_queue_empties_the_delay_window() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = steps.start(400, BASE_US);
     while state.dwnd < 500 {
         steps.round(&mut state, BASE_US, 0);
         let acked = state.window();
-        steps.take(&mut state, Op::Grow { acked });
+        steps.run(&mut state, Op::Grow { acked });
     }
     let cwnd = state.cwnd;
     for _ in 0..3 {
         steps.round(&mut state, 2 * BASE_US, 0);
         let acked = state.window();
-        steps.take(&mut state, Op::Grow { acked });
+        steps.run(&mut state, Op::Grow { acked });
     }
     assert_eq!((state.dwnd, state.cwnd), (0, cwnd + 3));
 }
 
 #[test]
 fn growth_goes_on_after_a_recovery_without_a_queue() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     for (rtt_us, grows) in [(BASE_US, true), (2 * BASE_US, false)] {
         let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
-        steps.take(&mut state, Op::Reduce);
+        steps.run(&mut state, Op::Reduce);
         let round = Round { rtt_us, samples: 3, used: 500, now_ms: 0 };
-        steps.take(&mut state, Op::EndRecovery { round });
+        steps.run(&mut state, Op::EndRecovery { round });
         assert_eq!((state.cwnd, state.dwnd), (250, 250), "a queue is what the reduction was for");
         let step = if grows { model::step(500.0) } else { 0.0 };
         assert!(close(parts(state.step), step, 0.01), "{}", parts(state.step));
@@ -215,7 +215,7 @@ fn growth_goes_on_after_a_recovery_without_a_queue() {
 /// The samples of the round after the delay window gave way are of packets that were sent before.
 #[test]
 fn one_queue_is_yielded_to_once() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = State { cwnd: 500, dwnd: 500, ..steps.start(500, BASE_US) };
     let mut windows = Vec::new();
     for _ in 0..4 {
@@ -229,10 +229,10 @@ fn one_queue_is_yielded_to_once() {
 /// What the kernel takes from the sum is taken from the delay window first, and in slow start there is none.
 #[test]
 fn the_windows_follow_their_sum() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let windows = |window, slow_start| {
         let mut state = State { cwnd: 100, dwnd: 50, step: 5, ..State::default() };
-        steps.take(&mut state, Op::Follow { window, slow_start });
+        steps.run(&mut state, Op::Follow { window, slow_start });
         (state.cwnd, state.dwnd, state.step)
     };
     assert_eq!(windows(150, false), (100, 50, 5));
@@ -244,22 +244,22 @@ fn the_windows_follow_their_sum() {
 
 #[test]
 fn gamma_follows_losses_where_that_is_asked_for() {
-    let Some(steps) = Steps::load() else { return };
-    let mut dice = Dice::new(4);
+    let Some(steps) = CtcpProgram::load() else { return };
+    let mut dice = SeededRng::new(4);
     for _ in 0..2_000 {
         let reno_queued = dice.below(100 * FRACTION);
         let before = State { reno_queued, ..some_state(&mut dice) };
         let mut state = before;
-        steps.take(&mut state, Op::TuneGamma);
+        steps.run(&mut state, Op::TuneGamma);
         let should = model::tuned(parts(before.gamma), parts(reno_queued));
         assert!(close(parts(state.gamma), should, 0.02), "{before:?} {should}");
         let once = state;
-        steps.take(&mut state, Op::TuneGamma);
+        steps.run(&mut state, Op::TuneGamma);
         assert_eq!(state, once, "a round counts for one loss");
     }
     let mut state = State::default();
     for (packets, gamma) in [(0, 30), (7, 7), (100, 100)] {
-        steps.take(&mut state, Op::FixGamma { packets });
+        steps.run(&mut state, Op::FixGamma { packets });
         assert_eq!(state.gamma, gamma * FRACTION);
     }
 }

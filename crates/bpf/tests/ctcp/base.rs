@@ -1,13 +1,13 @@
 //! What the path's own round-trip time is taken to be.
 
-use crate::kernel::{FRACTION, NONE, Op, Round, State, Steps};
+use crate::kernel::{CtcpProgram, FRACTION, NONE, Op, Round, State};
 
 const MS: u32 = 1_000;
 const PERIOD_MS: u32 = 300_000;
 
 #[test]
 fn it_is_the_smallest_sample_ever_within_a_period() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = steps.start(100, 50 * MS);
     for (rtt_ms, base_ms) in [(60, 50), (48, 48), (90, 48)] {
         steps.round(&mut state, rtt_ms * MS, 0);
@@ -17,7 +17,7 @@ fn it_is_the_smallest_sample_ever_within_a_period() {
 
 #[test]
 fn a_sample_is_forgotten_in_the_second_period_after_it() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = State { base_since_ms: 1, ..steps.start(100, 50 * MS) };
     steps.round(&mut state, 60 * MS, PERIOD_MS);
     assert_eq!(state.base_us(), 50 * MS);
@@ -31,37 +31,37 @@ fn a_sample_is_forgotten_in_the_second_period_after_it() {
 
 #[test]
 fn a_timeout_forgets_it_with_gamma_and_the_delay_window() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = steps.start(100, 50 * MS);
     state = State { cwnd: 100, dwnd: 60, gamma: 7 * FRACTION, step: 9, ..state };
-    steps.take(&mut state, Op::Timeout { window: 1 });
+    steps.run(&mut state, Op::Timeout { window: 1 });
     assert_eq!((state.cwnd, state.dwnd, state.step), (1, 0, 0));
     assert_eq!((state.base_us(), state.gamma), (NONE, 30 * FRACTION));
 }
 
 #[test]
 fn two_samples_are_not_enough_to_decide() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     for (samples, decided) in [(2, false), (3, true)] {
         let mut state = State { dwnd: 500, ..steps.start(500, 50 * MS) };
         let round = Round { rtt_us: 100 * MS, samples, used: 1_000, now_ms: 0 };
-        steps.take(&mut state, Op::EndRound { round, slow_start: false });
+        steps.run(&mut state, Op::EndRound { round, slow_start: false });
         assert_eq!(state.dwnd == 0, decided);
     }
 }
 
 #[test]
 fn slow_start_only_measures() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = steps.start(1_000, 50 * MS);
     let round = Round { rtt_us: 100 * MS, samples: 3, used: 1_000, now_ms: 0 };
-    steps.take(&mut state, Op::EndRound { round, slow_start: true });
+    steps.run(&mut state, Op::EndRound { round, slow_start: true });
     assert_eq!((state.queued, state.cwnd, state.step), (500 * FRACTION, 1_000, 0));
 }
 
 #[test]
 fn nothing_is_forgotten_while_there_is_a_queue() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     let mut state = State { base_since_ms: 1, ..steps.start(500, 50 * MS) };
     for period in 1..5 {
         steps.round(&mut state, 100 * MS, period * PERIOD_MS + 2);
@@ -70,7 +70,7 @@ fn nothing_is_forgotten_while_there_is_a_queue() {
 }
 
 /// A connection whose delay window is empty, over `rounds` round trips of what `rtt_us` makes of its window.
-fn stuck(steps: &Steps, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
+fn stuck(steps: &CtcpProgram, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_every: u32) -> State {
     let mut state = steps.start(500, 20 * MS);
     let mut now_ms = 1;
     for round in 1..=rounds {
@@ -78,10 +78,10 @@ fn stuck(steps: &Steps, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_ever
         now_ms += rtt_us / MS;
         steps.round(&mut state, rtt_us, now_ms);
         let acked = state.window();
-        steps.take(&mut state, Op::Grow { acked });
+        steps.run(&mut state, Op::Grow { acked });
         if round % loss_every == 0 {
-            steps.take(&mut state, Op::Reduce);
-            steps.take(&mut state, Op::Follow { window: 500, slow_start: false });
+            steps.run(&mut state, Op::Reduce);
+            steps.run(&mut state, Op::Follow { window: 500, slow_start: false });
         }
     }
     state
@@ -89,7 +89,7 @@ fn stuck(steps: &Steps, rounds: u32, rtt_us: impl Fn(u32, u32) -> u32, loss_ever
 
 #[test]
 fn a_path_that_became_longer_is_noticed() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     // From 20 to 120 ms, with a millisecond of jitter: after 10 seconds and 64 rounds.
     let longer = |round: u32, _| (120 + round % 2) * MS;
     let before = stuck(&steps, 80, longer, 1_000);
@@ -101,7 +101,7 @@ fn a_path_that_became_longer_is_noticed() {
 
 #[test]
 fn a_queue_is_not_taken_for_a_longer_path() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     // Our own: the RTT grows with the window.
     let own = stuck(&steps, 2_000, |_, window| window * 250, 10_000);
     assert_eq!(own.base_us(), 20 * MS);

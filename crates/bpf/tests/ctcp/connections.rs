@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use libbpf_rs::query::ProgInfoIter;
 use libbpf_rs::{MapCore as _, MapFlags, Program};
 
-use crate::loaded::{Loaded, SHORT, watched};
+use crate::loaded::{LoadedControl, SHORT, transfer_with_telemetry};
 
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ctcp.bpf.o"));
 
@@ -14,7 +14,7 @@ const BYTES: usize = 16 << 20;
 
 /// `struct section`.
 #[derive(Debug)]
-struct Told {
+struct TelemetryWords {
     window: u32,
     loss_window: u32,
     delay_window: u32,
@@ -28,30 +28,30 @@ struct Told {
 
 /// The telemetry of a connection through this queue, from its first byte to its last. `gamma` and `auto_gamma` are set before the
 /// first byte.
-fn told(queue: &str, gamma: u32, auto_gamma: u32) -> Vec<Told> {
-    let loaded = Loaded::new("ctcp", OBJECT);
+fn run_connection(queue: &str, gamma: u32, auto_gamma: u32) -> Vec<TelemetryWords> {
+    let loaded = LoadedControl::new("ctcp", OBJECT);
     let ask = |stream: &TcpStream| {
         let map = loaded.object.maps().find(|map| map.name() == "sections").unwrap();
         let mut asked = [gamma, auto_gamma].map(u32::to_ne_bytes).concat();
         asked.resize(map.value_size() as usize, 0);
         map.update(&stream.as_raw_fd().to_ne_bytes(), &asked, MapFlags::ANY).unwrap();
     };
-    let words = watched(&loaded, queue, BYTES, ask);
+    let words = transfer_with_telemetry(&loaded, queue, BYTES, ask);
     let told = words.into_iter().map(|words| {
         let [_, _, window, loss_window, delay_window, base_us, rtt_us, _, gamma, rounds, losses, timeouts] = words;
-        Told { window, loss_window, delay_window, base_us, rtt_us, gamma, rounds, losses, timeouts }
+        TelemetryWords { window, loss_window, delay_window, base_us, rtt_us, gamma, rounds, losses, timeouts }
     });
     told.collect()
 }
 
 /// The last telemetry of a connection.
-fn at_the_end(mut told: Vec<Told>) -> Told {
+fn last_telemetry(mut told: Vec<TelemetryWords>) -> TelemetryWords {
     told.pop().unwrap()
 }
 
 #[test]
 fn it_carries_bytes_and_tells_how() {
-    let told = at_the_end(told(SHORT, 0, 0));
+    let told = last_telemetry(run_connection(SHORT, 0, 0));
     assert_eq!(told.window, told.loss_window + told.delay_window, "{told:?}");
     assert_eq!(told.gamma, 30, "{told:?}");
     assert!((1..50_000).contains(&told.base_us) && told.base_us <= told.rtt_us && told.rtt_us < 200_000, "{told:?}");
@@ -60,7 +60,7 @@ fn it_carries_bytes_and_tells_how() {
 
 /// Whether most of the telemetry since the first loss fulfils the condition. At a single moment, as the last one, a timeout
 /// may just have emptied both windows.
-fn mostly(told: &[Told], is_so: impl Fn(&Told) -> bool) -> bool {
+fn is_mostly(told: &[TelemetryWords], is_so: impl Fn(&TelemetryWords) -> bool) -> bool {
     let steady = || told.iter().filter(|told| told.losses > 0);
     let so = steady().filter(|told| is_so(told)).count();
     eprintln!("{so} of {}", steady().count());
@@ -69,30 +69,30 @@ fn mostly(told: &[Told], is_so: impl Fn(&Told) -> bool) -> bool {
 
 #[test]
 fn a_gamma_that_was_asked_for_holds() {
-    let told = told(SHORT, 5, 0);
+    let told = run_connection(SHORT, 5, 0);
     assert!(told.iter().all(|told| told.gamma == 5), "{told:?}");
-    assert!(mostly(&told, |told| told.delay_window == 0), "the queue of 70 packets is the loss window's: {told:?}");
+    assert!(is_mostly(&told, |told| told.delay_window == 0), "the queue of 70 packets is the loss window's: {told:?}");
 }
 
 /// A gamma that no queue reaches leaves the delay window to grow until packets are lost.
 #[test]
 fn without_a_bound_of_the_queue_the_delay_window_stays() {
     // Of 270 packets: half of what fits into it is still far more than the 38 below which there is no delay window.
-    let told = told("rate 40mbit burst 5kb limit 400kb", 100_000, 0);
+    let told = run_connection("rate 40mbit burst 5kb limit 400kb", 100_000, 0);
     assert!(told.iter().all(|told| told.gamma == 100_000), "{told:?}");
-    assert!(mostly(&told, |told| told.delay_window > 0), "{told:?}");
+    assert!(is_mostly(&told, |told| told.delay_window > 0), "{told:?}");
     assert!(told.iter().all(|told| told.window == told.loss_window + told.delay_window), "{told:?}");
 }
 
 #[test]
 fn gamma_tunes_itself_within_its_bounds() {
-    let told = at_the_end(told(SHORT, 0, 1));
+    let told = last_telemetry(run_connection(SHORT, 0, 1));
     assert!(told.losses > 0 && (5..=30).contains(&told.gamma), "{told:?}");
 }
 
 #[test]
 fn the_programs_are_small() {
-    let loaded = Loaded::new("ctcp", OBJECT);
+    let loaded = LoadedControl::new("ctcp", OBJECT);
     let ids: Vec<_> = loaded.object.progs().filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();
     let infos: Vec<_> = ProgInfoIter::default().filter(|info| ids.contains(&info.id)).collect();
     assert_eq!(infos.len(), ids.len());

@@ -1,8 +1,8 @@
 //! Chance that is the same in every run.
 
-pub(crate) struct Dice(u64);
+pub(crate) struct SeededRng(u64);
 
-impl Dice {
+impl SeededRng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }

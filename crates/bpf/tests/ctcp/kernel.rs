@@ -111,9 +111,9 @@ impl Op {
 }
 
 /// The loaded program.
-pub(crate) struct Steps(Object);
+pub(crate) struct CtcpProgram(Object);
 
-impl Steps {
+impl CtcpProgram {
     /// `None` where this kernel or user may not load programs, which is said aloud.
     pub(crate) fn load() -> Option<Self> {
         let open = ObjectBuilder::default().open_file(OBJECT).unwrap();
@@ -126,7 +126,7 @@ impl Steps {
         }
     }
 
-    pub(crate) fn take(&self, state: &mut State, op: Op) {
+    pub(crate) fn run(&self, state: &mut State, op: Op) {
         let (number, about, slow_start, round) = op.arguments();
         let head = [number, about, u32::from(slow_start), round.rtt_us, round.samples, round.used, round.now_ms];
         let words = head.into_iter().chain(state.words());
@@ -141,15 +141,15 @@ impl Steps {
     /// A connection in congestion avoidance.
     pub(crate) fn start(&self, window: u32, base_us: u32) -> State {
         let mut state = State::default();
-        self.take(&mut state, Op::Start { window });
-        self.take(&mut state, Op::Sample { rtt_us: base_us });
+        self.run(&mut state, Op::Start { window });
+        self.run(&mut state, Op::Sample { rtt_us: base_us });
         state
     }
 
     /// The end of a round trip of `rtt_us` in which all of the window was in use.
     pub(crate) fn round(&self, state: &mut State, rtt_us: u32, now_ms: u32) {
         let round = Round { rtt_us, samples: 3, used: state.window(), now_ms };
-        self.take(state, Op::Sample { rtt_us });
-        self.take(state, Op::EndRound { round, slow_start: false });
+        self.run(state, Op::Sample { rtt_us });
+        self.run(state, Op::EndRound { round, slow_start: false });
     }
 }

@@ -1,14 +1,14 @@
 //! Whole connections in virtual time, every step taken in the kernel.
 
-use crate::dice::Dice;
-use crate::kernel::{Op, Round, Steps};
+use crate::dice::SeededRng;
+use crate::kernel::{CtcpProgram, Op, Round};
 use crate::model;
 
 const RTT_US: u32 = 100_000;
 
 /// The average window of a connection that loses each packet with probability `p` on a path without a queue.
-fn average_window(steps: &Steps, p: f64, losses: u32) -> f64 {
-    let mut dice = Dice::new(5);
+fn average_window(steps: &CtcpProgram, p: f64, losses: u32) -> f64 {
+    let mut dice = SeededRng::new(5);
     let mut state = steps.start(100, RTT_US);
     let (mut packets, mut rounds) = (0.0, 0.0);
     for _ in 0..losses {
@@ -17,7 +17,7 @@ fn average_window(steps: &Steps, p: f64, losses: u32) -> f64 {
             steps.round(&mut state, RTT_US, 0);
             let window = state.window();
             let acked = u32::try_from(left.min(u64::from(window))).unwrap();
-            steps.take(&mut state, Op::Grow { acked });
+            steps.run(&mut state, Op::Grow { acked });
             left -= u64::from(acked);
             packets += f64::from(acked);
             rounds += f64::from(acked) / f64::from(window);
@@ -25,16 +25,16 @@ fn average_window(steps: &Steps, p: f64, losses: u32) -> f64 {
         // The round in which the loss is noticed: what was sent before it arrives, nothing grows.
         packets += f64::from(state.window());
         rounds += 1.0;
-        steps.take(&mut state, Op::Reduce);
+        steps.run(&mut state, Op::Reduce);
         let round = Round { rtt_us: RTT_US, samples: 3, used: state.window(), now_ms: 0 };
-        steps.take(&mut state, Op::EndRecovery { round });
+        steps.run(&mut state, Op::EndRecovery { round });
     }
     packets / rounds
 }
 
 #[test]
 fn the_window_is_what_the_loss_rate_allows() {
-    let Some(steps) = Steps::load() else { return };
+    let Some(steps) = CtcpProgram::load() else { return };
     for (p, losses) in [(1e-3, 4_000), (1e-4, 2_000), (1e-5, 1_000)] {
         let is = average_window(&steps, p, losses);
         let should = model::average_window(p);

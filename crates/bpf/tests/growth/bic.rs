@@ -1,6 +1,6 @@
 //! Xu, Harfoush, Rhee, "Binary Increase Congestion Control (BIC) for Fast Long-Distance Networks", 2004.
 
-use crate::steps::{Steps, Window};
+use crate::steps::{GrowthPrograms, Window};
 
 const MOST: f64 = 16.0;
 const LEAST: f64 = 0.01;
@@ -55,18 +55,22 @@ impl Reference {
 /// round trip adds hundredths, whole packets may be there a round trip earlier or later.
 #[test]
 fn the_search_is_the_papers() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for lost in [20, 100, 400, 1000] {
         let mut window = Window::new(&steps, "bic", lost);
         window.reduce();
-        assert_eq!((window.packets(), window.besides[0]), (lost * 819 / 1024, lost));
+        assert_eq!((window.packets(), window.extra[0]), (lost * 819 / 1024, lost));
         let mut reference = Reference::new(window.packets() as f64, lost as f64);
         let mut ought = vec![reference.window];
         ought.extend((0..61).map(|_| reference.round()));
         for round in 1..=60 {
             window.round();
             let range = ought[round - 1] - 0.5..=ought[round + 1] + 0.5;
-            assert!(range.contains(&window.exactly()), "{lost}, round {round}: {}, not {range:?}", window.exactly());
+            assert!(
+                range.contains(&window.exact_packets()),
+                "{lost}, round {round}: {}, not {range:?}",
+                window.exact_packets()
+            );
         }
         assert!(window.packets() > lost + 100, "the search has gone past {lost}");
     }
@@ -75,34 +79,38 @@ fn the_search_is_the_papers() {
 /// The largest increment: far from the maximum, and as long as no maximum is known.
 #[test]
 fn no_round_trip_adds_more_than_the_largest_increment() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (packets, maximum) in [(100, 0), (100, 10_000), (20_000, 100), (100, 132)] {
         let mut window = Window::new(&steps, "bic", packets);
-        window.besides[0] = maximum;
+        window.extra[0] = maximum;
         window.grow(packets);
-        assert!((window.exactly() - packets as f64 - MOST).abs() < 0.01, "{packets} {maximum} {}", window.exactly());
+        assert!(
+            (window.exact_packets() - packets as f64 - MOST).abs() < 0.01,
+            "{packets} {maximum} {}",
+            window.exact_packets()
+        );
     }
 }
 
 /// Past the maximum: each step is as wide as all before it and one more, up to the largest increment.
 #[test]
 fn past_the_maximum_the_steps_double() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (past, step) in [(0, 1.0), (1, 2.0), (2, 2.0), (3, 4.0), (6, 4.0), (7, 8.0), (14, 8.0), (15, 16.0), (900, 16.0)]
     {
         let mut window = Window::new(&steps, "bic", 1000 + past);
-        window.besides[0] = 1000;
+        window.extra[0] = 1000;
         window.grow(1000 + past);
-        let grown = window.exactly() - (1000 + past) as f64;
+        let grown = window.exact_packets() - (1000 + past) as f64;
         assert!((grown - step).abs() < 0.001, "{past} packets past it: {grown}");
     }
 }
 
 #[test]
 fn the_last_of_the_way_is_gone_with_the_smallest_increment() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let mut window = Window::new(&steps, "bic", 999);
-    window.besides[0] = 1000;
+    window.extra[0] = 1000;
     let mut rounds = 0;
     while window.packets() < 1000 {
         window.grow(999);
@@ -114,7 +122,7 @@ fn the_last_of_the_way_is_gone_with_the_smallest_increment() {
 /// A window that has lost before it was back at its maximum aims at the middle between before and after the loss.
 #[test]
 fn who_has_to_share_converges_fast() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     assert_eq!(steps.run("step_bic_reduce", [1000, 0]), [799, 1000]);
     assert_eq!(steps.run("step_bic_reduce", [1000, 1000]), [799, 1000]);
     assert_eq!(steps.run("step_bic_reduce", [1000, 900]), [799, 1000]);
@@ -123,7 +131,7 @@ fn who_has_to_share_converges_fast() {
 
 #[test]
 fn a_small_window_is_renos() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (before, after) in [(1, 2), (2, 2), (5, 2), (13, 6), (14, 11), (15, 11)] {
         assert_eq!(steps.run("step_bic_reduce", [before, 0]), [after, before]);
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::Program;
 use libbpf_rs::query::ProgInfoIter;
 
-use crate::loaded::{Loaded, SHORT, watched};
+use crate::loaded::{LoadedControl, SHORT, transfer_with_telemetry};
 
 macro_rules! object {
     ($name:literal) => {
@@ -26,8 +26,8 @@ static OBJECTS: &[(&str, &[u8])] = &[
 #[test]
 fn all_carry_bytes_over_a_lossy_path_and_tell_how() {
     for (name, bytes) in OBJECTS {
-        let loaded = Loaded::new(name, bytes);
-        let told = watched(&loaded, SHORT, 8 << 20, |_| ());
+        let loaded = LoadedControl::new(name, bytes);
+        let told = transfer_with_telemetry(&loaded, SHORT, 8 << 20, |_| ());
         let [_, _, window, _, _, base, rtt, queued, _, rounds, losses, timeouts] =
             *told.last().expect("it has told something");
         let told = format!("{name}: window {window}, base {base} us, RTT {rtt} us, {queued} queued, {rounds} rounds");
@@ -54,7 +54,7 @@ fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
     let allowed = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_allowed_congestion_control").expect("a sysctl");
     let names = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     for (name, bytes) in OBJECTS {
-        let loaded = Loaded::new(name, bytes);
+        let loaded = LoadedControl::new(name, bytes);
         assert!(names(allowed()).contains(&loaded.name), "{name}");
         let own = loaded.name.clone();
         drop(loaded);
@@ -72,7 +72,7 @@ fn they_need_no_privilege_once_loaded_and_are_gone_with_the_link() {
 fn the_verifier_is_content_soon() {
     for (name, bytes) in OBJECTS {
         let began = Instant::now();
-        let loaded = Loaded::new(name, bytes);
+        let loaded = LoadedControl::new(name, bytes);
         eprintln!("{name}: loaded in {:?}", began.elapsed());
         let ids: Vec<_> =
             loaded.object.progs().filter_map(|program| Program::id_from_fd(program.as_fd()).ok()).collect();

@@ -1,6 +1,6 @@
 //! RFC 3649, "HighSpeed TCP for Large Congestion Windows".
 
-use crate::steps::{Steps, Window};
+use crate::steps::{GrowthPrograms, Window};
 
 const LOW: f64 = 38.0;
 const HIGH: f64 = 83_000.0;
@@ -30,13 +30,13 @@ fn rows() -> Vec<u64> {
 }
 
 /// How much a window grows in one round trip, from what one acknowledged packet adds.
-fn increase(steps: &Steps, packets: u64) -> f64 {
+fn increase(steps: &GrowthPrograms, packets: u64) -> f64 {
     let mut window = Window::new(steps, "highspeed", packets);
     window.grow(1);
-    (window.exactly() - packets as f64) * packets as f64
+    (window.exact_packets() - packets as f64) * packets as f64
 }
 
-fn decrease(steps: &Steps, packets: u64) -> f64 {
+fn decrease(steps: &GrowthPrograms, packets: u64) -> f64 {
     let mut window = Window::new(steps, "highspeed", packets);
     window.reduce();
     1.0 - window.packets() as f64 / packets as f64
@@ -45,7 +45,7 @@ fn decrease(steps: &Steps, packets: u64) -> f64 {
 /// Where a row begins, the kernel's steps are the table's.
 #[test]
 fn the_table_is_what_the_formulas_give() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let rows = rows();
     assert_eq!(rows.len(), 73);
     assert_eq!((rows[1], rows[10], rows[72]), (118, 1793, 94_717), "appendix B");
@@ -64,7 +64,7 @@ fn rounding(window: u64) -> f64 {
 /// Between the rows the formulas are not far, and after the last they are no longer asked.
 #[test]
 fn between_the_rows_it_is_what_the_formulas_give() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for window in (45..94_717).step_by(97) {
         let exactly = window as f64;
         let (grown, shrunk) = (increase(&steps, window), decrease(&steps, window));
@@ -80,7 +80,7 @@ fn between_the_rows_it_is_what_the_formulas_give() {
 /// Section 5, table 3: a(w) and b(w) at a few windows, in whole packets and two digits.
 #[test]
 fn the_published_values_come_out() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (window, packets, part) in [(38, 1.0, 0.5), (118, 2.0, 0.44), (221, 3.0, 0.41), (347, 4.0, 0.38)] {
         assert!((increase(&steps, window) - packets).abs() < 0.001);
         assert!((decrease(&steps, window) - part).abs() < 0.011, "b({window})");
@@ -89,7 +89,7 @@ fn the_published_values_come_out() {
 
 #[test]
 fn a_small_window_is_renos() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for packets in [2, 3, 20, 38] {
         assert!((increase(&steps, packets) - 1.0).abs() < 0.001);
     }
@@ -101,7 +101,7 @@ fn a_small_window_is_renos() {
 /// Section 5: the average window is 0.12 / p^0.835.
 #[test]
 fn the_window_is_as_loss_allows() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for every in [2000, 10_000, 100_000, 1_000_000] {
         let average = Window::new(&steps, "highspeed", 100).average(every, 40);
         let expected = 0.12 * (every as f64).powf(0.835);

@@ -1,27 +1,27 @@
 //! Caini, Firrincieli, "TCP Hybla: a TCP Enhancement for Heterogeneous Networks", 2004.
 
-use crate::steps::{Steps, Window};
+use crate::steps::{GrowthPrograms, Window};
 
 /// Of rho, as the kernel has it.
 const ONE: u64 = 1024;
 const NEVER: u64 = u32::MAX as u64;
 
 /// rho of an RTT in milliseconds, in 1/1024.
-fn rho(steps: &Steps, ms: u64) -> u64 {
+fn rho(steps: &GrowthPrograms, ms: u64) -> u64 {
     let [_, _, rho, _] = steps.run("step_hybla", [ms * 1000, 0, 0, 0]);
     rho
 }
 
 /// A window in slow start up to `threshold`, on a path with this RTT.
-fn window<'a>(steps: &'a Steps, packets: u64, threshold: u64, ms: u64) -> Window<'a> {
+fn window<'a>(steps: &'a GrowthPrograms, packets: u64, threshold: u64, ms: u64) -> Window<'a> {
     let mut window = Window::new(steps, "hybla", packets);
-    window.besides = [threshold, rho(steps, ms)];
+    window.extra = [threshold, rho(steps, ms)];
     window
 }
 
 #[test]
 fn rho_is_how_many_times_25_ms() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (ms, expected) in [(0, ONE), (1, ONE), (25, ONE), (50, 2 * ONE), (90, 3686), (250, 10 * ONE), (600, 24 * ONE)] {
         assert_eq!(rho(&steps, ms), expected, "{ms} ms");
     }
@@ -31,12 +31,12 @@ fn rho_is_how_many_times_25_ms() {
 /// Section 3: in slow start 2^rho - 1 for each acknowledgement, up to the cap of 2^4.
 #[test]
 fn slow_start_grows_by_the_power() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for ms in [10, 25, 30, 40, 49, 60, 75, 88, 99, 100, 250] {
         let mut grown = window(&steps, 10, NEVER, ms);
         grown.grow(100);
         let expected = 100.0 * ((ms as f64 / 25.0).clamp(1.0, 4.0).exp2() - 1.0);
-        let is = grown.exactly() - 10.0;
+        let is = grown.exact_packets() - 10.0;
         assert!((is / expected - 1.0).abs() < 0.01, "{ms} ms: {is} instead of {expected}");
     }
 }
@@ -44,19 +44,19 @@ fn slow_start_grows_by_the_power() {
 /// Then rho^2 in a round trip.
 #[test]
 fn congestion_avoidance_grows_by_the_square() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for ms in [10, 25, 40, 100, 250, 600, 1600] {
         let mut grown = window(&steps, 5000, 5000, ms);
         grown.grow(5000);
         let expected = (ms as f64 / 25.0).max(1.0).powi(2);
-        let is = grown.exactly() - 5000.0;
+        let is = grown.exact_packets() - 5000.0;
         assert!((is / expected - 1.0).abs() < 0.005, "{ms} ms: {is} instead of {expected}");
     }
 }
 
 #[test]
 fn slow_start_stops_at_ssthresh() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let mut grown = window(&steps, 10, 40, 250);
     grown.grow(10);
     assert_eq!(grown.packets(), 40);
@@ -65,7 +65,7 @@ fn slow_start_stops_at_ssthresh() {
 /// The paper's point, first half: after the same time, windows are as different as RTTs, so that rates are equal.
 #[test]
 fn slow_start_takes_the_same_time_at_all_rtts() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let after_300_ms = |ms: u64| {
         let mut grown = window(&steps, 10 * ms / 25, NEVER, ms);
         for _ in 0..300 / ms {
@@ -83,7 +83,7 @@ fn slow_start_takes_the_same_time_at_all_rtts() {
 /// The second half: the same loss, ten times the RTT, and the same throughput.
 #[test]
 fn throughput_is_the_same_at_all_rtts_for_the_same_loss() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let rate = |ms: u64| window(&steps, 100, 2, ms).average(10_000, 30) / ms as f64;
     let reference = (1.5f64 * 10_000.0).sqrt() / 25.0;
     for ms in [25, 100, 250] {
@@ -94,7 +94,7 @@ fn throughput_is_the_same_at_all_rtts_for_the_same_loss() {
 
 #[test]
 fn a_longer_round_trip_shows_a_queue() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let table = [(0, 90_000, 0), (100_000, 112_500, 0), (100_000, 112_501, 1), (1000, 5000, 0), (1000, 5001, 1)];
     for (base, rtt, expected) in table {
         let [_, _, _, sees] = steps.run("step_hybla", [base, rtt, 0, 0]);

@@ -2,8 +2,8 @@
 
 use libbpf_rs::{MapCore as _, MapFlags};
 
-use crate::loaded::{Loaded, SHORT, watched};
-use crate::steps::Steps;
+use crate::loaded::{LoadedControl, SHORT, transfer_with_telemetry};
+use crate::steps::GrowthPrograms;
 
 /// `TCP_INFINITE_SSTHRESH`.
 const NEVER: u64 = 0x7fff_ffff;
@@ -20,10 +20,10 @@ macro_rules! objects {
 #[test]
 fn a_connection_does_without_the_calls_that_are_left_out() {
     for (name, bytes) in objects!("bic", "ctcp", "highspeed", "hybla", "scalable", "vegas", "westwood") {
-        let loaded = Loaded::new(name, bytes);
-        let told = watched(&loaded, SHORT, 4 << 20, |_| ());
+        let loaded = LoadedControl::new(name, bytes);
+        let told = transfer_with_telemetry(&loaded, SHORT, 4 << 20, |_| ());
         let [_, _, window, .., rounds, losses, timeouts] = *told.last().expect("it has told something");
-        let [asked, wrong] = asked(&loaded);
+        let [asked, wrong] = read_counts(&loaded);
         let told = format!("{name}: window {window}, {rounds} rounds, {losses} losses, {timeouts} timeouts");
         let told = format!("{told}, asked {asked} times, of which {wrong} with the last answer in place");
         eprintln!("{told}");
@@ -34,14 +34,14 @@ fn a_connection_does_without_the_calls_that_are_left_out() {
 }
 
 /// The two numbers of `left_out.h`.
-fn asked(loaded: &Loaded) -> [u32; 2] {
+fn read_counts(loaded: &LoadedControl) -> [u32; 2] {
     let map = loaded.object.maps().find(|map| map.name().to_string_lossy().ends_with(".bss")).expect("there are two");
     let value = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).expect("a lookup").expect("a value");
     [0, 4].map(|at| u32::from_ne_bytes(value[at..at + 4].try_into().expect("four bytes")))
 }
 
 /// What is found as ssthresh where there was `threshold`, and the largest window was `most`.
-fn is_explained(steps: &Steps, threshold: u64, most: u64, found: u64) -> bool {
+fn is_explained(steps: &GrowthPrograms, threshold: u64, most: u64, found: u64) -> bool {
     let [_, _, _, explained, _] = steps.run("step_kept", [threshold, most, most, found, most]);
     explained == 1
 }
@@ -49,7 +49,7 @@ fn is_explained(steps: &Steps, threshold: u64, most: u64, found: u64) -> bool {
 /// The kernel raises ssthresh by itself, to 3/4 of a window or to what it was, and never lowers it.
 #[test]
 fn what_the_kernel_does_by_itself_is_not_taken_for_a_call_left_out() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (threshold, most, found) in [
         (40, 80, 40),       // nothing has happened
         (40, 80, 60),       // after an idle time: tcp_cwnd_restart
@@ -76,7 +76,7 @@ fn what_the_kernel_does_by_itself_is_not_taken_for_a_call_left_out() {
 
 #[test]
 fn a_window_that_never_was_is_not_believed() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let window = |most, window, otherwise| steps.run("step_kept", [40, most, window, 40, otherwise])[2];
     assert_eq!([1, 2, 78, 79].map(|found| window(79, found, 50)), [1, 2, 78, 79]);
     assert_eq!([0, 80, 0x8110_4110, u64::from(u32::MAX)].map(|found| window(79, found, 50)), [50; 4]);
@@ -86,7 +86,7 @@ fn a_window_that_never_was_is_not_believed() {
 
 #[test]
 fn the_largest_window_is_remembered() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let most = |most, window, threshold| steps.run("step_kept", [threshold, most, window, threshold, window])[1];
     assert_eq!(most(79, 40, 40), 79);
     assert_eq!(most(79, 79, 5000), 5000, "undoing may come back to this ssthresh");

@@ -17,13 +17,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// A congestion control in the kernel, until it is dropped.
-pub struct Loaded {
+pub struct LoadedControl {
     pub name: String,
     pub object: Object,
     _link: Link,
 }
 
-impl Loaded {
+impl LoadedControl {
     /// All network namespaces see the same congestion controls, so each test gives them names of its own.
     pub fn new(name: &str, bytes: &[u8]) -> Self {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -74,7 +74,12 @@ pub const SHORT: &str = "rate 40mbit burst 5kb limit 100kb";
 
 /// Sends `bytes` through a link with this queue, and returns the telemetry of the connection after each part of 16 KiB and at
 /// the end. `ask` is called with the connection before the first byte.
-pub fn watched(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&TcpStream)) -> Vec<[u32; 12]> {
+pub fn transfer_with_telemetry(
+    loaded: &LoadedControl,
+    queue: &str,
+    bytes: usize,
+    ask: impl FnOnce(&TcpStream),
+) -> Vec<[u32; 12]> {
     let network = Network::new(queue);
     let (listener, address) = network.listen();
     let mut stream = network.client.inside(|| connect(address, &loaded.name));
@@ -95,7 +100,7 @@ pub fn watched(loaded: &Loaded, queue: &str, bytes: usize, ask: impl FnOnce(&Tcp
     }
     stream.shutdown(std::net::Shutdown::Write).expect("it is open");
     stream.read_exact(&mut [0]).expect("the server has it all");
-    assert_eq!(ekiden_sys::congestion::of(&stream).expect("a TCP socket"), loaded.name);
+    assert_eq!(ekiden_sys::congestion::of_socket(&stream).expect("a TCP socket"), loaded.name);
     told.extend(loaded.section(&stream));
     assert!(server.join().expect("no panic") == sent, "other bytes");
     told

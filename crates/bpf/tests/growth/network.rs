@@ -12,13 +12,13 @@ pub struct Host(OwnedFd);
 
 impl Host {
     fn new() -> Self {
-        Self(netns::new_network().expect("network namespaces: run the test as root"))
+        Self(netns::new_network_namespace().expect("network namespaces: run the test as root"))
     }
 
     /// Does something on this host. Sockets that begin there stay there.
     pub fn inside<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
         let entered = || {
-            netns::enter_network(self.0.as_fd()).expect("the namespace is open");
+            netns::enter_network_namespace(self.0.as_fd()).expect("the namespace is open");
             act()
         };
         thread::scope(|scope| scope.spawn(entered).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -1,24 +1,28 @@
 //! Kelly, "Scalable TCP", 2003.
 
-use crate::steps::{Steps, Window};
+use crate::steps::{GrowthPrograms, Window};
 
 /// One packet for every hundred acknowledged, however many come at a time.
 #[test]
 fn a_hundredth_of_what_is_acknowledged_is_added() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (window, at_a_time) in [(17, 1), (1000, 2), (20_000, 44)] {
         let mut grown = Window::new(&steps, "scalable", window);
         for _ in 0..5000 / at_a_time {
             grown.grow(at_a_time);
         }
         let expected = (window + 5000 / at_a_time * at_a_time / 100) as f64;
-        assert!((grown.exactly() - expected).abs() < 1.0, "{window}: {} instead of {expected}", grown.exactly());
+        assert!(
+            (grown.exact_packets() - expected).abs() < 1.0,
+            "{window}: {} instead of {expected}",
+            grown.exact_packets()
+        );
     }
 }
 
 #[test]
 fn an_eighth_is_given_up() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (before, after) in [(17, 15), (100, 88), (8000, 7000), (1 << 20, 917_504)] {
         assert_eq!(steps.run("step_scalable_reduce", [before, 0]), [after, 0]);
     }
@@ -27,7 +31,7 @@ fn an_eighth_is_given_up() {
 /// Up to the legacy window: a packet in a round trip, half at a loss, never below two.
 #[test]
 fn a_small_window_is_renos() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (before, after) in [(1, 2), (2, 2), (3, 2), (10, 5), (16, 8)] {
         assert_eq!(steps.run("step_scalable_reduce", [before, 0]), [after, 0]);
         let mut grown = Window::new(&steps, "scalable", before);
@@ -39,7 +43,7 @@ fn a_small_window_is_renos() {
 /// The paper's point: how long a loss is felt does not depend on the window. log(8/7) / log(1.01) is 13.4 round trips.
 #[test]
 fn the_time_to_recover_is_the_same_for_all_windows() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for before in [200, 2000, 200_000] {
         let mut window = Window::new(&steps, "scalable", before);
         window.reduce();
@@ -57,7 +61,7 @@ fn the_time_to_recover_is_the_same_for_all_windows() {
 /// of a window that grows by a hundredth is 1 / (8 log(8/7)) of W.
 #[test]
 fn the_window_is_as_loss_allows() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for every in [10_000, 100_000, 500_000] {
         let average = Window::new(&steps, "scalable", 100).average(every, 60);
         let expected = 0.08 * every as f64 / (8.0 * (8f64 / 7.0).ln());

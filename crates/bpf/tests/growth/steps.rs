@@ -5,9 +5,9 @@ use libbpf_rs::{Object, ObjectBuilder, ProgramInput};
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/growth_steps.bpf.o"));
 
 /// The programs of `tests/bpf/growth_steps.bpf.c`.
-pub struct Steps(Object);
+pub struct GrowthPrograms(Object);
 
-impl Steps {
+impl GrowthPrograms {
     pub fn load() -> Self {
         let open = ObjectBuilder::default().open_memory(OBJECT).expect("clang has made it");
         Self(open.load().expect("the kernel takes it: run the test as root"))
@@ -27,17 +27,17 @@ impl Steps {
 
 /// A window that grows and shrinks as one algorithm says.
 pub struct Window<'a> {
-    steps: &'a Steps,
+    steps: &'a GrowthPrograms,
     name: &'static str,
     packets: u64,
     part: u64,
     /// What the algorithm wants to know besides: BIC its maximum, Hybla ssthresh and rho.
-    pub besides: [u64; 2],
+    pub extra: [u64; 2],
 }
 
 impl<'a> Window<'a> {
-    pub fn new(steps: &'a Steps, name: &'static str, packets: u64) -> Self {
-        Self { steps, name, packets, part: 0, besides: [0; 2] }
+    pub fn new(steps: &'a GrowthPrograms, name: &'static str, packets: u64) -> Self {
+        Self { steps, name, packets, part: 0, extra: [0; 2] }
     }
 
     pub fn packets(&self) -> u64 {
@@ -45,12 +45,12 @@ impl<'a> Window<'a> {
     }
 
     /// The window with the part of a packet that is kept beside it.
-    pub fn exactly(&self) -> f64 {
+    pub fn exact_packets(&self) -> f64 {
         self.packets as f64 + self.part as f64 / 2f64.powi(32)
     }
 
     pub fn grow(&mut self, acked: u64) {
-        let [first, second] = self.besides;
+        let [first, second] = self.extra;
         let numbers = [self.packets, self.part, acked, first, second];
         [self.packets, self.part, ..] = self.steps.run(&format!("step_{}_grow", self.name), numbers);
     }
@@ -63,8 +63,8 @@ impl<'a> Window<'a> {
     }
 
     pub fn reduce(&mut self) {
-        let numbers = [self.packets, self.besides[0]];
-        [self.packets, self.besides[0]] = self.steps.run(&format!("step_{}_reduce", self.name), numbers);
+        let numbers = [self.packets, self.extra[0]];
+        [self.packets, self.extra[0]] = self.steps.run(&format!("step_{}_reduce", self.name), numbers);
     }
 
     /// The average window when every `every`th packet is lost, in as many round trips as windows have been sent. The

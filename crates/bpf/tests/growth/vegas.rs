@@ -1,6 +1,6 @@
 //! Brakmo, Peterson, "TCP Vegas: End to End Congestion Avoidance on a Global Internet", 1995.
 
-use crate::steps::Steps;
+use crate::steps::GrowthPrograms;
 
 const NEVER: u64 = u32::MAX as u64;
 
@@ -12,7 +12,7 @@ struct Vegas {
 }
 
 impl Vegas {
-    fn round(self, steps: &Steps, base_us: u64, rtt_us: u64) -> Self {
+    fn round(self, steps: &GrowthPrograms, base_us: u64, rtt_us: u64) -> Self {
         let numbers = [self.window, self.threshold, self.holds, base_us, rtt_us];
         let [window, threshold, holds, ..] = steps.run("step_vegas", numbers);
         Self { window, threshold, holds }
@@ -32,7 +32,7 @@ fn reference(window: u64, base_us: u64, rtt_us: u64) -> (f64, i64) {
 
 #[test]
 fn the_window_moves_as_the_paper_says() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let mut moved = [0; 3];
     for window in [3, 10, 38, 100, 999, 20_000] {
         for base in [100, 5000, 77_777, 300_000] {
@@ -60,7 +60,7 @@ fn rtt_us(window: u64, rate: u64, base_us: u64) -> u64 {
 /// From the first packet on: between alpha and beta packets wait in the end, on every line.
 #[test]
 fn between_alpha_and_beta_packets_are_kept_waiting() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     for (rate, base_us) in [(833, 20_000), (8333, 2000), (8333, 100_000), (83_333, 250_000)] {
         let mut vegas = Vegas { window: 10, threshold: NEVER, holds: 0 };
         for _ in 0..400 {
@@ -77,7 +77,7 @@ fn between_alpha_and_beta_packets_are_kept_waiting() {
 /// Two connections on one line find a share of it, and each keeps its packets waiting: nobody is driven out.
 #[test]
 fn two_share_a_line() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let (rate, base_us) = (8333, 40_000);
     let mut pair = [300, 20].map(|window| Vegas { window, threshold: 2, holds: 0 });
     for _ in 0..1000 {
@@ -93,7 +93,7 @@ fn two_share_a_line() {
 /// Section V: slow start doubles in every other round trip, and ends when more than gamma packets wait.
 #[test]
 fn slow_start_ends_with_the_first_queue() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let start = Vegas { window: 64, threshold: NEVER, holds: 0 };
     let held = start.round(&steps, 10_000, 10_000);
     assert_eq!(held, Vegas { holds: 1, ..start });
@@ -105,7 +105,7 @@ fn slow_start_ends_with_the_first_queue() {
 
 #[test]
 fn two_packets_are_always_left() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let vegas = Vegas { window: 2, threshold: 2, holds: 0 };
     assert_eq!(vegas.round(&steps, 10, 1_000_000).window, 3, "two packets cannot be more than beta");
     let start = Vegas { window: 3, threshold: NEVER, holds: 0 };

@@ -1,11 +1,11 @@
 //! Grieco, Mascolo, "Performance Evaluation and Comparison of Westwood+, New Reno, and Vegas TCP Congestion Control",
 //! 2004.
 
-use crate::steps::Steps;
+use crate::steps::GrowthPrograms;
 
 /// What the kernel's filter says after a sample: packets per second, and the window after a loss.
 struct Filter<'a> {
-    steps: &'a Steps,
+    steps: &'a GrowthPrograms,
     bandwidth: u64,
 }
 
@@ -21,7 +21,7 @@ impl Filter<'_> {
 /// Section 2: b <- 7/8 b + 1/8 d/t, in floating point, for a rate that changes as on a shared line.
 #[test]
 fn the_filter_is_the_papers() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let mut filter = Filter { steps: &steps, bandwidth: 0 };
     let mut reference = 0.0;
     let mut wave = 7u64;
@@ -37,7 +37,7 @@ fn the_filter_is_the_papers() {
 
 #[test]
 fn a_new_rate_is_known_after_some_round_trips() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let mut filter = Filter { steps: &steps, bandwidth: 0 };
     assert_eq!(filter.sample(100, 100_000, 100_000), (1000.0, 100));
     for round in 1..=20 {
@@ -50,7 +50,7 @@ fn a_new_rate_is_known_after_some_round_trips() {
 /// Section 2: after a loss, ssthresh = bandwidth x shortest RTT, whatever the window was.
 #[test]
 fn a_loss_leaves_what_the_path_holds() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     // A line of 10 Mbit/s with packets of 1500 bytes, 100 Mbit/s, 1 Gbit/s, 100 Gbit/s.
     for rate in [833u64, 8333, 83_333, 8_333_333] {
         for base_ms in [1, 20, 100, 600] {
@@ -65,7 +65,7 @@ fn a_loss_leaves_what_the_path_holds() {
 /// Bandwidths and RTTs beyond what exists count as the most that is believed, and nothing wraps.
 #[test]
 fn absurd_numbers_do_not_overflow() {
-    let steps = Steps::load();
+    let steps = GrowthPrograms::load();
     let most = u64::from(u32::MAX);
     for (delivered, us) in [(0, 0), (1, 0), (1 << 24, 1), (300, 1), (1_000_003, 3), (most / 8, 1)] {
         for base_us in [0, 1, 1_000_000, 3_000_000, 1 << 31, most] {

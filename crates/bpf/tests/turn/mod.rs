@@ -6,32 +6,32 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ekiden_bpf::congestion::{CATALOGUE, Origin, list, presence, unload};
+use ekiden_bpf::congestion::{CATALOGUE, LoadedBy, list, lookup, unload};
 
 /// How long to wait for others: links that nobody holds are released in the background.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Nobody else's test registers a name while this lives.
-pub struct Turn {
+pub struct RegistrationLock {
     holder: Child,
     /// A congestion control of ours that the kernel does not have.
     pub name: &'static str,
 }
 
-impl Turn {
+impl RegistrationLock {
     /// Waits for it; none, and said aloud, where the kernel takes nothing from us. What a test that was killed has left is
     /// removed.
-    pub fn take() -> Option<Self> {
-        Self::with(|_| true)
+    pub fn acquire() -> Option<Self> {
+        Self::acquire_matching(|_| true)
     }
 
     /// The same, with this very name.
-    pub fn of(name: &str) -> Option<Self> {
-        Self::with(|one| one == name)
+    pub fn acquire_named(name: &str) -> Option<Self> {
+        Self::acquire_matching(|one| one == name)
     }
 
-    fn with(fits: impl Fn(&str) -> bool) -> Option<Self> {
-        if let Some(why) = lacking() {
+    fn acquire_matching(fits: impl Fn(&str) -> bool) -> Option<Self> {
+        if let Some(why) = missing_requirement() {
             eprintln!("skipped: {why}");
             return None;
         }
@@ -44,18 +44,18 @@ impl Turn {
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "\n", "no lock");
         for algorithm in CATALOGUE {
-            if presence(algorithm.name).origin == Origin::Left {
+            if lookup(algorithm.name).loaded_by == LoadedBy::Orphaned {
                 unload(algorithm.name).unwrap();
             }
         }
         // The first one is the one that others are most likely to be at.
         let names = || CATALOGUE.iter().rev().map(|algorithm| algorithm.name).filter(|name| fits(name));
-        let name = eventually("a name that nobody has", || names().find(|name| is_absent(name)));
+        let name = wait_for("a name that nobody has", || names().find(|name| is_absent(name)));
         Some(Self { holder, name })
     }
 }
 
-impl Drop for Turn {
+impl Drop for RegistrationLock {
     fn drop(&mut self) {
         drop(self.holder.stdin.take());
         let _ = self.holder.wait();
@@ -63,17 +63,17 @@ impl Drop for Turn {
 }
 
 /// Waits until the kernel does not have it.
-pub fn absent(name: &str) {
-    eventually("the end of a congestion control", || is_absent(name).then_some(()));
+pub fn wait_absent(name: &str) {
+    wait_for("the end of a congestion control", || is_absent(name).then_some(()));
 }
 
 fn is_absent(name: &str) -> bool {
-    presence(name).origin == Origin::NotLoaded
+    lookup(name).loaded_by == LoadedBy::NotLoaded
 }
 
 /// Looks until there is something.
-pub fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = look() {
             return found;
@@ -83,10 +83,10 @@ pub fn eventually<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
-fn lacking() -> Option<String> {
-    let capabilities = ekiden_bpf::kernel::lacking();
+fn missing_requirement() -> Option<String> {
+    let capabilities = ekiden_bpf::kernel::missing_capabilities();
     if !capabilities.is_empty() {
         return Some(format!("no {capabilities:?}"));
     }
-    ekiden_bpf::kernel::Kernel::running().is_none().then(|| "the kernel has no BTF".to_owned())
+    ekiden_bpf::kernel::KernelTypes::running().is_none().then(|| "the kernel has no BTF".to_owned())
 }

@@ -1,50 +1,52 @@
 //! Whether probes arrive when they should.
 
-use super::expectation::Timed;
+use super::expectation::TimedProbe;
 use super::row::Finding;
 use crate::stats;
 
 /// A quantile that must not be above a limit.
 #[derive(Debug, Clone, Copy)]
-pub struct Limit {
+pub struct QuantileLimit {
     name: &'static str,
     quantile: f64,
     micros: f64,
 }
 
-const fn limit(name: &'static str, quantile: f64, micros: f64) -> Limit {
-    Limit { name, quantile, micros }
+const fn quantile_limit(name: &'static str, quantile: f64, micros: f64) -> QuantileLimit {
+    QuantileLimit { name, quantile, micros }
 }
 
 /// Fixed delay, unloaded.
-pub const FIXED: &[Limit] = &[limit("median", 0.5, 50.0), limit("p99", 0.99, 250.0), limit("p99.9", 0.999, 1000.0)];
+pub const FIXED_DELAY_LIMITS: &[QuantileLimit] =
+    &[quantile_limit("median", 0.5, 50.0), quantile_limit("p99", 0.99, 250.0), quantile_limit("p99.9", 0.999, 1000.0)];
 
 /// Delay under load.
-pub const LOADED: &[Limit] = &[limit("p99", 0.99, 500.0)];
+pub const LOADED_DELAY_LIMITS: &[QuantileLimit] = &[quantile_limit("p99", 0.99, 500.0)];
 
 /// What is added to the round trip of a ping.
-pub const PING: &[Limit] = &[limit("median", 0.5, 150.0), limit("p99", 0.99, 500.0)];
+pub const PING_LIMITS: &[QuantileLimit] = &[quantile_limit("median", 0.5, 150.0), quantile_limit("p99", 0.99, 500.0)];
 
 /// How many values a quantile takes before it says more about the tail than about a single packet.
-fn values_for(quantile: f64) -> f64 {
+fn min_samples(quantile: f64) -> f64 {
     5.0 / (1.0 - quantile)
 }
 
 /// Compares the errors of one-way delays, early or late, with `limits`.
-pub fn one_way(timed: &[Timed], asked: usize, limits: &[Limit]) -> Finding {
-    let errors = timed.iter().map(|timed| timed.error().abs()).collect();
-    judge("one-way error", errors, asked, limits)
+pub fn check_one_way(timed: &[TimedProbe], asked: usize, limits: &[QuantileLimit]) -> Finding {
+    let errors = timed.iter().map(|timed| timed.error_micros().abs()).collect();
+    check_quantiles("one-way error", errors, asked, limits)
 }
 
 /// Compares round trips, in microseconds, with `limits` on what is above `expected`.
-pub fn round_trip(trips: &[f64], expected: f64, asked: usize) -> Finding {
-    judge("added round trip", trips.iter().map(|trip| (trip - expected).abs()).collect(), asked, PING)
+pub fn check_round_trip(trips: &[f64], expected: f64, asked: usize) -> Finding {
+    check_quantiles("added round trip", trips.iter().map(|trip| (trip - expected).abs()).collect(), asked, PING_LIMITS)
 }
 
-fn judge(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[Limit]) -> Finding {
+fn check_quantiles(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[QuantileLimit]) -> Finding {
     errors.sort_by(f64::total_cmp);
-    let limits: Vec<&Limit> = limits.iter().filter(|limit| values_for(limit.quantile) <= asked as f64 + 0.5).collect();
-    let figures: Vec<(&Limit, f64)> =
+    let limits: Vec<&QuantileLimit> =
+        limits.iter().filter(|limit| min_samples(limit.quantile) <= asked as f64 + 0.5).collect();
+    let figures: Vec<(&QuantileLimit, f64)> =
         limits.iter().map(|limit| (*limit, stats::quantile(&errors, limit.quantile))).collect();
     let wanted: Vec<String> = limits.iter().map(|limit| format!("{} ≤ {} µs", limit.name, limit.micros)).collect();
     let measured: Vec<String> = figures.iter().map(|(limit, figure)| format!("{} {figure:.0}", limit.name)).collect();
@@ -62,8 +64,8 @@ fn judge(what: &str, mut errors: Vec<f64>, asked: usize, limits: &[Limit]) -> Fi
 mod tests {
     use super::*;
 
-    fn timed(errors: impl Iterator<Item = i64>) -> Vec<Timed> {
-        let arrived = |(number, error): (usize, i64)| Timed {
+    fn timed(errors: impl Iterator<Item = i64>) -> Vec<TimedProbe> {
+        let arrived = |(number, error): (usize, i64)| TimedProbe {
             number,
             expected: 50_000_000,
             arrived: 50_000_000_u64.saturating_add_signed(error * 1000),
@@ -75,32 +77,38 @@ mod tests {
     fn small_errors_pass_and_each_quantile_can_fail() {
         let with_tail =
             |share: i64, error: i64| timed((0..10_000).map(move |i| if i % 1000 < share { error } else { 20 }));
-        let good = one_way(&with_tail(0, 0), 10_000, FIXED);
+        let good = check_one_way(&with_tail(0, 0), 10_000, FIXED_DELAY_LIMITS);
         assert!(good.pass, "{good:?}");
         assert_eq!(good.wanted, "one-way error: median ≤ 50 µs, p99 ≤ 250 µs, p99.9 ≤ 1000 µs");
         for (share, error) in [(501, 51), (20, 251), (2, 1001)] {
-            assert!(!one_way(&with_tail(share, error), 10_000, FIXED).pass, "{share} ‰ of {error} µs");
-            assert!(!one_way(&with_tail(share, -error), 10_000, FIXED).pass, "{share} ‰ of -{error} µs");
+            assert!(
+                !check_one_way(&with_tail(share, error), 10_000, FIXED_DELAY_LIMITS).pass,
+                "{share} ‰ of {error} µs"
+            );
+            assert!(
+                !check_one_way(&with_tail(share, -error), 10_000, FIXED_DELAY_LIMITS).pass,
+                "{share} ‰ of -{error} µs"
+            );
         }
     }
 
     #[test]
     fn a_tail_is_judged_only_by_enough_probes() {
         let outlier = timed((0..1000).map(|i| if i == 7 { 5000 } else { 20 }));
-        let finding = one_way(&outlier, 1000, FIXED);
+        let finding = check_one_way(&outlier, 1000, FIXED_DELAY_LIMITS);
         assert!(finding.pass && !finding.wanted.contains("p99.9"), "{finding:?}");
     }
 
     #[test]
     fn a_quarter_of_the_probes_must_tell() {
-        assert!(one_way(&timed((0..250).map(|_| 1)), 1000, LOADED).pass);
-        assert!(!one_way(&timed((0..249).map(|_| 1)), 1000, LOADED).pass);
-        assert!(!one_way(&[], 0, LOADED).pass);
+        assert!(check_one_way(&timed((0..250).map(|_| 1)), 1000, LOADED_DELAY_LIMITS).pass);
+        assert!(!check_one_way(&timed((0..249).map(|_| 1)), 1000, LOADED_DELAY_LIMITS).pass);
+        assert!(!check_one_way(&[], 0, LOADED_DELAY_LIMITS).pass);
     }
 
     #[test]
     fn a_ping_may_add_150_microseconds() {
-        assert!(round_trip(&[50_150.0; 2000], 50_000.0, 2000).pass);
-        assert!(!round_trip(&[50_151.0; 2000], 50_000.0, 2000).pass);
+        assert!(check_round_trip(&[50_150.0; 2000], 50_000.0, 2000).pass);
+        assert!(!check_round_trip(&[50_151.0; 2000], 50_000.0, 2000).pass);
     }
 }

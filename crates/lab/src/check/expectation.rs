@@ -1,23 +1,23 @@
 //! When a probe should arrive, by textbook: lines of constant rate one behind the other, then a constant delay.
 
-use super::probe::Series;
-use crate::conditions::{Conditions, Loss, LossAt};
+use super::probe::ProbeSeries;
+use crate::conditions::{Conditions, Loss, LossPosition};
 use crate::{Nanos, nanos};
 
 /// What of a direction decides about time, when nothing in it is random.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Path {
+pub struct DelayModel {
     /// Bits per second of each line.
     rates: Vec<u64>,
     overhead: u32,
     delay: Nanos,
     /// Whether probes that are lost have been on the line before.
-    lost_behind_line: bool,
+    is_lost_after_line: bool,
 }
 
 /// A probe whose times can be relied on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timed {
+pub struct TimedProbe {
     /// Which.
     pub number: usize,
     /// When it should have arrived.
@@ -26,49 +26,49 @@ pub struct Timed {
     pub arrived: Nanos,
 }
 
-impl Timed {
+impl TimedProbe {
     /// How much later than expected it arrived, in microseconds; negative if it was early.
-    pub fn error(&self) -> f64 {
+    pub fn error_micros(&self) -> f64 {
         (self.arrived as f64 - self.expected as f64) / 1e3
     }
 }
 
-impl Path {
+impl DelayModel {
     /// The path that `conditions` describe.
-    pub fn of(conditions: &Conditions) -> Self {
+    pub fn from_conditions(conditions: &Conditions) -> Self {
         let rates = [conditions.access_rate, conditions.rate].into_iter().flatten();
         Self {
             rates: rates.map(ekiden_proto::units::Rate::bits_per_second).collect(),
             overhead: conditions.count.overhead(),
             delay: conditions.delay.map_or(0, nanos),
-            lost_behind_line: conditions.loss.as_ref().map(Loss::at) == Some(LossAt::Wire),
+            is_lost_after_line: conditions.loss.as_ref().map(Loss::at) == Some(LossPosition::Wire),
         }
     }
 
     /// How long a packet of `bytes` takes that waits for no other.
-    pub fn alone(&self, bytes: u32) -> Nanos {
-        self.delay + self.rates.iter().map(|rate| transmission(bytes + self.overhead, *rate)).sum::<Nanos>()
+    pub fn unloaded_delay(&self, bytes: u32) -> Nanos {
+        self.delay + self.rates.iter().map(|rate| transmission_time(bytes + self.overhead, *rate)).sum::<Nanos>()
     }
 
     /// Those of a series that tell about time: they arrived, and neither they nor one they had to wait for was sent
     /// nobody knows when. Nothing of the series may have been dropped by a queue.
-    pub fn timed(&self, series: &Series) -> Vec<Timed> {
+    pub fn timed_probes(&self, series: &ProbeSeries) -> Vec<TimedProbe> {
         let mut free = vec![0; self.rates.len()];
         let mut free_in_truth = 0;
         let mut timed = Vec::new();
-        for (number, (sent, arrived)) in series.sent.iter().zip(series.arrivals()).enumerate() {
-            if arrived.is_none() && !self.lost_behind_line {
+        for (number, (sent, arrived)) in series.sent.iter().zip(series.arrival_times()).enumerate() {
+            if arrived.is_none() && !self.is_lost_after_line {
                 continue;
             }
             let reliable = sent.is_timely() && sent.at >= free_in_truth;
             let leaves = self.rates.iter().zip(&mut free).fold(sent.at, |at, (rate, free)| {
-                *free = at.max(*free) + transmission(sent.bytes + self.overhead, *rate);
+                *free = at.max(*free) + transmission_time(sent.bytes + self.overhead, *rate);
                 *free
             });
             if !reliable {
-                free_in_truth = (leaves + sent.took).max(free_in_truth);
+                free_in_truth = (leaves + sent.call_time).max(free_in_truth);
             } else if let Some(arrived) = arrived {
-                timed.push(Timed { number, expected: leaves + self.delay, arrived });
+                timed.push(TimedProbe { number, expected: leaves + self.delay, arrived });
             }
         }
         timed
@@ -76,30 +76,33 @@ impl Path {
 }
 
 /// How long `bytes` are on a line of `rate` bits per second.
-pub fn transmission(bytes: u32, rate: u64) -> Nanos {
+pub fn transmission_time(bytes: u32, rate: u64) -> Nanos {
     u64::from(bytes) * 8 * 1_000_000_000 / rate
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{Got, Sent};
+    use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
 
-    fn path(text: &str) -> Path {
-        Path::of(&toml::from_str(text).unwrap())
+    fn path(text: &str) -> DelayModel {
+        DelayModel::from_conditions(&toml::from_str(text).unwrap())
     }
 
-    fn series(sent: &[(Nanos, Nanos)], lost: &[usize]) -> Series {
+    fn series(sent: &[(Nanos, Nanos)], lost: &[usize]) -> ProbeSeries {
         let arrived = (0..sent.len()).filter(|number| !lost.contains(number));
-        Series {
-            sent: sent.iter().map(|(at, took)| Sent { at: *at, took: *took, bytes: 1000, segment: (0, 1) }).collect(),
-            got: arrived.map(|number| Got { number, at: 1, marked: false }).collect(),
+        ProbeSeries {
+            sent: sent
+                .iter()
+                .map(|(at, took)| SentProbe { at: *at, call_time: *took, bytes: 1000, segment: (0, 1) })
+                .collect(),
+            received: arrived.map(|number| ReceivedProbe { number, at: 1, marked: false }).collect(),
             overflow: 0,
         }
     }
 
-    fn expected(path: &Path, series: &Series) -> Vec<(usize, Nanos)> {
-        path.timed(series).iter().map(|timed| (timed.number, timed.expected)).collect()
+    fn expected(path: &DelayModel, series: &ProbeSeries) -> Vec<(usize, Nanos)> {
+        path.timed_probes(series).iter().map(|timed| (timed.number, timed.expected)).collect()
     }
 
     #[test]
@@ -128,7 +131,8 @@ mod tests {
     #[test]
     fn nothing_is_told_by_a_probe_sent_at_an_unknown_time_nor_by_those_that_waited_for_it() {
         let sent = series(&[(0, 400_000), (1_200_000, 1), (1_400_000, 1), (9_000_000, 1)], &[]);
-        let numbers: Vec<usize> = path("rate = '8Mbit/s'").timed(&sent).iter().map(|timed| timed.number).collect();
+        let numbers: Vec<usize> =
+            path("rate = '8Mbit/s'").timed_probes(&sent).iter().map(|timed| timed.number).collect();
         assert_eq!(numbers, [3]);
     }
 }

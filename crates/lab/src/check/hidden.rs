@@ -4,7 +4,7 @@ use super::row::Finding;
 
 /// No packet may be missing from all accounts: dropped or found damaged by hosts (what, and how many), or lost between
 /// the kernel and the emulator.
-pub fn finding(hosts: &[(String, u64)], emulator: u64) -> Finding {
+pub fn check_hidden_drops(hosts: &[(String, u64)], emulator: u64) -> Finding {
     let named: Vec<String> =
         hosts.iter().filter(|(_, count)| *count > 0).map(|(what, count)| format!("{what} {count}")).collect();
     let on_hosts: u64 = hosts.iter().map(|(_, count)| count).sum();
@@ -22,9 +22,9 @@ mod tests {
 
     #[test]
     fn one_packet_is_too_many_and_has_a_name() {
-        assert!(finding(&[], 0).pass);
-        assert!(!finding(&[], 1).pass);
-        let dropped = finding(&[("client: wan rx_dropped".to_owned(), 2)], 0);
+        assert!(check_hidden_drops(&[], 0).pass);
+        assert!(!check_hidden_drops(&[], 1).pass);
+        let dropped = check_hidden_drops(&[("client: wan rx_dropped".to_owned(), 2)], 0);
         assert!(!dropped.pass && dropped.measured.contains("client: wan rx_dropped 2"), "{dropped:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! Whether jitter follows its law, and nothing is overtaken unasked.
 
-use super::expectation::Timed;
-use super::probe::Series;
+use super::expectation::TimedProbe;
+use super::probe::ProbeSeries;
 use super::row::Finding;
 use crate::Nanos;
 use crate::conditions::{Distribution, Jitter};
@@ -9,19 +9,19 @@ use crate::nanos;
 use crate::stats::{kolmogorov_smirnov, normal_cdf};
 
 /// How well a packet is timed, in microseconds: the median that the row of fixed delays allows.
-const ACCURACY: f64 = 50.0;
+const TIMING_ACCURACY: f64 = 50.0;
 
 /// How many packets to ask, at most `most`: with more than these the test would tell the law from itself shifted by the
 /// accuracy of the timing. It rejects a shift of `d` standard scales at about 1.95 / sqrt(N) (p = 0.001); half of that
 /// is left to chance.
-pub fn packets(jitter: Jitter, most: usize) -> usize {
+pub fn sample_size(jitter: Jitter, most: usize) -> usize {
     let scale = nanos(jitter.scale) as f64 / 1e3;
-    let root = 0.5 * 1.95 * scale / ACCURACY;
+    let root = 0.5 * 1.95 * scale / TIMING_ACCURACY;
     ((root * root) as usize).clamp(20, most)
 }
 
 /// How far apart packets must be so that none has to wait for the one before, as it must where order is kept.
-pub fn distance(jitter: Jitter) -> Nanos {
+pub fn min_spacing(jitter: Jitter) -> Nanos {
     let scales = match jitter.distribution {
         Distribution::Uniform => 1,
         Distribution::Normal => 5,
@@ -31,10 +31,10 @@ pub fn distance(jitter: Jitter) -> Nanos {
 }
 
 /// What came on top of the delay must follow the law.
-pub fn law(timed: &[Timed], jitter: Jitter) -> Finding {
+pub fn check_distribution(timed: &[TimedProbe], jitter: Jitter) -> Finding {
     let scale = nanos(jitter.scale) as f64 / 1e3;
-    let added: Vec<f64> = timed.iter().map(|timed| timed.error() / scale).collect();
-    let p = kolmogorov_smirnov(&added, |x| cumulative(jitter.distribution, x));
+    let added: Vec<f64> = timed.iter().map(|timed| timed.error_micros() / scale).collect();
+    let p = kolmogorov_smirnov(&added, |x| cumulative_probability(jitter.distribution, x));
     Finding {
         wanted: format!("Kolmogorov–Smirnov against {:?} of {}: p > 0.001", jitter.distribution, jitter.scale),
         measured: format!("p = {p:.4} ({} packets)", added.len()),
@@ -43,7 +43,7 @@ pub fn law(timed: &[Timed], jitter: Jitter) -> Finding {
 }
 
 /// The probability that jitter is at most `x` times its scale.
-fn cumulative(distribution: Distribution, x: f64) -> f64 {
+fn cumulative_probability(distribution: Distribution, x: f64) -> f64 {
     let x = x.max(0.0);
     match distribution {
         Distribution::Uniform => x.min(1.0),
@@ -53,19 +53,19 @@ fn cumulative(distribution: Distribution, x: f64) -> f64 {
 }
 
 /// Packets sent close behind each other must arrive in order.
-pub fn order(series: &Series) -> Finding {
+pub fn check_order(series: &ProbeSeries) -> Finding {
     Finding {
         wanted: "overtaken: 0".to_owned(),
-        measured: format!("{} of {} that arrived", series.overtaken(), series.got.len()),
-        pass: series.overtaken() == 0 && series.got.len() > 1,
+        measured: format!("{} of {} that arrived", series.reordered_count(), series.received.len()),
+        pass: series.reordered_count() == 0 && series.received.len() > 1,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{Got, Sent};
+    use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
-    use crate::dice::Dice;
+    use crate::dice::SeededRng;
     use crate::stats::normal_quantile;
 
     fn jitter(distribution: Distribution) -> Jitter {
@@ -73,10 +73,10 @@ mod tests {
     }
 
     /// Arrivals whose jitter in milliseconds is made of a uniform number.
-    fn drawn(n: usize, of: impl Fn(f64) -> f64) -> Vec<Timed> {
-        let dice = Dice::new(3);
+    fn sampled_arrivals(n: usize, of: impl Fn(f64) -> f64) -> Vec<TimedProbe> {
+        let dice = SeededRng::new(3);
         let arrived = |number: usize| 1_000_000 + (of(dice.uniform(number as u64)) * 1e6) as Nanos;
-        (0..n).map(|number| Timed { number, expected: 1_000_000, arrived: arrived(number) }).collect()
+        (0..n).map(|number| TimedProbe { number, expected: 1_000_000, arrived: arrived(number) }).collect()
     }
 
     #[test]
@@ -88,27 +88,38 @@ mod tests {
             Distribution::Exponential => -2.0 * (1.0 - u).ln(),
         };
         for (mine, other) in laws.into_iter().zip(laws.into_iter().cycle().skip(1)) {
-            let n = packets(jitter(mine), 10_000);
-            assert!(law(&drawn(n, |u| milliseconds(mine, u) + 0.02), jitter(mine)).pass, "{mine:?}");
-            assert!(!law(&drawn(n, |u| milliseconds(mine, u)), jitter(other)).pass, "{mine:?} taken for {other:?}");
-            assert!(!law(&drawn(n, |u| 1.25 * milliseconds(mine, u)), jitter(mine)).pass, "{mine:?} too wide");
+            let n = sample_size(jitter(mine), 10_000);
+            assert!(
+                check_distribution(&sampled_arrivals(n, |u| milliseconds(mine, u) + 0.02), jitter(mine)).pass,
+                "{mine:?}"
+            );
+            assert!(
+                !check_distribution(&sampled_arrivals(n, |u| milliseconds(mine, u)), jitter(other)).pass,
+                "{mine:?} taken for {other:?}"
+            );
+            assert!(
+                !check_distribution(&sampled_arrivals(n, |u| 1.25 * milliseconds(mine, u)), jitter(mine)).pass,
+                "{mine:?} too wide"
+            );
         }
-        assert!(!law(&[], jitter(Distribution::Uniform)).pass);
+        assert!(!check_distribution(&[], jitter(Distribution::Uniform)).pass);
     }
 
     #[test]
     fn small_jitter_is_asked_of_few_packets() {
-        let of = |scale: &str| packets(Jitter { scale: scale.parse().unwrap(), ..jitter(Distribution::Uniform) }, 3000);
+        let of =
+            |scale: &str| sample_size(Jitter { scale: scale.parse().unwrap(), ..jitter(Distribution::Uniform) }, 3000);
         assert_eq!((of("10us"), of("2ms"), of("100ms")), (20, 1521, 3000));
     }
 
     #[test]
     fn one_packet_out_of_order_is_too_many() {
-        let got = |number| Got { number, at: 1, marked: false };
-        let sent = vec![Sent { at: 0, took: 1, bytes: 48, segment: (0, 1) }; 3];
-        let series = |order: [usize; 3]| Series { sent: sent.clone(), got: order.map(got).to_vec(), overflow: 0 };
-        assert!(order(&series([0, 1, 2])).pass);
-        assert!(!order(&series([0, 2, 1])).pass);
-        assert!(!order(&Series::default()).pass);
+        let got = |number| ReceivedProbe { number, at: 1, marked: false };
+        let sent = vec![SentProbe { at: 0, call_time: 1, bytes: 48, segment: (0, 1) }; 3];
+        let series =
+            |order: [usize; 3]| ProbeSeries { sent: sent.clone(), received: order.map(got).to_vec(), overflow: 0 };
+        assert!(check_order(&series([0, 1, 2])).pass);
+        assert!(!check_order(&series([0, 2, 1])).pass);
+        assert!(!check_order(&ProbeSeries::default()).pass);
     }
 }

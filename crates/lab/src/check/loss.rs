@@ -1,16 +1,16 @@
 //! Whether as many packets are lost as the file says, and those that chance would pick.
 
-use super::probe::Series;
+use super::probe::ProbeSeries;
 use super::row::Finding;
 use crate::conditions::Loss;
 use crate::stats::{Z_99_9, chi_square, lag1_correlation, normal_cdf, wilson};
 
 /// Below this probability, what was seen is not what the file asks for.
-const SIGNIFICANT: f64 = 0.001;
+const SIGNIFICANCE_LEVEL: f64 = 0.001;
 
 /// The parameters of a Gilbert-Elliott model.
 #[derive(Debug, Clone, Copy)]
-pub struct TwoStates {
+pub struct GilbertElliottParams {
     to_bad: f64,
     to_good: f64,
     p_good: f64,
@@ -18,7 +18,7 @@ pub struct TwoStates {
 }
 
 /// How often something happened to `n` packets that should happen with probability `p`: the 99.9 % interval must have it.
-pub fn share(what: &str, happened: usize, n: usize, p: f64) -> Finding {
+pub fn check_probability(what: &str, happened: usize, n: usize, p: f64) -> Finding {
     let (low, high) = wilson(happened as u64, n as u64, Z_99_9);
     Finding {
         wanted: format!("{what}: Wilson 99.9 % interval contains {p} (N·p = {:.0})", n as f64 * p),
@@ -28,42 +28,43 @@ pub fn share(what: &str, happened: usize, n: usize, p: f64) -> Finding {
 }
 
 /// The rows about a loss model, by property.
-pub fn findings(model: &Loss, series: &Series) -> Vec<(&'static str, Finding)> {
-    let lost = series.losses();
+pub fn check_loss(model: &Loss, series: &ProbeSeries) -> Vec<(&'static str, Finding)> {
+    let lost = series.loss_flags();
     match model {
         Loss::Bernoulli { p, .. } => vec![
-            ("loss rate", share("lost", count(&lost), lost.len(), *p)),
-            ("loss: run lengths", run_lengths(&lost, *p)),
-            ("loss: neighbours", neighbours(&lost)),
-            ("loss: position in superpacket", positions(series, &lost)),
+            ("loss rate", check_probability("lost", count_lost(&lost), lost.len(), *p)),
+            ("loss: run lengths", check_run_lengths(&lost, *p)),
+            ("loss: neighbours", check_independence(&lost)),
+            ("loss: position in superpacket", check_segment_positions(series, &lost)),
         ],
         Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
-            let model = TwoStates { to_bad: *to_bad, to_good: *to_good, p_good: *p_good, p_bad: *p_bad };
-            let mut rows = vec![("Gilbert–Elliott: occupancy", occupancy(&lost, model))];
+            let model = GilbertElliottParams { to_bad: *to_bad, to_good: *to_good, p_good: *p_good, p_bad: *p_bad };
+            let mut rows = vec![("Gilbert–Elliott: occupancy", check_bad_state_share(&lost, model))];
             if *p_good == 0.0 && *p_bad == 1.0 {
-                rows.push(("Gilbert–Elliott: mean burst", mean_burst(&lost, *to_good)));
+                rows.push(("Gilbert–Elliott: mean burst", check_mean_burst(&lost, *to_good)));
             }
             rows
         }
-        Loss::Pattern { every, lost: which, .. } => vec![("loss pattern", pattern(&lost, *every, which))],
+        Loss::Pattern { every, lost: which, .. } => vec![("loss pattern", check_pattern(&lost, *every, which))],
     }
 }
 
-fn count(lost: &[bool]) -> usize {
+fn count_lost(lost: &[bool]) -> usize {
     lost.iter().filter(|lost| **lost).count()
 }
 
-fn significance(what: &str, p: f64, n: usize) -> Finding {
+fn significance_finding(what: &str, p: f64, n: usize) -> Finding {
     Finding {
-        wanted: format!("{what}: p > {SIGNIFICANT}"),
+        wanted: format!("{what}: p > {SIGNIFICANCE_LEVEL}"),
         measured: format!("p = {p:.4} ({n} lost)"),
-        pass: p > SIGNIFICANT && n > 0,
+        pass: p > SIGNIFICANCE_LEVEL && n > 0,
     }
 }
 
 /// How many packets pass between two losses must follow the geometric distribution.
-fn run_lengths(lost: &[bool], p: f64) -> Finding {
-    let runs: Vec<u64> = lost.split_inclusive(|lost| *lost).filter(|run| run.ends_with(&[true])).map(length).collect();
+fn check_run_lengths(lost: &[bool], p: f64) -> Finding {
+    let runs: Vec<u64> =
+        lost.split_inclusive(|lost| *lost).filter(|run| run.ends_with(&[true])).map(run_length).collect();
     // Classes of equal probability, with 10 runs in each or more; fewer where lengths are small numbers.
     let classes = (runs.len() / 10).clamp(2, 20);
     let edge = |class: usize| ((1.0 - class as f64 / classes as f64).ln() / (1.0 - p).ln()).round() as u64;
@@ -77,50 +78,50 @@ fn run_lengths(lost: &[bool], p: f64) -> Finding {
     let bounds: Vec<f64> =
         std::iter::once(0.0).chain(edges.iter().map(|edge| below(*edge))).chain(std::iter::once(1.0)).collect();
     let expected: Vec<f64> = bounds.windows(2).map(|pair| (pair[1] - pair[0]) * runs.len() as f64).collect();
-    significance("chi-square of the run lengths", chi_square(&observed, &expected), runs.len())
+    significance_finding("chi-square of the run lengths", chi_square(&observed, &expected), runs.len())
 }
 
-fn length(run: &[bool]) -> u64 {
+fn run_length(run: &[bool]) -> u64 {
     run.len() as u64 - 1
 }
 
 /// Whether a packet is lost must not depend on the one before.
-fn neighbours(lost: &[bool]) -> Finding {
+fn check_independence(lost: &[bool]) -> Finding {
     let values: Vec<f64> = lost.iter().map(|lost| f64::from(u8::from(*lost))).collect();
     let z = lag1_correlation(&values).abs() * (values.len() as f64).sqrt();
-    significance("lag-1 correlation", 2.0 * (1.0 - normal_cdf(z)), count(lost))
+    significance_finding("lag-1 correlation", 2.0 * (1.0 - normal_cdf(z)), count_lost(lost))
 }
 
 /// Every place inside a superpacket must be hit as often as any other.
-fn positions(series: &Series, lost: &[bool]) -> Finding {
+fn check_segment_positions(series: &ProbeSeries, lost: &[bool]) -> Finding {
     let places = series.sent.iter().map(|sent| usize::from(sent.segment.1)).max().unwrap_or(1);
     let mut hits = vec![0_u64; places];
     for (sent, _) in series.sent.iter().zip(lost).filter(|(_, lost)| **lost) {
         hits[usize::from(sent.segment.0)] += 1;
     }
-    let even = vec![count(lost) as f64 / places as f64; places];
-    significance(&format!("chi-square over {places} places"), chi_square(&hits, &even), count(lost))
+    let even = vec![count_lost(lost) as f64 / places as f64; places];
+    significance_finding(&format!("chi-square over {places} places"), chi_square(&hits, &even), count_lost(lost))
 }
 
 /// The share of lost packets, which is that of the bad state if the states lose nothing or everything. Its variance is
 /// that of a chain of two states.
-fn occupancy(lost: &[bool], model: TwoStates) -> Finding {
+fn check_bad_state_share(lost: &[bool], model: GilbertElliottParams) -> Finding {
     let bad = model.to_bad / (model.to_bad + model.to_good);
     let p = bad * model.p_bad + (1.0 - bad) * model.p_good;
     let memory = 1.0 - model.to_bad - model.to_good;
     let together = 2.0 * bad * (1.0 - bad) * (model.p_bad - model.p_good).powi(2) * memory / (1.0 - memory);
     let n = lost.len() as f64;
     let half = Z_99_9 * ((p * (1.0 - p) + together) / n).sqrt();
-    let got = count(lost) as f64 / n;
+    let got = count_lost(lost) as f64 / n;
     Finding {
         wanted: format!("lost in the long run: 99.9 % interval contains {p:.5}"),
-        measured: format!("{:.5} … {:.5} ({} of {})", got - half, got + half, count(lost), lost.len()),
+        measured: format!("{:.5} … {:.5} ({} of {})", got - half, got + half, count_lost(lost), lost.len()),
         pass: (got - p).abs() <= half,
     }
 }
 
 /// The mean length of a burst, which is geometric, must be that of the bad state.
-fn mean_burst(lost: &[bool], to_good: f64) -> Finding {
+fn check_mean_burst(lost: &[bool], to_good: f64) -> Finding {
     let bursts: Vec<usize> = lost.split(|lost| !lost).map(<[bool]>::len).filter(|length| *length > 0).collect();
     let n = bursts.len() as f64;
     let mean = bursts.iter().sum::<usize>() as f64 / n;
@@ -134,43 +135,46 @@ fn mean_burst(lost: &[bool], to_good: f64) -> Finding {
 }
 
 /// Just those packets must be missing, counted from some packet that nobody here knows.
-fn pattern(lost: &[bool], every: u64, which: &[u64]) -> Finding {
+fn check_pattern(lost: &[bool], every: u64, which: &[u64]) -> Finding {
     let agrees = |shift: u64| {
         let mut numbered = (shift..).zip(lost);
         numbered.all(|(number, lost)| which.contains(&(number % every)) == *lost)
     };
     Finding {
         wanted: format!("packets {which:?} of every {every} lost and no others"),
-        measured: format!("{} of {} lost", count(lost), lost.len()),
+        measured: format!("{} of {} lost", count_lost(lost), lost.len()),
         pass: lost.len() as u64 >= every && (0..every).any(agrees),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{Got, Sent};
+    use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
-    use crate::dice::Dice;
+    use crate::dice::SeededRng;
 
     const N: usize = 150_000;
 
     fn bernoulli(p: f64) -> Vec<bool> {
-        let dice = Dice::new(11);
-        (0..N as u64).map(|number| dice.happens(number, p)).collect()
+        let dice = SeededRng::new(11);
+        (0..N as u64).map(|number| dice.bernoulli(number, p)).collect()
     }
 
-    fn series(lost: &[bool], places: u16) -> Series {
+    fn series(lost: &[bool], places: u16) -> ProbeSeries {
         let segment = |number: usize| ((number % usize::from(places)) as u16, places);
-        Series {
-            sent: (0..lost.len()).map(|i| Sent { at: 0, took: 1, bytes: 48, segment: segment(i) }).collect(),
-            got: (0..lost.len()).filter(|i| !lost[*i]).map(|i| Got { number: i, at: 9, marked: false }).collect(),
+        ProbeSeries {
+            sent: (0..lost.len()).map(|i| SentProbe { at: 0, call_time: 1, bytes: 48, segment: segment(i) }).collect(),
+            received: (0..lost.len())
+                .filter(|i| !lost[*i])
+                .map(|i| ReceivedProbe { number: i, at: 9, marked: false })
+                .collect(),
             overflow: 0,
         }
     }
 
     fn passes(model: &str, lost: &[bool]) -> Vec<bool> {
         let model = toml::from_str(model).unwrap();
-        findings(&model, &series(lost, 30)).iter().map(|(_, finding)| finding.pass).collect()
+        check_loss(&model, &series(lost, 30)).iter().map(|(_, finding)| finding.pass).collect()
     }
 
     const ONE_PERCENT: &str = "model = 'bernoulli'\np = 0.01";
@@ -184,7 +188,7 @@ mod tests {
     #[test]
     fn a_tenth_more_than_asked_for_is_the_wrong_rate() {
         assert!(!passes(ONE_PERCENT, &bernoulli(0.0111))[0]);
-        assert!(!share("lost", 0, 0, 0.0).pass, "nothing tells nothing");
+        assert!(!check_probability("lost", 0, 0, 0.0).pass, "nothing tells nothing");
     }
 
     #[test]
@@ -202,18 +206,18 @@ mod tests {
 
     #[test]
     fn losses_that_prefer_the_head_of_a_superpacket_are_found() {
-        let dice = Dice::new(5);
+        let dice = SeededRng::new(5);
         let p = |i: usize| if i.is_multiple_of(30) { 0.02 } else { 0.01 };
-        let lost: Vec<bool> = (0..N).map(|i| dice.happens(i as u64, p(i))).collect();
+        let lost: Vec<bool> = (0..N).map(|i| dice.bernoulli(i as u64, p(i))).collect();
         assert!(!passes(ONE_PERCENT, &lost)[3]);
     }
 
     fn two_states(to_bad: f64, to_good: f64) -> Vec<bool> {
-        let dice = Dice::new(8);
+        let dice = SeededRng::new(8);
         let mut bad = false;
         let step = |number| {
             let lost = bad;
-            bad ^= dice.happens(number, if bad { to_good } else { to_bad });
+            bad ^= dice.bernoulli(number, if bad { to_good } else { to_bad });
             lost
         };
         (0..N as u64).map(step).collect()

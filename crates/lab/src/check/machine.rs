@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use super::row::Finding;
 use crate::{emulator, stats};
 
-const EVERY: Duration = Duration::from_millis(1);
+const SLEEP_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How late a thread is woken that does nothing but sleep, as promptly as the emulator may. A guest whose host is busy is
 /// stopped for milliseconds, and so is everything on it.
-pub fn finding(duration: Duration) -> Finding {
+pub fn check_wakeup_latency(duration: Duration) -> Finding {
     let mut late = thread::scope(|scope| {
-        scope.spawn(|| sleep_through(duration)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        scope.spawn(|| measure_oversleep(duration)).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     late.sort_by(f64::total_cmp);
     let [median, p999, most] = [0.5, 0.999, 1.0].map(|q| stats::quantile(&late, q));
@@ -24,13 +24,13 @@ pub fn finding(duration: Duration) -> Finding {
 }
 
 /// By how much each sleep ended too late, in microseconds.
-fn sleep_through(duration: Duration) -> Vec<f64> {
-    let _awake = emulator::keep_awake();
+fn measure_oversleep(duration: Duration) -> Vec<f64> {
+    let _awake = emulator::hold_cpu_dma_latency();
     // As in the emulator: without the privilege it is simply later.
-    let _ = ekiden_sys::thread::tight_timers();
-    let _ = ekiden_sys::thread::realtime();
+    let _ = ekiden_sys::thread::set_min_timer_slack();
+    let _ = ekiden_sys::thread::set_realtime();
     let start = Instant::now();
-    let wakes = (1..).map(|tick| start + EVERY * tick).take_while(|wake| *wake < start + duration);
+    let wakes = (1..).map(|tick| start + SLEEP_INTERVAL * tick).take_while(|wake| *wake < start + duration);
     wakes
         .map(|wake| {
             thread::sleep(wake.saturating_duration_since(Instant::now()));
@@ -45,7 +45,7 @@ mod tests {
 
     #[test]
     fn a_sleep_never_ends_early_and_every_tick_is_counted() {
-        let late = sleep_through(Duration::from_millis(50));
+        let late = measure_oversleep(Duration::from_millis(50));
         assert_eq!(late.len(), 49);
         assert!(late.iter().all(|micros| *micros >= 0.0));
     }

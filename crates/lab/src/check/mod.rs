@@ -12,9 +12,9 @@ use anyhow::Context as _;
 use ekiden_proto::units::Span;
 
 use crate::conditions::Conditions;
-use crate::emulator::{Emulator, Options, Recording};
+use crate::emulator::{Emulator, EmulatorOptions, Recording};
 use crate::experiment::results::CheckRow;
-use crate::ledger::Cause;
+use crate::ledger::DropCause;
 use crate::topology::network::Network;
 use crate::topology::{Host, Lab, Link};
 
@@ -33,25 +33,25 @@ mod replay;
 mod row;
 mod transport;
 
-use bench::Bench;
-use plan::{Budget, Company, Measure};
-use row::{Finding, Place};
+use bench::LinkChecker;
+use plan::{Concurrency, Measurement, TrafficBudget};
+use row::{CheckedDirection, Finding};
 
-pub use plan::Size;
-pub use row::table;
+pub use plan::CheckSize;
+pub use row::format_table;
 
 /// How many times the highest rate of a lab its emulator must be able to carry.
-const HEADROOM: f64 = 3.0;
+const MIN_HEADROOM: f64 = 3.0;
 
 /// How often something about time is measured before it counts as not passed.
-const ATTEMPTS: u32 = 3;
+const MAX_ATTEMPTS: u32 = 3;
 
 /// Starts the lab without its events, measures every link in both directions, and tells of each row as it is known.
 /// The rows that come back are in order of links. One that did not pass is no error.
 ///
 /// # Errors
 /// The lab cannot be started, or stops.
-pub fn run(lab: &Lab, size: Size, progress: &mut dyn FnMut(&CheckRow)) -> anyhow::Result<Vec<CheckRow>> {
+pub fn run(lab: &Lab, size: CheckSize, progress: &mut dyn FnMut(&CheckRow)) -> anyhow::Result<Vec<CheckRow>> {
     let mut rows = Vec::new();
     let mut tell = |row: CheckRow| {
         progress(&row);
@@ -59,55 +59,55 @@ pub fn run(lab: &Lab, size: Size, progress: &mut dyn FnMut(&CheckRow)) -> anyhow
     };
     let highest = {
         let network = Network::build(lab)?;
-        let emulator = start(lab, &network)?;
-        let bench = Bench { lab, network: &network, emulator: &emulator, budget: Budget::of(size) };
-        let places = places(lab);
-        measure(&bench, &places, &mut tell);
+        let emulator = start_emulator(lab, &network)?;
+        let bench = LinkChecker { lab, network: &network, emulator: &emulator, budget: TrafficBudget::for_size(size) };
+        let places = emulated_directions(lab);
+        measure_all(&bench, &places, &mut tell);
         for place in &places {
             let records = emulator.records(place.name, place.from())?;
-            if let Some(finding) = replay::repeat(&records, place.conditions(), bench.dice(place)) {
+            if let Some(finding) = replay::check_repeatability(&records, place.conditions(), bench.rng(place)) {
                 tell(place.row("repeatability", finding));
             }
         }
         let reports = emulator.stop()?;
         let memory =
-            |report: &crate::emulator::DirectionReport| report.dropped.get(&Cause::Memory).copied().unwrap_or(0);
+            |report: &crate::emulator::DirectionReport| report.dropped.get(&DropCause::Memory).copied().unwrap_or(0);
         let hidden = reports.iter().map(|report| report.hidden + memory(report)).sum();
-        tell(about_all("hidden loss", hidden::finding(&network.hidden_drops()?, hidden)));
+        tell(lab_row("hidden loss", hidden::check_hidden_drops(&network.hidden_drops()?, hidden)));
         places.iter().filter_map(|place| place.conditions().rate).max()
     };
     if let Some(highest) = highest {
-        tell(about_all("headroom", headroom(lab, highest.bits_per_second(), size)?));
+        tell(lab_row("headroom", measure_headroom(lab, highest.bits_per_second(), size)?));
     }
-    let duration = Duration::from_secs(if size == Size::Full { 20 } else { 2 });
-    tell(about_all("this machine", machine::finding(duration)));
+    let duration = Duration::from_secs(if size == CheckSize::Full { 20 } else { 2 });
+    tell(lab_row("this machine", machine::check_wakeup_latency(duration)));
     rows.sort_by(|a, b| (a.link.is_empty(), &a.link).cmp(&(b.link.is_empty(), &b.link)));
     Ok(rows)
 }
 
-fn start(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
+fn start_emulator(lab: &Lab, network: &Network) -> anyhow::Result<Emulator> {
     let options =
-        Options { mode: lab.mode.checked(), seed: lab.seed, events: Vec::new(), record: Recording::Everything };
-    Emulator::start(&network.wires(), &options)
+        EmulatorOptions { mode: lab.mode.for_check(), seed: lab.seed, events: Vec::new(), recording: Recording::All };
+    Emulator::start(&network.emulated_links(), &options)
 }
 
 /// Both directions of every link that is emulated.
-fn places(lab: &Lab) -> Vec<Place<'_>> {
+fn emulated_directions(lab: &Lab) -> Vec<CheckedDirection<'_>> {
     let links = lab.links.iter().filter(|(_, link)| !link.is_bare());
-    links.flat_map(|(name, link)| [true, false].map(|forward| Place { name, link, forward })).collect()
+    links.flat_map(|(name, link)| [true, false].map(|forward| CheckedDirection { name, link, forward })).collect()
 }
 
 /// First what does not mind company, on all links at once and on each link one at a time; last what needs the machine for
 /// itself. In this order theory meets a pattern of losses at its beginning, before any probe has moved it on.
-fn measure(bench: &Bench<'_>, places: &[Place<'_>], tell: &mut dyn FnMut(CheckRow)) {
-    for company in [Company::Any, Company::Light] {
-        let tasks = tasks(bench.lab, places, company);
+fn measure_all(bench: &LinkChecker<'_>, places: &[CheckedDirection<'_>], tell: &mut dyn FnMut(CheckRow)) {
+    for company in [Concurrency::Any, Concurrency::Light] {
+        let tasks = measurement_tasks(bench.lab, places, company);
         let (sender, receiver) = mpsc::channel();
         std::thread::scope(|scope| {
             for on_one_link in tasks.chunk_by(|(a, _), (b, _)| a.name == b.name) {
                 let sender = sender.clone();
                 scope.spawn(move || {
-                    let rows = on_one_link.iter().flat_map(|(place, measure)| bench.rows(place, measure));
+                    let rows = on_one_link.iter().flat_map(|(place, measure)| bench.check_rows(place, measure));
                     // The other end goes away only after all of these threads.
                     rows.for_each(|row| sender.send(row).unwrap_or_default());
                 });
@@ -116,32 +116,37 @@ fn measure(bench: &Bench<'_>, places: &[Place<'_>], tell: &mut dyn FnMut(CheckRo
             receiver.iter().for_each(&mut *tell);
         });
     }
-    for (place, measure) in tasks(bench.lab, places, Company::None) {
-        alone(bench, &place, &measure).into_iter().for_each(&mut *tell);
+    for (place, measure) in measurement_tasks(bench.lab, places, Concurrency::Exclusive) {
+        measure_exclusively(bench, &place, &measure).into_iter().for_each(&mut *tell);
     }
 }
 
 /// A machine that is itself a guest is stopped for milliseconds now and then, and nothing in it can help that. So what did
 /// not pass is measured again, and the row says so.
-fn alone(bench: &Bench<'_>, place: &Place<'_>, measure: &Measure) -> Vec<CheckRow> {
-    let mut rows = bench.rows(place, measure);
-    for attempt in 2..=ATTEMPTS {
+fn measure_exclusively(bench: &LinkChecker<'_>, place: &CheckedDirection<'_>, measure: &Measurement) -> Vec<CheckRow> {
+    let mut rows = bench.check_rows(place, measure);
+    for attempt in 2..=MAX_ATTEMPTS {
         if rows.iter().all(|row| row.pass) {
             break;
         }
-        rows = bench.rows(place, measure);
-        rows.iter_mut().for_each(|row| row.measured.push_str(&format!("; attempt {attempt} of {ATTEMPTS}")));
+        rows = bench.check_rows(place, measure);
+        rows.iter_mut().for_each(|row| row.measured.push_str(&format!("; attempt {attempt} of {MAX_ATTEMPTS}")));
     }
     rows
 }
 
-fn tasks<'a>(lab: &Lab, places: &[Place<'a>], company: Company) -> Vec<(Place<'a>, Measure)> {
-    let all =
-        places.iter().flat_map(|place| plan::measures(place, lab).into_iter().map(move |measure| (*place, measure)));
-    all.filter(|(_, measure)| measure.company() == company).collect()
+fn measurement_tasks<'a>(
+    lab: &Lab,
+    places: &[CheckedDirection<'a>],
+    company: Concurrency,
+) -> Vec<(CheckedDirection<'a>, Measurement)> {
+    let all = places
+        .iter()
+        .flat_map(|place| plan::measurements(place, lab).into_iter().map(move |measure| (*place, measure)));
+    all.filter(|(_, measure)| measure.concurrency() == company).collect()
 }
 
-fn about_all(property: &str, finding: Finding) -> CheckRow {
+fn lab_row(property: &str, finding: Finding) -> CheckRow {
     CheckRow {
         link: String::new(),
         direction: String::new(),
@@ -153,7 +158,7 @@ fn about_all(property: &str, finding: Finding) -> CheckRow {
 }
 
 /// What one connection carries over a link that is emulated but not shaped, next to the highest rate of the lab.
-fn headroom(lab: &Lab, highest: u64, size: Size) -> anyhow::Result<Finding> {
+fn measure_headroom(lab: &Lab, highest: u64, size: CheckSize) -> anyhow::Result<Finding> {
     let at_once = Conditions { delay: Some(Span(Duration::ZERO)), ..Conditions::default() };
     let link = Link { ends: ["left".into(), "right".into()], mtu: 1500, forward: at_once.clone(), reverse: at_once };
     let host = Host { congestion: Some("reno".to_owned()), ..Host::default() };
@@ -165,15 +170,15 @@ fn headroom(lab: &Lab, highest: u64, size: Size) -> anyhow::Result<Finding> {
         ..lab.clone()
     };
     let network = Network::build(&unshaped)?;
-    let options = Options { mode: lab.mode.checked(), seed: lab.seed, ..Options::default() };
-    let _emulator = Emulator::start(&network.wires(), &options)?;
+    let options = EmulatorOptions { mode: lab.mode.for_check(), seed: lab.seed, ..EmulatorOptions::default() };
+    let _emulator = Emulator::start(&network.emulated_links(), &options)?;
     let [left, right] = ["left", "right"].map(|name| network.host(name).context("a host is missing"));
-    let duration = Duration::from_secs(if size == Size::Full { 5 } else { 2 });
-    let goodput = transport::goodput(&transport::transfer(left?, right?, duration)?.timeline);
+    let duration = Duration::from_secs(if size == CheckSize::Full { 5 } else { 2 });
+    let goodput = transport::goodput(&transport::run_transfer(left?, right?, duration)?.timeline);
     let ratio = goodput / highest as f64;
     Ok(Finding {
-        wanted: format!("TCP without shaping: ≥ {HEADROOM} times {}", rate::mbit(highest as f64)),
-        measured: format!("{} ({ratio:.1} times)", rate::mbit(goodput)),
-        pass: ratio >= HEADROOM,
+        wanted: format!("TCP without shaping: ≥ {MIN_HEADROOM} times {}", rate::format_rate(highest as f64)),
+        measured: format!("{} ({ratio:.1} times)", rate::format_rate(goodput)),
+        pass: ratio >= MIN_HEADROOM,
     })
 }

@@ -5,41 +5,43 @@ use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use ekiden_sys::udp::{self, Inbox};
+use ekiden_sys::udp::{self, BatchReceiver};
 
 use crate::Nanos;
 use crate::topology::network::HostHandle;
 
 /// Type, code, checksum, identifier, sequence number (RFC 792), and the time of sending.
-const LENGTH: usize = 16;
+const MESSAGE_LEN: usize = 16;
 const ECHO: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 const IP_HEADER: usize = 20;
 
 /// The size of a ping as an IP packet, in bytes.
-pub const BYTES: u32 = (IP_HEADER + LENGTH) as u32;
+pub const PACKET_BYTES: u32 = (IP_HEADER + MESSAGE_LEN) as u32;
 
 /// A ping is as good as lost after this much silence.
-const SILENCE: Duration = Duration::from_millis(1000);
+const SILENCE_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// Sends `count` pings, one every `gap`, and tells the round trips of those answered, in microseconds.
 ///
 /// # Errors
 /// What the kernel refused; without `CAP_NET_RAW` that is the socket.
 pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::Result<Vec<f64>> {
-    let socket = UdpSocket::from(from.enter(udp::icmp)??);
-    udp::observe(socket.as_fd(), 1 << 20)?;
-    socket.set_read_timeout(Some(SILENCE))?;
+    let socket = UdpSocket::from(from.enter(udp::open_icmp)??);
+    udp::enable_receive_info(socket.as_fd(), 1 << 20)?;
+    socket.set_read_timeout(Some(SILENCE_TIMEOUT))?;
     let target = to.address();
     // Several may ping the same host at once; the low bits of the clock are as good a name as any.
-    let identifier = (udp::realtime() >> 4) as u16;
+    let identifier = (udp::realtime_nanos() >> 4) as u16;
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| send_all(&socket, target, identifier, count, gap));
         let mut trips = Vec::new();
-        let mut inbox = Inbox::default();
+        let mut inbox = BatchReceiver::default();
         while trips.len() < usize::from(count) {
             let received = inbox.receive(socket.as_fd(), |packet, arrival| {
-                trips.extend(sent_at(packet, identifier).map(|sent| arrival.at.saturating_sub(sent) as f64 / 1e3));
+                trips.extend(
+                    echo_send_time(packet, identifier).map(|sent| arrival.at.saturating_sub(sent) as f64 / 1e3),
+                );
             });
             match received {
                 Ok(_) => {}
@@ -54,17 +56,17 @@ pub fn ping(from: &HostHandle, to: &HostHandle, count: u16, gap: Nanos) -> io::R
 
 fn send_all(socket: &UdpSocket, target: Ipv4Addr, identifier: u16, count: u16, gap: Nanos) -> io::Result<()> {
     // Without it they would only be a little less regular.
-    let _ = ekiden_sys::thread::tight_timers();
-    let start = udp::realtime();
+    let _ = ekiden_sys::thread::set_min_timer_slack();
+    let start = udp::realtime_nanos();
     for sequence in 0..count {
         udp::sleep_until(start + u64::from(sequence) * gap);
-        socket.send_to(&echo(identifier, sequence, udp::realtime()), SocketAddrV4::new(target, 0))?;
+        socket.send_to(&echo_request(identifier, sequence, udp::realtime_nanos()), SocketAddrV4::new(target, 0))?;
     }
     Ok(())
 }
 
-fn echo(identifier: u16, sequence: u16, now: Nanos) -> [u8; LENGTH] {
-    let mut packet = [0; LENGTH];
+fn echo_request(identifier: u16, sequence: u16, now: Nanos) -> [u8; MESSAGE_LEN] {
+    let mut packet = [0; MESSAGE_LEN];
     packet[0] = ECHO;
     packet[4..6].copy_from_slice(&identifier.to_be_bytes());
     packet[6..8].copy_from_slice(&sequence.to_be_bytes());
@@ -82,8 +84,8 @@ fn checksum(packet: &[u8]) -> u16 {
 }
 
 /// When the ping that this IP packet answers was sent, if it answers one of ours.
-fn sent_at(packet: &[u8], identifier: u16) -> Option<Nanos> {
-    let reply = packet.get(IP_HEADER..IP_HEADER + LENGTH)?;
+fn echo_send_time(packet: &[u8], identifier: u16) -> Option<Nanos> {
+    let reply = packet.get(IP_HEADER..IP_HEADER + MESSAGE_LEN)?;
     let ours = reply[0] == ECHO_REPLY && reply[4..6] == identifier.to_be_bytes();
     ours.then(|| reply[8..].first_chunk().map(|time| Nanos::from_be_bytes(*time)))?
 }
@@ -94,12 +96,12 @@ mod tests {
 
     #[test]
     fn only_an_answer_to_ones_own_ping_tells_a_time() {
-        let mut packet = [[0; IP_HEADER].as_slice(), &echo(7, 3, 123_456_789)].concat();
+        let mut packet = [[0; IP_HEADER].as_slice(), &echo_request(7, 3, 123_456_789)].concat();
         assert_eq!(checksum(&packet[IP_HEADER..]), 0, "with its checksum in place the sum is all ones");
-        assert_eq!(sent_at(&packet, 7), None, "this is the ping itself");
+        assert_eq!(echo_send_time(&packet, 7), None, "this is the ping itself");
         packet[IP_HEADER] = ECHO_REPLY;
-        assert_eq!((sent_at(&packet, 7), sent_at(&packet, 8)), (Some(123_456_789), None));
-        assert_eq!(sent_at(&packet[..30], 7), None);
+        assert_eq!((echo_send_time(&packet, 7), echo_send_time(&packet, 8)), (Some(123_456_789), None));
+        assert_eq!(echo_send_time(&packet[..30], 7), None);
     }
 
     /// The example of RFC 1071 section 3.

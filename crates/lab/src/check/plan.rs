@@ -1,12 +1,12 @@
 //! Which rows of the table apply to which direction, and with how much traffic each is measured.
 
-use super::expectation::transmission;
+use super::expectation::transmission_time;
 use super::jitter;
-use super::probe::{SMALLEST, Shot, bursts, regular};
-use super::row::Place;
-use super::transport::{Law, Periodic};
+use super::probe::{MIN_PROBE_BYTES, ProbeSend, burst_probes, regular_probes};
+use super::row::CheckedDirection;
+use super::transport::{PeriodicLoss, ThroughputModel};
 use crate::Nanos;
-use crate::conditions::{Conditions, Limit, Loss, QueueKind};
+use crate::conditions::{Conditions, Loss, QueueKind, QueueLimit};
 use crate::nanos;
 use crate::topology::Lab;
 
@@ -14,7 +14,7 @@ const SECOND: Nanos = 1_000_000_000;
 
 /// How thorough a check is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Size {
+pub enum CheckSize {
     /// A few seconds for each link: what a run must not start without.
     Quick,
     /// The published criteria.
@@ -23,7 +23,7 @@ pub enum Size {
 
 /// One series of traffic, and what is learnt from it.
 #[derive(Debug, Clone, Copy)]
-pub enum Measure {
+pub enum Measurement {
     /// Fixed delay, unloaded.
     Delay,
     /// Delay at 80 % of the rate.
@@ -41,33 +41,33 @@ pub enum Measure {
     /// The decisions of the queue.
     Queue,
     /// A transfer by TCP.
-    Transfer(Periodic),
+    Transfer(PeriodicLoss),
 }
 
 /// What else may run at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
+pub enum Concurrency {
     /// Nothing: it measures microseconds.
-    None,
+    Exclusive,
     /// Others that send a few hundred packets a second.
     Light,
     /// Whatever is on other links.
     Any,
 }
 
-impl Measure {
+impl Measurement {
     /// What else may run at the same time.
-    pub const fn company(&self) -> Company {
+    pub const fn concurrency(&self) -> Concurrency {
         match self {
-            Self::Delay | Self::Loaded | Self::Ping | Self::Rate | Self::Spacing => Company::None,
-            Self::Jitter => Company::Light,
-            Self::Chance | Self::Queue | Self::Transfer(_) => Company::Any,
+            Self::Delay | Self::Loaded | Self::Ping | Self::Rate | Self::Spacing => Concurrency::Exclusive,
+            Self::Jitter => Concurrency::Light,
+            Self::Chance | Self::Queue | Self::Transfer(_) => Concurrency::Any,
         }
     }
 }
 
 /// What applies to a direction.
-pub fn measures(place: &Place<'_>, lab: &Lab) -> Vec<Measure> {
+pub fn measurements(place: &CheckedDirection<'_>, lab: &Lab) -> Vec<Measurement> {
     let (here, back) = if place.forward {
         (&place.link.forward, &place.link.reverse)
     } else {
@@ -77,21 +77,21 @@ pub fn measures(place: &Place<'_>, lab: &Lab) -> Vec<Measure> {
         return Vec::new();
     }
     let mut measures = Vec::new();
-    let punctual = is_punctual(here);
+    let punctual = has_constant_delay(here);
     let rated = here.rate.is_some();
     let lossless = |c: &Conditions| c.loss.is_none() && c.duplicate.is_none();
-    let both_ways = punctual && is_punctual(back) && here.delay.is_some() && back.delay.is_some();
-    let theory = periodic(place, here, back, lab).filter(|_| both_ways && lossless(back));
-    measures.extend(theory.map(Measure::Transfer));
+    let both_ways = punctual && has_constant_delay(back) && here.delay.is_some() && back.delay.is_some();
+    let theory = periodic_loss(place, here, back, lab).filter(|_| both_ways && lossless(back));
+    measures.extend(theory.map(Measurement::Transfer));
     let mut add = |applies: bool, measure| measures.extend(applies.then_some(measure));
-    add(punctual && here.delay.is_some(), Measure::Delay);
-    add(punctual && rated, Measure::Loaded);
-    add(punctual && rated && here.duplicate.is_none() && keeps_line_busy(here), Measure::Rate);
-    add(punctual && rated, Measure::Spacing);
-    add(place.forward && both_ways && lossless(here) && lossless(back), Measure::Ping);
-    add(here.jitter.is_some() && here.reorder.is_none(), Measure::Jitter);
-    add(here.loss.is_some() || here.duplicate.is_some() || here.reorder.is_some(), Measure::Chance);
-    add(rated && here.queue.is_some() && here.access_rate.is_none(), Measure::Queue);
+    add(punctual && here.delay.is_some(), Measurement::Delay);
+    add(punctual && rated, Measurement::Loaded);
+    add(punctual && rated && here.duplicate.is_none() && keeps_line_busy(here), Measurement::Rate);
+    add(punctual && rated, Measurement::Spacing);
+    add(place.forward && both_ways && lossless(here) && lossless(back), Measurement::Ping);
+    add(here.jitter.is_some() && here.reorder.is_none(), Measurement::Jitter);
+    add(here.loss.is_some() || here.duplicate.is_some() || here.reorder.is_some(), Measurement::Chance);
+    add(rated && here.queue.is_some() && here.access_rate.is_none(), Measurement::Queue);
     measures
 }
 
@@ -100,66 +100,71 @@ const fn keeps_line_busy(conditions: &Conditions) -> bool {
     matches!(conditions.queue, None | Some(QueueKind::TailDrop { .. }))
 }
 
-const fn is_punctual(conditions: &Conditions) -> bool {
+const fn has_constant_delay(conditions: &Conditions) -> bool {
     conditions.jitter.is_none() && conditions.reorder.is_none()
 }
 
 /// The path that theory is compared with: constant delay, one loss in so many packets, a congestion control with a law.
-fn periodic(place: &Place<'_>, here: &Conditions, back: &Conditions, lab: &Lab) -> Option<Periodic> {
-    let law = Law::of(lab.hosts.get(place.from())?.congestion.as_deref()?)?;
+fn periodic_loss(
+    place: &CheckedDirection<'_>,
+    here: &Conditions,
+    back: &Conditions,
+    lab: &Lab,
+) -> Option<PeriodicLoss> {
+    let law = ThroughputModel::for_congestion_control(lab.hosts.get(place.from())?.congestion.as_deref()?)?;
     let Some(Loss::Pattern { every, lost, .. }) = &here.loss else { return None };
     let free = lost.len() == 1 && here.rate.is_none() && back.rate.is_none() && here.duplicate.is_none();
     let rtt = (here.delay?.0 + back.delay?.0).as_secs_f64();
-    free.then_some(Periodic { law, every: *every, rtt, mtu: place.link.mtu })
+    free.then_some(PeriodicLoss { model: law, period: *every, rtt, mtu: place.link.mtu })
 }
 
 /// How much traffic there is.
 #[derive(Debug, Clone, Copy)]
-pub struct Budget {
+pub struct TrafficBudget {
     /// Probes of a fixed delay.
-    pub delays: usize,
+    pub delay_probes: usize,
     /// Pings.
     pub pings: u16,
     /// How long a line is overloaded for its rate.
-    pub rate: Nanos,
+    pub rate_duration: Nanos,
     /// How many bursts show the spacing.
     pub bursts: usize,
     /// How many packets show a law of jitter, at most.
-    pub jitter: usize,
+    pub jitter_probes: usize,
     /// How many losses there should be.
-    pub losses: f64,
+    pub expected_losses: f64,
     /// How long that may take.
-    pub patience: Nanos,
+    pub max_duration: Nanos,
     /// How long a queue is watched.
-    pub queue: Nanos,
+    pub queue_duration: Nanos,
     /// How many cycles of congestion avoidance are compared.
     pub cycles: u64,
 }
 
-impl Budget {
+impl TrafficBudget {
     /// What is sent for a check of this size.
-    pub const fn of(size: Size) -> Self {
+    pub const fn for_size(size: CheckSize) -> Self {
         match size {
-            Size::Full => Self {
-                delays: 10_000,
+            CheckSize::Full => Self {
+                delay_probes: 10_000,
                 pings: 2000,
-                rate: 10 * SECOND,
+                rate_duration: 10 * SECOND,
                 bursts: 50,
-                jitter: 2000,
-                losses: 1600.0,
-                patience: 30 * SECOND,
-                queue: 6 * SECOND,
+                jitter_probes: 2000,
+                expected_losses: 1600.0,
+                max_duration: 30 * SECOND,
+                queue_duration: 6 * SECOND,
                 cycles: 6,
             },
-            Size::Quick => Self {
-                delays: 1000,
+            CheckSize::Quick => Self {
+                delay_probes: 1000,
                 pings: 500,
-                rate: 2 * SECOND,
+                rate_duration: 2 * SECOND,
                 bursts: 10,
-                jitter: 200,
-                losses: 200.0,
-                patience: 3 * SECOND,
-                queue: 2 * SECOND,
+                jitter_probes: 200,
+                expected_losses: 200.0,
+                max_duration: 3 * SECOND,
+                queue_duration: 2 * SECOND,
                 cycles: 3,
             },
         }
@@ -167,44 +172,44 @@ impl Budget {
 }
 
 /// No more calls a second than a small machine makes punctually.
-const CALLS_PER_SECOND: u64 = 4000;
+const MAX_CALLS_PER_SECOND: u64 = 4000;
 
 /// Probes that wait for nothing, four thousand a second where the line is fast enough.
-pub fn delays(conditions: &Conditions, budget: &Budget) -> Vec<Shot> {
-    let gap = (2 * on_line(conditions, SMALLEST)).max(SECOND / CALLS_PER_SECOND);
-    regular(budget.delays.min((10 * SECOND / gap) as usize), gap, SMALLEST)
+pub fn delay_probes(conditions: &Conditions, budget: &TrafficBudget) -> Vec<ProbeSend> {
+    let gap = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / MAX_CALLS_PER_SECOND);
+    regular_probes(budget.delay_probes.min((10 * SECOND / gap) as usize), gap, MIN_PROBE_BYTES)
 }
 
 /// Packets that fill the line to `percent`, as full as lets a few hundred of them pass a second, for `lasts`.
-pub fn load(conditions: &Conditions, mtu: u32, percent: u64, lasts: Nanos) -> Vec<Shot> {
+pub fn load_probes(conditions: &Conditions, mtu: u32, percent: u64, lasts: Nanos) -> Vec<ProbeSend> {
     let Some(rate) = conditions.rate else { return Vec::new() };
-    let bytes = (rate.bits_per_second() / 8 / 400).clamp(u64::from(SMALLEST), u64::from(mtu)) as u32;
-    let gap = on_line(conditions, bytes) * 100 / percent;
-    let together = (SECOND / CALLS_PER_SECOND).div_ceil(gap.max(1)).min(40);
+    let bytes = (rate.bits_per_second() / 8 / 400).clamp(u64::from(MIN_PROBE_BYTES), u64::from(mtu)) as u32;
+    let gap = serialisation_time(conditions, bytes) * 100 / percent;
+    let together = (SECOND / MAX_CALLS_PER_SECOND).div_ceil(gap.max(1)).min(40);
     let count = (lasts / (gap * together).max(1)).max(600 / together);
-    bursts(count as usize, gap * together, bytes, together as u16)
+    burst_probes(count as usize, gap * together, bytes, together as u16)
 }
 
 /// Bursts of full packets, each after the one before has left.
-pub fn spacings(conditions: &Conditions, mtu: u32, budget: &Budget) -> Vec<Shot> {
-    let packets = u64::from(60_000 / mtu).min(10).min(room(conditions, mtu));
-    let gap = on_line(conditions, mtu) * packets * 2 + SECOND / 200;
+pub fn spacing_probes(conditions: &Conditions, mtu: u32, budget: &TrafficBudget) -> Vec<ProbeSend> {
+    let packets = u64::from(60_000 / mtu).min(10).min(queue_capacity(conditions, mtu));
+    let gap = serialisation_time(conditions, mtu) * packets * 2 + SECOND / 200;
     let count = (budget.bursts as u64).min(5 * SECOND / gap).max(3);
-    bursts(count as usize, gap, mtu, packets as u16)
+    burst_probes(count as usize, gap, mtu, packets as u16)
 }
 
 /// Superpackets of small packets, as many as lead to the budgeted number of events of probability `p` each.
-pub fn chances(conditions: &Conditions, p: f64, budget: &Budget) -> Vec<Shot> {
+pub fn random_event_probes(conditions: &Conditions, p: f64, budget: &TrafficBudget) -> Vec<ProbeSend> {
     const PACKETS: u64 = 30;
     const PER_SECOND: u64 = 8000;
-    let packets = PACKETS.min(room(conditions, SMALLEST) / 2).max(1);
-    let gap = (on_line(conditions, SMALLEST) * 2).max(SECOND / PER_SECOND) * packets;
-    let wanted = (budget.losses / p).min(1e9) as u64 / packets + 1;
-    bursts(wanted.min(budget.patience / gap) as usize, gap, SMALLEST, packets as u16)
+    let packets = PACKETS.min(queue_capacity(conditions, MIN_PROBE_BYTES) / 2).max(1);
+    let gap = (serialisation_time(conditions, MIN_PROBE_BYTES) * 2).max(SECOND / PER_SECOND) * packets;
+    let wanted = (budget.expected_losses / p).min(1e9) as u64 / packets + 1;
+    burst_probes(wanted.min(budget.max_duration / gap) as usize, gap, MIN_PROBE_BYTES, packets as u16)
 }
 
 /// How often the rarest of what chance does here happens, if anything does.
-pub fn rarest(conditions: &Conditions) -> Option<f64> {
+pub fn rarest_event_probability(conditions: &Conditions) -> Option<f64> {
     let loss = conditions.loss.as_ref().map(|loss| match loss {
         Loss::Bernoulli { p, .. } => *p,
         Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
@@ -218,30 +223,30 @@ pub fn rarest(conditions: &Conditions) -> Option<f64> {
 }
 
 /// Probes far enough apart that each shows its own jitter, and others so close that they would overtake.
-pub fn jitters(conditions: &Conditions, budget: &Budget) -> (Vec<Shot>, Vec<Shot>) {
+pub fn jitter_probes(conditions: &Conditions, budget: &TrafficBudget) -> (Vec<ProbeSend>, Vec<ProbeSend>) {
     let Some(settings) = conditions.jitter else { return (Vec::new(), Vec::new()) };
-    let least = (2 * on_line(conditions, SMALLEST)).max(SECOND / 1000);
-    let apart = if settings.reorder { least } else { jitter::distance(settings).max(least) };
+    let least = (2 * serialisation_time(conditions, MIN_PROBE_BYTES)).max(SECOND / 1000);
+    let apart = if settings.reorder { least } else { jitter::min_spacing(settings).max(least) };
     let close = (nanos(settings.scale) / 10).max(least);
-    let count = jitter::packets(settings, budget.jitter);
-    (regular(count, apart, SMALLEST), regular(budget.jitter, close, SMALLEST))
+    let count = jitter::sample_size(settings, budget.jitter_probes);
+    (regular_probes(count, apart, MIN_PROBE_BYTES), regular_probes(budget.jitter_probes, close, MIN_PROBE_BYTES))
 }
 
 /// How much may be silent before nothing more will come: the delay, and what may come on top.
-pub fn silence(conditions: &Conditions, mtu: u32) -> Nanos {
+pub fn silence_timeout(conditions: &Conditions, mtu: u32) -> Nanos {
     let jitter = conditions.jitter.map_or(0, |jitter| 20 * nanos(jitter.scale));
     let held_back = conditions.reorder.map_or(0, |reorder| nanos(reorder.by));
-    conditions.delay.map_or(0, nanos) + jitter + held_back + 2 * on_line(conditions, mtu) + SECOND / 5
+    conditions.delay.map_or(0, nanos) + jitter + held_back + 2 * serialisation_time(conditions, mtu) + SECOND / 5
 }
 
 /// How long the line is busy with a packet of `bytes`.
-fn on_line(conditions: &Conditions, bytes: u32) -> Nanos {
+fn serialisation_time(conditions: &Conditions, bytes: u32) -> Nanos {
     let slowest = [conditions.rate, conditions.access_rate].into_iter().flatten().min();
-    slowest.map_or(0, |rate| transmission(bytes + conditions.count.overhead(), rate.bits_per_second()))
+    slowest.map_or(0, |rate| transmission_time(bytes + conditions.count.overhead(), rate.bits_per_second()))
 }
 
 /// How many packets of `bytes` the queue has room for, with the one on the line.
-fn room(conditions: &Conditions, bytes: u32) -> u64 {
+fn queue_capacity(conditions: &Conditions, bytes: u32) -> u64 {
     let limit = match &conditions.queue {
         Some(QueueKind::TailDrop { limit }) => *limit,
         Some(QueueKind::Red(settings)) => settings.limit,
@@ -253,8 +258,8 @@ fn room(conditions: &Conditions, bytes: u32) -> u64 {
         None => return u64::MAX,
     };
     match limit {
-        Limit::Packets(packets) => packets.max(1),
-        Limit::Bytes(limit) => (limit / u64::from(bytes + conditions.count.overhead())).max(1),
+        QueueLimit::Packets(packets) => packets.max(1),
+        QueueLimit::Bytes(limit) => (limit / u64::from(bytes + conditions.count.overhead())).max(1),
     }
 }
 

@@ -1,18 +1,18 @@
 //! Whether a line has its rate: over seconds, over every ten milliseconds, and from packet to packet.
 
-use super::expectation::transmission;
-use super::probe::Series;
+use super::expectation::transmission_time;
+use super::probe::ProbeSeries;
 use super::row::Finding;
 use crate::Nanos;
-use crate::conditions::{Conditions, Loss, LossAt};
+use crate::conditions::{Conditions, Loss, LossPosition};
 use crate::stats;
 
 /// The window of the short-term rate.
-const WINDOW: Nanos = 10_000_000;
+const SHORT_TERM_WINDOW: Nanos = 10_000_000;
 
 /// A line that is to be measured.
 #[derive(Debug, Clone, Copy)]
-pub struct Line {
+pub struct LineExpectation {
     /// Bits per second.
     pub rate: u64,
     /// What it counts beyond the IP packet, in bytes.
@@ -20,28 +20,28 @@ pub struct Line {
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// The probability that a packet is lost behind it.
-    pub lost: f64,
+    pub loss_probability: f64,
     /// How long packets may be held back, so that they come together.
     pub quantum: Nanos,
 }
 
 /// The probability that a packet is lost behind the line, if it does not come in bursts.
-pub fn steady_loss(conditions: &Conditions) -> Option<f64> {
+pub fn independent_loss(conditions: &Conditions) -> Option<f64> {
     match &conditions.loss {
-        Some(Loss::Bernoulli { p, at: LossAt::Wire }) => Some(*p),
-        Some(Loss::Pattern { every, lost, at: LossAt::Wire }) => Some(lost.len() as f64 / *every as f64),
-        Some(Loss::GilbertElliott { at: LossAt::Wire, .. }) => None,
+        Some(Loss::Bernoulli { p, at: LossPosition::Wire }) => Some(*p),
+        Some(Loss::Pattern { every, lost, at: LossPosition::Wire }) => Some(lost.len() as f64 / *every as f64),
+        Some(Loss::GilbertElliott { at: LossPosition::Wire, .. }) => None,
         _ => Some(0.0),
     }
 }
 
 /// The rate of IP packets over the whole of an overload, without its first tenth, against that of the line: ±0.5 %, and
 /// what chance may add where the line is lossy.
-pub fn long(series: &Series, line: Line) -> Finding {
-    let began = series.got.first().map_or(0, |got| got.at);
-    let ended = series.got.last().map_or(0, |got| got.at);
+pub fn check_long_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
+    let began = series.received.first().map_or(0, |got| got.at);
+    let ended = series.received.last().map_or(0, |got| got.at);
     let steady: Vec<(Nanos, u64)> = series
-        .got
+        .received
         .iter()
         .filter(|got| got.at >= began + (ended - began) / 10)
         .map(|got| (got.at, u64::from(series.sent[got.number].bytes)))
@@ -51,27 +51,32 @@ pub fn long(series: &Series, line: Line) -> Finding {
     let packets = steady.len().saturating_sub(1).max(1) as f64;
     let size = bytes as f64 / packets;
     let got = bytes as f64 * 8e9 / span.max(1) as f64;
-    let wanted = line.rate as f64 * size / (size + f64::from(line.overhead)) * (1.0 - line.lost);
+    let wanted = line.rate as f64 * size / (size + f64::from(line.overhead)) * (1.0 - line.loss_probability);
     let error = (got / wanted - 1.0) * 100.0;
-    let chance = 3.29 * (line.lost / packets).sqrt() * 100.0;
+    let chance = 3.29 * (line.loss_probability / packets).sqrt() * 100.0;
     let limit = 0.5 + chance;
-    let offered = offered(series);
+    let offered = offered_rate(series);
     Finding {
-        wanted: format!("IP bytes out at 120 % load: {} ± {limit:.2} %", mbit(wanted)),
-        measured: format!("{} ({error:+.2} %) of {} offered{}", mbit(got), mbit(offered), overflow(series)),
+        wanted: format!("IP bytes out at 120 % load: {} ± {limit:.2} %", format_rate(wanted)),
+        measured: format!(
+            "{} ({error:+.2} %) of {} offered{}",
+            format_rate(got),
+            format_rate(offered),
+            overflow_note(series)
+        ),
         pass: error.abs() <= limit && offered >= 1.1 * line.rate as f64 && series.overflow == 0,
     }
 }
 
 /// The bits per second that were sent.
-fn offered(series: &Series) -> f64 {
+fn offered_rate(series: &ProbeSeries) -> f64 {
     let (Some(first), Some(last)) = (series.sent.first(), series.sent.last()) else { return 0.0 };
     let bytes: u64 = series.sent.iter().map(|sent| u64::from(sent.bytes)).sum();
     bytes as f64 * 8e9 / (last.at - first.at).max(1) as f64
 }
 
 /// What the measuring socket itself lost, if it did.
-pub fn overflow(series: &Series) -> String {
+pub fn overflow_note(series: &ProbeSeries) -> String {
     if series.overflow == 0 {
         return String::new();
     }
@@ -80,18 +85,18 @@ pub fn overflow(series: &Series) -> String {
 
 /// The most that arrives in any ten milliseconds: what the rate allows, one packet that was already under way, and what
 /// may have been held back.
-pub fn short(series: &Series, line: Line) -> Finding {
+pub fn check_short_term(series: &ProbeSeries, line: LineExpectation) -> Finding {
     let bytes = |number: usize| u64::from(series.sent[number].bytes + line.overhead);
     let (mut most, mut inside, mut oldest) = (0, 0, 0);
-    for got in &series.got {
+    for got in &series.received {
         inside += bytes(got.number);
-        while got.at - series.got[oldest].at >= WINDOW {
-            inside -= bytes(series.got[oldest].number);
+        while got.at - series.received[oldest].at >= SHORT_TERM_WINDOW {
+            inside -= bytes(series.received[oldest].number);
             oldest += 1;
         }
         most = most.max(inside);
     }
-    let allowed = line.rate * (WINDOW + line.quantum) / 8_000_000_000 + u64::from(line.mtu + line.overhead);
+    let allowed = line.rate * (SHORT_TERM_WINDOW + line.quantum) / 8_000_000_000 + u64::from(line.mtu + line.overhead);
     Finding {
         wanted: format!("any 10 ms: ≤ {allowed} bytes, as the line counts"),
         measured: format!("{most} bytes"),
@@ -100,9 +105,9 @@ pub fn short(series: &Series, line: Line) -> Finding {
 }
 
 /// The spacing of full packets sent back to back: the median of its errors.
-pub fn serialisation(series: &Series, line: Line) -> Finding {
-    let one = transmission(line.mtu + line.overhead, line.rate);
-    let arrivals = series.arrivals();
+pub fn check_serialisation(series: &ProbeSeries, line: LineExpectation) -> Finding {
+    let one = transmission_time(line.mtu + line.overhead, line.rate);
+    let arrivals = series.arrival_times();
     let burst_mates = arrivals.windows(2).zip(series.sent.windows(2)).filter(|(_, sent)| sent[1].segment.0 > 0);
     let spacings = burst_mates.filter_map(|(pair, _)| Some(pair[1]?.abs_diff(pair[0]?)));
     let errors: Vec<f64> = spacings.map(|spacing| spacing.abs_diff(one) as f64 / 1e3).collect();
@@ -116,67 +121,70 @@ pub fn serialisation(series: &Series, line: Line) -> Finding {
 }
 
 /// A rate in the unit it is best read in.
-pub fn mbit(bits_per_second: f64) -> String {
+pub fn format_rate(bits_per_second: f64) -> String {
     format!("{:.3} Mbit/s", bits_per_second / 1e6)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::probe::{Got, Sent};
+    use super::super::probe::{ReceivedProbe, SentProbe};
     use super::*;
 
-    const LINE: Line = Line { rate: 10_000_000, overhead: 0, mtu: 1250, lost: 0.0, quantum: 0 };
+    const LINE_EXPECTATION: LineExpectation =
+        LineExpectation { rate: 10_000_000, overhead: 0, mtu: 1250, loss_probability: 0.0, quantum: 0 };
 
     /// One packet of 1250 bytes takes 1 ms: sent at 120 %, arriving at `at`.
-    fn series(count: u64, at: impl Fn(u64) -> Nanos) -> Series {
-        Series {
+    fn series(count: u64, at: impl Fn(u64) -> Nanos) -> ProbeSeries {
+        ProbeSeries {
             sent: (0..count)
-                .map(|i| Sent { at: i * 833_333, took: 1, bytes: 1250, segment: ((i % 10) as u16, 10) })
+                .map(|i| SentProbe { at: i * 833_333, call_time: 1, bytes: 1250, segment: ((i % 10) as u16, 10) })
                 .collect(),
-            got: (0..count).map(|i| Got { number: i as usize, at: at(i), marked: false }).collect(),
+            received: (0..count).map(|i| ReceivedProbe { number: i as usize, at: at(i), marked: false }).collect(),
             overflow: 0,
         }
     }
 
     #[test]
     fn the_long_rate_is_right_within_half_a_percent() {
-        assert!(long(&series(10_000, |i| i * 1_000_000), LINE).pass);
-        assert!(!long(&series(10_000, |i| i * 994_000), LINE).pass);
-        assert!(!long(&series(10_000, |i| i * 1_006_000), LINE).pass);
-        assert!(!long(&Series::default(), LINE).pass);
-        let lossy = Series { overflow: 1, ..series(10_000, |i| i * 1_000_000) };
-        assert!(!long(&lossy, LINE).pass, "nobody knows what the socket lost");
+        assert!(check_long_term(&series(10_000, |i| i * 1_000_000), LINE_EXPECTATION).pass);
+        assert!(!check_long_term(&series(10_000, |i| i * 994_000), LINE_EXPECTATION).pass);
+        assert!(!check_long_term(&series(10_000, |i| i * 1_006_000), LINE_EXPECTATION).pass);
+        assert!(!check_long_term(&ProbeSeries::default(), LINE_EXPECTATION).pass);
+        let lossy = ProbeSeries { overflow: 1, ..series(10_000, |i| i * 1_000_000) };
+        assert!(!check_long_term(&lossy, LINE_EXPECTATION).pass, "nobody knows what the socket lost");
     }
 
     #[test]
     fn a_line_that_counts_more_than_the_packet_lets_less_of_it_through() {
-        let counted = Line { overhead: 38, ..LINE };
-        assert!(long(&series(10_000, |i| i * 1_030_400), counted).pass);
-        assert!(!long(&series(10_000, |i| i * 1_000_000), counted).pass);
+        let counted = LineExpectation { overhead: 38, ..LINE_EXPECTATION };
+        assert!(check_long_term(&series(10_000, |i| i * 1_030_400), counted).pass);
+        assert!(!check_long_term(&series(10_000, |i| i * 1_000_000), counted).pass);
     }
 
     #[test]
     fn loss_behind_the_line_is_allowed_for_and_so_is_its_chance() {
-        let lossy = Line { lost: 0.02, ..LINE };
-        assert!(long(&series(10_000, |i| i * 1_020_408), lossy).pass);
-        assert!(!long(&series(10_000, |i| i * 1_000_000), lossy).pass);
+        let lossy = LineExpectation { loss_probability: 0.02, ..LINE_EXPECTATION };
+        assert!(check_long_term(&series(10_000, |i| i * 1_020_408), lossy).pass);
+        assert!(!check_long_term(&series(10_000, |i| i * 1_000_000), lossy).pass);
     }
 
     #[test]
     fn a_burst_breaks_the_short_rate() {
-        assert!(short(&series(1000, |i| i * 1_000_000), LINE).pass);
+        assert!(check_short_term(&series(1000, |i| i * 1_000_000), LINE_EXPECTATION).pass);
         // Two packets too early are one more than the one already under way.
         let early = |i: u64| if i == 500 || i == 501 { 499_000_000 } else { i * 1_000_000 };
-        assert!(!short(&series(1000, early), LINE).pass);
-        assert!(short(&series(1000, early), Line { quantum: 1_000_000, ..LINE }).pass);
-        assert!(!short(&Series::default(), LINE).pass);
+        assert!(!check_short_term(&series(1000, early), LINE_EXPECTATION).pass);
+        assert!(
+            check_short_term(&series(1000, early), LineExpectation { quantum: 1_000_000, ..LINE_EXPECTATION }).pass
+        );
+        assert!(!check_short_term(&ProbeSeries::default(), LINE_EXPECTATION).pass);
     }
 
     #[test]
     fn spacing_within_a_tenth_passes() {
-        assert!(serialisation(&series(100, |i| i * 1_050_000), LINE).pass);
-        assert!(!serialisation(&series(100, |i| i * 1_110_000), LINE).pass);
-        assert!(!serialisation(&series(100, |i| i / 10 * 10_000_000), LINE).pass, "all ten at once");
-        assert!(!serialisation(&series(10, |i| i * 1_000_000), LINE).pass, "too few to tell");
+        assert!(check_serialisation(&series(100, |i| i * 1_050_000), LINE_EXPECTATION).pass);
+        assert!(!check_serialisation(&series(100, |i| i * 1_110_000), LINE_EXPECTATION).pass);
+        assert!(!check_serialisation(&series(100, |i| i / 10 * 10_000_000), LINE_EXPECTATION).pass, "all ten at once");
+        assert!(!check_serialisation(&series(10, |i| i * 1_000_000), LINE_EXPECTATION).pass, "too few to tell");
     }
 }

@@ -4,37 +4,37 @@
 //! The records are the emulator's own. They are believed only as far as the receiver confirms them: what is missing
 //! there must be what they say was dropped, packet by packet.
 
-use super::probe::{Series, Shot};
+use super::probe::{ProbeSend, ProbeSeries};
 use super::row::Finding;
 use crate::Nanos;
-use crate::conditions::{Conditions, Limit, QueueKind};
-use crate::dice::Dice;
-use crate::emulator::{Fate, Record};
-use crate::ledger::Cause;
+use crate::conditions::{Conditions, QueueKind, QueueLimit};
+use crate::dice::SeededRng;
+use crate::emulator::{PacketOutcome, PacketRecord};
+use crate::ledger::DropCause;
 use crate::nanos;
 use crate::packet::Packet;
 use crate::pipeline::Pipeline;
-use crate::reference::{self, Outcome};
+use crate::reference::{self, ReferenceOutcome};
 
 /// Load of successive quarters of a second, in per cent of the rate: queues fill, stand, drain and run empty.
-const LOADS: [u64; 6] = [130, 90, 180, 110, 60, 140];
-const PHASE: Nanos = 250_000_000;
+const LOAD_PERCENTS: [u64; 6] = [130, 90, 180, 110, 60, 140];
+const PHASE_DURATION: Nanos = 250_000_000;
 
 /// No more calls a second than a small machine makes punctually.
-const CALLS_PER_SECOND: u64 = 4000;
+const MAX_CALLS_PER_SECOND: u64 = 4000;
 
 /// Traffic that leaves no queue at rest: eight flows, packets of three sizes, superpackets, and a load that changes.
-pub fn traffic(rate: u64, mtu: u32, lasts: Nanos, dice: Dice) -> Vec<Shot> {
+pub fn replay_traffic(rate: u64, mtu: u32, lasts: Nanos, dice: SeededRng) -> Vec<ProbeSend> {
     let sizes = [100, 576, mtu];
     let mean = u64::from(sizes.iter().sum::<u32>()) / 3;
-    let least = (rate / 8 / mean / CALLS_PER_SECOND + 1).min(20);
+    let least = (rate / 8 / mean / MAX_CALLS_PER_SECOND + 1).min(20);
     let mut at = 0;
     let shot = |number: u64| {
-        let pick = |what: &str, of: u64| dice.of(what).bits(number) % of;
+        let pick = |what: &str, of: u64| dice.derive(what).bits(number) % of;
         let bytes = sizes[pick("size", 3) as usize];
         let packets = least + pick("packets", 4);
-        let load = LOADS[(at / PHASE) as usize % LOADS.len()];
-        let shot = Shot { at, bytes, packets: packets as u16, flow: pick("flow", 8) as u16 };
+        let load = LOAD_PERCENTS[(at / PHASE_DURATION) as usize % LOAD_PERCENTS.len()];
+        let shot = ProbeSend { at, bytes, packets: packets as u16, sender: pick("flow", 8) as u16 };
         at += u64::from(bytes) * packets * 8_000_000_000 / rate * 100 / load;
         shot
     };
@@ -42,32 +42,36 @@ pub fn traffic(rate: u64, mtu: u32, lasts: Nanos, dice: Dice) -> Vec<Shot> {
 }
 
 /// The records of those packets that reached the queue.
-fn at_queue(records: &[Record]) -> Vec<&Record> {
-    let before = |record: &&Record| !matches!(record.fate, Fate::Dropped(Cause::IngressLoss | Cause::Down, _));
+fn records_at_queue(records: &[PacketRecord]) -> Vec<&PacketRecord> {
+    let before = |record: &&PacketRecord| {
+        !matches!(record.outcome, PacketOutcome::Dropped(DropCause::IngressLoss | DropCause::Down, _))
+    };
     records.iter().filter(before).collect()
 }
 
 /// Replays everything recorded of a direction through the reference model of the queue, and compares drops, causes,
 /// marks and departures; and with both what the receiver saw of the last series. `before` records are older than that.
 /// `dice` are those of the direction.
-pub fn replay(
-    records: &[Record],
+pub fn check_queue_decisions(
+    records: &[PacketRecord],
     before: usize,
-    series: &Series,
+    series: &ProbeSeries,
     conditions: &Conditions,
-    dice: Dice,
+    dice: SeededRng,
 ) -> Option<Finding> {
     let (rate, queue) = (conditions.rate?, conditions.queue.as_ref()?);
-    let queued = at_queue(records);
+    let queued = records_at_queue(records);
     let arrivals: Vec<Packet> = queued.iter().map(|record| record.packet).collect();
-    let outcomes = reference::line(&arrivals, rate, queue, dice.of("queue"));
-    let delay = departures_tell(conditions).then(|| conditions.delay.map_or(0, nanos));
-    let same = |(record, outcome): (&&Record, &Outcome)| agree(&record.fate, outcome, delay);
+    let outcomes = reference::simulate_line(&arrivals, rate, queue, dice.derive("queue"));
+    let delay = has_exact_departures(conditions).then(|| conditions.delay.map_or(0, nanos));
+    let same =
+        |(record, outcome): (&&PacketRecord, &ReferenceOutcome)| is_same_decision(&record.outcome, outcome, delay);
     let differ = outcomes.len().abs_diff(queued.len())
         + queued.iter().zip(&outcomes).filter(|(record, outcome)| !same((record, outcome))).count();
-    let unconfirmed = unconfirmed(&records[before..], series, conditions.count.overhead());
-    let dropped = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Dropped { .. })).count();
-    let marked = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Sent { marked: true, .. })).count();
+    let unconfirmed = count_unconfirmed(&records[before..], series, conditions.count.overhead());
+    let dropped = outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Dropped { .. })).count();
+    let marked =
+        outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Sent { marked: true, .. })).count();
     Some(Finding {
         wanted: "recorded arrivals through the reference: 0 decisions differ, 0 unlike at the receiver".to_owned(),
         measured: format!("{differ} and {unconfirmed} of {} ({dropped} dropped, {marked} marked)", arrivals.len()),
@@ -76,18 +80,18 @@ pub fn replay(
 }
 
 /// Whether the ideal time of a packet tells when it left the line.
-const fn departures_tell(conditions: &Conditions) -> bool {
+const fn has_exact_departures(conditions: &Conditions) -> bool {
     conditions.jitter.is_none() && conditions.reorder.is_none() && conditions.access_rate.is_none()
 }
 
 /// Whether the emulator and the model decided the same. With a `delay`, departures are compared too.
-fn agree(fate: &Fate, outcome: &Outcome, delay: Option<Nanos>) -> bool {
+fn is_same_decision(fate: &PacketOutcome, outcome: &ReferenceOutcome, delay: Option<Nanos>) -> bool {
     match (*fate, *outcome) {
-        (Fate::Dropped(Cause::WireLoss, _), Outcome::Sent { .. }) => true,
-        (Fate::Dropped(cause, at), Outcome::Dropped { at: wanted_at, cause: wanted }) => {
+        (PacketOutcome::Dropped(DropCause::WireLoss, _), ReferenceOutcome::Sent { .. }) => true,
+        (PacketOutcome::Dropped(cause, at), ReferenceOutcome::Dropped { at: wanted_at, cause: wanted }) => {
             cause == wanted && (delay.is_none() || at == wanted_at)
         }
-        (Fate::Delivered { ideal, marked, .. }, Outcome::Sent { at, marked: wanted }) => {
+        (PacketOutcome::Delivered { ideal, marked, .. }, ReferenceOutcome::Sent { at, marked: wanted }) => {
             marked == wanted && delay.is_none_or(|delay| ideal == at + delay)
         }
         _ => false,
@@ -95,15 +99,15 @@ fn agree(fate: &Fate, outcome: &Outcome, delay: Option<Nanos>) -> bool {
 }
 
 /// How many packets the receiver saw otherwise than recorded. Packets were recorded in the order in which they were sent.
-fn unconfirmed(records: &[Record], series: &Series, overhead: u32) -> usize {
+fn count_unconfirmed(records: &[PacketRecord], series: &ProbeSeries, overhead: u32) -> usize {
     let mut seen = vec![None; series.sent.len()];
-    for got in &series.got {
+    for got in &series.received {
         seen[got.number] = Some(got.marked);
     }
-    let alike = |((record, sent), seen): &((&Record, &super::probe::Sent), &Option<bool>)| {
-        let fate = match record.fate {
-            Fate::Delivered { marked, .. } => Some(marked),
-            Fate::Dropped(..) | Fate::UnderWay => None,
+    let alike = |((record, sent), seen): &((&PacketRecord, &super::probe::SentProbe), &Option<bool>)| {
+        let fate = match record.outcome {
+            PacketOutcome::Delivered { marked, .. } => Some(marked),
+            PacketOutcome::Dropped(..) | PacketOutcome::InFlight => None,
         };
         record.packet.bytes == sent.bytes + overhead && record.segment == sent.segment && fate == **seen
     };
@@ -113,22 +117,22 @@ fn unconfirmed(records: &[Record], series: &Series, overhead: u32) -> usize {
 
 /// How much waited at most in a queue that only drops from its tail, by the recorded times: as much as the limit allows,
 /// and no more.
-pub fn occupancy(records: &[Record], conditions: &Conditions) -> Option<Finding> {
+pub fn check_occupancy(records: &[PacketRecord], conditions: &Conditions) -> Option<Finding> {
     let (rate, Some(QueueKind::TailDrop { limit })) = (conditions.rate?, conditions.queue.as_ref()) else {
         return None;
     };
-    if !departures_tell(conditions) {
+    if !has_exact_departures(conditions) {
         return None;
     }
     let delay = conditions.delay.map_or(0, nanos);
     let amount = |packet: &Packet| match limit {
-        Limit::Packets(_) => 1,
-        Limit::Bytes(_) => u64::from(packet.bytes),
+        QueueLimit::Packets(_) => 1,
+        QueueLimit::Bytes(_) => u64::from(packet.bytes),
     };
-    let passed = at_queue(records).into_iter().filter_map(|record| {
-        let left = match record.fate {
-            Fate::Delivered { ideal, .. } => ideal,
-            Fate::Dropped(Cause::WireLoss, at) => at,
+    let passed = records_at_queue(records).into_iter().filter_map(|record| {
+        let left = match record.outcome {
+            PacketOutcome::Delivered { ideal, .. } => ideal,
+            PacketOutcome::Dropped(DropCause::WireLoss, at) => at,
             _ => return None,
         };
         let began = left - delay - reference::transmission_time(record.packet.bytes, rate);
@@ -145,11 +149,11 @@ pub fn occupancy(records: &[Record], conditions: &Conditions) -> Option<Finding>
         held = if comes { held + n } else { held - n };
         most = most.max(held);
     }
-    let full = records.iter().filter(|record| matches!(record.fate, Fate::Dropped(Cause::Full, _)));
+    let full = records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(DropCause::Full, _)));
     // A packet was dropped because it did not fit: the largest of them tells how much room was left at most.
     let room = full.clone().map(|record| amount(&record.packet)).max();
     let allowed = match limit {
-        Limit::Packets(allowed) | Limit::Bytes(allowed) => allowed,
+        QueueLimit::Packets(allowed) | QueueLimit::Bytes(allowed) => allowed,
     };
     let least = room.map_or(0, |room| (allowed + 1).saturating_sub(room));
     Some(Finding {
@@ -161,11 +165,11 @@ pub fn occupancy(records: &[Record], conditions: &Conditions) -> Option<Finding>
 
 /// Replays everything recorded of a direction through a fresh pipeline of the same seed: it must drop the same packets
 /// for the same reasons at the same times. None if nothing was dropped.
-pub fn repeat(records: &[Record], conditions: &Conditions, dice: Dice) -> Option<Finding> {
-    let recorded: Vec<(u64, Cause, Nanos)> = records
+pub fn check_repeatability(records: &[PacketRecord], conditions: &Conditions, dice: SeededRng) -> Option<Finding> {
+    let recorded: Vec<(u64, DropCause, Nanos)> = records
         .iter()
-        .filter_map(|record| match record.fate {
-            Fate::Dropped(cause, at) => Some((record.packet.number, cause, at)),
+        .filter_map(|record| match record.outcome {
+            PacketOutcome::Dropped(cause, at) => Some((record.packet.number, cause, at)),
             _ => None,
         })
         .collect();
@@ -175,11 +179,11 @@ pub fn repeat(records: &[Record], conditions: &Conditions, dice: Dice) -> Option
         pipeline.push(record.packet);
         while pipeline.pop(record.packet.at).is_some() {}
     }
-    while let Some(at) = pipeline.wake() {
+    while let Some(at) = pipeline.next_wakeup() {
         while pipeline.pop(at.max(last)).is_some() {}
     }
-    let mut again: Vec<(u64, Cause, Nanos)> =
-        pipeline.ledger.dropped.iter().map(|drop| (drop.packet.number, drop.cause, drop.packet.at)).collect();
+    let mut again: Vec<(u64, DropCause, Nanos)> =
+        pipeline.events.dropped.iter().map(|drop| (drop.packet.number, drop.cause, drop.packet.at)).collect();
     again.sort_unstable();
     let alike = recorded == again;
     (!recorded.is_empty() || !alike).then(|| Finding {

@@ -5,7 +5,7 @@ use crate::topology::Link;
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct CheckedDirection<'a> {
     /// The name of the link.
     pub name: &'a str,
     /// The link.
@@ -14,7 +14,7 @@ pub struct Place<'a> {
     pub forward: bool,
 }
 
-impl<'a> Place<'a> {
+impl<'a> CheckedDirection<'a> {
     /// The host that sends.
     pub fn from(&self) -> &'a str {
         &self.link.ends[usize::from(!self.forward)]
@@ -56,7 +56,7 @@ pub struct Finding {
 
 /// The rows of a check as text: one line each, in columns, and how many did not pass.
 #[must_use]
-pub fn table(rows: &[CheckRow]) -> String {
+pub fn format_table(rows: &[CheckRow]) -> String {
     let heads = ["link", "direction", "property", "wanted", "measured", ""].map(str::to_owned);
     let cells = rows.iter().map(|row| {
         let verdict = if row.pass { "pass" } else { "FAIL" }.to_owned();
@@ -89,7 +89,7 @@ mod tests {
             measured: "p99 31 µs".into(),
             pass,
         };
-        let text = table(&[row("a → b", true), row("long → longer", false)]);
+        let text = format_table(&[row("a → b", true), row("long → longer", false)]);
         let lines: Vec<&str> = text.lines().collect();
         let column = |line: &str| line.split_once("fixed").map(|(before, _)| before.chars().count());
         assert_eq!(column(lines[1]), column(lines[2]));

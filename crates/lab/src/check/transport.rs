@@ -4,12 +4,12 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::rate::mbit;
+use super::rate::format_rate;
 use super::row::Finding;
 use crate::topology::network::HostHandle;
 
 /// Bytes of a full segment: the packet without its IP and TCP headers and the timestamps option (RFC 7323).
-pub const fn segment_bytes(mtu: u32) -> u32 {
+pub const fn max_segment_size(mtu: u32) -> u32 {
     mtu - 20 - 20 - 12
 }
 
@@ -17,26 +17,26 @@ pub const fn segment_bytes(mtu: u32) -> u32 {
 const TOLERANCE: f64 = 0.15;
 
 /// How many cycles pass before the steady state is believed in.
-const WARM_UP: u64 = 3;
+const WARM_UP_CYCLES: u64 = 3;
 
 /// How often congestion avoidance and its theory should be compared at least.
-const CYCLES: u64 = 3;
+const MIN_CYCLES: u64 = 3;
 
 /// Bytes that had arrived by a time in seconds.
-pub type Timeline = Vec<(f64, u64)>;
+pub type ByteTimeline = Vec<(f64, u64)>;
 
 /// A congestion control whose throughput under periodic loss is known in closed form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Law {
+pub enum ThroughputModel {
     /// Reno: Mathis, Semke, Mahdavi, Ott 1997, equation 3.
     Reno,
     /// CUBIC: RFC 9438 section 5.1, equation 6, or Reno's where that gives more (section 4.3).
     Cubic,
 }
 
-impl Law {
+impl ThroughputModel {
     /// The law of a congestion control, by its name in the kernel.
-    pub fn of(congestion: &str) -> Option<Self> {
+    pub fn for_congestion_control(congestion: &str) -> Option<Self> {
         match congestion {
             "reno" => Some(Self::Reno),
             "cubic" => Some(Self::Cubic),
@@ -53,7 +53,7 @@ impl Law {
 
     /// The mean window in segments, with one loss in `every` packets and a round trip of `rtt` seconds. The kernel
     /// counts acknowledged segments and not acknowledgements, so that delayed ones slow nothing down (RFC 3465).
-    pub fn window(self, every: u64, rtt: f64) -> f64 {
+    pub fn mean_window(self, every: u64, rtt: f64) -> f64 {
         const C: f64 = 0.4;
         const BETA: f64 = 0.7;
         let every = every as f64;
@@ -70,63 +70,65 @@ impl Law {
 
 /// A path with periodic loss.
 #[derive(Debug, Clone, Copy)]
-pub struct Periodic {
+pub struct PeriodicLoss {
     /// Whose law.
-    pub law: Law,
+    pub model: ThroughputModel,
     /// One packet in so many is lost.
-    pub every: u64,
+    pub period: u64,
     /// The round trip, in seconds.
     pub rtt: f64,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
 }
 
-impl Periodic {
+impl PeriodicLoss {
     /// What should arrive, in bytes per second.
-    fn predicted(&self) -> f64 {
-        self.law.window(self.every, self.rtt) / self.rtt * f64::from(segment_bytes(self.mtu))
+    fn predicted_rate(&self) -> f64 {
+        self.model.mean_window(self.period, self.rtt) / self.rtt * f64::from(max_segment_size(self.mtu))
     }
 
     /// How long a transfer must last to tell, if the prediction is right.
-    pub fn duration(&self, cycles: u64) -> Duration {
-        Duration::from_secs_f64(self.cycle() as f64 * (cycles + WARM_UP) as f64 / self.predicted() + 1.0)
+    pub fn min_duration(&self, cycles: u64) -> Duration {
+        Duration::from_secs_f64(
+            self.cycle_bytes() as f64 * (cycles + WARM_UP_CYCLES) as f64 / self.predicted_rate() + 1.0,
+        )
     }
 
     /// What arrives between two losses, in bytes.
-    fn cycle(&self) -> u64 {
-        self.every * u64::from(segment_bytes(self.mtu))
+    fn cycle_bytes(&self) -> u64 {
+        self.period * u64::from(max_segment_size(self.mtu))
     }
 
     /// Compares the steady state of a transfer with theory, over whole cycles from loss to loss.
-    pub fn compare(&self, timeline: &Timeline) -> Finding {
+    pub fn check_steady_state(&self, timeline: &ByteTimeline) -> Finding {
         let total = timeline.last().map_or(0, |(_, bytes)| *bytes);
-        let cycles = (total / self.cycle()).saturating_sub(WARM_UP);
-        let first = reached(timeline, WARM_UP * self.cycle());
-        let last = reached(timeline, (WARM_UP + cycles) * self.cycle());
-        let got = (cycles * self.cycle()) as f64 / (last - first);
-        let error = got / self.predicted() - 1.0;
-        let (law, rtt) = (self.law.name(), self.rtt * 1e3);
+        let cycles = (total / self.cycle_bytes()).saturating_sub(WARM_UP_CYCLES);
+        let first = time_of_byte(timeline, WARM_UP_CYCLES * self.cycle_bytes());
+        let last = time_of_byte(timeline, (WARM_UP_CYCLES + cycles) * self.cycle_bytes());
+        let got = (cycles * self.cycle_bytes()) as f64 / (last - first);
+        let error = got / self.predicted_rate() - 1.0;
+        let (law, rtt) = (self.model.name(), self.rtt * 1e3);
         Finding {
             wanted: format!(
                 "{law} at p = 1/{}, RTT {rtt:.0} ms: {} ± {:.0} %",
-                self.every,
-                mbit(self.predicted() * 8.0),
+                self.period,
+                format_rate(self.predicted_rate() * 8.0),
                 TOLERANCE * 100.0
             ),
-            measured: format!("{} ({:+.1} %) over {cycles} cycles", mbit(got * 8.0), error * 100.0),
-            pass: cycles >= CYCLES && error.abs() <= TOLERANCE,
+            measured: format!("{} ({:+.1} %) over {cycles} cycles", format_rate(got * 8.0), error * 100.0),
+            pass: cycles >= MIN_CYCLES && error.abs() <= TOLERANCE,
         }
     }
 }
 
 /// When so many bytes had arrived, in seconds.
-fn reached(timeline: &Timeline, bytes: u64) -> f64 {
+fn time_of_byte(timeline: &ByteTimeline, bytes: u64) -> f64 {
     let place = timeline.partition_point(|(_, so_far)| *so_far < bytes);
     timeline.get(place).map_or(f64::NAN, |(time, _)| *time)
 }
 
 /// The mean rate of a transfer without its first quarter, in bits per second.
-pub fn goodput(timeline: &Timeline) -> f64 {
+pub fn goodput(timeline: &ByteTimeline) -> f64 {
     let ended = timeline.last().map_or(0.0, |(time, _)| *time);
     let began = timeline.iter().find(|(time, _)| *time >= ended / 4.0);
     let (Some(began), Some(ended)) = (began, timeline.last()) else { return 0.0 };
@@ -135,9 +137,9 @@ pub fn goodput(timeline: &Timeline) -> f64 {
 
 /// What a transfer came to.
 #[derive(Debug)]
-pub struct Transfer {
+pub struct TcpTransfer {
     /// What had arrived by when.
-    pub timeline: Timeline,
+    pub timeline: ByteTimeline,
     /// The congestion control the sender used, by its name in the kernel.
     pub congestion: String,
 }
@@ -146,7 +148,7 @@ pub struct Transfer {
 ///
 /// # Errors
 /// The connection cannot be made, or breaks.
-pub fn transfer(from: &HostHandle, to: &HostHandle, duration: Duration) -> io::Result<Transfer> {
+pub fn run_transfer(from: &HostHandle, to: &HostHandle, duration: Duration) -> io::Result<TcpTransfer> {
     let listener = to.enter(|| TcpListener::bind("0.0.0.0:0"))??;
     let target = SocketAddrV4::new(to.address(), listener.local_addr()?.port()).into();
     let stream = from.enter(|| TcpStream::connect_timeout(&target, Duration::from_secs(10)))??;
@@ -155,8 +157,8 @@ pub fn transfer(from: &HostHandle, to: &HostHandle, duration: Duration) -> io::R
         let sending = scope.spawn(|| send(&stream, duration));
         let timeline = receive(accepted);
         sending.join().map_err(|_| io::Error::other("the sender panicked"))??;
-        let congestion = ekiden_sys::congestion::of(&stream)?;
-        Ok(Transfer { timeline: timeline?, congestion })
+        let congestion = ekiden_sys::congestion::of_socket(&stream)?;
+        Ok(TcpTransfer { timeline: timeline?, congestion })
     })
 }
 
@@ -170,7 +172,7 @@ fn send(mut stream: &TcpStream, duration: Duration) -> io::Result<()> {
     stream.shutdown(Shutdown::Write)
 }
 
-fn receive(mut stream: TcpStream) -> io::Result<Timeline> {
+fn receive(mut stream: TcpStream) -> io::Result<ByteTimeline> {
     let mut room = vec![0; 1 << 20];
     let (mut timeline, mut total) = (Vec::new(), 0);
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -189,21 +191,24 @@ fn receive(mut stream: TcpStream) -> io::Result<Timeline> {
 mod tests {
     use super::*;
 
-    const PATH: Periodic = Periodic { law: Law::Reno, every: 600, rtt: 0.05, mtu: 1500 };
+    const PATH: PeriodicLoss = PeriodicLoss { model: ThroughputModel::Reno, period: 600, rtt: 0.05, mtu: 1500 };
 
     /// Mathis et al.: `sqrt(3/2)` segments per round trip at a loss of 1. RFC 9438 table 1, for a round trip of 0.1 s:
     /// at p = 1e-3 Reno sends 38 and CUBIC 38 segments a round trip, at 1e-4 120 and 187, at 1e-5 379 and 1054.
     #[test]
     fn windows_are_those_of_the_papers() {
         for (every, reno, cubic) in [(1000, 39.0, 39.0), (10_000, 122.0, 187.0), (100_000, 387.0, 1054.0)] {
-            assert_eq!(Law::Reno.window(every, 0.1).round(), reno);
-            assert_eq!(Law::Cubic.window(every, 0.1).round(), cubic);
+            assert_eq!(ThroughputModel::Reno.mean_window(every, 0.1).round(), reno);
+            assert_eq!(ThroughputModel::Cubic.mean_window(every, 0.1).round(), cubic);
         }
-        assert_eq!((Law::of("cubic"), Law::of("bbr")), (Some(Law::Cubic), None));
+        assert_eq!(
+            (ThroughputModel::for_congestion_control("cubic"), ThroughputModel::for_congestion_control("bbr")),
+            (Some(ThroughputModel::Cubic), None)
+        );
     }
 
     /// A transfer of `rate` bytes a second, with a slow start of a second that must not count.
-    fn timeline(rate: f64, seconds: u32) -> Timeline {
+    fn timeline(rate: f64, seconds: u32) -> ByteTimeline {
         let at = |i: u32| f64::from(i) / 100.0;
         (0..seconds * 100).map(|i| (1.0 + at(i), (rate * at(i)) as u64)).collect()
     }
@@ -212,17 +217,17 @@ mod tests {
     fn steady_state_within_15_percent_of_theory_passes() {
         // sqrt(900) = 30 segments of 1448 bytes each 50 ms.
         let rate = 30.0 * 1448.0 * 20.0;
-        assert!((PATH.predicted() - rate).abs() < 1e-6);
+        assert!((PATH.predicted_rate() - rate).abs() < 1e-6);
         for (factor, pass) in [(1.0, true), (1.14, true), (0.86, true), (1.16, false), (0.84, false)] {
-            assert_eq!(PATH.compare(&timeline(rate * factor, 20)).pass, pass, "{factor}");
+            assert_eq!(PATH.check_steady_state(&timeline(rate * factor, 20)).pass, pass, "{factor}");
         }
-        assert!(!PATH.compare(&timeline(rate, 4)).pass, "too short to tell");
-        assert!(!PATH.compare(&Timeline::new()).pass);
+        assert!(!PATH.check_steady_state(&timeline(rate, 4)).pass, "too short to tell");
+        assert!(!PATH.check_steady_state(&ByteTimeline::new()).pass);
     }
 
     #[test]
     fn the_asked_duration_has_the_asked_cycles() {
-        let seconds = PATH.duration(5).as_secs_f64();
+        let seconds = PATH.min_duration(5).as_secs_f64();
         assert!((seconds - 9.0).abs() < 1e-6, "8 cycles of a second, and one to begin: {seconds}");
     }
 
@@ -230,6 +235,6 @@ mod tests {
     fn goodput_leaves_the_beginning_out() {
         let timeline = vec![(0.0, 0), (1.0, 1000), (2.0, 11_000), (4.0, 31_000)];
         assert!((goodput(&timeline) - 80_000.0).abs() < 1e-9);
-        assert!(goodput(&Timeline::new()).abs() < 1e-9);
+        assert!(goodput(&ByteTimeline::new()).abs() < 1e-9);
     }
 }

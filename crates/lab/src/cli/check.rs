@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_lab::check::{self, Size};
+use ekiden_lab::check::{self, CheckSize};
 use ekiden_lab::topology::file;
-use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 
 use crate::cli;
 
 #[derive(Args)]
-pub struct Check {
+pub struct CheckCommand {
     /// A lab file, or a lab that comes with the laboratory: acceptance, bufferbloat, long, lossy
     #[arg(value_name = "LAB")]
     file: PathBuf,
@@ -23,15 +23,15 @@ pub struct Check {
     full: bool,
 }
 
-impl Check {
+impl CheckCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let lab = file::read(&self.file)?;
-        if let Outcome::Ended(status) = sandbox::enter()? {
+        let lab = file::load_lab(&self.file)?;
+        if let SandboxEntry::Exited(status) = sandbox::enter()? {
             return Ok(ExitCode::from(status));
         }
-        let size = if self.full { Size::Full } else { Size::Quick };
+        let size = if self.full { CheckSize::Full } else { CheckSize::Quick };
         let rows = check::run(&lab, size, &mut |row| eprintln!("{} {}: {}", row.link, row.property, row.measured))?;
-        print!("{}", check::table(&rows));
-        Ok(ExitCode::from(if rows.iter().all(|row| row.pass) { 0 } else { cli::MISSED }))
+        print!("{}", check::format_table(&rows));
+        Ok(ExitCode::from(if rows.iter().all(|row| row.pass) { 0 } else { cli::EXIT_MISSED }))
     }
 }

@@ -9,13 +9,13 @@ use clap_complete::Shell;
 use crate::Cli;
 
 #[derive(Args)]
-pub struct Completions {
+pub struct CompletionsCommand {
     /// Which shell
     #[arg(value_enum)]
     shell: Shell,
 }
 
-impl Completions {
+impl CompletionsCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         // Not straight to standard output: `generate` takes a reader that has gone for a bug of ours.
         let mut script = Vec::new();

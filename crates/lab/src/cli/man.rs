@@ -10,27 +10,27 @@ use clap::{Args, Command, CommandFactory};
 use crate::Cli;
 
 #[derive(Args)]
-pub struct Man {
+pub struct ManCommand {
     /// Where to: man1 is made in it, as man(1) looks for it
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
 
-impl Man {
+impl ManCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
         let folder = self.folder.join("man1");
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         let mut command = Cli::command().disable_help_subcommand(true);
         command.build();
-        write(&command, &folder)?;
+        write_pages(&command, &folder)?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
 /// One page for this command, and one for each below it.
-fn write(command: &Command, folder: &Path) -> anyhow::Result<()> {
+fn write_pages(command: &Command, folder: &Path) -> anyhow::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        write(below, folder)?;
+        write_pages(below, folder)?;
     }
     let version = concat!("ekiden-lab ", env!("CARGO_PKG_VERSION"));
     let page = clap_mangen::Man::new(command.clone()).source(version).manual("ekiden");

@@ -2,7 +2,7 @@
 
 use ekiden_lab::experiment::read::Experiment;
 use ekiden_lab::experiment::{builtin, results::Results};
-use ekiden_lab::topology::file::lines::with_lines;
+use ekiden_lab::topology::file::lines::prefix_line_numbers;
 
 pub mod check;
 pub mod completions;
@@ -16,24 +16,24 @@ pub mod sink;
 pub mod write;
 
 /// The exit status when something is wrong with what was asked for, or with a run.
-pub const MISTAKE: u8 = 2;
+pub const EXIT_ERROR: u8 = 2;
 /// The exit status when an expectation does not hold.
-pub const MISSED: u8 = 1;
+pub const EXIT_MISSED: u8 = 1;
 
 /// Reads an experiment by name or file.
-pub fn read(name: &str) -> anyhow::Result<Experiment> {
-    let (name, text) = builtin::find(name)?;
-    Experiment::read(&name, &text).map_err(|mistakes| many(&name, &with_lines(&text, mistakes)))
+pub fn load_experiment(name: &str) -> anyhow::Result<Experiment> {
+    let (name, text) = builtin::find_experiment(name)?;
+    Experiment::parse(&name, &text).map_err(|mistakes| format_errors(&name, &prefix_line_numbers(&text, mistakes)))
 }
 
 /// Mistakes, one on each line.
-pub fn many(name: &str, mistakes: &[String]) -> anyhow::Error {
+pub fn format_errors(name: &str, mistakes: &[String]) -> anyhow::Error {
     let lines: String = mistakes.iter().map(|mistake| format!("\n  {mistake}")).collect();
     anyhow::anyhow!("{name}: {} mistake{}{lines}", mistakes.len(), if mistakes.len() == 1 { "" } else { "s" })
 }
 
 /// The report on standard output, as wide as the terminal says it is.
-pub fn show(results: &Results) {
+pub fn print_report(results: &Results) {
     let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    print!("{}", ekiden_lab::report::terminal(results, columns.unwrap_or(120)));
+    print!("{}", ekiden_lab::report::render_terminal(results, columns.unwrap_or(120)));
 }

@@ -12,7 +12,7 @@ use ekiden_lab::report;
 use crate::cli;
 
 #[derive(Args)]
-pub struct Report {
+pub struct ReportCommand {
     /// A folder of results
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -21,24 +21,24 @@ pub struct Report {
     against: Option<PathBuf>,
 }
 
-impl Report {
+impl ReportCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let results = read(&self.dir)?;
+        let results = load_results(&self.dir)?;
         if let Some(other) = &self.against {
-            let (text, agree) = report::agreement(&results, &read(other)?);
+            let (text, agree) = report::compare_results(&results, &load_results(other)?);
             print!("{text}");
-            return Ok(ExitCode::from(if agree { 0 } else { cli::MISSED }));
+            return Ok(ExitCode::from(if agree { 0 } else { cli::EXIT_MISSED }));
         }
         let page = report::write(&results, &self.dir)?;
-        cli::show(&results);
+        cli::print_report(&results);
         println!("\nreport: {}", page.display());
-        Ok(ExitCode::from(cli::run::verdict(&results)))
+        Ok(ExitCode::from(cli::run::print_verdict(&results)))
     }
 }
 
-fn read(dir: &Path) -> anyhow::Result<Results> {
-    let (manifest, runs, checks) = store::read(dir)?;
-    let experiment = Experiment::read(&manifest.name, &manifest.file);
-    let experiment = experiment.map_err(|mistakes| cli::many(&manifest.name, &mistakes))?;
-    Ok(analyse::results(&experiment, &manifest, &runs, &checks))
+fn load_results(dir: &Path) -> anyhow::Result<Results> {
+    let (manifest, runs, checks) = store::load(dir)?;
+    let experiment = Experiment::parse(&manifest.name, &manifest.file);
+    let experiment = experiment.map_err(|mistakes| cli::format_errors(&manifest.name, &mistakes))?;
+    Ok(analyse::build_results(&experiment, &manifest, &runs, &checks))
 }

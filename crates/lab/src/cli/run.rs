@@ -7,19 +7,19 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use ekiden_lab::experiment::analyse;
-use ekiden_lab::experiment::campaign::{self, Request};
-use ekiden_lab::experiment::manifest::Tools;
+use ekiden_lab::experiment::campaign::{self, ExperimentOptions};
+use ekiden_lab::experiment::manifest::InstalledPrograms;
 use ekiden_lab::experiment::read::Experiment;
-use ekiden_lab::experiment::results::{Results, Verdict};
-use ekiden_lab::program::congestion::{self, Loaded};
+use ekiden_lab::experiment::results::{ExpectationVerdict, Results};
+use ekiden_lab::program::congestion::{self, LoadedControls};
 use ekiden_lab::report;
-use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_proto::units::Span;
 
 use crate::cli;
 
 #[derive(Args)]
-pub struct Run {
+pub struct RunCommand {
     /// An experiment of `ekiden-lab list`, or a file
     experiment: String,
     /// Few levels and few blocks (the default)
@@ -32,7 +32,7 @@ pub struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
     /// How long a stream is, in whole seconds, instead of what the file says
-    #[arg(long, value_name = "TIME", value_parser = whole_seconds)]
+    #[arg(long, value_name = "TIME", value_parser = parse_whole_seconds)]
     time: Option<Duration>,
     /// Only these treatments
     #[arg(long, value_name = "TREATMENT", value_delimiter = ',')]
@@ -50,19 +50,19 @@ pub struct Run {
     #[arg(long)]
     no_check: bool,
     #[command(flatten)]
-    ekiden: Ekiden,
+    ekiden: EkidenPath,
 }
 
 #[derive(Args)]
-pub struct Ekiden {
+pub struct EkidenPath {
     /// The ekiden to use [default: the one beside this program]
     #[arg(long = "ekiden", env = "EKIDEN", value_name = "PATH")]
     pub path: Option<PathBuf>,
 }
 
-impl Run {
+impl RunCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let experiment = cli::read(&self.experiment)?;
+        let experiment = cli::load_experiment(&self.experiment)?;
         for treatment in &self.only {
             let known = &experiment.settings.treatments;
             anyhow::ensure!(
@@ -71,7 +71,7 @@ impl Run {
                 known.join(", ")
             );
         }
-        let request = Request {
+        let request = ExperimentOptions {
             full: self.full,
             blocks: self.blocks,
             time: self.time,
@@ -82,18 +82,18 @@ impl Run {
             no_check: self.no_check,
             ekiden: self.ekiden.path,
         };
-        let results = match in_sandbox(&experiment, &request)? {
+        let results = match run_in_sandbox(&experiment, &request)? {
             Ok(results) => results,
             Err(ended) => return Ok(ended),
         };
-        let page = report::write(&results, &request.dir(&experiment))?;
-        cli::show(&results);
+        let page = report::write(&results, &request.result_dir(&experiment))?;
+        cli::print_report(&results);
         println!("\nreport: {}", page.display());
-        Ok(ExitCode::from(verdict(&results)))
+        Ok(ExitCode::from(print_verdict(&results)))
     }
 }
 
-fn whole_seconds(text: &str) -> Result<Duration, String> {
+fn parse_whole_seconds(text: &str) -> Result<Duration, String> {
     let time = text.parse::<Span>().map_err(|error| error.to_string())?.0;
     if time.is_zero() || time.subsec_nanos() > 0 {
         return Err("expected whole seconds, like 5s".into());
@@ -102,28 +102,33 @@ fn whole_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// Carries an experiment out in the sandbox. Outside of it, where everything has happened already: the exit status.
-pub fn in_sandbox(experiment: &Experiment, request: &Request) -> anyhow::Result<Result<Results, ExitCode>> {
-    let tools = Tools::find(experiment, request).map_err(|missing| cli::many(&experiment.name, &missing))?;
-    let wanted = congestion::wanted(&experiment.cells_of(request.full).collect::<Vec<_>>());
+pub fn run_in_sandbox(
+    experiment: &Experiment,
+    request: &ExperimentOptions,
+) -> anyhow::Result<Result<Results, ExitCode>> {
+    let tools = InstalledPrograms::find(experiment, request)
+        .map_err(|missing| cli::format_errors(&experiment.name, &missing))?;
+    let wanted = congestion::required_controls(&experiment.selected_cells(request.full).collect::<Vec<_>>());
     // Held until the process in the sandbox has ended.
-    let _loaded = Loaded::load(&wanted, tools.ekiden.as_deref()).context(experiment.name.clone())?;
-    if let Outcome::Ended(status) = sandbox::enter()? {
+    let _loaded = LoadedControls::load(&wanted, tools.ekiden.as_deref()).context(experiment.name.clone())?;
+    if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(Err(ExitCode::from(status)));
     }
     let base = sandbox::run_directory()?;
-    campaign::carry_out(experiment, &tools, request, base).map(Ok).context(experiment.name.clone())
+    campaign::run_experiment(experiment, &tools, request, base).map(Ok).context(experiment.name.clone())
 }
 
 /// Says in one line what came of the expectations, and returns the exit status that goes with it.
-pub fn verdict(results: &Results) -> u8 {
+pub fn print_verdict(results: &Results) -> u8 {
     let count = |verdict| results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
-    let (met, missed, unknown) = (count(Verdict::Met), count(Verdict::Missed), count(Verdict::Unknown));
-    let (lost, off) = (analyse::lost(&results.runs), results.checks.iter().filter(|row| !row.pass).count());
+    let (met, missed, unknown) =
+        (count(ExpectationVerdict::Met), count(ExpectationVerdict::Missed), count(ExpectationVerdict::Unknown));
+    let (lost, off) = (analyse::missing_runs(&results.runs), results.checks.iter().filter(|row| !row.pass).count());
     let checks = if off > 0 { format!(", {off} link checks failed") } else { String::new() };
     println!("{met} expectations met, {missed} missed, {unknown} unknown; {lost} runs invalid{checks}");
     match (lost + off, missed) {
         (0, 0) => 0,
-        (0, _) => cli::MISSED,
-        _ => cli::MISTAKE,
+        (0, _) => cli::EXIT_MISSED,
+        _ => cli::EXIT_ERROR,
     }
 }

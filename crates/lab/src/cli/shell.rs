@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use ekiden_lab::topology::running::Running;
-use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::running::RunningLab;
+use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_lab::topology::{file, shell};
 
 #[derive(Args)]
-pub struct Shell {
+pub struct ShellCommand {
     /// A lab file, or a lab that comes with the laboratory: acceptance, bufferbloat, long, lossy
     #[arg(value_name = "LAB")]
     file: PathBuf,
@@ -17,13 +17,13 @@ pub struct Shell {
     host: Option<String>,
 }
 
-impl Shell {
+impl ShellCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let lab = file::read(&self.file)?;
-        if let Outcome::Ended(status) = sandbox::enter()? {
+        let lab = file::load_lab(&self.file)?;
+        if let SandboxEntry::Exited(status) = sandbox::enter()? {
             return Ok(ExitCode::from(status));
         }
-        let running = Running::start(&lab)?;
-        shell::run(running.network(), &lab, self.host.as_deref()).map(ExitCode::from)
+        let running = RunningLab::start(&lab)?;
+        shell::run_shell(running.network(), &lab, self.host.as_deref()).map(ExitCode::from)
     }
 }

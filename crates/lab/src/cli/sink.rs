@@ -7,7 +7,7 @@ use clap::Args;
 use ekiden_lab::program::sink;
 
 #[derive(Args)]
-pub struct Sink {
+pub struct SinkCommand {
     /// Where it listens
     #[arg(long)]
     port: u16,
@@ -16,9 +16,9 @@ pub struct Sink {
     stamped: Option<usize>,
 }
 
-impl Sink {
+impl SinkCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        sink::listen(self.port, self.stamped).with_context(|| format!("port {}", self.port))?;
+        sink::serve(self.port, self.stamped).with_context(|| format!("port {}", self.port))?;
         Ok(ExitCode::SUCCESS)
     }
 }

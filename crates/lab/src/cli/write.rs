@@ -8,7 +8,7 @@ use ekiden_lab::program::{sink, writer};
 use ekiden_proto::units::Span;
 
 #[derive(Args)]
-pub struct Write {
+pub struct WriteCommand {
     /// To whom
     to: SocketAddr,
     /// How much, in bytes
@@ -20,12 +20,12 @@ pub struct Write {
     pause: Option<Span>,
 }
 
-impl Write {
+impl WriteCommand {
     pub fn execute(self) -> anyhow::Result<ExitCode> {
-        let least = if self.pause.is_some() { sink::STAMP } else { 1 };
+        let least = if self.pause.is_some() { sink::STAMP_LEN } else { 1 };
         anyhow::ensure!(self.block >= least, "a block of {least} bytes at least");
         let (to, amount, block, pause) = (self.to, self.amount, self.block, self.pause.map(|pause| pause.0));
-        let written = writer::carry_out(writer::Order { to, amount, block, pause })?;
+        let written = writer::run(writer::WriteRequest { to, amount, block, pause })?;
         println!("{}", serde_json::to_string(&written)?);
         Ok(ExitCode::SUCCESS)
     }

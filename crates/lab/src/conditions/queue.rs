@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 
 /// How much a queue holds: `"64pkt"` or `"256KiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Limit {
+pub enum QueueLimit {
     /// Packets of the wire, however large the superpackets are they came in.
     Packets(u64),
     /// Bytes as the link counts them.
     Bytes(u64),
 }
 
-impl FromStr for Limit {
+impl FromStr for QueueLimit {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(packets) = text.strip_suffix("pkt") {
@@ -27,7 +27,7 @@ impl FromStr for Limit {
     }
 }
 
-impl fmt::Display for Limit {
+impl fmt::Display for QueueLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Packets(packets) => write!(f, "{packets}pkt"),
@@ -36,13 +36,13 @@ impl fmt::Display for Limit {
     }
 }
 
-impl Serialize for Limit {
+impl Serialize for QueueLimit {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl<'de> Deserialize<'de> for Limit {
+impl<'de> Deserialize<'de> for QueueLimit {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
@@ -55,14 +55,14 @@ pub enum QueueKind {
     /// First in, first out; what does not fit is dropped.
     TailDrop {
         /// How much waits at most.
-        limit: Limit,
+        limit: QueueLimit,
     },
     /// Random early detection (Floyd, Jacobson 1993).
     Red(RedSettings),
     /// RED that drops the connections of known senders more (FIT2013).
-    StaticPriority(StaticSettings),
+    StaticPriority(StaticPrioritySettings),
     /// RED that drops the most frequent connection more (FIT2013).
-    DynamicPriority(DynamicSettings),
+    DynamicPriority(DynamicPrioritySettings),
     /// One queue that hits the connections that are ahead of the others.
     Auto(AutoSettings),
     /// Controlled delay (RFC 8289).
@@ -76,11 +76,11 @@ pub enum QueueKind {
 #[serde(deny_unknown_fields)]
 pub struct RedSettings {
     /// How much waits at most.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// The average at which early drops begin.
-    pub min: Limit,
+    pub min: QueueLimit,
     /// The average at which the drop probability is `p`.
-    pub max: Limit,
+    pub max: QueueLimit,
     /// The drop probability at `max`.
     pub p: f64,
     /// The weight of a new sample in the average.
@@ -101,13 +101,13 @@ const fn default_wq() -> f64 {
 /// Settings of static priority drop. Thresholds and limit are all in packets, or all in bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StaticSettings {
+pub struct StaticPrioritySettings {
     /// How much waits at most.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// See [`RedSettings::min`].
-    pub min: Limit,
+    pub min: QueueLimit,
     /// See [`RedSettings::max`].
-    pub max: Limit,
+    pub max: QueueLimit,
     /// The drop probability of the others at `max`.
     pub p: f64,
     /// See [`RedSettings::wq`].
@@ -119,19 +119,19 @@ pub struct StaticSettings {
     /// How many times as often the heavy are dropped.
     pub n: f64,
     /// Who they are: all connections of these hosts.
-    pub heavy: Senders,
+    pub heavy: SenderHosts,
 }
 
 /// Settings of dynamic priority drop. Thresholds and limit are all in packets, or all in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DynamicSettings {
+pub struct DynamicPrioritySettings {
     /// How much waits at most.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// See [`RedSettings::min`].
-    pub min: Limit,
+    pub min: QueueLimit,
     /// See [`RedSettings::max`].
-    pub max: Limit,
+    pub max: QueueLimit,
     /// The drop probability of the others at `max`.
     pub p: f64,
     /// See [`RedSettings::wq`].
@@ -150,19 +150,19 @@ pub struct DynamicSettings {
     pub hist_len: u32,
 }
 
-impl StaticSettings {
+impl StaticPrioritySettings {
     /// Those of the others.
     #[must_use]
-    pub const fn red(&self) -> RedSettings {
+    pub const fn red_settings(&self) -> RedSettings {
         let Self { limit, min, max, p, wq, ecn, n: _, heavy: _ } = *self;
         RedSettings { limit, min, max, p, wq, gentle: false, ecn }
     }
 }
 
-impl DynamicSettings {
+impl DynamicPrioritySettings {
     /// Those of the others.
     #[must_use]
-    pub const fn red(&self) -> RedSettings {
+    pub const fn red_settings(&self) -> RedSettings {
         let Self { limit, min, max, p, wq, ecn, n: _, rec_int: _, sta_int: _, hist_len: _ } = *self;
         RedSettings { limit, min, max, p, wq, gentle: false, ecn }
     }
@@ -171,7 +171,7 @@ impl DynamicSettings {
 /// Hosts that send.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Senders {
+pub struct SenderHosts {
     /// Their names.
     pub hosts: Vec<String>,
     /// Their addresses ([`Packet::source`](crate::packet::Packet::source)): whoever reads a lab looks them up.
@@ -184,7 +184,7 @@ pub struct Senders {
 #[serde(deny_unknown_fields)]
 pub struct AutoSettings {
     /// How much waits at most.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// The waiting time that is always acceptable.
     #[serde(default = "default_target")]
     pub target: Span,
@@ -198,7 +198,7 @@ pub struct AutoSettings {
 #[serde(deny_unknown_fields)]
 pub struct CodelSettings {
     /// How much waits at most.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// The standing delay that is acceptable.
     #[serde(default = "default_target")]
     pub target: Span,
@@ -215,7 +215,7 @@ pub struct CodelSettings {
 #[serde(deny_unknown_fields)]
 pub struct FqCodelSettings {
     /// How much waits at most, in all queues together.
-    pub limit: Limit,
+    pub limit: QueueLimit,
     /// See [`CodelSettings::target`].
     #[serde(default = "default_target")]
     pub target: Span,

@@ -3,27 +3,27 @@
 use std::collections::VecDeque;
 use std::io;
 
-use ekiden_sys::packet::{Outgoing, Received};
+use ekiden_sys::packet::{OutgoingFrame, ReceivedFrame};
 
 use crate::Nanos;
-use crate::emulator::frame::{Frame, Run};
+use crate::emulator::frame::{Frame, SegmentRun};
 use crate::emulator::port::OpenPort;
-use crate::emulator::records::Records;
-use crate::emulator::store::{Store, Tag};
-use crate::emulator::{DirectionReport, Fate, Record};
-use crate::ledger::Cause;
+use crate::emulator::records::RecordBuffer;
+use crate::emulator::store::{FrameStore, PacketTag};
+use crate::emulator::{DirectionReport, PacketOutcome, PacketRecord};
+use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 use crate::pipeline::Pipeline;
 
 /// How many frames go to the kernel at once.
-const BATCH: usize = 32;
+const SEND_BATCH: usize = 32;
 /// How long to wait before an interface that was full is tried again, in nanoseconds,
-const RETRY: Nanos = 20_000;
+const RETRY_DELAY: Nanos = 20_000;
 /// and how long in all.
-const PATIENCE: Nanos = 1_000_000_000;
+const RETRY_TIMEOUT: Nanos = 1_000_000_000;
 
 /// One direction of a link.
-pub struct Direction {
+pub struct EmulatedDirection {
     pub(super) pipeline: Pipeline,
     pub(super) report: DirectionReport,
     /// What the link counts of each packet beyond its IP packet.
@@ -31,25 +31,25 @@ pub struct Direction {
     /// Unless each packet is to leave at its own time: how long those that are due gather.
     quantum: Nanos,
     next_number: u64,
-    records: Option<Records>,
+    records: Option<RecordBuffer>,
     /// What is to be sent, in order.
-    due: VecDeque<Due>,
+    pending: VecDeque<PendingRun>,
     /// When to try again what the interface had no room for.
     retry_at: Option<Nanos>,
     /// Until then packets that are due gather.
-    not_before: Nanos,
-    heads: Vec<Vec<u8>>,
+    gather_until: Nanos,
+    header_buffers: Vec<Vec<u8>>,
 }
 
-impl Direction {
+impl EmulatedDirection {
     pub(super) fn new(
         pipeline: Pipeline,
         report: DirectionReport,
         overhead: u32,
         quantum: Nanos,
-        records: Option<Records>,
+        records: Option<RecordBuffer>,
     ) -> Self {
-        let heads = vec![Vec::new(); BATCH];
+        let header_buffers = vec![Vec::new(); SEND_BATCH];
         Self {
             pipeline,
             report,
@@ -57,45 +57,45 @@ impl Direction {
             quantum,
             next_number: 0,
             records,
-            due: VecDeque::new(),
+            pending: VecDeque::new(),
             retry_at: None,
-            not_before: 0,
-            heads,
+            gather_until: 0,
+            header_buffers,
         }
     }
 
     /// What became of every packet so far.
-    pub(super) fn records(&self) -> Vec<Record> {
-        self.records.as_ref().map(Records::all).unwrap_or_default()
+    pub(super) fn records(&self) -> Vec<PacketRecord> {
+        self.records.as_ref().map(RecordBuffer::to_vec).unwrap_or_default()
     }
 
     /// Takes a frame that arrived at `at`.
-    pub(super) fn take(
+    pub(super) fn on_frame(
         &mut self,
         buffer: &mut Box<[u8]>,
-        got: Received,
+        got: ReceivedFrame,
         at: Nanos,
         port: &OpenPort,
-        store: &mut Store,
+        store: &mut FrameStore,
     ) {
         self.report.frames_in += 1;
         let Some(bytes) = buffer.get(..got.length) else {
             self.report.hidden += 1;
             return;
         };
-        let frame = Frame::read(bytes, port.link_header());
+        let frame = Frame::parse(bytes, port.link_header_len());
         let number = self.next_number;
         self.next_number += u64::from(frame.packets);
         self.report.packets_in += u64::from(frame.packets);
         self.report.bytes_in += u64::from(frame.wire_bytes(0, frame.packets, self.overhead));
-        let kept = store.keep(buffer, got.length, frame);
+        let kept = store.insert(buffer, got.length, frame);
         let Some(slot) = kept else {
-            *self.report.dropped.entry(Cause::Memory).or_default() += u64::from(frame.packets);
+            *self.report.dropped.entry(DropCause::Memory).or_default() += u64::from(frame.packets);
             return;
         };
-        store.hold(slot, u32::from(frame.packets));
+        store.retain(slot, u32::from(frame.packets));
         // Who keeps records wants each packet of the wire, whether or not anything here tells them apart.
-        let whole = !self.pipeline.is_by_packet() && !self.report.exact && self.records.is_none();
+        let whole = !self.pipeline.is_per_packet() && !self.report.exact && self.records.is_none();
         let count = if whole { frame.packets } else { 1 };
         for first in (0..frame.packets).step_by(usize::from(count)) {
             let packet = Packet {
@@ -105,113 +105,118 @@ impl Direction {
                 flow: frame.flow,
                 source: frame.source,
                 ecn: frame.ecn,
-                tag: Tag { slot, first, count }.into(),
+                tag: PacketTag { slot, first, count }.into(),
             };
             let at = self.pipeline.push(packet);
             if let Some(records) = &mut self.records {
                 let packet = Packet { at, ..packet };
-                let tcp = frame.tcp(store.get(slot).bytes(), first, count);
-                records.push(Record { packet, segment: (first, frame.packets), tcp, fate: Fate::UnderWay });
+                let tcp = frame.tcp_header(store.get(slot).bytes(), first, count);
+                records.push(PacketRecord {
+                    packet,
+                    segment: (first, frame.packets),
+                    tcp,
+                    outcome: PacketOutcome::InFlight,
+                });
             }
         }
-        self.settle(store);
+        self.apply_stage_events(store);
     }
 
     /// Reads the ledger: drops give up their bytes, copies hold them.
-    pub(super) fn settle(&mut self, store: &mut Store) {
-        for copy in self.pipeline.ledger.copied.drain(..) {
-            let tag = Tag::from(copy.tag);
-            store.hold(tag.slot, u32::from(tag.count));
+    pub(super) fn apply_stage_events(&mut self, store: &mut FrameStore) {
+        for copy in self.pipeline.events.duplicated.drain(..) {
+            let tag = PacketTag::from(copy.tag);
+            store.retain(tag.slot, u32::from(tag.count));
             self.report.copied += u64::from(tag.count);
         }
-        for dropped in self.pipeline.ledger.dropped.drain(..) {
-            let tag = Tag::from(dropped.packet.tag);
+        for dropped in self.pipeline.events.dropped.drain(..) {
+            let tag = PacketTag::from(dropped.packet.tag);
             store.release(tag.slot, u32::from(tag.count));
             *self.report.dropped.entry(dropped.cause).or_default() += u64::from(tag.count);
-            if let Some(record) = self.records.as_mut().and_then(|records| records.of(dropped.packet.number)) {
-                record.fate = Fate::Dropped(dropped.cause, dropped.packet.at);
+            if let Some(record) = self.records.as_mut().and_then(|records| records.get_mut(dropped.packet.number)) {
+                record.outcome = PacketOutcome::Dropped(dropped.cause, dropped.packet.at);
             }
         }
     }
 
     /// When there may be something to send.
-    pub(super) fn wake(&self) -> Option<Nanos> {
-        self.retry_at.or_else(|| self.pipeline.wake().map(|at| at.max(self.not_before)))
+    pub(super) fn next_wakeup(&self) -> Option<Nanos> {
+        self.retry_at.or_else(|| self.pipeline.next_wakeup().map(|at| at.max(self.gather_until)))
     }
 
     /// Whether every packet is to leave at its own time, as well as the machine can.
-    pub(super) fn is_punctual(&self) -> bool {
+    pub(super) fn is_exact(&self) -> bool {
         self.report.exact
     }
 
     /// Sends all that is due at `now`. What the interface has no room for stays, and is tried again.
-    pub(super) fn send_due(&mut self, now: Nanos, port: &mut OpenPort, store: &mut Store) {
-        if now < self.not_before {
+    pub(super) fn send_due(&mut self, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
+        if now < self.gather_until {
             return;
         }
         while let Some(packet) = self.pipeline.pop(now) {
-            self.gather(packet, store, port.refuses_superpackets);
+            self.append_to_run(packet, store, port.superpackets_refused);
         }
-        self.settle(store);
+        self.apply_stage_events(store);
         self.retry_at = None;
-        if !self.due.is_empty() && !self.report.exact && self.pipeline.is_by_packet() {
-            self.not_before = now + self.quantum;
+        if !self.pending.is_empty() && !self.report.exact && self.pipeline.is_per_packet() {
+            self.gather_until = now + self.quantum;
         }
-        while !self.due.is_empty() && self.retry_at.is_none() {
-            self.send(now, port, store);
+        while !self.pending.is_empty() && self.retry_at.is_none() {
+            self.send_batch(now, port, store);
         }
     }
 
     /// Puts a packet that is due behind the run before it, or begins another.
-    fn gather(&mut self, packet: Packet, store: &Store, singly: bool) {
-        let tag = Tag::from(packet.tag);
+    fn append_to_run(&mut self, packet: Packet, store: &FrameStore, singly: bool) {
+        let tag = PacketTag::from(packet.tag);
         let mark = packet.ecn == Ecn::Marked && store.get(tag.slot).frame.ecn != Ecn::Marked;
-        let due = Due {
+        let due = PendingRun {
             slot: tag.slot,
-            run: Run { first: tag.first, count: tag.count, mark },
+            run: SegmentRun { first: tag.first, count: tag.count, mark },
             number: packet.number,
             ideal: packet.at,
             bytes: packet.bytes,
         };
-        if let Some(record) = self.records.as_mut().and_then(|records| records.of(packet.number)) {
+        if let Some(record) = self.records.as_mut().and_then(|records| records.get_mut(packet.number)) {
             // Neighbours in a run have times of their own; only the hand-over is one. Until then it is taken for punctual.
-            record.fate = Fate::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
+            record.outcome = PacketOutcome::Delivered { ideal: packet.at, actual: packet.at, marked: mark };
         }
-        match self.due.back_mut() {
-            Some(last) if !self.report.exact && !singly && last.is_before(&due) => {
+        match self.pending.back_mut() {
+            Some(last) if !self.report.exact && !singly && last.is_contiguous_with(&due) => {
                 last.run.count += tag.count;
                 last.bytes += packet.bytes;
             }
-            _ => self.due.push_back(due),
+            _ => self.pending.push_back(due),
         }
     }
 
     /// Sends a batch of what is due.
-    fn send(&mut self, now: Nanos, port: &mut OpenPort, store: &mut Store) {
-        let batch = self.due.len().min(BATCH);
+    fn send_batch(&mut self, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
+        let batch = self.pending.len().min(SEND_BATCH);
         let mut frames = Vec::with_capacity(batch);
-        for (due, head) in self.due.iter().zip(&mut self.heads) {
+        for (due, head) in self.pending.iter().zip(&mut self.header_buffers) {
             let slot = store.get(due.slot);
-            let payload = slot.frame.cut(slot.bytes(), due.run, head);
-            frames.push(Outgoing { head, body: &slot.bytes()[payload] });
+            let payload = slot.frame.segment_run(slot.bytes(), due.run, head);
+            frames.push(OutgoingFrame { head, body: &slot.bytes()[payload] });
         }
         match port.send(&frames) {
-            Ok(sent) => self.sent(sent, now, store),
-            Err(error) => self.refused(&error, now, port, store),
+            Ok(sent) => self.on_sent(sent, now, store),
+            Err(error) => self.on_send_error(&error, now, port, store),
         }
     }
 
-    fn sent(&mut self, count: usize, now: Nanos, store: &mut Store) {
-        for due in self.due.drain(..count) {
+    fn on_sent(&mut self, count: usize, now: Nanos, store: &mut FrameStore) {
+        for due in self.pending.drain(..count) {
             let packets = u64::from(due.run.count);
             self.report.frames_out += 1;
             self.report.packets_out += packets;
             self.report.bytes_out += u64::from(due.bytes);
             self.report.marked += if due.run.mark { packets } else { 0 };
-            self.report.lateness.count(now - due.ideal, packets);
+            self.report.lateness.record(now - due.ideal, packets);
             for number in due.number..due.number + packets {
-                let record = self.records.as_mut().and_then(|records| records.of(number));
-                if let Some(Fate::Delivered { actual, .. }) = record.map(|record| &mut record.fate) {
+                let record = self.records.as_mut().and_then(|records| records.get_mut(number));
+                if let Some(PacketOutcome::Delivered { actual, .. }) = record.map(|record| &mut record.outcome) {
                     *actual = now;
                 }
             }
@@ -221,27 +226,27 @@ impl Direction {
 
     /// The first of what is due was refused. An interface that is full is tried again soon; a kernel that does not take
     /// superpackets gets its packets one by one; anything else is a hidden drop.
-    fn refused(&mut self, error: &io::Error, now: Nanos, port: &mut OpenPort, store: &mut Store) {
+    fn on_send_error(&mut self, error: &io::Error, now: Nanos, port: &mut OpenPort, store: &mut FrameStore) {
         let full = matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::EAGAIN));
-        let Some(first) = self.due.front() else { return };
-        if full && now < first.ideal + PATIENCE {
-            self.retry_at = Some(now + RETRY);
+        let Some(first) = self.pending.front() else { return };
+        if full && now < first.ideal + RETRY_TIMEOUT {
+            self.retry_at = Some(now + RETRY_DELAY);
         } else if first.run.count > 1 && error.raw_os_error() == Some(libc::EINVAL) {
-            port.refuses_superpackets = true;
-            self.due = self.due.drain(..).flat_map(Due::singles).collect();
+            port.superpackets_refused = true;
+            self.pending = self.pending.drain(..).flat_map(PendingRun::split).collect();
         } else {
             self.report.hidden += u64::from(first.run.count);
             store.release(first.slot, u32::from(first.run.count));
-            self.due.pop_front();
+            self.pending.pop_front();
         }
     }
 }
 
 /// A run that is to be sent.
 #[derive(Debug, Clone, Copy)]
-struct Due {
+struct PendingRun {
     slot: u32,
-    run: Run,
+    run: SegmentRun,
     /// The number of its first packet.
     number: u64,
     /// When that should leave.
@@ -250,16 +255,16 @@ struct Due {
     bytes: u32,
 }
 
-impl Due {
+impl PendingRun {
     /// Whether `next` goes on where this ends.
-    fn is_before(&self, next: &Self) -> bool {
+    fn is_contiguous_with(&self, next: &Self) -> bool {
         self.slot == next.slot && self.run.mark == next.run.mark && self.run.first + self.run.count == next.run.first
     }
 
-    fn singles(self) -> impl Iterator<Item = Self> {
+    fn split(self) -> impl Iterator<Item = Self> {
         let bytes = self.bytes / u32::from(self.run.count);
         (0..self.run.count).map(move |index| Self {
-            run: Run { first: self.run.first + index, count: 1, mark: self.run.mark },
+            run: SegmentRun { first: self.run.first + index, count: 1, mark: self.run.mark },
             number: self.number + u64::from(index),
             bytes,
             ..self

@@ -6,48 +6,48 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::SystemTime;
 
-use ekiden_sys::packet::Received;
+use ekiden_sys::packet::ReceivedFrame;
 use ekiden_sys::poll::Poll;
 
 use crate::Nanos;
 use crate::conditions::Conditions;
 use crate::emulator::clock::Clock;
-use crate::emulator::direction::Direction;
+use crate::emulator::direction::EmulatedDirection;
 use crate::emulator::port::OpenPort;
-use crate::emulator::store::Store;
-use crate::emulator::{DirectionReport, Record};
+use crate::emulator::store::FrameStore;
+use crate::emulator::{DirectionReport, PacketRecord};
 
 /// How many frames are taken from a port before anything else gets its turn.
-const BATCH: usize = 16;
+const RECEIVE_BATCH: usize = 16;
 
 /// What may be asked of a running emulator.
-pub(super) enum Command {
+pub(super) enum DriverCommand {
     Report(Sender<Vec<DirectionReport>>),
-    Records(String, String, Sender<Vec<Record>>),
+    Records(String, String, Sender<Vec<PacketRecord>>),
     Stop,
 }
 
 /// A change that is still to come: when, which direction, to what.
-pub(super) type Change = (Nanos, usize, Conditions);
+pub(super) type ScheduledChange = (Nanos, usize, Conditions);
 
 /// All links of a lab. What comes in at port `i` goes through direction `i` and out at port `i ^ 1`.
 pub(super) struct Driver {
     pub(super) ports: Vec<OpenPort>,
-    pub(super) directions: Vec<Direction>,
-    pub(super) store: Store,
+    pub(super) directions: Vec<EmulatedDirection>,
+    pub(super) store: FrameStore,
     pub(super) clock: Clock,
     /// In reverse order of time.
-    pub(super) changes: Vec<Change>,
-    pub(super) commands: Receiver<Command>,
+    pub(super) changes: Vec<ScheduledChange>,
+    pub(super) commands: Receiver<DriverCommand>,
     /// Becomes readable when a command is there.
-    pub(super) bell: UnixStream,
+    pub(super) wakeup: UnixStream,
     pub(super) buffers: Vec<Box<[u8]>>,
-    pub(super) received: Vec<Received>,
+    pub(super) received: Vec<ReceivedFrame>,
 }
 
 impl Driver {
-    pub(super) fn buffers(store: &mut Store) -> Vec<Box<[u8]>> {
-        (0..BATCH).map(|_| store.buffer()).collect()
+    pub(super) fn allocate_buffers(store: &mut FrameStore) -> Vec<Box<[u8]>> {
+        (0..RECEIVE_BATCH).map(|_| store.take_buffer()).collect()
     }
 
     /// Runs until it is told to stop.
@@ -55,14 +55,14 @@ impl Driver {
         // The set of descriptors stays the same, and so do the numbers of those that are duplicated here.
         let watched =
             self.ports.iter().map(|port| port.as_fd().try_clone_to_owned()).collect::<io::Result<Vec<_>>>()?;
-        let bell = self.bell.try_clone()?;
+        let bell = self.wakeup.try_clone()?;
         let descriptors = watched.iter().map(AsFd::as_fd).chain([bell.as_fd()]).collect();
         let mut poll = Poll::new(descriptors);
         loop {
-            let (deadline, punctual) = self.deadline();
+            let (deadline, punctual) = self.next_deadline();
             self.clock.wait(&mut poll, deadline, punctual)?;
             self.apply_changes();
-            if poll.is_ready(self.ports.len()) && self.obey()? {
+            if poll.is_ready(self.ports.len()) && self.handle_commands()? {
                 return Ok(self.reports());
             }
             for index in 0..self.ports.len() {
@@ -78,17 +78,17 @@ impl Driver {
     }
 
     /// When something is to be done next, and whether it matters to the microsecond.
-    fn deadline(&self) -> (Option<Nanos>, bool) {
+    fn next_deadline(&self) -> (Option<Nanos>, bool) {
         let changes = self.changes.last().map(|change| (change.0, false));
-        let directions = self.directions.iter().filter_map(|d| d.wake().map(|at| (at, d.is_punctual())));
+        let directions = self.directions.iter().filter_map(|d| d.next_wakeup().map(|at| (at, d.is_exact())));
         directions.chain(changes).min().map_or((None, false), |(at, punctual)| (Some(at), punctual))
     }
 
     fn apply_changes(&mut self) {
         let now = self.clock.now();
         while let Some((at, index, conditions)) = self.changes.pop_if(|change| change.0 <= now) {
-            self.directions[index].pipeline.change(&conditions, at);
-            self.directions[index].settle(&mut self.store);
+            self.directions[index].pipeline.set_conditions(&conditions, at);
+            self.directions[index].apply_stage_events(&mut self.store);
         }
     }
 
@@ -96,36 +96,36 @@ impl Driver {
         self.ports[index].receive(&mut self.buffers, &mut self.received)?;
         let (now, wall) = (self.clock.now(), SystemTime::now());
         for (buffer, got) in self.buffers.iter_mut().zip(&self.received) {
-            let at = got.stamp.map_or(now, |stamp| Clock::of_stamp(now, wall, stamp));
-            self.directions[index].take(buffer, *got, at, &self.ports[index], &mut self.store);
+            let at = got.timestamp.map_or(now, |stamp| Clock::from_kernel_timestamp(now, wall, stamp));
+            self.directions[index].on_frame(buffer, *got, at, &self.ports[index], &mut self.store);
         }
         Ok(())
     }
 
     /// Does what it is told. Returns whether that is to stop.
-    fn obey(&mut self) -> io::Result<bool> {
+    fn handle_commands(&mut self) -> io::Result<bool> {
         let mut rung = [0; 64];
-        io::Read::read(&mut self.bell, &mut rung)?;
+        io::Read::read(&mut self.wakeup, &mut rung)?;
         while let Ok(command) = self.commands.try_recv() {
             // Who asks and then goes away needs no answer.
             match command {
-                Command::Stop => return Ok(true),
-                Command::Report(reply) => drop(reply.send(self.reports())),
-                Command::Records(link, from, reply) => drop(reply.send(self.records(&link, &from))),
+                DriverCommand::Stop => return Ok(true),
+                DriverCommand::Report(reply) => drop(reply.send(self.reports())),
+                DriverCommand::Records(link, from, reply) => drop(reply.send(self.records(&link, &from))),
             }
         }
         Ok(false)
     }
 
-    fn records(&self, link: &str, from: &str) -> Vec<Record> {
-        let wanted = |d: &&Direction| d.report.link == link && d.report.from == from;
-        self.directions.iter().find(wanted).map(Direction::records).unwrap_or_default()
+    fn records(&self, link: &str, from: &str) -> Vec<PacketRecord> {
+        let wanted = |d: &&EmulatedDirection| d.report.link == link && d.report.from == from;
+        self.directions.iter().find(wanted).map(EmulatedDirection::records).unwrap_or_default()
     }
 
     fn reports(&mut self) -> Vec<DirectionReport> {
         for (port, direction) in self.ports.iter().zip(&mut self.directions) {
-            direction.report.hidden += port.drops();
-            direction.report.waits.clone_from(&direction.pipeline.ledger.waits);
+            direction.report.hidden += port.take_drop_count();
+            direction.report.waits.clone_from(&direction.pipeline.events.queue_delays);
         }
         self.directions.iter().map(|direction| direction.report.clone()).collect()
     }

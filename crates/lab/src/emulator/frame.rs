@@ -27,15 +27,15 @@ const TCP_CWR: u8 = 0x80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
     /// Where the IP header begins.
-    ip: usize,
+    ip_offset: usize,
     /// Where the transport header begins, if it is known.
-    transport: usize,
+    transport_offset: usize,
     /// Where the payload begins that segments share; the end of the IP header in frames that are one packet.
-    payload: usize,
+    payload_offset: usize,
     /// Where the frame ends.
-    end: usize,
+    end_offset: usize,
     /// Payload bytes of each segment but the last; 0 in frames that are one packet.
-    segment: usize,
+    segment_size: usize,
     /// How many packets of the wire it is.
     pub packets: u16,
     /// The same for all packets of a connection.
@@ -44,23 +44,23 @@ pub struct Frame {
     pub source: u32,
     /// Its congestion mark.
     pub ecn: Ecn,
-    version: Version,
+    version: IpVersion,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum IpVersion {
     V4,
     V6,
     /// ARP and the like: passed on as they are.
     Other,
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> usize {
+fn u16_be_at(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_be_bytes([b[0], b[1]])))
 }
 
 /// The fields of a `virtio_net_hdr` are in the byte order of the host.
-fn vnet_field(bytes: &[u8], at: usize) -> usize {
+fn u16_ne_at(bytes: &[u8], at: usize) -> usize {
     bytes.get(at..at + 2).map_or(0, |b| usize::from(u16::from_ne_bytes([b[0], b[1]])))
 }
 
@@ -68,36 +68,36 @@ impl Frame {
     /// Reads the headers of `bytes`: a `virtio_net_hdr`, a link header of `link_header` bytes (14 for Ethernet, 0 for TUN),
     /// and a packet. What is not understood is one packet.
     #[must_use]
-    pub fn read(bytes: &[u8], link_header: usize) -> Self {
+    pub fn parse(bytes: &[u8], link_header: usize) -> Self {
         let ip = VNET_HEADER + link_header;
-        let ether_type = if link_header == 0 { None } else { Some(u16_at(bytes, ip - 2)) };
+        let ether_type = if link_header == 0 { None } else { Some(u16_be_at(bytes, ip - 2)) };
         let version = match (bytes.get(ip).map(|byte| byte >> 4), ether_type) {
-            (Some(4), None | Some(0x0800)) if bytes.len() >= ip + 20 => Version::V4,
-            (Some(6), None | Some(0x86dd)) if bytes.len() >= ip + 40 => Version::V6,
-            _ => Version::Other,
+            (Some(4), None | Some(0x0800)) if bytes.len() >= ip + 20 => IpVersion::V4,
+            (Some(6), None | Some(0x86dd)) if bytes.len() >= ip + 40 => IpVersion::V6,
+            _ => IpVersion::Other,
         };
         let mut frame = Self {
-            ip,
-            transport: ip,
-            payload: ip.min(bytes.len()),
-            end: bytes.len(),
-            segment: 0,
+            ip_offset: ip,
+            transport_offset: ip,
+            payload_offset: ip.min(bytes.len()),
+            end_offset: bytes.len(),
+            segment_size: 0,
             packets: 1,
             flow: 0,
             source: 0,
             ecn: Ecn::NotCapable,
             version,
         };
-        if version != Version::Other {
-            frame.read_packet(bytes);
+        if version != IpVersion::Other {
+            frame.parse_packet(bytes);
         }
         frame
     }
 
-    fn read_packet(&mut self, bytes: &[u8]) {
-        let packet = &bytes[self.ip..];
+    fn parse_packet(&mut self, bytes: &[u8]) {
+        let packet = &bytes[self.ip_offset..];
         let (traffic_class, protocol, addresses, header) = match self.version {
-            Version::V4 => (packet[1], packet[9], 12..20, usize::from(packet[0] & 0x0f) * 4),
+            IpVersion::V4 => (packet[1], packet[9], 12..20, usize::from(packet[0] & 0x0f) * 4),
             _ => ((packet[0] << 4) | (packet[1] >> 4), packet[6], 8..40, 40),
         };
         self.ecn = match traffic_class & 3 {
@@ -105,20 +105,20 @@ impl Frame {
             3 => Ecn::Marked,
             _ => Ecn::Capable,
         };
-        let is_fragment = self.version == Version::V4 && u16_at(packet, 6) & 0x3fff != 0;
+        let is_fragment = self.version == IpVersion::V4 && u16_be_at(packet, 6) & 0x3fff != 0;
         let ports = if matches!(protocol, TCP | UDP) && !is_fragment { packet.get(header..header + 4) } else { None };
         let addresses = &packet[addresses];
-        self.flow = flow::connection(addresses, ports.unwrap_or_default(), protocol);
-        self.source = flow::source(&addresses[..addresses.len() / 2]);
-        self.transport = (self.ip + header).min(bytes.len());
-        self.payload = self.transport;
-        self.read_segments(bytes);
+        self.flow = flow::connection_hash(addresses, ports.unwrap_or_default(), protocol);
+        self.source = flow::source_key(&addresses[..addresses.len() / 2]);
+        self.transport_offset = (self.ip_offset + header).min(bytes.len());
+        self.payload_offset = self.transport_offset;
+        self.parse_offload(bytes);
     }
 
     /// The offload part. `hdr_len` is not to be trusted; the transport header begins where the checksum does.
-    fn read_segments(&mut self, bytes: &[u8]) {
-        let (kind, size) = (bytes[1] & !GSO_ECN, vnet_field(bytes, 4));
-        let transport = VNET_HEADER + vnet_field(bytes, 6);
+    fn parse_offload(&mut self, bytes: &[u8]) {
+        let (kind, size) = (bytes[1] & !GSO_ECN, u16_ne_at(bytes, 4));
+        let transport = VNET_HEADER + u16_ne_at(bytes, 6);
         let header = match kind {
             GSO_TCP4 | GSO_TCP6 => {
                 bytes.get(transport + 12).map(|byte| usize::from(byte >> 4) * 4).filter(|header| *header >= 20)
@@ -127,92 +127,93 @@ impl Frame {
             _ => None,
         };
         let Some(payload) = header.map(|header| transport + header) else { return };
-        if size == 0 || transport < self.transport || payload >= bytes.len() {
+        if size == 0 || transport < self.transport_offset || payload >= bytes.len() {
             return;
         }
         let packets = (bytes.len() - payload).div_ceil(size);
         let Ok(packets) = u16::try_from(packets) else { return };
-        (self.transport, self.payload, self.segment, self.packets) = (transport, payload, size, packets);
+        (self.transport_offset, self.payload_offset, self.segment_size, self.packets) =
+            (transport, payload, size, packets);
     }
 
     /// The bytes of segments `first..first + count` as IP packets on the wire, each with its own headers and `overhead`.
     #[must_use]
     pub fn wire_bytes(&self, first: u16, count: u16, overhead: u32) -> u32 {
-        if self.segment == 0 {
-            return u32::try_from(self.end.saturating_sub(self.ip)).unwrap_or(u32::MAX) + overhead;
+        if self.segment_size == 0 {
+            return u32::try_from(self.end_offset.saturating_sub(self.ip_offset)).unwrap_or(u32::MAX) + overhead;
         }
-        let headers = u32::try_from(self.payload - self.ip).unwrap_or(u32::MAX) + overhead;
-        headers * u32::from(count) + u32::try_from(self.range(first, count).len()).unwrap_or(u32::MAX)
+        let headers = u32::try_from(self.payload_offset - self.ip_offset).unwrap_or(u32::MAX) + overhead;
+        headers * u32::from(count) + u32::try_from(self.payload_range(first, count).len()).unwrap_or(u32::MAX)
     }
 
     /// Where the payload of these segments is.
-    fn range(&self, first: u16, count: u16) -> Range<usize> {
-        let start = self.payload + usize::from(first) * self.segment;
-        start..(start + usize::from(count) * self.segment).min(self.end)
+    fn payload_range(&self, first: u16, count: u16) -> Range<usize> {
+        let start = self.payload_offset + usize::from(first) * self.segment_size;
+        start..(start + usize::from(count) * self.segment_size).min(self.end_offset)
     }
 
     /// Writes the headers of a run into `head`, and says where its payload is. `mark` sets "congestion experienced".
-    pub fn cut(&self, bytes: &[u8], run: Run, head: &mut Vec<u8>) -> Range<usize> {
+    pub fn segment_run(&self, bytes: &[u8], run: SegmentRun, head: &mut Vec<u8>) -> Range<usize> {
         head.clear();
         if run.count == self.packets && !run.mark {
-            head.extend_from_slice(&bytes[..self.payload]);
-            return self.payload..self.end;
+            head.extend_from_slice(&bytes[..self.payload_offset]);
+            return self.payload_offset..self.end_offset;
         }
-        head.extend_from_slice(&bytes[..self.payload]);
+        head.extend_from_slice(&bytes[..self.payload_offset]);
         if run.mark {
-            self.mark(head);
+            self.set_ce(head);
         }
-        if self.segment == 0 {
-            self.finish_ip(head);
-            return self.payload..self.end;
+        if self.segment_size == 0 {
+            self.update_ip_checksum(head);
+            return self.payload_offset..self.end_offset;
         }
-        let payload = self.range(run.first, run.count);
+        let payload = self.payload_range(run.first, run.count);
         let is_last = run.first + run.count == self.packets;
-        self.cut_ip(head, run.first, payload.len());
-        self.cut_transport(head, run.first, is_last, payload.len());
-        self.cut_offload(head, run);
+        self.write_ip_header(head, run.first, payload.len());
+        self.write_transport_header(head, run.first, is_last, payload.len());
+        self.write_vnet_header(head, run);
         payload
     }
 
-    fn mark(&self, head: &mut [u8]) {
+    fn set_ce(&self, head: &mut [u8]) {
         match self.version {
-            Version::V4 => head[self.ip + 1] |= 3,
-            Version::V6 => head[self.ip + 1] |= 0x30,
-            Version::Other => {}
+            IpVersion::V4 => head[self.ip_offset + 1] |= 3,
+            IpVersion::V6 => head[self.ip_offset + 1] |= 0x30,
+            IpVersion::Other => {}
         }
     }
 
-    fn cut_ip(&self, head: &mut [u8], first: u16, payload: usize) {
-        let length = head.len() - self.ip + payload;
-        if self.version == Version::V4 {
-            put(head, self.ip + 2, length);
-            let id = u16_at(head, self.ip + 4) + usize::from(first);
-            put(head, self.ip + 4, id & 0xffff);
+    fn write_ip_header(&self, head: &mut [u8], first: u16, payload: usize) {
+        let length = head.len() - self.ip_offset + payload;
+        if self.version == IpVersion::V4 {
+            put_u16_be(head, self.ip_offset + 2, length);
+            let id = u16_be_at(head, self.ip_offset + 4) + usize::from(first);
+            put_u16_be(head, self.ip_offset + 4, id & 0xffff);
         } else {
-            put(head, self.ip + 4, length - 40);
+            put_u16_be(head, self.ip_offset + 4, length - 40);
         }
-        self.finish_ip(head);
+        self.update_ip_checksum(head);
     }
 
-    fn finish_ip(&self, head: &mut [u8]) {
-        if self.version != Version::V4 {
+    fn update_ip_checksum(&self, head: &mut [u8]) {
+        if self.version != IpVersion::V4 {
             return;
         }
-        put(head, self.ip + 10, 0);
-        let header = self.ip..self.transport.min(head.len());
-        let checksum = !fold(sum(&head[header]));
-        put(head, self.ip + 10, usize::from(checksum));
+        put_u16_be(head, self.ip_offset + 10, 0);
+        let header = self.ip_offset..self.transport_offset.min(head.len());
+        let checksum = !fold_checksum(checksum_sum(&head[header]));
+        put_u16_be(head, self.ip_offset + 10, usize::from(checksum));
     }
 
     /// Sequence number, flags and lengths; the checksum is left to whoever completes it, who needs the sum of the
     /// pseudo-header there (RFC 9293 section 3.1, RFC 768).
-    fn cut_transport(&self, head: &mut [u8], first: u16, is_last: bool, payload: usize) {
-        let transport = self.transport;
+    fn write_transport_header(&self, head: &mut [u8], first: u16, is_last: bool, payload: usize) {
+        let transport = self.transport_offset;
         let length = head.len() - transport + payload;
         let (protocol, checksum) = if self.is_tcp(head) {
             let sequence = &mut head[transport + 4..transport + 8];
             let old = u32::from_be_bytes([sequence[0], sequence[1], sequence[2], sequence[3]]);
-            let ahead = u32::from(first) * u32::try_from(self.segment).unwrap_or(0);
+            let ahead = u32::from(first) * u32::try_from(self.segment_size).unwrap_or(0);
             sequence.copy_from_slice(&old.wrapping_add(ahead).to_be_bytes());
             let flags = &mut head[transport + 13];
             if !is_last {
@@ -223,38 +224,41 @@ impl Frame {
             }
             (TCP, transport + 16)
         } else {
-            put(head, transport + 4, length);
+            put_u16_be(head, transport + 4, length);
             (UDP, transport + 6)
         };
-        let addresses =
-            if self.version == Version::V4 { self.ip + 12..self.ip + 20 } else { self.ip + 8..self.ip + 40 };
-        let pseudo = sum(&head[addresses]) + u64::from(protocol) + length as u64;
-        put(head, checksum, usize::from(fold(pseudo)));
+        let addresses = if self.version == IpVersion::V4 {
+            self.ip_offset + 12..self.ip_offset + 20
+        } else {
+            self.ip_offset + 8..self.ip_offset + 40
+        };
+        let pseudo = checksum_sum(&head[addresses]) + u64::from(protocol) + length as u64;
+        put_u16_be(head, checksum, usize::from(fold_checksum(pseudo)));
     }
 
     fn is_tcp(&self, bytes: &[u8]) -> bool {
         bytes[1] & !GSO_ECN != GSO_UDP
     }
 
-    fn cut_offload(&self, head: &mut [u8], run: Run) {
+    fn write_vnet_header(&self, head: &mut [u8], run: SegmentRun) {
         let checksum_offset: u16 = if self.is_tcp(head) { 16 } else { 6 };
         let mut kind = head[1];
         if run.first > 0 {
             kind &= !GSO_ECN;
         }
-        let (kind, size) = if run.count > 1 { (kind, self.segment) } else { (0, 0) };
+        let (kind, size) = if run.count > 1 { (kind, self.segment_size) } else { (0, 0) };
         head[0] = NEEDS_CHECKSUM;
         head[1] = kind;
-        put_vnet(head, 2, self.payload - VNET_HEADER);
-        put_vnet(head, 4, size);
-        put_vnet(head, 6, self.transport - VNET_HEADER);
-        put_vnet(head, 8, usize::from(checksum_offset));
+        put_u16_ne(head, 2, self.payload_offset - VNET_HEADER);
+        put_u16_ne(head, 4, size);
+        put_u16_ne(head, 6, self.transport_offset - VNET_HEADER);
+        put_u16_ne(head, 8, usize::from(checksum_offset));
     }
 }
 
 /// Neighbouring segments of one superpacket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct SegmentRun {
     /// The first of them, counted from 0.
     pub first: u16,
     /// How many.
@@ -263,22 +267,22 @@ pub struct Run {
     pub mark: bool,
 }
 
-fn put(bytes: &mut [u8], at: usize, value: usize) {
+fn put_u16_be(bytes: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or(u16::MAX);
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-fn put_vnet(bytes: &mut [u8], at: usize, value: usize) {
+fn put_u16_ne(bytes: &mut [u8], at: usize, value: usize) {
     let value = u16::try_from(value).unwrap_or(u16::MAX);
     bytes[at..at + 2].copy_from_slice(&value.to_ne_bytes());
 }
 
 /// The sum of the Internet checksum (RFC 1071).
-fn sum(bytes: &[u8]) -> u64 {
+fn checksum_sum(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]))).sum()
 }
 
-fn fold(mut sum: u64) -> u16 {
+fn fold_checksum(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use crate::Nanos;
 
 /// The first bound, in nanoseconds.
-const FIRST: Nanos = 1000;
+const FIRST_BOUND: Nanos = 1000;
 /// Four for each of 20 doublings.
-const BUCKETS: usize = 81;
+const BUCKET_COUNT: usize = 81;
 
 /// How late packets left the emulator, against their ideal time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Lateness {
+pub struct LatenessHistogram {
     /// The upper bounds of the buckets, in nanoseconds, ascending; the last is open.
     pub bounds: Vec<Nanos>,
     /// How many packets are in each.
@@ -20,17 +20,17 @@ pub struct Lateness {
     pub max: Nanos,
 }
 
-impl Default for Lateness {
+impl Default for LatenessHistogram {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a bound")]
     fn default() -> Self {
-        let bounds = (0..BUCKETS).map(|k| (FIRST as f64 * (k as f64 / 4.0).exp2()) as Nanos).collect();
-        Self { bounds, counts: vec![0; BUCKETS], max: 0 }
+        let bounds = (0..BUCKET_COUNT).map(|k| (FIRST_BOUND as f64 * (k as f64 / 4.0).exp2()) as Nanos).collect();
+        Self { bounds, counts: vec![0; BUCKET_COUNT], max: 0 }
     }
 }
 
-impl Lateness {
+impl LatenessHistogram {
     /// Counts `packets` that were `late`.
-    pub fn count(&mut self, late: Nanos, packets: u64) {
+    pub fn record(&mut self, late: Nanos, packets: u64) {
         let bucket = self.bounds.partition_point(|bound| *bound < late).min(self.counts.len() - 1);
         self.counts[bucket] += packets;
         self.max = self.max.max(late);
@@ -59,9 +59,9 @@ mod tests {
 
     #[test]
     fn quantiles_are_bounds_from_above_within_a_fifth() {
-        let mut lateness = Lateness::default();
+        let mut lateness = LatenessHistogram::default();
         for microseconds in 1..=1000 {
-            lateness.count(microseconds * 1000, 1);
+            lateness.record(microseconds * 1000, 1);
         }
         for (q, exact) in [(0.5, 500_000.0), (0.99, 990_000.0), (1.0, 1_000_000.0)] {
             #[allow(clippy::cast_precision_loss, reason = "a small number")]
@@ -69,13 +69,13 @@ mod tests {
             assert!((1.0..1.2).contains(&ratio), "{q}: {ratio}");
         }
         assert_eq!(lateness.max, 1_000_000);
-        assert_eq!(Lateness::default().quantile(0.99), 0, "no packets are not late");
+        assert_eq!(LatenessHistogram::default().quantile(0.99), 0, "no packets are not late");
     }
 
     #[test]
     fn what_is_later_than_any_bound_is_counted_in_the_last() {
-        let mut lateness = Lateness::default();
-        lateness.count(5_000_000_000, 2);
+        let mut lateness = LatenessHistogram::default();
+        lateness.record(5_000_000_000, 2);
         assert_eq!(lateness.counts.last(), Some(&2));
         assert_eq!(lateness.quantile(0.5), 5_000_000_000_u64.min(*lateness.bounds.last().unwrap()));
     }

@@ -2,7 +2,7 @@
 //!
 //! One thread drives all links of a lab, so packets keep their order and nothing is shared. Logical time is the kernel's
 //! receive stamp; everything behind it is computed from that stamp and never from "now". What the thread does too late is
-//! late by that much once, it does not add up along a chain, and it is counted ([`Lateness`]).
+//! late by that much once, it does not add up along a chain, and it is counted ([`LatenessHistogram`]).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 use crate::conditions::Conditions;
-use crate::dice::Dice;
+use crate::dice::SeededRng;
 use crate::emulator::clock::Clock;
-use crate::emulator::direction::Direction;
-use crate::emulator::driver::{Change, Command, Driver};
+use crate::emulator::direction::EmulatedDirection;
+use crate::emulator::driver::{Driver, DriverCommand, ScheduledChange};
 use crate::emulator::port::OpenPort;
-use crate::emulator::records::Records;
-use crate::emulator::store::Store;
-use crate::ledger::Cause;
+use crate::emulator::records::RecordBuffer;
+use crate::emulator::store::FrameStore;
+use crate::ledger::DropCause;
 use crate::nanos;
 use crate::packet::Packet;
 use crate::pipeline::Pipeline;
-use crate::topology::{Event, Link, Mode};
-use crate::waits::Waits;
+use crate::topology::{EmulationMode, Link, LinkEvent};
+use crate::waits::QueueDelayHistogram;
 
 mod clock;
 mod direction;
@@ -40,10 +40,10 @@ mod port;
 mod records;
 mod store;
 
-pub use clock::keep_awake;
+pub use clock::hold_cpu_dma_latency;
 pub use frame::TcpHeader;
-pub use lateness::Lateness;
-pub use records::{LOGGED, Recording};
+pub use lateness::LatenessHistogram;
+pub use records::{MAX_LOGGED_PACKETS, Recording};
 
 /// In `fast` mode a direction that has sent packets sends no others for so long, in nanoseconds: those that become due
 /// meanwhile share superpackets, as they would behind an interface that moderates its interrupts.
@@ -51,9 +51,9 @@ pub const FAST_QUANTUM: Nanos = 200_000;
 /// The same in `coarse` mode, as behind an interface that moderates its interrupts a lot.
 pub const COARSE_QUANTUM: Nanos = 1_000_000;
 /// `auto` is `exact` up to this rate: 5 frames each 600 µs are no trouble for any machine.
-pub const EXACT_UP_TO: u64 = 200_000_000;
+pub const MAX_EXACT_RATE: u64 = 200_000_000;
 /// So many bytes of packets may be under way in a lab: 10 Gbit/s for 800 ms.
-const MEMORY: usize = 1 << 30;
+const MAX_STORED_BYTES: usize = 1 << 30;
 
 /// Where an end of a link is plugged in.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub enum Port {
 
 /// One emulated link.
 #[derive(Debug, Clone)]
-pub struct Wire {
+pub struct EmulatedLink {
     /// The name of the link.
     pub name: String,
     /// Where it is plugged in, in the order of the link's ends.
@@ -77,15 +77,15 @@ pub struct Wire {
 
 /// How an emulator runs.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct EmulatorOptions {
     /// How packets are handed over.
-    pub mode: Mode,
+    pub mode: EmulationMode,
     /// What every random decision depends on.
     pub seed: u64,
     /// What changes while it runs, in order of time.
-    pub events: Vec<Event>,
+    pub events: Vec<LinkEvent>,
     /// Of which packets the fate is kept for [`Emulator::records`].
-    pub record: Recording,
+    pub recording: Recording,
 }
 
 /// What a direction of a link did.
@@ -112,7 +112,7 @@ pub struct DirectionReport {
     /// See `frames_in`.
     pub frames_out: u64,
     /// Packets dropped, by cause.
-    pub dropped: BTreeMap<Cause, u64>,
+    pub dropped: BTreeMap<DropCause, u64>,
     /// Packets marked "congestion experienced".
     pub marked: u64,
     /// Packets copied.
@@ -120,15 +120,15 @@ pub struct DirectionReport {
     /// Packets that the kernel dropped before the emulator, or refused from it. Not zero: the run is invalid.
     pub hidden: u64,
     /// How late packets were handed over.
-    pub lateness: Lateness,
+    pub lateness: LatenessHistogram,
     /// How long packets waited in the queue.
     #[serde(default)]
-    pub waits: Waits,
+    pub waits: QueueDelayHistogram,
 }
 
 /// What became of one packet, for those who check the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct PacketRecord {
     /// The packet as it arrived: `at` is the arrival.
     pub packet: Packet,
     /// Which segment of its superpacket it was, and of how many.
@@ -136,14 +136,14 @@ pub struct Record {
     /// What TCP says of it, if it is of TCP over IPv4.
     pub tcp: Option<TcpHeader>,
     /// What became of it.
-    pub fate: Fate,
+    pub outcome: PacketOutcome,
 }
 
 /// What became of a packet. Times are nanoseconds since the emulator started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
+pub enum PacketOutcome {
     /// It has neither arrived nor been dropped yet.
-    UnderWay,
+    InFlight,
     /// It was handed over.
     Delivered {
         /// When it should have been.
@@ -154,14 +154,14 @@ pub enum Fate {
         marked: bool,
     },
     /// It was dropped at this time.
-    Dropped(Cause, Nanos),
+    Dropped(DropCause, Nanos),
 }
 
 /// A running emulator. It stops when dropped.
 #[derive(Debug)]
 pub struct Emulator {
-    commands: Sender<Command>,
-    bell: UnixStream,
+    commands: Sender<DriverCommand>,
+    wakeup: UnixStream,
     thread: Option<JoinHandle<io::Result<Vec<DirectionReport>>>>,
 }
 
@@ -170,11 +170,11 @@ impl Emulator {
     ///
     /// # Errors
     /// An interface cannot be opened, for want of it or of `CAP_NET_RAW`.
-    pub fn start(wires: &[Wire], options: &Options) -> anyhow::Result<Self> {
+    pub fn start(wires: &[EmulatedLink], options: &EmulatorOptions) -> anyhow::Result<Self> {
         let (commands, orders) = channel();
         let (bell, rung) = UnixStream::pair().context("a pair of sockets")?;
-        let mut store = Store::new(MEMORY);
-        let buffers = Driver::buffers(&mut store);
+        let mut store = FrameStore::new(MAX_STORED_BYTES);
+        let buffers = Driver::allocate_buffers(&mut store);
         let mut driver = Driver {
             ports: Vec::new(),
             directions: Vec::new(),
@@ -182,22 +182,22 @@ impl Emulator {
             clock: Clock::new(),
             changes: Vec::new(),
             commands: orders,
-            bell: rung,
+            wakeup: rung,
             buffers,
             received: Vec::new(),
         };
         for wire in wires {
-            add(&mut driver, wire, options)?;
+            add_link(&mut driver, wire, options)?;
         }
         driver.changes.sort_by_key(|change| std::cmp::Reverse(change.0));
         let thread = std::thread::Builder::new().name("emulator".to_owned()).spawn(move || {
             // All of it makes it more punctual, and nothing is needed: how late it is will be reported.
-            let _ = ekiden_sys::thread::tight_timers();
-            let _ = ekiden_sys::thread::realtime();
-            let _awake = clock::keep_awake();
+            let _ = ekiden_sys::thread::set_min_timer_slack();
+            let _ = ekiden_sys::thread::set_realtime();
+            let _awake = clock::hold_cpu_dma_latency();
             driver.run()
         })?;
-        Ok(Self { commands, bell, thread: Some(thread) })
+        Ok(Self { commands, wakeup: bell, thread: Some(thread) })
     }
 
     /// What every direction did so far.
@@ -206,7 +206,7 @@ impl Emulator {
     /// The emulator has ended.
     pub fn reports(&self) -> anyhow::Result<Vec<DirectionReport>> {
         let (reply, answer) = channel();
-        self.order(Command::Report(reply))?;
+        self.send_command(DriverCommand::Report(reply))?;
         answer.recv().context("the emulator has ended")
     }
 
@@ -214,9 +214,9 @@ impl Emulator {
     ///
     /// # Errors
     /// The emulator has ended.
-    pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<Record>> {
+    pub fn records(&self, link: &str, from: &str) -> anyhow::Result<Vec<PacketRecord>> {
         let (reply, answer) = channel();
-        self.order(Command::Records(link.to_owned(), from.to_owned(), reply))?;
+        self.send_command(DriverCommand::Records(link.to_owned(), from.to_owned(), reply))?;
         answer.recv().context("the emulator has ended")
     }
 
@@ -225,18 +225,18 @@ impl Emulator {
     /// # Errors
     /// The emulator had ended before, by an error of the system.
     pub fn stop(mut self) -> anyhow::Result<Vec<DirectionReport>> {
-        self.end()
+        self.shut_down()
     }
 
-    fn order(&self, command: Command) -> anyhow::Result<()> {
+    fn send_command(&self, command: DriverCommand) -> anyhow::Result<()> {
         self.commands.send(command).map_err(|_| anyhow!("the emulator has ended"))?;
-        (&self.bell).write_all(&[1]).context("the emulator has ended")
+        (&self.wakeup).write_all(&[1]).context("the emulator has ended")
     }
 
-    fn end(&mut self) -> anyhow::Result<Vec<DirectionReport>> {
+    fn shut_down(&mut self) -> anyhow::Result<Vec<DirectionReport>> {
         let thread = self.thread.take().context("the emulator has ended")?;
         // If it has ended already, the reason is in its result.
-        let _ = self.order(Command::Stop);
+        let _ = self.send_command(DriverCommand::Stop);
         thread.join().map_err(|_| anyhow!("the emulator panicked"))?.context("the emulator")
     }
 }
@@ -244,28 +244,32 @@ impl Emulator {
 impl Drop for Emulator {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            let _ = self.end();
+            let _ = self.shut_down();
         }
     }
 }
 
 /// Adds both directions of a link.
-fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()> {
-    let dice = Dice::new(options.seed).of(&wire.name);
+fn add_link(driver: &mut Driver, wire: &EmulatedLink, options: &EmulatorOptions) -> anyhow::Result<()> {
+    let dice = SeededRng::new(options.seed).derive(&wire.name);
     let [a, b] = &wire.link.ends;
     for (port, from, to, way) in [(&wire.ports[0], a, b, 0), (&wire.ports[1], b, a, 1)] {
-        let changes: Vec<Change> = options
+        let changes: Vec<ScheduledChange> = options
             .events
             .iter()
             .filter(|event| event.link == wire.name)
             .map(|event| {
-                (nanos(event.at), driver.directions.len(), of_way(&event.forward, &event.reverse, way).clone())
+                (
+                    nanos(event.at),
+                    driver.directions.len(),
+                    select_direction(&event.forward, &event.reverse, way).clone(),
+                )
             })
             .collect();
-        let first = of_way(&wire.link.forward, &wire.link.reverse, way);
+        let first = select_direction(&wire.link.forward, &wire.link.reverse, way);
         let conditions: Vec<&Conditions> =
             std::iter::once(first).chain(changes.iter().map(|change| &change.2)).collect();
-        let pipeline = Pipeline::new(&conditions, dice.of(if way == 0 { "forward" } else { "reverse" }));
+        let pipeline = Pipeline::new(&conditions, dice.derive(if way == 0 { "forward" } else { "reverse" }));
         let report = DirectionReport {
             link: wire.name.clone(),
             from: from.clone(),
@@ -275,22 +279,24 @@ fn add(driver: &mut Driver, wire: &Wire, options: &Options) -> anyhow::Result<()
         };
         let port = OpenPort::open(port).with_context(|| format!("link {:?}: the end at {from:?}", wire.name))?;
         driver.ports.push(port);
-        let quantum = if options.mode == Mode::Coarse { COARSE_QUANTUM } else { FAST_QUANTUM };
-        let records = Records::new(options.record.of(&wire.name));
-        driver.directions.push(Direction::new(pipeline, report, first.count.overhead(), quantum, records));
+        let quantum = if options.mode == EmulationMode::Coarse { COARSE_QUANTUM } else { FAST_QUANTUM };
+        let records = RecordBuffer::new(options.recording.limit_for(&wire.name));
+        driver.directions.push(EmulatedDirection::new(pipeline, report, first.count.overhead(), quantum, records));
         driver.changes.extend(changes);
     }
     Ok(())
 }
 
-fn of_way<'a>(forward: &'a Conditions, reverse: &'a Conditions, way: usize) -> &'a Conditions {
+fn select_direction<'a>(forward: &'a Conditions, reverse: &'a Conditions, way: usize) -> &'a Conditions {
     if way == 0 { forward } else { reverse }
 }
 
-fn is_exact(mode: Mode, conditions: &[&Conditions]) -> bool {
+fn is_exact(mode: EmulationMode, conditions: &[&Conditions]) -> bool {
     match mode {
-        Mode::Exact => true,
-        Mode::Fast | Mode::Coarse => false,
-        Mode::Auto => conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= EXACT_UP_TO)),
+        EmulationMode::Exact => true,
+        EmulationMode::Fast | EmulationMode::Coarse => false,
+        EmulationMode::Auto => {
+            conditions.iter().all(|c| c.rate.is_some_and(|rate| rate.bits_per_second() <= MAX_EXACT_RATE))
+        }
     }
 }

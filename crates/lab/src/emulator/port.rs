@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use ekiden_sys::packet::{self, Outgoing, PacketSocket, Received};
+use ekiden_sys::packet::{self, OutgoingFrame, PacketSocket, ReceivedFrame};
 use ekiden_sys::tun;
 
 use crate::emulator::Port;
@@ -15,13 +15,13 @@ const RECEIVE_BUFFER: usize = 64 << 20;
 /// One end of a link, open.
 #[derive(Debug)]
 pub struct OpenPort {
-    device: Device,
+    device: PortDevice,
     /// Set once the kernel has refused a superpacket: from then on every packet goes by itself.
-    pub refuses_superpackets: bool,
+    pub superpackets_refused: bool,
 }
 
 #[derive(Debug)]
-enum Device {
+enum PortDevice {
     Interface(PacketSocket),
     Tun(Arc<OwnedFd>),
 }
@@ -33,18 +33,18 @@ impl OpenPort {
     /// The kernel's, see [`PacketSocket::open`].
     pub fn open(port: &Port) -> io::Result<Self> {
         let device = match port {
-            Port::Interface(name) => Device::Interface(PacketSocket::open(name, RECEIVE_BUFFER)?),
-            Port::Tun(device) => Device::Tun(Arc::clone(device)),
+            Port::Interface(name) => PortDevice::Interface(PacketSocket::open(name, RECEIVE_BUFFER)?),
+            Port::Tun(device) => PortDevice::Tun(Arc::clone(device)),
         };
-        Ok(Self { device, refuses_superpackets: false })
+        Ok(Self { device, superpackets_refused: false })
     }
 
     /// The bytes between the `virtio_net_hdr` and the IP packet.
     #[must_use]
-    pub const fn link_header(&self) -> usize {
+    pub const fn link_header_len(&self) -> usize {
         match self.device {
-            Device::Interface(_) => 14,
-            Device::Tun(_) => 0,
+            PortDevice::Interface(_) => 14,
+            PortDevice::Tun(_) => 0,
         }
     }
 
@@ -52,10 +52,10 @@ impl OpenPort {
     ///
     /// # Errors
     /// The kernel's; nothing there is no error.
-    pub fn receive(&mut self, buffers: &mut [Box<[u8]>], received: &mut Vec<Received>) -> io::Result<()> {
+    pub fn receive(&mut self, buffers: &mut [Box<[u8]>], received: &mut Vec<ReceivedFrame>) -> io::Result<()> {
         let done = match &self.device {
-            Device::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
-            Device::Tun(device) => tun::receive(device.as_fd(), buffers, received),
+            PortDevice::Interface(socket) => packet::receive(socket.as_fd(), buffers, received),
+            PortDevice::Tun(device) => tun::receive(device.as_fd(), buffers, received),
         };
         match done {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -67,21 +67,21 @@ impl OpenPort {
     ///
     /// # Errors
     /// The kernel's, about the first of them.
-    pub fn send(&mut self, frames: &[Outgoing<'_>]) -> io::Result<usize> {
+    pub fn send(&mut self, frames: &[OutgoingFrame<'_>]) -> io::Result<usize> {
         match &self.device {
-            Device::Interface(socket) => packet::send(socket.as_fd(), frames),
-            Device::Tun(device) => tun::send(device.as_fd(), frames),
+            PortDevice::Interface(socket) => packet::send(socket.as_fd(), frames),
+            PortDevice::Tun(device) => tun::send(device.as_fd(), frames),
         }
     }
 
     /// Frames the kernel dropped before the emulator saw them, since this was last asked. A TUN device counts its own,
     /// at the host.
     #[must_use]
-    pub fn drops(&self) -> u64 {
+    pub fn take_drop_count(&self) -> u64 {
         match &self.device {
             // The question cannot fail on a socket of this kind.
-            Device::Interface(socket) => socket.drops().unwrap_or(0),
-            Device::Tun(_) => 0,
+            PortDevice::Interface(socket) => socket.take_drops().unwrap_or(0),
+            PortDevice::Tun(_) => 0,
         }
     }
 }
@@ -89,8 +89,8 @@ impl OpenPort {
 impl AsFd for OpenPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.device {
-            Device::Interface(socket) => socket.as_fd(),
-            Device::Tun(device) => device.as_fd(),
+            PortDevice::Interface(socket) => socket.as_fd(),
+            PortDevice::Tun(device) => device.as_fd(),
         }
     }
 }

@@ -4,12 +4,12 @@
 use crate::emulator::frame::Frame;
 
 /// Room for the largest superpacket with its `virtio_net_hdr` and link header.
-pub const LARGE: usize = 65_536 + 64;
+pub const LARGE_BUFFER: usize = 65_536 + 64;
 /// Frames up to this size are copied into a buffer of this size, so that an acknowledgement does not hold 64 KiB.
-pub const SMALL: usize = 2048;
+pub const SMALL_BUFFER: usize = 2048;
 
 /// A frame that is held.
-pub struct Slot {
+pub struct FrameSlot {
     buffer: Box<[u8]>,
     length: usize,
     /// What its headers say.
@@ -17,7 +17,7 @@ pub struct Slot {
     packets_left: u32,
 }
 
-impl Slot {
+impl FrameSlot {
     /// The frame, with its `virtio_net_hdr`.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -26,44 +26,51 @@ impl Slot {
 }
 
 /// All frames that are held, and buffers to hold more, up to a limit.
-pub struct Store {
-    slots: Vec<Slot>,
+pub struct FrameStore {
+    slots: Vec<FrameSlot>,
     free: Vec<u32>,
-    large: Vec<Box<[u8]>>,
-    small: Vec<Box<[u8]>>,
-    held: usize,
+    large_buffers: Vec<Box<[u8]>>,
+    small_buffers: Vec<Box<[u8]>>,
+    held_bytes: usize,
     limit: usize,
 }
 
-impl Store {
+impl FrameStore {
     /// An empty store that holds at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), large: Vec::new(), small: Vec::new(), held: 0, limit }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            large_buffers: Vec::new(),
+            small_buffers: Vec::new(),
+            held_bytes: 0,
+            limit,
+        }
     }
 
     /// A buffer to receive into.
-    pub fn buffer(&mut self) -> Box<[u8]> {
-        self.large.pop().unwrap_or_else(|| vec![0; LARGE].into_boxed_slice())
+    pub fn take_buffer(&mut self) -> Box<[u8]> {
+        self.large_buffers.pop().unwrap_or_else(|| vec![0; LARGE_BUFFER].into_boxed_slice())
     }
 
     /// Keeps the first `length` bytes of `received`, which is left as another buffer to receive into. `None` if the store
     /// is full.
-    pub fn keep(&mut self, received: &mut Box<[u8]>, length: usize, frame: Frame) -> Option<u32> {
-        let size = if length <= SMALL { SMALL } else { LARGE };
-        if self.held + size > self.limit {
+    pub fn insert(&mut self, received: &mut Box<[u8]>, length: usize, frame: Frame) -> Option<u32> {
+        let size = if length <= SMALL_BUFFER { SMALL_BUFFER } else { LARGE_BUFFER };
+        if self.held_bytes + size > self.limit {
             return None;
         }
-        self.held += size;
-        let buffer = if length <= SMALL {
-            let mut small = self.small.pop().unwrap_or_else(|| vec![0; SMALL].into_boxed_slice());
+        self.held_bytes += size;
+        let buffer = if length <= SMALL_BUFFER {
+            let mut small = self.small_buffers.pop().unwrap_or_else(|| vec![0; SMALL_BUFFER].into_boxed_slice());
             small[..length].copy_from_slice(&received[..length]);
             small
         } else {
-            let other = self.buffer();
+            let other = self.take_buffer();
             std::mem::replace(received, other)
         };
-        let slot = Slot { buffer, length, frame, packets_left: 0 };
+        let slot = FrameSlot { buffer, length, frame, packets_left: 0 };
         if let Some(index) = self.free.pop() {
             self.slots[index as usize] = slot;
             return Some(index);
@@ -74,12 +81,12 @@ impl Store {
 
     /// The frame in a slot.
     #[must_use]
-    pub fn get(&self, index: u32) -> &Slot {
+    pub fn get(&self, index: u32) -> &FrameSlot {
         &self.slots[index as usize]
     }
 
     /// `count` more packets of this frame are under way.
-    pub fn hold(&mut self, index: u32, count: u32) {
+    pub fn retain(&mut self, index: u32, count: u32) {
         self.slots[index as usize].packets_left += count;
     }
 
@@ -91,11 +98,11 @@ impl Store {
             return;
         }
         let buffer = std::mem::take(&mut slot.buffer);
-        self.held -= buffer.len();
-        if buffer.len() == SMALL {
-            self.small.push(buffer);
+        self.held_bytes -= buffer.len();
+        if buffer.len() == SMALL_BUFFER {
+            self.small_buffers.push(buffer);
         } else {
-            self.large.push(buffer);
+            self.large_buffers.push(buffer);
         }
         self.free.push(index);
     }
@@ -103,7 +110,7 @@ impl Store {
 
 /// Which packet of which frame: what the emulator keeps in [`Packet::tag`](crate::packet::Packet::tag).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tag {
+pub struct PacketTag {
     /// The slot of the frame.
     pub slot: u32,
     /// The first segment.
@@ -112,13 +119,13 @@ pub struct Tag {
     pub count: u16,
 }
 
-impl From<Tag> for u64 {
-    fn from(tag: Tag) -> Self {
+impl From<PacketTag> for u64 {
+    fn from(tag: PacketTag) -> Self {
         Self::from(tag.slot) << 32 | Self::from(tag.first) << 16 | Self::from(tag.count)
     }
 }
 
-impl From<u64> for Tag {
+impl From<u64> for PacketTag {
     fn from(bits: u64) -> Self {
         Self { slot: (bits >> 32) as u32, first: (bits >> 16) as u16, count: bits as u16 }
     }
@@ -130,28 +137,28 @@ mod tests {
 
     #[test]
     fn a_frame_is_held_until_its_last_packet_has_left_and_its_room_is_used_again() {
-        let mut store = Store::new(LARGE + SMALL);
-        let mut buffer = store.buffer();
+        let mut store = FrameStore::new(LARGE_BUFFER + SMALL_BUFFER);
+        let mut buffer = store.take_buffer();
         buffer[..4].copy_from_slice(b"long");
-        let frame = Frame::read(&buffer, 14);
-        let long = store.keep(&mut buffer, 3000, frame).unwrap();
-        store.hold(long, 3);
+        let frame = Frame::parse(&buffer, 14);
+        let long = store.insert(&mut buffer, 3000, frame).unwrap();
+        store.retain(long, 3);
         assert_eq!(&store.get(long).bytes()[..4], b"long");
         assert_eq!(store.get(long).bytes().len(), 3000);
         buffer[..5].copy_from_slice(b"short");
-        let short = store.keep(&mut buffer, 5, frame).unwrap();
-        store.hold(short, 1);
+        let short = store.insert(&mut buffer, 5, frame).unwrap();
+        store.retain(short, 1);
         assert_eq!(store.get(short).bytes(), b"short");
-        assert_eq!(store.keep(&mut buffer, 5, frame), None, "the store is full");
+        assert_eq!(store.insert(&mut buffer, 5, frame), None, "the store is full");
         store.release(long, 2);
-        assert_eq!(store.keep(&mut buffer, 3000, frame), None, "one packet of it is still under way");
+        assert_eq!(store.insert(&mut buffer, 3000, frame), None, "one packet of it is still under way");
         store.release(long, 1);
-        assert_eq!(store.keep(&mut buffer, 3000, frame), Some(long));
+        assert_eq!(store.insert(&mut buffer, 3000, frame), Some(long));
     }
 
     #[test]
     fn a_tag_survives_being_a_number() {
-        let tag = Tag { slot: 70_000, first: 44, count: 1 };
-        assert_eq!(Tag::from(u64::from(tag)), tag);
+        let tag = PacketTag { slot: 70_000, first: 44, count: 1 };
+        assert_eq!(PacketTag::from(u64::from(tag)), tag);
     }
 }

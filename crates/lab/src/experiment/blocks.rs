@@ -11,14 +11,14 @@ use anyhow::Context;
 use ekiden_proto::units::Span;
 
 use crate::experiment::stream;
-use crate::experiment::transfer::{Blocks, Client, Transfer};
+use crate::experiment::transfer::{BlockWriteStats, ClientProcess, Transfer};
 use crate::program::service::last_lines;
-use crate::program::writer::Written;
+use crate::program::writer::WriterReport;
 use crate::topology::network::HostHandle;
 
 /// What is written.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct BlockWriteRequest<'a> {
     /// The host of the writer.
     pub client: &'a HostHandle,
     /// Where it connects to.
@@ -41,37 +41,45 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// The writer's, or it takes too long, or an interrupt.
-pub fn write(request: Request<'_>) -> anyhow::Result<Transfer> {
+pub fn run_writer(request: BlockWriteRequest<'_>) -> anyhow::Result<Transfer> {
     let mut command = request.client.command(std::env::current_exe()?);
     command.args(["write", &request.server.to_string(), &request.amount.to_string(), &request.block.to_string()]);
     command.args(request.pause.map(|pause| format!("--pause={pause}")));
     // Into files: nobody has to read them meanwhile.
     let [answer, complaint] = ["blocks.json", "blocks.log"].map(|name| request.folder.join(name));
     command.process_group(0).stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(File::create(&complaint)?);
-    let mut writer = Client(command.spawn().context("the writer")?);
+    let mut writer = ClientProcess(command.spawn().context("the writer")?);
     let (started, cap) = (Instant::now(), request.cap.map(|cap| cap.0));
-    let waited = stream::wait(&mut writer, "the writer", cap.unwrap_or(request.timeout));
+    let waited = stream::wait_for_exit(&mut writer, "the writer", cap.unwrap_or(request.timeout));
     if let Some(cap) = cap.filter(|cap| waited.is_err() && started.elapsed() >= *cap) {
-        return Ok(capped(cap));
+        return Ok(capped_transfer(cap));
     }
     let status = waited?;
     anyhow::ensure!(status.success(), "the writer: {}", last_lines(&std::fs::read_to_string(&complaint)?));
-    Ok(told(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
+    Ok(transfer_from_report(serde_json::from_str(&std::fs::read_to_string(&answer)?).context("the writer's answer")?))
 }
 
 /// A transfer that was stopped. What had arrived by then nobody knows.
-fn capped(cap: Duration) -> Transfer {
+fn capped_transfer(cap: Duration) -> Transfer {
     let seconds = cap.as_secs_f64();
-    Transfer { seconds, blocks: Some(Blocks { write_s: seconds, ..Blocks::default() }), ..Transfer::default() }
+    Transfer {
+        seconds,
+        block_stats: Some(BlockWriteStats { write_s: seconds, ..BlockWriteStats::default() }),
+        ..Transfer::default()
+    }
 }
 
-fn told(written: Written) -> Transfer {
+fn transfer_from_report(written: WriterReport) -> Transfer {
     Transfer {
         seconds: written.completion_s,
         first_byte: None,
         bytes: written.bytes,
         timeline: written.timeline,
-        blocks: Some(Blocks { write_s: written.write_s, waits: written.waits, cpu_s: written.cpu_s }),
+        block_stats: Some(BlockWriteStats {
+            write_s: written.write_s,
+            block_delays: written.waits,
+            cpu_s: written.cpu_s,
+        }),
         ..Transfer::default()
     }
 }

@@ -1,7 +1,7 @@
 //! The experiments that come with the laboratory.
 
 /// Name and text of every one.
-pub const ALL: [(&str, &str); 24] = [
+pub const BUILT_IN_EXPERIMENTS: [(&str, &str); 24] = [
     ("ctcp-oracles", include_str!("../../experiments/ctcp-oracles.toml")),
     ("demo", include_str!("../../experiments/demo.toml")),
     ("fit2013-history", include_str!("../../experiments/fit2013-history.toml")),
@@ -32,13 +32,13 @@ pub const ALL: [(&str, &str); 24] = [
 ///
 /// # Errors
 /// There is neither.
-pub fn find(name: &str) -> anyhow::Result<(String, String)> {
-    if let Some((name, text)) = ALL.iter().find(|(own, _)| *own == name) {
+pub fn find_experiment(name: &str) -> anyhow::Result<(String, String)> {
+    if let Some((name, text)) = BUILT_IN_EXPERIMENTS.iter().find(|(own, _)| *own == name) {
         return Ok(((*name).into(), (*text).into()));
     }
     let path = std::path::Path::new(name);
     let text = std::fs::read_to_string(path).map_err(|error| {
-        let names = ALL.map(|(name, _)| name).join(", ");
+        let names = BUILT_IN_EXPERIMENTS.map(|(name, _)| name).join(", ");
         anyhow::anyhow!("{name}: {error}; it is no experiment of the laboratory either, these are: {names}")
     })?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -52,16 +52,19 @@ mod tests {
 
     #[test]
     fn every_one_reads_and_has_something_to_run_in_both_sizes() {
-        for (name, text) in ALL {
-            let experiment = Experiment::read(name, text).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:#?}"));
-            assert!(experiment.cells_of(false).count() > 1, "{name}: quick");
-            assert!(experiment.cells_of(true).count() >= experiment.cells_of(false).count(), "{name}: full");
+        for (name, text) in BUILT_IN_EXPERIMENTS {
+            let experiment = Experiment::parse(name, text).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:#?}"));
+            assert!(experiment.selected_cells(false).count() > 1, "{name}: quick");
+            assert!(
+                experiment.selected_cells(true).count() >= experiment.selected_cells(false).count(),
+                "{name}: full"
+            );
         }
     }
 
     #[test]
     fn what_is_not_there_names_what_is() {
-        let error = find("no-such").unwrap_err().to_string();
+        let error = find_experiment("no-such").unwrap_err().to_string();
         assert!(error.contains("masuya2014-position"), "{error}");
     }
 }

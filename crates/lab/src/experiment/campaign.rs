@@ -6,24 +6,24 @@ use std::time::Duration;
 use anyhow::Context;
 use ekiden_sys::signal;
 
-use crate::check::{self, Size};
+use crate::check::{self, CheckSize};
 use crate::experiment::analyse;
-use crate::experiment::jobs::Workers;
-use crate::experiment::manifest::{self, Tools};
-use crate::experiment::plan::{self, Planned};
+use crate::experiment::jobs::WorkerPool;
+use crate::experiment::manifest::{self, InstalledPrograms};
+use crate::experiment::plan::{self, PlannedRun};
 use crate::experiment::progress::Progress;
-use crate::experiment::read::{Cell, Experiment};
+use crate::experiment::read::{Experiment, ExperimentCell};
 use crate::experiment::results::{CheckRow, Results, Run};
-use crate::experiment::run::{self, Folder, Means};
-use crate::experiment::store::Store;
+use crate::experiment::run::{self, RunContext, TempDir};
+use crate::experiment::store::ResultStore;
 use crate::program;
 
 /// How often a run is made until it is valid.
-const ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 
 /// What somebody wants of an experiment.
 #[derive(Debug, Clone, Default)]
-pub struct Request {
+pub struct ExperimentOptions {
     /// All levels and many blocks, rather than few.
     pub full: bool,
     /// How many blocks. Default: what the file says for the size.
@@ -44,22 +44,24 @@ pub struct Request {
     pub ekiden: Option<PathBuf>,
 }
 
-impl Request {
+impl ExperimentOptions {
     /// `quick` or `full`.
     #[must_use]
-    pub const fn size(&self) -> &'static str {
+    pub const fn size_name(&self) -> &'static str {
         if self.full { "full" } else { "quick" }
     }
 
     /// Where results go.
     #[must_use]
-    pub fn dir(&self, experiment: &Experiment) -> PathBuf {
-        self.out.clone().unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size())))
+    pub fn result_dir(&self, experiment: &Experiment) -> PathBuf {
+        self.out
+            .clone()
+            .unwrap_or_else(|| Path::new("results").join(format!("{}-{}", experiment.name, self.size_name())))
     }
 
     /// How many blocks.
     #[must_use]
-    pub fn blocks(&self, experiment: &Experiment) -> u32 {
+    pub fn block_count(&self, experiment: &Experiment) -> u32 {
         let blocks = experiment.settings.blocks;
         self.blocks.unwrap_or(if self.full { blocks.full } else { blocks.quick })
     }
@@ -71,59 +73,64 @@ impl Request {
 /// # Errors
 /// A program is missing, earlier results are of something else, the links are not what the file says, or an interrupt:
 /// then the text says how to go on.
-pub fn carry_out(experiment: &Experiment, tools: &Tools, request: &Request, base: &Path) -> anyhow::Result<Results> {
-    signal::note_interrupts()?;
-    let cells: Vec<&Cell> = experiment.cells_of(request.full).collect();
-    let dir = request.dir(experiment);
-    let manifest = manifest::of(experiment, tools, request)?;
+pub fn run_experiment(
+    experiment: &Experiment,
+    tools: &InstalledPrograms,
+    request: &ExperimentOptions,
+    base: &Path,
+) -> anyhow::Result<Results> {
+    signal::catch_interrupts()?;
+    let cells: Vec<&ExperimentCell> = experiment.selected_cells(request.full).collect();
+    let dir = request.result_dir(experiment);
+    let manifest = manifest::build_manifest(experiment, tools, request)?;
     let blocks = manifest.blocks;
-    let mut store = Store::open(&dir, manifest, request.fresh)?;
-    program::keep_shared_memory_inside()?;
-    let folder = Folder::create(base, "experiment")?;
-    let means = Means {
+    let mut store = ResultStore::open(&dir, manifest, request.fresh)?;
+    program::mount_private_shm()?;
+    let folder = TempDir::create(base, "experiment")?;
+    let means = RunContext {
         folder: folder.path().to_owned(),
-        results: dir.clone(),
+        results_dir: dir.clone(),
         ekiden: tools.ekiden.clone(),
         full: request.full,
         time: request.time,
         timeout: experiment.settings.timeout.0,
         lateness_limit: experiment.settings.lateness_limit.0,
     };
-    let plan = plan::blocks(&cells, blocks, store.manifest.seed);
+    let plan = plan::plan_runs(&cells, blocks, store.manifest.seed);
     let wanted =
-        |planned: &&Planned<'_>| request.only.is_empty() || request.only.contains(&planned.cell.place.treatment);
-    let plan: Vec<Planned<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
+        |planned: &&PlannedRun<'_>| request.only.is_empty() || request.only.contains(&planned.cell.key.treatment);
+    let plan: Vec<PlannedRun<'_>> = plan.into_iter().filter(|planned| wanted(&planned)).collect();
     if store.checks.is_empty() && !request.no_check {
-        store.note_checks(check_links(&plan)?)?;
+        store.save_checks(check_links(&plan)?)?;
     }
     let jobs = request.jobs.unwrap_or(experiment.settings.jobs);
-    make_all(experiment, &plan, &means, &mut store, jobs)?;
-    Ok(analyse::results(experiment, &store.manifest, &store.runs, &store.checks))
+    run_missing(experiment, &plan, &means, &mut store, jobs)?;
+    Ok(analyse::build_results(experiment, &store.manifest, &store.runs, &store.checks))
 }
 
 /// Measures the links of the first run. Nothing is said of bare ones.
-fn check_links(plan: &[Planned<'_>]) -> anyhow::Result<Vec<CheckRow>> {
+fn check_links(plan: &[PlannedRun<'_>]) -> anyhow::Result<Vec<CheckRow>> {
     let Some(first) = plan.first() else { return Ok(Vec::new()) };
     let tell = |row: &CheckRow| {
         let verdict = if row.pass { "as it should be" } else { "NOT AS IT SHOULD BE" };
         eprintln!("link {} {}, {}: {}, {verdict}", row.link, row.direction, row.property, row.measured);
     };
-    check::run(&first.cell.spec.lab, Size::Quick, &mut { tell })
+    check::run(&first.cell.spec.lab, CheckSize::Quick, &mut { tell })
 }
 
 /// What is written down of runs while they are made.
-struct Course<'a> {
+struct RunRecorder<'a> {
     experiment: &'a Experiment,
-    plan: &'a [Planned<'a>],
-    store: &'a mut Store,
+    plan: &'a [PlannedRun<'a>],
+    store: &'a mut ResultStore,
     progress: Progress,
 }
 
-impl Course<'_> {
+impl RunRecorder<'_> {
     /// Writes a run down. Returns whether it is to be made again.
-    fn take(&mut self, run: Run) -> anyhow::Result<bool> {
-        if signal::interrupted() {
-            self.progress.end();
+    fn record_run(&mut self, run: Run) -> anyhow::Result<bool> {
+        if signal::is_interrupted() {
+            self.progress.finish();
             anyhow::bail!(
                 "interrupted after {} of {} runs; the same command goes on from there (results so far: {})",
                 self.progress.done(),
@@ -133,42 +140,42 @@ impl Course<'_> {
         }
         let planned =
             self.plan.iter().find(|planned| planned.order == run.order).context("a run that nobody planned")?;
-        self.progress.ran(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
-        self.store.add(run)?;
+        self.progress.on_run_finished(&run, analyse::ratio_so_far(self.experiment, &self.store.runs, &run));
+        self.store.append_run(run)?;
         Ok(!is_done(&self.store.runs, planned))
     }
 }
 
-fn make_all(
+fn run_missing(
     experiment: &Experiment,
-    plan: &[Planned<'_>],
-    means: &Means,
-    store: &mut Store,
+    plan: &[PlannedRun<'_>],
+    means: &RunContext,
+    store: &mut ResultStore,
     jobs: u32,
 ) -> anyhow::Result<()> {
     let missing: Vec<usize> = (0..plan.len()).filter(|number| !is_done(&store.runs, &plan[*number])).collect();
     let progress = Progress::new(experiment, means.full, plan.len(), plan.len() - missing.len());
-    let workers = if jobs > 1 && missing.len() > 1 { Some(Workers::start(jobs, plan, means)?) } else { None };
-    let mut course = Course { experiment, plan, store, progress };
+    let workers = if jobs > 1 && missing.len() > 1 { Some(WorkerPool::start(jobs, plan, means)?) } else { None };
+    let mut course = RunRecorder { experiment, plan, store, progress };
     if let Some(workers) = workers {
-        workers.make(missing.into(), |run| course.take(run))?;
+        workers.run(missing.into(), |run| course.record_run(run))?;
     } else {
         for planned in missing.into_iter().map(|number| &plan[number]) {
             loop {
-                course.progress.begin(planned);
-                if !course.take(run::make(planned, means))? {
+                course.progress.on_run_started(planned);
+                if !course.record_run(run::execute_run(planned, means))? {
                     break;
                 }
             }
         }
     }
-    course.progress.end();
+    course.progress.finish();
     Ok(())
 }
 
 /// Whether a run has been made: validly, or too often in vain.
-fn is_done(runs: &[Run], planned: &Planned<'_>) -> bool {
-    let place = &planned.cell.place;
+fn is_done(runs: &[Run], planned: &PlannedRun<'_>) -> bool {
+    let place = &planned.cell.key;
     let mine =
         |run: &&Run| run.block == planned.block && run.treatment == place.treatment && run.levels == place.levels;
     let mut attempts = 0;
@@ -178,5 +185,5 @@ fn is_done(runs: &[Run], planned: &Planned<'_>) -> bool {
             return true;
         }
     }
-    attempts >= ATTEMPTS
+    attempts >= MAX_ATTEMPTS
 }

@@ -9,13 +9,13 @@ use anyhow::Context;
 use crate::topology::network::Network;
 
 /// Clock ticks in a second: what the kernel tells programs, whatever its own are (time(7)).
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 
 /// The processor time that programs on each host have used so far, in seconds. Those that have ended are not in it.
 ///
 /// # Errors
 /// There is no `/proc`.
-pub fn of_hosts(network: &Network) -> anyhow::Result<BTreeMap<String, f64>> {
+pub fn cpu_time_by_host(network: &Network) -> anyhow::Result<BTreeMap<String, f64>> {
     let mut hosts = BTreeMap::new();
     for host in network.hosts() {
         hosts.insert(fs::read_link(host.namespace_path()?)?, (host.name().to_owned(), 0.0));
@@ -24,7 +24,7 @@ pub fn of_hosts(network: &Network) -> anyhow::Result<BTreeMap<String, f64>> {
         let folder = process?.path();
         // Most are not ours, or have just ended, or are no processes at all.
         let host = fs::read_link(folder.join("ns/net")).ok().and_then(|namespace| hosts.get_mut(&namespace));
-        if let (Some((_, used)), Some(time)) = (host, time_of(&folder)) {
+        if let (Some((_, used)), Some(time)) = (host, process_cpu_time(&folder)) {
             *used += time;
         }
     }
@@ -33,30 +33,30 @@ pub fn of_hosts(network: &Network) -> anyhow::Result<BTreeMap<String, f64>> {
 
 /// The processor time of this process so far, in seconds.
 #[must_use]
-pub fn own() -> Option<f64> {
-    time_of(&PathBuf::from("/proc/self"))
+pub fn own_cpu_time() -> Option<f64> {
+    process_cpu_time(&PathBuf::from("/proc/self"))
 }
 
-fn time_of(process: &std::path::Path) -> Option<f64> {
-    seconds(&fs::read_to_string(process.join("stat")).ok()?)
+fn process_cpu_time(process: &std::path::Path) -> Option<f64> {
+    parse_cpu_seconds(&fs::read_to_string(process.join("stat")).ok()?)
 }
 
 /// User and system time, its own and that of children that it has waited for (proc_pid_stat(5)).
-fn seconds(stat: &str) -> Option<f64> {
+fn parse_cpu_seconds(stat: &str) -> Option<f64> {
     // The name may hold anything, also parentheses and blanks.
     let (_, rest) = stat.rsplit_once(')')?;
     let ticks: Option<Vec<f64>> = rest.split_whitespace().skip(11).take(4).map(|tick| tick.parse().ok()).collect();
-    Some(ticks.filter(|ticks| ticks.len() == 4)?.iter().sum::<f64>() / TICKS)
+    Some(ticks.filter(|ticks| ticks.len() == 4)?.iter().sum::<f64>() / TICKS_PER_SECOND)
 }
 
 /// A reading of all processors together since the system started, in clock ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
-    busy: u64,
-    all: u64,
+pub struct CpuSample {
+    busy_ticks: u64,
+    total_ticks: u64,
 }
 
-impl Reading {
+impl CpuSample {
     /// Now. `None` where there is no such file.
     #[must_use]
     pub fn now() -> Option<Self> {
@@ -70,15 +70,15 @@ impl Reading {
         // machine took (steal) was not there for us: it counts as busy.
         let all = ticks.iter().take(8).sum();
         let idle: u64 = ticks.get(3..5)?.iter().sum();
-        Some(Self { busy: all - idle, all })
+        Some(Self { busy_ticks: all - idle, total_ticks: all })
     }
 
     /// The share that was busy from `before` until now, from 0 to 1.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a share")]
     pub fn busy_since(self, before: Self) -> f64 {
-        let all = self.all.saturating_sub(before.all);
-        if all == 0 { 0.0 } else { self.busy.saturating_sub(before.busy) as f64 / all as f64 }
+        let all = self.total_ticks.saturating_sub(before.total_ticks);
+        if all == 0 { 0.0 } else { self.busy_ticks.saturating_sub(before.busy_ticks) as f64 / all as f64 }
     }
 }
 
@@ -89,21 +89,21 @@ mod tests {
     #[test]
     fn time_is_that_of_a_process_and_its_children_whatever_it_is_called() {
         let stat = "7 (a (b) 1) S 1 7 7 0 -1 4194560 9 8 0 0 150 50 20 5 20 0 1 0 99 1 2";
-        assert_eq!(seconds(stat), Some(2.25));
-        assert_eq!(seconds("7 (a) S 1"), None);
+        assert_eq!(parse_cpu_seconds(stat), Some(2.25));
+        assert_eq!(parse_cpu_seconds("7 (a) S 1"), None);
     }
 
     #[test]
     fn own_time_passes() {
-        let before = own().unwrap();
-        while own().unwrap() < before + 0.02 {}
+        let before = own_cpu_time().unwrap();
+        while own_cpu_time().unwrap() < before + 0.02 {}
     }
 
     #[test]
     fn waiting_is_idle_and_steal_is_busy() {
-        let before = Reading::parse("cpu  10 0 0 100 0 0 0 0 0 0\ncpu0 1").unwrap();
-        let after = Reading::parse("cpu  20 0 10 140 20 0 10 10 5 0\n").unwrap();
+        let before = CpuSample::parse("cpu  10 0 0 100 0 0 0 0 0 0\ncpu0 1").unwrap();
+        let after = CpuSample::parse("cpu  20 0 10 140 20 0 10 10 5 0\n").unwrap();
         assert!((after.busy_since(before) - 0.4).abs() < 1e-9);
-        assert_eq!(Reading::parse("intr 5"), None);
+        assert_eq!(CpuSample::parse("intr 5"), None);
     }
 }

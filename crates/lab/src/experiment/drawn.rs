@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use crate::dice::Dice;
-use crate::experiment::factor::{Level, Quick};
+use crate::dice::SeededRng;
+use crate::experiment::factor::{FactorLevel, QuickRule};
 
 /// `[factor.drawn]`: how many levels, and what is drawn for each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Drawn {
+pub struct RandomLevels {
     /// How many.
     pub levels: u32,
     /// How many of them, the first, take part in the quick size.
@@ -20,7 +20,7 @@ pub struct Drawn {
     /// What the draws depend on.
     pub seed: u64,
     /// Dotted keys of the rest of the file, and from what their values are drawn.
-    pub set: BTreeMap<String, From>,
+    pub set: BTreeMap<String, ValueSource>,
 }
 
 /// From what a value is drawn.
@@ -29,17 +29,17 @@ pub struct Drawn {
     untagged,
     expecting = "{ from = LOW, to = HIGH } with two numbers, or two quantities of one unit, or { one_of = [...] }"
 )]
-pub enum From {
+pub enum ValueSource {
     /// A number between two, or a quantity.
-    Range(Range),
+    Range(ValueRange),
     /// One of some values, each as likely as another.
-    OneOf(OneOf),
+    OneOf(ValueChoice),
 }
 
 /// A range.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Range {
+pub struct ValueRange {
     /// Its lower end.
     pub from: Value,
     /// Its upper end.
@@ -52,7 +52,7 @@ pub struct Range {
 /// Some values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OneOf {
+pub struct ValueChoice {
     /// The values.
     pub one_of: Vec<Value>,
 }
@@ -63,18 +63,18 @@ struct Quantity<'a> {
     unit: &'a str,
 }
 
-impl Drawn {
+impl RandomLevels {
     /// Draws the levels of the factor called `factor`: `1`, `2`, ... A draw depends on the seed, the factor, the key and the
     /// number of the level only: another key, or more levels, changes no other value.
     ///
     /// # Errors
     /// Everything that nothing can be drawn from.
-    pub fn levels(&self, factor: &str) -> Result<Vec<Level>, Vec<String>> {
+    pub fn draw(&self, factor: &str) -> Result<Vec<FactorLevel>, Vec<String>> {
         let mut mistakes = Vec::new();
         if self.levels == 0 || self.quick > self.levels {
             mistakes.push(format!("factor {factor}: drawn: levels at least 1, and quick of them at most"));
         }
-        let wrong = self.set.iter().filter(|(_, from)| from.value(0.0).is_none());
+        let wrong = self.set.iter().filter(|(_, from)| from.draw(0.0).is_none());
         mistakes.extend(wrong.map(|(key, _)| {
             format!(
                 "factor {factor}: drawn: {key:?}: from and to are two numbers, or two quantities of one unit, the smaller \
@@ -84,18 +84,19 @@ impl Drawn {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        let dice = Dice::new(self.seed).of(factor);
+        let dice = SeededRng::new(self.seed).derive(factor);
         let level = |number: u32| {
-            let value =
-                |(key, from): (&String, &From)| Some((key.clone(), from.value(dice.of(key).uniform(number.into()))?));
+            let value = |(key, from): (&String, &ValueSource)| {
+                Some((key.clone(), from.draw(dice.derive(key).uniform(number.into()))?))
+            };
             let set: Table = self.set.iter().filter_map(value).collect();
-            Level { name: number.to_string(), set, quick: Quick::Is(number <= self.quick) }
+            FactorLevel { name: number.to_string(), set, quick: QuickRule::Fixed(number <= self.quick) }
         };
         Ok((1..=self.levels).map(level).collect())
     }
 }
 
-impl From {
+impl ValueSource {
     /// The value at `chance` from 0 to 1; `None` if nothing can be drawn.
     #[allow(
         clippy::cast_possible_truncation,
@@ -103,29 +104,29 @@ impl From {
         clippy::cast_precision_loss,
         reason = "a place in a list"
     )]
-    fn value(&self, chance: f64) -> Option<Value> {
+    fn draw(&self, chance: f64) -> Option<Value> {
         match self {
-            Self::OneOf(OneOf { one_of }) => one_of.get((chance * one_of.len() as f64) as usize).cloned(),
-            Self::Range(range) => range.value(chance),
+            Self::OneOf(ValueChoice { one_of }) => one_of.get((chance * one_of.len() as f64) as usize).cloned(),
+            Self::Range(range) => range.draw(chance),
         }
     }
 }
 
-impl Range {
-    fn value(&self, chance: f64) -> Option<Value> {
-        let (from, to) = (Quantity::read(&self.from)?, Quantity::read(&self.to)?);
+impl ValueRange {
+    fn draw(&self, chance: f64) -> Option<Value> {
+        let (from, to) = (Quantity::parse(&self.from)?, Quantity::parse(&self.to)?);
         let is_possible = from.unit == to.unit && from.number <= to.number && (!self.log || from.number > 0.0);
         let number = if self.log {
             from.number * (to.number / from.number).powf(chance)
         } else {
             from.number + (to.number - from.number) * chance
         };
-        is_possible.then(|| from.with(number))
+        is_possible.then(|| from.with_number(number))
     }
 }
 
 impl<'a> Quantity<'a> {
-    fn read(value: &'a Value) -> Option<Self> {
+    fn parse(value: &'a Value) -> Option<Self> {
         match value {
             Value::Float(number) => Some(Self { number: *number, unit: "" }),
             #[allow(clippy::cast_precision_loss, reason = "what people write")]
@@ -139,7 +140,7 @@ impl<'a> Quantity<'a> {
     }
 
     /// Another number of this unit, with three decimals: no unit of a lab bears more. A bare one keeps six.
-    fn with(&self, number: f64) -> Value {
+    fn with_number(&self, number: f64) -> Value {
         if self.unit.is_empty() {
             return Value::Float((number * 1e6).round() / 1e6);
         }
@@ -151,12 +152,12 @@ impl<'a> Quantity<'a> {
 mod tests {
     use super::*;
 
-    fn drawn(set: &str) -> Drawn {
+    fn random_levels(set: &str) -> RandomLevels {
         toml::from_str(&format!("levels = 200\nquick = 3\nseed = 5\nset = {{ {set} }}")).unwrap()
     }
 
     fn values(set: &str) -> Vec<Value> {
-        let levels = drawn(set).levels("topology").unwrap();
+        let levels = random_levels(set).draw("topology").unwrap();
         levels.iter().map(|level| level.set.values().next().unwrap().clone()).collect()
     }
 
@@ -180,15 +181,16 @@ mod tests {
 
     #[test]
     fn a_draw_depends_on_its_key_and_number_only() {
-        let one = drawn("a = { from = 0, to = 1 }").levels("x").unwrap();
-        let more =
-            Drawn { levels: 300, ..drawn("a = { from = 0, to = 1 }, b = { one_of = [1, 2] }") }.levels("x").unwrap();
+        let one = random_levels("a = { from = 0, to = 1 }").draw("x").unwrap();
+        let more = RandomLevels { levels: 300, ..random_levels("a = { from = 0, to = 1 }, b = { one_of = [1, 2] }") }
+            .draw("x")
+            .unwrap();
         assert!(one.iter().zip(&more).all(|(one, more)| one.set["a"] == more.set["a"]));
         assert_ne!(one[0].set["a"], one[1].set["a"]);
-        assert_ne!(drawn("a = { from = 0, to = 1 }").levels("y").unwrap()[0].set["a"], one[0].set["a"]);
+        assert_ne!(random_levels("a = { from = 0, to = 1 }").draw("y").unwrap()[0].set["a"], one[0].set["a"]);
         let both: Vec<i64> = more.iter().map(|level| level.set["b"].as_integer().unwrap()).collect();
         assert!(both.contains(&1) && both.contains(&2));
-        assert_eq!(more.iter().filter(|level| level.quick == Quick::Is(true)).count(), 3);
+        assert_eq!(more.iter().filter(|level| level.quick == QuickRule::Fixed(true)).count(), 3);
     }
 
     #[test]
@@ -200,10 +202,10 @@ mod tests {
             "a = { from = 0, to = 1, log = true }",
             "a = { one_of = [] }",
         ] {
-            let mistakes = drawn(wrong).levels("t").unwrap_err();
+            let mistakes = random_levels(wrong).draw("t").unwrap_err();
             assert!(mistakes[0].starts_with("factor t: drawn: \"a\": from and to"), "{wrong}: {mistakes:?}");
         }
-        let none = Drawn { quick: 201, ..drawn("a = { one_of = [1] }") };
-        assert_eq!(none.levels("t").unwrap_err(), ["factor t: drawn: levels at least 1, and quick of them at most"]);
+        let none = RandomLevels { quick: 201, ..random_levels("a = { one_of = [1] }") };
+        assert_eq!(none.draw("t").unwrap_err(), ["factor t: drawn: levels at least 1, and quick of them at most"]);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::drawn::Drawn;
+use crate::experiment::drawn::RandomLevels;
 use crate::experiment::treatment::Treatment;
 
 /// `[[factor]]`: something that varies.
@@ -15,10 +15,10 @@ pub struct Factor {
     pub name: String,
     /// What it can be.
     #[serde(default)]
-    pub levels: Vec<Level>,
+    pub levels: Vec<FactorLevel>,
     /// Levels that chance draws, instead.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub drawn: Option<Drawn>,
+    pub drawn: Option<RandomLevels>,
 }
 
 impl Factor {
@@ -26,12 +26,12 @@ impl Factor {
     ///
     /// # Errors
     /// Everything that nothing can be drawn from, or there are neither levels nor draws, or both.
-    pub fn draw(&mut self) -> Result<(), Vec<String>> {
+    pub fn draw_levels(&mut self) -> Result<(), Vec<String>> {
         if self.drawn.is_some() != self.levels.is_empty() {
             return Err(vec![format!("factor {}: levels or drawn, one of them", self.name)]);
         }
         if let Some(drawn) = &self.drawn {
-            self.levels = drawn.levels(&self.name)?;
+            self.levels = drawn.draw(&self.name)?;
         }
         Ok(())
     }
@@ -41,34 +41,34 @@ impl Factor {
     #[must_use]
     pub fn is_quick_at(&self, levels: &BTreeMap<String, String>) -> bool {
         let here = self.levels.iter().find(|level| levels.get(&self.name) == Some(&level.name));
-        !self.says_what_is_quick() || here.is_none_or(|level| level.quick.holds_at(levels))
+        !self.has_quick_rules() || here.is_none_or(|level| level.quick.includes(levels))
     }
 
     /// Whether a level takes part in the quick size anywhere.
     #[must_use]
-    pub fn is_quick(&self, level: &Level) -> bool {
-        level.quick != Quick::Is(false) || !self.says_what_is_quick()
+    pub fn is_quick(&self, level: &FactorLevel) -> bool {
+        level.quick != QuickRule::Fixed(false) || !self.has_quick_rules()
     }
 
-    fn says_what_is_quick(&self) -> bool {
-        self.levels.iter().any(|level| level.quick != Quick::Is(false))
+    fn has_quick_rules(&self) -> bool {
+        self.levels.iter().any(|level| level.quick != QuickRule::Fixed(false))
     }
 }
 
 /// Levels of a factor: one name, or a list of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Names {
+#[serde(untagged, expecting = "the name of a level, or a list of names")]
+pub enum LevelNames {
     /// This level.
     One(String),
     /// Any of these.
     Any(Vec<String>),
 }
 
-impl Names {
+impl LevelNames {
     /// All of them.
     #[must_use]
-    pub fn all(&self) -> &[String] {
+    pub fn as_slice(&self) -> &[String] {
         match self {
             Self::One(name) => std::slice::from_ref(name),
             Self::Any(names) => names,
@@ -77,17 +77,17 @@ impl Names {
 }
 
 /// Some combinations of levels: those at which each factor that is named has one of these levels.
-pub type Where = BTreeMap<String, Names>;
+pub type LevelFilter = BTreeMap<String, LevelNames>;
 
 /// Whether a combination of levels is one of `these`.
 #[must_use]
-pub fn is_at(levels: &BTreeMap<String, String>, these: &Where) -> bool {
-    these.iter().all(|(factor, names)| levels.get(factor).is_some_and(|level| names.all().contains(level)))
+pub fn is_match(levels: &BTreeMap<String, String>, these: &LevelFilter) -> bool {
+    these.iter().all(|(factor, names)| levels.get(factor).is_some_and(|level| names.as_slice().contains(level)))
 }
 
 /// The factors and levels that are named and that no factor has.
-pub fn unknown(factors: &[Factor], these: &Where) -> Vec<String> {
-    let pairs = these.iter().flat_map(|(factor, names)| names.all().iter().map(move |level| (factor, level)));
+pub fn unknown_levels(factors: &[Factor], these: &LevelFilter) -> Vec<String> {
+    let pairs = these.iter().flat_map(|(factor, names)| names.as_slice().iter().map(move |level| (factor, level)));
     let has = |factor: &String, level: &String| {
         factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
     };
@@ -98,10 +98,10 @@ pub fn unknown(factors: &[Factor], these: &Where) -> Vec<String> {
 /// `[[treatment.NAME.at]]`: what is different at some combinations of levels. A treatment that has any is run there only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct At {
+pub struct TreatmentOverride {
     /// Where.
     #[serde(rename = "where")]
-    pub levels: Where,
+    pub levels: LevelFilter,
     /// What is different in the rest of the file.
     #[serde(default)]
     pub set: toml::Table,
@@ -110,15 +110,15 @@ pub struct At {
 impl Treatment {
     /// What is different at these levels. None: the same as everywhere, or, if anything is different anywhere, it is not run.
     #[must_use]
-    pub fn set_at(&self, levels: &BTreeMap<String, String>) -> Option<&toml::Table> {
-        self.at.iter().find(|at| is_at(levels, &at.levels)).map(|at| &at.set)
+    pub fn override_at(&self, levels: &BTreeMap<String, String>) -> Option<&toml::Table> {
+        self.at.iter().find(|at| is_match(levels, &at.levels)).map(|at| &at.set)
     }
 }
 
 /// One value of a factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Level {
+pub struct FactorLevel {
     /// What it is called.
     pub name: String,
     /// What is different in the rest of the file: dotted keys and their values.
@@ -126,30 +126,30 @@ pub struct Level {
     pub set: toml::Table,
     /// Whether it takes part in the quick size.
     #[serde(default)]
-    pub quick: Quick,
+    pub quick: QuickRule,
 }
 
 /// Whether a level takes part in the quick size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Quick {
+#[serde(untagged, expecting = "true, false, or levels of other factors, like { loss = [\"0.01\"] }")]
+pub enum QuickRule {
     /// Everywhere, or nowhere.
-    Is(bool),
+    Fixed(bool),
     /// Where other factors are at one of these levels.
-    At(BTreeMap<String, Vec<String>>),
+    AtLevels(BTreeMap<String, Vec<String>>),
 }
 
-impl Default for Quick {
+impl Default for QuickRule {
     fn default() -> Self {
-        Self::Is(false)
+        Self::Fixed(false)
     }
 }
 
-impl Quick {
-    fn holds_at(&self, levels: &BTreeMap<String, String>) -> bool {
+impl QuickRule {
+    fn includes(&self, levels: &BTreeMap<String, String>) -> bool {
         match self {
-            Self::Is(quick) => *quick,
-            Self::At(others) => {
+            Self::Fixed(quick) => *quick,
+            Self::AtLevels(others) => {
                 others.iter().all(|(factor, meant)| levels.get(factor).is_some_and(|level| meant.contains(level)))
             }
         }

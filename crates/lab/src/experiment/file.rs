@@ -8,25 +8,25 @@ use std::time::Duration;
 use ekiden_proto::units::{Rate, Span};
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::factor::Where;
-use crate::experiment::gain::Grid;
+use crate::experiment::factor::LevelFilter;
+use crate::experiment::gain::PublishedGrid;
 
-pub use workload::{Arrivals, Kill, Prime, Workload};
+pub use workload::{ArrivalProcess, PrimeSettings, RelayKill, Workload};
 
 /// How long something takes in each size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Times {
+pub struct SizedDuration {
     /// With `--quick`.
     pub quick: Span,
     /// With `--full`.
     pub full: Span,
 }
 
-impl Times {
+impl SizedDuration {
     /// In one of the two sizes.
     #[must_use]
-    pub const fn of(&self, full: bool) -> Duration {
+    pub const fn for_size(&self, full: bool) -> Duration {
         if full { self.full.0 } else { self.quick.0 }
     }
 }
@@ -34,7 +34,7 @@ impl Times {
 /// `[[background]]`: what else is on the links while the client works. Made by iperf3.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Background {
+pub struct BackgroundTraffic {
     /// The host that sends.
     pub from: String,
     /// The host that receives.
@@ -59,11 +59,11 @@ const fn two_seconds() -> Span {
 /// `[experiment]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct ExperimentSettings {
     /// What is compared, in this order; the first is what the others are compared with.
     pub treatments: Vec<String>,
     /// How often.
-    pub blocks: Blocks,
+    pub blocks: BlockCounts,
     /// How long a transfer may take.
     #[serde(default = "two_minutes")]
     pub timeout: Span,
@@ -89,7 +89,7 @@ pub struct Settings {
 /// How many times each treatment runs at each combination of levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Blocks {
+pub struct BlockCounts {
     /// With `--quick`.
     pub quick: u32,
     /// With `--full`; six or more make a 95 % confidence interval of the median.
@@ -115,12 +115,12 @@ const fn ten_seconds() -> Span {
 /// `[[expect]]`: what should come of it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Expect {
+pub struct Expectation {
     /// In words. Default: made of the rest.
     pub what: Option<String>,
     /// At which levels; factors that are absent may have any: then this is one expectation for each.
     #[serde(default, rename = "where")]
-    pub levels: Where,
+    pub levels: LevelFilter,
     /// Of which treatment.
     pub treatment: String,
     /// By which figure. Default: the experiment's.
@@ -146,7 +146,7 @@ pub struct Expect {
     /// It is this percentile over all places together, of the error of [predictions](crate::experiment::accuracy).
     pub percentile: Option<f64>,
     /// It is at least the gain that was published, over `ratio_to`.
-    pub gain: Option<Grid>,
+    pub gain: Option<PublishedGrid>,
     /// Where `ratio_to` is better here than published, the figure is at least so many times the
     /// [limit](crate::experiment::limit) instead.
     pub of_limit: Option<f64>,

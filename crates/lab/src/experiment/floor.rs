@@ -15,16 +15,16 @@
 //!
 //! Encryption between relays is agreed on before a session is there: it adds nothing.
 
-use crate::experiment::read::Spec;
-use crate::experiment::treatment::{Relay, Treatment};
+use crate::experiment::read::RunSpec;
+use crate::experiment::treatment::{RelayProgram, Treatment};
 use crate::program::chain;
-use crate::program::command::Way;
+use crate::program::command::ProxyKind;
 use crate::program::server::Protocol;
 use crate::topology::{Lab, routes};
 
 /// The floor of a way of asking on a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Floor {
+pub struct FirstByteFloor {
     /// What it is made of.
     pub formula: &'static str,
     /// The first byte is never earlier, in milliseconds.
@@ -43,9 +43,9 @@ struct RoundTrips {
 }
 
 impl RoundTrips {
-    fn of(spec: &Spec) -> Option<Self> {
+    fn from_spec(spec: &RunSpec) -> Option<Self> {
         let (client, server) = (&spec.workload.client, &spec.workload.server);
-        let relays = if spec.treatment.program == Relay::Direct { &[] } else { spec.treatment.chain.as_slice() };
+        let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
         let (Some(first), Some(last)) = (relays.first(), relays.last()) else {
             return Some(Self { client: round_trip(&spec.lab, client, server)?, between: 0.0, server: 0.0 });
         };
@@ -58,42 +58,46 @@ impl RoundTrips {
 /// The floor of what is run, where arithmetic knows one: HTTP, by a program whose way of asking it knows, over links that
 /// stay as they are.
 #[must_use]
-pub fn of(spec: &Spec) -> Option<Floor> {
+pub fn first_byte_floor(spec: &RunSpec) -> Option<FirstByteFloor> {
     if spec.workload.protocol != Protocol::Http || !spec.lab.events.is_empty() {
         return None;
     }
-    let RoundTrips { client: c, between, server: s } = RoundTrips::of(spec)?;
+    let RoundTrips { client: c, between, server: s } = RoundTrips::from_spec(spec)?;
     let all = c + between + s;
-    let (formula, milliseconds) = match asking(&spec.treatment)? {
-        Asking::EndToEnd => ("2T", 2.0 * all),
-        Asking::Resource => ("c + T", c + all),
-        Asking::SocksOfEach => ("2(c + S) + 2T", 2.0 * (c + between) + 2.0 * all),
-        Asking::Tunnel { early: false } => ("c + 2T", c + 2.0 * all),
-        Asking::Tunnel { early: true } => ("c + T + max(c, s)", c + all + c.max(s)),
-        Asking::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * all),
-        Asking::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + all + c.max(s)),
+    let (formula, milliseconds) = match request_method(&spec.treatment)? {
+        RequestMethod::EndToEnd => ("2T", 2.0 * all),
+        RequestMethod::Resource => ("c + T", c + all),
+        RequestMethod::SocksPerRelay => ("2(c + S) + 2T", 2.0 * (c + between) + 2.0 * all),
+        RequestMethod::Tunnel { early: false } => ("c + 2T", c + 2.0 * all),
+        RequestMethod::Tunnel { early: true } => ("c + T + max(c, s)", c + all + c.max(s)),
+        RequestMethod::Socks { early: false } => ("2c + 2T", 2.0 * c + 2.0 * all),
+        RequestMethod::Socks { early: true } => ("2c + T + max(c, s)", 2.0 * c + all + c.max(s)),
     };
-    Some(Floor { formula, milliseconds })
+    Some(FirstByteFloor { formula, milliseconds })
 }
 
 /// How a client asks, and how what it asks goes on between relays.
-enum Asking {
+enum RequestMethod {
     EndToEnd,
     Resource,
-    SocksOfEach,
+    SocksPerRelay,
     Tunnel { early: bool },
     Socks { early: bool },
 }
 
-fn asking(treatment: &Treatment) -> Option<Asking> {
-    let one_open = treatment.program == Relay::Ekiden && (treatment.sections || treatment.chain.len() == 1);
+fn request_method(treatment: &Treatment) -> Option<RequestMethod> {
+    let one_open = treatment.program == RelayProgram::Ekiden && (treatment.sections || treatment.chain.len() == 1);
     let early = treatment.early;
-    match (treatment.program, chain::way(treatment)) {
-        (Relay::Direct | Relay::Haproxy, _) | (_, Way::Transparent) => Some(Asking::EndToEnd),
-        (Relay::Dante, _) => Some(Asking::SocksOfEach),
-        (Relay::Squid | Relay::Ekiden, Way::Http) if !treatment.tunnel => Some(Asking::Resource),
-        (Relay::Ekiden, Way::Http) if one_open => Some(Asking::Tunnel { early }),
-        (Relay::Ekiden, Way::Socks) if one_open => Some(Asking::Socks { early }),
+    match (treatment.program, chain::proxy_kind(treatment)) {
+        (RelayProgram::Direct | RelayProgram::Haproxy, _) | (_, ProxyKind::Transparent) => {
+            Some(RequestMethod::EndToEnd)
+        }
+        (RelayProgram::Dante, _) => Some(RequestMethod::SocksPerRelay),
+        (RelayProgram::Squid | RelayProgram::Ekiden, ProxyKind::Http) if !treatment.tunnel => {
+            Some(RequestMethod::Resource)
+        }
+        (RelayProgram::Ekiden, ProxyKind::Http) if one_open => Some(RequestMethod::Tunnel { early }),
+        (RelayProgram::Ekiden, ProxyKind::Socks) if one_open => Some(RequestMethod::Socks { early }),
         _ => None,
     }
 }

@@ -13,19 +13,19 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ekiden_sys::signal;
 
-use crate::experiment::group::Short;
-use crate::experiment::transfer::{Flows, Transfer};
-use crate::program::receiver::{LONG, Receiver, SHORT};
+use crate::experiment::group::ShortFlowSettings;
+use crate::experiment::transfer::{FlowStats, Transfer};
+use crate::program::receiver::{FlowReceiver, LONG_FLOW_BYTE, SHORT_FLOW_BYTE};
 use crate::topology::network::HostHandle;
 
 /// How much is written at once, in bytes.
-const PIECE: usize = 64 * 1024;
+const WRITE_CHUNK: usize = 64 * 1024;
 /// How often the receiver is asked how much it has.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who sends how much.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct ParallelFlowsRequest<'a> {
     /// The host that sends.
     pub client: &'a HostHandle,
     /// Where it connects to.
@@ -33,7 +33,7 @@ pub struct Request<'a> {
     /// How many send all the time.
     pub connections: u32,
     /// What is sent beside them, one after the other.
-    pub short: Option<Short>,
+    pub short: Option<ShortFlowSettings>,
     /// How long.
     pub time: Duration,
     /// How much of that, at its start, does not count.
@@ -44,9 +44,14 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// It does not get through in time.
-pub fn attempt(client: &HostHandle, server: SocketAddrV4, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
+pub fn attempt_flow(
+    client: &HostHandle,
+    server: SocketAddrV4,
+    bytes: u64,
+    timeout: Duration,
+) -> anyhow::Result<Transfer> {
     let started = Instant::now();
-    client.enter(|| short(server, bytes, started + timeout))??;
+    client.enter(|| send_short_flow(server, bytes, started + timeout))??;
     Ok(Transfer { seconds: started.elapsed().as_secs_f64(), bytes, ..Transfer::default() })
 }
 
@@ -54,16 +59,18 @@ pub fn attempt(client: &HostHandle, server: SocketAddrV4, bytes: u64, timeout: D
 ///
 /// # Errors
 /// The host could not be entered, or an interrupt. A flow that moves nothing is no error: it is counted.
-pub fn carry(receiver: &Receiver, request: Request<'_>) -> anyhow::Result<Transfer> {
-    let Request { client, server, connections, time, warm_up, .. } = request;
-    receiver.forget();
-    let all = Senders { until: Instant::now() + time, open: Mutex::default(), over: AtomicBool::new(false) };
+pub fn run_flows(receiver: &FlowReceiver, request: ParallelFlowsRequest<'_>) -> anyhow::Result<Transfer> {
+    let ParallelFlowsRequest { client, server, connections, time, warm_up, .. } = request;
+    receiver.reset();
+    let all =
+        FlowSenders { deadline: Instant::now() + time, streams: Mutex::default(), stopped: AtomicBool::new(false) };
     let (seen, completions) = client.enter(|| {
         std::thread::scope(|scope| {
             (0..connections).for_each(|_| drop(scope.spawn(|| all.send(server))));
-            let beside = scope.spawn(|| request.short.map_or_else(Vec::new, |short| beside(server, short, request)));
-            let seen = watch(receiver, time, warm_up);
-            all.end();
+            let beside =
+                scope.spawn(|| request.short.map_or_else(Vec::new, |short| send_short_flows(server, short, request)));
+            let seen = sample_receiver(receiver, time, warm_up);
+            all.stop();
             (seen, beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         })
     })?;
@@ -75,13 +82,13 @@ pub fn carry(receiver: &Receiver, request: Request<'_>) -> anyhow::Result<Transf
         seconds: seen.seconds,
         bytes: bytes.iter().sum(),
         timeline: seen.timeline,
-        flows: Some(Flows { bytes, completions }),
+        flow_stats: Some(FlowStats { bytes, completions }),
         ..Transfer::default()
     })
 }
 
 /// What the receiver had.
-struct Seen {
+struct ReceiverSample {
     /// Of each flow, in the time that counts.
     counts: Vec<u64>,
     /// How long that was: on a busy machine one does not wake up in time.
@@ -90,7 +97,7 @@ struct Seen {
     timeline: Vec<(f64, u64)>,
 }
 
-fn watch(receiver: &Receiver, time: Duration, warm_up: Duration) -> anyhow::Result<Seen> {
+fn sample_receiver(receiver: &FlowReceiver, time: Duration, warm_up: Duration) -> anyhow::Result<ReceiverSample> {
     let started = Instant::now();
     let (mut before, mut timeline) = (None, vec![(0.0, 0)]);
     loop {
@@ -104,28 +111,28 @@ fn watch(receiver: &Receiver, time: Duration, warm_up: Duration) -> anyhow::Resu
             let (since, before) = before.unwrap_or_default();
             let before = before.into_iter().chain(std::iter::repeat(0));
             let counts = counts.iter().zip(before).map(|(now, then)| now - then).collect();
-            return Ok(Seen { counts, seconds: (at - since).as_secs_f64(), timeline });
+            return Ok(ReceiverSample { counts, seconds: (at - since).as_secs_f64(), timeline });
         }
-        anyhow::ensure!(!signal::interrupted(), "interrupted");
-        std::thread::sleep(LOOK.min(time.saturating_sub(at)));
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
+        std::thread::sleep(POLL_INTERVAL.min(time.saturating_sub(at)));
     }
 }
 
 /// The flows that send all the time.
-struct Senders {
-    until: Instant,
-    open: Mutex<Vec<TcpStream>>,
-    over: AtomicBool,
+struct FlowSenders {
+    deadline: Instant,
+    streams: Mutex<Vec<TcpStream>>,
+    stopped: AtomicBool,
 }
 
-impl Senders {
+impl FlowSenders {
     /// Sends until it is over. Whoever does not get through has moved nothing, which the receiver knows.
     fn send(&self, server: SocketAddrV4) {
-        let Ok(mut stream) = connect(server, self.until) else { return };
+        let Ok(mut stream) = connect(server, self.deadline) else { return };
         let Ok(other) = stream.try_clone() else { return };
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).push(other);
-        let piece = [LONG; PIECE];
-        while !self.over.load(Ordering::Acquire) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+        let piece = [LONG_FLOW_BYTE; WRITE_CHUNK];
+        while !self.stopped.load(Ordering::Acquire) {
             if stream.write_all(&piece).is_err() {
                 return;
             }
@@ -133,9 +140,9 @@ impl Senders {
     }
 
     /// Who waits for room wakes up by this.
-    fn end(&self) {
-        self.over.store(true, Ordering::Release);
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        let open = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         // One that has ended is as good.
         open.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
@@ -149,13 +156,13 @@ fn connect(server: SocketAddrV4, until: Instant) -> std::io::Result<TcpStream> {
 /// Sends one short flow after the other, and says how long each took, in seconds, with all the attempts it needed. One that
 /// is over in the warm-up does not count. One that is still under way in the end counts with the time so far if none took longer: so a tunnel that lets nothing through does not
 /// look as if nobody had asked.
-fn beside(server: SocketAddrV4, flow: Short, request: Request<'_>) -> Vec<f64> {
+fn send_short_flows(server: SocketAddrV4, flow: ShortFlowSettings, request: ParallelFlowsRequest<'_>) -> Vec<f64> {
     let started = Instant::now();
     let until = started + request.time;
     let mut took = Vec::new();
     while Instant::now() < until {
         let began = Instant::now();
-        let is_through = is_through(server, flow.bytes.0, until);
+        let is_through = try_short_flow_until(server, flow.bytes.0, until);
         let seconds = began.elapsed().as_secs_f64();
         if started.elapsed() > request.warm_up && (is_through || took.iter().all(|other| *other < seconds)) {
             took.push(seconds);
@@ -166,22 +173,22 @@ fn beside(server: SocketAddrV4, flow: Short, request: Request<'_>) -> Vec<f64> {
 }
 
 /// Whether a short flow gets through in time, if tried again and again.
-fn is_through(server: SocketAddrV4, bytes: u64, until: Instant) -> bool {
-    while short(server, bytes, until).is_err() {
+fn try_short_flow_until(server: SocketAddrV4, bytes: u64, until: Instant) -> bool {
+    while send_short_flow(server, bytes, until).is_err() {
         if Instant::now() >= until {
             return false;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
     true
 }
 
-fn short(server: SocketAddrV4, bytes: u64, until: Instant) -> anyhow::Result<()> {
+fn send_short_flow(server: SocketAddrV4, bytes: u64, until: Instant) -> anyhow::Result<()> {
     let mut stream = connect(server, until)?;
     let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_write_timeout(Some(left))?;
     stream.set_read_timeout(Some(left))?;
-    stream.write_all(&vec![SHORT; usize::try_from(bytes)?])?;
+    stream.write_all(&vec![SHORT_FLOW_BYTE; usize::try_from(bytes)?])?;
     stream.shutdown(Shutdown::Write)?;
     let mut count = [0; 8];
     stream.read_exact(&mut count).context("the receiver says nothing")?;

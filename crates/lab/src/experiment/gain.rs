@@ -6,16 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::file::Expect;
-use crate::experiment::read::{Experiment, Place};
-use crate::experiment::results::{GainRow, Outcome, Run, Summary, Verdict};
+use crate::experiment::file::Expectation;
+use crate::experiment::read::{CellKey, Experiment};
+use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, GainRow, Run, Summary};
 use crate::experiment::{analyse, expect, limit, metric};
 use crate::stats;
 
 /// Published figures at the levels of up to two factors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Grid {
+pub struct PublishedGrid {
     /// The factor whose levels the rows are, in their order. None: there is one row.
     pub rows: Option<String>,
     /// The factor whose levels the columns are. None: there is one column.
@@ -27,7 +27,7 @@ pub struct Grid {
 }
 
 /// Finds what is wrong with the gains that an expectation names.
-pub fn check(experiment: &Experiment, expect: &Expect, mut wrong: impl FnMut(String)) {
+pub fn validate(experiment: &Experiment, expect: &Expectation, mut wrong: impl FnMut(String)) {
     let Some(grid) = &expect.gain else {
         if expect.of_limit.or(expect.ceiling.as_ref().map(|_| 0.0)).is_some() {
             wrong("of_limit and ceiling: with gain only".into());
@@ -37,69 +37,73 @@ pub fn check(experiment: &Experiment, expect: &Expect, mut wrong: impl FnMut(Str
     if expect.ratio_to.is_none() || expect.of_limit.is_none() {
         wrong("gain: with ratio_to, and of_limit for where that is better here than published".into());
     }
-    for (what, factor, count) in [("rows", &grid.rows, grid.without.len()), ("columns", &grid.columns, columns(grid))] {
-        let levels = factor.as_ref().map_or(Some(1), |name| levels_of(experiment, name));
+    for (what, factor, count) in
+        [("rows", &grid.rows, grid.without.len()), ("columns", &grid.columns, column_count(grid))]
+    {
+        let levels = factor.as_ref().map_or(Some(1), |name| level_count(experiment, name));
         if levels != Some(count) {
             wrong(format!("gain: {what}: as many as the factor has levels, or one without a factor"));
         }
     }
     let same_shape = [&grid.without, &grid.with]
         .iter()
-        .all(|rows| rows.len() == grid.without.len() && rows.iter().all(|row| row.len() == columns(grid)));
+        .all(|rows| rows.len() == grid.without.len() && rows.iter().all(|row| row.len() == column_count(grid)));
     if !same_shape {
         wrong("gain: without and with: rows of the same length, and as many".into());
     }
-    if metric::of_rate(metric_of(experiment, expect), 0.0).is_none() {
+    if metric::rate_in_metric(metric_key(experiment, expect), 0.0).is_none() {
         wrong("gain: of a rate only".into());
     }
-    let unknown =
-        experiment.cells.iter().find(|cell| expect::is_about(expect, &cell.place) && limit::of(&cell.spec).is_none());
+    let unknown = experiment
+        .cells
+        .iter()
+        .find(|cell| expect::applies_to(expect, &cell.key) && limit::throughput_limit(&cell.spec).is_none());
     if let Some(cell) = unknown {
-        wrong(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.place));
+        wrong(format!("gain: no limit is known for {}: a sender on a link with loss pins reno or cubic", cell.key));
     }
 }
 
-fn columns(grid: &Grid) -> usize {
+fn column_count(grid: &PublishedGrid) -> usize {
     grid.without.first().map_or(0, Vec::len)
 }
 
-fn levels_of(experiment: &Experiment, factor: &str) -> Option<usize> {
+fn level_count(experiment: &Experiment, factor: &str) -> Option<usize> {
     experiment.factors.iter().find(|other| other.name == factor).map(|factor| factor.levels.len())
 }
 
-fn metric_of<'a>(experiment: &'a Experiment, expect: &'a Expect) -> &'a str {
+fn metric_key<'a>(experiment: &'a Experiment, expect: &'a Expectation) -> &'a str {
     expect.metric.as_deref().unwrap_or(&experiment.metric.key)
 }
 
 /// A row for every gain that is expected of what is run in a size.
 #[must_use]
-pub fn rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
-    let expects = experiment.expects.iter().filter(|expect| expect.gain.is_some());
-    expects.flat_map(|expect| of(experiment, full, runs, expect)).collect()
+pub fn gain_rows(experiment: &Experiment, full: bool, runs: &[Run]) -> Vec<GainRow> {
+    let expects = experiment.expectations.iter().filter(|expect| expect.gain.is_some());
+    expects.flat_map(|expect| rows_of_expectation(experiment, full, runs, expect)).collect()
 }
 
 /// A row for every place that one expectation is about.
 #[must_use]
-pub fn of(experiment: &Experiment, full: bool, runs: &[Run], expect: &Expect) -> Vec<GainRow> {
-    let places = expect::places(experiment, full, expect);
-    places.into_iter().filter_map(|place| row(experiment, runs, expect, place)).collect()
+pub fn rows_of_expectation(experiment: &Experiment, full: bool, runs: &[Run], expect: &Expectation) -> Vec<GainRow> {
+    let places = expect::matching_keys(experiment, full, expect);
+    places.into_iter().filter_map(|place| gain_row(experiment, runs, expect, place)).collect()
 }
 
-fn row(experiment: &Experiment, runs: &[Run], expect: &Expect, place: &Place) -> Option<GainRow> {
+fn gain_row(experiment: &Experiment, runs: &[Run], expect: &Expectation, place: &CellKey) -> Option<GainRow> {
     let (grid, to, of_limit) = (expect.gain.as_ref()?, expect.ratio_to.as_ref()?, expect.of_limit?);
-    let key = metric_of(experiment, expect);
+    let key = metric_key(experiment, expect);
     let level = |factor: &Option<String>| {
         let Some(name) = factor else { return Some(0) };
         let factor = experiment.factors.iter().find(|other| other.name == *name)?;
         factor.levels.iter().position(|level| place.levels.get(name) == Some(&level.name))
     };
     let (row, column) = (level(&grid.rows)?, level(&grid.columns)?);
-    let spec = experiment.cells.iter().find(|cell| cell.place == *place).map(|cell| &cell.spec)?;
-    let limit = limit::of(spec)?;
+    let spec = experiment.cells.iter().find(|cell| cell.key == *place).map(|cell| &cell.spec)?;
+    let limit = limit::throughput_limit(spec)?;
     let summary = |treatment: &String| -> Summary {
-        let place = Place { levels: place.levels.clone(), treatment: treatment.clone() };
-        let values = analyse::values(runs, &place, key).into_iter().map(|(_, value)| value);
-        stats::summary(&values.collect::<Vec<_>>())
+        let place = CellKey { levels: place.levels.clone(), treatment: treatment.clone() };
+        let values = analyse::metric_values(runs, &place, key).into_iter().map(|(_, value)| value);
+        stats::summarise(&values.collect::<Vec<_>>())
     };
     let mut found = GainRow {
         levels: place.levels.clone(),
@@ -108,52 +112,52 @@ fn row(experiment: &Experiment, runs: &[Run], expect: &Expect, place: &Place) ->
         published: [*grid.without.get(row)?.get(column)?, *grid.with.get(row)?.get(column)?],
         base: summary(to),
         measured: summary(&place.treatment),
-        gain: analyse::ratio(runs, place, to, key),
-        limit: metric::of_rate(key, limit.bytes_per_second)?,
+        gain: analyse::ratio_to_treatment(runs, place, to, key),
+        limit: metric::rate_in_metric(key, limit.bytes_per_second)?,
         bound: limit.bound,
         of_limit,
         ceiling: expect.ceiling.as_ref().map(summary).filter(|ceiling| ceiling.n > 0),
-        verdict: Verdict::Unknown,
+        verdict: ExpectationVerdict::Unknown,
     };
-    found.verdict = verdict(&found);
+    found.verdict = gain_verdict(&found);
     Some(found)
 }
 
-fn verdict(row: &GainRow) -> Verdict {
-    let holds = if row.is_by_limit() {
+fn gain_verdict(row: &GainRow) -> ExpectationVerdict {
+    let holds = if row.is_judged_by_limit() {
         row.measured.median >= row.of_limit * row.limit
     } else {
         row.gain.median >= row.published_gain()
     };
     match (row.gain.n > 0, holds) {
-        (false, _) => Verdict::Unknown,
-        (true, true) => Verdict::Met,
-        (true, false) => Verdict::Missed,
+        (false, _) => ExpectationVerdict::Unknown,
+        (true, true) => ExpectationVerdict::Met,
+        (true, false) => ExpectationVerdict::Missed,
     }
 }
 
 /// What came of an expected gain, in words.
 #[must_use]
-pub fn outcome(experiment: &Experiment, expect: &Expect, row: &GainRow) -> Outcome {
-    let number = expect::number;
-    let unit = metric::by_name(metric_of(experiment, expect)).map(|metric| metric.unit).unwrap_or_default();
-    let place = Place { levels: row.levels.clone(), treatment: row.treatment.clone() };
-    let (bar, figure, shown) = if row.is_by_limit() {
+pub fn gain_outcome(experiment: &Experiment, expect: &Expectation, row: &GainRow) -> ExpectationOutcome {
+    let number = expect::format_number;
+    let unit = metric::by_name(metric_key(experiment, expect)).map(|metric| metric.unit).unwrap_or_default();
+    let place = CellKey { levels: row.levels.clone(), treatment: row.treatment.clone() };
+    let (bar, figure, shown) = if row.is_judged_by_limit() {
         let bar = format!("at least {} of the limit {} {unit} ({})", row.of_limit, number(row.limit), row.bound);
         (bar, &row.measured, unit.clone())
     } else {
         (format!("at least {} x {}", number(row.published_gain()), row.to), &row.gain, format!("x {}", row.to))
     };
     let [without, with] = row.published.map(number);
-    let known = row.verdict != Verdict::Unknown;
+    let known = row.verdict != ExpectationVerdict::Unknown;
     let better = format!("{} is better here than published: {} {unit}", row.to, number(row.base.median));
     let ceiling =
         row.ceiling.map(|ceiling| format!("the slowest section alone carries {} {unit}", number(ceiling.median)));
     let remarks: Vec<String> =
-        row.is_by_limit().then_some(better).into_iter().chain(ceiling).chain(expect.remark.clone()).collect();
-    Outcome {
+        row.is_judged_by_limit().then_some(better).into_iter().chain(ceiling).chain(expect.remark.clone()).collect();
+    ExpectationOutcome {
         expected: format!("{place}: {bar}"),
-        source: expect.source.clone().unwrap_or_else(|| expect::OWN.into()),
+        source: expect.source.clone().unwrap_or_else(|| expect::OWN_SOURCE.into()),
         published: Some(format!("{without} → {with} {unit}, {} x", number(row.published_gain()))),
         ours: known.then(|| format!("{} {shown}", number(figure.median))),
         interval: known.then(|| format!("{} to {}", number(figure.low), number(figure.high))),

@@ -11,7 +11,7 @@ use crate::program::server::Protocol;
 /// Connections that are alike, and send at the same time as those of other groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Group {
+pub struct FlowGroup {
     /// What it is called.
     pub name: String,
     /// The host that sends.
@@ -24,13 +24,13 @@ pub struct Group {
     #[serde(default = "one")]
     pub connections: u32,
     /// What makes it a group of short flows, one after the other.
-    pub short: Option<Short>,
+    pub short: Option<ShortFlowSettings>,
 }
 
 /// A flow that is over soon, and another a while after it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Short {
+pub struct ShortFlowSettings {
     /// How much one sends.
     pub bytes: Bytes,
     /// How long after the start of one the next begins; at its end, if that is later.
@@ -42,13 +42,13 @@ const fn one() -> u32 {
 }
 
 /// Short flows beside others are written at once.
-const LARGEST: u64 = 16 << 20;
+const MAX_SHORT_FLOW_BYTES: u64 = 16 << 20;
 
 /// More connections than one process of iperf3 takes.
-const MOST: u32 = 128;
+const MAX_CONNECTIONS: u32 = 128;
 
 /// Finds what is wrong with the groups of a workload.
-pub fn check(workload: &Workload, mistakes: &mut Vec<String>) {
+pub fn validate(workload: &Workload, mistakes: &mut Vec<String>) {
     let mut wrong = |text: String| mistakes.push(format!("workload: {text}"));
     let shares = workload.protocol == Protocol::Share;
     if shares == workload.group.is_empty() {
@@ -58,13 +58,16 @@ pub fn check(workload: &Workload, mistakes: &mut Vec<String>) {
     if !shares && (workload.ratio.is_some() || (workload.warm_up.is_some() && !has_flows)) {
         wrong("ratio, warm_up: with protocol = \"share\" only, warm_up also with \"flows\"".into());
     }
-    if workload.connections.is_some_and(|connections| !(1..=MOST).contains(&connections)) {
-        wrong(format!("connections: 1 to {MOST}"));
+    if workload.connections.is_some_and(|connections| !(1..=MAX_CONNECTIONS).contains(&connections)) {
+        wrong(format!("connections: 1 to {MAX_CONNECTIONS}"));
     }
     if has_flows != workload.connections.is_some() || (workload.short.is_some() && !has_flows) {
         wrong("connections, and short beside them: with protocol = \"flows\", and there only".into());
     }
-    if workload.short.is_some_and(|short| short.bytes.0 == 0 || short.bytes.0 > LARGEST || short.every.0.is_zero()) {
+    if workload
+        .short
+        .is_some_and(|short| short.bytes.0 == 0 || short.bytes.0 > MAX_SHORT_FLOW_BYTES || short.every.0.is_zero())
+    {
         wrong("short: bytes from 1B to 16MiB, and every more than nothing".into());
     }
     for (place, group) in workload.group.iter().enumerate() {
@@ -75,8 +78,8 @@ pub fn check(workload: &Workload, mistakes: &mut Vec<String>) {
         if workload.group[..place].iter().any(|other| other.name == *name) {
             wrong(format!("group {name:?} is there twice"));
         }
-        if !(1..=MOST).contains(&group.connections) {
-            wrong(format!("group {name:?}: connections: 1 to {MOST}"));
+        if !(1..=MAX_CONNECTIONS).contains(&group.connections) {
+            wrong(format!("group {name:?}: connections: 1 to {MAX_CONNECTIONS}"));
         }
         if group.short.is_some_and(|short| short.bytes.0 == 0 || short.every.0.is_zero()) {
             wrong(format!("group {name:?}: short: bytes and every are more than nothing"));
@@ -94,7 +97,7 @@ pub fn check(workload: &Workload, mistakes: &mut Vec<String>) {
 
 impl Workload {
     /// The groups that send all the time.
-    pub fn long_groups(&self) -> impl Iterator<Item = &Group> {
+    pub fn long_groups(&self) -> impl Iterator<Item = &FlowGroup> {
         self.group.iter().filter(|group| group.short.is_none())
     }
 }

@@ -11,33 +11,33 @@ use std::time::Duration;
 use anyhow::Context;
 use ekiden_sys::{init, signal};
 
-use crate::experiment::plan::Planned;
+use crate::experiment::plan::PlannedRun;
 use crate::experiment::results::Run;
-use crate::experiment::run::{self, Folder, Means};
+use crate::experiment::run::{self, RunContext, TempDir};
 use crate::program;
-use crate::topology::sandbox::{self, Outcome};
+use crate::topology::sandbox::{self, SandboxEntry};
 
 /// How often it is looked whether somebody interrupts.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A worker, as seen from outside.
 #[derive(Debug)]
-struct Worker {
+struct WorkerProcess {
     process: i32,
-    orders: PipeWriter,
-    answers: BufReader<PipeReader>,
+    requests: PipeWriter,
+    responses: BufReader<PipeReader>,
 }
 
 /// Processes that make runs. When this is dropped they end after the run they are at.
 #[derive(Debug)]
-pub struct Workers(Vec<Worker>);
+pub struct WorkerPool(Vec<WorkerProcess>);
 
-impl Workers {
+impl WorkerPool {
     /// Starts `count` of them, each of which can make any run of `plan`. To be called while the process has one thread.
     ///
     /// # Errors
     /// The kernel's, from fork(2) or pipe(2).
-    pub fn start(count: u32, plan: &[Planned<'_>], means: &Means) -> anyhow::Result<Self> {
+    pub fn start(count: u32, plan: &[PlannedRun<'_>], means: &RunContext) -> anyhow::Result<Self> {
         let mut workers = Self(Vec::new());
         for _ in 0..count {
             let (orders, answers) = (std::io::pipe()?, std::io::pipe()?);
@@ -45,9 +45,9 @@ impl Workers {
                 // The ends of other workers' pipes: as long as somebody holds them, those are not told to end.
                 drop(workers);
                 drop((orders.1, answers.0));
-                std::process::exit(work(orders.0, answers.1, plan, means));
+                std::process::exit(worker_main(orders.0, answers.1, plan, means));
             };
-            workers.0.push(Worker { process, orders: orders.1, answers: BufReader::new(answers.0) });
+            workers.0.push(WorkerProcess { process, requests: orders.1, responses: BufReader::new(answers.0) });
         }
         Ok(workers)
     }
@@ -57,30 +57,30 @@ impl Workers {
     ///
     /// # Errors
     /// Those of `take`, or a worker has ended.
-    pub fn make(
+    pub fn run(
         self,
         queue: VecDeque<usize>,
         take: impl FnMut(Run) -> anyhow::Result<bool> + Send,
     ) -> anyhow::Result<()> {
         let (queue, take) = (Mutex::new(queue), Mutex::new(take));
-        let serve = |mut worker: Worker| {
-            let all = std::iter::from_fn(|| locked(&queue).pop_front()).try_for_each(|number| {
-                let run = worker.make(number)?;
-                if (locked(&take))(run)? {
-                    locked(&queue).push_back(number);
+        let serve = |mut worker: WorkerProcess| {
+            let all = std::iter::from_fn(|| lock(&queue).pop_front()).try_for_each(|number| {
+                let run = worker.run(number)?;
+                if (lock(&take))(run)? {
+                    lock(&queue).push_back(number);
                 }
                 Ok(())
             });
             // If one cannot go on, nobody does.
             if all.is_err() {
-                locked(&queue).clear();
+                lock(&queue).clear();
             }
             all
         };
         let processes: Vec<i32> = self.0.iter().map(|worker| worker.process).collect();
         std::thread::scope(|scope| {
             let all: Vec<_> = self.0.into_iter().map(|worker| scope.spawn(|| serve(worker))).collect();
-            pass_on_interrupts(&processes, || all.iter().all(std::thread::ScopedJoinHandle::is_finished));
+            forward_interrupts(&processes, || all.iter().all(std::thread::ScopedJoinHandle::is_finished));
             let ended = all.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             ended.collect::<Vec<_>>().into_iter().collect()
         })
@@ -88,36 +88,36 @@ impl Workers {
 }
 
 /// Waits until all is `over`. An interrupt of the laboratory is one of its workers, who are at a run that nobody wants now.
-fn pass_on_interrupts(processes: &[i32], over: impl Fn() -> bool) {
+fn forward_interrupts(processes: &[i32], over: impl Fn() -> bool) {
     let mut told = false;
     while !over() {
-        if signal::interrupted() && !told {
+        if signal::is_interrupted() && !told {
             told = true;
             // One that has ended needs no telling.
-            processes.iter().for_each(|process| drop(signal::terminate(*process)));
+            processes.iter().for_each(|process| drop(signal::send_term(*process)));
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-impl Worker {
-    fn make(&mut self, number: usize) -> anyhow::Result<Run> {
-        writeln!(self.orders, "{number}").context("a worker has ended")?;
+impl WorkerProcess {
+    fn run(&mut self, number: usize) -> anyhow::Result<Run> {
+        writeln!(self.requests, "{number}").context("a worker has ended")?;
         let mut answer = String::new();
-        let length = self.answers.read_line(&mut answer).context("a worker has ended")?;
+        let length = self.responses.read_line(&mut answer).context("a worker has ended")?;
         anyhow::ensure!(length > 0, "a worker has ended; the same command goes on from there");
         Ok(serde_json::from_str(&answer)?)
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     // Whoever panicked while it was held is about to end all of this.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The life of a worker: its exit status.
-fn work(orders: PipeReader, answers: PipeWriter, plan: &[Planned<'_>], means: &Means) -> i32 {
-    match in_sandbox(orders, answers, plan, means) {
+fn worker_main(orders: PipeReader, answers: PipeWriter, plan: &[PlannedRun<'_>], means: &RunContext) -> i32 {
+    match serve_in_sandbox(orders, answers, plan, means) {
         Ok(status) => status,
         Err(error) => {
             eprintln!("a worker: {error:#}");
@@ -126,17 +126,22 @@ fn work(orders: PipeReader, answers: PipeWriter, plan: &[Planned<'_>], means: &M
     }
 }
 
-fn in_sandbox(orders: PipeReader, mut answers: PipeWriter, plan: &[Planned<'_>], means: &Means) -> anyhow::Result<i32> {
-    if let Outcome::Ended(status) = sandbox::enter()? {
+fn serve_in_sandbox(
+    orders: PipeReader,
+    mut answers: PipeWriter,
+    plan: &[PlannedRun<'_>],
+    means: &RunContext,
+) -> anyhow::Result<i32> {
+    if let SandboxEntry::Exited(status) = sandbox::enter()? {
         return Ok(i32::from(status));
     }
-    signal::note_interrupts()?;
-    program::keep_shared_memory_inside()?;
-    let folder = Folder::create(sandbox::run_directory()?, "experiment")?;
-    let means = Means { folder: folder.path().to_owned(), ..means.clone() };
+    signal::catch_interrupts()?;
+    program::mount_private_shm()?;
+    let folder = TempDir::create(sandbox::run_directory()?, "experiment")?;
+    let means = RunContext { folder: folder.path().to_owned(), ..means.clone() };
     for order in BufReader::new(orders).lines() {
         let planned = plan.get(order?.parse::<usize>()?).context("a run that nobody planned")?;
-        let run = serde_json::to_string(&run::make(planned, &means))?;
+        let run = serde_json::to_string(&run::execute_run(planned, &means))?;
         writeln!(answers, "{run}")?;
     }
     Ok(0)

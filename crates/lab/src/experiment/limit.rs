@@ -10,20 +10,20 @@
 //! | loss | `w(p, d) * MSS / d` | the response function of the sender's congestion control at loss `p` on the way of the data |
 //!
 //! Response functions, in packets under way: Reno `1.22 / sqrt(p)` (Mathis, Semke, Mahdavi, Ott 1997; RFC 5681 with SACK and
-//! every packet counted), CUBIC `1.054 * (d / p)^(3/4)` with `d` in seconds (RFC 9438 section 5, `C` = 0.4 and `beta` = 0.7),
+//! every packet counted), CUBIC `1.054 * (d / p)^(3/4)` with `d` in seconds (RFC 9438 section 5, `CUBIC_C` = 0.4 and `beta` = 0.7),
 //! but not less than Reno: below that it is in its Reno-friendly region. Where a window is about as large as what loss leaves,
 //! the truth is below both; where nothing delays, only the line bounds.
 
 use crate::conditions::{Conditions, Loss};
-use crate::experiment::read::Spec;
-use crate::experiment::treatment::Relay;
+use crate::experiment::read::RunSpec;
+use crate::experiment::treatment::RelayProgram;
 use crate::program::server::Protocol;
-use crate::topology::routes::{self, Hop};
+use crate::topology::routes::{self, RouteHop};
 use crate::topology::{Host, Lab, window};
 
 /// What a path can carry, and what bounds it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limit {
+pub struct ThroughputLimit {
     /// Bytes of the application in a second.
     pub bytes_per_second: f64,
     /// What bounds it, and where: `window, client → relay1`.
@@ -31,55 +31,63 @@ pub struct Limit {
 }
 
 /// Headers of IPv4 and TCP without options, in bytes (RFC 791, RFC 9293).
-const HEADERS: u32 = 40;
+const HEADER_BYTES: u32 = 40;
 /// Timestamps, with padding, in bytes (RFC 7323 appendix A).
-const TIMESTAMPS: u32 = 12;
+const TIMESTAMP_BYTES: u32 = 12;
 
 /// The limit of the slowest section. `None` if a sender of a section with loss pins neither Reno nor CUBIC, or if loss is
 /// neither independent nor a pattern.
 #[must_use]
-pub fn of(spec: &Spec) -> Option<Limit> {
-    let relays = if spec.treatment.program == Relay::Direct { &[] } else { spec.treatment.chain.as_slice() };
+pub fn throughput_limit(spec: &RunSpec) -> Option<ThroughputLimit> {
+    let relays = if spec.treatment.program == RelayProgram::Direct { &[] } else { spec.treatment.chain.as_slice() };
     let (client, server) = (&spec.workload.client, &spec.workload.server);
     let mut hosts: Vec<&String> = std::iter::once(client).chain(relays).chain([server]).collect();
     // Files come from the server, streams from the client.
     if spec.workload.protocol != Protocol::Stream {
         hosts.reverse();
     }
-    let sections = hosts.windows(2).map(|pair| section(&spec.lab, pair[0], pair[1])).collect::<Option<Vec<_>>>()?;
+    let sections =
+        hosts.windows(2).map(|pair| section_limit(&spec.lab, pair[0], pair[1])).collect::<Option<Vec<_>>>()?;
     sections.into_iter().min_by(|a, b| a.bytes_per_second.total_cmp(&b.bytes_per_second))
 }
 
-fn section(lab: &Lab, from: &str, to: &str) -> Option<Limit> {
+fn section_limit(lab: &Lab, from: &str, to: &str) -> Option<ThroughputLimit> {
     let hosts = [lab.hosts.get(from)?, lab.hosts.get(to)?];
-    let way = routes::way(lab, from, to)?;
+    let way = routes::route_hops(lab, from, to)?;
     let round_trip = routes::round_trip(lab, from, to)?;
-    let payload = payload(&way, hosts);
-    let loss = loss(&way)?;
-    let window = hosts.iter().filter_map(|host| host.window).map(window::in_use).min();
+    let payload = payload_per_packet(&way, hosts);
+    let loss = path_loss(&way)?;
+    let window = hosts.iter().filter_map(|host| host.window).map(window::usable_bytes).min();
     #[allow(clippy::cast_precision_loss, reason = "a window below 2^53")]
     let bounds = [
-        ("line", line(&way, payload)),
+        ("line", line_rate(&way, payload)),
         ("window", window.map_or(f64::INFINITY, |window| window as f64 / round_trip)),
-        ("loss", if loss > 0.0 { response(hosts[0], loss, round_trip)? * payload / round_trip } else { f64::INFINITY }),
+        (
+            "loss",
+            if loss > 0.0 {
+                response_window(hosts[0], loss, round_trip)? * payload / round_trip
+            } else {
+                f64::INFINITY
+            },
+        ),
     ];
     let (name, least) = bounds.into_iter().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
-    Some(Limit { bytes_per_second: least, bound: format!("{name}, {from} → {to}") })
+    Some(ThroughputLimit { bytes_per_second: least, bound: format!("{name}, {from} → {to}") })
 }
 
 /// The most bytes of the application that a packet carries.
-pub(super) fn payload(way: &[Hop<'_>], hosts: [&Host; 2]) -> f64 {
+pub(super) fn payload_per_packet(way: &[RouteHop<'_>], hosts: [&Host; 2]) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
-    let options = if hosts.into_iter().all(window::has_timestamps) { TIMESTAMPS } else { 0 };
-    f64::from(mtu.saturating_sub(HEADERS + options))
+    let options = if hosts.into_iter().all(window::has_timestamps) { TIMESTAMP_BYTES } else { 0 };
+    f64::from(mtu.saturating_sub(HEADER_BYTES + options))
 }
 
 /// What the slowest line carries of the application's bytes, in a second.
-pub(super) fn line(way: &[Hop<'_>], payload: f64) -> f64 {
+pub(super) fn line_rate(way: &[RouteHop<'_>], payload: f64) -> f64 {
     let mtu = way.iter().map(|hop| hop.link.mtu).min().unwrap_or_default();
     let share = |conditions: &Conditions| payload / f64::from(mtu + conditions.count.overhead());
     #[allow(clippy::cast_precision_loss, reason = "a rate below 2^53")]
-    let rates = |hop: &Hop<'_>| {
+    let rates = |hop: &RouteHop<'_>| {
         let rates = [hop.conditions.rate, hop.conditions.access_rate].into_iter().flatten();
         let least = rates.map(|rate| rate.bits_per_second() as f64 / 8.0).fold(f64::INFINITY, f64::min);
         least * share(hop.conditions)
@@ -88,7 +96,7 @@ pub(super) fn line(way: &[Hop<'_>], payload: f64) -> f64 {
 }
 
 /// How likely a packet is lost on the way. `None` if that is not all there is to say.
-pub(super) fn loss(way: &[Hop<'_>]) -> Option<f64> {
+pub(super) fn path_loss(way: &[RouteHop<'_>]) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "numbers of packets")]
     let arrives = |loss: &Loss| match loss {
         Loss::Bernoulli { p, .. } => Some(1.0 - p),
@@ -100,7 +108,7 @@ pub(super) fn loss(way: &[Hop<'_>]) -> Option<f64> {
 }
 
 /// Packets under way on average, at a loss and a round trip in seconds.
-fn response(sender: &Host, loss: f64, round_trip: f64) -> Option<f64> {
+fn response_window(sender: &Host, loss: f64, round_trip: f64) -> Option<f64> {
     let reno = 1.22 / loss.sqrt();
     match sender.congestion.as_deref() {
         Some("reno") => Some(reno),

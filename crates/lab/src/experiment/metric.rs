@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::results::Metric;
-use crate::experiment::transfer::{Flows, Transfer};
+use crate::experiment::transfer::{FlowStats, Transfer};
 use crate::experiment::{choices, named, regret};
 use crate::stats::{self, fairness::jain};
 
-const KNOWN: [(&str, &str, bool); 30] = [
+const METRICS: [(&str, &str, bool); 30] = [
     ("mb_s", "MB/s", true),
     ("mbit_s", "Mbit/s", true),
     ("steady_mb_s", "MB/s", true),
@@ -33,11 +33,11 @@ const KNOWN: [(&str, &str, bool); 30] = [
     (PREDICTION_ERROR, "", false),
     (regret::REGRET, "", false),
     (regret::OVER_DIRECT, "", true),
-    (choices::LEAVE, "s", false),
-    (choices::CHANGES, "", false),
-    (choices::AFTER, "ms", false),
-    (choices::FAILED, "", false),
-    (named::NAMED, "", true),
+    (choices::TIME_TO_LEAVE, "s", false),
+    (choices::PATH_CHANGES, "", false),
+    (choices::COMPLETION_AFTER_CHANGE, "ms", false),
+    (choices::FAILED_SHARE, "", false),
+    (named::LIMIT_NAMED, "", true),
 ];
 
 /// The key of the metric that has a [floor](crate::experiment::floor).
@@ -55,33 +55,33 @@ pub const PREDICTED: &str = "predicted_ms";
 pub const PREDICTION_ERROR: &str = "prediction_error";
 
 /// What the key of the rate of one group's connections begins with.
-pub const GROUP: &str = "mbit_s.";
+pub const GROUP_PREFIX: &str = "mbit_s.";
 
 /// What the key of the processor time of the programs on a host begins with.
-pub const CPU: &str = "cpu.";
+pub const CPU_PREFIX: &str = "cpu.";
 
 /// A figure that runs can be compared by.
 ///
 /// # Errors
 /// There is none of this name; the text lists those there are.
 pub fn by_name(key: &str) -> Result<Metric, String> {
-    if key.strip_prefix(GROUP).is_some_and(|group| !group.is_empty()) {
+    if key.strip_prefix(GROUP_PREFIX).is_some_and(|group| !group.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "Mbit/s".into(), higher_is_better: true });
     }
-    if key.strip_prefix(CPU).is_some_and(|host| !host.is_empty()) {
+    if key.strip_prefix(CPU_PREFIX).is_some_and(|host| !host.is_empty()) {
         return Ok(Metric { key: key.into(), unit: "% of a processor".into(), higher_is_better: false });
     }
-    let known = KNOWN.iter().find(|(name, ..)| *name == key);
+    let known = METRICS.iter().find(|(name, ..)| *name == key);
     let (_, unit, higher_is_better) = known.ok_or_else(|| {
-        let names = KNOWN.map(|(name, ..)| name).join(", ");
-        format!("there is no metric {key:?}; there are {names}, {GROUP}GROUP, {CPU}HOST")
+        let names = METRICS.map(|(name, ..)| name).join(", ");
+        format!("there is no metric {key:?}; there are {names}, {GROUP_PREFIX}GROUP, {CPU_PREFIX}HOST")
     })?;
     Ok(Metric { key: key.into(), unit: (*unit).into(), higher_is_better: *higher_is_better })
 }
 
 /// A rate in bytes per second, as this metric has it; `None` if it is no rate.
 #[must_use]
-pub fn of_rate(key: &str, bytes_per_second: f64) -> Option<f64> {
+pub fn rate_in_metric(key: &str, bytes_per_second: f64) -> Option<f64> {
     match key {
         "mb_s" | "steady_mb_s" => Some(bytes_per_second / 1e6),
         "mbit_s" | "steady_mbit_s" => Some(bytes_per_second * 8.0 / 1e6),
@@ -93,12 +93,12 @@ pub fn of_rate(key: &str, bytes_per_second: f64) -> Option<f64> {
 /// told of one transfer is the median over all: one that met a moment of the machine's own does not count for more.
 #[must_use]
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
-pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
+pub fn transfer_metrics(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     let count = transfers.len().max(1) as f64;
     let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
-    let median = |values: Vec<f64>| stats::summary(&values).median;
+    let median = |values: Vec<f64>| stats::summarise(&values).median;
     let first_bytes: Vec<f64> = transfers.iter().filter_map(|transfer| transfer.first_byte).collect();
-    let steady: f64 = transfers.iter().map(|transfer| steady(&transfer.timeline)).sum::<f64>() / count;
+    let steady: f64 = transfers.iter().map(|transfer| steady_rate(&transfer.timeline)).sum::<f64>() / count;
     let bytes = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64;
     let rate = if seconds > 0.0 { bytes / seconds } else { 0.0 };
     let figures = [
@@ -112,14 +112,14 @@ pub fn of(transfers: &[Transfer]) -> BTreeMap<String, f64> {
     ];
     // Nobody waits for the first byte of a stream.
     let first_byte = (!first_bytes.is_empty()).then(|| (FIRST_BYTE, median(first_bytes) * 1e3));
-    let all = figures.into_iter().chain(first_byte).chain(of_blocks(transfers)).chain(of_flows(transfers));
+    let all = figures.into_iter().chain(first_byte).chain(block_metrics(transfers)).chain(flow_metrics(transfers));
     all.map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
 /// How much of one processor the programs on each host took while the transfers were made, in percent: more than 100 is more than
 /// one processor. A writer has ended by the second reading, and tells itself.
 #[must_use]
-pub fn of_hosts(
+pub fn cpu_metrics(
     before: &BTreeMap<String, f64>,
     now: &BTreeMap<String, f64>,
     client: &str,
@@ -127,23 +127,23 @@ pub fn of_hosts(
 ) -> BTreeMap<String, f64> {
     let seconds: f64 = transfers.iter().map(|transfer| transfer.seconds).sum();
     let writers: f64 =
-        transfers.iter().filter_map(|transfer| transfer.blocks.as_ref()).map(|blocks| blocks.cpu_s).sum();
+        transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).map(|blocks| blocks.cpu_s).sum();
     let share = |(host, now): (&String, &f64)| {
         let ended = if host == client { writers } else { 0.0 };
         let used = now - before.get(host).copied().unwrap_or_default() + ended;
-        (format!("{CPU}{host}"), 100.0 * used / seconds)
+        (format!("{CPU_PREFIX}{host}"), 100.0 * used / seconds)
     };
     now.iter().map(share).filter(|(_, share)| share.is_finite()).collect()
 }
 
 /// What more there is to say of transfers in blocks.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
-fn of_blocks(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
-    let blocks: Vec<_> = transfers.iter().filter_map(|transfer| transfer.blocks.as_ref()).collect();
+fn block_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
+    let blocks: Vec<_> = transfers.iter().filter_map(|transfer| transfer.block_stats.as_ref()).collect();
     if blocks.is_empty() {
         return Vec::new();
     }
-    let median = |values: Vec<f64>| stats::summary(&values).median;
+    let median = |values: Vec<f64>| stats::summarise(&values).median;
     let write: f64 = blocks.iter().map(|blocks| blocks.write_s).sum();
     let bits = transfers.iter().map(|transfer| transfer.bytes).sum::<u64>() as f64 * 8.0;
     let mut figures = vec![
@@ -151,7 +151,7 @@ fn of_blocks(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
         ("write_s", median(blocks.iter().map(|blocks| blocks.write_s).collect())),
         ("write_mbit_s", if write > 0.0 { bits / write / 1e6 } else { 0.0 }),
     ];
-    let mut waits: Vec<f64> = blocks.iter().flat_map(|blocks| &blocks.waits).map(|wait| wait * 1e3).collect();
+    let mut waits: Vec<f64> = blocks.iter().flat_map(|blocks| &blocks.block_delays).map(|wait| wait * 1e3).collect();
     waits.sort_by(f64::total_cmp);
     if !waits.is_empty() {
         figures.extend([("block_ms", stats::quantile(&waits, 0.5)), ("block_p99_ms", stats::quantile(&waits, 0.99))]);
@@ -161,8 +161,8 @@ fn of_blocks(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
 
 /// What more there is to say of many flows at once. How long transfers take is then told of the short ones.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53, and of flows")]
-fn of_flows(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
-    let flows: Vec<&Flows> = transfers.iter().filter_map(|transfer| transfer.flows.as_ref()).collect();
+fn flow_metrics(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
+    let flows: Vec<&FlowStats> = transfers.iter().filter_map(|transfer| transfer.flow_stats.as_ref()).collect();
     let rates: Vec<f64> = flows.iter().flat_map(|flows| &flows.bytes).map(|bytes| *bytes as f64).collect();
     if rates.is_empty() {
         return Vec::new();
@@ -180,7 +180,7 @@ fn of_flows(transfers: &[Transfer]) -> Vec<(&'static str, f64)> {
 
 /// Bytes per second over the second half of the time.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
-fn steady(timeline: &[(f64, u64)]) -> f64 {
+fn steady_rate(timeline: &[(f64, u64)]) -> f64 {
     let Some(&(end, all)) = timeline.last() else { return 0.0 };
     let (from, before) = timeline.iter().copied().find(|(at, _)| *at >= end / 2.0).unwrap_or((end, all));
     if end > from { (all - before) as f64 / (end - from) } else { 0.0 }
@@ -190,14 +190,14 @@ fn steady(timeline: &[(f64, u64)]) -> f64 {
 mod tests {
     use super::*;
     use crate::experiment::fairness;
-    use crate::experiment::transfer::Blocks;
+    use crate::experiment::transfer::BlockWriteStats;
 
     #[test]
     fn start_up_counts_in_the_rate_and_not_in_the_steady_one() {
         let timeline = vec![(1.0, 0), (2.0, 1_000_000), (4.0, 9_000_000)];
         let transfer =
             Transfer { seconds: 4.0, first_byte: Some(0.5), bytes: 9_000_000, timeline, ..Transfer::default() };
-        let figures = of(&[transfer]);
+        let figures = transfer_metrics(&[transfer]);
         assert!((figures["mb_s"] - 2.25).abs() < 1e-9 && (figures["mbit_s"] - 18.0).abs() < 1e-9);
         assert!((figures["steady_mb_s"] - 4.0).abs() < 1e-9 && (figures["first_byte_ms"] - 500.0).abs() < 1e-9);
     }
@@ -209,65 +209,79 @@ mod tests {
             first_byte: Some(first_byte),
             ..Transfer::default()
         };
-        let figures = of(&[took(0.1), took(0.9), took(0.11)]);
+        let figures = transfer_metrics(&[took(0.1), took(0.9), took(0.11)]);
         assert!((figures["first_byte_ms"] - 110.0).abs() < 1e-9 && (figures["completion_ms"] - 220.0).abs() < 1e-9);
         assert!((figures["seconds"] - 2.22).abs() < 1e-9);
     }
 
     #[test]
     fn blocks_are_written_before_they_have_arrived() {
-        let blocks =
-            Blocks { write_s: 2.0, waits: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect(), cpu_s: 0.0 };
-        let figures = of(&[Transfer { seconds: 4.0, bytes: 1_000_000, blocks: Some(blocks), ..Transfer::default() }]);
+        let blocks = BlockWriteStats {
+            write_s: 2.0,
+            block_delays: (1..=200).rev().map(|wait| f64::from(wait) / 1e3).collect(),
+            cpu_s: 0.0,
+        };
+        let figures = transfer_metrics(&[Transfer {
+            seconds: 4.0,
+            bytes: 1_000_000,
+            block_stats: Some(blocks),
+            ..Transfer::default()
+        }]);
         let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
         assert!(
             is("mbit_s", 2.0) && is("write_mbit_s", 4.0) && is("write_s", 2.0) && is("completion_s", 4.0),
             "{figures:?}"
         );
         assert!(is("block_ms", 100.5) && is("block_p99_ms", 198.01), "{figures:?}");
-        assert!(!of(&[Transfer::default()]).contains_key("write_s"));
+        assert!(!transfer_metrics(&[Transfer::default()]).contains_key("write_s"));
     }
 
     #[test]
     fn a_flow_that_moved_nothing_is_counted_and_counts() {
-        let flows = Flows { bytes: vec![100, 300, 0, 0], completions: vec![0.3, 0.1, 2.0] };
-        let figures = of(&[Transfer { seconds: 4.0, bytes: 400, flows: Some(flows), ..Transfer::default() }]);
+        let flows = FlowStats { bytes: vec![100, 300, 0, 0], completions: vec![0.3, 0.1, 2.0] };
+        let figures =
+            transfer_metrics(&[Transfer { seconds: 4.0, bytes: 400, flow_stats: Some(flows), ..Transfer::default() }]);
         let is = |key: &str, wanted: f64| (figures[key] - wanted).abs() < 1e-9;
         assert!(is("stalled", 0.5) && is("jain", 0.4) && is("mb_s", 1e-4), "{figures:?}");
         assert!(is("completion_ms", 300.0) && is("completion_p95_ms", 1830.0), "{figures:?}");
-        let silent = Flows { bytes: vec![0], completions: Vec::new() };
-        let figures = of(&[Transfer { seconds: 4.0, flows: Some(silent), ..Transfer::default() }]);
+        let silent = FlowStats { bytes: vec![0], completions: Vec::new() };
+        let figures = transfer_metrics(&[Transfer { seconds: 4.0, flow_stats: Some(silent), ..Transfer::default() }]);
         assert!((figures["stalled"] - 1.0).abs() < 1e-9 && !figures.contains_key("jain"), "{figures:?}");
     }
 
     #[test]
     fn processors_are_shared_by_host_and_the_writer_counts_at_the_client() {
         let hosts = |client: f64, left: f64| BTreeMap::from([("client".into(), client), ("left".into(), left)]);
-        let blocks = Some(Blocks { cpu_s: 1.5, ..Blocks::default() });
-        let transfers = [Transfer { seconds: 2.0, blocks, ..Transfer::default() }];
-        let shares = of_hosts(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers);
+        let blocks = Some(BlockWriteStats { cpu_s: 1.5, ..BlockWriteStats::default() });
+        let transfers = [Transfer { seconds: 2.0, block_stats: blocks, ..Transfer::default() }];
+        let shares = cpu_metrics(&hosts(1.0, 3.0), &hosts(1.0, 6.0), "client", &transfers);
         assert_eq!(shares, BTreeMap::from([("cpu.client".into(), 75.0), ("cpu.left".into(), 150.0)]));
-        assert_eq!(of_hosts(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]), BTreeMap::new(), "in no time");
+        assert_eq!(cpu_metrics(&hosts(0.0, 0.0), &hosts(0.0, 1.0), "client", &[]), BTreeMap::new(), "in no time");
         assert_eq!(by_name("cpu.left").unwrap().unit, "% of a processor");
     }
 
     #[test]
     fn a_stream_has_no_first_byte() {
-        assert!(!of(&[Transfer::default()]).contains_key(FIRST_BYTE));
+        assert!(!transfer_metrics(&[Transfer::default()]).contains_key(FIRST_BYTE));
     }
 
     #[test]
     fn every_metric_is_a_figure_of_a_run() {
-        let blocks = Some(Blocks { write_s: 1.0, waits: vec![1.0], cpu_s: 1.0 });
-        let flows = Some(Flows { bytes: vec![1], completions: vec![1.0] });
-        let mut figures = of(&[Transfer { first_byte: Some(0.0), blocks, flows, ..Transfer::default() }]);
-        figures.extend(fairness::every_figure_for_tests());
+        let blocks = Some(BlockWriteStats { write_s: 1.0, block_delays: vec![1.0], cpu_s: 1.0 });
+        let flows = Some(FlowStats { bytes: vec![1], completions: vec![1.0] });
+        let mut figures = transfer_metrics(&[Transfer {
+            first_byte: Some(0.0),
+            block_stats: blocks,
+            flow_stats: flows,
+            ..Transfer::default()
+        }]);
+        figures.extend(fairness::every_metric_for_tests());
         figures.extend(
-            [PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT, named::NAMED]
+            [PREDICTED, PREDICTION_ERROR, regret::REGRET, regret::OVER_DIRECT, named::LIMIT_NAMED]
                 .map(|key| (key.to_owned(), 0.0)),
         );
-        figures.extend(choices::every_figure_for_tests());
-        assert!(KNOWN.iter().all(|(name, ..)| figures.contains_key(*name)));
+        figures.extend(choices::every_metric_for_tests());
+        assert!(METRICS.iter().all(|(name, ..)| figures.contains_key(*name)));
         assert!(by_name("mb/s").unwrap_err().contains("there are mb_s, mbit_s"));
         assert!(!by_name("seconds").unwrap().higher_is_better);
     }

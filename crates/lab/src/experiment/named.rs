@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::experiment::task::TRIAL;
+use crate::experiment::task::TRIAL_BYTES;
 
 /// The key of whether the relay named what limits: 1, or 0.
-pub const NAMED: &str = "limit_named";
+pub const LIMIT_NAMED: &str = "limit_named";
 
 /// How long after the transfer the log may take to tell of its end: one that is stopped ends when what it has left in send
 /// buffers has arrived.
-const TOLD: Duration = Duration::from_secs(30);
+const LOG_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often it is read until then.
-const LOOK: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// What a line of the log says of a session.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Told {
+pub struct ClosedEvent {
     event: String,
     #[serde(default)]
     bytes_up: u64,
@@ -31,22 +31,22 @@ pub struct Told {
     limited_why: Option<String>,
 }
 
-impl Told {
+impl ClosedEvent {
     /// Whether it is what the file says: 1, or 0.
     #[must_use]
-    pub fn figure(&self, expected: &str) -> f64 {
+    pub fn metric(&self, expected: &str) -> f64 {
         f64::from(u8::from(self.limited.as_deref() == Some(expected)))
     }
 
     /// What a reader should know where it is not.
     #[must_use]
-    pub fn objection(&self, expected: &str) -> Option<String> {
+    pub fn mismatch_warning(&self, expected: &str) -> Option<String> {
         let said = self.limited.as_deref().unwrap_or("nothing");
         let why = self.limited_why.as_deref().unwrap_or("no reason");
         (said != expected).then(|| format!("the relay names {said} and not {expected}: {why}"))
     }
 
-    fn bytes(&self) -> u64 {
+    fn total_bytes(&self) -> u64 {
         self.bytes_up + self.bytes_down
     }
 }
@@ -55,21 +55,21 @@ impl Told {
 ///
 /// # Errors
 /// The log cannot be read, or tells of trials only.
-pub fn read(log: &Path) -> anyhow::Result<Told> {
-    let deadline = Instant::now() + TOLD;
+pub fn read_largest_session(log: &Path) -> anyhow::Result<ClosedEvent> {
+    let deadline = Instant::now() + LOG_TIMEOUT;
     loop {
         let text = std::fs::read_to_string(log).with_context(|| log.display().to_string())?;
-        if let Some(told) = largest(&text).filter(|told| told.bytes() > 2 * TRIAL) {
+        if let Some(told) = parse_largest_session(&text).filter(|told| told.total_bytes() > 2 * TRIAL_BYTES) {
             return Ok(told);
         }
         anyhow::ensure!(Instant::now() < deadline, "the relay's log does not tell of the transfer");
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-fn largest(text: &str) -> Option<Told> {
-    let lines = text.lines().filter_map(|line| serde_json::from_str::<Told>(line).ok());
-    lines.filter(|told| told.event == "closed").max_by_key(Told::bytes)
+fn parse_largest_session(text: &str) -> Option<ClosedEvent> {
+    let lines = text.lines().filter_map(|line| serde_json::from_str::<ClosedEvent>(line).ok());
+    lines.filter(|told| told.event == "closed").max_by_key(ClosedEvent::total_bytes)
 }
 
 #[cfg(test)]
@@ -84,21 +84,21 @@ mod tests {
 
     #[test]
     fn the_session_that_carried_most_is_the_transfer() {
-        let told = largest(LOG).unwrap();
-        assert!((told.figure("up:loss") - 1.0).abs() < 1e-9 && told.objection("up:loss").is_none());
-        assert!(told.figure("down:loss") < 1e-9);
-        let objection = told.objection("down:loss").unwrap();
+        let told = parse_largest_session(LOG).unwrap();
+        assert!((told.metric("up:loss") - 1.0).abs() < 1e-9 && told.mismatch_warning("up:loss").is_none());
+        assert!(told.metric("down:loss") < 1e-9);
+        let objection = told.mismatch_warning("down:loss").unwrap();
         assert_eq!(objection, "the relay names up:loss and not down:loss: about 1 % were lost");
     }
 
     #[test]
     fn a_log_of_trials_only_says_nothing_of_the_transfer() {
         let name = format!("ekiden-lab-named-{}", std::process::id());
-        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::experiment::run::TempDir::create(&std::env::temp_dir(), &name).unwrap();
         let log = folder.path().join("log");
         std::fs::write(&log, LOG).unwrap();
-        assert_eq!(read(&log).unwrap().limited.as_deref(), Some("up:loss"));
-        assert!(read(&folder.path().join("none")).is_err());
-        assert_eq!(largest(&LOG.replace("closed", "opened")), None);
+        assert_eq!(read_largest_session(&log).unwrap().limited.as_deref(), Some("up:loss"));
+        assert!(read_largest_session(&folder.path().join("none")).is_err());
+        assert_eq!(parse_largest_session(&LOG.replace("closed", "opened")), None);
     }
 }

@@ -7,11 +7,11 @@ use toml::{Table, Value};
 /// # Errors
 /// Every key that leads to nothing: only the last part of a key may be new, and what reads the document judges that.
 pub fn apply(document: &mut Table, set: &Table) -> Vec<String> {
-    set.iter().filter_map(|(key, value)| put(document, key, value).err()).collect()
+    set.iter().filter_map(|(key, value)| set_key(document, key, value).err()).collect()
 }
 
-fn put(document: &mut Table, key: &str, value: &Value) -> Result<(), String> {
-    let parts = split(key).ok_or_else(|| format!("set: {key:?} is not a dotted key"))?;
+fn set_key(document: &mut Table, key: &str, value: &Value) -> Result<(), String> {
+    let parts = split_key(key).ok_or_else(|| format!("set: {key:?} is not a dotted key"))?;
     let Some((last, way)) = parts.split_last() else { return Err("set: an empty key".into()) };
     let mut table = document;
     for (depth, part) in way.iter().enumerate() {
@@ -23,7 +23,7 @@ fn put(document: &mut Table, key: &str, value: &Value) -> Result<(), String> {
 }
 
 /// The parts of a dotted key; a part in double quotes may have dots in it.
-fn split(key: &str) -> Option<Vec<String>> {
+fn split_key(key: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let mut rest = key;
     loop {

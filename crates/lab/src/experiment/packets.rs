@@ -11,15 +11,15 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::Nanos;
-use crate::emulator::{Fate, LOGGED, Record, TcpHeader};
-use crate::experiment::read::Place;
-use crate::experiment::sequence::{self, Sequence};
+use crate::emulator::{MAX_LOGGED_PACKETS, PacketOutcome, PacketRecord, TcpHeader};
+use crate::experiment::read::CellKey;
+use crate::experiment::sequence::{self, SequencePlot};
 use crate::topology::Lab;
-use crate::topology::running::Running;
+use crate::topology::running::RunningLab;
 
 /// What went into one direction of a link.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Direction {
+pub struct DirectionLog {
     /// The link.
     pub link: String,
     /// From which host.
@@ -27,14 +27,14 @@ pub struct Direction {
     /// To which host.
     pub to: String,
     /// Its packets, in the order in which they arrived.
-    pub lines: Vec<Line>,
+    pub entries: Vec<PacketLogEntry>,
     /// Whether there were more than a log holds.
-    pub is_cut: bool,
+    pub truncated: bool,
 }
 
 /// One packet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Line {
+pub struct PacketLogEntry {
     /// When it arrived at the link, since the emulator started.
     pub at: Nanos,
     /// Its size as the link counts it.
@@ -44,21 +44,21 @@ pub struct Line {
     /// Its sequence number less that of the first packet of its connection in the log; of TCP.
     pub offset: i64,
     /// Whether its connection has sent such bytes before.
-    pub again: bool,
+    pub is_retransmission: bool,
     /// What became of it.
-    pub fate: Fate,
+    pub outcome: PacketOutcome,
 }
 
 /// Where logs were when the transfers began.
 #[derive(Debug)]
-pub struct Log(Vec<(String, [String; 2], usize)>);
+pub struct PacketLogRecorder(Vec<(String, [String; 2], usize)>);
 
-impl Log {
+impl PacketLogRecorder {
     /// Begins here: what was sent before is left out.
     ///
     /// # Errors
     /// The emulator has ended.
-    pub fn begin(running: &Running, lab: &Lab, links: &[String]) -> anyhow::Result<Self> {
+    pub fn start(running: &RunningLab, lab: &Lab, links: &[String]) -> anyhow::Result<Self> {
         let mut places = Vec::new();
         for name in links {
             let [a, b] = &lab.links.get(name).with_context(|| format!("there is no link {name}"))?.ends;
@@ -74,11 +74,11 @@ impl Log {
     ///
     /// # Errors
     /// The emulator has ended.
-    pub fn end(self, running: &Running) -> anyhow::Result<Vec<Direction>> {
+    pub fn finish(self, running: &RunningLab) -> anyhow::Result<Vec<DirectionLog>> {
         let all = self.0.into_iter().map(|(link, [from, to], before)| {
             let records = running.records(&link, &from)?;
-            let lines = lines(records.get(before..).unwrap_or_default());
-            Ok(Direction { link, from, to, lines, is_cut: records.len() >= LOGGED })
+            let lines = log_entries(records.get(before..).unwrap_or_default());
+            Ok(DirectionLog { link, from, to, entries: lines, truncated: records.len() >= MAX_LOGGED_PACKETS })
         });
         all.collect()
     }
@@ -86,59 +86,59 @@ impl Log {
 
 /// Lines of records, with what can be told only from those before them.
 #[must_use]
-pub fn lines(records: &[Record]) -> Vec<Line> {
-    let mut connections: HashMap<(SocketAddrV4, SocketAddrV4), Connection> = HashMap::new();
-    let line = |record: &Record| {
+pub fn log_entries(records: &[PacketRecord]) -> Vec<PacketLogEntry> {
+    let mut connections: HashMap<(SocketAddrV4, SocketAddrV4), SequenceTracker> = HashMap::new();
+    let line = |record: &PacketRecord| {
         let (mut offset, mut again) = (0, false);
         if let Some(tcp) = &record.tcp {
-            let connection = connections.entry((tcp.source, tcp.target)).or_insert(Connection::of(tcp));
-            (offset, again) = connection.take(tcp);
+            let connection = connections.entry((tcp.source, tcp.target)).or_insert(SequenceTracker::new(tcp));
+            (offset, again) = connection.on_segment(tcp);
         }
-        let Record { packet, tcp, fate, .. } = *record;
-        Line { at: packet.at, bytes: packet.bytes, tcp, offset, again, fate }
+        let PacketRecord { packet, tcp, outcome: fate, .. } = *record;
+        PacketLogEntry { at: packet.at, bytes: packet.bytes, tcp, offset, is_retransmission: again, outcome: fate }
     };
     records.iter().map(line).collect()
 }
 
 /// One direction of a connection.
-struct Connection {
-    first: u32,
+struct SequenceTracker {
+    initial_sequence: u32,
     /// Where what was sent so far ends, since the first.
-    end: i64,
+    highest_offset: i64,
 }
 
-impl Connection {
-    const fn of(tcp: &TcpHeader) -> Self {
-        Self { first: tcp.sequence, end: 0 }
+impl SequenceTracker {
+    const fn new(tcp: &TcpHeader) -> Self {
+        Self { initial_sequence: tcp.sequence, highest_offset: 0 }
     }
 
     /// Where a packet begins, and whether that has been sent before. Sequence numbers begin anew after 4 GiB (RFC 9293 section
     /// 3.4): which of the possible places is meant is the one near the end.
-    fn take(&mut self, tcp: &TcpHeader) -> (i64, bool) {
+    fn on_segment(&mut self, tcp: &TcpHeader) -> (i64, bool) {
         let length = i64::from(tcp.length);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "modulo 2^32 is what is meant")]
-        let expected = self.first.wrapping_add(self.end as u32);
-        let offset = self.end + i64::from(tcp.sequence.wrapping_sub(expected).cast_signed());
-        let again = length > 0 && offset < self.end;
-        self.end = self.end.max(offset + length);
+        let expected = self.initial_sequence.wrapping_add(self.highest_offset as u32);
+        let offset = self.highest_offset + i64::from(tcp.sequence.wrapping_sub(expected).cast_signed());
+        let again = length > 0 && offset < self.highest_offset;
+        self.highest_offset = self.highest_offset.max(offset + length);
         (offset, again)
     }
 }
 
 /// The pictures of a log: of each link the way of the data.
 #[must_use]
-pub fn pictures(log: &[Direction]) -> Vec<Sequence> {
-    let payload = |direction: &&Direction| -> u64 {
-        direction.lines.iter().filter_map(|line| line.tcp).map(|tcp| u64::from(tcp.length)).sum()
+pub fn sequence_plots(log: &[DirectionLog]) -> Vec<SequencePlot> {
+    let payload = |direction: &&DirectionLog| -> u64 {
+        direction.entries.iter().filter_map(|line| line.tcp).map(|tcp| u64::from(tcp.length)).sum()
     };
-    let chosen: Vec<&Direction> = log.chunks(2).filter_map(|ways| ways.iter().max_by_key(payload)).collect();
-    let zero = chosen.iter().filter_map(|direction| direction.lines.first()).map(|line| line.at).min();
-    chosen.iter().map(|direction| sequence::picture(direction, zero.unwrap_or_default())).collect()
+    let chosen: Vec<&DirectionLog> = log.chunks(2).filter_map(|ways| ways.iter().max_by_key(payload)).collect();
+    let zero = chosen.iter().filter_map(|direction| direction.entries.first()).map(|line| line.at).min();
+    chosen.iter().map(|direction| sequence::sequence_plot(direction, zero.unwrap_or_default())).collect()
 }
 
 /// What the folder of a log is called: the place in letters that no shell minds.
 #[must_use]
-pub fn folder_name(place: &Place) -> String {
+pub fn folder_name(place: &CellKey) -> String {
     let text = place.to_string();
     let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '.');
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join("-")
@@ -148,26 +148,26 @@ pub fn folder_name(place: &Place) -> String {
 ///
 /// # Errors
 /// The file system's.
-pub fn write(log: &[Direction], folder: &Path) -> anyhow::Result<()> {
+pub fn write_log(log: &[DirectionLog], folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for direction in log {
         let path = folder.join(format!("{}-{}-{}.csv", direction.link, direction.from, direction.to));
-        std::fs::write(&path, table(&direction.lines)).with_context(|| path.display().to_string())?;
+        std::fs::write(&path, csv(&direction.entries)).with_context(|| path.display().to_string())?;
     }
     Ok(())
 }
 
-const HEAD: &str =
+const CSV_HEADER: &str =
     "arrived_us,left_us,dropped,bytes,source,target,flags,sequence,acknowledgement,length,offset,again\n";
 
-fn table(lines: &[Line]) -> String {
+fn csv(lines: &[PacketLogEntry]) -> String {
     let micros = |at: Nanos| format!("{}.{:03}", at / 1000, at % 1000);
-    let mut text = HEAD.to_owned();
+    let mut text = CSV_HEADER.to_owned();
     for line in lines {
-        let (left, dropped) = match line.fate {
-            Fate::UnderWay => (String::new(), ""),
-            Fate::Delivered { actual, .. } => (micros(actual), ""),
-            Fate::Dropped(cause, _) => (String::new(), cause.name()),
+        let (left, dropped) = match line.outcome {
+            PacketOutcome::InFlight => (String::new(), ""),
+            PacketOutcome::Delivered { actual, .. } => (micros(actual), ""),
+            PacketOutcome::Dropped(cause, _) => (String::new(), cause.name()),
         };
         let _ = write!(text, "{},{left},{dropped},{}", micros(line.at), line.bytes);
         let _ = match line.tcp {
@@ -175,9 +175,9 @@ fn table(lines: &[Line]) -> String {
             Some(TcpHeader { source, target, sequence, acknowledgement, flags, length }) => writeln!(
                 text,
                 ",{source},{target},{},{sequence},{acknowledgement},{length},{},{}",
-                letters(flags),
+                flag_letters(flags),
                 line.offset,
-                u8::from(line.again)
+                u8::from(line.is_retransmission)
             ),
         };
     }
@@ -185,7 +185,7 @@ fn table(lines: &[Line]) -> String {
 }
 
 /// Flags by their first letters, as in `SA` of a connection that is accepted.
-fn letters(flags: u8) -> String {
+fn flag_letters(flags: u8) -> String {
     (0..8).rev().zip("CEUAPRSF".chars()).filter(|(bit, _)| flags >> bit & 1 == 1).map(|(_, letter)| letter).collect()
 }
 

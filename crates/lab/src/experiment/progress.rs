@@ -3,11 +3,11 @@
 use std::io::{IsTerminal, Write, stderr};
 use std::time::{Duration, Instant};
 
-use crate::experiment::plan::Planned;
+use crate::experiment::plan::PlannedRun;
 use crate::experiment::read::Experiment;
 use crate::experiment::results::{Metric, Run};
 
-const BAR: usize = 24;
+const BAR_WIDTH: usize = 24;
 
 /// The progress of an experiment, on standard error.
 #[derive(Debug)]
@@ -16,8 +16,8 @@ pub struct Progress {
     treatments: usize,
     total: usize,
     done: usize,
-    made: u32,
-    expected: Duration,
+    finished: u32,
+    estimated_run_time: Duration,
     started: Instant,
     terminal: bool,
 }
@@ -34,8 +34,8 @@ impl Progress {
             treatments: experiment.settings.treatments.iter().map(String::len).max().unwrap_or(0),
             total,
             done,
-            made: 0,
-            expected: experiment.run_takes(full),
+            finished: 0,
+            estimated_run_time: experiment.estimated_run_time(full),
             started: Instant::now(),
             terminal: stderr().is_terminal(),
         }
@@ -48,10 +48,10 @@ impl Progress {
     }
 
     /// A run begins.
-    pub fn begin(&self, planned: &Planned<'_>) {
+    pub fn on_run_started(&self, planned: &PlannedRun<'_>) {
         if self.terminal {
-            let treatment = &planned.cell.place.treatment;
-            let left = human(self.left());
+            let treatment = &planned.cell.key.treatment;
+            let left = format_duration(self.time_left());
             eprint!("\r\x1b[2K{} {}/{}  {left} left  {treatment}", bar(self.done, self.total), self.done, self.total);
             // Only the bar would be missing.
             let _ = stderr().flush();
@@ -59,23 +59,23 @@ impl Progress {
     }
 
     /// A run has been made.
-    pub fn ran(&mut self, run: &Run, ratio: Option<f64>) {
+    pub fn on_run_finished(&mut self, run: &Run, ratio: Option<f64>) {
         self.done += usize::from(run.invalid.is_none());
-        self.made += 1;
+        self.finished += 1;
         if self.terminal {
             eprint!("\r\x1b[2K");
         }
-        eprintln!("{}", self.line(run, ratio));
+        eprintln!("{}", self.format_line(run, ratio));
     }
 
     /// All runs have been made, or there will be no more.
-    pub fn end(&self) {
+    pub fn finish(&self) {
         if self.terminal {
             eprint!("\r\x1b[2K");
         }
     }
 
-    fn line(&self, run: &Run, ratio: Option<f64>) -> String {
+    fn format_line(&self, run: &Run, ratio: Option<f64>) -> String {
         let levels: Vec<String> = run.levels.iter().map(|(factor, level)| format!("{factor}={level}")).collect();
         let (width, wide) = (self.total.to_string().len(), self.treatments);
         let head = format!("{:>width$}/{}  block {}", self.done, self.total, run.block + 1);
@@ -89,20 +89,20 @@ impl Progress {
         format!("{what}  {value:>8.2} {}{ratio}{warnings}", self.metric.unit)
     }
 
-    fn left(&self) -> Duration {
-        let each = if self.made == 0 { self.expected } else { self.started.elapsed() / self.made };
+    fn time_left(&self) -> Duration {
+        let each = if self.finished == 0 { self.estimated_run_time } else { self.started.elapsed() / self.finished };
         each * u32::try_from(self.total.saturating_sub(self.done)).unwrap_or(u32::MAX)
     }
 }
 
 fn bar(done: usize, total: usize) -> String {
-    let full = (BAR * done).checked_div(total).unwrap_or(BAR).min(BAR);
-    format!("{}{}", "█".repeat(full), "░".repeat(BAR - full))
+    let full = (BAR_WIDTH * done).checked_div(total).unwrap_or(BAR_WIDTH).min(BAR_WIDTH);
+    format!("{}{}", "█".repeat(full), "░".repeat(BAR_WIDTH - full))
 }
 
 /// A time as people say it.
 #[must_use]
-pub fn human(time: Duration) -> String {
+pub fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..=99 => format!("{seconds} s"),
         seconds @ 100..=5999 => format!("{} min", seconds.div_ceil(60)),
@@ -116,9 +116,9 @@ mod tests {
 
     #[test]
     fn times_and_bars_are_readable() {
-        let shown = [5, 100, 5400, 9000].map(|seconds| human(Duration::from_secs(seconds)));
+        let shown = [5, 100, 5400, 9000].map(|seconds| format_duration(Duration::from_secs(seconds)));
         assert_eq!(shown, ["5 s", "2 min", "90 min", "2.5 h"]);
         assert_eq!(bar(6, 12), format!("{}{}", "█".repeat(12), "░".repeat(12)));
-        assert_eq!(bar(0, 0).chars().filter(|c| *c == '█').count(), BAR);
+        assert_eq!(bar(0, 0).chars().filter(|c| *c == '█').count(), BAR_WIDTH);
     }
 }

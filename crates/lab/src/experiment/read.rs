@@ -8,11 +8,11 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use crate::experiment::factor::Factor;
-use crate::experiment::file::{Background, Expect, Settings, Workload};
+use crate::experiment::file::{BackgroundTraffic, Expectation, ExperimentSettings, Workload};
 use crate::experiment::results::Metric;
 use crate::experiment::treatment::Treatment;
 use crate::experiment::{expect, metric, overrides};
-use crate::topology::file::words::{self, Problem};
+use crate::topology::file::words::{self, KeyProblem};
 use crate::topology::{self, Lab};
 
 mod mistakes;
@@ -31,31 +31,31 @@ pub struct Experiment {
     /// Who published it.
     pub source: Option<String>,
     /// How it is carried out.
-    pub settings: Settings,
+    pub settings: ExperimentSettings,
     /// The figure that runs are compared by.
     pub metric: Metric,
     /// Further figures that have tables and charts of their own.
-    pub also: Vec<Metric>,
+    pub extra_metrics: Vec<Metric>,
     /// What varies.
     pub factors: Vec<Factor>,
     /// What should come of it.
-    pub expects: Vec<Expect>,
+    pub expectations: Vec<Expectation>,
     /// What is run, at every combination of levels, in the order of the file.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<ExperimentCell>,
     /// The same for combinations that make no sense, with the reason.
-    pub skipped: Vec<(Place, String)>,
+    pub skipped: Vec<(CellKey, String)>,
 }
 
 /// A combination of levels, and a treatment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CellKey {
     /// Factor and level.
     pub levels: BTreeMap<String, String>,
     /// The treatment.
     pub treatment: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CellKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.treatment)?;
         self.levels.values().try_for_each(|level| write!(f, ", {level}"))
@@ -64,24 +64,24 @@ impl fmt::Display for Place {
 
 /// What is run at a place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cell {
+pub struct ExperimentCell {
     /// Where in the experiment.
-    pub place: Place,
+    pub key: CellKey,
     /// Whether it takes part in the quick size.
     pub quick: bool,
     /// What the file says there, with every default filled in.
-    pub spec: Spec,
+    pub spec: RunSpec,
 }
 
 /// All that one run depends on.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Spec {
+pub struct RunSpec {
     /// The hosts and links.
     pub lab: Lab,
     /// Who transfers what.
     pub workload: Workload,
     /// What else is on the links.
-    pub background: Vec<Background>,
+    pub background: Vec<BackgroundTraffic>,
     /// What stands between client and server; its chain is the one that holds here.
     pub treatment: Treatment,
 }
@@ -91,21 +91,21 @@ impl Experiment {
     ///
     /// # Errors
     /// Every mistake in it, at every combination of levels.
-    pub fn read(name: &str, text: &str) -> Result<Self, Vec<String>> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, Vec<String>> {
         let document: Table =
             text.parse().map_err(|error: toml::de::Error| vec![error.to_string().trim().to_owned()])?;
         let mut mistakes = Vec::new();
-        mistakes::unknown_keys(&document, &mut mistakes);
-        let settings: Option<Settings> = part(&document, "experiment", &mut mistakes);
-        let title: Option<String> = part(&document, "title", &mut mistakes);
-        let mut factors: Vec<Factor> = parts(&document, "factor", &mut mistakes);
-        factors.iter_mut().for_each(|factor| mistakes.extend(factor.draw().err().into_iter().flatten()));
-        let expects: Vec<Expect> = parts(&document, "expect", &mut mistakes);
-        let source = document.contains_key("source").then(|| part(&document, "source", &mut mistakes)).flatten();
+        mistakes::validate_top_level_keys(&document, &mut mistakes);
+        let settings: Option<ExperimentSettings> = parse_part(&document, "experiment", &mut mistakes);
+        let title: Option<String> = parse_part(&document, "title", &mut mistakes);
+        let mut factors: Vec<Factor> = parse_parts(&document, "factor", &mut mistakes);
+        factors.iter_mut().for_each(|factor| mistakes.extend(factor.draw_levels().err().into_iter().flatten()));
+        let expects: Vec<Expectation> = parse_parts(&document, "expect", &mut mistakes);
+        let source = document.contains_key("source").then(|| parse_part(&document, "source", &mut mistakes)).flatten();
         let (Some(settings), Some(title)) = (settings, title) else { return Err(mistakes) };
-        mistakes::of_settings(&settings, &document, &mut mistakes);
-        mistakes::of_quick(&factors, &mut mistakes);
-        mistakes::of_levels(&settings, &factors, &document, &mut mistakes);
+        mistakes::validate_settings(&settings, &document, &mut mistakes);
+        mistakes::validate_quick_rules(&factors, &mut mistakes);
+        mistakes::validate_level_names(&settings, &factors, &document, &mut mistakes);
         let mut metric =
             |name: &String| metric::by_name(name).map_err(|mistake| mistakes.push(mistake)).unwrap_or_default();
         let (own, also) = (metric(&settings.metric), settings.also.iter().map(metric).collect());
@@ -117,21 +117,21 @@ impl Experiment {
             source,
             settings,
             metric: own,
-            also,
+            extra_metrics: also,
             factors,
-            expects,
+            expectations: expects,
             cells: Vec::new(),
             skipped: Vec::new(),
         };
-        read.fill(&document, &mut mistakes);
+        read.build_cells(&document, &mut mistakes);
         if mistakes.is_empty() {
-            expect::check(&read, &mut mistakes);
+            expect::validate(&read, &mut mistakes);
         }
         if mistakes.is_empty() { Ok(read) } else { Err(mistakes) }
     }
 
     /// Reads every combination. A mistake that all of them share is told once.
-    fn fill(&mut self, document: &Table, mistakes: &mut Vec<String>) {
+    fn build_cells(&mut self, document: &Table, mistakes: &mut Vec<String>) {
         let mut told: BTreeSet<String> = mistakes.iter().cloned().collect();
         for (levels, sets) in combinations(&self.factors) {
             let quick = self.is_quick(&levels);
@@ -139,14 +139,14 @@ impl Experiment {
                 if document.get("treatment").is_none_or(|all| all.get(&treatment).is_none()) {
                     continue;
                 }
-                let place = Place { levels: levels.clone(), treatment };
-                match spec(document, &sets, &place) {
-                    Ok(spec) if !spec.treatment.at.is_empty() && spec.treatment.set_at(&levels).is_none() => {}
+                let place = CellKey { levels: levels.clone(), treatment };
+                match build_spec(document, &sets, &place) {
+                    Ok(spec) if !spec.treatment.at.is_empty() && spec.treatment.override_at(&levels).is_none() => {}
                     Ok(spec) => {
                         self.seed = spec.lab.seed;
-                        match mistakes::senseless(&spec) {
+                        match mistakes::skip_reason(&spec) {
                             Some(reason) => self.skipped.push((place, reason)),
-                            None => self.cells.push(Cell { place, quick, spec }),
+                            None => self.cells.push(ExperimentCell { key: place, quick, spec }),
                         }
                     }
                     Err(found) => mistakes.extend(found.into_iter().filter(|mistake| told.insert(mistake.clone()))),
@@ -163,14 +163,14 @@ impl Experiment {
 
     /// How long a run takes in a size, roughly: streams are longer in the full one.
     #[must_use]
-    pub fn run_takes(&self, full: bool) -> Duration {
+    pub fn estimated_run_time(&self, full: bool) -> Duration {
         let times = self.cells.iter().filter_map(|cell| cell.spec.workload.time);
-        let longer = times.map(|time| time.of(full).saturating_sub(time.quick.0)).max();
+        let longer = times.map(|time| time.for_size(full).saturating_sub(time.quick.0)).max();
         self.settings.run_takes.0 + longer.unwrap_or_default()
     }
 
     /// The cells of a size.
-    pub fn cells_of(&self, full: bool) -> impl Iterator<Item = &Cell> {
+    pub fn selected_cells(&self, full: bool) -> impl Iterator<Item = &ExperimentCell> {
         self.cells.iter().filter(move |cell| full || cell.quick)
     }
 }
@@ -194,42 +194,43 @@ fn combinations(factors: &[Factor]) -> Vec<(BTreeMap<String, String>, Vec<Table>
 }
 
 /// The document as it is at these levels and for this treatment.
-fn spec(document: &Table, sets: &[Table], place: &Place) -> Result<Spec, Vec<String>> {
+fn build_spec(document: &Table, sets: &[Table], place: &CellKey) -> Result<RunSpec, Vec<String>> {
     let mut document = document.clone();
     let mut mistakes: Vec<String> = sets.iter().flat_map(|set| overrides::apply(&mut document, set)).collect();
     let own = document["treatment"].as_table().cloned().unwrap_or_default();
     let mut found = Vec::new();
-    let read = part::<Treatment>(&own, &place.treatment, &mut found);
+    let read = parse_part::<Treatment>(&own, &place.treatment, &mut found);
     mistakes.extend(found.into_iter().map(|mistake| format!("treatment.{mistake}")));
-    for set in read.iter().flat_map(|treatment| std::iter::once(&treatment.set).chain(treatment.set_at(&place.levels)))
+    for set in
+        read.iter().flat_map(|treatment| std::iter::once(&treatment.set).chain(treatment.override_at(&place.levels)))
     {
         mistakes.extend(overrides::apply(&mut document, set));
     }
-    let workload: Option<Workload> = part(&document, "workload", &mut mistakes);
-    let background = parts(&document, "background", &mut mistakes);
+    let workload: Option<Workload> = parse_part(&document, "workload", &mut mistakes);
+    let background = parse_parts(&document, "background", &mut mistakes);
     document.retain(|key, _| topology::file::LAB_KEYS.contains(&key));
-    let lab = topology::file::parse(document);
+    let lab = topology::file::parse_lab(document);
     let lab = lab.map_err(|found| mistakes.extend(found.iter().map(ToString::to_string))).ok();
     let (Some(workload), Some(mut treatment), Some(lab)) = (workload, read, lab) else { return Err(mistakes) };
     if treatment.chain.is_empty() {
         treatment.chain.clone_from(&workload.chain);
     }
-    let spec = Spec { lab, workload, background, treatment };
-    mistakes::of_spec(&spec, &mut mistakes);
+    let spec = RunSpec { lab, workload, background, treatment };
+    mistakes::validate_spec(&spec, &mut mistakes);
     if mistakes.is_empty() { Ok(spec) } else { Err(mistakes) }
 }
 
 /// Reads one part of a document, and writes a mistake down with the key it is at.
-fn part<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Option<T> {
+fn parse_part<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Option<T> {
     let Some(value) = document.get(key) else {
         mistakes.push(format!("{key}: missing"));
         return None;
     };
-    words::read(key, value).map_err(|problems| mistakes.extend(told(problems))).ok()
+    words::read_value(key, value).map_err(|problems| mistakes.extend(format_problems(problems))).ok()
 }
 
 /// Reads a list of parts, each for itself.
-fn parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Vec<T> {
+fn parse_parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<String>) -> Vec<T> {
     let values = match document.get(key) {
         None => return Vec::new(),
         Some(Value::Array(values)) => values,
@@ -239,12 +240,14 @@ fn parts<T: DeserializeOwned>(document: &Table, key: &str, mistakes: &mut Vec<St
         }
     };
     let read = |(number, value): (usize, &Value)| {
-        words::read(&format!("{key} {}", number + 1), value).map_err(|problems| mistakes.extend(told(problems))).ok()
+        words::read_value(&format!("{key} {}", number + 1), value)
+            .map_err(|problems| mistakes.extend(format_problems(problems)))
+            .ok()
     };
     values.iter().enumerate().filter_map(read).collect()
 }
 
-fn told(problems: Vec<Problem>) -> impl Iterator<Item = String> {
+fn format_problems(problems: Vec<KeyProblem>) -> impl Iterator<Item = String> {
     problems.into_iter().map(|(key, problem)| format!("{key}: {}", problem.trim().replace('\n', " ")))
 }
 

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::analyse;
-use crate::experiment::read::{Cell, Experiment, Place};
+use crate::experiment::read::{CellKey, Experiment, ExperimentCell};
 use crate::experiment::results::Run;
-use crate::program::mesh::{DIRECT, Path};
+use crate::program::mesh::{DIRECT, PathSetting};
 use crate::stats;
 
 /// The key of the completion by the path that was chosen, over that by the best of the candidates: 1 is the best there is.
@@ -21,31 +21,32 @@ const COMPLETION: &str = "completion_ms";
 
 /// The runs, with what the choices of those that had one have cost.
 #[must_use]
-pub fn judged(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
+pub fn with_regret(experiment: &Experiment, runs: &[Run]) -> Vec<Run> {
     let mut all = runs.to_vec();
-    for cell in experiment.cells.iter().filter(|cell| matches!(cell.spec.treatment.path, Some(Path::Auto(_)))) {
-        let candidates = candidates(experiment, cell, runs);
-        let is_here = |run: &&mut Run| run.treatment == cell.place.treatment && run.levels == cell.place.levels;
+    for cell in experiment.cells.iter().filter(|cell| matches!(cell.spec.treatment.path, Some(PathSetting::Auto(_)))) {
+        let candidates = candidate_completions(experiment, cell, runs);
+        let is_here = |run: &&mut Run| run.treatment == cell.key.treatment && run.levels == cell.key.levels;
         for run in all.iter_mut().filter(is_here).filter(|run| run.invalid.is_none()) {
-            judge(run, &candidates);
+            add_regret(run, &candidates);
         }
     }
     all
 }
 
 /// The median completion by each path that somebody else had to take at the levels of `cell`, in milliseconds.
-fn candidates(experiment: &Experiment, cell: &Cell, runs: &[Run]) -> BTreeMap<String, f64> {
-    let others = experiment.cells.iter().filter(|other| other.place.levels == cell.place.levels);
-    let fixed = others.filter_map(|other| Some((other.spec.treatment.path.as_ref()?.name()?, &other.place)));
-    fixed.filter_map(|(path, place)| Some((path, median(runs, place)?))).collect()
+fn candidate_completions(experiment: &Experiment, cell: &ExperimentCell, runs: &[Run]) -> BTreeMap<String, f64> {
+    let others = experiment.cells.iter().filter(|other| other.key.levels == cell.key.levels);
+    let fixed = others.filter_map(|other| Some((other.spec.treatment.path.as_ref()?.name()?, &other.key)));
+    fixed.filter_map(|(path, place)| Some((path, median_completion(runs, place)?))).collect()
 }
 
-fn median(runs: &[Run], place: &Place) -> Option<f64> {
-    let values: Vec<f64> = analyse::values(runs, place, COMPLETION).into_iter().map(|(_, value)| value).collect();
+fn median_completion(runs: &[Run], place: &CellKey) -> Option<f64> {
+    let values: Vec<f64> =
+        analyse::metric_values(runs, place, COMPLETION).into_iter().map(|(_, value)| value).collect();
     (!values.is_empty()).then(|| stats::median(&values))
 }
 
-fn judge(run: &mut Run, candidates: &BTreeMap<String, f64>) {
+fn add_regret(run: &mut Run, candidates: &BTreeMap<String, f64>) {
     let Some(best) = candidates.values().copied().reduce(f64::min) else { return };
     let chosen: Vec<f64> = run
         .sessions
@@ -76,7 +77,7 @@ mod tests {
         let own = three.map(|(name, path)| treatment(name, path)).concat();
         let (head, rest) = TEXT.split_once("[treatment.direct]").unwrap();
         let (_, tail) = rest.split_once("[experiment]").unwrap();
-        Experiment::read("x", &format!("{head}{own}[experiment]{tail}")).unwrap()
+        Experiment::parse("x", &format!("{head}{own}[experiment]{tail}")).unwrap()
     }
 
     fn run(treatment: &str, ms: f64, paths: &[&str]) -> Run {
@@ -102,7 +103,7 @@ mod tests {
             run("haproxy", 55.0, &["server-other"]),
             Run { invalid: Some("it died".into()), ..run("haproxy", 55.0, &["direct"]) },
         ];
-        let judged = judged(&experiment(), &runs);
+        let judged = with_regret(&experiment(), &runs);
         let told = |key: &str| judged[3..].iter().map(|run| run.metrics.get(key).copied()).collect::<Vec<_>>();
         assert_eq!(told(REGRET), [Some(2.2), Some(1.0), Some(1.1), None]);
         assert_eq!(told(OVER_DIRECT), [Some(1.0), Some(2.2), Some(2.0), None]);

@@ -76,7 +76,7 @@ pub struct CheckRow {
 
 /// What came of one treatment at one combination of levels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Cell {
+pub struct CellSummary {
     /// Factor and level.
     pub levels: BTreeMap<String, String>,
     /// The treatment.
@@ -91,11 +91,11 @@ pub struct Cell {
 
 /// Cells by a further figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Also {
+pub struct ExtraMetricCells {
     /// The figure.
     pub metric: Metric,
     /// What came of every treatment at every combination of levels, by it.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CellSummary>,
 }
 
 /// The arithmetic floor of the first byte of one treatment at one combination of levels, and what came.
@@ -139,7 +139,7 @@ pub struct GainRow {
     /// What the slowest section carried alone, if that was measured.
     pub ceiling: Option<Summary>,
     /// Whether it holds.
-    pub verdict: Verdict,
+    pub verdict: ExpectationVerdict,
 }
 
 impl GainRow {
@@ -151,7 +151,7 @@ impl GainRow {
 
     /// Whether the limit is the bar, because the base is better than it was published.
     #[must_use]
-    pub fn is_by_limit(&self) -> bool {
+    pub fn is_judged_by_limit(&self) -> bool {
         self.base.n > 0 && self.base.median > self.published[0]
     }
 }
@@ -177,7 +177,7 @@ pub struct Summary {
 
 /// An expectation of the experiment file, and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct ExpectationOutcome {
     /// What is expected, in words: `squid, 25-25: at least 1.74 x direct`.
     pub expected: String,
     /// Where the expectation comes from: author, year, table; or the project's own bar.
@@ -189,7 +189,7 @@ pub struct Outcome {
     /// Its 95 % confidence interval, as text.
     pub interval: Option<String>,
     /// What came of it.
-    pub verdict: Verdict,
+    pub verdict: ExpectationVerdict,
     /// Why, or what is remarkable, if anything.
     pub remark: Option<String>,
 }
@@ -197,7 +197,7 @@ pub struct Outcome {
 /// What came of an expectation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum ExpectationVerdict {
     /// It holds.
     Met,
     /// It does not.
@@ -216,23 +216,23 @@ pub struct Results {
     /// What the check of the links said before the first run.
     pub checks: Vec<CheckRow>,
     /// Every treatment at every combination of levels.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<CellSummary>,
     /// The same by further figures.
-    pub also: Vec<Also>,
+    pub also: Vec<ExtraMetricCells>,
     /// Arithmetic floors; empty if the first byte is not what the experiment is about.
     pub floors: Vec<FloorRow>,
     /// Gains beside published ones; empty if none is expected.
     #[serde(default)]
     pub gains: Vec<GainRow>,
     /// Every expectation.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<ExpectationOutcome>,
     /// What a reader should know: each names a cause and a remedy.
     pub warnings: Vec<String>,
 }
 
 impl Results {
     /// The same results as they are by each further figure. Expectations name their own figure: they stay behind.
-    pub fn by_further_figures(&self) -> impl Iterator<Item = Self> {
+    pub fn by_extra_metrics(&self) -> impl Iterator<Item = Self> {
         self.also.iter().map(|also| Self {
             manifest: Manifest { metric: also.metric.clone(), ..self.manifest.clone() },
             runs: self.runs.clone(),

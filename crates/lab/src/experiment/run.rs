@@ -10,45 +10,45 @@ use ekiden_sys::signal;
 
 use crate::emulator::DirectionReport;
 use crate::experiment::choices;
-use crate::experiment::cpu::{self, Reading};
+use crate::experiment::cpu::{self, CpuSample};
 use crate::experiment::fairness;
 use crate::experiment::manifest;
 use crate::experiment::metric;
 use crate::experiment::named;
-use crate::experiment::packets::{self, Direction, Log};
-use crate::experiment::plan::Planned;
+use crate::experiment::packets::{self, DirectionLog, PacketLogRecorder};
+use crate::experiment::plan::PlannedRun;
 use crate::experiment::predict;
-use crate::experiment::read::Spec;
+use crate::experiment::read::RunSpec;
 use crate::experiment::results::{GroupRun, Run, SessionRun};
-use crate::experiment::task::{Files, TRIAL, Task};
+use crate::experiment::task::{ContentFiles, TRIAL_BYTES, TransferTask};
 use crate::experiment::transfer::Transfer;
 use crate::experiment::{schedule, share};
-use crate::program::chain::{self, Surroundings};
+use crate::program::chain::{self, RelayContext};
 use crate::program::mesh;
-use crate::program::receiver::Receiver;
-use crate::program::server::{Protocol, Serving};
+use crate::program::receiver::FlowReceiver;
+use crate::program::server::{Protocol, ServerOptions};
 use crate::program::service::Service;
 use crate::program::transparent;
 use crate::topology::Lab;
-use crate::topology::running::Running;
-use crate::warnings::{BUSY, Warning};
+use crate::topology::running::RunningLab;
+use crate::warnings::{BUSY_SHARE, Warning};
 
 mod faithful;
 mod transfers;
-use faithful::objection;
+use faithful::invalid_reason;
 
 /// How long a chain may take until it works.
-const WORKS: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often it is tried until then.
-const AGAIN: Duration = Duration::from_millis(200);
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What runs have in common.
 #[derive(Debug, Clone)]
-pub struct Means {
+pub struct RunContext {
     /// Where files of runs go.
     pub folder: PathBuf,
     /// Where results go, and logs of packets beside them.
-    pub results: PathBuf,
+    pub results_dir: PathBuf,
     /// Where ekiden is; none if no treatment uses it.
     pub ekiden: Option<PathBuf>,
     /// Whether runs are of the full size.
@@ -62,23 +62,23 @@ pub struct Means {
 }
 
 /// What a run that came to its end has measured.
-struct Measured {
+struct RunMeasurements {
     metrics: BTreeMap<String, f64>,
     timeline: Vec<(f64, u64)>,
     groups: Vec<GroupRun>,
     sessions: Vec<SessionRun>,
     links: Vec<DirectionReport>,
-    log: Vec<Direction>,
+    packet_log: Vec<DirectionLog>,
     cpu_busy: f64,
     warnings: Vec<String>,
 }
 
 /// Makes a run. Whatever goes wrong is in its `invalid`.
 #[must_use]
-pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
-    let (started, clock) = (manifest::now(), Instant::now());
-    let place = planned.cell.place.clone();
-    let measured = measure(&planned.cell.spec, planned.seed, means);
+pub fn execute_run(planned: &PlannedRun<'_>, means: &RunContext) -> Run {
+    let (started, clock) = (manifest::utc_now(), Instant::now());
+    let place = planned.cell.key.clone();
+    let measured = measure_run(&planned.cell.spec, planned.seed, means);
     let mut run = Run {
         block: planned.block,
         order: planned.order,
@@ -91,18 +91,22 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
     match measured {
         Err(error) => run.invalid = Some(format!("{error:#}")),
         Ok(measured) => {
-            run.invalid = objection(&measured.links, !planned.cell.spec.lab.events.is_empty(), means.lateness_limit);
+            run.invalid =
+                invalid_reason(&measured.links, !planned.cell.spec.lab.events.is_empty(), means.lateness_limit);
             run.metrics = measured.metrics;
             run.timeline = measured.timeline;
             run.groups = measured.groups;
             run.sessions = measured.sessions;
             run.links = measured.links;
             run.warnings = measured.warnings;
-            run.sequences = packets::pictures(&measured.log);
-            run.warnings
-                .extend(write_log(planned, &measured.log, &means.results).err().map(|error| format!("{error:#}")));
+            run.sequences = packets::sequence_plots(&measured.packet_log);
+            run.warnings.extend(
+                write_packet_log(planned, &measured.packet_log, &means.results_dir)
+                    .err()
+                    .map(|error| format!("{error:#}")),
+            );
             run.cpu_busy = measured.cpu_busy;
-            if run.cpu_busy > BUSY {
+            if run.cpu_busy > BUSY_SHARE {
                 run.warnings.push(Warning::CpuBound.to_string());
             }
         }
@@ -111,35 +115,36 @@ pub fn make(planned: &Planned<'_>, means: &Means) -> Run {
 }
 
 /// The log of the first block, beside the results; those of all would fill disks.
-fn write_log(planned: &Planned<'_>, log: &[Direction], results: &Path) -> anyhow::Result<()> {
+fn write_packet_log(planned: &PlannedRun<'_>, log: &[DirectionLog], results: &Path) -> anyhow::Result<()> {
     if planned.block > 0 || log.is_empty() {
         return Ok(());
     }
-    packets::write(log, &results.join("packets").join(packets::folder_name(&planned.cell.place)))
+    packets::write_log(log, &results.join("packets").join(packets::folder_name(&planned.cell.key)))
 }
 
-fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
+fn measure_run(spec: &RunSpec, seed: u64, means: &RunContext) -> anyhow::Result<RunMeasurements> {
     // What is made last goes first: programs before the network they run in.
     let lab = Lab { seed, ..spec.lab.clone() };
-    let running = Running::start_logged(&lab, &spec.workload.packet_log)?;
-    let folder = Folder::create(&means.folder, "run")?;
+    let running = RunningLab::start_with_packet_log(&lab, &spec.workload.packet_log)?;
+    let folder = TempDir::create(&means.folder, "run")?;
     if spec.workload.protocol == Protocol::Share {
-        return shared(spec, &running, &folder.0, means);
+        return measure_shared(spec, &running, &folder.0, means);
     }
     let network = running.network();
     let find = |name: &str| network.host(name).with_context(|| format!("there is no host {name}"));
     let workload = &spec.workload;
-    let time = workload.time.map(|time| means.time.unwrap_or(time.of(means.full)));
+    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full)));
     let (client, host) = (find(&workload.client)?, find(&workload.server)?);
-    let files = Files::create(&means.folder, workload.files())?;
+    let files = ContentFiles::create(&means.folder, workload.file_sizes())?;
 
-    let serving = Serving { root: &files.root, stamped: workload.stamped(), rate: workload.server_rate };
+    let stamped_block_size = workload.stamped_block_size();
+    let serving = ServerOptions { root: &files.root, stamped_block_size, rate: workload.server_rate };
     let (mut services, mut receiver) = (Vec::new(), None);
     match workload.protocol {
-        Protocol::Flows => receiver = Some(Receiver::start(host, Protocol::Flows.port())?),
+        Protocol::Flows => receiver = Some(FlowReceiver::start(host, Protocol::Flows.port())?),
         _ => services.push(workload.server_program().start(host, serving, &folder.0)?),
     }
-    let around = Surroundings {
+    let around = RelayContext {
         network,
         lab: &lab,
         client: client.address(),
@@ -147,89 +152,104 @@ fn measure(spec: &Spec, seed: u64, means: &Means) -> anyhow::Result<Measured> {
         folder: &folder.0,
         ekiden: means.ekiden.as_deref(),
     };
-    let (relays, via) = chain::start(&spec.treatment, around)?;
+    let (relays, via) = chain::start_relays(&spec.treatment, around)?;
     services.extend(relays);
     let (files, receiver, folder) = (&files, receiver.as_ref(), &folder.0);
-    let task = Task { workload, time, client, server: host.address(), via, files, receiver, folder };
-    let dialled = || transparent::dialled(&spec.treatment, network);
-    until_it_works(&task, &dialled, &mut services)?;
+    let server = host.address();
+    let task = TransferTask { workload, time, client, server, client_route: via, files, receiver, folder };
+    let dialled = || transparent::read_active_opens(&spec.treatment, network);
+    wait_until_working(&task, &dialled, &mut services)?;
     for _ in 0..workload.warm_up_transfers {
-        task.attempt(WORKS).context("warm-up")?;
+        task.try_transfer(READY_TIMEOUT).context("warm-up")?;
     }
     services.extend(schedule::start_background(spec, network, folder)?);
-    transfers::prime(&task, means.timeout)?;
-    transfers::await_beginning(&task, running.started())?;
+    transfers::run_priming(&task, means.timeout)?;
+    transfers::wait_for_start(&task, running.started_at())?;
 
-    let log = Log::begin(&running, &lab, &workload.packet_log)?;
-    let (before, hosts_before, dialled_before) = (Reading::now(), cpu::of_hosts(network)?, dialled()?);
-    let made = transfers::make(&task, spec, &running, &mut services, means.timeout);
-    let cpu_busy = Reading::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
-    let hosts = cpu::of_hosts(network)?;
+    let log = PacketLogRecorder::start(&running, &lab, &workload.packet_log)?;
+    let (before, hosts_before, dialled_before) = (CpuSample::now(), cpu::cpu_time_by_host(network)?, dialled()?);
+    let made = transfers::run_transfers(&task, spec, &running, &mut services, means.timeout);
+    let cpu_busy = CpuSample::now().zip(before).map_or(0.0, |(now, before)| now.busy_since(before));
+    let hosts = cpu::cpu_time_by_host(network)?;
     // A program that died explains a failed transfer, and makes one that succeeded worthless. Background traffic that
     // has ended was not there all the time.
     if let Some(failure) = first_failure(&mut services) {
         anyhow::bail!(failure);
     }
-    network.ensure_nothing_hidden()?;
-    let transfers::Made { transfers, sessions } = made?;
-    transparent::carried(&dialled_before, &dialled()?, workload.transfers)?;
-    let mut metrics = figures(spec, &transfers, &sessions);
-    metrics.extend(metric::of_hosts(&hosts_before, &hosts, &workload.client, &transfers));
-    let told = told(spec, folder)?;
-    metrics.extend(told.iter().map(|(expected, told)| (named::NAMED.to_owned(), told.figure(expected))));
-    let warnings = told.iter().filter_map(|(expected, told)| told.objection(expected)).collect();
+    network.ensure_no_hidden_drops()?;
+    let transfers::TransferResults { transfers, sessions } = made?;
+    transparent::ensure_carried(&dialled_before, &dialled()?, workload.transfers)?;
+    let mut metrics = run_metrics(spec, &transfers, &sessions);
+    metrics.extend(metric::cpu_metrics(&hosts_before, &hosts, &workload.client, &transfers));
+    let told = read_named_limit(spec, folder)?;
+    metrics.extend(told.iter().map(|(expected, told)| (named::LIMIT_NAMED.to_owned(), told.metric(expected))));
+    let warnings = told.iter().filter_map(|(expected, told)| told.mismatch_warning(expected)).collect();
     // Of downloads that come all the time, the first is no picture of the run.
     let first = transfers.into_iter().next().filter(|_| workload.arrivals.is_empty());
     let timeline = first.map(|first| first.timeline).unwrap_or_default();
-    let (log, links) = (log.end(&running)?, running.reports()?);
-    Ok(Measured { metrics, timeline, groups: Vec::new(), sessions, links, log, cpu_busy, warnings })
+    let (log, links) = (log.finish(&running)?, running.reports()?);
+    Ok(RunMeasurements { metrics, timeline, groups: Vec::new(), sessions, links, packet_log: log, cpu_busy, warnings })
 }
 
 /// What the first relay is to name, if it is to, and what it names.
-fn told<'a>(spec: &'a Spec, folder: &Path) -> anyhow::Result<Option<(&'a str, named::Told)>> {
+fn read_named_limit<'a>(spec: &'a RunSpec, folder: &Path) -> anyhow::Result<Option<(&'a str, named::ClosedEvent)>> {
     let Some((expected, relay)) = spec.workload.limited.as_deref().zip(spec.treatment.chain.first()) else {
         return Ok(None);
     };
-    Ok(Some((expected, named::read(&mesh::log(folder, relay))?)))
+    Ok(Some((expected, named::read_largest_session(&mesh::log_path(folder, relay))?)))
 }
 
-fn figures(spec: &Spec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
-    let mut metrics = metric::of(transfers);
-    metrics.extend(predict::figures(spec, transfers));
+fn run_metrics(spec: &RunSpec, transfers: &[Transfer], sessions: &[SessionRun]) -> BTreeMap<String, f64> {
+    let mut metrics = metric::transfer_metrics(transfers);
+    metrics.extend(predict::prediction_metrics(spec, transfers));
     if !spec.workload.arrivals.is_empty() {
-        let trouble = schedule::trouble(spec).map(|at| at.as_secs_f64());
-        let figures = choices::figures(sessions, trouble, spec.workload.worse.as_deref());
+        let trouble = schedule::first_change(spec).map(|at| at.as_secs_f64());
+        let figures = choices::path_metrics(sessions, trouble, spec.workload.worse.as_deref());
         metrics.extend(figures.into_iter().map(|(key, value)| (key.to_owned(), value)));
     }
     metrics
 }
 
 /// The same where several groups share a bottleneck.
-fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyhow::Result<Measured> {
+fn measure_shared(
+    spec: &RunSpec,
+    running: &RunningLab,
+    folder: &Path,
+    means: &RunContext,
+) -> anyhow::Result<RunMeasurements> {
     let (workload, network) = (&spec.workload, running.network());
-    let time = workload.time.map(|time| means.time.unwrap_or(time.of(means.full))).unwrap_or_default();
+    let time = workload.time.map(|time| means.time.unwrap_or(time.for_size(means.full))).unwrap_or_default();
     let warm_up = workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
     anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
-    let request = share::Request { groups: &workload.group, network, time, warm_up, timeout: means.timeout, folder };
+    let request = share::SharedBottleneckRequest {
+        groups: &workload.group,
+        network,
+        time,
+        warm_up,
+        timeout: means.timeout,
+        folder,
+    };
     let mut ready = share::prepare(request)?;
-    let (before, busy_before) = (running.reports()?, Reading::now());
-    let groups = ready.carry();
-    let cpu_busy = Reading::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
+    let (before, busy_before) = (running.reports()?, CpuSample::now());
+    let groups = ready.run();
+    let cpu_busy = CpuSample::now().zip(busy_before).map_or(0.0, |(now, before)| now.busy_since(before));
     if let Some(failure) = first_failure(&mut ready.services) {
         anyhow::bail!(failure);
     }
-    network.ensure_nothing_hidden()?;
+    network.ensure_no_hidden_drops()?;
     let (groups, links) = (groups?, running.reports()?);
-    let waits = fairness::waits(&before, &links);
-    let mut metrics = fairness::of(&groups, workload.ratio.as_ref(), &waits);
-    metrics.extend(fairness::window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)));
-    Ok(Measured {
+    let waits = fairness::bottleneck_delays(&before, &links);
+    let mut metrics = fairness::group_metrics(&groups, workload.ratio.as_ref(), &waits);
+    metrics.extend(
+        fairness::mean_window(&spec.lab, workload, &groups).map(|window| ("window_packets".to_owned(), window)),
+    );
+    Ok(RunMeasurements {
         metrics,
         timeline: Vec::new(),
         groups,
         sessions: Vec::new(),
         links,
-        log: Vec::new(),
+        packet_log: Vec::new(),
         cpu_busy,
         warnings: Vec::new(),
     })
@@ -238,24 +258,25 @@ fn shared(spec: &Spec, running: &Running, folder: &Path, means: &Means) -> anyho
 /// Tries a small transfer until it succeeds: a chain of proxies answers with errors until each knows that the next is
 /// alive, and a transparent one lets packets pass until its rules are there. What is measured afterwards finds programs in
 /// service, as users do.
-fn until_it_works(
-    task: &Task<'_>,
-    dialled: &impl Fn() -> anyhow::Result<transparent::Dialled>,
+fn wait_until_working(
+    task: &TransferTask<'_>,
+    dialled: &impl Fn() -> anyhow::Result<transparent::ActiveOpens>,
     services: &mut [Service],
 ) -> anyhow::Result<()> {
-    let deadline = Instant::now() + WORKS;
+    let deadline = Instant::now() + READY_TIMEOUT;
     loop {
         let before = dialled()?;
-        let attempt = task.attempt(WORKS).and_then(|_| transparent::carried(&before, &dialled()?, 1));
+        let attempt =
+            task.try_transfer(READY_TIMEOUT).and_then(|_| transparent::ensure_carried(&before, &dialled()?, 1));
         let Err(error) = attempt else { return Ok(()) };
         if let Some(failure) = first_failure(services) {
             anyhow::bail!(failure);
         }
-        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
         if Instant::now() > deadline {
-            return Err(error.context(format!("a trial of {TRIAL} bytes did not succeed in {WORKS:?}")));
+            return Err(error.context(format!("a trial of {TRIAL_BYTES} bytes did not succeed in {READY_TIMEOUT:?}")));
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(RETRY_INTERVAL);
     }
 }
 
@@ -265,9 +286,9 @@ fn first_failure(services: &mut [Service]) -> Option<String> {
 
 /// A folder that is removed with all that is in it when this is dropped.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     /// Makes `base/name`, anew.
     ///
     /// # Errors
@@ -288,7 +309,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         // Nobody is left to be told; it is in the folder for temporary files.
         let _ = std::fs::remove_dir_all(&self.0);

@@ -7,29 +7,31 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::experiment::file::Background;
-use crate::experiment::read::Spec;
-use crate::program::iperf3::{self, Traffic};
+use crate::experiment::file::BackgroundTraffic;
+use crate::experiment::read::RunSpec;
+use crate::program::iperf3::{self, CrossTraffic};
 use crate::program::service::Service;
 use crate::topology::network::{HostHandle, Network};
 
 /// Something that happens.
-enum Due<'a> {
+enum ScheduledEvent<'a> {
     /// Traffic begins; its number tells its port.
-    Begins(u16, &'a Background),
+    StartTraffic(u16, &'a BackgroundTraffic),
     /// The relay at this host is killed.
-    Killed(&'a str),
+    KillRelay(&'a str),
 }
 
 /// All that happens, the earliest first.
-pub struct Schedule<'a>(Vec<(Duration, Due<'a>)>);
+pub struct Schedule<'a>(Vec<(Duration, ScheduledEvent<'a>)>);
 
 impl<'a> Schedule<'a> {
     /// What a file says.
     #[must_use]
-    pub fn of(spec: &'a Spec) -> Self {
-        let begins = |(number, traffic): (u16, &'a Background)| Some((traffic.at?.0, Due::Begins(number, traffic)));
-        let killed = spec.workload.kill.iter().map(|kill| (kill.at.0, Due::Killed(kill.relay.as_str())));
+    pub fn from_spec(spec: &'a RunSpec) -> Self {
+        let begins = |(number, traffic): (u16, &'a BackgroundTraffic)| {
+            Some((traffic.at?.0, ScheduledEvent::StartTraffic(number, traffic)))
+        };
+        let killed = spec.workload.kill.iter().map(|kill| (kill.at.0, ScheduledEvent::KillRelay(kill.relay.as_str())));
         let mut all: Vec<_> = (0..).zip(&spec.background).filter_map(begins).chain(killed).collect();
         all.sort_by_key(|(at, _)| *at);
         Self(all)
@@ -39,7 +41,7 @@ impl<'a> Schedule<'a> {
     ///
     /// # Errors
     /// Traffic does not begin.
-    pub fn carry_out(
+    pub fn run(
         &self,
         started: Instant,
         over: Receiver<()>,
@@ -53,8 +55,10 @@ impl<'a> Schedule<'a> {
                 return Ok(());
             }
             match due {
-                Due::Begins(number, traffic) => services.extend(begin(*number, traffic, network, folder)?),
-                Due::Killed(host) => {
+                ScheduledEvent::StartTraffic(number, traffic) => {
+                    services.extend(start_traffic(*number, traffic, network, folder)?)
+                }
+                ScheduledEvent::KillRelay(host) => {
                     services.iter_mut().filter(|service| service.host() == *host).for_each(Service::kill);
                 }
             }
@@ -65,10 +69,10 @@ impl<'a> Schedule<'a> {
 
 /// When, in a lab with these settings, something first changes while transfers are made.
 #[must_use]
-pub fn trouble(spec: &Spec) -> Option<Duration> {
+pub fn first_change(spec: &RunSpec) -> Option<Duration> {
     let begins = spec.workload.begins?.0;
     let events = spec.lab.events.iter().map(|event| event.at.0);
-    let others = Schedule::of(spec).0.into_iter().map(|(at, _)| at);
+    let others = Schedule::from_spec(spec).0.into_iter().map(|(at, _)| at);
     events.chain(others).filter(|at| *at > begins).min()
 }
 
@@ -76,11 +80,11 @@ pub fn trouble(spec: &Spec) -> Option<Duration> {
 ///
 /// # Errors
 /// It does not begin.
-pub fn start_background(spec: &Spec, network: &Network, folder: &Path) -> anyhow::Result<Vec<Service>> {
+pub fn start_background(spec: &RunSpec, network: &Network, folder: &Path) -> anyhow::Result<Vec<Service>> {
     let mut services = Vec::new();
     let early = || (0..).zip(&spec.background).filter(|(_, traffic)| traffic.at.is_none());
     for (number, traffic) in early() {
-        services.extend(begin(number, traffic, network, folder)?);
+        services.extend(start_traffic(number, traffic, network, folder)?);
     }
     if let Some(longest) = early().map(|(_, traffic)| traffic.warm_up.0).max() {
         std::thread::sleep(longest);
@@ -88,9 +92,14 @@ pub fn start_background(spec: &Spec, network: &Network, folder: &Path) -> anyhow
     Ok(services)
 }
 
-fn begin(number: u16, traffic: &Background, network: &Network, folder: &Path) -> anyhow::Result<Vec<Service>> {
+fn start_traffic(
+    number: u16,
+    traffic: &BackgroundTraffic,
+    network: &Network,
+    folder: &Path,
+) -> anyhow::Result<Vec<Service>> {
     let find = |name: &String| network.host(name).with_context(|| format!("there is no host {name}"));
     let ends: [&HostHandle; 2] = [find(&traffic.from)?, find(&traffic.to)?];
-    let kind = traffic.rate.map_or(Traffic::Tcp(traffic.flows), |rate| Traffic::Udp(rate.bits_per_second()));
-    Ok(iperf3::start(ends, kind, number, folder)?.into_iter().collect())
+    let kind = traffic.rate.map_or(CrossTraffic::Tcp(traffic.flows), |rate| CrossTraffic::Udp(rate.bits_per_second()));
+    Ok(iperf3::start_cross_traffic(ends, kind, number, folder)?.into_iter().collect())
 }

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
-use crate::emulator::Fate;
-use crate::experiment::packets::{Direction, Line};
+use crate::emulator::PacketOutcome;
+use crate::experiment::packets::{DirectionLog, PacketLogEntry};
 
 /// Sequence numbers over time on one link, of the connection that carried most, in the direction of the data. Times are
 /// seconds since the first packet of the transfers, numbers are bytes since the first of the connection.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Sequence {
+pub struct SequencePlot {
     /// The link.
     pub link: String,
     /// From which host.
@@ -36,60 +36,62 @@ pub struct Sequence {
 }
 
 /// The time is cut into so many parts, of each of which the first and the last packet are kept.
-const PARTS: u64 = 400;
+const TIME_SLOTS: u64 = 400;
 /// A connection that has sent nearly all and then nothing for so long is at its end, in nanoseconds.
-const SILENCE: Nanos = 200_000_000;
+const IDLE_END: Nanos = 200_000_000;
 /// So many marks of a kind, evenly spread, are enough to see where they are.
-const MARKS: usize = 200;
+const MAX_MARKS: usize = 200;
 
 /// The picture of the connection that carried most, with times since `zero`.
 #[must_use]
-pub fn picture(direction: &Direction, zero: Nanos) -> Sequence {
-    let mut lines = largest(&direction.lines);
-    lines.truncate(end(&lines));
-    let again: Vec<&Line> = lines.iter().copied().filter(|line| line.again).collect();
-    let dropped: Vec<&Line> = lines.iter().copied().filter(|line| matches!(line.fate, Fate::Dropped(..))).collect();
-    Sequence {
+pub fn sequence_plot(direction: &DirectionLog, zero: Nanos) -> SequencePlot {
+    let mut lines = largest_connection(&direction.entries);
+    lines.truncate(transfer_end(&lines));
+    let again: Vec<&PacketLogEntry> = lines.iter().copied().filter(|line| line.is_retransmission).collect();
+    let dropped: Vec<&PacketLogEntry> =
+        lines.iter().copied().filter(|line| matches!(line.outcome, PacketOutcome::Dropped(..))).collect();
+    SequencePlot {
         link: direction.link.clone(),
         from: direction.from.clone(),
         to: direction.to.clone(),
         packets: lines.len() as u64,
         sent_again: again.len() as u64,
         dropped: dropped.len() as u64,
-        line: highest(&lines, zero),
-        again_at: spread(&again, zero),
-        dropped_at: spread(&dropped, zero),
-        is_cut: direction.is_cut,
+        line: highest_offsets(&lines, zero),
+        again_at: sample_marks(&again, zero),
+        dropped_at: sample_marks(&dropped, zero),
+        is_cut: direction.truncated,
     }
 }
 
 /// The packets with payload of the connection that carried most.
-fn largest(lines: &[Line]) -> Vec<&Line> {
+fn largest_connection(lines: &[PacketLogEntry]) -> Vec<&PacketLogEntry> {
     let mut carried = HashMap::new();
     for tcp in lines.iter().filter_map(|line| line.tcp) {
         *carried.entry((tcp.source, tcp.target)).or_insert(0) += u64::from(tcp.length);
     }
     // The ends decide between two that carried the same: the same log always gives the same picture.
     let most = carried.into_iter().max_by_key(|(ends, bytes)| (*bytes, *ends)).map(|(ends, _)| ends);
-    let is_of = |line: &&Line| line.tcp.is_some_and(|tcp| tcp.length > 0 && Some((tcp.source, tcp.target)) == most);
+    let is_of =
+        |line: &&PacketLogEntry| line.tcp.is_some_and(|tcp| tcp.length > 0 && Some((tcp.source, tcp.target)) == most);
     lines.iter().filter(is_of).collect()
 }
 
 /// How many lines there are until nearly all is sent, then nothing for a while, and nothing is sent again: what a tunnel says to
 /// itself when the transfer is over (SoftEther does, seconds later) would be most of the picture.
-fn end(lines: &[&Line]) -> usize {
-    let reached = |line: &Line| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
+fn transfer_end(lines: &[&PacketLogEntry]) -> usize {
+    let reached = |line: &PacketLogEntry| line.offset + line.tcp.map_or(0, |tcp| i64::from(tcp.length));
     let nearly = lines.iter().map(|line| reached(line)).max().map_or(0, |all| all - all / 1000);
-    let is_over = |two: &[&Line]| reached(two[0]) >= nearly && two[1].at - two[0].at > SILENCE;
+    let is_over = |two: &[&PacketLogEntry]| reached(two[0]) >= nearly && two[1].at - two[0].at > IDLE_END;
     let last = lines.windows(2).position(is_over).map_or(lines.len(), |place| place + 1);
-    let again = lines.iter().rposition(|line| line.again).map_or(0, |place| place + 1);
+    let again = lines.iter().rposition(|line| line.is_retransmission).map_or(0, |place| place + 1);
     last.max(again)
 }
 
 /// How far the connection had come, over time. A pause stays one: the packets before and after it are both there.
-fn highest(lines: &[&Line], zero: Nanos) -> Vec<(f64, u64)> {
+fn highest_offsets(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
     let last = lines.last().map_or(0, |line| line.at.saturating_sub(zero));
-    let part = |at: Nanos| at.saturating_sub(zero) / (last / PARTS).max(1);
+    let part = |at: Nanos| at.saturating_sub(zero) / (last / TIME_SLOTS).max(1);
     let mut points: Vec<(f64, u64)> = Vec::new();
     let (mut end, mut parts) = (0, Vec::new());
     for line in lines {
@@ -109,8 +111,8 @@ fn highest(lines: &[&Line], zero: Nanos) -> Vec<(f64, u64)> {
     points
 }
 
-fn spread(lines: &[&Line], zero: Nanos) -> Vec<(f64, u64)> {
-    let step = lines.len().div_ceil(MARKS).max(1);
+fn sample_marks(lines: &[&PacketLogEntry], zero: Nanos) -> Vec<(f64, u64)> {
+    let step = lines.len().div_ceil(MAX_MARKS).max(1);
     lines.iter().step_by(step).map(|line| (seconds(line.at, zero), line.offset.max(0).cast_unsigned())).collect()
 }
 
@@ -122,21 +124,22 @@ fn seconds(at: Nanos, zero: Nanos) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::packets::tests::{line, pieces};
+    use crate::experiment::packets::tests::{direction_log, log_entry};
 
     #[test]
     fn a_picture_has_the_largest_connection_and_knows_what_was_sent_again_and_dropped() {
         // 10000 packets, one each 100 µs, a pause of a second in the middle, another connection beside them.
         let at = |number: u64| 100_000 * number + if number >= 5000 { 1_000_000_000 } else { 0 };
-        let mut all: Vec<Line> = (0..10_000).map(|number| line(1, at(number), 1000 * number as i64, 1000)).collect();
-        all.extend((0..100).map(|number| line(2, at(number), 1000 * number as i64, 1000)));
-        all[5000].again = true;
+        let mut all: Vec<PacketLogEntry> =
+            (0..10_000).map(|number| log_entry(1, at(number), 1000 * number as i64, 1000)).collect();
+        all.extend((0..100).map(|number| log_entry(2, at(number), 1000 * number as i64, 1000)));
+        all[5000].is_retransmission = true;
         all[5000].offset = 0;
         for dropped in &mut all[100..1100] {
-            dropped.fate = Fate::Dropped(crate::ledger::Cause::WireLoss, 0);
+            dropped.outcome = PacketOutcome::Dropped(crate::ledger::DropCause::WireLoss, 0);
         }
         all.sort_by_key(|line| line.at);
-        let picture = picture(&pieces(all), 0);
+        let picture = sequence_plot(&direction_log(all), 0);
         assert_eq!((picture.packets, picture.sent_again, picture.dropped), (10_000, 1, 1000));
         assert_eq!(picture.line.last(), Some(&(1.9999, 10_000_000)));
         // Half of the parts are empty: the pause.
@@ -150,21 +153,22 @@ mod tests {
 
     #[test]
     fn a_picture_ends_where_the_transfer_does_but_not_before_the_last_loss_is_mended() {
-        let mut all: Vec<Line> = (0..1000).map(|number| line(1, 1000 * number, 1000 * number as i64, 1000)).collect();
-        all.push(line(1, 4_000_000_000, 1_000_000, 100));
+        let mut all: Vec<PacketLogEntry> =
+            (0..1000).map(|number| log_entry(1, 1000 * number, 1000 * number as i64, 1000)).collect();
+        all.push(log_entry(1, 4_000_000_000, 1_000_000, 100));
         assert_eq!(
-            picture(&pieces(all.clone()), 0).line.last(),
+            sequence_plot(&direction_log(all.clone()), 0).line.last(),
             Some(&(0.000_999, 1_000_000)),
             "who still says something?"
         );
-        all.insert(1000, Line { again: true, ..line(1, 3_000_000_000, 999_000, 1000) });
-        let late = picture(&pieces(all), 0);
+        all.insert(1000, PacketLogEntry { is_retransmission: true, ..log_entry(1, 3_000_000_000, 999_000, 1000) });
+        let late = sequence_plot(&direction_log(all), 0);
         assert_eq!((late.line.last(), late.sent_again), (Some(&(3.0, 1_000_000)), 1));
     }
 
     #[test]
     fn nothing_sent_is_an_empty_picture() {
-        let empty = picture(&pieces(Vec::new()), 7);
+        let empty = sequence_plot(&direction_log(Vec::new()), 7);
         assert_eq!((empty.packets, empty.line.len(), empty.again_at.len()), (0, 0, 0));
     }
 }

@@ -9,22 +9,22 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::experiment::group::Group;
+use crate::experiment::group::FlowGroup;
 use crate::experiment::results::GroupRun;
-use crate::experiment::transfer::Client;
+use crate::experiment::transfer::ClientProcess;
 use crate::experiment::{short, stream};
-use crate::program::iperf3::{self, counted::Counted};
-use crate::program::service::{Launch, Service};
+use crate::program::iperf3::{self, counted::GroupStats};
+use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::{HostHandle, Network};
 
 /// Bits in a byte, in millions.
-const MBIT: f64 = 8e-6;
+const BYTES_TO_MBIT: f64 = 8e-6;
 
 /// Who shares, for how long, and what of it counts.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct SharedBottleneckRequest<'a> {
     /// The groups.
-    pub groups: &'a [Group],
+    pub groups: &'a [FlowGroup],
     /// The hosts.
     pub network: &'a Network,
     /// How long they send.
@@ -39,8 +39,8 @@ pub struct Request<'a> {
 
 /// A group with its ends.
 #[derive(Clone, Copy)]
-pub(super) struct Ends<'a> {
-    pub(super) group: &'a Group,
+pub(super) struct GroupEndpoints<'a> {
+    pub(super) group: &'a FlowGroup,
     pub(super) from: &'a HostHandle,
     pub(super) to: &'a HostHandle,
     /// Where its receiver listens.
@@ -48,9 +48,9 @@ pub(super) struct Ends<'a> {
 }
 
 /// The groups, ready to begin: everybody who receives is there.
-pub struct Ready<'a> {
-    request: Request<'a>,
-    all: Vec<Ends<'a>>,
+pub struct PreparedGroups<'a> {
+    request: SharedBottleneckRequest<'a>,
+    endpoints: Vec<GroupEndpoints<'a>>,
     /// The receivers of the long groups.
     pub services: Vec<Service>,
 }
@@ -59,64 +59,69 @@ pub struct Ready<'a> {
 ///
 /// # Errors
 /// iperf3 is not installed, or does not start.
-pub fn prepare(request: Request<'_>) -> anyhow::Result<Ready<'_>> {
+pub fn prepare(request: SharedBottleneckRequest<'_>) -> anyhow::Result<PreparedGroups<'_>> {
     let find = |name: &str| request.network.host(name).with_context(|| format!("there is no host {name}"));
     let mut all = Vec::new();
     let mut services = Vec::new();
     for (group, port) in request.groups.iter().zip(iperf3::PORT..) {
         let (from, to) = (find(&group.from)?, find(&group.to)?);
-        all.push(Ends { group, from, to, server: SocketAddrV4::new(to.address(), port) });
+        all.push(GroupEndpoints { group, from, to, server: SocketAddrV4::new(to.address(), port) });
         if group.short.is_none() {
-            let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::listen(port));
-            let launch = Launch { name, executable: iperf3::ABOUT.find()?, arguments, port: Some(port) };
+            let (name, arguments) = (format!("iperf3-{}", group.name), iperf3::server_arguments(port));
+            let launch = LaunchSpec { name, executable: iperf3::PROGRAM.find()?, arguments, port: Some(port) };
             services.push(Service::start(to, launch, request.folder)?);
         }
     }
-    Ok(Ready { request, all, services })
+    Ok(PreparedGroups { request, endpoints: all, services })
 }
 
-impl Ready<'_> {
+impl PreparedGroups<'_> {
     /// Lets all groups begin together, and waits until they have ended.
     ///
     /// # Errors
     /// A group failed, took too long, or had another congestion control than it asked for; or an interrupt.
-    pub fn carry(&self) -> anyhow::Result<Vec<GroupRun>> {
-        let Request { time, warm_up, timeout, .. } = self.request;
+    pub fn run(&self) -> anyhow::Result<Vec<GroupRun>> {
+        let SharedBottleneckRequest { time, warm_up, timeout, .. } = self.request;
         std::thread::scope(|scope| {
-            let short: Vec<_> = (self.all.iter().filter(|ends| ends.group.short.is_some()))
-                .map(|ends| scope.spawn(|| short::carry(*ends, time, warm_up)))
+            let short: Vec<_> = (self.endpoints.iter().filter(|ends| ends.group.short.is_some()))
+                .map(|ends| scope.spawn(|| short::run_short_flows(*ends, time, warm_up)))
                 .collect();
-            let long = self.all.iter().filter(|ends| ends.group.short.is_none());
-            let clients = long.clone().map(|ends| self.start(ends)).collect::<anyhow::Result<Vec<Client>>>();
+            let long = self.endpoints.iter().filter(|ends| ends.group.short.is_none());
+            let clients =
+                long.clone().map(|ends| self.start_client(ends)).collect::<anyhow::Result<Vec<ClientProcess>>>();
             let sent = clients.and_then(|mut clients| {
-                clients.iter_mut().try_for_each(|client| stream::wait(client, "iperf3", time + timeout).map(drop))
+                clients
+                    .iter_mut()
+                    .try_for_each(|client| stream::wait_for_exit(client, "iperf3", time + timeout).map(drop))
             });
             let short =
                 short.into_iter().map(|flows| flows.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             let short = short.collect::<anyhow::Result<Vec<_>>>();
             sent?;
-            let long = long.map(|ends| self.counted(ends.group)).collect::<anyhow::Result<Vec<_>>>()?;
-            in_order(self.request.groups, long.into_iter().chain(short?).collect())
+            let long = long.map(|ends| self.read_result(ends.group)).collect::<anyhow::Result<Vec<_>>>()?;
+            sort_by_group(self.request.groups, long.into_iter().chain(short?).collect())
         })
     }
 
-    fn start(&self, ends: &Ends<'_>) -> anyhow::Result<Client> {
-        let Group { name, congestion, connections, .. } = ends.group;
-        let mut command = ends.from.command(iperf3::ABOUT.find()?);
-        command.args(iperf3::send_group(ends.server, *connections, congestion, self.request.time)).process_group(0);
+    fn start_client(&self, ends: &GroupEndpoints<'_>) -> anyhow::Result<ClientProcess> {
+        let FlowGroup { name, congestion, connections, .. } = ends.group;
+        let mut command = ends.from.command(iperf3::PROGRAM.find()?);
+        command
+            .args(iperf3::group_client_arguments(ends.server, *connections, congestion, self.request.time))
+            .process_group(0);
         // Into a file: nobody has to read it meanwhile.
-        command.stdin(Stdio::null()).stdout(File::create(self.answer(name))?).stderr(Stdio::null());
-        Ok(Client(command.spawn().context("iperf3")?))
+        command.stdin(Stdio::null()).stdout(File::create(self.answer_path(name))?).stderr(Stdio::null());
+        Ok(ClientProcess(command.spawn().context("iperf3")?))
     }
 
-    fn answer(&self, name: &str) -> std::path::PathBuf {
+    fn answer_path(&self, name: &str) -> std::path::PathBuf {
         self.request.folder.join(format!("{name}.json"))
     }
 
-    fn counted(&self, group: &Group) -> anyhow::Result<GroupRun> {
-        let text = std::fs::read_to_string(self.answer(&group.name))?;
+    fn read_result(&self, group: &FlowGroup) -> anyhow::Result<GroupRun> {
+        let text = std::fs::read_to_string(self.answer_path(&group.name))?;
         let [from, to] = [self.request.warm_up, self.request.time].map(|time| time.as_secs_f64());
-        let counted = Counted::read(&text, from, to).with_context(|| format!("group {}", group.name))?;
+        let counted = GroupStats::parse(&text, from, to).with_context(|| format!("group {}", group.name))?;
         anyhow::ensure!(
             counted.congestion == group.congestion,
             "group {}: congestion = {:?}, but its connections had {:?}; does a host pin another one?",
@@ -127,8 +132,8 @@ impl Ready<'_> {
         Ok(GroupRun {
             name: group.name.clone(),
             congestion: counted.congestion,
-            mbit_s: counted.rates.iter().sum::<f64>() * MBIT,
-            rates: counted.rates.iter().map(|rate| rate * MBIT).collect(),
+            mbit_s: counted.rates.iter().sum::<f64>() * BYTES_TO_MBIT,
+            rates: counted.rates.iter().map(|rate| rate * BYTES_TO_MBIT).collect(),
             retransmits: Some(counted.retransmits),
             timeline: counted.timeline,
             completions: Vec::new(),
@@ -137,7 +142,7 @@ impl Ready<'_> {
 }
 
 /// In the order of the file.
-fn in_order(groups: &[Group], mut runs: Vec<GroupRun>) -> anyhow::Result<Vec<GroupRun>> {
+fn sort_by_group(groups: &[FlowGroup], mut runs: Vec<GroupRun>) -> anyhow::Result<Vec<GroupRun>> {
     runs.sort_by_key(|run| groups.iter().position(|group| group.name == run.name));
     Ok(runs)
 }

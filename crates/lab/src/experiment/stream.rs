@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use ekiden_sys::signal;
 
-use crate::experiment::transfer::{Client, Transfer};
-use crate::program::iperf3::{self, Amount, Answer, Received};
+use crate::experiment::transfer::{ClientProcess, Transfer};
+use crate::program::iperf3::{self, Iperf3Report, ReceiverStats, StreamAmount};
 use crate::topology::network::HostHandle;
 
 /// How often it is looked whether the sender has ended.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What is sent.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct StreamRequest<'a> {
     /// The host that sends.
     pub client: &'a HostHandle,
     /// Where it connects to.
     pub server: SocketAddrV4,
     /// How much.
-    pub amount: Amount,
+    pub amount: StreamAmount,
     /// How long it may take in all.
     pub timeout: Duration,
     /// Where the sender's answer goes.
@@ -36,27 +36,27 @@ pub struct Request<'a> {
 ///
 /// # Errors
 /// iperf3's, or it takes too long, or an interrupt.
-pub fn send(request: Request<'_>) -> anyhow::Result<Transfer> {
-    let mut command = request.client.command(iperf3::ABOUT.find()?);
+pub fn run_stream(request: StreamRequest<'_>) -> anyhow::Result<Transfer> {
+    let mut command = request.client.command(iperf3::PROGRAM.find()?);
     // Into a file: nobody has to read it meanwhile.
     let answer = request.folder.join("stream.json");
-    command.args(iperf3::send(request.server, request.amount)).process_group(0);
+    command.args(iperf3::client_arguments(request.server, request.amount)).process_group(0);
     command.stdin(Stdio::null()).stdout(File::create(&answer)?).stderr(Stdio::null());
-    let mut client = Client(command.spawn().context("iperf3")?);
+    let mut client = ClientProcess(command.spawn().context("iperf3")?);
     // Whether it failed is in its answer.
-    wait(&mut client, "iperf3", request.timeout)?;
-    let Received { seconds, bytes, timeline } = Answer::received(&std::fs::read_to_string(&answer)?)?;
+    wait_for_exit(&mut client, "iperf3", request.timeout)?;
+    let ReceiverStats { seconds, bytes, timeline } = Iperf3Report::parse_received(&std::fs::read_to_string(&answer)?)?;
     Ok(Transfer { seconds, bytes, timeline, ..Transfer::default() })
 }
 
-pub(super) fn wait(client: &mut Client, name: &str, timeout: Duration) -> anyhow::Result<ExitStatus> {
+pub(super) fn wait_for_exit(client: &mut ClientProcess, name: &str, timeout: Duration) -> anyhow::Result<ExitStatus> {
     let started = Instant::now();
     loop {
         if let Some(status) = client.0.try_wait()? {
             return Ok(status);
         }
-        anyhow::ensure!(!signal::interrupted(), "interrupted");
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
         anyhow::ensure!(started.elapsed() < timeout, "timeout: {name} has not ended in {timeout:?}");
-        std::thread::sleep(POLL);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

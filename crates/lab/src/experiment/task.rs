@@ -12,23 +12,23 @@ use crate::experiment::file::Workload;
 use crate::experiment::transfer::{self, Transfer};
 use crate::experiment::{blocks, flows, stream};
 use crate::program::content::Content;
-use crate::program::curl::Via;
-use crate::program::iperf3::Amount;
-use crate::program::receiver::Receiver;
+use crate::program::curl::ClientRoute;
+use crate::program::iperf3::StreamAmount;
+use crate::program::receiver::FlowReceiver;
 use crate::program::server::{self, Protocol};
 use crate::topology::network::HostHandle;
 
 /// How much is transferred to try whether all is in service, in bytes.
-pub const TRIAL: u64 = 1024;
+pub const TRIAL_BYTES: u64 = 1024;
 
 /// The files that servers serve.
-pub struct Files {
+pub struct ContentFiles {
     /// The folder they are in.
     pub root: PathBuf,
-    all: BTreeMap<u64, Content>,
+    by_size: BTreeMap<u64, Content>,
 }
 
-impl Files {
+impl ContentFiles {
     /// Makes a small one, and others of so many bytes, below `base`, unless they are there.
     ///
     /// # Errors
@@ -36,14 +36,14 @@ impl Files {
     pub fn create(base: &Path, others: impl Iterator<Item = Bytes>) -> anyhow::Result<Self> {
         let root = base.join("content");
         std::fs::create_dir_all(&root)?;
-        let sizes = others.map(|bytes| bytes.0).chain([TRIAL]);
+        let sizes = others.map(|bytes| bytes.0).chain([TRIAL_BYTES]);
         let all = sizes.map(|bytes| Ok((bytes, Content::create(&root, bytes)?)));
-        Ok(Self { all: all.collect::<anyhow::Result<_>>()?, root })
+        Ok(Self { by_size: all.collect::<anyhow::Result<_>>()?, root })
     }
 }
 
 /// Who transfers what, and how the client reaches the server.
-pub struct Task<'a> {
+pub struct TransferTask<'a> {
     /// The workload.
     pub workload: &'a Workload,
     /// How long a stream is; none if it is no stream.
@@ -53,28 +53,28 @@ pub struct Task<'a> {
     /// The server's address.
     pub server: Ipv4Addr,
     /// How the client reaches it.
-    pub via: Via,
+    pub client_route: ClientRoute,
     /// What it serves.
-    pub files: &'a Files,
+    pub files: &'a ContentFiles,
     /// What takes flows; none if there are none.
-    pub receiver: Option<&'a Receiver>,
+    pub receiver: Option<&'a FlowReceiver>,
     /// Where files of the run go.
     pub folder: &'a Path,
 }
 
-impl Task<'_> {
+impl TransferTask<'_> {
     /// Makes a small transfer.
     ///
     /// # Errors
     /// The client's.
-    pub fn attempt(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+    pub fn try_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
         if self.receiver.is_some() {
-            return flows::attempt(self.client, self.reached()?, TRIAL, timeout);
+            return flows::attempt_flow(self.client, self.direct_target()?, TRIAL_BYTES, timeout);
         }
         match (self.workload.protocol, self.workload.amount) {
-            (Protocol::Stream, _) => self.send(Amount::Bytes(TRIAL), timeout),
-            (_, Some(_)) => self.write(TRIAL, [None, None], timeout),
-            (_, None) => self.fetch(TRIAL, timeout),
+            (Protocol::Stream, _) => self.run_stream(StreamAmount::Bytes(TRIAL_BYTES), timeout),
+            (_, Some(_)) => self.run_writer(TRIAL_BYTES, [None, None], timeout),
+            (_, None) => self.fetch(TRIAL_BYTES, timeout),
         }
     }
 
@@ -82,13 +82,13 @@ impl Task<'_> {
     ///
     /// # Errors
     /// The client's, or what arrived is not what was sent.
-    pub fn transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
+    pub fn run_transfer(&self, timeout: Duration) -> anyhow::Result<Transfer> {
         if let Some(receiver) = self.receiver {
-            return self.carry(receiver);
+            return self.run_flows(receiver);
         }
         match (self.time, self.workload.amount) {
-            (Some(time), _) => self.send(Amount::Time(time), time + timeout),
-            (None, Some(amount)) => self.write(amount.0, [self.workload.pause, self.workload.cap], timeout),
+            (Some(time), _) => self.run_stream(StreamAmount::Time(time), time + timeout),
+            (None, Some(amount)) => self.run_writer(amount.0, [self.workload.pause, self.workload.cap], timeout),
             (None, None) => self.fetch(self.workload.file.context("the workload has nothing to transfer")?.0, timeout),
         }
     }
@@ -98,39 +98,50 @@ impl Task<'_> {
     /// # Errors
     /// The client's, or what arrived is not what was sent.
     pub fn fetch(&self, bytes: u64, timeout: Duration) -> anyhow::Result<Transfer> {
-        let content = self.files.all.get(&bytes).context("a file that nobody has made")?;
+        let content = self.files.by_size.get(&bytes).context("a file that nobody has made")?;
         let cap = self.workload.cap.map(|cap| cap.0);
         let url = server::url(self.workload.protocol, self.server, content);
-        let (client, agent, via) = (self.client, self.workload.agent, self.via);
+        let (client, agent, via) = (self.client, self.workload.agent, self.client_route);
         let rate = self.workload.client_rate;
-        transfer::fetch(transfer::Request { client, agent, url: &url, via, content, timeout, rate, cap })
+        transfer::fetch(transfer::FetchRequest {
+            client,
+            agent,
+            url: &url,
+            client_route: via,
+            content,
+            timeout,
+            rate,
+            cap,
+        })
     }
 
-    fn send(&self, amount: Amount, timeout: Duration) -> anyhow::Result<Transfer> {
-        let (client, server, folder) = (self.client, self.reached()?, self.folder);
-        stream::send(stream::Request { client, server, amount, timeout, folder })
+    fn run_stream(&self, amount: StreamAmount, timeout: Duration) -> anyhow::Result<Transfer> {
+        let (client, server, folder) = (self.client, self.direct_target()?, self.folder);
+        stream::run_stream(stream::StreamRequest { client, server, amount, timeout, folder })
     }
 
-    fn write(&self, amount: u64, [pause, cap]: [Option<Span>; 2], timeout: Duration) -> anyhow::Result<Transfer> {
-        let (client, server, folder) = (self.client, self.reached()?, self.folder);
+    fn run_writer(&self, amount: u64, [pause, cap]: [Option<Span>; 2], timeout: Duration) -> anyhow::Result<Transfer> {
+        let (client, server, folder) = (self.client, self.direct_target()?, self.folder);
         let block = self.workload.block.context("blocks of no size")?.0;
-        blocks::write(blocks::Request { client, server, amount, block, pause, cap, timeout, folder })
+        blocks::run_writer(blocks::BlockWriteRequest { client, server, amount, block, pause, cap, timeout, folder })
     }
 
-    fn carry(&self, receiver: &Receiver) -> anyhow::Result<Transfer> {
-        let (client, server, short) = (self.client, self.reached()?, self.workload.short);
+    fn run_flows(&self, receiver: &FlowReceiver) -> anyhow::Result<Transfer> {
+        let (client, server, short) = (self.client, self.direct_target()?, self.workload.short);
         let (connections, time) = self.workload.connections.zip(self.time).context("flows without a number or time")?;
         let warm_up = self.workload.warm_up.map_or(Duration::ZERO, |warm_up| warm_up.0);
         anyhow::ensure!(warm_up < time, "all of {time:?} would be the warm-up of {warm_up:?}: a longer --time");
-        flows::carry(receiver, flows::Request { client, server, connections, short, time, warm_up })
+        flows::run_flows(receiver, flows::ParallelFlowsRequest { client, server, connections, short, time, warm_up })
     }
 
     /// Where a program connects to that knows nothing of proxies.
-    fn reached(&self) -> anyhow::Result<SocketAddrV4> {
-        match self.via {
-            Via::Direct => Ok(SocketAddrV4::new(self.server, self.workload.protocol.port())),
-            Via::Forwarder(relay) => Ok(relay),
-            Via::Socks(_) | Via::Http(_) | Via::Tunnel(_) => anyhow::bail!("the client knows no proxies"),
+    fn direct_target(&self) -> anyhow::Result<SocketAddrV4> {
+        match self.client_route {
+            ClientRoute::Direct => Ok(SocketAddrV4::new(self.server, self.workload.protocol.port())),
+            ClientRoute::Forwarder(relay) => Ok(relay),
+            ClientRoute::Socks(_) | ClientRoute::Http(_) | ClientRoute::Tunnel(_) => {
+                anyhow::bail!("the client knows no proxies")
+            }
         }
     }
 }

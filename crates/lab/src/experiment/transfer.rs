@@ -11,19 +11,19 @@ use ekiden_sys::signal;
 
 use crate::program::agent::Agent;
 use crate::program::content::Content;
-use crate::program::curl::{self, Answer, Via};
+use crate::program::curl::{self, ClientRoute, CurlReport};
 use crate::program::service::last_lines;
 use crate::program::wget;
 use crate::topology::network::HostHandle;
 
 /// How much is read at once.
-const PIECE: usize = 256 * 1024;
+const READ_CHUNK: usize = 256 * 1024;
 /// Two points of a timeline are at least this far apart, or a hundredth of the time so far.
-const GRAIN: Duration = Duration::from_millis(10);
+const MIN_SAMPLE_SPACING: Duration = Duration::from_millis(10);
 
 /// What is fetched.
 #[derive(Clone, Copy)]
-pub struct Request<'a> {
+pub struct FetchRequest<'a> {
     /// The host of the client.
     pub client: &'a HostHandle,
     /// What fetches.
@@ -31,7 +31,7 @@ pub struct Request<'a> {
     /// The URL.
     pub url: &'a str,
     /// How the server is reached.
-    pub via: Via,
+    pub client_route: ClientRoute,
     /// What is behind the URL.
     pub content: &'a Content,
     /// How long it may take.
@@ -56,14 +56,14 @@ pub struct Transfer {
     /// The port of the client's end; none if nobody says.
     pub port: Option<u16>,
     /// What there is to say of blocks, if it was made of such.
-    pub blocks: Option<Blocks>,
+    pub block_stats: Option<BlockWriteStats>,
     /// What there is to say of flows, if it was many at once.
-    pub flows: Option<Flows>,
+    pub flow_stats: Option<FlowStats>,
 }
 
 /// What the receiver of many flows knows more.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Flows {
+pub struct FlowStats {
     /// How much came over each that sends all the time, in the time that counts.
     pub bytes: Vec<u64>,
     /// How long each short one took, in seconds.
@@ -72,19 +72,19 @@ pub struct Flows {
 
 /// What the writer of blocks knows more.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Blocks {
+pub struct BlockWriteStats {
     /// From just before the first `write(2)` to just after the last, in seconds.
     pub write_s: f64,
     /// How long each block was under way, in seconds; of blocks with a pause between them.
-    pub waits: Vec<f64>,
+    pub block_delays: Vec<f64>,
     /// The processor time of the writer, in seconds.
     pub cpu_s: f64,
 }
 
 /// A client that is killed when nobody waits for it any more.
-pub struct Client(pub Child);
+pub struct ClientProcess(pub Child);
 
-impl Drop for Client {
+impl Drop for ClientProcess {
     fn drop(&mut self) {
         // It has usually ended already.
         let _ = signal::kill_group(self.0.id());
@@ -96,30 +96,32 @@ impl Drop for Client {
 ///
 /// # Errors
 /// The agent's, or what arrived is not what was sent, or an interrupt.
-pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
-    let about = request.agent.about();
+pub fn fetch(request: FetchRequest<'_>) -> anyhow::Result<Transfer> {
+    let about = request.agent.program_info();
     let mut command = request.client.command(about.find()?);
     match request.agent {
         Agent::Curl => {
             let longest = request.cap.map_or(request.timeout, |cap| cap.min(request.timeout));
             let rate = request.rate.map(|rate| ["--limit-rate".to_owned(), rate.bytes_per_second().to_string()]);
-            command.args(curl::arguments(request.url, request.via, longest)).args(rate.into_iter().flatten())
+            command.args(curl::arguments(request.url, request.client_route, longest)).args(rate.into_iter().flatten())
         }
-        Agent::Wget => command.args(wget::arguments(request.url, request.via, request.timeout)?),
+        Agent::Wget => command.args(wget::arguments(request.url, request.client_route, request.timeout)?),
     };
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let started = Instant::now();
-    let mut client = Client(command.spawn().context(about.name)?);
+    let mut client = ClientProcess(command.spawn().context(about.name)?);
     let body = client.0.stdout.take().context("an agent's output")?;
     // If it fails, the agent has more to say than anybody will read.
-    let watched = watch(body, request, started)?;
+    let watched = read_and_compare(body, request, started)?;
     let mut said = String::new();
     client.0.stderr.take().context("an agent's messages")?.read_to_string(&mut said)?;
     let transfer = match request.agent {
         Agent::Curl => {
-            let answer = Answer::parse(&said).with_context(|| messages(&said))?;
+            let answer = CurlReport::parse(&said).with_context(|| curl_messages(&said))?;
             let cap = request.cap.filter(|cap| *cap <= request.timeout);
-            let answer = capped(answer, cap, request.content.bytes).success().with_context(|| messages(&said))?;
+            let answer = extrapolate_capped(answer, cap, request.content.bytes)
+                .into_success()
+                .with_context(|| curl_messages(&said))?;
             let (first_byte, port) = (Some(answer.first_byte), Some(answer.port));
             Transfer { seconds: answer.seconds, first_byte, bytes: answer.bytes, port, ..watched }
         }
@@ -136,24 +138,24 @@ pub fn fetch(request: Request<'_>) -> anyhow::Result<Transfer> {
 
 /// A transfer of `all` bytes that the cap has stopped, as if the rest had come as fast as what came.
 #[allow(clippy::cast_precision_loss, reason = "a number of bytes below 2^53")]
-fn capped(answer: Answer, cap: Option<Duration>, all: u64) -> Answer {
-    if cap.is_none() || answer.exitcode != curl::TIMEOUT || answer.bytes == 0 {
+fn extrapolate_capped(answer: CurlReport, cap: Option<Duration>, all: u64) -> CurlReport {
+    if cap.is_none() || answer.exitcode != curl::TIMEOUT_EXIT_CODE || answer.bytes == 0 {
         return answer;
     }
-    Answer { exitcode: 0, seconds: answer.seconds * all as f64 / answer.bytes as f64, bytes: all, ..answer }
+    CurlReport { exitcode: 0, seconds: answer.seconds * all as f64 / answer.bytes as f64, bytes: all, ..answer }
 }
 
 /// What curl said in plain words.
-fn messages(said: &str) -> String {
+fn curl_messages(said: &str) -> String {
     let words: Vec<&str> = said.lines().filter(|line| !line.starts_with('{')).collect();
     last_lines(&words.join("\n"))
 }
 
 /// Compares what arrives until it ends, and writes down when, by the laboratory's own clock.
-fn watch(mut body: ChildStdout, request: Request<'_>, started: Instant) -> anyhow::Result<Transfer> {
+fn read_and_compare(mut body: ChildStdout, request: FetchRequest<'_>, started: Instant) -> anyhow::Result<Transfer> {
     let mut comparison = request.content.comparison()?;
-    let mut piece = vec![0; PIECE];
-    let (mut timeline, mut bytes) = (Timeline::default(), 0);
+    let mut piece = vec![0; READ_CHUNK];
+    let (mut timeline, mut bytes) = (ProgressSampler::default(), 0);
     loop {
         let count = match body.read(&mut piece) {
             Ok(0) => break,
@@ -161,40 +163,40 @@ fn watch(mut body: ChildStdout, request: Request<'_>, started: Instant) -> anyho
             Err(error) if error.kind() == ErrorKind::Interrupted => 0,
             Err(error) => return Err(error.into()),
         };
-        anyhow::ensure!(!signal::interrupted(), "interrupted");
-        comparison.take(&piece[..count])?;
+        anyhow::ensure!(!signal::is_interrupted(), "interrupted");
+        comparison.compare(&piece[..count])?;
         bytes += count as u64;
         let took = started.elapsed();
         // curl keeps time itself, and tells what it knows when time is up.
         let late = request.agent == Agent::Wget && took > request.timeout;
         anyhow::ensure!(!late, "timeout: {bytes} bytes in {:.1} s", took.as_secs_f64());
-        timeline.note(took, bytes);
+        timeline.record(took, bytes);
     }
     let ended = started.elapsed();
-    let timeline = timeline.end(ended, bytes);
+    let timeline = timeline.finish(ended, bytes);
     let first_byte = timeline.first().map(|(at, _)| *at);
     Ok(Transfer { seconds: ended.as_secs_f64(), first_byte, bytes, timeline, ..Transfer::default() })
 }
 
 /// Points in time that get sparser as time goes by: some hundreds, however long it takes.
 #[derive(Default)]
-pub struct Timeline {
+pub struct ProgressSampler {
     points: Vec<(f64, u64)>,
-    next: Duration,
+    next_sample: Duration,
 }
 
-impl Timeline {
+impl ProgressSampler {
     /// Notes how many bytes there were by then.
-    pub fn note(&mut self, at: Duration, bytes: u64) {
-        if at >= self.next {
+    pub fn record(&mut self, at: Duration, bytes: u64) {
+        if at >= self.next_sample {
             self.points.push((at.as_secs_f64(), bytes));
-            self.next = at + GRAIN.max(at / 100);
+            self.next_sample = at + MIN_SAMPLE_SPACING.max(at / 100);
         }
     }
 
     /// All points, the last at the end.
     #[must_use]
-    pub fn end(mut self, at: Duration, bytes: u64) -> Vec<(f64, u64)> {
+    pub fn finish(mut self, at: Duration, bytes: u64) -> Vec<(f64, u64)> {
         if self.points.last().is_none_or(|(_, last)| *last < bytes) {
             self.points.push((at.as_secs_f64(), bytes));
         }
@@ -208,11 +210,11 @@ mod tests {
 
     #[test]
     fn a_timeline_is_dense_at_first_and_never_long() {
-        let mut timeline = Timeline::default();
+        let mut timeline = ProgressSampler::default();
         for millisecond in 0..100_000 {
-            timeline.note(Duration::from_millis(millisecond), millisecond + 1);
+            timeline.record(Duration::from_millis(millisecond), millisecond + 1);
         }
-        let points = timeline.end(Duration::from_secs(101), 200_000);
+        let points = timeline.finish(Duration::from_secs(101), 200_000);
         assert!((300..700).contains(&points.len()), "{}", points.len());
         assert_eq!(points[..2], [(0.0, 1), (0.01, 11)]);
         assert_eq!(points.last(), Some(&(101.0, 200_000)));
@@ -221,8 +223,8 @@ mod tests {
     #[test]
     fn what_the_cap_stops_counts_as_if_the_rest_had_come_as_fast() {
         let answer =
-            |exitcode, bytes| Answer { exitcode, errormsg: None, seconds: 2.0, first_byte: 0.5, bytes, port: 1 };
-        let told = |answer, cap| capped(answer, cap, 1000);
+            |exitcode, bytes| CurlReport { exitcode, errormsg: None, seconds: 2.0, first_byte: 0.5, bytes, port: 1 };
+        let told = |answer, cap| extrapolate_capped(answer, cap, 1000);
         let cap = Some(Duration::from_secs(2));
         let stopped = told(answer(28, 250), cap);
         assert_eq!((stopped.exitcode, stopped.seconds, stopped.bytes), (0, 8.0, 1000));
@@ -233,6 +235,6 @@ mod tests {
 
     #[test]
     fn curl_is_quoted_without_its_object() {
-        assert_eq!(messages("curl: (7) no\n{\"a\":1}\n"), "curl: (7) no");
+        assert_eq!(curl_messages("curl: (7) no\n{\"a\":1}\n"), "curl: (7) no");
     }
 }

@@ -2,16 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::factor::At;
-use crate::program::command::Way;
-use crate::program::ekiden::{Mode, Profile};
-use crate::program::mesh::Path;
+use crate::experiment::factor::TreatmentOverride;
+use crate::program::command::ProxyKind;
+use crate::program::ekiden::{ListenerKind, ProfileChoice};
+use crate::program::mesh::PathSetting;
 use crate::program::server::Protocol;
 
 /// A program that stands between client and server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Relay {
+pub enum RelayProgram {
     /// None: the client reaches the server by itself.
     Direct,
     /// dante, a SOCKS server.
@@ -34,7 +34,7 @@ pub enum Relay {
     Command,
 }
 
-impl Relay {
+impl RelayProgram {
     /// Whether it carries packets between devices at two hosts: clients know of nothing.
     #[must_use]
     pub const fn is_tunnel(self) -> bool {
@@ -53,10 +53,10 @@ impl Relay {
 #[serde(deny_unknown_fields)]
 pub struct Treatment {
     /// The program at each host of the chain.
-    pub program: Relay,
+    pub program: RelayProgram,
     /// What ekiden speaks.
     #[serde(default = "socks")]
-    pub mode: Mode,
+    pub mode: ListenerKind,
     /// Whether clients of an HTTP proxy ask it for a tunnel (`CONNECT`, RFC 9110) rather than for a resource.
     #[serde(default)]
     pub tunnel: bool,
@@ -73,7 +73,7 @@ pub struct Treatment {
     #[serde(default)]
     pub transparent: bool,
     /// The profile of sections between relays, for ekiden. Default: ekiden's own default.
-    pub profile: Option<Profile>,
+    pub profile: Option<ProfileChoice>,
     /// The profile of the sections to client and server, for a transparent ekiden. Default: ekiden's own default.
     pub near_profile: Option<String>,
     /// What else is in the configuration of each of ekiden's relays: tables.
@@ -93,8 +93,8 @@ pub struct Treatment {
     pub relays: Vec<String>,
     /// Which path through them the chooser takes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<Path>,
-    /// For `program = "command"`: the program and its arguments; see [`command::fill`](crate::program::command::fill).
+    pub path: Option<PathSetting>,
+    /// For `program = "command"`: the program and its arguments; see [`command::expand_placeholders`](crate::program::command::expand_placeholders).
     #[serde(default)]
     pub command: Vec<String>,
     /// For `program = "command"`: how to know that it is ready, and where clients find it: `"tcp:1080"`.
@@ -102,18 +102,18 @@ pub struct Treatment {
     pub ready: String,
     /// For `program = "command"`: how clients use it.
     #[serde(default = "forward")]
-    pub client: Way,
+    pub client: ProxyKind,
     /// What is different in the rest of the file.
     #[serde(default)]
     pub set: toml::Table,
     /// What is different in it at some levels. If there is anything, it is run at these only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub at: Vec<At>,
+    pub at: Vec<TreatmentOverride>,
 }
 
-const fn socks() -> Mode {
-    Mode::Socks
+const fn socks() -> ListenerKind {
+    ListenerKind::Socks
 }
-const fn forward() -> Way {
-    Way::Forward
+const fn forward() -> ProxyKind {
+    ProxyKind::Forward
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::program::{About, curl, wget};
+use crate::program::{ProgramInfo, curl, wget};
 
 /// A program that fetches a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -18,10 +18,10 @@ pub enum Agent {
 impl Agent {
     /// What to install for it.
     #[must_use]
-    pub const fn about(self) -> &'static About {
+    pub const fn program_info(self) -> &'static ProgramInfo {
         match self {
-            Self::Curl => &curl::ABOUT,
-            Self::Wget => &wget::ABOUT,
+            Self::Curl => &curl::PROGRAM,
+            Self::Wget => &wget::PROGRAM,
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::program::About;
+use crate::program::ProgramInfo;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "apache", package: "apache2", executable: "apache2", version: &["-v"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "apache", package: "apache2", executable: "apache2", version_arguments: &["-v"] };
 
 /// Where Debian keeps its modules.
 const MODULES: &str = "/usr/lib/apache2/modules";

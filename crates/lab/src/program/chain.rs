@@ -5,20 +5,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::experiment::treatment::{Relay, Treatment};
-use crate::program::command::{self, Way};
-use crate::program::curl::Via;
-use crate::program::ekiden::Profile;
-use crate::program::service::{Launch, Service};
-use crate::program::transparent::{self, Side};
-use crate::program::{About, dante, ekiden, haproxy, mesh, section, squid, ssh, tunnel};
+use crate::experiment::treatment::{RelayProgram, Treatment};
+use crate::program::command::{self, ProxyKind};
+use crate::program::curl::ClientRoute;
+use crate::program::ekiden::ProfileChoice;
+use crate::program::service::{LaunchSpec, Service};
+use crate::program::transparent::{self, RelaySide};
+use crate::program::{ProgramInfo, dante, ekiden, haproxy, mesh, section, squid, ssh, tunnel};
 use crate::topology::Lab;
 use crate::topology::network::{HostHandle, Network};
-use crate::topology::plan::Plan;
+use crate::topology::plan::NetworkPlan;
 
 /// What relays have to know of where they are.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct RelayContext<'a> {
     /// The hosts and wires.
     pub network: &'a Network,
     /// What they were made of.
@@ -34,169 +34,175 @@ pub struct Surroundings<'a> {
 }
 
 /// One place in the chain.
-struct Post<'a> {
+struct ChainPosition<'a> {
     host: &'a HostHandle,
-    place: usize,
+    index: usize,
     next: Option<Ipv4Addr>,
     port: u16,
-    sections: Option<&'a section::Chain>,
-    sides: Option<[Side; 2]>,
+    sections: Option<&'a section::SectionChain>,
+    sides: Option<[RelaySide; 2]>,
 }
 
 /// Starts the relays of `treatment`, from the server's end, and says how the client reaches the first of them.
 ///
 /// # Errors
 /// A relay does not start, or a host is not there.
-pub fn start(treatment: &Treatment, around: Surroundings<'_>) -> anyhow::Result<(Vec<Service>, Via)> {
+pub fn start_relays(treatment: &Treatment, around: RelayContext<'_>) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
     let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().map(find).collect::<anyhow::Result<Vec<_>>>()?;
-    let Some(first) = hosts.first().filter(|_| treatment.program != Relay::Direct) else {
-        return Ok((Vec::new(), Via::Direct));
+    let Some(first) = hosts.first().filter(|_| treatment.program != RelayProgram::Direct) else {
+        return Ok((Vec::new(), ClientRoute::Direct));
     };
     if treatment.program.is_tunnel() {
-        return Ok((tunnel::start(treatment.program, &treatment.chain, around)?, Via::Direct));
+        return Ok((tunnel::start_tunnel(treatment.program, &treatment.chain, around)?, ClientRoute::Direct));
     }
-    let entrance = SocketAddrV4::new(first.address(), port(treatment)?);
-    if treatment.program == Relay::Ssh {
-        let ends = tunnel::Ends::of(&treatment.chain, around)?;
-        return Ok((ssh::start(&ends, around.server)?, Via::Forwarder(entrance)));
+    let entrance = SocketAddrV4::new(first.address(), client_port(treatment)?);
+    if treatment.program == RelayProgram::Ssh {
+        let ends = tunnel::TunnelEnds::for_chain(&treatment.chain, around)?;
+        return Ok((ssh::start(&ends, around.server)?, ClientRoute::Forwarder(entrance)));
     }
     if !treatment.relays.is_empty() {
-        return mesh::start(treatment, around, via(treatment, entrance));
+        return mesh::start_relays(treatment, around, client_route(treatment, entrance));
     }
     let ekiden = || around.ekiden.context("no ekiden was looked for");
     let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
-    let sections = treatment.sections.then(|| section::Chain::create(&known, ekiden()?, around.folder)).transpose()?;
+    let sections =
+        treatment.sections.then(|| section::SectionChain::create(&known, ekiden()?, around.folder)).transpose()?;
     let mut services = Vec::new();
     for (place, host) in hosts.iter().enumerate().rev() {
         let port = if place > 0 && treatment.sections { section::PORT } else { entrance.port() };
         let next = hosts.get(place + 1).map(|next| next.address());
-        let sides = treatment.transparent.then(|| sides(treatment, place, around)).transpose()?;
-        if let Some(sides) = sides.as_ref().filter(|_| treatment.program == Relay::Haproxy) {
-            transparent::apply(host, sides, port)?;
+        let sides = treatment.transparent.then(|| relay_sides(treatment, place, around)).transpose()?;
+        if let Some(sides) = sides.as_ref().filter(|_| treatment.program == RelayProgram::Haproxy) {
+            transparent::apply_rules(host, sides, port)?;
         }
-        let post = Post { host, place, next, port, sections: sections.as_ref(), sides };
-        services.push(Service::start(host, launch(treatment, &post, around)?, around.folder)?);
+        let post = ChainPosition { host, index: place, next, port, sections: sections.as_ref(), sides };
+        services.push(Service::start(host, launch_for(treatment, &post, around)?, around.folder)?);
     }
-    Ok((services, via(treatment, entrance)))
+    Ok((services, client_route(treatment, entrance)))
 }
 
 /// The sides of the relay at `place`, from 0: toward the client and toward the server. Between relays the profile is that of
 /// sections between relays.
-fn sides(treatment: &Treatment, place: usize, around: Surroundings<'_>) -> anyhow::Result<[Side; 2]> {
-    let (chain, plan) = (&treatment.chain, Plan::of(around.lab));
+fn relay_sides(treatment: &Treatment, place: usize, around: RelayContext<'_>) -> anyhow::Result<[RelaySide; 2]> {
+    let (chain, plan) = (&treatment.chain, NetworkPlan::new(around.lab));
     let side = |neighbour: Option<&String>, host: Ipv4Addr| {
         let to = around.network.hosts().find(|other| other.address() == host).context("a host of the workload")?;
         let to = neighbour.map_or(to.name(), String::as_str);
         let interface = plan.interface_toward(&chain[place], to).with_context(|| format!("no way to {to}"))?;
         let far = treatment.profile.as_ref().map(|profile| profile.name().to_owned());
         let profile = if neighbour.is_some() { far } else { treatment.near_profile.clone() };
-        anyhow::Ok(Side { interface: interface.to_owned(), host, profile })
+        anyhow::Ok(RelaySide { interface: interface.to_owned(), host, profile })
     };
     let before = place.checked_sub(1).and_then(|before| chain.get(before));
     Ok([side(before, around.client)?, side(chain.get(place + 1), *around.server.ip())?])
 }
 
-fn via(treatment: &Treatment, entrance: SocketAddrV4) -> Via {
-    match way(treatment) {
-        Way::Socks => Via::Socks(entrance),
-        Way::Http if treatment.tunnel => Via::Tunnel(entrance),
-        Way::Http => Via::Http(entrance),
-        Way::Forward => Via::Forwarder(entrance),
-        Way::Transparent => Via::Direct,
+fn client_route(treatment: &Treatment, entrance: SocketAddrV4) -> ClientRoute {
+    match proxy_kind(treatment) {
+        ProxyKind::Socks => ClientRoute::Socks(entrance),
+        ProxyKind::Http if treatment.tunnel => ClientRoute::Tunnel(entrance),
+        ProxyKind::Http => ClientRoute::Http(entrance),
+        ProxyKind::Forward => ClientRoute::Forwarder(entrance),
+        ProxyKind::Transparent => ClientRoute::Direct,
     }
 }
 
 /// How clients use the relays of a treatment.
 #[must_use]
-pub fn way(treatment: &Treatment) -> Way {
+pub fn proxy_kind(treatment: &Treatment) -> ProxyKind {
     if treatment.transparent {
-        return Way::Transparent;
+        return ProxyKind::Transparent;
     }
     match treatment.program {
-        Relay::Dante => Way::Socks,
-        Relay::Squid => Way::Http,
-        Relay::Haproxy | Relay::Ssh | Relay::Direct => Way::Forward,
-        Relay::Openvpn | Relay::Vtun | Relay::Softether => Way::Transparent,
-        Relay::Ekiden => match treatment.mode {
-            ekiden::Mode::Socks => Way::Socks,
-            ekiden::Mode::Http => Way::Http,
-            ekiden::Mode::Tcp => Way::Forward,
+        RelayProgram::Dante => ProxyKind::Socks,
+        RelayProgram::Squid => ProxyKind::Http,
+        RelayProgram::Haproxy | RelayProgram::Ssh | RelayProgram::Direct => ProxyKind::Forward,
+        RelayProgram::Openvpn | RelayProgram::Vtun | RelayProgram::Softether => ProxyKind::Transparent,
+        RelayProgram::Ekiden => match treatment.mode {
+            ekiden::ListenerKind::Socks => ProxyKind::Socks,
+            ekiden::ListenerKind::Http => ProxyKind::Http,
+            ekiden::ListenerKind::Tcp => ProxyKind::Forward,
         },
-        Relay::Command => treatment.client,
+        RelayProgram::Command => treatment.client,
     }
 }
 
-fn port(treatment: &Treatment) -> anyhow::Result<u16> {
+fn client_port(treatment: &Treatment) -> anyhow::Result<u16> {
     Ok(match treatment.program {
-        Relay::Direct | Relay::Openvpn | Relay::Vtun | Relay::Softether => 0,
-        Relay::Ssh => ssh::PORT,
-        Relay::Dante => dante::PORT,
-        Relay::Squid => squid::PORT,
-        Relay::Haproxy => haproxy::PORT,
-        Relay::Ekiden if treatment.transparent => ekiden::TRANSPARENT,
-        Relay::Ekiden => treatment.mode.port(),
-        Relay::Command => command::ready(&treatment.ready).map_err(anyhow::Error::msg)?,
+        RelayProgram::Direct | RelayProgram::Openvpn | RelayProgram::Vtun | RelayProgram::Softether => 0,
+        RelayProgram::Ssh => ssh::PORT,
+        RelayProgram::Dante => dante::PORT,
+        RelayProgram::Squid => squid::PORT,
+        RelayProgram::Haproxy => haproxy::PORT,
+        RelayProgram::Ekiden if treatment.transparent => ekiden::TRANSPARENT_PORT,
+        RelayProgram::Ekiden => treatment.mode.port(),
+        RelayProgram::Command => command::parse_ready_port(&treatment.ready).map_err(anyhow::Error::msg)?,
     })
 }
 
-fn launch(treatment: &Treatment, post: &Post<'_>, around: Surroundings<'_>) -> anyhow::Result<Launch> {
+fn launch_for(treatment: &Treatment, post: &ChainPosition<'_>, around: RelayContext<'_>) -> anyhow::Result<LaunchSpec> {
     let (host, next) = (post.host, post.next);
     let write = |about: &str, text: String| -> anyhow::Result<String> {
         let file = around.folder.join(format!("{about}-{}.conf", host.name()));
         std::fs::write(&file, text)?;
         Ok(file.display().to_string())
     };
-    let named = |about: &About, before: &[&str], text: String| -> anyhow::Result<(String, PathBuf, Vec<String>)> {
-        let mut arguments: Vec<String> = before.iter().map(|&argument| argument.to_owned()).collect();
-        arguments.push(write(about.name, text)?);
-        Ok((about.name.to_owned(), about.find()?, arguments))
-    };
+    let named =
+        |about: &ProgramInfo, before: &[&str], text: String| -> anyhow::Result<(String, PathBuf, Vec<String>)> {
+            let mut arguments: Vec<String> = before.iter().map(|&argument| argument.to_owned()).collect();
+            arguments.push(write(about.name, text)?);
+            Ok((about.name.to_owned(), about.find()?, arguments))
+        };
     let (name, executable, arguments) = match treatment.program {
-        Relay::Direct | Relay::Ssh | Relay::Openvpn | Relay::Vtun | Relay::Softether => {
+        RelayProgram::Direct
+        | RelayProgram::Ssh
+        | RelayProgram::Openvpn
+        | RelayProgram::Vtun
+        | RelayProgram::Softether => {
             anyhow::bail!("{:?} is no program of one host", treatment.program)
         }
-        Relay::Dante => named(&dante::ABOUT, &["-f"], dante::configuration(host.address(), next))?,
-        Relay::Squid => {
+        RelayProgram::Dante => named(&dante::PROGRAM, &["-f"], dante::configuration(host.address(), next))?,
+        RelayProgram::Squid => {
             let name = squid::service_name(host.name());
             let text = squid::configuration(around.folder, host.name(), next);
-            named(&squid::ABOUT, &["-N", "-d", "1", "-n", &name, "-f"], text)?
+            named(&squid::PROGRAM, &["-N", "-d", "1", "-n", &name, "-f"], text)?
         }
-        Relay::Haproxy => {
+        RelayProgram::Haproxy => {
             let text = match post.sides {
-                Some(_) => haproxy::transparent(),
+                Some(_) => haproxy::transparent_configuration(),
                 None => haproxy::configuration(next, *around.server.ip(), around.server.port()),
             };
-            named(&haproxy::ABOUT, &["-db", "-f"], text)?
+            named(&haproxy::PROGRAM, &["-db", "-f"], text)?
         }
-        Relay::Ekiden => {
+        RelayProgram::Ekiden => {
             let text = match (post.sections, &post.sides) {
-                (Some(chain), _) => chain.configuration(post.place, treatment, around.server),
-                (None, Some(sides)) => ekiden::transparent(sides),
+                (Some(chain), _) => chain.configuration(post.index, treatment, around.server),
+                (None, Some(sides)) => ekiden::transparent_configuration(sides),
                 (None, None) => {
-                    let profile = treatment.profile.as_ref().map(Profile::name);
-                    ekiden::configuration(treatment.mode, next, post.place == 0, profile)
+                    let profile = treatment.profile.as_ref().map(ProfileChoice::name);
+                    ekiden::configuration(treatment.mode, next, post.index == 0, profile)
                 }
             };
-            let own = treatment.profile.as_ref().map_or_else(String::new, Profile::definition);
+            let own = treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition);
             let text = format!("{text}{own}{}", treatment.config);
             let binary = around.ekiden.context("no ekiden was looked for")?;
             let (binary, arguments) = ekiden::command_line(&treatment.wrap, binary, &write("ekiden", text)?);
             ("ekiden".to_owned(), binary, arguments)
         }
-        Relay::Command => command_line(treatment, post, around)?,
+        RelayProgram::Command => command_line(treatment, post, around)?,
     };
-    Ok(Launch { name, executable, arguments, port: Some(post.port) })
+    Ok(LaunchSpec { name, executable, arguments, port: Some(post.port) })
 }
 
 fn command_line(
     treatment: &Treatment,
-    post: &Post<'_>,
-    around: Surroundings<'_>,
+    post: &ChainPosition<'_>,
+    around: RelayContext<'_>,
 ) -> anyhow::Result<(String, PathBuf, Vec<String>)> {
     let server = around.server.to_string();
     let next = post.next.map_or_else(|| server.clone(), |next| format!("{next}:{}", post.port));
-    let fill = |argument: &String| command::fill(argument, post.host.address(), &next, &server);
+    let fill = |argument: &String| command::expand_placeholders(argument, post.host.address(), &next, &server);
     let (program, rest) = treatment.command.split_first().context("the command is empty")?;
     let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
     Ok((name, program.into(), rest.iter().map(fill).collect()))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// How a client uses a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum ProxyKind {
     /// As a SOCKS5 proxy.
     Socks,
     /// As an HTTP proxy.
@@ -24,7 +24,7 @@ pub enum Way {
 /// `{next}` is the next relay's `ADDRESS:PORT`, or the server's; `{server}` the server's; `{address}` the host's own
 /// address.
 #[must_use]
-pub fn fill(argument: &str, own: Ipv4Addr, next: &str, server: &str) -> String {
+pub fn expand_placeholders(argument: &str, own: Ipv4Addr, next: &str, server: &str) -> String {
     argument.replace("{next}", next).replace("{server}", server).replace("{address}", &own.to_string())
 }
 
@@ -32,7 +32,7 @@ pub fn fill(argument: &str, own: Ipv4Addr, next: &str, server: &str) -> String {
 ///
 /// # Errors
 /// It is something else.
-pub fn ready(text: &str) -> Result<u16, String> {
+pub fn parse_ready_port(text: &str) -> Result<u16, String> {
     let port = text.strip_prefix("tcp:").and_then(|port| port.parse().ok());
     port.ok_or_else(|| format!(r#"{text:?} is not like "tcp:1080""#))
 }
@@ -43,13 +43,14 @@ mod tests {
 
     #[test]
     fn arguments_are_filled_in() {
-        let filled = fill("TCP:{next},bind={address}", Ipv4Addr::new(10, 0, 0, 1), "10.0.0.2:80", "10.0.0.3:80");
+        let filled =
+            expand_placeholders("TCP:{next},bind={address}", Ipv4Addr::new(10, 0, 0, 1), "10.0.0.2:80", "10.0.0.3:80");
         assert_eq!(filled, "TCP:10.0.0.2:80,bind=10.0.0.1");
     }
 
     #[test]
     fn readiness_is_a_port() {
-        assert_eq!(ready("tcp:1080"), Ok(1080));
-        assert_eq!(ready("1080").unwrap_err(), r#""1080" is not like "tcp:1080""#);
+        assert_eq!(parse_ready_port("tcp:1080"), Ok(1080));
+        assert_eq!(parse_ready_port("1080").unwrap_err(), r#""1080" is not like "tcp:1080""#);
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::dice::Dice;
+use crate::dice::SeededRng;
 
 const BLOCK: usize = 4096;
 const PERIOD: usize = 1 << 20;
@@ -36,7 +36,7 @@ impl Content {
         let path = content.path();
         if !path.exists() {
             let file = File::create(&path).with_context(|| path.display().to_string())?;
-            write(BufWriter::with_capacity(PERIOD, file), bytes)?;
+            write_content(BufWriter::with_capacity(PERIOD, file), bytes)?;
             std::fs::set_permissions(&path, Permissions::from_mode(0o444))?;
         }
         Ok(content)
@@ -52,13 +52,13 @@ impl Content {
     ///
     /// # Errors
     /// The file system's.
-    pub fn comparison(&self) -> anyhow::Result<Comparison<File>> {
-        Ok(Comparison::with(File::open(self.path())?))
+    pub fn comparison(&self) -> anyhow::Result<ContentComparison<File>> {
+        Ok(ContentComparison::new(File::open(self.path())?))
     }
 }
 
-fn write(mut to: impl Write, bytes: u64) -> std::io::Result<()> {
-    let dice = Dice::new(0).of("content");
+fn write_content(mut to: impl Write, bytes: u64) -> std::io::Result<()> {
+    let dice = SeededRng::new(0).derive("content");
     let mut block: Vec<u8> = (0..(PERIOD / 8) as u64).flat_map(|word| dice.bits(word).to_le_bytes()).collect();
     let mut at = 0_u64;
     while at < bytes {
@@ -74,30 +74,30 @@ fn write(mut to: impl Write, bytes: u64) -> std::io::Result<()> {
 
 /// Compares what arrives, piece by piece, with what it should be.
 #[derive(Debug)]
-pub struct Comparison<R> {
-    wanted: R,
-    piece: Vec<u8>,
-    at: u64,
+pub struct ContentComparison<R> {
+    expected: R,
+    buffer: Vec<u8>,
+    offset: u64,
 }
 
-impl<R: Read> Comparison<R> {
+impl<R: Read> ContentComparison<R> {
     /// With what `wanted` reads.
-    pub const fn with(wanted: R) -> Self {
-        Self { wanted, piece: Vec::new(), at: 0 }
+    pub const fn new(expected: R) -> Self {
+        Self { expected, buffer: Vec::new(), offset: 0 }
     }
 
     /// Takes the next piece.
     ///
     /// # Errors
     /// It differs, or is more than there should be.
-    pub fn take(&mut self, arrived: &[u8]) -> anyhow::Result<()> {
-        self.piece.resize(arrived.len(), 0);
-        self.wanted.read_exact(&mut self.piece).map_err(|_| anyhow::anyhow!("more arrived than was sent"))?;
-        if self.piece != arrived {
-            let same = self.piece.iter().zip(arrived).take_while(|(a, b)| a == b).count();
-            anyhow::bail!("what arrived differs from what was sent at byte {}", self.at + same as u64);
+    pub fn compare(&mut self, arrived: &[u8]) -> anyhow::Result<()> {
+        self.buffer.resize(arrived.len(), 0);
+        self.expected.read_exact(&mut self.buffer).map_err(|_| anyhow::anyhow!("more arrived than was sent"))?;
+        if self.buffer != arrived {
+            let same = self.buffer.iter().zip(arrived).take_while(|(a, b)| a == b).count();
+            anyhow::bail!("what arrived differs from what was sent at byte {}", self.offset + same as u64);
         }
-        self.at += arrived.len() as u64;
+        self.offset += arrived.len() as u64;
         Ok(())
     }
 }
@@ -108,7 +108,7 @@ mod tests {
 
     fn content(bytes: u64) -> Vec<u8> {
         let mut all = Vec::new();
-        write(&mut all, bytes).unwrap();
+        write_content(&mut all, bytes).unwrap();
         all
     }
 
@@ -123,12 +123,12 @@ mod tests {
     #[test]
     fn a_difference_is_found_where_it_is() {
         let all = content(10_000);
-        let mut comparison = Comparison::with(all.as_slice());
-        comparison.take(&all[..5_000]).unwrap();
+        let mut comparison = ContentComparison::new(all.as_slice());
+        comparison.compare(&all[..5_000]).unwrap();
         let mut wrong = all[5_000..].to_vec();
         wrong[1_234] ^= 1;
         assert_eq!(
-            comparison.take(&wrong).unwrap_err().to_string(),
+            comparison.compare(&wrong).unwrap_err().to_string(),
             "what arrived differs from what was sent at byte 6234"
         );
     }
@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn too_much_is_a_difference() {
         let all = content(100);
-        let mut comparison = Comparison::with(&all[..99]);
-        assert_eq!(comparison.take(&all).unwrap_err().to_string(), "more arrived than was sent");
+        let mut comparison = ContentComparison::new(&all[..99]);
+        assert_eq!(comparison.compare(&all).unwrap_err().to_string(), "more arrived than was sent");
     }
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::program::About;
+use crate::program::ProgramInfo;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "curl", package: "curl", executable: "curl", version: &["--version"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "curl", package: "curl", executable: "curl", version_arguments: &["--version"] };
 
 /// How a client reaches a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
+pub enum ClientRoute {
     /// By itself.
     Direct,
     /// Through a SOCKS5 proxy (RFC 1928).
@@ -27,29 +28,29 @@ pub enum Via {
 
 /// The arguments of one transfer: the body goes to standard output, what curl says about it to standard error.
 #[must_use]
-pub fn arguments(url: &str, via: Via, timeout: Duration) -> Vec<String> {
+pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> Vec<String> {
     let seconds = format!("{:.3}", timeout.as_secs_f64());
     // --disable: no .curlrc; --noproxy '': nothing of the environment.
     let fixed = ["--disable", "--silent", "--show-error", "--fail", "--noproxy", "", "--output", "-"];
     let mut all: Vec<String> = fixed.map(str::to_owned).into();
     all.extend(["--max-time".into(), seconds, "--write-out".into(), "%{stderr}%{json}\n".into()]);
     match via {
-        Via::Direct => {}
-        Via::Socks(proxy) => all.extend(["--socks5-hostname".into(), proxy.to_string()]),
-        Via::Http(proxy) => all.extend(["--proxy".into(), format!("http://{proxy}")]),
-        Via::Tunnel(proxy) => all.extend(["--proxytunnel".into(), "--proxy".into(), format!("http://{proxy}")]),
-        Via::Forwarder(relay) => all.extend(["--connect-to".into(), format!("::{relay}")]),
+        ClientRoute::Direct => {}
+        ClientRoute::Socks(proxy) => all.extend(["--socks5-hostname".into(), proxy.to_string()]),
+        ClientRoute::Http(proxy) => all.extend(["--proxy".into(), format!("http://{proxy}")]),
+        ClientRoute::Tunnel(proxy) => all.extend(["--proxytunnel".into(), "--proxy".into(), format!("http://{proxy}")]),
+        ClientRoute::Forwarder(relay) => all.extend(["--connect-to".into(), format!("::{relay}")]),
     }
     all.push(url.to_owned());
     all
 }
 
 /// The exit status of a curl whose time was up.
-pub const TIMEOUT: i32 = 28;
+pub const TIMEOUT_EXIT_CODE: i32 = 28;
 
 /// What curl says about a transfer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Answer {
+pub struct CurlReport {
     /// curl's exit status: 0 is success.
     pub exitcode: i32,
     /// What went wrong, if anything.
@@ -69,7 +70,7 @@ pub struct Answer {
     pub port: u16,
 }
 
-impl Answer {
+impl CurlReport {
     /// Reads what curl wrote to standard error: messages, if any, then one JSON object.
     ///
     /// # Errors
@@ -85,10 +86,10 @@ impl Answer {
     ///
     /// # Errors
     /// The transfer failed; with curl's words.
-    pub fn success(self) -> anyhow::Result<Self> {
+    pub fn into_success(self) -> anyhow::Result<Self> {
         match (self.exitcode, &self.errormsg) {
             (0, _) => Ok(self),
-            (TIMEOUT, _) => anyhow::bail!("timeout: {} bytes in {:.1} s", self.bytes, self.seconds),
+            (TIMEOUT_EXIT_CODE, _) => anyhow::bail!("timeout: {} bytes in {:.1} s", self.bytes, self.seconds),
             (code, Some(message)) => anyhow::bail!("curl failed with exit status {code}: {message}"),
             (code, None) => anyhow::bail!("curl failed with exit status {code}"),
         }
@@ -108,13 +109,13 @@ mod tests {
     #[test]
     fn an_answer_is_read_behind_messages() {
         let text = format!("curl: (18) something\n{}\n", answer(0, "null"));
-        let read = Answer::parse(&text).unwrap().success().unwrap();
+        let read = CurlReport::parse(&text).unwrap().into_success().unwrap();
         assert_eq!((read.bytes, read.seconds, read.first_byte), (1_048_576, 0.050_456, 0.010_123));
     }
 
     #[test]
     fn a_failure_says_why() {
-        let error = |text: String| Answer::parse(&text).and_then(Answer::success).unwrap_err().to_string();
+        let error = |text: String| CurlReport::parse(&text).and_then(CurlReport::into_success).unwrap_err().to_string();
         assert_eq!(error(answer(97, r#""SOCKS failed""#)), "curl failed with exit status 97: SOCKS failed");
         assert_eq!(error(answer(28, r#""Operation timed out""#)), "timeout: 1048576 bytes in 0.1 s");
         assert_eq!(
@@ -129,10 +130,10 @@ mod tests {
         let has = |via, two: [&str; 2]| {
             arguments("http://10.0.0.2/a", via, Duration::from_secs(5)).windows(2).any(|pair| pair == two)
         };
-        assert!(has(Via::Socks(proxy), ["--socks5-hostname", "10.0.0.1:1080"]));
-        assert!(has(Via::Http(proxy), ["--proxy", "http://10.0.0.1:1080"]));
-        assert!(has(Via::Tunnel(proxy), ["--proxytunnel", "--proxy"]));
-        assert!(has(Via::Forwarder(proxy), ["--connect-to", "::10.0.0.1:1080"]));
-        assert!(has(Via::Direct, ["--max-time", "5.000"]));
+        assert!(has(ClientRoute::Socks(proxy), ["--socks5-hostname", "10.0.0.1:1080"]));
+        assert!(has(ClientRoute::Http(proxy), ["--proxy", "http://10.0.0.1:1080"]));
+        assert!(has(ClientRoute::Tunnel(proxy), ["--proxytunnel", "--proxy"]));
+        assert!(has(ClientRoute::Forwarder(proxy), ["--connect-to", "::10.0.0.1:1080"]));
+        assert!(has(ClientRoute::Direct, ["--max-time", "5.000"]));
     }
 }

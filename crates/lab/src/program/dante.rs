@@ -2,10 +2,11 @@
 
 use std::net::Ipv4Addr;
 
-use crate::program::About;
+use crate::program::ProgramInfo;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "dante", package: "dante-server", executable: "danted", version: &["-v"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "dante", package: "dante-server", executable: "danted", version_arguments: &["-v"] };
 
 /// The port it listens on.
 pub const PORT: u16 = 1080;

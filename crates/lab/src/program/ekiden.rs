@@ -8,13 +8,13 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::program::transparent::Side;
-use crate::program::version_of;
+use crate::program::program_version;
+use crate::program::transparent::RelaySide;
 
 /// What clients and the relay before it speak with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mode {
+pub enum ListenerKind {
     /// SOCKS5.
     Socks,
     /// HTTP proxy.
@@ -23,10 +23,10 @@ pub enum Mode {
     Tcp,
 }
 
-impl Mode {
+impl ListenerKind {
     /// What ekiden calls a listener for it.
     #[must_use]
-    pub const fn kind(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Socks => "socks",
             Self::Http => "http",
@@ -48,14 +48,14 @@ impl Mode {
 /// The settings of sections between relays.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "the name of a profile, or a table of what is in one, like { tune = false }")]
-pub enum Profile {
+pub enum ProfileChoice {
     /// One that ekiden brings.
     Named(String),
     /// One of the treatment's own.
     Own(toml::Table),
 }
 
-impl Profile {
+impl ProfileChoice {
     /// What it is called in a configuration.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -78,9 +78,9 @@ impl Profile {
 /// A relay that goes on to the one at `next`, or to targets itself. `profile` is for sections between relays: to the next
 /// one, and, if it is not the `first`, from the one before.
 #[must_use]
-pub fn configuration(mode: Mode, next: Option<Ipv4Addr>, first: bool, profile: Option<&str>) -> String {
-    let (kind, port) = (mode.kind(), mode.port());
-    let scheme = if mode == Mode::Socks { "socks5" } else { kind };
+pub fn configuration(mode: ListenerKind, next: Option<Ipv4Addr>, first: bool, profile: Option<&str>) -> String {
+    let (kind, port) = (mode.name(), mode.port());
+    let scheme = if mode == ListenerKind::Socks { "socks5" } else { kind };
     let mut text = String::from("version = 1\n");
     if let Some(next) = next {
         let profile = profile.map_or_else(String::new, |profile| format!("?profile={profile}"));
@@ -105,15 +105,15 @@ pub fn command_line(wrap: &[String], binary: &Path, file: &str) -> (PathBuf, Vec
 }
 
 /// The first port of listeners that rules steer to.
-pub const TRANSPARENT: u16 = 7001;
+pub const TRANSPARENT_PORT: u16 = 7001;
 
 /// A relay in the way of packets, with a listener for what comes in on each of its sides.
 #[must_use]
-pub fn transparent(sides: &[Side; 2]) -> String {
+pub fn transparent_configuration(sides: &[RelaySide; 2]) -> String {
     let profile =
-        |side: &Side| side.profile.as_ref().map_or_else(String::new, |name| format!("profile = \"{name}\"\n"));
+        |side: &RelaySide| side.profile.as_ref().map_or_else(String::new, |name| format!("profile = \"{name}\"\n"));
     let mut text = String::from("version = 1\n");
-    for (side, port) in sides.iter().zip(TRANSPARENT..) {
+    for (side, port) in sides.iter().zip(TRANSPARENT_PORT..) {
         let _ = writeln!(text, "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"tproxy\"");
         let _ = writeln!(text, "interfaces = [\"{}\"]\n{}", side.interface, profile(side));
     }
@@ -150,7 +150,7 @@ pub fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
 pub fn version(binary: &Path) -> anyhow::Result<String> {
     let digest = Sha256::digest(std::fs::read(binary).with_context(|| binary.display().to_string())?);
     let start: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{} (sha256 {start})", version_of(binary, &["--version"])))
+    Ok(format!("{} (sha256 {start})", program_version(binary, &["--version"])))
 }
 
 #[cfg(test)]
@@ -161,29 +161,29 @@ mod tests {
 
     #[test]
     fn a_profile_is_for_sections_between_relays_only() {
-        let first = configuration(Mode::Socks, NEXT, true, Some("longhaul"));
+        let first = configuration(ListenerKind::Socks, NEXT, true, Some("longhaul"));
         assert!(first.contains(r#"forward = ["socks5://10.0.0.2:1080?profile=longhaul"]"#), "{first}");
         assert!(!first.contains("\nprofile"), "{first}");
-        let last = configuration(Mode::Http, None, false, Some("longhaul"));
+        let last = configuration(ListenerKind::Http, None, false, Some("longhaul"));
         assert!(last.contains("\nprofile = \"longhaul\"\n") && !last.contains("forward"), "{last}");
     }
 
     #[test]
     fn a_profile_of_ones_own_is_defined() {
-        let own = Profile::Own("base = \"longhaul\"\ntune = false".parse().unwrap());
+        let own = ProfileChoice::Own("base = \"longhaul\"\ntune = false".parse().unwrap());
         let table: toml::Table = own.definition().parse().unwrap();
         assert_eq!(table["profile"][own.name()]["tune"].as_bool(), Some(false));
-        assert_eq!(Profile::Named("lan".into()).definition(), "");
+        assert_eq!(ProfileChoice::Named("lan".into()).definition(), "");
     }
 
     #[test]
     fn a_transparent_relay_listens_on_both_sides_and_dials_each_as_its_side_wants() {
-        let side = |interface: &str, last, profile: Option<&str>| Side {
+        let side = |interface: &str, last, profile: Option<&str>| RelaySide {
             interface: interface.into(),
             host: Ipv4Addr::new(10, 100, 0, last),
             profile: profile.map(str::to_owned),
         };
-        let text = transparent(&[side("near", 1, None), side("line", 2, Some("longhaul"))]);
+        let text = transparent_configuration(&[side("near", 1, None), side("line", 2, Some("longhaul"))]);
         let table: toml::Table = text.parse().unwrap_or_else(|error| panic!("{error}\n{text}"));
         let listener = |place: usize, key: &str| table["listener"][place].get(key).cloned();
         assert_eq!(listener(0, "interfaces"), Some(vec!["near"].into()));

@@ -7,27 +7,28 @@ use std::time::Duration;
 use anyhow::Context;
 use serde::Deserialize;
 
-use crate::program::About;
-use crate::program::service::{Launch, Service};
+use crate::program::ProgramInfo;
+use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::HostHandle;
 
 pub mod counted;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "iperf3", package: "iperf3", executable: "iperf3", version: &["--version"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "iperf3", package: "iperf3", executable: "iperf3", version_arguments: &["--version"] };
 
 /// The port of a stream that is measured.
 pub const PORT: u16 = 5201;
 
 /// The first port of cross traffic.
-const CROSS: u16 = 5301;
+const CROSS_TRAFFIC_PORT: u16 = 5301;
 
 /// A client sends for this long at most, in seconds: longer than any run.
-const LONGEST: &str = "3600";
+const MAX_SECONDS: &str = "3600";
 
 /// What one stream of cross traffic is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Traffic {
+pub enum CrossTraffic {
     /// This many TCP connections that always have something to send.
     Tcp(u32),
     /// UDP at this rate, in bits per second.
@@ -36,17 +37,17 @@ pub enum Traffic {
 
 /// The arguments of a server. It answers in JSON, to itself and to clients that ask for it.
 #[must_use]
-pub fn listen(port: u16) -> Vec<String> {
+pub fn server_arguments(port: u16) -> Vec<String> {
     ["--server", "--json", "--port", &port.to_string()].map(str::to_owned).into()
 }
 
-fn toward(server: SocketAddrV4) -> Vec<String> {
+fn target_arguments(server: SocketAddrV4) -> Vec<String> {
     ["--client", &server.ip().to_string(), "--port", &server.port().to_string()].map(str::to_owned).into()
 }
 
 /// How much a stream that is measured sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Amount {
+pub enum StreamAmount {
     /// For this long.
     Time(Duration),
     /// So many bytes.
@@ -55,56 +56,56 @@ pub enum Amount {
 
 /// The arguments of a client that sends to `server` and brings back what that received.
 #[must_use]
-pub fn send(server: SocketAddrV4, amount: Amount) -> Vec<String> {
-    let mut all = toward(server);
+pub fn client_arguments(server: SocketAddrV4, amount: StreamAmount) -> Vec<String> {
+    let mut all = target_arguments(server);
     all.extend(["--json", "--get-server-output"].map(str::to_owned));
     match amount {
         // It takes whole seconds only.
-        Amount::Time(time) => all.extend(["--time".into(), format!("{:.0}", time.as_secs_f64())]),
-        Amount::Bytes(bytes) => all.extend(["--bytes".into(), bytes.to_string()]),
+        StreamAmount::Time(time) => all.extend(["--time".into(), format!("{:.0}", time.as_secs_f64())]),
+        StreamAmount::Bytes(bytes) => all.extend(["--bytes".into(), bytes.to_string()]),
     }
     all
 }
 
 /// The arguments of a client that sends over `connections` at once, all with this congestion control.
 #[must_use]
-pub fn send_group(server: SocketAddrV4, connections: u32, congestion: &str, time: Duration) -> Vec<String> {
-    let mut all = send(server, Amount::Time(time));
+pub fn group_client_arguments(server: SocketAddrV4, connections: u32, congestion: &str, time: Duration) -> Vec<String> {
+    let mut all = client_arguments(server, StreamAmount::Time(time));
     all.extend(["--parallel".into(), connections.to_string(), "--congestion".into(), congestion.to_owned()]);
     all
 }
 
 /// What a client says at its end.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Answer {
+pub struct Iperf3Report {
     /// What went wrong, if anything.
     error: Option<String>,
     #[serde(default)]
-    end: End,
+    end: Iperf3End,
     #[serde(rename = "server_output_json")]
-    server: Option<ServerOutput>,
+    server: Option<Iperf3ServerOutput>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-struct End {
+struct Iperf3End {
     #[serde(rename = "sum_received")]
-    received: Option<Sum>,
+    received: Option<Iperf3Sum>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct ServerOutput {
+struct Iperf3ServerOutput {
     #[serde(default)]
-    intervals: Vec<Interval>,
+    intervals: Vec<Iperf3Interval>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Interval {
-    sum: Sum,
+struct Iperf3Interval {
+    sum: Iperf3Sum,
 }
 
 /// Bytes in a time.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-struct Sum {
+struct Iperf3Sum {
     end: f64,
     seconds: f64,
     bytes: u64,
@@ -112,7 +113,7 @@ struct Sum {
 
 /// What the receiver of a stream counted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Received {
+pub struct ReceiverStats {
     /// For how long.
     pub seconds: f64,
     /// How many bytes.
@@ -121,12 +122,12 @@ pub struct Received {
     pub timeline: Vec<(f64, u64)>,
 }
 
-impl Answer {
+impl Iperf3Report {
     /// Reads the JSON object that a client printed.
     ///
     /// # Errors
     /// It failed, with its own words, or it printed something else.
-    pub fn received(text: &str) -> anyhow::Result<Received> {
+    pub fn parse_received(text: &str) -> anyhow::Result<ReceiverStats> {
         let answer: Self =
             serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;
         if let Some(error) = answer.error {
@@ -134,11 +135,11 @@ impl Answer {
         }
         let sum = answer.end.received.context("iperf3 does not say what was received")?;
         let (mut timeline, mut bytes) = (vec![(0.0, 0)], 0);
-        for Interval { sum } in answer.server.map(|server| server.intervals).unwrap_or_default() {
+        for Iperf3Interval { sum } in answer.server.map(|server| server.intervals).unwrap_or_default() {
             bytes += sum.bytes;
             timeline.push((sum.end, bytes));
         }
-        Ok(Received { seconds: sum.seconds, bytes: sum.bytes, timeline })
+        Ok(ReceiverStats { seconds: sum.seconds, bytes: sum.bytes, timeline })
     }
 }
 
@@ -146,27 +147,27 @@ impl Answer {
 ///
 /// # Errors
 /// It is not installed, or does not start.
-pub fn start(
+pub fn start_cross_traffic(
     [from, to]: [&HostHandle; 2],
-    traffic: Traffic,
+    traffic: CrossTraffic,
     number: u16,
     folder: &Path,
 ) -> anyhow::Result<[Service; 2]> {
-    let executable = ABOUT.find()?;
-    let port = CROSS + number;
-    let launch = |role: &str, arguments: Vec<String>, port| Launch {
+    let executable = PROGRAM.find()?;
+    let port = CROSS_TRAFFIC_PORT + number;
+    let launch = |role: &str, arguments: Vec<String>, port| LaunchSpec {
         name: format!("iperf3-{role}-{number}"),
         executable: executable.clone(),
         arguments,
         port,
     };
     // A server takes a connection for a test and forgets it: trying whether it is ready does no harm.
-    let server = Service::start(to, launch("server", listen(port), Some(port)), folder)?;
-    let mut send = toward(SocketAddrV4::new(to.address(), port));
-    send.extend(["--time".into(), LONGEST.into()]);
+    let server = Service::start(to, launch("server", server_arguments(port), Some(port)), folder)?;
+    let mut send = target_arguments(SocketAddrV4::new(to.address(), port));
+    send.extend(["--time".into(), MAX_SECONDS.into()]);
     match traffic {
-        Traffic::Tcp(flows) => send.extend(["--parallel".into(), flows.to_string()]),
-        Traffic::Udp(rate) => send.extend(["--udp".into(), "--bitrate".into(), rate.to_string()]),
+        CrossTraffic::Tcp(flows) => send.extend(["--parallel".into(), flows.to_string()]),
+        CrossTraffic::Udp(rate) => send.extend(["--udp".into(), "--bitrate".into(), rate.to_string()]),
     }
     let client = Service::start(from, launch("client", send, None), folder)?;
     Ok([server, client])
@@ -184,14 +185,14 @@ mod tests {
 
     #[test]
     fn what_counts_is_what_the_receiver_counted() {
-        let received = Answer::received(TEXT).unwrap();
+        let received = Iperf3Report::parse_received(TEXT).unwrap();
         assert_eq!((received.seconds, received.bytes), (2.1, 700));
         assert_eq!(received.timeline, [(0.0, 0), (1.0, 300), (2.1, 700)]);
     }
 
     #[test]
     fn a_failure_is_told_in_its_own_words() {
-        let error = |text: &str| Answer::received(text).unwrap_err().to_string();
+        let error = |text: &str| Iperf3Report::parse_received(text).unwrap_err().to_string();
         assert_eq!(error(r#"{"start":{},"error":"the server is busy"}"#), "iperf3: the server is busy");
         assert_eq!(error(r#"{"start":{}}"#), "iperf3 does not say what was received");
         assert!(error("iperf3: parameter error").starts_with("iperf3 printed no answer: iperf3: parameter"));
@@ -199,9 +200,9 @@ mod tests {
 
     #[test]
     fn an_amount_is_a_time_or_bytes() {
-        let said = |amount| send("10.0.0.2:5201".parse().unwrap(), amount).join(" ");
-        let time = said(Amount::Time(Duration::from_secs(5)));
+        let said = |amount| client_arguments("10.0.0.2:5201".parse().unwrap(), amount).join(" ");
+        let time = said(StreamAmount::Time(Duration::from_secs(5)));
         assert_eq!(time, "--client 10.0.0.2 --port 5201 --json --get-server-output --time 5");
-        assert!(said(Amount::Bytes(1024)).ends_with("--bytes 1024"));
+        assert!(said(StreamAmount::Bytes(1024)).ends_with("--bytes 1024"));
     }
 }

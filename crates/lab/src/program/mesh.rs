@@ -12,22 +12,22 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::treatment::Treatment;
-use crate::program::chain::Surroundings;
-use crate::program::curl::Via;
-use crate::program::ekiden::Profile;
-use crate::program::section::{self, Keys, Relay};
-use crate::program::service::{Launch, Service};
+use crate::program::chain::RelayContext;
+use crate::program::curl::ClientRoute;
+use crate::program::ekiden::ProfileChoice;
+use crate::program::section::{self, RelayKeys, SectionRelay};
+use crate::program::service::{LaunchSpec, Service};
 use crate::program::write_secret;
 
-/// What [`Path`] calls the path without relays.
+/// Name of the path without relays.
 pub const DIRECT: &str = "direct";
 
 /// Which path the chooser takes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "\"auto\", [\"direct\"], or names of relays in order, like [\"a\", \"b\"]")]
-pub enum Path {
+pub enum PathSetting {
     /// Whichever ekiden chooses.
-    Auto(Auto),
+    Auto(AutoKeyword),
     /// Always this one: names of relays in order, or `direct`.
     Fixed(Vec<String>),
 }
@@ -35,12 +35,12 @@ pub enum Path {
 /// The word for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Auto {
+pub enum AutoKeyword {
     /// The word.
     Auto,
 }
 
-impl Path {
+impl PathSetting {
     /// What a fixed path is called: `direct`, or its relays joined by `-`.
     #[must_use]
     pub fn name(&self) -> Option<String> {
@@ -52,7 +52,7 @@ impl Path {
 
     /// Whether it can be taken through `relays`.
     #[must_use]
-    pub fn is_through(&self, relays: &[String]) -> bool {
+    pub fn is_valid_for(&self, relays: &[String]) -> bool {
         let Self::Fixed(path) = self else { return true };
         let is_known = |name: &String| relays.contains(name);
         let is_once = |(place, name): (usize, &String)| !path[..place].contains(name);
@@ -62,11 +62,11 @@ impl Path {
 
 /// The relays of a run, the chooser first, with their files written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mesh(Vec<Relay>);
+struct RelayMesh(Vec<SectionRelay>);
 
 /// Where the chooser's log is.
 #[must_use]
-pub fn log(folder: &path::Path, chooser: &str) -> path::PathBuf {
+pub fn log_path(folder: &path::Path, chooser: &str) -> path::PathBuf {
     folder.join(format!("ekiden-{chooser}.log"))
 }
 
@@ -74,37 +74,41 @@ pub fn log(folder: &path::Path, chooser: &str) -> path::PathBuf {
 ///
 /// # Errors
 /// A relay does not start, or a host is not there.
-pub fn start(treatment: &Treatment, around: Surroundings<'_>, via: Via) -> anyhow::Result<(Vec<Service>, Via)> {
+pub fn start_relays(
+    treatment: &Treatment,
+    around: RelayContext<'_>,
+    via: ClientRoute,
+) -> anyhow::Result<(Vec<Service>, ClientRoute)> {
     let find = |name: &String| around.network.host(name).with_context(|| format!("there is no host {name}"));
     let hosts = treatment.chain.iter().chain(&treatment.relays).map(find).collect::<anyhow::Result<Vec<_>>>()?;
     let known: Vec<(&str, Ipv4Addr)> = hosts.iter().map(|host| (host.name(), host.address())).collect();
     let ekiden = around.ekiden.context("no ekiden was looked for")?;
-    let mesh = Mesh::with(&known, || Keys::make(ekiden), around.folder)?;
+    let mesh = RelayMesh::with_keys(&known, || RelayKeys::generate(ekiden), around.folder)?;
     let mut services = Vec::new();
     for (place, host) in hosts.iter().enumerate().rev() {
         let file = around.folder.join(format!("ekiden-{}.conf", host.name()));
         std::fs::write(&file, mesh.configuration(place, treatment, around.server))?;
         let port = if place > 0 { section::PORT } else { treatment.mode.port() };
         let arguments = vec!["run".into(), "-c".into(), file.display().to_string()];
-        let launch = Launch { name: "ekiden".into(), executable: ekiden.to_owned(), arguments, port: Some(port) };
+        let launch = LaunchSpec { name: "ekiden".into(), executable: ekiden.to_owned(), arguments, port: Some(port) };
         services.push(Service::start(host, launch, around.folder)?);
     }
     Ok((services, via))
 }
 
-impl Mesh {
-    fn with(
+impl RelayMesh {
+    fn with_keys(
         hosts: &[(&str, Ipv4Addr)],
-        mut keys: impl FnMut() -> anyhow::Result<Keys>,
+        mut keys: impl FnMut() -> anyhow::Result<RelayKeys>,
         folder: &path::Path,
     ) -> anyhow::Result<Self> {
         let mut relays = Vec::new();
         for (name, address) in hosts {
             let file = |what: &str| folder.join(format!("{name}.{what}"));
-            let Keys { file: text, public } = keys()?;
+            let RelayKeys { key_file: text, public } = keys()?;
             let (key, peers) = (file("key"), file("peers"));
             write_secret(&key, &text)?;
-            relays.push(Relay { name: (*name).to_owned(), address: *address, public, key, peers });
+            relays.push(SectionRelay { name: (*name).to_owned(), address: *address, public, key, peers });
         }
         for own in &relays {
             let others = relays.iter().filter(|other| other.name != own.name);
@@ -117,24 +121,28 @@ impl Mesh {
     /// The configuration of the relay at `place`; the chooser's is 0.
     fn configuration(&self, place: usize, treatment: &Treatment, server: SocketAddrV4) -> String {
         let own = &self.0[place];
-        let way_in = if place == 0 { section::entrance(treatment, server) } else { section::inside(own, treatment) };
-        let mut text = own.head() + &way_in;
+        let way_in = if place == 0 {
+            section::client_listener(treatment, server)
+        } else {
+            section::section_listener(own, treatment)
+        };
+        let mut text = own.config_header() + &way_in;
         // Nobody goes on to the chooser: it takes clients only.
         let others = self.0.iter().skip(1).filter(|other| other.name != own.name);
-        others.for_each(|other| text.push_str(&other.as_known(treatment)));
+        others.for_each(|other| text.push_str(&other.relay_table(treatment)));
         if place == 0 {
-            text.push_str(&route(treatment.path.as_ref()));
+            text.push_str(&path_configuration(treatment.path.as_ref()));
         }
         text.push_str("[admin]\nbind = \"off\"\n[log]\nformat = \"json\"\n");
-        text + &treatment.profile.as_ref().map_or_else(String::new, Profile::definition)
+        text + &treatment.profile.as_ref().map_or_else(String::new, ProfileChoice::definition)
     }
 }
 
-fn route(path: Option<&Path>) -> String {
+fn path_configuration(path: Option<&PathSetting>) -> String {
     let mut text = String::new();
     match path {
-        None | Some(Path::Auto(_)) => text.push_str("[[route]]\npath = \"auto\"\n"),
-        Some(Path::Fixed(relays)) => {
+        None | Some(PathSetting::Auto(_)) => text.push_str("[[route]]\npath = \"auto\"\n"),
+        Some(PathSetting::Fixed(relays)) => {
             let name = relays.join("-");
             if name != DIRECT {
                 let _ = writeln!(text, "[[path]]\nname = \"{name}\"\nrelays = {relays:?}");
@@ -154,14 +162,14 @@ mod tests {
         toml::from_str(&text).unwrap()
     }
 
-    fn mesh(folder: &path::Path) -> Mesh {
+    fn mesh(folder: &path::Path) -> RelayMesh {
         let mut made = 0..;
         let keys = || {
             let number = made.next().unwrap_or(0);
-            Keys::read(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
+            RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
         };
         let address = |last| Ipv4Addr::new(10, 100, 0, last);
-        Mesh::with(&[("client", address(1)), ("a", address(2)), ("b", address(3))], keys, folder).unwrap()
+        RelayMesh::with_keys(&[("client", address(1)), ("a", address(2)), ("b", address(3))], keys, folder).unwrap()
     }
 
     fn read(text: &str) -> toml::Table {
@@ -175,7 +183,7 @@ mod tests {
     #[test]
     fn all_know_and_admit_each_other_and_the_chooser_has_the_route() {
         let name = format!("ekiden-lab-mesh-{}", std::process::id());
-        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::experiment::run::TempDir::create(&std::env::temp_dir(), &name).unwrap();
         let mesh = mesh(folder.path());
         let server = SocketAddrV4::new(Ipv4Addr::new(10, 100, 9, 1), 80);
         let of = |place, path: &str| read(&mesh.configuration(place, &treatment(path), server));
@@ -203,7 +211,7 @@ mod tests {
     #[test]
     fn a_path_goes_through_relays_that_are_there_and_each_once() {
         let relays = ["a", "b"].map(str::to_owned);
-        let is_through = |path: &str| treatment(path).path.unwrap().is_through(&relays);
+        let is_through = |path: &str| treatment(path).path.unwrap().is_valid_for(&relays);
         for right in ["\"auto\"", "[\"direct\"]", "[\"b\"]", "[\"b\", \"a\"]"] {
             assert!(is_through(right), "{right}");
         }

@@ -40,7 +40,7 @@ pub mod writer;
 
 /// A program that somebody has to install.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct About {
+pub struct ProgramInfo {
     /// What people call it.
     pub name: &'static str,
     /// The Debian package it is in.
@@ -48,13 +48,13 @@ pub struct About {
     /// The name of its executable.
     pub executable: &'static str,
     /// The arguments that make it print its version; none if nothing does: then its package is asked.
-    pub version: &'static [&'static str],
+    pub version_arguments: &'static [&'static str],
 }
 
 /// Servers are often in folders that are in the path of root only.
 const SERVER_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-impl About {
+impl ProgramInfo {
     /// Where it is installed.
     ///
     /// # Errors
@@ -71,18 +71,18 @@ impl About {
     ///
     /// # Errors
     /// It is not installed.
-    pub fn version(&self) -> anyhow::Result<String> {
+    pub fn installed_version(&self) -> anyhow::Result<String> {
         let executable = self.find()?;
-        Ok(match self.version {
-            [] => version_of("dpkg-query".as_ref(), &["--show", "--showformat", "${Version}", self.package]),
-            arguments => version_of(&executable, arguments),
+        Ok(match self.version_arguments {
+            [] => program_version("dpkg-query".as_ref(), &["--show", "--showformat", "${Version}", self.package]),
+            arguments => program_version(&executable, arguments),
         })
     }
 }
 
 /// The first line that a program prints when asked for its version: to standard output, or error, or even input (vsftpd).
 #[must_use]
-pub fn version_of(executable: &Path, arguments: &[&str]) -> String {
+pub fn program_version(executable: &Path, arguments: &[&str]) -> String {
     let printed = || -> std::io::Result<String> {
         let (mut reader, writer) = std::io::pipe()?;
         let mut command = Command::new(executable);
@@ -112,7 +112,7 @@ pub fn is_rootless() -> bool {
 ///
 /// # Errors
 /// The kernel's, from mount(2).
-pub fn keep_shared_memory_inside() -> anyhow::Result<()> {
+pub fn mount_private_shm() -> anyhow::Result<()> {
     let folder = Path::new("/dev/shm");
     if folder.is_dir() {
         netns::mount_tmpfs(folder).context("cannot mount a tmpfs on /dev/shm")?;
@@ -123,14 +123,19 @@ pub fn keep_shared_memory_inside() -> anyhow::Result<()> {
 
 /// Covers `/run` by an empty file system, but for the folder that is the first word, makes the folder that is the second, and
 /// becomes the program that the others are.
-const OWN_RUN: &str =
+const PRIVATE_RUN_SCRIPT: &str =
     r#"cd "$1" && mount -t tmpfs tmpfs /run && mkdir -p "$1" "$2" && mount -c --bind . "$1" && shift 2 && exec "$@""#;
 
 /// A command line for a program that has to find, or writes, files in `/run` which are nobody's to make: it gets a `/run` of
 /// its own, in a mount namespace that ends with it, in which there are `folder`, where the run keeps its files, and `made`.
 #[must_use]
-pub fn in_own_run(folder: &Path, made: &str, executable: &Path, arguments: Vec<String>) -> (PathBuf, Vec<String>) {
-    let shell = ["--mount", "--propagation", "private", "sh", "-c", OWN_RUN, "sh"].map(str::to_owned);
+pub fn with_private_run_dir(
+    folder: &Path,
+    made: &str,
+    executable: &Path,
+    arguments: Vec<String>,
+) -> (PathBuf, Vec<String>) {
+    let shell = ["--mount", "--propagation", "private", "sh", "-c", PRIVATE_RUN_SCRIPT, "sh"].map(str::to_owned);
     let words = [folder.display().to_string(), made.to_owned(), executable.display().to_string()];
     ("unshare".into(), shell.into_iter().chain(words).chain(arguments).collect())
 }
@@ -148,7 +153,7 @@ pub fn write_secret(file: &Path, text: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// It cannot be started, or fails; with its last words.
-pub fn finish(command: &mut Command) -> anyhow::Result<()> {
+pub fn run_to_completion(command: &mut Command) -> anyhow::Result<()> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().with_context(|| name.clone())?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -162,14 +167,15 @@ mod tests {
 
     #[test]
     fn a_missing_program_names_its_package() {
-        let about = About { name: "gopher", package: "gopherd", executable: "no-such-gopher", version: &[] };
+        let about =
+            ProgramInfo { name: "gopher", package: "gopherd", executable: "no-such-gopher", version_arguments: &[] };
         let error = about.find().unwrap_err().to_string();
         assert_eq!(error, "gopher is not installed: scripts/setup lab, or apt-get install gopherd");
     }
 
     #[test]
     fn a_version_is_one_line() {
-        assert_eq!(version_of(Path::new("/bin/echo"), &["name 1.2\nmore"]), "name 1.2");
-        assert_eq!(version_of(Path::new("/no/such/file"), &[]), "unknown");
+        assert_eq!(program_version(Path::new("/bin/echo"), &["name 1.2\nmore"]), "name 1.2");
+        assert_eq!(program_version(Path::new("/no/such/file"), &[]), "unknown");
     }
 }

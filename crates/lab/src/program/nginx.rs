@@ -4,10 +4,11 @@ use std::path::Path;
 
 use ekiden_proto::units::Rate;
 
-use crate::program::About;
+use crate::program::ProgramInfo;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "nginx", package: "nginx-light", executable: "nginx", version: &["-v"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "nginx", package: "nginx-light", executable: "nginx", version_arguments: &["-v"] };
 
 /// Serves `root` on port 80, each connection at `rate` if there is one; everything it writes goes to `folder`.
 #[must_use]

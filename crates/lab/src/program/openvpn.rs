@@ -6,35 +6,37 @@ use std::process::Command;
 
 use anyhow::Context;
 
-use crate::program::service::{Launch, Service};
-use crate::program::tunnel::{DEVICE, End, Ends, Opened};
-use crate::program::{About, finish};
+use crate::program::service::{LaunchSpec, Service};
+use crate::program::tunnel::{DEVICE, StartedTunnel, TunnelEnd, TunnelEnds};
+use crate::program::{ProgramInfo, run_to_completion};
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "openvpn", package: "openvpn", executable: "openvpn", version: &["--version"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "openvpn", package: "openvpn", executable: "openvpn", version_arguments: &["--version"] };
 
 /// What makes its certificates.
-pub const OPENSSL: About = About { name: "openssl", package: "openssl", executable: "openssl", version: &["version"] };
+pub const OPENSSL: ProgramInfo =
+    ProgramInfo { name: "openssl", package: "openssl", executable: "openssl", version_arguments: &["version"] };
 
 /// Its port, registered with IANA.
 const PORT: u16 = 1194;
 
 /// Who an end is to the other: each knows the other's certificate by its fingerprint, and no authority is needed.
-struct Identity {
+struct TlsIdentity {
     certificate: String,
     key: String,
     fingerprint: String,
 }
 
-impl Identity {
-    fn make(name: &str, folder: &Path) -> anyhow::Result<Self> {
+impl TlsIdentity {
+    fn generate(name: &str, folder: &Path) -> anyhow::Result<Self> {
         let openssl = OPENSSL.find()?;
         let file = |ending: &str| folder.join(format!("openvpn-{name}.{ending}")).display().to_string();
         let (certificate, key) = (file("crt"), file("key"));
         let mut request = Command::new(&openssl);
         request.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
         request.args(["-days", "2", "-subj", &format!("/CN={name}"), "-keyout", &key, "-out", &certificate]);
-        finish(&mut request)?;
+        run_to_completion(&mut request)?;
         let mut print = Command::new(&openssl);
         let printed = print.args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &certificate]).output()?;
         let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
@@ -47,30 +49,31 @@ impl Identity {
 ///
 /// # Errors
 /// It or openssl is not installed, or does not start.
-pub fn start(ends: &Ends<'_>) -> anyhow::Result<Opened> {
-    let executable = ABOUT.find()?;
-    let identities = [Identity::make("left", ends.folder)?, Identity::make("right", ends.folder)?];
+pub fn start(ends: &TunnelEnds<'_>) -> anyhow::Result<StartedTunnel> {
+    let executable = PROGRAM.find()?;
+    let identities = [TlsIdentity::generate("left", ends.folder)?, TlsIdentity::generate("right", ends.folder)?];
     let [left, right] = &identities;
-    let begin = |end: End<'_>, text: String| {
+    let begin = |end: TunnelEnd<'_>, text: String| {
         let file = ends.folder.join(format!("openvpn-{}.conf", end.host.name()));
         std::fs::write(&file, text)?;
         let arguments = vec!["--config".into(), file.display().to_string()];
         // It takes the first to connect for its peer, so nobody tries its port.
-        let launch = Launch { name: "openvpn".into(), executable: executable.clone(), arguments, port: None };
+        let launch = LaunchSpec { name: "openvpn".into(), executable: executable.clone(), arguments, port: None };
         Service::start(end.host, launch, ends.folder)
     };
-    let listening = begin(ends.right, configuration(None, ends.right.outer, right, left))?;
-    let dialling = begin(ends.left, configuration(Some(ends.right.outer), ends.left.outer, left, right))?;
-    Ok(Opened { services: vec![listening, dialling], devices: [DEVICE; 2] })
+    let listening = begin(ends.right, configuration(None, ends.right.outer_address, right, left))?;
+    let dialling =
+        begin(ends.left, configuration(Some(ends.right.outer_address), ends.left.outer_address, left, right))?;
+    Ok(StartedTunnel { services: vec![listening, dialling], devices: [DEVICE; 2] })
 }
 
 /// One end: it dials `remote`, or listens.
-fn configuration(remote: Option<Ipv4Addr>, local: Ipv4Addr, own: &Identity, peer: &Identity) -> String {
+fn configuration(remote: Option<Ipv4Addr>, local: Ipv4Addr, own: &TlsIdentity, peer: &TlsIdentity) -> String {
     let role = remote.map_or_else(
         || format!("proto tcp-server\nlocal {local}\ntls-server\ndh none\n"),
         |remote| format!("proto tcp-client\nremote {remote}\nconnect-retry 1\ntls-client\n"),
     );
-    let Identity { certificate, key, .. } = own;
+    let TlsIdentity { certificate, key, .. } = own;
     format!(
         "dev {DEVICE}\ndev-type tun\npersist-tun\nport {PORT}\n{role}cert {certificate}\nkey {key}\n\
          peer-fingerprint {}\ndata-ciphers AES-256-GCM\n",
@@ -84,7 +87,7 @@ mod tests {
 
     #[test]
     fn one_end_dials_and_knows_the_other() {
-        let identity = |name: &str| Identity {
+        let identity = |name: &str| TlsIdentity {
             certificate: format!("/run/{name}.crt"),
             key: format!("/run/{name}.key"),
             fingerprint: name.to_uppercase(),

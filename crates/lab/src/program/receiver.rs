@@ -17,30 +17,30 @@ use ekiden_sys::poll::Poll;
 use crate::topology::network::HostHandle;
 
 /// What a long flow consists of.
-pub const LONG: u8 = 1;
+pub const LONG_FLOW_BYTE: u8 = 1;
 /// What a short flow consists of.
-pub const SHORT: u8 = 0;
+pub const SHORT_FLOW_BYTE: u8 = 0;
 /// How much is read at once, in bytes.
-const PIECE: usize = 64 * 1024;
+const READ_CHUNK: usize = 64 * 1024;
 /// How often it is looked whether it is over, if nobody comes.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Default)]
-struct Seen {
-    over: AtomicBool,
+struct ReceiverState {
+    stopped: AtomicBool,
     /// Bytes of each long flow, in the order in which the first byte of each came.
-    counts: Mutex<Vec<Arc<AtomicU64>>>,
-    open: Mutex<Vec<TcpStream>>,
+    long_flow_bytes: Mutex<Vec<Arc<AtomicU64>>>,
+    streams: Mutex<Vec<TcpStream>>,
 }
 
 /// Takes flows until it is dropped.
 #[derive(Debug)]
-pub struct Receiver {
-    seen: Arc<Seen>,
-    listening: Option<JoinHandle<()>>,
+pub struct FlowReceiver {
+    state: Arc<ReceiverState>,
+    thread: Option<JoinHandle<()>>,
 }
 
-impl Receiver {
+impl FlowReceiver {
     /// Starts one on `host`.
     ///
     /// # Errors
@@ -49,48 +49,48 @@ impl Receiver {
         let listener = host.enter(|| TcpListener::bind(SocketAddrV4::new(host.address(), port)))?;
         let listener = listener.with_context(|| format!("port {port} of {}", host.name()))?;
         listener.set_nonblocking(true)?;
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(ReceiverState::default());
         let shared = Arc::clone(&seen);
         // A receiver that cannot go on receives nothing, and that is what will be told.
-        let listening = std::thread::spawn(move || drop(listen(&listener, &shared)));
-        Ok(Self { seen, listening: Some(listening) })
+        let listening = std::thread::spawn(move || drop(accept_flows(&listener, &shared)));
+        Ok(Self { state: seen, thread: Some(listening) })
     }
 
     /// Bytes of each long flow so far.
     #[must_use]
     pub fn counts(&self) -> Vec<u64> {
-        locked(&self.seen.counts).iter().map(|count| count.load(Ordering::Relaxed)).collect()
+        lock(&self.state.long_flow_bytes).iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 
     /// Begins anew: what came so far is no flow of what follows.
-    pub fn forget(&self) {
-        locked(&self.seen.counts).clear();
+    pub fn reset(&self) {
+        lock(&self.state.long_flow_bytes).clear();
     }
 }
 
-impl Drop for Receiver {
+impl Drop for FlowReceiver {
     fn drop(&mut self) {
-        self.seen.over.store(true, Ordering::Release);
-        if let Some(listening) = self.listening.take() {
+        self.state.stopped.store(true, Ordering::Release);
+        if let Some(listening) = self.thread.take() {
             // It has nothing to say.
             let _ = listening.join();
         }
         // One that has ended is as good.
-        locked(&self.seen.open).iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        lock(&self.state.streams).iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
     }
 }
 
-fn listen(listener: &TcpListener, seen: &Arc<Seen>) -> io::Result<()> {
+fn accept_flows(listener: &TcpListener, seen: &Arc<ReceiverState>) -> io::Result<()> {
     let mut poll = Poll::new(vec![listener.as_fd()]);
-    while !seen.over.load(Ordering::Acquire) {
-        poll.wait(Some(LOOK))?;
+    while !seen.stopped.load(Ordering::Acquire) {
+        poll.wait(Some(POLL_INTERVAL))?;
         match listener.accept() {
             Ok((stream, _)) => {
                 stream.set_nonblocking(false)?;
-                locked(&seen.open).push(stream.try_clone()?);
+                lock(&seen.streams).push(stream.try_clone()?);
                 let seen = Arc::clone(seen);
                 // A flow that fails here fails at its sender, too, or has moved what it has moved.
-                std::thread::spawn(move || drop(take(stream, &seen)));
+                std::thread::spawn(move || drop(receive_flow(stream, &seen)));
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
@@ -100,14 +100,14 @@ fn listen(listener: &TcpListener, seen: &Arc<Seen>) -> io::Result<()> {
 }
 
 /// Takes one flow to its end.
-fn take(mut stream: TcpStream, seen: &Seen) -> io::Result<()> {
+fn receive_flow(mut stream: TcpStream, seen: &ReceiverState) -> io::Result<()> {
     let count = Arc::new(AtomicU64::new(0));
-    let (mut piece, mut is_known) = (vec![0; PIECE], false);
+    let (mut piece, mut is_known) = (vec![0; READ_CHUNK], false);
     loop {
         let bytes = stream.read(&mut piece)?;
         count.fetch_add(bytes as u64, Ordering::Relaxed);
-        if !is_known && piece[..bytes].first() == Some(&LONG) {
-            locked(&seen.counts).push(Arc::clone(&count));
+        if !is_known && piece[..bytes].first() == Some(&LONG_FLOW_BYTE) {
+            lock(&seen.long_flow_bytes).push(Arc::clone(&count));
         }
         is_known = true;
         if bytes == 0 {
@@ -116,6 +116,6 @@ fn take(mut stream: TcpStream, seen: &Seen) -> io::Result<()> {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

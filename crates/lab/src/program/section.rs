@@ -14,39 +14,39 @@ use std::process::Command;
 use anyhow::Context;
 
 use crate::experiment::treatment::Treatment;
-use crate::program::ekiden::Mode;
+use crate::program::ekiden::ListenerKind;
 
 /// The port of relays behind the first.
 pub const PORT: u16 = 7000;
 
 /// What a relay is, and proves with its private key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Keys {
+pub(super) struct RelayKeys {
     /// What `ekiden keygen` printed: this is what a key file is.
-    pub(super) file: String,
+    pub(super) key_file: String,
     /// The public half.
     pub(super) public: String,
 }
 
-impl Keys {
-    pub(super) fn make(ekiden: &Path) -> anyhow::Result<Self> {
+impl RelayKeys {
+    pub(super) fn generate(ekiden: &Path) -> anyhow::Result<Self> {
         let made = Command::new(ekiden).arg("keygen").output().context("ekiden keygen")?;
         let said = String::from_utf8_lossy(&made.stderr);
         anyhow::ensure!(made.status.success(), "ekiden keygen, {}: {}", made.status, said.trim());
-        Self::read(&String::from_utf8_lossy(&made.stdout))
+        Self::parse(&String::from_utf8_lossy(&made.stdout))
     }
 
-    pub(super) fn read(printed: &str) -> anyhow::Result<Self> {
+    pub(super) fn parse(printed: &str) -> anyhow::Result<Self> {
         // Not quoted: there may be a private key in it.
         let public = printed.lines().find_map(|line| line.strip_prefix("public-key:")).map(str::trim);
         let public = public.context("ekiden keygen printed no public-key")?.to_owned();
-        Ok(Self { file: printed.to_owned(), public })
+        Ok(Self { key_file: printed.to_owned(), public })
     }
 }
 
 /// One relay of a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Relay {
+pub(super) struct SectionRelay {
     pub(super) name: String,
     pub(super) address: Ipv4Addr,
     pub(super) public: String,
@@ -54,51 +54,51 @@ pub(super) struct Relay {
     pub(super) peers: PathBuf,
 }
 
-impl Relay {
+impl SectionRelay {
     /// The head of its configuration.
-    pub(super) fn head(&self) -> String {
+    pub(super) fn config_header(&self) -> String {
         format!("version = 1\nprivate_key = {:?}\n", self.key.display().to_string())
     }
 
     /// How others know it.
-    pub(super) fn as_known(&self, treatment: &Treatment) -> String {
+    pub(super) fn relay_table(&self, treatment: &Treatment) -> String {
         let Self { name, address, public, .. } = self;
         format!(
             "[[relay]]\nname = \"{name}\"\naddress = \"{address}:{PORT}\"\nkey = \"{public}\"\nencrypt = {}\n{}",
             treatment.encrypt,
-            profile(treatment)
+            profile_configuration(treatment)
         )
     }
 }
 
 /// The relays of a run, from the client's end, with their files written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chain(Vec<Relay>);
+pub struct SectionChain(Vec<SectionRelay>);
 
-impl Chain {
+impl SectionChain {
     /// Makes keys for relays on `hosts`, of which it takes names and addresses, and writes what each has to know into `folder`: its own key, which nobody else
     /// may read, and the one of its peer.
     ///
     /// # Errors
     /// The binary makes no keys, or the file system's.
     pub fn create(hosts: &[(&str, Ipv4Addr)], ekiden: &Path, folder: &Path) -> anyhow::Result<Self> {
-        Self::with(hosts, || Keys::make(ekiden), folder)
+        Self::with_keys(hosts, || RelayKeys::generate(ekiden), folder)
     }
 
-    fn with(
+    fn with_keys(
         hosts: &[(&str, Ipv4Addr)],
-        mut keys: impl FnMut() -> anyhow::Result<Keys>,
+        mut keys: impl FnMut() -> anyhow::Result<RelayKeys>,
         folder: &Path,
     ) -> anyhow::Result<Self> {
-        let mut relays: Vec<Relay> = Vec::new();
+        let mut relays: Vec<SectionRelay> = Vec::new();
         for (name, address) in hosts {
             let file = |what: &str| folder.join(format!("{name}.{what}"));
-            let Keys { file: text, public } = keys()?;
+            let RelayKeys { key_file: text, public } = keys()?;
             let (key, peers) = (file("key"), file("peers"));
             OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key)?.write_all(text.as_bytes())?;
             let admitted = relays.last().map(|before| format!("{} {}\n", before.public, before.name));
             std::fs::write(&peers, admitted.unwrap_or_default())?;
-            relays.push(Relay { name: (*name).to_owned(), address: *address, public, key, peers });
+            relays.push(SectionRelay { name: (*name).to_owned(), address: *address, public, key, peers });
         }
         Ok(Self(relays))
     }
@@ -109,9 +109,9 @@ impl Chain {
         let (own, others) = (&self.0[place], &self.0[place + 1..]);
         // Only the first relay decides about the path: the others know their neighbour.
         let known = if place == 0 { others } else { &others[..others.len().min(1)] };
-        let mut text = own.head();
-        text.push_str(&if place == 0 { entrance(treatment, server) } else { inside(own, treatment) });
-        known.iter().for_each(|relay| text.push_str(&relay.as_known(treatment)));
+        let mut text = own.config_header();
+        text.push_str(&if place == 0 { client_listener(treatment, server) } else { section_listener(own, treatment) });
+        known.iter().for_each(|relay| text.push_str(&relay.relay_table(treatment)));
         if place == 0 && !others.is_empty() {
             let names: Vec<&str> = others.iter().map(|relay| relay.name.as_str()).collect();
             let _ = writeln!(text, "[[path]]\nname = \"chain\"\nrelays = {names:?}\n[[route]]\npath = [\"chain\"]");
@@ -122,12 +122,12 @@ impl Chain {
 }
 
 /// Where clients come in. It alone says how soon they are told "connected": that travels with every session.
-pub(super) fn entrance(treatment: &Treatment, server: SocketAddrV4) -> String {
-    let (port, kind) = (treatment.mode.port(), treatment.mode.kind());
+pub(super) fn client_listener(treatment: &Treatment, server: SocketAddrV4) -> String {
+    let (port, kind) = (treatment.mode.port(), treatment.mode.name());
     let mode = if treatment.early { "early" } else { "strict" };
     let target = match treatment.mode {
-        Mode::Tcp => format!("target = \"{server}\"\n"),
-        Mode::Socks | Mode::Http => String::new(),
+        ListenerKind::Tcp => format!("target = \"{server}\"\n"),
+        ListenerKind::Socks | ListenerKind::Http => String::new(),
     };
     format!(
         "[[listener]]\nbind = \"0.0.0.0:{port}\"\nkind = \"{kind}\"\nconnect = \"{mode}\"\nallow_open = true\n\
@@ -136,16 +136,16 @@ pub(super) fn entrance(treatment: &Treatment, server: SocketAddrV4) -> String {
 }
 
 /// Where the relay before comes in.
-pub(super) fn inside(own: &Relay, treatment: &Treatment) -> String {
+pub(super) fn section_listener(own: &SectionRelay, treatment: &Treatment) -> String {
     let (peers, encrypt) = (own.peers.display().to_string(), treatment.encrypt);
     format!(
         "[[listener]]\nbind = \"0.0.0.0:{PORT}\"\nkind = \"section\"\npeers = {peers:?}\nencrypt = {encrypt}\n\
          allow_private = true\n{}",
-        profile(treatment)
+        profile_configuration(treatment)
     )
 }
 
-fn profile(treatment: &Treatment) -> String {
+fn profile_configuration(treatment: &Treatment) -> String {
     treatment.profile.as_ref().map_or_else(String::new, |profile| format!("profile = \"{}\"\n", profile.name()))
 }
 
@@ -159,15 +159,15 @@ mod tests {
         toml::from_str(&format!("program = \"ekiden\"\nsections = true\n{more}")).unwrap()
     }
 
-    fn chain(relays: u8) -> Chain {
-        let relay = |number: u8| Relay {
+    fn chain(relays: u8) -> SectionChain {
+        let relay = |number: u8| SectionRelay {
             name: format!("r{number}"),
             address: Ipv4Addr::new(10, 100, number, 1),
             public: format!("public-{number}"),
             key: format!("/run/r{number}.key").into(),
             peers: format!("/run/r{number}.peers").into(),
         };
-        Chain((1..=relays).map(relay).collect())
+        SectionChain((1..=relays).map(relay).collect())
     }
 
     const SERVER: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 100, 9, 1), 5201);
@@ -220,22 +220,22 @@ mod tests {
     #[test]
     fn keys_are_what_keygen_prints() {
         let printed = "private-key: AAAA\npublic-key: BBBB\n";
-        assert_eq!(Keys::read(printed).unwrap(), Keys { file: printed.into(), public: "BBBB".into() });
-        let error = Keys::read("private-key: AAAA\n").unwrap_err().to_string();
+        assert_eq!(RelayKeys::parse(printed).unwrap(), RelayKeys { key_file: printed.into(), public: "BBBB".into() });
+        let error = RelayKeys::parse("private-key: AAAA\n").unwrap_err().to_string();
         assert_eq!(error, "ekiden keygen printed no public-key");
     }
 
     #[test]
     fn nobody_else_reads_a_key_and_everybody_admits_the_relay_before() {
         let name = format!("ekiden-lab-section-{}", std::process::id());
-        let folder = crate::experiment::run::Folder::create(&std::env::temp_dir(), &name).unwrap();
+        let folder = crate::experiment::run::TempDir::create(&std::env::temp_dir(), &name).unwrap();
         let mut made = 0..;
         let keys = || {
             let number = made.next().unwrap_or(0);
-            Keys::read(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
+            RelayKeys::parse(&format!("private-key: secret-{number}\npublic-key: public-{number}\n"))
         };
         let hosts = [("r1", Ipv4Addr::new(10, 100, 0, 2)), ("r2", Ipv4Addr::new(10, 100, 1, 2))];
-        let Chain(relays) = Chain::with(&hosts, keys, folder.path()).unwrap();
+        let SectionChain(relays) = SectionChain::with_keys(&hosts, keys, folder.path()).unwrap();
         for relay in &relays {
             let mode = std::fs::metadata(&relay.key).unwrap().permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{}", relay.name);
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_binary_that_makes_no_keys_is_quoted() {
-        let error = Keys::make(Path::new("/bin/false")).unwrap_err().to_string();
+        let error = RelayKeys::generate(Path::new("/bin/false")).unwrap_err().to_string();
         assert!(error.starts_with("ekiden keygen, exit status: 1"), "{error}");
     }
 }

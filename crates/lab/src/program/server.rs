@@ -7,8 +7,8 @@ use ekiden_proto::units::Rate;
 use serde::{Deserialize, Serialize};
 
 use crate::program::content::Content;
-use crate::program::service::{Launch, Service};
-use crate::program::{About, apache, iperf3, nginx, sink, vsftpd};
+use crate::program::service::{LaunchSpec, Service};
+use crate::program::{ProgramInfo, apache, iperf3, nginx, sink, vsftpd};
 use crate::topology::network::HostHandle;
 
 /// What client and server speak.
@@ -58,7 +58,7 @@ impl Protocol {
 /// A server program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Server {
+pub enum ServerProgram {
     /// Apache httpd.
     Apache,
     /// nginx.
@@ -71,10 +71,10 @@ pub enum Server {
     Sink,
 }
 
-impl Server {
+impl ServerProgram {
     /// The one to take for a protocol if a file does not say.
     #[must_use]
-    pub const fn of(protocol: Protocol) -> Self {
+    pub const fn for_protocol(protocol: Protocol) -> Self {
         match protocol {
             Protocol::Http => Self::Nginx,
             Protocol::Ftp => Self::Vsftpd,
@@ -97,17 +97,17 @@ impl Server {
     /// What people call it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        self.about().map_or("sink", |about| about.name)
+        self.program_info().map_or("sink", |about| about.name)
     }
 
     /// What to install for it; nothing for what comes with the laboratory.
     #[must_use]
-    pub const fn about(self) -> Option<&'static About> {
+    pub const fn program_info(self) -> Option<&'static ProgramInfo> {
         match self {
-            Self::Apache => Some(&apache::ABOUT),
-            Self::Nginx => Some(&nginx::ABOUT),
-            Self::Vsftpd => Some(&vsftpd::ABOUT),
-            Self::Iperf3 => Some(&iperf3::ABOUT),
+            Self::Apache => Some(&apache::PROGRAM),
+            Self::Nginx => Some(&nginx::PROGRAM),
+            Self::Vsftpd => Some(&vsftpd::PROGRAM),
+            Self::Iperf3 => Some(&iperf3::PROGRAM),
             Self::Sink => None,
         }
     }
@@ -116,8 +116,8 @@ impl Server {
     ///
     /// # Errors
     /// It is not installed, or does not start.
-    pub fn start(self, host: &HostHandle, serving: Serving<'_>, folder: &Path) -> anyhow::Result<Service> {
-        let Some(about) = self.about() else { return sink::start(host, serving.stamped, folder) };
+    pub fn start(self, host: &HostHandle, serving: ServerOptions<'_>, folder: &Path) -> anyhow::Result<Service> {
+        let Some(about) = self.program_info() else { return sink::start(host, serving.stamped_block_size, folder) };
         let root = serving.root;
         let write = |text: String| -> anyhow::Result<String> {
             let file = folder.join(format!("{}.conf", about.executable));
@@ -134,9 +134,9 @@ impl Server {
                 vec!["-e".into(), "stderr".into(), "-c".into(), write(text)?]
             }
             Self::Vsftpd => vec![write(vsftpd::configuration(root))?],
-            Self::Iperf3 | Self::Sink => iperf3::listen(iperf3::PORT),
+            Self::Iperf3 | Self::Sink => iperf3::server_arguments(iperf3::PORT),
         };
-        let launch = Launch {
+        let launch = LaunchSpec {
             name: about.name.into(),
             executable: about.find()?,
             arguments,
@@ -148,11 +148,11 @@ impl Server {
 
 /// What a server is to serve.
 #[derive(Debug, Clone, Copy)]
-pub struct Serving<'a> {
+pub struct ServerOptions<'a> {
     /// The folder of its files.
     pub root: &'a Path,
     /// The size of blocks that carry the time at which they were written; none if there are no such blocks.
-    pub stamped: Option<u64>,
+    pub stamped_block_size: Option<u64>,
     /// How fast nginx writes to each connection; none: as fast as it can.
     pub rate: Option<Rate>,
 }

@@ -13,17 +13,17 @@ use ekiden_sys::signal;
 use crate::topology::network::HostHandle;
 
 /// How long a program may take until it accepts connections.
-const READY: Duration = Duration::from_secs(20);
+const READY_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often it is looked at until then.
-const POLL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long one attempt to connect may take.
-const ATTEMPT: Duration = Duration::from_millis(500);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// How many lines of its standard error an error quotes.
-const QUOTED: usize = 5;
+const QUOTED_LINES: usize = 5;
 
 /// What to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Launch {
+pub struct LaunchSpec {
     /// What people call it.
     pub name: String,
     /// Its executable.
@@ -49,7 +49,7 @@ impl Service {
     ///
     /// # Errors
     /// It cannot be started, ends at once, or does not accept connections in 20 s; with its last lines.
-    pub fn start(host: &HostHandle, launch: Launch, folder: &Path) -> anyhow::Result<Self> {
+    pub fn start(host: &HostHandle, launch: LaunchSpec, folder: &Path) -> anyhow::Result<Self> {
         let log = folder.join(format!("{}-{}.log", launch.name, host.name()));
         let file = File::create(&log).with_context(|| log.display().to_string())?;
         let child = host
@@ -70,15 +70,15 @@ impl Service {
 
     fn wait_until_ready(&mut self, host: &HostHandle, port: u16) -> anyhow::Result<()> {
         let addresses = [Ipv4Addr::LOCALHOST, host.address()].map(|address| SocketAddr::from((address, port)));
-        let deadline = Instant::now() + READY;
+        let deadline = Instant::now() + READY_TIMEOUT;
         loop {
-            if host.enter(|| addresses.iter().any(|to| TcpStream::connect_timeout(to, ATTEMPT).is_ok()))? {
+            if host.enter(|| addresses.iter().any(|to| TcpStream::connect_timeout(to, CONNECT_TIMEOUT).is_ok()))? {
                 return Ok(());
             }
             if let Some(failure) = self.failure() {
                 anyhow::bail!(failure);
             }
-            anyhow::ensure!(!signal::interrupted(), "interrupted");
+            anyhow::ensure!(!signal::is_interrupted(), "interrupted");
             let late = Instant::now() > deadline;
             anyhow::ensure!(
                 !late,
@@ -87,7 +87,7 @@ impl Service {
                 self.host,
                 self.tail()
             );
-            std::thread::sleep(POLL);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -110,12 +110,12 @@ impl Service {
             return None;
         }
         let status = self.child.try_wait().ok()??;
-        Some(format!("{} on {} {}: {}", self.name, self.host, ended(status), self.tail()))
+        Some(format!("{} on {} {}: {}", self.name, self.host, describe_exit(status), self.tail()))
     }
 
     /// Who it is and the last lines it printed, in one.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn describe(&self) -> String {
         format!("{} on {}: {}", self.name, self.host, self.tail())
     }
 
@@ -140,12 +140,12 @@ pub fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.as_slice() {
         [] => "it printed nothing".into(),
-        lines => lines[lines.len().saturating_sub(QUOTED)..].join(" | "),
+        lines => lines[lines.len().saturating_sub(QUOTED_LINES)..].join(" | "),
     }
 }
 
 /// How a process ended, as the end of a sentence.
-fn ended(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with exit status {code}"),
         (None, Some(signal)) => format!("was killed by signal {signal}"),
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_end_is_told_by_status_or_signal() {
-        assert_eq!(ended(ExitStatus::from_raw(3 << 8)), "ended with exit status 3");
-        assert_eq!(ended(ExitStatus::from_raw(9)), "was killed by signal 9");
+        assert_eq!(describe_exit(ExitStatus::from_raw(3 << 8)), "ended with exit status 3");
+        assert_eq!(describe_exit(ExitStatus::from_raw(9)), "was killed by signal 9");
     }
 }

@@ -8,20 +8,20 @@ use std::time::Duration;
 use ekiden_sys::clock::monotonic;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::transfer::Timeline;
-use crate::program::service::{Launch, Service};
+use crate::experiment::transfer::ProgressSampler;
+use crate::program::service::{LaunchSpec, Service};
 use crate::topology::network::HostHandle;
 
 /// The port it listens on.
 pub const PORT: u16 = 5101;
 /// The bytes of the time at which a block was written, at its start.
-pub const STAMP: usize = 8;
+pub const STAMP_LEN: usize = 8;
 /// How much is read at once.
-const PIECE: usize = 256 * 1024;
+const READ_CHUNK: usize = 256 * 1024;
 
 /// What a sink has seen of one connection. Times are those of [`monotonic`], which the writer reads too.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Arrived {
+pub struct SinkReport {
     /// How many bytes.
     pub bytes: u64,
     /// When the connection was there.
@@ -36,7 +36,7 @@ pub struct Arrived {
 
 /// The time as a block carries it: nanoseconds, in network byte order.
 #[must_use]
-pub fn stamp(at: Duration) -> [u8; STAMP] {
+pub fn encode_stamp(at: Duration) -> [u8; STAMP_LEN] {
     u64::try_from(at.as_nanos()).unwrap_or(u64::MAX).to_be_bytes()
 }
 
@@ -47,7 +47,7 @@ pub fn stamp(at: Duration) -> [u8; STAMP] {
 pub fn start(host: &HostHandle, stamped: Option<u64>, folder: &Path) -> anyhow::Result<Service> {
     let mut arguments = vec!["sink".to_owned(), "--port".into(), PORT.to_string()];
     arguments.extend(stamped.map(|block| format!("--stamped={block}")));
-    let launch = Launch { name: "sink".into(), executable: std::env::current_exe()?, arguments, port: Some(PORT) };
+    let launch = LaunchSpec { name: "sink".into(), executable: std::env::current_exe()?, arguments, port: Some(PORT) };
     Service::start(host, launch, folder)
 }
 
@@ -55,12 +55,12 @@ pub fn start(host: &HostHandle, stamped: Option<u64>, folder: &Path) -> anyhow::
 ///
 /// # Errors
 /// The port is taken.
-pub fn listen(port: u16, stamped: Option<usize>) -> io::Result<()> {
+pub fn serve(port: u16, stamped: Option<usize>) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port))?;
     loop {
         let (stream, _) = listener.accept()?;
         // A connection that fails here fails at its writer, too, which tells.
-        std::thread::spawn(move || drop(take(stream, stamped)));
+        std::thread::spawn(move || drop(serve_connection(stream, stamped)));
     }
 }
 
@@ -68,10 +68,10 @@ pub fn listen(port: u16, stamped: Option<usize>) -> io::Result<()> {
 ///
 /// # Errors
 /// The connection's.
-pub fn take(mut stream: TcpStream, stamped: Option<usize>) -> io::Result<()> {
-    let (began, mut piece) = (monotonic(), vec![0; PIECE]);
-    let (mut bytes, mut last, mut timeline) = (0, began, Timeline::default());
-    let mut stamps = stamped.map(Stamps::new);
+pub fn serve_connection(mut stream: TcpStream, stamped: Option<usize>) -> io::Result<()> {
+    let (began, mut piece) = (monotonic(), vec![0; READ_CHUNK]);
+    let (mut bytes, mut last, mut timeline) = (0, began, ProgressSampler::default());
+    let mut stamps = stamped.map(StampDecoder::new);
     loop {
         let count = match stream.read(&mut piece) {
             Ok(0) => break,
@@ -81,41 +81,41 @@ pub fn take(mut stream: TcpStream, stamped: Option<usize>) -> io::Result<()> {
         };
         last = monotonic();
         bytes += count as u64;
-        timeline.note(last - began, bytes);
+        timeline.record(last - began, bytes);
         if let Some(stamps) = &mut stamps {
-            stamps.take(&piece[..count], last);
+            stamps.push(&piece[..count], last);
         }
     }
-    let waits = stamps.map(|stamps| stamps.waits).unwrap_or_default();
-    let arrived = Arrived { bytes, began, last, waits, timeline: timeline.end(last - began, bytes) };
+    let waits = stamps.map(|stamps| stamps.block_delays).unwrap_or_default();
+    let arrived = SinkReport { bytes, began, last, waits, timeline: timeline.finish(last - began, bytes) };
     stream.write_all(serde_json::to_string(&arrived)?.as_bytes())
 }
 
 /// Takes the times out of blocks, however they arrive.
 #[derive(Debug)]
-struct Stamps {
+struct StampDecoder {
     block: usize,
     /// How much of a block is there.
-    so_far: usize,
-    stamp: [u8; STAMP],
-    waits: Vec<f64>,
+    filled: usize,
+    stamp: [u8; STAMP_LEN],
+    block_delays: Vec<f64>,
 }
 
-impl Stamps {
+impl StampDecoder {
     fn new(block: usize) -> Self {
-        Self { block: block.max(STAMP), so_far: 0, stamp: [0; STAMP], waits: Vec::new() }
+        Self { block: block.max(STAMP_LEN), filled: 0, stamp: [0; STAMP_LEN], block_delays: Vec::new() }
     }
 
-    fn take(&mut self, mut bytes: &[u8], now: Duration) {
+    fn push(&mut self, mut bytes: &[u8], now: Duration) {
         while !bytes.is_empty() {
-            let (taken, rest) = bytes.split_at(bytes.len().min(self.block - self.so_far));
-            let open = self.stamp.get_mut(self.so_far..).unwrap_or_default();
+            let (taken, rest) = bytes.split_at(bytes.len().min(self.block - self.filled));
+            let open = self.stamp.get_mut(self.filled..).unwrap_or_default();
             open.iter_mut().zip(taken).for_each(|(to, from)| *to = *from);
-            (self.so_far, bytes) = (self.so_far + taken.len(), rest);
-            if self.so_far == self.block {
+            (self.filled, bytes) = (self.filled + taken.len(), rest);
+            if self.filled == self.block {
                 let written = Duration::from_nanos(u64::from_be_bytes(self.stamp));
-                self.waits.push(now.saturating_sub(written).as_secs_f64());
-                self.so_far = 0;
+                self.block_delays.push(now.saturating_sub(written).as_secs_f64());
+                self.filled = 0;
             }
         }
     }
@@ -127,26 +127,30 @@ mod tests {
 
     #[test]
     fn a_block_is_there_when_its_last_byte_is_however_it_is_cut() {
-        let block = |at: u64| [&stamp(Duration::from_millis(at))[..], &[7; 12]].concat();
+        let block = |at: u64| [&encode_stamp(Duration::from_millis(at))[..], &[7; 12]].concat();
         let bytes = [block(100), block(120), block(140)].concat();
         for piece in [1, 3, 8, 19, 20, 21, 60] {
-            let mut stamps = Stamps::new(20);
+            let mut stamps = StampDecoder::new(20);
             for (number, bytes) in bytes.chunks(piece).enumerate() {
                 // The clock is that of bytes: one each millisecond from 150 ms on.
                 let last = 150 + (number * piece + bytes.len()) as u64;
-                stamps.take(bytes, Duration::from_millis(last));
+                stamps.push(bytes, Duration::from_millis(last));
             }
             let there = |end: u64| (end.div_ceil(piece as u64) * piece as u64).min(60) + 150;
             let wanted = [there(20) - 100, there(40) - 120, there(60) - 140].map(|ms| ms as f64 / 1e3);
-            let close = stamps.waits.iter().zip(wanted).all(|(wait, wanted)| (wait - wanted).abs() < 1e-9);
-            assert!(close && stamps.waits.len() == 3, "pieces of {piece}: {:?}, not {wanted:?}", stamps.waits);
+            let close = stamps.block_delays.iter().zip(wanted).all(|(wait, wanted)| (wait - wanted).abs() < 1e-9);
+            assert!(
+                close && stamps.block_delays.len() == 3,
+                "pieces of {piece}: {:?}, not {wanted:?}",
+                stamps.block_delays
+            );
         }
     }
 
     #[test]
     fn half_a_block_has_not_arrived() {
-        let mut stamps = Stamps::new(20);
-        stamps.take(&[0; 30], Duration::from_secs(1));
-        assert_eq!(stamps.waits.len(), 1);
+        let mut stamps = StampDecoder::new(20);
+        stamps.push(&[0; 30], Duration::from_secs(1));
+        assert_eq!(stamps.block_delays.len(), 1);
     }
 }

@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use crate::program::About;
+use crate::program::ProgramInfo;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "squid", package: "squid", executable: "squid", version: &["-v"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "squid", package: "squid", executable: "squid", version_arguments: &["-v"] };
 
 /// The port it listens on.
 pub const PORT: u16 = 3128;

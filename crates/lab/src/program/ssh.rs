@@ -4,71 +4,74 @@ use std::net::SocketAddrV4;
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::service::{Launch, Service};
-use crate::program::tunnel::Ends;
-use crate::program::{About, finish, in_own_run};
+use crate::program::service::{LaunchSpec, Service};
+use crate::program::tunnel::TunnelEnds;
+use crate::program::{ProgramInfo, run_to_completion, with_private_run_dir};
 
 /// What to install for the client.
-pub const ABOUT: About = About { name: "ssh", package: "openssh-client", executable: "ssh", version: &["-V"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "ssh", package: "openssh-client", executable: "ssh", version_arguments: &["-V"] };
 /// What to install for the server.
-pub const SERVER: About = About { name: "sshd", package: "openssh-server", executable: "sshd", version: &["-V"] };
-const KEYGEN: About =
-    About { name: "ssh-keygen", package: "openssh-client", executable: "ssh-keygen", version: &["-?"] };
+pub const SSHD: ProgramInfo =
+    ProgramInfo { name: "sshd", package: "openssh-server", executable: "sshd", version_arguments: &["-V"] };
+const SSH_KEYGEN: ProgramInfo =
+    ProgramInfo { name: "ssh-keygen", package: "openssh-client", executable: "ssh-keygen", version_arguments: &["-?"] };
 
 /// The port clients connect to.
 pub const PORT: u16 = 8000;
 /// The port of the server between the two.
-const SERVICE: u16 = 22;
+const SSHD_PORT: u16 = 22;
 
 /// Starts the server at the right end and the client at the left one, which forwards to `server`.
 ///
 /// # Errors
 /// One of them is not installed, or does not start.
-pub fn start(ends: &Ends<'_>, server: SocketAddrV4) -> anyhow::Result<Vec<Service>> {
+pub fn start(ends: &TunnelEnds<'_>, server: SocketAddrV4) -> anyhow::Result<Vec<Service>> {
     let file = |name: &str| ends.folder.join(name).display().to_string();
     let (host, user) = (file("ssh-host"), file("ssh-user"));
     make_key(&host)?;
     make_key(&user)?;
-    let known = format!("[{}]:{SERVICE} {}", ends.right.outer, std::fs::read_to_string(format!("{host}.pub"))?);
+    let known =
+        format!("[{}]:{SSHD_PORT} {}", ends.right.outer_address, std::fs::read_to_string(format!("{host}.pub"))?);
     std::fs::write(
         file("ssh-known"),
-        known.replace(&format!("[{}]:22", ends.right.outer), &ends.right.outer.to_string()),
+        known.replace(&format!("[{}]:22", ends.right.outer_address), &ends.right.outer_address.to_string()),
     )?;
     std::fs::write(file("sshd.conf"), configuration(&host, &format!("{user}.pub")))?;
     let arguments = ["-D", "-e", "-f", &file("sshd.conf")].map(str::to_owned).into();
     // It wants an empty /run/sshd, which only its own service makes.
-    let (executable, arguments) = in_own_run(ends.folder, "/run/sshd", &SERVER.find()?, arguments);
-    let launch = Launch { name: "sshd".into(), executable, arguments, port: Some(SERVICE) };
+    let (executable, arguments) = with_private_run_dir(ends.folder, "/run/sshd", &SSHD.find()?, arguments);
+    let launch = LaunchSpec { name: "sshd".into(), executable, arguments, port: Some(SSHD_PORT) };
     let listening = Service::start(ends.right.host, launch, ends.folder)?;
-    let arguments = client(ends, &user, server);
-    let launch = Launch { name: "ssh".into(), executable: ABOUT.find()?, arguments, port: Some(PORT) };
+    let arguments = client_arguments(ends, &user, server);
+    let launch = LaunchSpec { name: "ssh".into(), executable: PROGRAM.find()?, arguments, port: Some(PORT) };
     Ok(vec![listening, Service::start(ends.left.host, launch, ends.folder)?])
 }
 
 fn make_key(file: &str) -> anyhow::Result<()> {
-    finish(Command::new(KEYGEN.find()?).args(["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", file]))
+    run_to_completion(Command::new(SSH_KEYGEN.find()?).args(["-q", "-t", "ed25519", "-N", "", "-C", "lab", "-f", file]))
 }
 
 /// Nothing of the host's: neither its keys, nor its users' settings, nor PAM.
 fn configuration(host_key: &str, user_key: &str) -> String {
     format!(
-        "Port {SERVICE}\nHostKey {host_key}\nAuthorizedKeysFile {user_key}\nStrictModes no\nUsePAM no\nPidFile none\n\
+        "Port {SSHD_PORT}\nHostKey {host_key}\nAuthorizedKeysFile {user_key}\nStrictModes no\nUsePAM no\nPidFile none\n\
          PermitRootLogin prohibit-password\nPasswordAuthentication no\nAllowTcpForwarding local\nUseDNS no\n"
     )
 }
 
-fn client(ends: &Ends<'_>, key: &str, server: SocketAddrV4) -> Vec<String> {
+fn client_arguments(ends: &TunnelEnds<'_>, key: &str, server: SocketAddrV4) -> Vec<String> {
     let known = ends.folder.join("ssh-known");
     let forward = format!("0.0.0.0:{PORT}:{server}");
     let mut all: Vec<String> = ["-F", "none", "-N", "-i", key, "-L", &forward].map(str::to_owned).into();
-    for option in options(&known) {
+    for option in client_options(&known) {
         all.extend(["-o".to_owned(), option]);
     }
-    all.push(format!("root@{}", ends.right.outer));
+    all.push(format!("root@{}", ends.right.outer_address));
     all
 }
 
-fn options(known: &Path) -> [String; 5] {
+fn client_options(known: &Path) -> [String; 5] {
     [
         "IdentitiesOnly=yes".into(),
         "BatchMode=yes".into(),
@@ -87,6 +90,6 @@ mod tests {
         let text = configuration("/run/host", "/run/user.pub");
         assert!(text.contains("HostKey /run/host\nAuthorizedKeysFile /run/user.pub\n"), "{text}");
         assert!(text.contains("UsePAM no") && text.contains("PidFile none"), "{text}");
-        assert!(options(Path::new("/run/known")).contains(&"UserKnownHostsFile=/run/known".to_owned()));
+        assert!(client_options(Path::new("/run/known")).contains(&"UserKnownHostsFile=/run/known".to_owned()));
     }
 }

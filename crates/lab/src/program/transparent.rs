@@ -11,16 +11,17 @@ use std::process::Stdio;
 use anyhow::Context;
 
 use crate::experiment::treatment::Treatment;
-use crate::program::About;
+use crate::program::ProgramInfo;
 use crate::topology::network::{HostHandle, Network};
 use crate::topology::{counters, ip};
 
 /// What to install for it: haproxy's rules and ekiden's are nftables'.
-pub const ABOUT: About = About { name: "nft", package: "nftables", executable: "nft", version: &["--version"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "nft", package: "nftables", executable: "nft", version_arguments: &["--version"] };
 
 /// One side of a relay's host: toward the client, or toward the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Side {
+pub struct RelaySide {
     /// The interface.
     pub interface: String,
     /// The client or the server, whichever is on this side.
@@ -35,7 +36,7 @@ const MARK: u8 = 1;
 const TABLE: u8 = 100;
 
 /// Steers what comes in on either side, and is for others, to `port`.
-fn rules(sides: &[Side; 2], port: u16) -> String {
+fn rules(sides: &[RelaySide; 2], port: u16) -> String {
     let [near, far] = sides.each_ref().map(|side| &side.interface);
     format!(
         "table ip relay {{\n  chain steer {{\n    type filter hook prerouting priority mangle; policy accept;\n    \
@@ -48,8 +49,8 @@ fn rules(sides: &[Side; 2], port: u16) -> String {
 ///
 /// # Errors
 /// nft or ip refuses them, with their words.
-pub fn apply(host: &HostHandle, sides: &[Side; 2], port: u16) -> anyhow::Result<()> {
-    let mut nft = host.command(ABOUT.find()?);
+pub fn apply_rules(host: &HostHandle, sides: &[RelaySide; 2], port: u16) -> anyhow::Result<()> {
+    let mut nft = host.command(PROGRAM.find()?);
     let mut child = nft.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().context("nft")?;
     child.stdin.take().context("nft's input")?.write_all(rules(sides, port).as_bytes())?;
     let output = child.wait_with_output()?;
@@ -57,20 +58,20 @@ pub fn apply(host: &HostHandle, sides: &[Side; 2], port: u16) -> anyhow::Result<
     anyhow::ensure!(output.status.success(), "nft on {}: {}", host.name(), said.trim());
     let routing =
         [format!("rule add fwmark {MARK} lookup {TABLE}"), format!("route add local default dev lo table {TABLE}")];
-    ip::batch(Some(host), &routing)
+    ip::run_batch(Some(host), &routing)
 }
 
 /// How many connections the host of each relay has made, by its name.
-pub type Dialled = BTreeMap<String, u64>;
+pub type ActiveOpens = BTreeMap<String, u64>;
 
 /// How many connections each relay's host has made so far; none unless the relays are transparent.
 ///
 /// # Errors
 /// The counters could not be read.
-pub fn dialled(treatment: &Treatment, network: &Network) -> anyhow::Result<Dialled> {
+pub fn read_active_opens(treatment: &Treatment, network: &Network) -> anyhow::Result<ActiveOpens> {
     let relays = treatment.chain.iter().filter(|_| treatment.transparent);
     let hosts = relays.map(|name| network.host(name).with_context(|| format!("there is no host {name}")));
-    hosts.map(|host| host.and_then(|host| Ok((host.name().to_owned(), host.enter(counters::dialled)??)))).collect()
+    hosts.map(|host| host.and_then(|host| Ok((host.name().to_owned(), host.enter(counters::active_opens)??)))).collect()
 }
 
 /// Whether every relay carried `transfers` at least. One that catches nothing is no error to anybody: packets pass it by, and
@@ -78,7 +79,7 @@ pub fn dialled(treatment: &Treatment, network: &Network) -> anyhow::Result<Diall
 ///
 /// # Errors
 /// One did not.
-pub fn carried(before: &Dialled, after: &Dialled, transfers: u32) -> anyhow::Result<()> {
+pub fn ensure_carried(before: &ActiveOpens, after: &ActiveOpens, transfers: u32) -> anyhow::Result<()> {
     for (host, count) in after {
         let made = count - before.get(host).unwrap_or(count);
         anyhow::ensure!(
@@ -95,7 +96,8 @@ mod tests {
 
     #[test]
     fn rules_catch_on_both_sides() {
-        let side = |interface: &str| Side { interface: interface.into(), host: Ipv4Addr::LOCALHOST, profile: None };
+        let side =
+            |interface: &str| RelaySide { interface: interface.into(), host: Ipv4Addr::LOCALHOST, profile: None };
         let text = rules(&[side("lan"), side("long")], 8000);
         assert!(
             text.contains("iifname { \"lan\", \"long\" } meta l4proto tcp tproxy to :8000 meta mark set 1"),
@@ -106,9 +108,9 @@ mod tests {
     #[test]
     fn a_relay_that_was_passed_by_is_told() {
         let counts = |near, far| BTreeMap::from([("near".to_owned(), near), ("far".to_owned(), far)]);
-        assert!(carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
-        let error = carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();
+        assert!(ensure_carried(&counts(3, 4), &counts(5, 6), 2).is_ok());
+        let error = ensure_carried(&counts(3, 4), &counts(5, 4), 1).unwrap_err().to_string();
         assert_eq!(error, "packets pass by the relay on far: it made 0 connections, and transfers were 1");
-        assert!(carried(&BTreeMap::new(), &BTreeMap::new(), 1).is_ok());
+        assert!(ensure_carried(&BTreeMap::new(), &BTreeMap::new(), 1).is_ok());
     }
 }

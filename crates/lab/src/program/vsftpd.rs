@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::program::{About, is_rootless};
+use crate::program::{ProgramInfo, is_rootless};
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "vsftpd", package: "vsftpd", executable: "vsftpd", version: &["-v"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "vsftpd", package: "vsftpd", executable: "vsftpd", version_arguments: &["-v"] };
 
 /// Serves `root` to anonymous clients on port 21.
 #[must_use]

@@ -2,28 +2,29 @@
 
 use std::time::Duration;
 
-use crate::program::About;
-use crate::program::curl::Via;
+use crate::program::ProgramInfo;
+use crate::program::curl::ClientRoute;
 
 /// What to install for it.
-pub const ABOUT: About = About { name: "wget", package: "wget", executable: "wget", version: &["--version"] };
+pub const PROGRAM: ProgramInfo =
+    ProgramInfo { name: "wget", package: "wget", executable: "wget", version_arguments: &["--version"] };
 
 /// The arguments of one transfer: the body goes to standard output, messages to standard error. No more than `timeout` passes
 /// without a byte.
 ///
 /// # Errors
 /// wget knows no such way.
-pub fn arguments(url: &str, via: Via, timeout: Duration) -> anyhow::Result<Vec<String>> {
+pub fn arguments(url: &str, via: ClientRoute, timeout: Duration) -> anyhow::Result<Vec<String>> {
     // --no-config: no wgetrc; --no-hsts: no file in the home of whoever runs this.
     let fixed = ["--no-config", "--no-hsts", "--no-verbose", "--tries=1", "--output-document=-"];
     let mut all: Vec<String> = fixed.map(str::to_owned).into();
     all.push(format!("--timeout={:.3}", timeout.as_secs_f64()));
     match via {
-        Via::Direct => all.push("--no-proxy".into()),
-        Via::Http(proxy) => {
+        ClientRoute::Direct => all.push("--no-proxy".into()),
+        ClientRoute::Http(proxy) => {
             all.extend(["--execute=use_proxy=on".into(), format!("--execute=http_proxy=http://{proxy}/")]);
         }
-        Via::Socks(_) | Via::Tunnel(_) | Via::Forwarder(_) => {
+        ClientRoute::Socks(_) | ClientRoute::Tunnel(_) | ClientRoute::Forwarder(_) => {
             anyhow::bail!("wget knows HTTP proxies only: say agent = \"curl\"");
         }
     }
@@ -39,11 +40,13 @@ mod tests {
     fn what_wget_can_it_is_told_and_the_rest_is_refused() {
         let proxy = "10.0.0.1:3128".parse().unwrap();
         let said = |via| arguments("http://10.0.0.2/a", via, Duration::from_millis(2500));
-        let direct = said(Via::Direct).unwrap();
+        let direct = said(ClientRoute::Direct).unwrap();
         assert!(direct.contains(&"--timeout=2.500".to_owned()) && direct.contains(&"--no-proxy".to_owned()));
         assert_eq!(direct.last().map(String::as_str), Some("http://10.0.0.2/a"));
-        assert!(said(Via::Http(proxy)).unwrap().contains(&"--execute=http_proxy=http://10.0.0.1:3128/".to_owned()));
-        let error = said(Via::Socks(proxy)).unwrap_err().to_string();
+        assert!(
+            said(ClientRoute::Http(proxy)).unwrap().contains(&"--execute=http_proxy=http://10.0.0.1:3128/".to_owned())
+        );
+        let error = said(ClientRoute::Socks(proxy)).unwrap_err().to_string();
         assert!(error.contains("agent = \"curl\""), "{error}");
     }
 }

@@ -12,11 +12,11 @@ use ekiden_sys::clock::monotonic;
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::cpu;
-use crate::program::sink::{self, Arrived};
+use crate::program::sink::{self, SinkReport};
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Order {
+pub struct WriteRequest {
     /// To whom.
     pub to: SocketAddr,
     /// How much, in bytes.
@@ -29,7 +29,7 @@ pub struct Order {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WriterReport {
     /// How much arrived, in bytes.
     pub bytes: u64,
     /// From just before the first `write(2)` to just after the last, in seconds.
@@ -48,42 +48,46 @@ pub struct Written {
 ///
 /// # Errors
 /// The connection's, or not everything arrived.
-pub fn carry_out(order: Order) -> anyhow::Result<Written> {
+pub fn run(order: WriteRequest) -> anyhow::Result<WriterReport> {
     let mut stream = TcpStream::connect(order.to).with_context(|| format!("cannot connect to {}", order.to))?;
     let started = monotonic();
     let sent = match order.pause {
-        None => blocks(&mut stream, order),
-        Some(pause) => stamped(&mut stream, order, pause),
+        None => write_blocks(&mut stream, order),
+        Some(pause) => write_stamped_blocks(&mut stream, order, pause),
     };
     let write = monotonic() - started;
     sent.context("the sink takes nothing")?;
     stream.shutdown(Shutdown::Write)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).context("the sink says nothing")?;
-    let arrived: Arrived =
+    let arrived: SinkReport =
         serde_json::from_str(&answer).with_context(|| format!("no answer of a sink: {answer:.80}"))?;
     anyhow::ensure!(arrived.bytes == order.amount, "{} of {} bytes arrived", arrived.bytes, order.amount);
     let since = |time: Duration| time.saturating_sub(started).as_secs_f64();
-    Ok(Written {
+    Ok(WriterReport {
         bytes: arrived.bytes,
         write_s: write.as_secs_f64(),
         completion_s: since(arrived.last),
         waits: arrived.waits,
-        cpu_s: cpu::own().unwrap_or_default(),
+        cpu_s: cpu::own_cpu_time().unwrap_or_default(),
         // The sink may have begun before we had read the clock.
-        timeline: arrived.timeline.iter().map(|(at, bytes)| (since(arrived.began + seconds(*at)), *bytes)).collect(),
+        timeline: arrived
+            .timeline
+            .iter()
+            .map(|(at, bytes)| (since(arrived.began + duration_from_secs(*at)), *bytes))
+            .collect(),
     })
 }
 
-fn seconds(seconds: f64) -> Duration {
+fn duration_from_secs(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-fn blocks(stream: &mut TcpStream, order: Order) -> std::io::Result<()> {
+fn write_blocks(stream: &mut TcpStream, order: WriteRequest) -> std::io::Result<()> {
     let block = vec![0; order.block];
     let mut left = order.amount;
     while left > 0 {
-        let count = next(left, order.block);
+        let count = next_block_len(left, order.block);
         stream.write_all(&block[..count])?;
         left -= count as u64;
     }
@@ -91,20 +95,20 @@ fn blocks(stream: &mut TcpStream, order: Order) -> std::io::Result<()> {
 }
 
 /// The same, each block so long after the one before it, and with its time in front.
-fn stamped(stream: &mut TcpStream, order: Order, pause: Duration) -> std::io::Result<()> {
+fn write_stamped_blocks(stream: &mut TcpStream, order: WriteRequest, pause: Duration) -> std::io::Result<()> {
     let mut block = vec![0; order.block];
     let (mut left, mut due) = (order.amount, monotonic());
     while left > 0 {
         std::thread::sleep(due.saturating_sub(monotonic()));
-        let count = next(left, order.block);
-        block[..sink::STAMP].copy_from_slice(&sink::stamp(monotonic()));
+        let count = next_block_len(left, order.block);
+        block[..sink::STAMP_LEN].copy_from_slice(&sink::encode_stamp(monotonic()));
         stream.write_all(&block[..count])?;
         (left, due) = (left - count as u64, due + pause);
     }
     Ok(())
 }
 
-fn next(left: u64, block: usize) -> usize {
+fn next_block_len(left: u64, block: usize) -> usize {
     usize::try_from(left).unwrap_or(block).min(block)
 }
 
@@ -115,16 +119,16 @@ mod tests {
     use super::*;
 
     /// What comes of an order to a sink in a thread.
-    fn carried(amount: u64, block: usize, pause: Option<Duration>) -> Written {
+    fn write_through_sink(amount: u64, block: usize, pause: Option<Duration>) -> WriterReport {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
-        std::thread::spawn(move || sink::take(listener.accept().unwrap().0, pause.map(|_| block)).unwrap());
-        carry_out(Order { to, amount, block, pause }).unwrap()
+        std::thread::spawn(move || sink::serve_connection(listener.accept().unwrap().0, pause.map(|_| block)).unwrap());
+        run(WriteRequest { to, amount, block, pause }).unwrap()
     }
 
     #[test]
     fn all_blocks_arrive_after_they_were_written() {
-        let written = carried(100_001, 1000, None);
+        let written = write_through_sink(100_001, 1000, None);
         assert_eq!(written.bytes, 100_001);
         assert!(written.write_s > 0.0 && written.completion_s > 0.0, "{written:?}");
         assert_eq!(written.timeline.last().map(|(_, bytes)| *bytes), Some(100_001));
@@ -136,7 +140,7 @@ mod tests {
     #[test]
     fn blocks_with_a_pause_between_them_tell_how_long_each_took() {
         let pause = Duration::from_millis(2);
-        let written = carried(10 * 64, 64, Some(pause));
+        let written = write_through_sink(10 * 64, 64, Some(pause));
         assert_eq!(written.waits.len(), 10);
         assert!(written.waits.iter().all(|wait| (0.0..1.0).contains(wait)), "{:?}", written.waits);
         assert!(written.write_s >= 9.0 * pause.as_secs_f64(), "{} s", written.write_s);
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn nobody_there_is_told() {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = carry_out(Order { to: free, amount: 1, block: 1, pause: None }).unwrap_err().to_string();
+        let error = run(WriteRequest { to: free, amount: 1, block: 1, pause: None }).unwrap_err().to_string();
         assert_eq!(error, format!("cannot connect to {free}"));
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! # Specification
 //!
-//! Integers; a quotient is rounded down. Times are in nanoseconds, leads in nanoseconds of a share. `C` is the rate of the
+//! Integers; a quotient is rounded down. Times are in nanoseconds, leads in nanoseconds of a share. `CUBIC_C` is the rate of the
 //! line in bytes a second (1.25e11 if it takes no time), `B = 2^16 * 10^9 / C` (0 if it takes none), and the *time of* `b`
 //! bytes `min(b * B / 2^16, 2^36)`. `half` is half of the time of a full queue, a packet taken for 1500 bytes. Constants:
 //! `R = 2^29`, an epoch `2^28`, and in milliseconds `range` 6000, `far` 1200, `start` 500.
@@ -29,7 +29,7 @@
 //! epoch, after `e` nanoseconds, or `m = min(e / 1000, 10^8)` microseconds:
 //!
 //! 1. `least = C / max(1, active)`; `left = max(0, C * m / 10^6 - light)`; `most = left / max(1, heavy) * 10^6 / m`, brought
-//!    between `least` and `C`.
+//!    between `least` and `CUBIC_C`.
 //! 2. `d = min(1024, |above - below| / e)`. `level` falls by `level * d / 10240` if `above > below`, otherwise rises by it,
 //!    and is brought between `least` and `most`. If it is less than `fair`, `fair = level`, otherwise
 //!    `fair += (level - fair) / 10`.
@@ -50,7 +50,7 @@
 //!    otherwise the mean of both. It is heavy if `2 * rate >= portion`, or if it was ever hit and `10 * rate >= portion`: then
 //!    `heavy += 1` and `leads += lead - mean + range`; otherwise `light += bytes`. Then `bytes = 0`.
 //! 6. If `recent > R * 6 / 10`, `highest` is at least `lead`.
-//! 7. It is judged, as below. If it is not dropped and there is no room, it is dropped as [`Cause::Full`].
+//! 7. It is judged, as below. If it is not dropped and there is no room, it is dropped as [`DropCause::Full`].
 //! 8. If it is let in: when `bytes` now reaches 6000, `busy += 1`, and if `average > reference` and
 //!    `2 * (C / busy) < fair`, then `fair = level = C / busy` and `crowd = 256 * busy`. With `c = min(2^17, size) * price / 2^16`:
 //!    `lead += c`, `recent = min(8 * R, recent + c)`, `bytes += size`.
@@ -69,7 +69,7 @@
 //! Otherwise it is hit. If `s < 2 * wait` and `10 * recent > 9 * recent at its last hit`, it has not answered: `doublings`
 //! grows by 1, by 2 if `recent > R * 3 / 2`, by 3 if `recent > 4 * R`, to 6 at the most. Its hit and its `recent` are
 //! written down. If it is not deaf, `pause = t + patience * 2^18 / max(2^18, crowd^2)`. If `ecn`, and it is capable, and
-//! `doublings < 6`, it is marked, otherwise dropped as [`Cause::Early`].
+//! `doublings < 6`, it is marked, otherwise dropped as [`DropCause::Early`].
 //!
 //! # Limits
 //!
@@ -77,45 +77,49 @@
 //! limit. A burst that is over within about 0.1 s is not punished. What waits may exceed the reference for as long as the
 //! answers take.
 //!
-//! [`Cause::Early`]: crate::ledger::Cause::Early
-//! [`Cause::Full`]: crate::ledger::Cause::Full
+//! [`DropCause::Early`]: crate::ledger::DropCause::Early
+//! [`DropCause::Full`]: crate::ledger::DropCause::Full
 
-use ekiden_proto::aqm::auto::{self, Params, Set, State};
+use ekiden_proto::aqm::auto::{self, AutoParams, AutoState, SlotSet};
 use ekiden_proto::aqm::{Arrival, Verdict};
 use ekiden_proto::units::Rate;
 
 use crate::conditions::AutoSettings;
-use crate::queue::managed::{Law, Managed};
-use crate::queue::red::room;
+use crate::queue::managed::{DropPolicy, ManagedQueue};
+use crate::queue::red::queue_room;
 
 /// Slots of the table of connections.
-const CONNECTIONS: u64 = 16_384;
+const TABLE_SLOTS: u64 = 16_384;
 
 /// A queue that hits the connections that are ahead of the others.
-pub type Auto = Managed<AutoLaw>;
+pub type AutoQueue = ManagedQueue<AutoPolicy>;
 
 /// Its law.
 #[derive(Debug)]
-pub struct AutoLaw {
-    params: Params,
-    state: State,
-    table: Vec<Set>,
+pub struct AutoPolicy {
+    params: AutoParams,
+    state: AutoState,
+    table: Vec<SlotSet>,
 }
 
-impl Auto {
+impl AutoQueue {
     /// An empty queue.
     #[must_use]
     pub fn new(settings: &AutoSettings, rate: Option<Rate>) -> Self {
         let target = u64::try_from(settings.target.0.as_nanos()).unwrap_or(u64::MAX);
         let rate = rate.map(Rate::bits_per_second);
-        let params = Params::new(room(settings.limit), target, settings.ecn, rate, CONNECTIONS);
-        Self::under(AutoLaw { params, state: State::default(), table: vec![Set::default(); params.sets()] })
+        let params = AutoParams::new(queue_room(settings.limit), target, settings.ecn, rate, TABLE_SLOTS);
+        Self::with_policy(AutoPolicy {
+            params,
+            state: AutoState::default(),
+            table: vec![SlotSet::default(); params.sets()],
+        })
     }
 }
 
-impl Law for AutoLaw {
-    fn judge(&mut self, arrival: &Arrival) -> Verdict {
-        auto::arrive(&self.params, &mut self.state, &mut self.table, arrival)
+impl DropPolicy for AutoPolicy {
+    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+        auto::judge_arrival(&self.params, &mut self.state, &mut self.table, arrival)
     }
 
     fn set_rate(&mut self, rate: Option<Rate>) {

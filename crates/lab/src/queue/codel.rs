@@ -2,7 +2,7 @@
 //!
 //! # Specification
 //!
-//! On arrival: if the limit holds with the packet, it goes to the tail; otherwise it is dropped as [`Cause::Full`].
+//! On arrival: if the limit holds with the packet, it goes to the tail; otherwise it is dropped as [`DropCause::Full`].
 //!
 //! On departure at `now`: `deque` of the pseudocode in RFC 8289 section 5. In short:
 //!
@@ -29,18 +29,18 @@
 //! * With `ecn`, a capable packet is marked where it would be dropped, and departs: nothing is taken in its place, and no
 //!   other is marked or dropped at that departure. `count` and `drop_next` move on as by a drop, and the dropping
 //!   state is entered or goes on. (The RFC leaves this open; it is what the kernel does.)
-//! * Its drops are [`Cause::Early`], at the time of the departure.
+//! * Its drops are [`DropCause::Early`], at the time of the departure.
 //!
 //! The Linux kernel's codel differs in its square root, which is an approximation, in its times, which are in units of
 //! 1024 ns, and in its limit, which is in packets.
 
 use crate::Nanos;
-use crate::conditions::{CodelSettings, Limit};
-use crate::ledger::{Cause, Ledger};
+use crate::conditions::{CodelSettings, QueueLimit};
+use crate::ledger::{DropCause, StageEvents};
 use crate::nanos;
 use crate::packet::Packet;
 use crate::queue::fifo::Fifo;
-use crate::queue::{Held, Queue, mark};
+use crate::queue::{Backlog, Queue, try_mark};
 
 #[cfg(test)]
 mod tests;
@@ -51,7 +51,7 @@ const MAX_PACKET: u64 = 1514;
 
 /// What is acceptable.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Law {
+pub(super) struct CodelParams {
     /// The standing delay, in nanoseconds.
     pub(super) target: Nanos,
     /// For how long it may be more, in nanoseconds.
@@ -60,18 +60,18 @@ pub(super) struct Law {
     pub(super) ecn: bool,
 }
 
-impl Law {
+impl CodelParams {
     /// When the next drop is due, `count` drops into a dropping state.
-    fn next(&self, last: Nanos, count: u64) -> Nanos {
+    fn next_drop(&self, last: Nanos, count: u64) -> Nanos {
         last + (self.interval as f64 / (count as f64).sqrt()) as Nanos
     }
 }
 
 /// The state of the law over one queue.
 #[derive(Debug, Default)]
-pub(super) struct Control {
+pub(super) struct CodelState {
     /// From when on packets may be dropped, if they wait too long until then: `first_above_time`.
-    tolerated_until: Option<Nanos>,
+    first_above_time: Option<Nanos>,
     dropping: bool,
     drop_next: Nanos,
     /// Drops in this dropping state, or in the last one.
@@ -81,105 +81,119 @@ pub(super) struct Control {
 }
 
 /// A packet that is about to depart.
-struct Head {
+struct DequeuedHead {
     packet: Option<Packet>,
     /// Whether packets have waited too long for too long: `ok_to_drop`.
-    late: bool,
+    ok_to_drop: bool,
     marked: bool,
 }
 
-impl Control {
+impl CodelState {
     /// The packet that departs from `waiting` at `now`.
-    pub(super) fn dequeue(&mut self, law: &Law, waiting: &mut Fifo, now: Nanos, ledger: &mut Ledger) -> Option<Packet> {
-        let mut head = self.take(law, waiting, now);
+    pub(super) fn dequeue(
+        &mut self,
+        law: &CodelParams,
+        waiting: &mut Fifo,
+        now: Nanos,
+        ledger: &mut StageEvents,
+    ) -> Option<Packet> {
+        let mut head = self.dodequeue(law, waiting, now);
         if !self.dropping {
-            if head.late {
-                head = self.signal(head, law, waiting, now, ledger);
-                self.enter(law, now);
+            if head.ok_to_drop {
+                head = self.mark_or_drop(head, law, waiting, now, ledger);
+                self.enter_dropping(law, now);
             }
             return head.packet;
         }
-        self.dropping = head.late;
+        self.dropping = head.ok_to_drop;
         while self.dropping && now >= self.drop_next && !head.marked {
             self.count += 1;
-            head = self.signal(head, law, waiting, now, ledger);
-            self.dropping = head.late;
+            head = self.mark_or_drop(head, law, waiting, now, ledger);
+            self.dropping = head.ok_to_drop;
             if self.dropping {
-                self.drop_next = law.next(self.drop_next, self.count);
+                self.drop_next = law.next_drop(self.drop_next, self.count);
             }
         }
         head.packet
     }
 
     /// Takes the first packet and looks at how long it has waited: `dodequeue`.
-    fn take(&mut self, law: &Law, waiting: &mut Fifo, now: Nanos) -> Head {
+    fn dodequeue(&mut self, law: &CodelParams, waiting: &mut Fifo, now: Nanos) -> DequeuedHead {
         let packet = waiting.pop();
-        let too_long = packet.is_some_and(|packet| now - packet.at >= law.target && waiting.held().bytes > MAX_PACKET);
-        let late = match self.tolerated_until {
+        let too_long =
+            packet.is_some_and(|packet| now - packet.at >= law.target && waiting.backlog().bytes > MAX_PACKET);
+        let late = match self.first_above_time {
             Some(until) if too_long => now >= until,
             _ => {
-                self.tolerated_until = too_long.then_some(now + law.interval);
+                self.first_above_time = too_long.then_some(now + law.interval);
                 false
             }
         };
-        Head { packet, late, marked: false }
+        DequeuedHead { packet, ok_to_drop: late, marked: false }
     }
 
     /// Marks the packet, or drops it and takes the next.
-    fn signal(&mut self, mut head: Head, law: &Law, waiting: &mut Fifo, now: Nanos, ledger: &mut Ledger) -> Head {
-        if law.ecn && head.packet.as_mut().is_some_and(mark) {
-            return Head { marked: true, ..head };
+    fn mark_or_drop(
+        &mut self,
+        mut head: DequeuedHead,
+        law: &CodelParams,
+        waiting: &mut Fifo,
+        now: Nanos,
+        ledger: &mut StageEvents,
+    ) -> DequeuedHead {
+        if law.ecn && head.packet.as_mut().is_some_and(try_mark) {
+            return DequeuedHead { marked: true, ..head };
         }
         if let Some(packet) = head.packet {
-            ledger.drop(Packet { at: now, ..packet }, Cause::Early);
+            ledger.record_drop(Packet { at: now, ..packet }, DropCause::Early);
         }
-        self.take(law, waiting, now)
+        self.dodequeue(law, waiting, now)
     }
 
     /// Enters the dropping state. Soon after the last one, the rate of drops that controlled the queue then is taken up.
-    fn enter(&mut self, law: &Law, now: Nanos) {
+    fn enter_dropping(&mut self, law: &CodelParams, now: Nanos) {
         let last = self.count - self.last_count;
         let recent = now < self.drop_next + 16 * law.interval;
         self.dropping = true;
         self.count = if last > 1 && recent { last } else { 1 };
         self.last_count = self.count;
-        self.drop_next = law.next(now, self.count);
+        self.drop_next = law.next_drop(now, self.count);
     }
 }
 
 /// A queue under this law.
 #[derive(Debug)]
-pub struct Codel {
-    limit: Limit,
-    law: Law,
-    control: Control,
+pub struct CodelQueue {
+    limit: QueueLimit,
+    params: CodelParams,
+    state: CodelState,
     waiting: Fifo,
 }
 
-impl Codel {
+impl CodelQueue {
     /// An empty queue.
     #[must_use]
     pub fn new(settings: CodelSettings) -> Self {
         let CodelSettings { limit, target, interval, ecn } = settings;
-        let law = Law { target: nanos(target), interval: nanos(interval), ecn };
-        Self { limit, law, control: Control::default(), waiting: Fifo::default() }
+        let params = CodelParams { target: nanos(target), interval: nanos(interval), ecn };
+        Self { limit, params, state: CodelState::default(), waiting: Fifo::default() }
     }
 }
 
-impl Queue for Codel {
-    fn enqueue(&mut self, packet: Packet, ledger: &mut Ledger) {
-        if self.held().has_room(&packet, self.limit) {
+impl Queue for CodelQueue {
+    fn enqueue(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        if self.backlog().has_room(&packet, self.limit) {
             self.waiting.push(packet);
         } else {
-            ledger.drop(packet, Cause::Full);
+            ledger.record_drop(packet, DropCause::Full);
         }
     }
 
-    fn dequeue(&mut self, now: Nanos, ledger: &mut Ledger) -> Option<Packet> {
-        self.control.dequeue(&self.law, &mut self.waiting, now, ledger)
+    fn dequeue(&mut self, now: Nanos, ledger: &mut StageEvents) -> Option<Packet> {
+        self.state.dequeue(&self.params, &mut self.waiting, now, ledger)
     }
 
-    fn held(&self) -> Held {
-        self.waiting.held()
+    fn backlog(&self) -> Backlog {
+        self.waiting.backlog()
     }
 }

@@ -12,7 +12,7 @@
 //! 2. If that queue is idle, its deficit becomes `quantum` and it goes to the end of the new list. Its `CoDel` state is
 //!    kept from its last life.
 //! 3. While the limit does not hold, over all queues: of the queue with the most bytes (of several, the one with the
-//!    lowest index) with `n` packets, the first `ceil(n / 2)`, but no more than 64, are dropped as [`Cause::Full`], at the
+//!    lowest index) with `n` packets, the first `ceil(n / 2)`, but no more than 64, are dropped as [`DropCause::Full`], at the
 //!    time of the arrival. The packet that has just arrived may be among them. `CoDel` states do not change.
 //!
 //! On departure (RFC 8290 section 4.2):
@@ -42,13 +42,13 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use crate::Nanos;
-use crate::conditions::{FqCodelSettings, Limit};
-use crate::ledger::{Cause, Ledger};
+use crate::conditions::{FqCodelSettings, QueueLimit};
+use crate::ledger::{DropCause, StageEvents};
 use crate::nanos;
 use crate::packet::Packet;
-use crate::queue::codel::{Control, Law};
+use crate::queue::codel::{CodelParams, CodelState};
 use crate::queue::fifo::Fifo;
-use crate::queue::{Held, Queue};
+use crate::queue::{Backlog, Queue};
 
 #[cfg(test)]
 mod tests;
@@ -58,9 +58,9 @@ const BATCH: u64 = 64;
 
 /// The queue of one flow, or of several whose hashes collide.
 #[derive(Debug, Default)]
-struct Flow {
+struct FlowQueue {
     waiting: Fifo,
-    control: Control,
+    codel: CodelState,
     /// How many bytes it may still send in its turn.
     deficit: i64,
     /// Whether it is on one of the lists.
@@ -69,95 +69,95 @@ struct Flow {
 
 /// Queues of flows under one limit.
 #[derive(Debug)]
-pub struct FqCodel {
-    limit: Limit,
-    law: Law,
+pub struct FqCodelQueue {
+    limit: QueueLimit,
+    params: CodelParams,
     quantum: i64,
-    flows: Vec<Flow>,
+    flows: Vec<FlowQueue>,
     /// Indices of flows that have not used up their first quantum.
-    new: VecDeque<usize>,
+    new_flows: VecDeque<usize>,
     /// Indices of the other active flows.
-    old: VecDeque<usize>,
-    held: Held,
+    old_flows: VecDeque<usize>,
+    backlog: Backlog,
 }
 
-impl FqCodel {
+impl FqCodelQueue {
     /// Empty queues.
     #[must_use]
     pub fn new(settings: FqCodelSettings) -> Self {
         let FqCodelSettings { limit, target, interval, ecn, flows, quantum } = settings;
         Self {
             limit,
-            law: Law { target: nanos(target), interval: nanos(interval), ecn },
+            params: CodelParams { target: nanos(target), interval: nanos(interval), ecn },
             quantum: i64::try_from(quantum.0).unwrap_or(i64::MAX).max(1),
-            flows: (0..flows.max(1)).map(|_| Flow::default()).collect(),
-            new: VecDeque::new(),
-            old: VecDeque::new(),
-            held: Held::default(),
+            flows: (0..flows.max(1)).map(|_| FlowQueue::default()).collect(),
+            new_flows: VecDeque::new(),
+            old_flows: VecDeque::new(),
+            backlog: Backlog::default(),
         }
     }
 
     /// Drops from the head of the fattest flow. Not from its tail: its sender learns of it sooner.
-    fn drop_batch(&mut self, now: Nanos, ledger: &mut Ledger) {
-        let bytes = |(index, flow): &(usize, &mut Flow)| (flow.waiting.held().bytes, Reverse(*index));
+    fn drop_batch(&mut self, now: Nanos, ledger: &mut StageEvents) {
+        let bytes = |(index, flow): &(usize, &mut FlowQueue)| (flow.waiting.backlog().bytes, Reverse(*index));
         let Some((_, fattest)) = self.flows.iter_mut().enumerate().max_by_key(bytes) else { return };
-        let packets = fattest.waiting.held().packets.div_ceil(2).min(BATCH);
+        let packets = fattest.waiting.backlog().packets.div_ceil(2).min(BATCH);
         for _ in 0..packets {
             if let Some(packet) = fattest.waiting.pop() {
-                self.held.remove(&packet);
-                ledger.drop(Packet { at: now, ..packet }, Cause::Full);
+                self.backlog.remove(&packet);
+                ledger.record_drop(Packet { at: now, ..packet }, DropCause::Full);
             }
         }
     }
 }
 
-impl Queue for FqCodel {
-    fn enqueue(&mut self, packet: Packet, ledger: &mut Ledger) {
+impl Queue for FqCodelQueue {
+    fn enqueue(&mut self, packet: Packet, ledger: &mut StageEvents) {
         let index = packet.flow as usize % self.flows.len();
         let flow = &mut self.flows[index];
         flow.waiting.push(packet);
-        self.held.add(&packet);
+        self.backlog.add(&packet);
         if !flow.active {
             flow.active = true;
             flow.deficit = self.quantum;
-            self.new.push_back(index);
+            self.new_flows.push_back(index);
         }
-        while self.held.exceeds(self.limit) {
+        while self.backlog.exceeds(self.limit) {
             self.drop_batch(packet.at, ledger);
         }
     }
 
-    fn dequeue(&mut self, now: Nanos, ledger: &mut Ledger) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, ledger: &mut StageEvents) -> Option<Packet> {
         loop {
-            let is_new = !self.new.is_empty();
-            let list = if is_new { &mut self.new } else { &mut self.old };
+            let is_new = !self.new_flows.is_empty();
+            let list = if is_new { &mut self.new_flows } else { &mut self.old_flows };
             let index = *list.front()?;
             let flow = &mut self.flows[index];
             if flow.deficit <= 0 {
                 flow.deficit = flow.deficit.saturating_add(self.quantum);
                 list.pop_front();
-                self.old.push_back(index);
+                self.old_flows.push_back(index);
                 continue;
             }
-            let before = flow.waiting.held();
-            let packet = flow.control.dequeue(&self.law, &mut flow.waiting, now, ledger);
-            let after = flow.waiting.held();
-            self.held.packets -= before.packets - after.packets;
-            self.held.bytes -= before.bytes - after.bytes;
+            let before = flow.waiting.backlog();
+            let packet = flow.codel.dequeue(&self.params, &mut flow.waiting, now, ledger);
+            let after = flow.waiting.backlog();
+            self.backlog.packets -= before.packets - after.packets;
+            self.backlog.bytes -= before.bytes - after.bytes;
             if let Some(packet) = packet {
                 flow.deficit -= i64::from(packet.bytes);
                 return Some(packet);
             }
             list.pop_front();
             if is_new {
-                self.old.push_back(index);
+                self.old_flows.push_back(index);
             } else {
                 flow.active = false;
             }
         }
     }
 
-    fn held(&self) -> Held {
-        self.held
+    fn backlog(&self) -> Backlog {
+        self.backlog
     }
 }

@@ -3,19 +3,19 @@
 //! The law is told what waits, without the packet on the line, and for how long nothing has: since the queue was left
 //! empty or a packet arrived, whichever is later.
 
-use ekiden_proto::aqm::{Arrival, Level, Verdict, Why};
+use ekiden_proto::aqm::{self, Arrival, DropReason, Verdict};
 use ekiden_proto::units::Rate;
 
 use crate::Nanos;
-use crate::ledger::{Cause, Ledger};
+use crate::ledger::{DropCause, StageEvents};
 use crate::packet::{Ecn, Packet};
 use crate::queue::fifo::Fifo;
-use crate::queue::{Held, Queue, mark};
+use crate::queue::{Backlog, Queue, try_mark};
 
 /// What decides about packets that arrive.
-pub trait Law: Send {
+pub trait DropPolicy: Send {
     /// What becomes of a packet.
-    fn judge(&mut self, arrival: &Arrival) -> Verdict;
+    fn decide(&mut self, arrival: &Arrival) -> Verdict;
 
     /// The line has another rate from now on.
     fn set_rate(&mut self, rate: Option<Rate>);
@@ -23,68 +23,68 @@ pub trait Law: Send {
 
 /// A queue under a law.
 #[derive(Debug)]
-pub struct Managed<L> {
-    pub(super) law: L,
+pub struct ManagedQueue<L> {
+    pub(super) policy: L,
     pub(super) waiting: Fifo,
     /// When the queue was last left empty or a packet arrived.
-    since: Nanos,
+    idle_since: Nanos,
 }
 
-impl<L> Managed<L> {
+impl<L> ManagedQueue<L> {
     /// An empty queue.
-    pub(super) fn under(law: L) -> Self {
-        Self { law, waiting: Fifo::default(), since: 0 }
+    pub(super) fn with_policy(policy: L) -> Self {
+        Self { policy, waiting: Fifo::default(), idle_since: 0 }
     }
 
     /// What the law is told of a packet.
-    fn arrival(&self, packet: &Packet) -> Arrival {
-        let Held { packets, bytes } = self.waiting.held();
+    fn to_arrival(&self, packet: &Packet) -> Arrival {
+        let Backlog { packets, bytes } = self.waiting.backlog();
         Arrival {
             now: packet.at,
             number: packet.number,
-            waiting: Level { bytes, packets },
-            idle: if packets == 0 { packet.at - self.since } else { 0 },
+            backlog: aqm::Backlog { bytes, packets },
+            idle: if packets == 0 { packet.at - self.idle_since } else { 0 },
             flow: packet.flow,
             source: packet.source,
             bytes: packet.bytes,
-            capable: u32::from(packet.ecn != Ecn::NotCapable),
+            ecn_capable: u32::from(packet.ecn != Ecn::NotCapable),
         }
     }
 }
 
-impl<L: Law> Queue for Managed<L> {
-    fn enqueue(&mut self, mut packet: Packet, ledger: &mut Ledger) {
-        let verdict = self.law.judge(&self.arrival(&packet));
-        self.since = packet.at;
+impl<L: DropPolicy> Queue for ManagedQueue<L> {
+    fn enqueue(&mut self, mut packet: Packet, ledger: &mut StageEvents) {
+        let verdict = self.policy.decide(&self.to_arrival(&packet));
+        self.idle_since = packet.at;
         match verdict {
-            Verdict::Drop(why) => return ledger.drop(packet, cause(why)),
-            Verdict::Mark => drop(mark(&mut packet)),
+            Verdict::Drop(why) => return ledger.record_drop(packet, drop_cause(why)),
+            Verdict::Mark => drop(try_mark(&mut packet)),
             Verdict::Pass => {}
         }
         self.waiting.push(packet);
     }
 
-    fn dequeue(&mut self, now: Nanos, _ledger: &mut Ledger) -> Option<Packet> {
+    fn dequeue(&mut self, now: Nanos, _ledger: &mut StageEvents) -> Option<Packet> {
         let packet = self.waiting.pop()?;
-        if self.waiting.held().packets == 0 {
-            self.since = now;
+        if self.waiting.backlog().packets == 0 {
+            self.idle_since = now;
         }
         Some(packet)
     }
 
-    fn held(&self) -> Held {
-        self.waiting.held()
+    fn backlog(&self) -> Backlog {
+        self.waiting.backlog()
     }
 
     fn set_rate(&mut self, rate: Option<Rate>) {
-        self.law.set_rate(rate);
+        self.policy.set_rate(rate);
     }
 }
 
-const fn cause(why: Why) -> Cause {
+const fn drop_cause(why: DropReason) -> DropCause {
     match why {
-        Why::Full => Cause::Full,
-        Why::Early => Cause::Early,
-        Why::Forced => Cause::Forced,
+        DropReason::Full => DropCause::Full,
+        DropReason::Early => DropCause::Early,
+        DropReason::Forced => DropCause::Forced,
     }
 }

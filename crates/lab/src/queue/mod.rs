@@ -5,7 +5,7 @@
 //!
 //! * Times are integers, in nanoseconds. Fractions are IEEE 754 doubles, computed in the order in which formulas are
 //!   written, without fused operations; where a file says so, they are integers, too.
-//! * Sizes are [`Packet::bytes`]. What waits is [`Held`]; the packet on the line is not in it.
+//! * Sizes are [`Packet::bytes`]. What waits is [`Backlog`]; the packet on the line is not in it.
 //! * A limit *holds* when what waits, in the unit of the limit, is not more than the limit. A packet is let in wholly or
 //!   not at all. One that finds the line idle passes the queue nevertheless: a limit that is smaller than a packet lets
 //!   none through.
@@ -16,9 +16,9 @@
 use ekiden_proto::units::Rate;
 
 use crate::Nanos;
-use crate::conditions::{Limit, QueueKind};
-use crate::dice::Dice;
-use crate::ledger::Ledger;
+use crate::conditions::{QueueKind, QueueLimit};
+use crate::dice::SeededRng;
+use crate::ledger::StageEvents;
 use crate::packet::{Ecn, Packet};
 
 pub mod auto;
@@ -34,14 +34,14 @@ mod tests;
 
 /// How much waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Held {
+pub struct Backlog {
     /// Packets.
     pub packets: u64,
     /// Bytes, as the link counts them.
     pub bytes: u64,
 }
 
-impl Held {
+impl Backlog {
     fn add(&mut self, packet: &Packet) {
         self.packets += 1;
         self.bytes += u64::from(packet.bytes);
@@ -53,33 +53,33 @@ impl Held {
     }
 
     /// How much waits, in the unit of a limit.
-    const fn level(self, unit: Limit) -> u64 {
+    const fn amount_in(self, unit: QueueLimit) -> u64 {
         match unit {
-            Limit::Packets(_) => self.packets,
-            Limit::Bytes(_) => self.bytes,
+            QueueLimit::Packets(_) => self.packets,
+            QueueLimit::Bytes(_) => self.bytes,
         }
     }
 
-    const fn exceeds(self, limit: Limit) -> bool {
-        self.level(limit) > amount(limit)
+    const fn exceeds(self, limit: QueueLimit) -> bool {
+        self.amount_in(limit) > limit_value(limit)
     }
 
     /// Whether the limit would still hold with one more packet.
-    fn has_room(mut self, packet: &Packet, limit: Limit) -> bool {
+    fn has_room(mut self, packet: &Packet, limit: QueueLimit) -> bool {
         self.add(packet);
         !self.exceeds(limit)
     }
 }
 
 /// The number of a limit, without its unit.
-const fn amount(limit: Limit) -> u64 {
+const fn limit_value(limit: QueueLimit) -> u64 {
     match limit {
-        Limit::Packets(amount) | Limit::Bytes(amount) => amount,
+        QueueLimit::Packets(amount) | QueueLimit::Bytes(amount) => amount,
     }
 }
 
 /// Marks a packet, if it is capable. Whether it was.
-fn mark(packet: &mut Packet) -> bool {
+fn try_mark(packet: &mut Packet) -> bool {
     let capable = packet.ecn != Ecn::NotCapable;
     if capable {
         packet.ecn = Ecn::Marked;
@@ -90,17 +90,17 @@ fn mark(packet: &mut Packet) -> bool {
 /// A queue in front of a line. The packet on the line is no longer in it. Times never go back.
 pub trait Queue: Send {
     /// Takes in the packet, at `packet.at`, or writes its drop (or somebody else's) into the ledger.
-    fn enqueue(&mut self, packet: Packet, ledger: &mut Ledger);
+    fn enqueue(&mut self, packet: Packet, ledger: &mut StageEvents);
 
     /// The packet that goes onto the line at `now`; drops made on the way are in the ledger. None when all are gone.
     /// The packet's `at` is left as it was (the arrival): the line stamps it.
     ///
-    /// A line asks at the moment it becomes free, even if [`held`](Self::held) is nothing (FQ-CoDel learns from this that
+    /// A line asks at the moment it becomes free, even if [`backlog`](Self::backlog) is nothing (FQ-CoDel learns from this that
     /// a flow has ended), and when a packet arrives while it is free; at no other time.
-    fn dequeue(&mut self, now: Nanos, ledger: &mut Ledger) -> Option<Packet>;
+    fn dequeue(&mut self, now: Nanos, ledger: &mut StageEvents) -> Option<Packet>;
 
     /// What waits.
-    fn held(&self) -> Held;
+    fn backlog(&self) -> Backlog;
 
     /// The line behind it has another rate from now on; without one it takes no time. Of no interest to most queues.
     fn set_rate(&mut self, _rate: Option<Rate>) {}
@@ -108,14 +108,14 @@ pub trait Queue: Send {
 
 /// The queue a lab file asks for, in front of a line of `rate`. `dice` are for the queue's own random decisions.
 #[must_use]
-pub fn build(kind: &QueueKind, rate: Option<Rate>, dice: Dice) -> Box<dyn Queue> {
+pub fn build(kind: &QueueKind, rate: Option<Rate>, dice: SeededRng) -> Box<dyn Queue> {
     match kind {
-        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDrop::new(*limit)),
-        QueueKind::Red(settings) => Box::new(red::Red::new(settings, rate, dice)),
-        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriority::new(settings, rate, dice)),
-        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriority::new(settings, rate, dice)),
-        QueueKind::Auto(settings) => Box::new(auto::Auto::new(settings, rate)),
-        QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
-        QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
+        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDropQueue::new(*limit)),
+        QueueKind::Red(settings) => Box::new(red::RedQueue::new(settings, rate, dice)),
+        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriorityDropQueue::new(settings, rate, dice)),
+        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriorityDropQueue::new(settings, rate, dice)),
+        QueueKind::Auto(settings) => Box::new(auto::AutoQueue::new(settings, rate)),
+        QueueKind::Codel(settings) => Box::new(codel::CodelQueue::new(*settings)),
+        QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodelQueue::new(*settings)),
     }
 }

@@ -33,73 +33,79 @@
 //! | equally frequent connections | the one whose places changed last | not said |
 //! | many connections | a table of 256 sets of 8 | not said |
 
-use ekiden_proto::aqm::priority::{self, Dynamic, State, Static};
+use ekiden_proto::aqm::priority::{self, DynamicParams, DynamicState, StaticParams};
 use ekiden_proto::aqm::{Arrival, Verdict, red};
 use ekiden_proto::units::Rate;
 
-use crate::conditions::{DynamicSettings, StaticSettings};
-use crate::dice::Dice;
-use crate::queue::managed::{Law, Managed};
-use crate::queue::red::params;
+use crate::conditions::{DynamicPrioritySettings, StaticPrioritySettings};
+use crate::dice::SeededRng;
+use crate::queue::managed::{DropPolicy, ManagedQueue};
+use crate::queue::red::red_params;
 
 #[cfg(test)]
 mod tests;
 
 /// A queue that drops the packets of known senders more.
-pub type StaticPriority = Managed<StaticLaw>;
+pub type StaticPriorityDropQueue = ManagedQueue<StaticPriorityPolicy>;
 
 /// Its law.
 #[derive(Debug)]
-pub struct StaticLaw {
-    params: Static,
-    state: red::State,
+pub struct StaticPriorityPolicy {
+    params: StaticParams,
+    state: red::RedState,
 }
 
-impl StaticPriority {
+impl StaticPriorityDropQueue {
     /// An empty queue.
     #[must_use]
-    pub fn new(settings: &StaticSettings, rate: Option<Rate>, dice: Dice) -> Self {
-        let red = params(&settings.red(), settings.n, rate, dice);
-        Self::under(StaticLaw { params: Static::new(red, &settings.heavy.sources), state: red::State::default() })
+    pub fn new(settings: &StaticPrioritySettings, rate: Option<Rate>, dice: SeededRng) -> Self {
+        let red = red_params(&settings.red_settings(), settings.n, rate, dice);
+        Self::with_policy(StaticPriorityPolicy {
+            params: StaticParams::new(red, &settings.heavy.sources),
+            state: red::RedState::default(),
+        })
     }
 }
 
-impl Law for StaticLaw {
-    fn judge(&mut self, arrival: &Arrival) -> Verdict {
-        priority::by_sender(&self.params, &mut self.state, arrival)
+impl DropPolicy for StaticPriorityPolicy {
+    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+        priority::judge_static(&self.params, &mut self.state, arrival)
     }
 
     fn set_rate(&mut self, rate: Option<Rate>) {
-        self.params.red.typical_time = red::typical_time(rate.map(Rate::bits_per_second));
+        self.params.red.typical_packet_time = red::typical_packet_time(rate.map(Rate::bits_per_second));
     }
 }
 
 /// A queue that drops the packets of the most frequent connection more.
-pub type DynamicPriority = Managed<DynamicLaw>;
+pub type DynamicPriorityDropQueue = ManagedQueue<DynamicPriorityPolicy>;
 
 /// Its law.
 #[derive(Debug)]
-pub struct DynamicLaw {
-    params: Dynamic,
-    state: Box<State>,
+pub struct DynamicPriorityPolicy {
+    params: DynamicParams,
+    state: Box<DynamicState>,
 }
 
-impl DynamicPriority {
+impl DynamicPriorityDropQueue {
     /// An empty queue.
     #[must_use]
-    pub fn new(settings: &DynamicSettings, rate: Option<Rate>, dice: Dice) -> Self {
-        let red = params(&settings.red(), settings.n, rate, dice);
-        let DynamicSettings { rec_int, sta_int, hist_len, .. } = *settings;
-        Self::under(DynamicLaw { params: Dynamic::new(red, rec_int, sta_int, hist_len), state: Box::default() })
+    pub fn new(settings: &DynamicPrioritySettings, rate: Option<Rate>, dice: SeededRng) -> Self {
+        let red = red_params(&settings.red_settings(), settings.n, rate, dice);
+        let DynamicPrioritySettings { rec_int, sta_int, hist_len, .. } = *settings;
+        Self::with_policy(DynamicPriorityPolicy {
+            params: DynamicParams::new(red, rec_int, sta_int, hist_len),
+            state: Box::default(),
+        })
     }
 }
 
-impl Law for DynamicLaw {
-    fn judge(&mut self, arrival: &Arrival) -> Verdict {
-        priority::by_history(&self.params, &mut self.state, arrival)
+impl DropPolicy for DynamicPriorityPolicy {
+    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+        priority::judge_dynamic(&self.params, &mut self.state, arrival)
     }
 
     fn set_rate(&mut self, rate: Option<Rate>) {
-        self.params.red.typical_time = red::typical_time(rate.map(Rate::bits_per_second));
+        self.params.red.typical_packet_time = red::typical_packet_time(rate.map(Rate::bits_per_second));
     }
 }

@@ -23,16 +23,16 @@
 //!    each bit `k` of `m` that is set, the lowest first, `avg = avg * keep[k] / 2^24`.
 //! 2. Where it is. With `gentle`, `top = 2 * max`, otherwise `top = max`.
 //!    * `avg < min`: `count = 0`. On to 3.
-//!    * `avg >= top`: `count = 1`, and the packet is dropped as [`Cause::Forced`], capable or not (RFC 3168 section 7
+//!    * `avg >= top`: `count = 1`, and the packet is dropped as [`DropCause::Forced`], capable or not (RFC 3168 section 7
 //!      recommends drops above the upper threshold).
 //!    * Otherwise: if `avg < max`, `pb = r(min, max, p)`, otherwise `pb = p + r(max, top, 1 - p)`, where
 //!      `r(from, to, rise) = ((avg - from) >> h) * rise / ((to - from) >> h)` with the least `h` for which
 //!      `(to - from) >> h` is less than 2^32. With the upper 32 of the packet's 64 random bits as `u`, the packet is hit if
 //!      `pb >= 1`, or `count * pb >= 1`, or `u * (1 - count * pb) < pb * 2^32`: with the probability
 //!      `pb / (1 - count * pb)`. If it is hit, `count = 1`, and it is marked if `ecn` and it is capable, otherwise dropped
-//!      as [`Cause::Early`]. If not, `count = count + 1`, but never above 2^31.
+//!      as [`DropCause::Early`]. If not, `count = count + 1`, but never above 2^31.
 //! 3. The room. A packet that is not dropped yet goes to the tail if the limit holds with it; otherwise it is dropped as
-//!    [`Cause::Full`], which changes neither `avg` nor `count`.
+//!    [`DropCause::Full`], which changes neither `avg` nor `count`.
 //!
 //! # Differences
 //!
@@ -49,60 +49,63 @@
 //! | above `max` | drop, or gentle | mark all | capable packets are marked, unless `harddrop` |
 //! | gentle | a setting | no | no (`adaptative` moves `p` instead) |
 //!
-//! [`Cause::Forced`]: crate::ledger::Cause::Forced
-//! [`Cause::Early`]: crate::ledger::Cause::Early
-//! [`Cause::Full`]: crate::ledger::Cause::Full
+//! [`DropCause::Forced`]: crate::ledger::DropCause::Forced
+//! [`DropCause::Early`]: crate::ledger::DropCause::Early
+//! [`DropCause::Full`]: crate::ledger::DropCause::Full
 
-use ekiden_proto::aqm::red::{self, Params, State};
-use ekiden_proto::aqm::{Arrival, LARGEST, Room, Verdict};
+use ekiden_proto::aqm::red::{self, RedParams, RedState};
+use ekiden_proto::aqm::{self, Arrival, MAX_LEVEL, Verdict};
 use ekiden_proto::units::Rate;
 
-use crate::conditions::{Limit, RedSettings};
-use crate::dice::Dice;
-use crate::queue::amount;
-use crate::queue::managed::{Law, Managed};
+use crate::conditions::{QueueLimit, RedSettings};
+use crate::dice::SeededRng;
+use crate::queue::limit_value;
+use crate::queue::managed::{DropPolicy, ManagedQueue};
 
 #[cfg(test)]
 mod tests;
 
 /// A queue that drops at random, the more the longer it has been long.
-pub type Red = Managed<RedLaw>;
+pub type RedQueue = ManagedQueue<RedPolicy>;
 
 /// Its law.
 #[derive(Debug)]
-pub struct RedLaw {
-    pub(super) params: Params,
-    pub(super) state: State,
+pub struct RedPolicy {
+    pub(super) params: RedParams,
+    pub(super) state: RedState,
 }
 
-impl Red {
+impl RedQueue {
     /// An empty queue. Thresholds are taken as amounts in the unit of the limit.
     #[must_use]
-    pub fn new(settings: &RedSettings, rate: Option<Rate>, dice: Dice) -> Self {
-        let params = params(settings, 1.0, rate, dice);
-        Self::under(RedLaw { params, state: State::default() })
+    pub fn new(settings: &RedSettings, rate: Option<Rate>, dice: SeededRng) -> Self {
+        let params = red_params(settings, 1.0, rate, dice);
+        Self::with_policy(RedPolicy { params, state: RedState::default() })
     }
 }
 
 /// What the law is given; the heavy are hit `n` times as often.
-pub(super) fn params(settings: &RedSettings, n: f64, rate: Option<Rate>, dice: Dice) -> Params {
+pub(super) fn red_params(settings: &RedSettings, n: f64, rate: Option<Rate>, dice: SeededRng) -> RedParams {
     let RedSettings { limit, min, max, p, wq, gentle, ecn } = *settings;
-    let (min, max) = (amount(min), amount(max));
-    let settings = red::Settings { room: room(limit), min, max, p, wq, gentle, ecn, n };
-    Params::new(&settings, rate.map(Rate::bits_per_second), dice.key())
+    let (min, max) = (limit_value(min), limit_value(max));
+    let settings = red::RedConfig { queue_limit: queue_room(limit), min, max, p, wq, gentle, ecn, n };
+    RedParams::new(&settings, rate.map(Rate::bits_per_second), dice.key())
 }
 
 /// A limit as the arithmetic has it.
-pub(super) fn room(limit: Limit) -> Room {
-    Room { limit: amount(limit).min(LARGEST), in_bytes: u64::from(matches!(limit, Limit::Bytes(_))) }
+pub(super) fn queue_room(limit: QueueLimit) -> aqm::QueueLimit {
+    aqm::QueueLimit {
+        limit: limit_value(limit).min(MAX_LEVEL),
+        in_bytes: u64::from(matches!(limit, QueueLimit::Bytes(_))),
+    }
 }
 
-impl Law for RedLaw {
-    fn judge(&mut self, arrival: &Arrival) -> Verdict {
-        red::arrive(&self.params, &mut self.state, arrival)
+impl DropPolicy for RedPolicy {
+    fn decide(&mut self, arrival: &Arrival) -> Verdict {
+        red::judge_any(&self.params, &mut self.state, arrival)
     }
 
     fn set_rate(&mut self, rate: Option<Rate>) {
-        self.params.typical_time = red::typical_time(rate.map(Rate::bits_per_second));
+        self.params.typical_packet_time = red::typical_packet_time(rate.map(Rate::bits_per_second));
     }
 }

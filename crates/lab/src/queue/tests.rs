@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use ekiden_proto::units::{Bytes, Span};
 
 use super::*;
-use crate::conditions::{CodelSettings, DynamicSettings, FqCodelSettings, RedSettings, Senders, StaticSettings};
-use crate::ledger::Cause;
+use crate::conditions::{
+    CodelSettings, DynamicPrioritySettings, FqCodelSettings, RedSettings, SenderHosts, StaticPrioritySettings,
+};
+use crate::ledger::DropCause;
 
 /// How long the line takes for a byte, in nanoseconds: 10 Mbit/s, 1.2 ms for 1500 bytes.
 pub(super) const BYTE_TIME: Nanos = 800;
@@ -19,15 +21,15 @@ pub(super) fn rate() -> Rate {
 
 /// What came of packets: with `at` their departure in `sent`, as they arrived in `waited_since`.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct DriveOutcome {
     pub(super) sent: Vec<Packet>,
     pub(super) waited_since: Vec<Nanos>,
-    pub(super) ledger: Ledger,
+    pub(super) events: StageEvents,
 }
 
-impl Outcome {
-    pub(super) fn drops(&self, cause: Cause) -> usize {
-        self.ledger.dropped.iter().filter(|drop| drop.cause == cause).count()
+impl DriveOutcome {
+    pub(super) fn drops(&self, cause: DropCause) -> usize {
+        self.events.dropped.iter().filter(|drop| drop.cause == cause).count()
     }
 
     pub(super) fn marks(&self) -> usize {
@@ -35,7 +37,7 @@ impl Outcome {
     }
 
     /// How long the packets of a flow waited, in nanoseconds.
-    pub(super) fn waits(&self, flow: u32) -> Vec<Nanos> {
+    pub(super) fn queue_delays(&self, flow: u32) -> Vec<Nanos> {
         let of_flow = self.sent.iter().zip(&self.waited_since).filter(|(packet, _)| packet.flow == flow);
         of_flow.map(|(packet, since)| packet.at - since).collect()
     }
@@ -56,7 +58,7 @@ pub(super) fn steady(number: u64, gap: Nanos) -> Vec<Packet> {
 
 /// `number` packets of random size, flow and capability, with random gaps of up to `gap`.
 pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
-    let dice = Dice::new(seed).of("arrivals");
+    let dice = SeededRng::new(seed).derive("arrivals");
     let mut at = 0;
     let next = |number| {
         let bits = dice.bits(number);
@@ -73,15 +75,15 @@ pub(super) fn random(seed: u64, number: u64, gap: Nanos) -> Vec<Packet> {
 pub(super) fn drive<Q: Queue + ?Sized>(
     queue: &mut Q,
     arrivals: &[Packet],
-    mut look: impl FnMut(&Q, &Outcome, Nanos),
-) -> Outcome {
-    let mut outcome = Outcome::default();
+    mut look: impl FnMut(&Q, &DriveOutcome, Nanos),
+) -> DriveOutcome {
+    let mut outcome = DriveOutcome::default();
     let mut free_at = None;
     for arrival in arrivals {
         while let Some(now) = free_at.filter(|free| *free <= arrival.at) {
             free_at = depart(queue, now, &mut outcome);
         }
-        queue.enqueue(*arrival, &mut outcome.ledger);
+        queue.enqueue(*arrival, &mut outcome.events);
         free_at = free_at.or_else(|| depart(queue, arrival.at, &mut outcome));
         look(queue, &outcome, arrival.at);
     }
@@ -92,24 +94,25 @@ pub(super) fn drive<Q: Queue + ?Sized>(
 }
 
 /// Puts the next packet onto the line, and says when the line is free again.
-fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut Outcome) -> Option<Nanos> {
-    let packet = queue.dequeue(now, &mut outcome.ledger)?;
+fn depart<Q: Queue + ?Sized>(queue: &mut Q, now: Nanos, outcome: &mut DriveOutcome) -> Option<Nanos> {
+    let packet = queue.dequeue(now, &mut outcome.events)?;
     outcome.sent.push(Packet { at: now, ..packet });
     outcome.waited_since.push(packet.at);
     Some(now + Nanos::from(packet.bytes) * BYTE_TIME)
 }
 
 /// What a queue did: a line after every `every` arrivals, and one at the end. `state` is what else is shown of it.
-pub(super) fn table<Q: Queue>(
+pub(super) fn trace_table<Q: Queue>(
     queue: &mut Q,
     arrivals: &[Packet],
     every: u64,
     state: impl Fn(&Q) -> String,
 ) -> Vec<String> {
-    let line = |queue: &Q, outcome: &Outcome, now: Nanos| {
-        let [early, forced, full] = [Cause::Early, Cause::Forced, Cause::Full].map(|cause| outcome.drops(cause));
+    let line = |queue: &Q, outcome: &DriveOutcome, now: Nanos| {
+        let [early, forced, full] =
+            [DropCause::Early, DropCause::Forced, DropCause::Full].map(|cause| outcome.drops(cause));
         let (ms, sent, marks, state) = (now / MS, outcome.sent.len(), outcome.marks(), state(queue));
-        let Held { packets, bytes } = queue.held();
+        let Backlog { packets, bytes } = queue.backlog();
         format!("{ms} ms: {packets} = {bytes} B, {state}; {sent} sent, {early}+{forced}+{full} dropped, {marks} marked")
     };
     let (mut lines, mut number) = (Vec::new(), 0);
@@ -123,17 +126,18 @@ pub(super) fn table<Q: Queue>(
     lines
 }
 
-fn kinds(limit: Limit) -> Vec<QueueKind> {
+fn all_kinds(limit: QueueLimit) -> Vec<QueueKind> {
     let part = |share| match limit {
-        Limit::Packets(packets) => Limit::Packets(packets / share),
-        Limit::Bytes(bytes) => Limit::Bytes(bytes / share),
+        QueueLimit::Packets(packets) => QueueLimit::Packets(packets / share),
+        QueueLimit::Bytes(bytes) => QueueLimit::Bytes(bytes / share),
     };
     let (target, interval, quantum) = (span(5), span(20), Bytes(1514));
     let red = RedSettings { limit, min: part(4), max: part(2), p: 0.1, wq: 0.02, gentle: false, ecn: false };
     let RedSettings { min, max, p, wq, ecn, .. } = red;
-    let heavy = Senders { hosts: Vec::new(), sources: vec![0] };
-    let of_senders = StaticSettings { limit, min, max, p, wq, ecn: true, n: 3.0, heavy };
-    let of_history = DynamicSettings { limit, min, max, p, wq, ecn, n: 3.0, rec_int: 2, sta_int: 10, hist_len: 20 };
+    let heavy = SenderHosts { hosts: Vec::new(), sources: vec![0] };
+    let of_senders = StaticPrioritySettings { limit, min, max, p, wq, ecn: true, n: 3.0, heavy };
+    let of_history =
+        DynamicPrioritySettings { limit, min, max, p, wq, ecn, n: 3.0, rec_int: 2, sta_int: 10, hist_len: 20 };
     vec![
         QueueKind::TailDrop { limit },
         QueueKind::Red(red),
@@ -147,24 +151,24 @@ fn kinds(limit: Limit) -> Vec<QueueKind> {
 
 #[test]
 fn every_packet_departs_or_is_dropped_and_limits_hold() {
-    for limit in [Limit::Packets(30), Limit::Bytes(20_000)] {
-        for kind in kinds(limit) {
+    for limit in [QueueLimit::Packets(30), QueueLimit::Bytes(20_000)] {
+        for kind in all_kinds(limit) {
             for seed in 0..5 {
                 let arrivals = random(seed, 2_000, MS);
-                let mut queue = build(&kind, Some(rate()), Dice::new(seed));
+                let mut queue = build(&kind, Some(rate()), SeededRng::new(seed));
                 let outcome = drive(queue.as_mut(), &arrivals, |queue, outcome, _| {
-                    let held = queue.held();
+                    let held = queue.backlog();
                     assert!(!held.exceeds(limit), "{kind:?} holds {held:?}");
-                    let number = outcome.sent.len() + outcome.ledger.dropped.len() + held.packets as usize;
-                    let last = outcome.sent.iter().chain(outcome.ledger.dropped.iter().map(|drop| &drop.packet));
+                    let number = outcome.sent.len() + outcome.events.dropped.len() + held.packets as usize;
+                    let last = outcome.sent.iter().chain(outcome.events.dropped.iter().map(|drop| &drop.packet));
                     assert!(number > last.map(|packet| packet.number).max().unwrap_or(0) as usize);
                 });
-                assert_eq!(queue.held(), Held::default());
-                let gone = outcome.ledger.dropped.iter().map(|drop| drop.packet.number);
+                assert_eq!(queue.backlog(), Backlog::default());
+                let gone = outcome.events.dropped.iter().map(|drop| drop.packet.number);
                 let mut numbers: Vec<u64> = outcome.sent.iter().map(|sent| sent.number).chain(gone).collect();
                 numbers.sort_unstable();
                 assert_eq!(numbers, (0..2_000).collect::<Vec<_>>(), "{kind:?}");
-                assert!(outcome.ledger.dropped.len() > 50, "{kind:?} was put under no pressure");
+                assert!(outcome.events.dropped.len() > 50, "{kind:?} was put under no pressure");
             }
         }
     }
@@ -172,8 +176,9 @@ fn every_packet_departs_or_is_dropped_and_limits_hold() {
 
 #[test]
 fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
-    for kind in kinds(Limit::Packets(30)) {
-        let outcome = drive(build(&kind, Some(rate()), Dice::new(1)).as_mut(), &random(1, 2_000, MS), |_, _, _| ());
+    for kind in all_kinds(QueueLimit::Packets(30)) {
+        let outcome =
+            drive(build(&kind, Some(rate()), SeededRng::new(1)).as_mut(), &random(1, 2_000, MS), |_, _, _| ());
         let mut last = BTreeMap::new();
         for sent in &outcome.sent {
             let line = if matches!(kind, QueueKind::FqCodel(_)) { sent.flow % 3 } else { 0 };
@@ -184,18 +189,18 @@ fn packets_of_a_flow_stay_in_order_and_all_packets_do_but_for_fq_codel() {
 
 #[test]
 fn the_same_arrivals_and_dice_give_the_same_decisions_and_nothing_but_marks_changes_a_packet() {
-    for kind in kinds(Limit::Packets(30)) {
+    for kind in all_kinds(QueueLimit::Packets(30)) {
         let arrivals = random(2, 2_000, MS);
-        let run = || drive(build(&kind, Some(rate()), Dice::new(7)).as_mut(), &arrivals, |_, _, _| ());
+        let run = || drive(build(&kind, Some(rate()), SeededRng::new(7)).as_mut(), &arrivals, |_, _, _| ());
         let (one, other) = (run(), run());
         assert_eq!(one.sent, other.sent);
-        assert_eq!(one.ledger.dropped, other.ledger.dropped);
+        assert_eq!(one.events.dropped, other.events.dropped);
         for sent in &one.sent {
             let arrived = arrivals[sent.number as usize];
             assert_eq!(Packet { at: arrived.at, ecn: arrived.ecn, ..*sent }, arrived);
             assert!(sent.ecn == arrived.ecn || (sent.ecn, arrived.ecn) == (Ecn::Marked, Ecn::Capable));
         }
-        for drop in &one.ledger.dropped {
+        for drop in &one.events.dropped {
             let arrived = arrivals[drop.packet.number as usize];
             assert!(drop.packet.at >= arrived.at);
             assert_eq!(Packet { at: arrived.at, ..drop.packet }, arrived, "a dropped packet is as it arrived");
@@ -205,22 +210,22 @@ fn the_same_arrivals_and_dice_give_the_same_decisions_and_nothing_but_marks_chan
 
 #[test]
 fn a_smaller_packet_may_fit_where_a_larger_one_did_not() {
-    let mut queue = tail_drop::TailDrop::new(Limit::Bytes(2_000));
-    let mut ledger = Ledger::default();
+    let mut queue = tail_drop::TailDropQueue::new(QueueLimit::Bytes(2_000));
+    let mut ledger = StageEvents::default();
     for (number, bytes) in [1500, 501, 500, 1].into_iter().enumerate() {
         queue.enqueue(packet(number as u64, 0, bytes), &mut ledger);
     }
     let dropped: Vec<_> = ledger.dropped.iter().map(|drop| (drop.packet.number, drop.cause)).collect();
-    assert_eq!(dropped, [(1, Cause::Full), (3, Cause::Full)]);
-    assert_eq!(queue.held(), Held { packets: 2, bytes: 2_000 });
+    assert_eq!(dropped, [(1, DropCause::Full), (3, DropCause::Full)]);
+    assert_eq!(queue.backlog(), Backlog { packets: 2, bytes: 2_000 });
 }
 
 #[test]
 fn the_packet_on_the_line_is_not_in_the_queue() {
-    let kind = QueueKind::TailDrop { limit: Limit::Packets(2) };
+    let kind = QueueKind::TailDrop { limit: QueueLimit::Packets(2) };
     let burst: Vec<Packet> = (0..5).map(|number| packet(number, 0, 1500)).collect();
-    let outcome = drive(build(&kind, Some(rate()), Dice::new(0)).as_mut(), &burst, |_, _, _| ());
+    let outcome = drive(build(&kind, Some(rate()), SeededRng::new(0)).as_mut(), &burst, |_, _, _| ());
     let sent: Vec<_> = outcome.sent.iter().map(|sent| (sent.number, sent.at)).collect();
     assert_eq!(sent, [(0, 0), (1, 1_200_000), (2, 2_400_000)]);
-    assert_eq!(outcome.drops(Cause::Full), 2);
+    assert_eq!(outcome.drops(DropCause::Full), 2);
 }

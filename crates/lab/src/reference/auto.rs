@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use ekiden_proto::aqm::dice::mix;
 use ekiden_proto::units::Rate;
 
-use super::{Journal, Model, amount, fits, number};
+use super::{OutcomeLog, QueueModel, amount, fits, limit_value};
 use crate::Nanos;
-use crate::conditions::{AutoSettings, Limit};
-use crate::ledger::Cause;
+use crate::conditions::{AutoSettings, QueueLimit};
+use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 
 const MS: i128 = 1_000_000;
@@ -18,11 +18,11 @@ const R: i128 = 1 << 29;
 
 /// A connection.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct ConnectionState {
     lead: i128,
     recent: i128,
-    seen: i128,
-    hit: Option<(i128, i128)>,
+    last_seen: i128,
+    last_hit: Option<(i128, i128)>,
     bytes: i128,
     rate: i128,
     epoch: i128,
@@ -31,7 +31,7 @@ struct Known {
 
 /// What is counted in an epoch.
 #[derive(Default)]
-struct Counts {
+struct EpochCounts {
     busy: i128,
     active: i128,
     heavy: i128,
@@ -42,16 +42,16 @@ struct Counts {
     highest: Option<i128>,
 }
 
-pub struct Auto {
+pub struct AutoModel {
     settings: AutoSettings,
     capacity: i128,
     waiting: Vec<Packet>,
     /// By set and place in it: the tag, and what is known.
-    table: BTreeMap<(u64, usize), (u32, Known)>,
-    counts: Counts,
-    before: Option<i128>,
+    table: BTreeMap<(u64, usize), (u32, ConnectionState)>,
+    counts: EpochCounts,
+    previous_highest: Option<i128>,
     epoch: i128,
-    began: i128,
+    epoch_start: i128,
     last: i128,
     average: i128,
     bar: i128,
@@ -63,13 +63,13 @@ pub struct Auto {
 }
 
 /// What a packet finds.
-struct Finding {
+struct ArrivalState {
     now: i128,
     w: i128,
     q: i128,
 }
 
-impl Auto {
+impl AutoModel {
     pub fn new(settings: AutoSettings, rate: Rate) -> Self {
         let capacity = (i128::from(rate.bits_per_second()) / 8).max(1);
         Self {
@@ -77,10 +77,10 @@ impl Auto {
             capacity,
             waiting: Vec::new(),
             table: BTreeMap::new(),
-            counts: Counts::default(),
-            before: None,
+            counts: EpochCounts::default(),
+            previous_highest: None,
             epoch: 0,
-            began: 0,
+            epoch_start: 0,
             last: 0,
             average: 0,
             bar: 0,
@@ -97,8 +97,8 @@ impl Auto {
     }
 
     fn half(&self) -> i128 {
-        let limit = i128::from(number(self.settings.limit));
-        self.time_of(if matches!(self.settings.limit, Limit::Bytes(_)) { limit } else { limit * 1500 }) / 2
+        let limit = i128::from(limit_value(self.settings.limit));
+        self.time_of(if matches!(self.settings.limit, QueueLimit::Bytes(_)) { limit } else { limit * 1500 }) / 2
     }
 
     fn price(&self) -> i128 {
@@ -117,7 +117,7 @@ impl Auto {
 
     fn end_epoch(&mut self, now: i128) {
         let counts = std::mem::take(&mut self.counts);
-        let elapsed = now - self.began;
+        let elapsed = now - self.epoch_start;
         let micros = (elapsed / 1000).min(100_000_000);
         let least = self.capacity / counts.active.max(1);
         let left = (self.capacity * micros / 1_000_000 - counts.light).max(0);
@@ -130,15 +130,15 @@ impl Auto {
         if counts.heavy > 0 {
             self.mean += counts.leads / counts.heavy - RANGE;
         }
-        (self.before, self.epoch, self.began) = (counts.highest, self.epoch + 1, now);
+        (self.previous_highest, self.epoch, self.epoch_start) = (counts.highest, self.epoch + 1, now);
     }
 
     /// Brings everything but the connections to `now`.
-    fn observe(&mut self, now: i128) -> Finding {
+    fn observe(&mut self, now: i128) -> ArrivalState {
         if self.epoch == 0 {
-            (self.epoch, self.began, self.last) = (1, now, now);
+            (self.epoch, self.epoch_start, self.last) = (1, now, now);
         }
-        if now - self.began >= 1 << 28 {
+        if now - self.epoch_start >= 1 << 28 {
             self.end_epoch(now);
         }
         let passed = (now - self.last).min(1 << 30);
@@ -158,30 +158,30 @@ impl Auto {
             self.counts.below += passed * x;
             self.bar += passed * x / 512;
         }
-        if let Some(highest) = self.counts.highest.max(self.before) {
+        if let Some(highest) = self.counts.highest.max(self.previous_highest) {
             self.bar = self.bar.min(highest + 100 * MS);
         }
         self.bar = self.bar.max(self.mean - 1000 * MS);
-        Finding { now, w, q }
+        ArrivalState { now, w, q }
     }
 
     /// Where the connection is in the table; it is there afterwards.
-    fn place(&mut self, flow: u32, now: i128) -> (u64, usize) {
+    fn find_or_insert(&mut self, flow: u32, now: i128) -> (u64, usize) {
         let (set, tag) = ((mix(u64::from(flow)) >> 32) % 2048, flow | 1);
         let of = |way| self.table.get(&(set, way));
         if let Some(way) = (0..8).find(|way| of(*way).is_some_and(|(of, _)| *of == tag)) {
             return (set, way);
         }
-        let stalest = (0..8).min_by_key(|way| of(*way).map_or(0, |(_, known)| known.seen)).unwrap_or(0);
-        let fresh = Known { lead: self.mean - 500 * MS, seen: now, ..Known::default() };
-        let kept = of(stalest).map(|(_, known)| *known).filter(|known| now - known.seen <= 1 << 30);
+        let stalest = (0..8).min_by_key(|way| of(*way).map_or(0, |(_, known)| known.last_seen)).unwrap_or(0);
+        let fresh = ConnectionState { lead: self.mean - 500 * MS, last_seen: now, ..ConnectionState::default() };
+        let kept = of(stalest).map(|(_, known)| *known).filter(|known| now - known.last_seen <= 1 << 30);
         self.table.insert((set, stalest), (tag, kept.unwrap_or(fresh)));
         (set, stalest)
     }
 
-    fn meet(&mut self, known: &mut Known, now: i128) {
-        let unseen = now - known.seen;
-        known.seen = now;
+    fn update_connection(&mut self, known: &mut ConnectionState, now: i128) {
+        let unseen = now - known.last_seen;
+        known.last_seen = now;
         known.lead = (known.lead - unseen).clamp(self.mean - RANGE, self.mean + RANGE);
         known.recent = known.recent * R / (R + unseen.min(1 << 40));
         if known.epoch != self.epoch {
@@ -192,13 +192,13 @@ impl Auto {
         }
     }
 
-    fn count(&mut self, known: &mut Known) {
+    fn count(&mut self, known: &mut ConnectionState) {
         let portion = self.fair * 275 / 1024;
         if known.epoch > 0 {
             self.counts.active += 1;
             known.rate = if known.rate == 0 { known.bytes } else { (known.rate + known.bytes) / 2 };
         }
-        if 2 * known.rate >= portion || known.hit.is_some() && 10 * known.rate >= portion {
+        if 2 * known.rate >= portion || known.last_hit.is_some() && 10 * known.rate >= portion {
             self.counts.heavy += 1;
             self.counts.leads += known.lead - self.mean + RANGE;
         } else {
@@ -208,8 +208,8 @@ impl Auto {
     }
 
     /// Whether it would be hit if it had had time to answer.
-    fn is_due(&self, known: &Known, finding: &Finding) -> bool {
-        let &Finding { now, w, q } = finding;
+    fn is_due(&self, known: &ConnectionState, finding: &ArrivalState) -> bool {
+        let &ArrivalState { now, w, q } = finding;
         let (reference, urgent) = (self.reference(), self.urgent());
         let score = known.lead + 6 * (known.recent - R);
         if known.recent <= R * 6 / 10 || q <= reference / 2 {
@@ -225,7 +225,7 @@ impl Auto {
         score > self.bar - lower
     }
 
-    fn is_hit(&mut self, known: &mut Known, finding: &Finding) -> bool {
+    fn is_hit(&mut self, known: &mut ConnectionState, finding: &ArrivalState) -> bool {
         if !self.is_due(known, finding) {
             return false;
         }
@@ -233,24 +233,24 @@ impl Auto {
         if known.recent > 2 * R {
             patience = patience * 2 * R / known.recent;
         }
-        let since = known.hit.map_or(i128::from(u64::MAX), |(at, _)| finding.now - at);
+        let since = known.last_hit.map_or(i128::from(u64::MAX), |(at, _)| finding.now - at);
         known.doublings -= u32::try_from(since >> 31).unwrap_or(u32::MAX).min(known.doublings);
         let wait = patience >> known.doublings;
         if since < wait && known.doublings < 6 {
             return false;
         }
-        if since < 2 * wait && known.hit.is_some_and(|(_, recent)| 10 * known.recent > 9 * recent) {
+        if since < 2 * wait && known.last_hit.is_some_and(|(_, recent)| 10 * known.recent > 9 * recent) {
             known.doublings += 1 + u32::from(known.recent > R * 3 / 2) + u32::from(known.recent > 4 * R);
             known.doublings = known.doublings.min(6);
         }
-        known.hit = Some((finding.now, known.recent));
+        known.last_hit = Some((finding.now, known.recent));
         if known.doublings < 3 {
             self.pause = finding.now + (patience << 18) / (self.crowd * self.crowd).max(1 << 18);
         }
         true
     }
 
-    fn let_in(&mut self, known: &mut Known, packet: Packet) {
+    fn admit(&mut self, known: &mut ConnectionState, packet: Packet) {
         let bytes = i128::from(packet.bytes);
         if known.bytes < 6000 && known.bytes + bytes >= 6000 {
             self.counts.busy += 1;
@@ -267,25 +267,25 @@ impl Auto {
     }
 }
 
-impl Model for Auto {
-    fn arrive(&mut self, mut packet: Packet, journal: &mut Journal) {
+impl QueueModel for AutoModel {
+    fn arrive(&mut self, mut packet: Packet, journal: &mut OutcomeLog) {
         let finding = self.observe(i128::from(packet.at));
-        let place = self.place(packet.flow, finding.now);
+        let place = self.find_or_insert(packet.flow, finding.now);
         let (tag, mut known) = self.table[&place];
-        self.meet(&mut known, finding.now);
+        self.update_connection(&mut known, finding.now);
         let hit = self.is_hit(&mut known, &finding);
         if hit && !(self.settings.ecn && packet.ecn != Ecn::NotCapable && known.doublings < 6) {
-            journal.drop(&packet, packet.at, Cause::Early);
+            journal.record_drop(&packet, packet.at, DropCause::Early);
         } else if !fits(&self.waiting, &packet, self.settings.limit) {
-            journal.drop(&packet, packet.at, Cause::Full);
+            journal.record_drop(&packet, packet.at, DropCause::Full);
         } else {
             packet.ecn = if hit { Ecn::Marked } else { packet.ecn };
-            self.let_in(&mut known, packet);
+            self.admit(&mut known, packet);
         }
         self.table.insert(place, (tag, known));
     }
 
-    fn take(&mut self, _now: Nanos, _journal: &mut Journal) -> Option<Packet> {
-        (amount(&self.waiting, Limit::Packets(1)) > 0).then(|| self.waiting.remove(0))
+    fn take(&mut self, _now: Nanos, _journal: &mut OutcomeLog) -> Option<Packet> {
+        (amount(&self.waiting, QueueLimit::Packets(1)) > 0).then(|| self.waiting.remove(0))
     }
 }

@@ -1,10 +1,10 @@
 //! Controlled delay: RFC 8289 sections 5.3 to 5.6, statement by statement, but for the count of the last drop of a
 //! dropping state; and marks as the kernel has them.
 
-use super::{Journal, Model, bytes, fits};
+use super::{OutcomeLog, QueueModel, bytes, fits};
 use crate::Nanos;
-use crate::conditions::{CodelSettings, Limit};
-use crate::ledger::Cause;
+use crate::conditions::{CodelSettings, QueueLimit};
+use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 
 /// What is left alone however long it has waited, in bytes: MAXPACKET of the RFC.
@@ -12,7 +12,7 @@ const MAX_PACKET: u64 = 1514;
 
 /// The law by itself: it takes packets out of whatever list it is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Law {
+pub struct CodelModelState {
     target: Nanos,
     interval: Nanos,
     ecn: bool,
@@ -24,18 +24,18 @@ pub struct Law {
 }
 
 /// The `dodequeue_result` of section 5.2.
-struct Head {
+struct DodequeueResult {
     packet: Option<Packet>,
     ok_to_drop: bool,
 }
 
-impl Law {
+impl CodelModelState {
     pub const fn new(target: Nanos, interval: Nanos, ecn: bool) -> Self {
         Self { target, interval, ecn, first_above_time: None, dropping: false, drop_next: 0, count: 0, last_count: 0 }
     }
 
     /// The packet to send (section 5.5): the journal has those that are dropped before it.
-    pub fn dequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+    pub fn dequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
         let mut head = self.dodequeue(waiting, now);
         if self.dropping {
             if !head.ok_to_drop {
@@ -76,10 +76,10 @@ impl Law {
     }
 
     /// Takes the first packet, and tells whether it may be dropped (section 5.6).
-    fn dodequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos) -> Head {
+    fn dodequeue(&mut self, waiting: &mut Vec<Packet>, now: Nanos) -> DodequeueResult {
         if waiting.is_empty() {
             self.first_above_time = None;
-            return Head { packet: None, ok_to_drop: false };
+            return DodequeueResult { packet: None, ok_to_drop: false };
         }
         let packet = waiting.remove(0);
         let mut ok_to_drop = false;
@@ -91,18 +91,18 @@ impl Law {
                 Some(time) => ok_to_drop = now >= time,
             }
         }
-        Head { packet: Some(packet), ok_to_drop }
+        DodequeueResult { packet: Some(packet), ok_to_drop }
     }
 
     /// Whether the packet could be marked: then it is, and is to be sent; otherwise it is dropped.
-    fn mark_or_drop(&self, head: &mut Head, now: Nanos, journal: &mut Journal) -> bool {
+    fn mark_or_drop(&self, head: &mut DodequeueResult, now: Nanos, journal: &mut OutcomeLog) -> bool {
         match &mut head.packet {
             Some(packet) if self.ecn && packet.ecn != Ecn::NotCapable => {
                 packet.ecn = Ecn::Marked;
                 true
             }
             Some(packet) => {
-                journal.drop(packet, now, Cause::Early);
+                journal.record_drop(packet, now, DropCause::Early);
                 false
             }
             None => false,
@@ -116,58 +116,58 @@ impl Law {
     }
 }
 
-pub struct Codel {
-    limit: Limit,
+pub struct CodelModel {
+    limit: QueueLimit,
     waiting: Vec<Packet>,
-    law: Law,
+    state: CodelModelState,
 }
 
-impl Codel {
+impl CodelModel {
     pub fn new(settings: CodelSettings) -> Self {
-        let law = Law::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
-        Self { limit: settings.limit, waiting: Vec::new(), law }
+        let state = CodelModelState::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
+        Self { limit: settings.limit, waiting: Vec::new(), state }
     }
 }
 
-impl Model for Codel {
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+impl QueueModel for CodelModel {
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog) {
         if fits(&self.waiting, &packet, self.limit) {
             self.waiting.push(packet);
         } else {
-            journal.drop(&packet, packet.at, Cause::Full);
+            journal.record_drop(&packet, packet.at, DropCause::Full);
         }
     }
 
-    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
-        self.law.dequeue(&mut self.waiting, now, journal)
+    fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
+        self.state.dequeue(&mut self.waiting, now, journal)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::packet;
-    use super::super::{Outcome, line};
+    use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
     use crate::conditions::QueueKind;
-    use crate::dice::Dice;
+    use crate::dice::SeededRng;
 
     const MS: Nanos = 1_000_000;
 
     /// 1200 packets of 1 ms at once, but the first: what leaves at `k` ms has waited as long.
-    fn backlog(ecn: bool, transport: Ecn) -> Vec<Outcome> {
+    fn backlog(ecn: bool, transport: Ecn) -> Vec<ReferenceOutcome> {
         let settings = CodelSettings {
-            limit: Limit::Packets(5000),
+            limit: QueueLimit::Packets(5000),
             target: "5ms".parse().unwrap(),
             interval: "100ms".parse().unwrap(),
             ecn,
         };
         let arrivals: Vec<Packet> = (0..1200).map(|n| Packet { ecn: transport, ..packet(n, 0, 1500) }).collect();
-        line(&arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::Codel(settings), Dice::new(1))
+        simulate_line(&arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::Codel(settings), SeededRng::new(1))
     }
 
-    fn drops(outcomes: &[Outcome]) -> Vec<Nanos> {
-        let dropped = |outcome: &Outcome| match outcome {
-            Outcome::Dropped { at, cause: Cause::Early } => Some(*at),
+    fn drops(outcomes: &[ReferenceOutcome]) -> Vec<Nanos> {
+        let dropped = |outcome: &ReferenceOutcome| match outcome {
+            ReferenceOutcome::Dropped { at, cause: DropCause::Early } => Some(*at),
             _ => None,
         };
         outcomes.iter().filter_map(dropped).collect()
@@ -196,7 +196,7 @@ mod tests {
         let sent_at: Vec<Nanos> = marked
             .iter()
             .filter_map(|outcome| match outcome {
-                Outcome::Sent { at, marked: true } => Some(at - MS),
+                ReferenceOutcome::Sent { at, marked: true } => Some(at - MS),
                 _ => None,
             })
             .collect();
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn a_short_delay_and_a_last_packet_are_left_alone() {
-        let mut law = Law::new(5 * MS, 100 * MS, false);
-        let mut journal = Journal::default();
+        let mut law = CodelModelState::new(5 * MS, 100 * MS, false);
+        let mut journal = OutcomeLog::default();
         let mut waiting: Vec<Packet> = (0..2).map(|n| packet(n, 0, 1500)).collect();
         assert!(law.dequeue(&mut waiting, 200 * MS, &mut journal).is_some());
         assert_eq!(law.first_above_time, None, "one packet is behind it: 1500 bytes");

@@ -1,91 +1,93 @@
 //! Flow queueing with `CoDel`: RFC 8290 sections 4.1 and 4.2. Every queue is listed, used or not, and the fattest is
 //! found by adding up all of them.
 
-use super::codel::Law;
-use super::{Journal, Model, amount, bytes, number};
+use super::codel::CodelModelState;
+use super::{OutcomeLog, QueueModel, amount, bytes, limit_value};
 use crate::Nanos;
-use crate::conditions::{FqCodelSettings, Limit};
-use crate::ledger::Cause;
+use crate::conditions::{FqCodelSettings, QueueLimit};
+use crate::ledger::DropCause;
 use crate::packet::Packet;
 
 /// How many packets an overflow costs the fattest queue at most (section 4.1).
 const BATCH: usize = 64;
 
-struct Flow {
+struct ModelFlowQueue {
     waiting: Vec<Packet>,
-    law: Law,
+    codel: CodelModelState,
     credits: i64,
 }
 
-pub struct FqCodel {
-    limit: Limit,
+pub struct FqCodelModel {
+    limit: QueueLimit,
     quantum: i64,
-    flows: Vec<Flow>,
-    new: Vec<usize>,
-    old: Vec<usize>,
+    flows: Vec<ModelFlowQueue>,
+    new_flows: Vec<usize>,
+    old_flows: Vec<usize>,
 }
 
-impl FqCodel {
+impl FqCodelModel {
     pub fn new(settings: FqCodelSettings) -> Self {
-        let law = Law::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
+        let law = CodelModelState::new(crate::nanos(settings.target), crate::nanos(settings.interval), settings.ecn);
         Self {
             limit: settings.limit,
             quantum: i64::try_from(settings.quantum.0.max(1)).unwrap_or(i64::MAX),
-            flows: (0..settings.flows.max(1)).map(|_| Flow { waiting: Vec::new(), law, credits: 0 }).collect(),
-            new: Vec::new(),
-            old: Vec::new(),
+            flows: (0..settings.flows.max(1))
+                .map(|_| ModelFlowQueue { waiting: Vec::new(), codel: law, credits: 0 })
+                .collect(),
+            new_flows: Vec::new(),
+            old_flows: Vec::new(),
         }
     }
 
     fn is_over_limit(&self) -> bool {
-        self.flows.iter().map(|flow| amount(&flow.waiting, self.limit)).sum::<u64>() > number(self.limit)
+        self.flows.iter().map(|flow| amount(&flow.waiting, self.limit)).sum::<u64>() > limit_value(self.limit)
     }
 
     /// Drops half of the packets of the fattest queue, from its head.
-    fn shrink_the_fattest(&mut self, now: Nanos, journal: &mut Journal) {
+    fn drop_from_fattest(&mut self, now: Nanos, journal: &mut OutcomeLog) {
         let most = self.flows.iter().map(|flow| bytes(&flow.waiting)).max();
         let fattest = self.flows.iter_mut().find(|flow| Some(bytes(&flow.waiting)) == most);
         if let Some(flow) = fattest {
             let half = flow.waiting.len().div_ceil(2);
             for packet in flow.waiting.drain(..half.min(BATCH)) {
-                journal.drop(&packet, now, Cause::Full);
+                journal.record_drop(&packet, now, DropCause::Full);
             }
         }
     }
 }
 
-impl Model for FqCodel {
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+impl QueueModel for FqCodelModel {
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog) {
         let index = packet.flow as usize % self.flows.len();
         self.flows[index].waiting.push(packet);
-        if !self.new.contains(&index) && !self.old.contains(&index) {
+        if !self.new_flows.contains(&index) && !self.old_flows.contains(&index) {
             self.flows[index].credits = self.quantum;
-            self.new.push(index);
+            self.new_flows.push(index);
         }
         while self.is_over_limit() {
-            self.shrink_the_fattest(packet.at, journal);
+            self.drop_from_fattest(packet.at, journal);
         }
     }
 
-    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+    fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
         loop {
-            let is_new = !self.new.is_empty();
-            let list = if is_new { &mut self.new } else { &mut self.old };
+            let is_new = !self.new_flows.is_empty();
+            let list = if is_new { &mut self.new_flows } else { &mut self.old_flows };
             let index = *list.first()?;
             let flow = &mut self.flows[index];
             if flow.credits <= 0 {
                 flow.credits += self.quantum;
                 list.remove(0);
-                self.old.push(index);
+                self.old_flows.push(index);
                 continue;
             }
-            if let Some(packet) = flow.law.dequeue(&mut flow.waiting, now, journal) {
+            if let Some(packet) = flow.codel.dequeue(&mut flow.waiting, now, journal) {
                 flow.credits -= i64::from(packet.bytes);
                 return Some(packet);
             }
             list.remove(0);
             if is_new {
-                self.old.push(index);
+                self.old_flows.push(index);
             }
         }
     }
@@ -94,15 +96,15 @@ impl Model for FqCodel {
 #[cfg(test)]
 mod tests {
     use super::super::tests::packet;
-    use super::super::{Outcome, line};
+    use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
     use crate::conditions::QueueKind;
-    use crate::dice::Dice;
+    use crate::dice::SeededRng;
     use ekiden_proto::units::Bytes;
 
     fn settings(limit: u64, quantum: u64) -> FqCodelSettings {
         FqCodelSettings {
-            limit: Limit::Packets(limit),
+            limit: QueueLimit::Packets(limit),
             target: "5ms".parse().unwrap(),
             interval: "100ms".parse().unwrap(),
             ecn: false,
@@ -112,13 +114,14 @@ mod tests {
     }
 
     fn order(arrivals: &[Packet], settings: FqCodelSettings) -> Vec<u64> {
-        let outcomes = line(arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::FqCodel(settings), Dice::new(1));
+        let outcomes =
+            simulate_line(arrivals, "12Mbit/s".parse().unwrap(), &QueueKind::FqCodel(settings), SeededRng::new(1));
         let mut sent: Vec<(Nanos, u64)> = outcomes
             .iter()
             .zip(arrivals)
             .filter_map(|(outcome, packet)| match outcome {
-                Outcome::Sent { at, .. } => Some((*at, packet.number)),
-                Outcome::Dropped { .. } => None,
+                ReferenceOutcome::Sent { at, .. } => Some((*at, packet.number)),
+                ReferenceOutcome::Dropped { .. } => None,
             })
             .collect();
         sent.sort_unstable();

@@ -1,22 +1,22 @@
 //! Losses that no queue causes, packet by packet from the first.
 
 use crate::conditions::Loss;
-use crate::dice::Dice;
+use crate::dice::SeededRng;
 
 /// Which of the first `packets` packets are lost. `loss` are the dice of the losses themselves, `state` those of the
 /// transitions between the states of Gilbert and Elliott: the chain starts in the good state, a packet is first lost or
 /// not by the state it finds, and then may change it.
 #[must_use]
-pub fn lost(model: &Loss, packets: u64, loss: Dice, state: Dice) -> Vec<bool> {
+pub fn lost_packets(model: &Loss, packets: u64, loss: SeededRng, state: SeededRng) -> Vec<bool> {
     match model {
-        Loss::Bernoulli { p, .. } => (0..packets).map(|number| loss.happens(number, *p)).collect(),
+        Loss::Bernoulli { p, .. } => (0..packets).map(|number| loss.bernoulli(number, *p)).collect(),
         Loss::Pattern { every, lost, .. } => (0..packets).map(|number| lost.contains(&(number % every))).collect(),
         Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. } => {
             let mut good = true;
             (0..packets)
                 .map(|number| {
-                    let lost = loss.happens(number, if good { *p_good } else { *p_bad });
-                    if state.happens(number, if good { *to_bad } else { *to_good }) {
+                    let lost = loss.bernoulli(number, if good { *p_good } else { *p_bad });
+                    if state.bernoulli(number, if good { *to_bad } else { *to_good }) {
                         good = !good;
                     }
                     lost
@@ -29,13 +29,13 @@ pub fn lost(model: &Loss, packets: u64, loss: Dice, state: Dice) -> Vec<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conditions::LossAt;
+    use crate::conditions::LossPosition;
     use crate::stats::{Z_99_9, wilson};
 
-    const AT: LossAt = LossAt::Wire;
+    const AT: LossPosition = LossPosition::Wire;
 
     fn run(model: &Loss, packets: u64) -> Vec<bool> {
-        lost(model, packets, Dice::new(3).of("loss"), Dice::new(3).of("state"))
+        lost_packets(model, packets, SeededRng::new(3).derive("loss"), SeededRng::new(3).derive("state"))
     }
 
     fn count(lost: &[bool]) -> u64 {

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use ekiden_proto::units::Rate;
 
 use crate::Nanos;
-use crate::conditions::{Limit, QueueKind};
-use crate::dice::Dice;
-use crate::ledger::Cause;
+use crate::conditions::{QueueKind, QueueLimit};
+use crate::dice::SeededRng;
+use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 
 mod auto;
@@ -27,7 +27,7 @@ mod tail_drop;
 
 /// What becomes of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReferenceOutcome {
     /// It leaves the line.
     Sent {
         /// When its last bit does.
@@ -40,43 +40,43 @@ pub enum Outcome {
         /// When.
         at: Nanos,
         /// Why.
-        cause: Cause,
+        cause: DropCause,
     },
 }
 
 /// A queue, as its paper has it.
-trait Model {
+trait QueueModel {
     /// The packet arrives, at `packet.at`: it waits, or it is dropped, or another one is.
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal);
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog);
 
     /// The line is free at `now`: the packet that it takes, if any waits.
-    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet>;
+    fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet>;
 }
 
 /// What has become of which packet, by number.
 #[derive(Debug, Default)]
-struct Journal(BTreeMap<u64, Outcome>);
+struct OutcomeLog(BTreeMap<u64, ReferenceOutcome>);
 
-impl Journal {
-    fn drop(&mut self, packet: &Packet, at: Nanos, cause: Cause) {
-        self.0.insert(packet.number, Outcome::Dropped { at, cause });
+impl OutcomeLog {
+    fn record_drop(&mut self, packet: &Packet, at: Nanos, cause: DropCause) {
+        self.0.insert(packet.number, ReferenceOutcome::Dropped { at, cause });
     }
 }
 
 /// What becomes of `arrivals`, in their order, at a line of `rate` with `queue` in front of it, where they come at
 /// their `at`. They are in order of time, and no two have the same number. `dice` are for the queue's own decisions.
 #[must_use]
-pub fn line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: Dice) -> Vec<Outcome> {
-    let mut model: Box<dyn Model> = match queue {
-        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDrop::new(*limit)),
-        QueueKind::Red(settings) => Box::new(red::Red::new(*settings, 1.0, rate, dice)),
-        QueueKind::StaticPriority(settings) => Box::new(priority::Static::new(settings, rate, dice)),
-        QueueKind::DynamicPriority(settings) => Box::new(priority::Dynamic::new(*settings, rate, dice)),
-        QueueKind::Auto(settings) => Box::new(auto::Auto::new(*settings, rate)),
-        QueueKind::Codel(settings) => Box::new(codel::Codel::new(*settings)),
-        QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodel::new(*settings)),
+pub fn simulate_line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: SeededRng) -> Vec<ReferenceOutcome> {
+    let mut model: Box<dyn QueueModel> = match queue {
+        QueueKind::TailDrop { limit } => Box::new(tail_drop::TailDropModel::new(*limit)),
+        QueueKind::Red(settings) => Box::new(red::RedModel::new(*settings, 1.0, rate, dice)),
+        QueueKind::StaticPriority(settings) => Box::new(priority::StaticPriorityModel::new(settings, rate, dice)),
+        QueueKind::DynamicPriority(settings) => Box::new(priority::DynamicPriorityModel::new(*settings, rate, dice)),
+        QueueKind::Auto(settings) => Box::new(auto::AutoModel::new(*settings, rate)),
+        QueueKind::Codel(settings) => Box::new(codel::CodelModel::new(*settings)),
+        QueueKind::FqCodel(settings) => Box::new(fq_codel::FqCodelModel::new(*settings)),
     };
-    let mut journal = Journal::default();
+    let mut journal = OutcomeLog::default();
     let mut to_come = arrivals.iter().peekable();
     let mut busy_until: Option<Nanos> = None;
     loop {
@@ -96,7 +96,7 @@ pub fn line(arrivals: &[Packet], rate: Rate, queue: &QueueKind, dice: Dice) -> V
             && let Some(packet) = model.take(now, &mut journal)
         {
             let end = now + transmission_time(packet.bytes, rate);
-            journal.0.insert(packet.number, Outcome::Sent { at: end, marked: packet.ecn == Ecn::Marked });
+            journal.0.insert(packet.number, ReferenceOutcome::Sent { at: end, marked: packet.ecn == Ecn::Marked });
             busy_until = Some(end);
         }
     }
@@ -118,23 +118,23 @@ fn bytes(packets: &[Packet]) -> u64 {
 }
 
 /// How much these are, in the unit of `limit`.
-fn amount(packets: &[Packet], limit: Limit) -> u64 {
+fn amount(packets: &[Packet], limit: QueueLimit) -> u64 {
     match limit {
-        Limit::Packets(_) => packets.len() as u64,
-        Limit::Bytes(_) => bytes(packets),
+        QueueLimit::Packets(_) => packets.len() as u64,
+        QueueLimit::Bytes(_) => bytes(packets),
     }
 }
 
 /// The number of a limit, in its own unit.
-const fn number(limit: Limit) -> u64 {
+const fn limit_value(limit: QueueLimit) -> u64 {
     match limit {
-        Limit::Packets(number) | Limit::Bytes(number) => number,
+        QueueLimit::Packets(number) | QueueLimit::Bytes(number) => number,
     }
 }
 
 /// Whether there is room for one more behind those that wait.
-fn fits(waiting: &[Packet], packet: &Packet, limit: Limit) -> bool {
-    amount(waiting, limit) + amount(std::slice::from_ref(packet), limit) <= number(limit)
+fn fits(waiting: &[Packet], packet: &Packet, limit: QueueLimit) -> bool {
+    amount(waiting, limit) + amount(std::slice::from_ref(packet), limit) <= limit_value(limit)
 }
 
 #[cfg(test)]
@@ -164,10 +164,10 @@ mod tests {
     fn what_ends_at_an_arrival_ends_before_it() {
         let arrivals = [(0, 0), (1, 0), (2, 10), (3, 20), (4, 1_000_000), (5, 1_000_001), (6, 50_000_000)]
             .map(|(number, at)| packet(number, at, 1500));
-        let kind = QueueKind::TailDrop { limit: Limit::Packets(2) };
-        let sent = |ms: u64| Outcome::Sent { at: ms * 1_000_000, marked: false };
-        let full = |at: Nanos| Outcome::Dropped { at, cause: Cause::Full };
+        let kind = QueueKind::TailDrop { limit: QueueLimit::Packets(2) };
+        let sent = |ms: u64| ReferenceOutcome::Sent { at: ms * 1_000_000, marked: false };
+        let full = |at: Nanos| ReferenceOutcome::Dropped { at, cause: DropCause::Full };
         let wanted = [sent(1), sent(2), sent(3), full(20), sent(4), full(1_000_001), sent(51)];
-        assert_eq!(line(&arrivals, rate("12Mbit/s"), &kind, Dice::new(1)), wanted);
+        assert_eq!(simulate_line(&arrivals, rate("12Mbit/s"), &kind, SeededRng::new(1)), wanted);
     }
 }

@@ -7,47 +7,50 @@ use std::collections::BTreeSet;
 
 use ekiden_proto::units::Rate;
 
-use super::red::Red;
-use super::{Journal, Model};
+use super::red::RedModel;
+use super::{OutcomeLog, QueueModel};
 use crate::Nanos;
-use crate::conditions::{DynamicSettings, StaticSettings};
-use crate::dice::Dice;
+use crate::conditions::{DynamicPrioritySettings, StaticPrioritySettings};
+use crate::dice::SeededRng;
 use crate::packet::Packet;
 
-pub struct Static {
-    red: Red,
+pub struct StaticPriorityModel {
+    red: RedModel,
     heavy: Vec<u32>,
 }
 
-impl Static {
-    pub fn new(settings: &StaticSettings, rate: Rate, dice: Dice) -> Self {
-        Self { red: Red::new(settings.red(), settings.n, rate, dice), heavy: settings.heavy.sources.clone() }
+impl StaticPriorityModel {
+    pub fn new(settings: &StaticPrioritySettings, rate: Rate, dice: SeededRng) -> Self {
+        Self {
+            red: RedModel::new(settings.red_settings(), settings.n, rate, dice),
+            heavy: settings.heavy.sources.clone(),
+        }
     }
 }
 
-impl Model for Static {
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+impl QueueModel for StaticPriorityModel {
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog) {
         let class = usize::from(self.heavy.contains(&packet.source));
         self.red.arrive_as(class, packet, journal);
     }
 
-    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+    fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
         self.red.take(now, journal)
     }
 }
 
-pub struct Dynamic {
-    red: Red,
-    settings: DynamicSettings,
+pub struct DynamicPriorityModel {
+    red: RedModel,
+    settings: DynamicPrioritySettings,
     arrived: u32,
     /// The connection of every record; None where none is counted.
     records: Vec<Option<u32>>,
     heavy: Option<u32>,
 }
 
-impl Dynamic {
-    pub fn new(settings: DynamicSettings, rate: Rate, dice: Dice) -> Self {
-        let red = Red::new(settings.red(), settings.n, rate, dice);
+impl DynamicPriorityModel {
+    pub fn new(settings: DynamicPrioritySettings, rate: Rate, dice: SeededRng) -> Self {
+        let red = RedModel::new(settings.red_settings(), settings.n, rate, dice);
         Self { red, settings, arrived: 0, records: Vec::new(), heavy: None }
     }
 
@@ -83,8 +86,8 @@ impl Dynamic {
     }
 }
 
-impl Model for Dynamic {
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+impl QueueModel for DynamicPriorityModel {
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog) {
         self.arrived += 1;
         if self.arrived.is_multiple_of(self.settings.rec_int) {
             self.record(packet.flow);
@@ -96,7 +99,7 @@ impl Model for Dynamic {
         self.red.arrive_as(class, packet, journal);
     }
 
-    fn take(&mut self, now: Nanos, journal: &mut Journal) -> Option<Packet> {
+    fn take(&mut self, now: Nanos, journal: &mut OutcomeLog) -> Option<Packet> {
         self.red.take(now, journal)
     }
 }
@@ -105,17 +108,27 @@ impl Model for Dynamic {
 mod tests {
     use super::super::tests::packet;
     use super::*;
-    use crate::conditions::Limit;
+    use crate::conditions::QueueLimit;
 
-    fn dynamic(rec_int: u32, sta_int: u32, hist_len: u32) -> Dynamic {
-        let [limit, min, max] = [1000, 5, 15].map(Limit::Packets);
-        let settings =
-            DynamicSettings { limit, min, max, p: 0.1, wq: 0.5, ecn: false, n: 2.0, rec_int, sta_int, hist_len };
-        Dynamic::new(settings, "12Mbit/s".parse().unwrap(), Dice::new(1))
+    fn dynamic(rec_int: u32, sta_int: u32, hist_len: u32) -> DynamicPriorityModel {
+        let [limit, min, max] = [1000, 5, 15].map(QueueLimit::Packets);
+        let settings = DynamicPrioritySettings {
+            limit,
+            min,
+            max,
+            p: 0.1,
+            wq: 0.5,
+            ecn: false,
+            n: 2.0,
+            rec_int,
+            sta_int,
+            hist_len,
+        };
+        DynamicPriorityModel::new(settings, "12Mbit/s".parse().unwrap(), SeededRng::new(1))
     }
 
-    fn arrive(model: &mut Dynamic, flow: u32) -> Option<u32> {
-        model.arrive(Packet { flow, ..packet(u64::from(model.arrived), 0, 1500) }, &mut Journal::default());
+    fn arrive(model: &mut DynamicPriorityModel, flow: u32) -> Option<u32> {
+        model.arrive(Packet { flow, ..packet(u64::from(model.arrived), 0, 1500) }, &mut OutcomeLog::default());
         model.heavy
     }
 

@@ -7,11 +7,11 @@
 
 use ekiden_proto::units::Rate;
 
-use super::{Journal, Model, amount, fits, number};
+use super::{OutcomeLog, QueueModel, amount, fits, limit_value};
 use crate::Nanos;
 use crate::conditions::RedSettings;
-use crate::dice::Dice;
-use crate::ledger::Cause;
+use crate::dice::SeededRng;
+use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 
 /// A level or a weight of 1.
@@ -19,17 +19,17 @@ const UNIT: u128 = 1 << 24;
 /// A probability of 1.
 const CERTAIN: u128 = 1 << 32;
 
-pub struct Red {
+pub struct RedModel {
     settings: RedSettings,
     /// What the probability is multiplied with, for packets of each class, and how many have passed since the last hit.
     classes: [(f64, i64); 2],
-    dice: Dice,
+    rng: SeededRng,
     waiting: Vec<Packet>,
     avg: u128,
     /// When the queue became idle, or the last packet arrived.
     q_time: Nanos,
     /// Idle time that was too short for a packet.
-    rest: u64,
+    idle_remainder: u64,
     /// The time of a typical packet on the line, in nanoseconds.
     s: u64,
 }
@@ -40,31 +40,31 @@ fn fixed(number: f64, unit: u128) -> u128 {
     (number * unit as f64).round() as u128
 }
 
-impl Red {
+impl RedModel {
     /// A packet is of class 0, or of class 1, which is hit `n` times as often.
-    pub fn new(settings: RedSettings, n: f64, rate: Rate, dice: Dice) -> Self {
+    pub fn new(settings: RedSettings, n: f64, rate: Rate, rng: SeededRng) -> Self {
         let s = 1500 * 8_000_000_000 / rate.bits_per_second();
         let classes = [(1.0, -1), (n, -1)];
-        Self { settings, classes, dice, waiting: Vec::new(), avg: 0, q_time: 0, rest: 0, s: s.max(1) }
+        Self { settings, classes, rng, waiting: Vec::new(), avg: 0, q_time: 0, idle_remainder: 0, s: s.max(1) }
     }
 
     /// Moves the average on, for an arrival at `time`.
-    fn average(&mut self, time: Nanos) {
+    fn update_average(&mut self, time: Nanos) {
         let q = u128::from(amount(&self.waiting, self.settings.limit));
         let wq = fixed(self.settings.wq, UNIT);
         if q > 0 {
             self.avg = self.avg - self.avg * wq / UNIT + q * wq;
-            self.rest = 0;
+            self.idle_remainder = 0;
         } else {
-            let idle = self.rest + (time - self.q_time);
-            self.rest = idle % self.s;
-            self.forget(idle / self.s);
+            let idle = self.idle_remainder + (time - self.q_time);
+            self.idle_remainder = idle % self.s;
+            self.decay_average(idle / self.s);
         }
         self.q_time = time;
     }
 
     /// Makes the average as small as `m` packets at an empty queue would have.
-    fn forget(&mut self, mut m: u64) {
+    fn decay_average(&mut self, mut m: u64) {
         if m >= 1 << 24 {
             self.avg = 0;
         }
@@ -79,39 +79,39 @@ impl Red {
 
     /// The probability that the law hits a packet, without regard to how long ago it hit the last. None when it cannot.
     fn probability(&self) -> Option<u128> {
-        let [min, max] = [self.settings.min, self.settings.max].map(|level| u128::from(number(level)) * UNIT);
+        let [min, max] = [self.settings.min, self.settings.max].map(|level| u128::from(limit_value(level)) * UNIT);
         let max_p = fixed(self.settings.p, CERTAIN);
         if self.avg < min {
             None
         } else if self.avg < max {
-            Some(self.on_the_way(min, max) * max_p / length(min, max))
+            Some(self.progress_from(min, max) * max_p / scaled_distance(min, max))
         } else if self.settings.gentle && self.avg < 2 * max {
-            Some(max_p + self.on_the_way(max, 2 * max) * (CERTAIN - max_p) / length(max, 2 * max))
+            Some(max_p + self.progress_from(max, 2 * max) * (CERTAIN - max_p) / scaled_distance(max, 2 * max))
         } else {
             Some(u128::MAX)
         }
     }
 
     /// How far the average is from `from`, in the unit of [`length`].
-    fn on_the_way(&self, from: u128, to: u128) -> u128 {
-        (self.avg - from) / grain(from, to)
+    fn progress_from(&self, from: u128, to: u128) -> u128 {
+        (self.avg - from) / step_divisor(from, to)
     }
 
     /// What the law does to the packet: it may mark it. The cause, if it drops it.
-    fn judge(&mut self, packet: &mut Packet, class: usize) -> Option<Cause> {
+    fn decide(&mut self, packet: &mut Packet, class: usize) -> Option<DropCause> {
         let Some(pb) = self.probability() else {
             self.classes.iter_mut().for_each(|(_, count)| *count = -1);
             return None;
         };
         if pb == u128::MAX {
             self.classes.iter_mut().for_each(|(_, count)| *count = 0);
-            return Some(Cause::Forced);
+            return Some(DropCause::Forced);
         }
         let (n, count) = &mut self.classes[class];
         let pb = (pb * fixed(*n, 1 << 16) / (1 << 16)).min(CERTAIN);
         *count += 1;
         let used = u128::try_from(*count).unwrap_or(0) * pb;
-        let throw = u128::from(self.dice.bits(packet.number) >> 32);
+        let throw = u128::from(self.rng.bits(packet.number) >> 32);
         if pb < CERTAIN && used < CERTAIN && throw * (CERTAIN - used) >= pb * CERTAIN {
             return None;
         }
@@ -120,24 +120,24 @@ impl Red {
             packet.ecn = Ecn::Marked;
             return None;
         }
-        Some(Cause::Early)
+        Some(DropCause::Early)
     }
 
     /// A packet of this class arrives.
-    pub fn arrive_as(&mut self, class: usize, mut packet: Packet, journal: &mut Journal) {
-        self.average(packet.at);
-        if let Some(cause) = self.judge(&mut packet, class) {
-            journal.drop(&packet, packet.at, cause);
+    pub fn arrive_as(&mut self, class: usize, mut packet: Packet, journal: &mut OutcomeLog) {
+        self.update_average(packet.at);
+        if let Some(cause) = self.decide(&mut packet, class) {
+            journal.record_drop(&packet, packet.at, cause);
         } else if fits(&self.waiting, &packet, self.settings.limit) {
             self.waiting.push(packet);
         } else {
-            journal.drop(&packet, packet.at, Cause::Full);
+            journal.record_drop(&packet, packet.at, DropCause::Full);
         }
     }
 }
 
 /// The least power of two that divides a way into less than 2^32 parts.
-fn grain(from: u128, to: u128) -> u128 {
+fn step_divisor(from: u128, to: u128) -> u128 {
     let mut grain = 1;
     while (to - from) / grain >= 1 << 32 {
         grain *= 2;
@@ -145,16 +145,16 @@ fn grain(from: u128, to: u128) -> u128 {
     grain
 }
 
-fn length(from: u128, to: u128) -> u128 {
-    (to - from) / grain(from, to)
+fn scaled_distance(from: u128, to: u128) -> u128 {
+    (to - from) / step_divisor(from, to)
 }
 
-impl Model for Red {
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+impl QueueModel for RedModel {
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog) {
         self.arrive_as(0, packet, journal);
     }
 
-    fn take(&mut self, now: Nanos, _journal: &mut Journal) -> Option<Packet> {
+    fn take(&mut self, now: Nanos, _journal: &mut OutcomeLog) -> Option<Packet> {
         if self.waiting.is_empty() {
             return None;
         }
@@ -169,49 +169,52 @@ impl Model for Red {
 #[cfg(test)]
 mod tests {
     use super::super::tests::packet;
-    use super::super::{Outcome, line};
+    use super::super::{ReferenceOutcome, simulate_line};
     use super::*;
-    use crate::conditions::{Limit, QueueKind};
+    use crate::conditions::{QueueKind, QueueLimit};
 
     fn rate() -> Rate {
         "12Mbit/s".parse().unwrap()
     }
 
     fn settings(p: f64, wq: f64) -> RedSettings {
-        let [limit, min, max] = [1000, 5, 15].map(Limit::Packets);
+        let [limit, min, max] = [1000, 5, 15].map(QueueLimit::Packets);
         RedSettings { limit, min, max, p, wq, gentle: false, ecn: false }
     }
 
     /// `count` packets at once, all but the first wait: with a weight of 1 the average is the queue before each.
-    fn burst(settings: RedSettings, count: u64, ecn: Ecn) -> Vec<Outcome> {
+    fn burst(settings: RedSettings, count: u64, ecn: Ecn) -> Vec<ReferenceOutcome> {
         let arrivals: Vec<Packet> = (0..count).map(|n| Packet { ecn, ..packet(n, 0, 1500) }).collect();
-        line(&arrivals, rate(), &QueueKind::Red(settings), Dice::new(7))
+        simulate_line(&arrivals, rate(), &QueueKind::Red(settings), SeededRng::new(7))
     }
 
-    fn dropped(outcomes: &[Outcome], wanted: Cause) -> usize {
-        outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Dropped { cause, .. } if *cause == wanted)).count()
+    fn dropped(outcomes: &[ReferenceOutcome], wanted: DropCause) -> usize {
+        outcomes
+            .iter()
+            .filter(|outcome| matches!(outcome, ReferenceOutcome::Dropped { cause, .. } if *cause == wanted))
+            .count()
     }
 
     #[test]
     fn with_a_weight_of_one_the_queue_is_held_at_the_upper_threshold() {
         let outcomes = burst(settings(0.0, 1.0), 100, Ecn::NotCapable);
-        assert_eq!(dropped(&outcomes, Cause::Early), 0, "a probability of 0");
-        assert_eq!(dropped(&outcomes, Cause::Forced), 100 - 16, "one on the line, 15 waiting");
+        assert_eq!(dropped(&outcomes, DropCause::Early), 0, "a probability of 0");
+        assert_eq!(dropped(&outcomes, DropCause::Forced), 100 - 16, "one on the line, 15 waiting");
         let outcomes = burst(RedSettings { gentle: true, ..settings(0.0, 1.0) }, 1000, Ecn::NotCapable);
-        assert!(dropped(&outcomes, Cause::Early) > 0, "the probability rises above the upper threshold");
-        assert!(outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Sent { .. })).count() > 20);
+        assert!(dropped(&outcomes, DropCause::Early) > 0, "the probability rises above the upper threshold");
+        assert!(outcomes.iter().filter(|outcome| matches!(outcome, ReferenceOutcome::Sent { .. })).count() > 20);
     }
 
     /// Section 5 of the paper: the law of `pa` makes the distance between two hits uniform. By its figure 2, which sets
     /// `count` to 0 at a hit and raises it before the next packet, that is from 1 to 1/pb - 1.
     #[test]
     fn hits_are_evenly_spread() {
-        let mut red = Red::new(settings(0.1, 1.0), 1.0, rate(), Dice::new(3));
+        let mut red = RedModel::new(settings(0.1, 1.0), 1.0, rate(), SeededRng::new(3));
         red.avg = 10 * UNIT;
         let mut last = 0;
         let mut counts = [0_u64; 19];
         for number in 0..200_000 {
-            if red.judge(&mut packet(number, 0, 1500), 0).is_some() {
+            if red.decide(&mut packet(number, 0, 1500), 0).is_some() {
                 counts[usize::try_from(number - last).unwrap() - 1] += 1;
                 last = number;
             }
@@ -223,13 +226,13 @@ mod tests {
     /// At a tenth of the way, and with 4 times the probability: 0.01 and 0.04.
     #[test]
     fn the_heavy_are_hit_so_many_times_as_often() {
-        let mut red = Red::new(settings(0.1, 1.0), 4.0, rate(), Dice::new(3));
+        let mut red = RedModel::new(settings(0.1, 1.0), 4.0, rate(), SeededRng::new(3));
         red.avg = 6 * UNIT;
         let mut hits = [0_u64; 2];
         for number in 0..400_000 {
             // Seven of eight are heavy.
             let class = usize::from(number % 8 != 0);
-            hits[class] += u64::from(red.judge(&mut packet(number, 0, 1500), class).is_some());
+            hits[class] += u64::from(red.decide(&mut packet(number, 0, 1500), class).is_some());
         }
         let [others, heavy] = hits.map(|hits| hits as f64);
         let ratio = heavy / 7.0 / others;
@@ -240,23 +243,23 @@ mod tests {
     fn marks_replace_early_drops_but_not_forced_ones() {
         let ecn = RedSettings { ecn: true, ..settings(0.9, 1.0) };
         let outcomes = burst(ecn, 300, Ecn::Capable);
-        assert_eq!(dropped(&outcomes, Cause::Early), 0);
-        assert!(dropped(&outcomes, Cause::Forced) > 0);
-        assert!(outcomes.iter().any(|outcome| matches!(outcome, Outcome::Sent { marked: true, .. })));
-        assert!(dropped(&burst(ecn, 300, Ecn::NotCapable), Cause::Early) > 0);
+        assert_eq!(dropped(&outcomes, DropCause::Early), 0);
+        assert!(dropped(&outcomes, DropCause::Forced) > 0);
+        assert!(outcomes.iter().any(|outcome| matches!(outcome, ReferenceOutcome::Sent { marked: true, .. })));
+        assert!(dropped(&burst(ecn, 300, Ecn::NotCapable), DropCause::Early) > 0);
     }
 
     /// 1500 bytes take 1 ms: three of them after the queue was left empty, the average is as if three packets had met an
     /// empty queue; half of one counts when the other half is over, too.
     #[test]
     fn an_idle_queue_forgets() {
-        let mut red = Red::new(settings(0.1, 0.5), 1.0, rate(), Dice::new(1));
+        let mut red = RedModel::new(settings(0.1, 0.5), 1.0, rate(), SeededRng::new(1));
         (red.avg, red.q_time) = (8 * UNIT, 500_000);
-        red.average(500_000 + 3_500_000);
+        red.update_average(500_000 + 3_500_000);
         assert_eq!(red.avg, UNIT);
-        red.average(500_000 + 4_000_000);
+        red.update_average(500_000 + 4_000_000);
         assert_eq!(red.avg, UNIT / 2);
-        red.average(Nanos::MAX);
+        red.update_average(Nanos::MAX);
         assert_eq!(red.avg, 0);
     }
 }

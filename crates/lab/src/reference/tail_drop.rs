@@ -1,32 +1,32 @@
 //! First in, first out; what does not fit is dropped.
 
-use super::{Journal, Model, fits};
+use super::{OutcomeLog, QueueModel, fits};
 use crate::Nanos;
-use crate::conditions::Limit;
-use crate::ledger::Cause;
+use crate::conditions::QueueLimit;
+use crate::ledger::DropCause;
 use crate::packet::Packet;
 
-pub struct TailDrop {
-    limit: Limit,
+pub struct TailDropModel {
+    limit: QueueLimit,
     waiting: Vec<Packet>,
 }
 
-impl TailDrop {
-    pub const fn new(limit: Limit) -> Self {
+impl TailDropModel {
+    pub const fn new(limit: QueueLimit) -> Self {
         Self { limit, waiting: Vec::new() }
     }
 }
 
-impl Model for TailDrop {
-    fn arrive(&mut self, packet: Packet, journal: &mut Journal) {
+impl QueueModel for TailDropModel {
+    fn arrive(&mut self, packet: Packet, journal: &mut OutcomeLog) {
         if fits(&self.waiting, &packet, self.limit) {
             self.waiting.push(packet);
         } else {
-            journal.drop(&packet, packet.at, Cause::Full);
+            journal.record_drop(&packet, packet.at, DropCause::Full);
         }
     }
 
-    fn take(&mut self, _now: Nanos, _journal: &mut Journal) -> Option<Packet> {
+    fn take(&mut self, _now: Nanos, _journal: &mut OutcomeLog) -> Option<Packet> {
         if self.waiting.is_empty() { None } else { Some(self.waiting.remove(0)) }
     }
 }
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_small_packet_fits_where_a_large_one_does_not() {
-        let (mut queue, mut journal) = (TailDrop::new(Limit::Bytes(1600)), Journal::default());
+        let (mut queue, mut journal) = (TailDropModel::new(QueueLimit::Bytes(1600)), OutcomeLog::default());
         for (number, bytes) in [(0, 1500), (1, 101), (2, 100), (3, 1)] {
             queue.arrive(packet(number, 0, bytes), &mut journal);
         }

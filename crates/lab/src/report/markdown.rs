@@ -1,24 +1,24 @@
 //! The tables of a report as Markdown, to be pasted into a note.
 
 use crate::experiment::results::Results;
-use crate::report::table::{Table, Tone};
-use crate::report::view::View;
+use crate::report::table::{CellKind, ReportTable};
+use crate::report::view::ReportView;
 use crate::report::{floors, gains, groups, paths, tables};
 
 /// Everything but the plots, as GitHub-flavoured Markdown.
 #[must_use]
-pub fn markdown(results: &Results) -> String {
-    let view = View::new(results);
+pub fn render_markdown(results: &Results) -> String {
+    let view = ReportView::new(results);
     let manifest = &results.manifest;
     let mut text = format!("# {}\n\n{}\n\n", escape(&manifest.name), escape(&manifest.title));
     if let Some(source) = &manifest.source {
         text += &format!("After {}.\n\n", escape(source));
     }
-    text += &format!("**{}**\n\n", escape(&view.verdict()));
-    section(&mut text, "Expectations", &tables::outcomes(&view));
+    text += &format!("**{}**\n\n", escape(&view.verdict_line()));
+    push_section(&mut text, "Expectations", &tables::outcomes(&view));
     if !results.gains.is_empty() {
         text += &format!("## Gains\n\n{}\n\n", gains::NOTE);
-        rows(&mut text, &gains::table(&view));
+        push_rows(&mut text, &gains::table(&view));
     }
     let warnings = view.warnings();
     if !warnings.is_empty() {
@@ -28,57 +28,57 @@ pub fn markdown(results: &Results) -> String {
         }
         text.push('\n');
     }
-    section(&mut text, "Results", &tables::cells(&view));
-    for further in results.by_further_figures() {
-        let view = View::new(&further);
-        section(&mut text, &format!("Results: {}", view.metric()), &tables::cells(&view));
+    push_section(&mut text, "Results", &tables::cells(&view));
+    for further in results.by_extra_metrics() {
+        let view = ReportView::new(&further);
+        push_section(&mut text, &format!("Results: {}", view.metric_name()), &tables::cells(&view));
     }
     if !results.floors.is_empty() {
-        text += &format!("## Arithmetic floors\n\n{}\n\n", floors::LETTERS);
-        rows(&mut text, &floors::table(&view));
+        text += &format!("## Arithmetic floors\n\n{}\n\n", floors::FORMULA_LEGEND);
+        push_rows(&mut text, &floors::table(&view));
     }
     if results.runs.iter().any(|run| !run.groups.is_empty()) {
         text += &format!("## Groups\n\n{}\n\n", groups::NOTE);
-        rows(&mut text, &groups::table(&view));
+        push_rows(&mut text, &groups::table(&view));
     }
-    section(&mut text, "Paths", &paths::table(&view));
-    section(&mut text, "Link validation", &tables::checks(results));
-    section(&mut text, "Invalid runs", &tables::invalid_runs(&view));
-    section(&mut text, "Emulator: lateness and drops, all runs", &tables::directions(&results.runs));
-    if let Some(busy) = tables::busy(&results.runs) {
+    push_section(&mut text, "Paths", &paths::table(&view));
+    push_section(&mut text, "Link validation", &tables::checks(results));
+    push_section(&mut text, "Invalid runs", &tables::invalid_runs(&view));
+    push_section(&mut text, "Emulator: lateness and drops, all runs", &tables::directions(&results.runs));
+    if let Some(busy) = tables::cpu_summary(&results.runs) {
         text += &format!("{busy}\n\n");
     }
-    section(&mut text, "Experiment", &tables::pairs(&tables::identity(results)));
-    section(&mut text, "Machine", &tables::pairs(&manifest.machine));
-    section(&mut text, "Programs", &tables::pairs(&manifest.programs));
-    section(&mut text, "Settings", &tables::pairs(&manifest.settings));
+    push_section(&mut text, "Experiment", &tables::pairs(&tables::identity(results)));
+    push_section(&mut text, "Machine", &tables::pairs(&manifest.machine));
+    push_section(&mut text, "Programs", &tables::pairs(&manifest.programs));
+    push_section(&mut text, "Settings", &tables::pairs(&manifest.settings));
     let fence = fence(&manifest.file);
     text += &format!("## Experiment file\n\n{fence}toml\n{}\n{fence}\n", manifest.file.trim_end());
     text
 }
 
-fn section(text: &mut String, title: &str, table: &Table) {
+fn push_section(text: &mut String, title: &str, table: &ReportTable) {
     if table.rows.is_empty() {
         return;
     }
     *text += &format!("## {title}\n\n");
-    rows(text, table);
+    push_rows(text, table);
 }
 
-fn rows(text: &mut String, table: &Table) {
+fn push_rows(text: &mut String, table: &ReportTable) {
     let titles = table.columns.iter().map(|column| escape(&column.title));
-    *text += &line(titles);
-    *text += &line(table.columns.iter().map(|column| if column.numeric { "--:" } else { "---" }.to_owned()));
+    *text += &row_line(titles);
+    *text += &row_line(table.columns.iter().map(|column| if column.numeric { "--:" } else { "---" }.to_owned()));
     for row in &table.rows {
-        *text += &line(row.iter().map(|cell| match cell.tone {
-            Tone::Bad => format!("**{}**", escape(&cell.text)),
+        *text += &row_line(row.iter().map(|cell| match cell.kind {
+            CellKind::Bad => format!("**{}**", escape(&cell.text)),
             _ => escape(&cell.text),
         }));
     }
     text.push('\n');
 }
 
-fn line(cells: impl Iterator<Item = String>) -> String {
+fn row_line(cells: impl Iterator<Item = String>) -> String {
     format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
 }
 

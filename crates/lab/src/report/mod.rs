@@ -28,10 +28,10 @@ mod terminal;
 mod tests;
 mod view;
 
-pub use agreement::agreement;
-pub use markdown::markdown;
-pub use page::html;
-pub use terminal::terminal;
+pub use agreement::compare_results;
+pub use markdown::render_markdown;
+pub use page::render_html;
+pub use terminal::render_terminal;
 
 /// Writes `report.html`, `report.md` and `report.json` into `dir`, which is made if it is missing, and returns the path
 /// of the first.
@@ -42,7 +42,9 @@ pub fn write(results: &Results, dir: &Path) -> anyhow::Result<PathBuf> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let mut json = serde_json::to_string_pretty(results).context("cannot write the results as JSON")?;
     json.push('\n');
-    for (name, text) in [("report.json", json), ("report.md", markdown(results)), ("report.html", html(results))] {
+    for (name, text) in
+        [("report.json", json), ("report.md", render_markdown(results)), ("report.html", render_html(results))]
+    {
         let path = dir.join(name);
         fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }

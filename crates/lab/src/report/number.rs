@@ -4,7 +4,7 @@ use crate::Nanos;
 
 /// Three significant digits; whole numbers from 100 on, with their thousands apart.
 #[must_use]
-pub fn significant(value: f64) -> String {
+pub fn format_significant(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
     }
@@ -22,18 +22,18 @@ pub fn significant(value: f64) -> String {
     let text = format!("{size:.decimals$}");
     let sign = if value < 0.0 { "−" } else { "" };
     match text.split_once('.') {
-        Some((whole, rest)) => format!("{sign}{}.{rest}", grouped(whole)),
-        None => format!("{sign}{}", grouped(&text)),
+        Some((whole, rest)) => format!("{sign}{}.{rest}", with_thousands_separators(whole)),
+        None => format!("{sign}{}", with_thousands_separators(&text)),
     }
 }
 
 /// A whole number with its thousands apart.
 #[must_use]
-pub fn count(value: u64) -> String {
-    grouped(&value.to_string())
+pub fn format_count(value: u64) -> String {
+    with_thousands_separators(&value.to_string())
 }
 
-fn grouped(digits: &str) -> String {
+fn with_thousands_separators(digits: &str) -> String {
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place).is_multiple_of(3) {
@@ -46,26 +46,26 @@ fn grouped(digits: &str) -> String {
 
 /// Both ends of an interval.
 #[must_use]
-pub fn interval(low: f64, high: f64) -> String {
-    format!("{} – {}", significant(low), significant(high))
+pub fn format_interval(low: f64, high: f64) -> String {
+    format!("{} – {}", format_significant(low), format_significant(high))
 }
 
 /// A span of time in the unit that suits it.
 #[must_use]
-pub fn span(nanos: Nanos) -> String {
+pub fn format_nanos(nanos: Nanos) -> String {
     let value = nanos as f64;
     match nanos {
         0..1_000 => format!("{nanos} ns"),
-        1_000..1_000_000 => format!("{} µs", significant(value / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", significant(value / 1e6)),
-        _ => format!("{} s", significant(value / 1e9)),
+        1_000..1_000_000 => format!("{} µs", format_significant(value / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", format_significant(value / 1e6)),
+        _ => format!("{} s", format_significant(value / 1e9)),
     }
 }
 
 /// A share from 0 to 1, in percent.
 #[must_use]
-pub fn percent(share: f64) -> String {
-    format!("{} %", significant(share * 100.0))
+pub fn format_percent(share: f64) -> String {
+    format!("{} %", format_significant(share * 100.0))
 }
 
 /// A number and its unit, if it has one.
@@ -76,9 +76,9 @@ pub fn with_unit(number: &str, unit: &str) -> String {
 
 /// "1 run", "2 runs".
 #[must_use]
-pub fn counted(number: usize, what: &str) -> String {
+pub fn pluralized(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{} {what}{plural}", count(number as u64))
+    format!("{} {what}{plural}", format_count(number as u64))
 }
 
 #[cfg(test)]
@@ -102,19 +102,19 @@ mod tests {
             (f64::NAN, "–"),
         ];
         for (value, text) in cases {
-            assert_eq!(significant(value), text, "{value}");
+            assert_eq!(format_significant(value), text, "{value}");
         }
     }
 
     #[test]
     fn spans_have_the_unit_that_suits_them() {
-        let spans = [0, 850, 12_345, 1_200_000, 3_400_000_000].map(span);
+        let spans = [0, 850, 12_345, 1_200_000, 3_400_000_000].map(format_nanos);
         assert_eq!(spans, ["0 ns", "850 ns", "12.3 µs", "1.20 ms", "3.40 s"]);
     }
 
     #[test]
     fn plurals() {
-        assert_eq!(counted(1, "run"), "1 run");
-        assert_eq!(counted(1200, "run"), "1,200 runs");
+        assert_eq!(pluralized(1, "run"), "1 run");
+        assert_eq!(pluralized(1200, "run"), "1,200 runs");
     }
 }

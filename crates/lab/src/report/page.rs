@@ -1,18 +1,18 @@
 //! The report as one self-contained HTML page: no script, no network, light and dark, for screen and paper.
 
-use crate::experiment::results::{Results, Verdict};
-use crate::report::chart::{class, swatch};
+use crate::experiment::results::{ExpectationVerdict, Results};
+use crate::report::chart::{draw_swatch, style_class};
 use crate::report::markup::Markup;
-use crate::report::number::{count, counted};
-use crate::report::plots::{self, Figure};
-use crate::report::table::{Cell, Column, Table, Tone};
-use crate::report::view::View;
+use crate::report::number::{format_count, pluralized};
+use crate::report::plots::{self, ChartGroup};
+use crate::report::table::{CellKind, Column, ReportTable, TableCell};
+use crate::report::view::ReportView;
 use crate::report::{floors, gains, groups, paths, tables};
 
 /// The page.
 #[must_use]
-pub fn html(results: &Results) -> String {
-    let view = View::new(results);
+pub fn render_html(results: &Results) -> String {
+    let view = ReportView::new(results);
     let mut page = Markup::default();
     page.constant("<!DOCTYPE html>\n");
     page.element("html", &[("lang", &"en")], |html| {
@@ -23,59 +23,59 @@ pub fn html(results: &Results) -> String {
             head.leaf("title", &[], &format!("{}: {}", results.manifest.name, results.manifest.title));
             head.element("style", &[], |style| style.constant(include_str!("style.css")));
         });
-        html.element("body", &[], |body| body.element("main", &[], |main| sections(main, &view)));
+        html.element("body", &[], |body| body.element("main", &[], |main| draw_sections(main, &view)));
     });
     page.to_string()
 }
 
-fn sections(main: &mut Markup, view: &View) {
+fn draw_sections(main: &mut Markup, view: &ReportView) {
     let results = view.results;
-    title(main, view);
-    verdicts(main, view);
-    warnings(main, view);
-    section(main, "Expectations", &tables::outcomes(view), "");
-    section(main, "Gains", &gains::table(view), gains::NOTE);
-    for figure in plots::results(view) {
-        draw(main, &figure);
+    draw_title(main, view);
+    draw_verdict_tiles(main, view);
+    draw_warnings(main, view);
+    draw_section(main, "Expectations", &tables::outcomes(view), "");
+    draw_section(main, "Gains", &gains::table(view), gains::NOTE);
+    for figure in plots::result_charts(view) {
+        draw_group(main, &figure);
     }
     let ratios = format!(
         "Medians over valid runs. Ratios are to {} in the same block. An interval whose confidence is not 95 % says so.",
         view.baseline()
     );
-    section(main, "Results", &tables::cells(view), &ratios);
-    for further in results.by_further_figures() {
-        let view = View::new(&further);
-        if let Some(figure) = plots::metric(&view) {
-            draw(main, &figure);
+    draw_section(main, "Results", &tables::cells(view), &ratios);
+    for further in results.by_extra_metrics() {
+        let view = ReportView::new(&further);
+        if let Some(figure) = plots::metric_charts(&view) {
+            draw_group(main, &figure);
         }
-        section(main, &format!("Results: {}", view.metric()), &tables::cells(&view), &ratios);
+        draw_section(main, &format!("Results: {}", view.metric_name()), &tables::cells(&view), &ratios);
     }
-    section(main, "Arithmetic floors", &floors::table(view), floors::LETTERS);
-    section(main, "Paths", &paths::table(view), paths::NOTE);
-    section(main, "Groups", &groups::table(view), groups::NOTE);
-    section(
+    draw_section(main, "Arithmetic floors", &floors::table(view), floors::FORMULA_LEGEND);
+    draw_section(main, "Paths", &paths::table(view), paths::NOTE);
+    draw_section(main, "Groups", &groups::table(view), groups::NOTE);
+    draw_section(
         main,
         "Link validation",
         &tables::checks(results),
         "Measured before the first run, by other code than the emulator's.",
     );
-    section(main, "Invalid runs", &tables::invalid_runs(view), "");
-    let busy = tables::busy(&results.runs).unwrap_or_default();
+    draw_section(main, "Invalid runs", &tables::invalid_runs(view), "");
+    let busy = tables::cpu_summary(&results.runs).unwrap_or_default();
     let note = format!("Lateness is hand-over against ideal time. All runs are summed, valid or not. {busy}");
-    section(main, "Emulator", &tables::directions(&results.runs), note.trim_end());
-    if let Some(figure) = plots::emulator(view) {
-        draw(main, &figure);
+    draw_section(main, "Emulator", &tables::directions(&results.runs), note.trim_end());
+    if let Some(figure) = plots::emulator_charts(view) {
+        draw_group(main, &figure);
     }
-    manifest(main, results);
+    draw_manifest(main, results);
 }
 
-fn title(main: &mut Markup, view: &View) {
+fn draw_title(main: &mut Markup, view: &ReportView) {
     let manifest = &view.results.manifest;
     main.element("header", &[], |header| {
         header.leaf("p", &[("class", &"eyebrow")], &manifest.name);
         header.leaf("h1", &[], &manifest.title);
-        let mut facts = vec![format!("{} size", manifest.size), counted(view.results.runs.len(), "run")];
-        facts.push(counted(manifest.blocks as usize, "block"));
+        let mut facts = vec![format!("{} size", manifest.size), pluralized(view.results.runs.len(), "run")];
+        facts.push(pluralized(manifest.blocks as usize, "block"));
         facts.push(manifest.started.clone());
         if let Some(source) = &manifest.source {
             facts.insert(0, format!("after {source}"));
@@ -86,49 +86,52 @@ fn title(main: &mut Markup, view: &View) {
 }
 
 /// The answer at a glance: how many expectations hold, and whether anything can be told at all.
-fn verdicts(main: &mut Markup, view: &View) {
+fn draw_verdict_tiles(main: &mut Markup, view: &ReportView) {
     main.element("section", &[("class", &"verdicts"), ("aria-label", &"Verdict")], |section| {
-        if let Some(why) = view.invalid() {
+        if let Some(why) = view.invalid_reason() {
             section.element("p", &[("class", &"banner bad"), ("role", &"alert")], |banner| {
                 banner.leaf("strong", &[], "Run invalid");
                 banner.text(&format!(": {why}."));
             });
         }
         section.element("ul", &[("class", &"tiles")], |tiles| {
-            let (missed, unknown) = (view.count(Verdict::Missed), view.count(Verdict::Unknown));
-            tile(tiles, missed, "missed", if missed == 0 { "plain" } else { "bad" });
+            let (missed, unknown) = (
+                view.count_with_verdict(ExpectationVerdict::Missed),
+                view.count_with_verdict(ExpectationVerdict::Unknown),
+            );
+            draw_tile(tiles, missed, "missed", if missed == 0 { "plain" } else { "bad" });
             if unknown > 0 {
-                tile(tiles, unknown, "unknown", "unknown");
+                draw_tile(tiles, unknown, "unknown", "unknown");
             }
-            let met = if view.invalid().is_some() { "plain" } else { "good" };
-            tile(tiles, view.count(Verdict::Met), "met", met);
+            let met = if view.invalid_reason().is_some() { "plain" } else { "good" };
+            draw_tile(tiles, view.count_with_verdict(ExpectationVerdict::Met), "met", met);
             let runs = &view.results.runs;
             let valid = runs.iter().filter(|run| run.invalid.is_none()).count();
-            tile(tiles, valid, &format!("of {} valid", counted(runs.len(), "run")), "plain");
+            draw_tile(tiles, valid, &format!("of {} valid", pluralized(runs.len(), "run")), "plain");
         });
     });
 }
 
-fn tile(tiles: &mut Markup, number: usize, what: &str, tone: &str) {
+fn draw_tile(tiles: &mut Markup, number: usize, what: &str, tone: &str) {
     tiles.element("li", &[("class", &format!("tile {tone}"))], |tile| {
-        tile.leaf("span", &[("class", &"big")], &count(number as u64));
+        tile.leaf("span", &[("class", &"big")], &format_count(number as u64));
         tile.text(" ");
         tile.leaf("span", &[], what);
     });
 }
 
-fn warnings(main: &mut Markup, view: &View) {
+fn draw_warnings(main: &mut Markup, view: &ReportView) {
     let warnings = view.warnings();
     if warnings.is_empty() {
         return;
     }
     main.element("section", &[("class", &"warnings")], |section| {
-        section.leaf("h2", &[], &counted(warnings.len(), "warning"));
+        section.leaf("h2", &[], &pluralized(warnings.len(), "warning"));
         section.element("ul", &[], |list| warnings.iter().for_each(|warning| list.leaf("li", &[], warning)));
     });
 }
 
-fn section(main: &mut Markup, heading: &str, table: &Table, note: &str) {
+fn draw_section(main: &mut Markup, heading: &str, table: &ReportTable, note: &str) {
     if table.rows.is_empty() {
         return;
     }
@@ -141,7 +144,7 @@ fn section(main: &mut Markup, heading: &str, table: &Table, note: &str) {
     });
 }
 
-fn draw_table(html: &mut Markup, table: &Table, label: &str) {
+fn draw_table(html: &mut Markup, table: &ReportTable, label: &str) {
     // A wide table scrolls by itself, and by keyboard too.
     html.element(
         "div",
@@ -149,7 +152,7 @@ fn draw_table(html: &mut Markup, table: &Table, label: &str) {
         |html| {
             html.element("table", &[], |html| {
                 html.element("thead", &[], |head| {
-                    head.element("tr", &[], |row| table.columns.iter().for_each(|column| head_cell(row, column)));
+                    head.element("tr", &[], |row| table.columns.iter().for_each(|column| draw_head_cell(row, column)));
                 });
                 html.element("tbody", &[], |body| table.rows.iter().for_each(|row| draw_row(body, row, table)));
             });
@@ -157,16 +160,16 @@ fn draw_table(html: &mut Markup, table: &Table, label: &str) {
     );
 }
 
-fn head_cell(row: &mut Markup, column: &Column) {
+fn draw_head_cell(row: &mut Markup, column: &Column) {
     let class = if column.numeric { "number" } else { "text" };
     row.leaf("th", &[("scope", &"col"), ("class", &class)], &column.title);
 }
 
 /// Text of more letters than this needs room, even where the table then has to scroll.
-const LONG: usize = 28;
+const LONG_TEXT: usize = 28;
 
-fn draw_row(body: &mut Markup, cells: &[Cell], table: &Table) {
-    let repeated = cells.iter().filter(|cell| cell.tone == Tone::Repeated).count();
+fn draw_row(body: &mut Markup, cells: &[TableCell], table: &ReportTable) {
+    let repeated = cells.iter().filter(|cell| cell.kind == CellKind::Repeated).count();
     let group = match repeated {
         0 => "first",
         _ if repeated == table.groups => "again",
@@ -175,11 +178,11 @@ fn draw_row(body: &mut Markup, cells: &[Cell], table: &Table) {
     body.element("tr", &[("class", &group)], |row| {
         for (cell, column) in cells.iter().zip(&table.columns) {
             let align = if column.numeric { "number" } else { "text" };
-            let long = if cell.text.chars().count() > LONG { " long" } else { "" };
-            let class = format!("{align}{long} {}", tone(cell.tone));
+            let long = if cell.text.chars().count() > LONG_TEXT { " long" } else { "" };
+            let class = format!("{align}{long} {}", cell_class(cell.kind));
             row.element("td", &[("class", &class.trim_end())], |html| {
-                if let Tone::Series(style) = cell.tone {
-                    swatch(html, style);
+                if let CellKind::Treatment(style) = cell.kind {
+                    draw_swatch(html, style);
                 }
                 html.text(&cell.text);
             });
@@ -187,26 +190,26 @@ fn draw_row(body: &mut Markup, cells: &[Cell], table: &Table) {
     });
 }
 
-const fn tone(tone: Tone) -> &'static str {
+const fn cell_class(tone: CellKind) -> &'static str {
     match tone {
-        Tone::Plain => "",
-        Tone::Good => "good",
-        Tone::Bad => "bad",
-        Tone::Unknown => "unknown",
-        Tone::Repeated => "repeated",
-        Tone::Series(_) => "series",
+        CellKind::Plain => "",
+        CellKind::Good => "good",
+        CellKind::Bad => "bad",
+        CellKind::Unknown => "unknown",
+        CellKind::Repeated => "repeated",
+        CellKind::Treatment(_) => "series",
     }
 }
 
-fn draw(main: &mut Markup, figure: &Figure) {
+fn draw_group(main: &mut Markup, figure: &ChartGroup) {
     main.element("section", &[], |section| {
         section.leaf("h2", &[], &figure.heading);
         section.leaf("p", &[("class", &"note")], &figure.note);
         if !figure.legend.is_empty() {
             section.element("ul", &[("class", &"legend")], |list| {
                 for (style, name) in &figure.legend {
-                    list.element("li", &[("class", &class(*style))], |item| {
-                        swatch(item, *style);
+                    list.element("li", &[("class", &style_class(*style))], |item| {
+                        draw_swatch(item, *style);
                         item.text(name);
                     });
                 }
@@ -223,7 +226,7 @@ fn draw(main: &mut Markup, figure: &Figure) {
     });
 }
 
-fn manifest(main: &mut Markup, results: &Results) {
+fn draw_manifest(main: &mut Markup, results: &Results) {
     let manifest = &results.manifest;
     let identity = tables::identity(results);
     main.element("section", &[], |section| {
@@ -236,7 +239,7 @@ fn manifest(main: &mut Markup, results: &Results) {
                 ("Settings", &manifest.settings),
             ];
             for (heading, pairs) in all.into_iter().filter(|(_, pairs)| !pairs.is_empty()) {
-                list(lists, heading, pairs);
+                draw_list(lists, heading, pairs);
             }
         });
         section.element("details", &[], |details| {
@@ -246,7 +249,7 @@ fn manifest(main: &mut Markup, results: &Results) {
     });
 }
 
-fn list(lists: &mut Markup, heading: &str, pairs: &[(String, String)]) {
+fn draw_list(lists: &mut Markup, heading: &str, pairs: &[(String, String)]) {
     lists.element("div", &[], |html| {
         html.leaf("h3", &[], heading);
         html.element("dl", &[], |list| {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::results::SessionRun;
-use crate::report::number::significant;
-use crate::report::table::{Cell, Table, Tone};
-use crate::report::view::{Levels, View};
+use crate::report::number::format_significant;
+use crate::report::table::{CellKind, ReportTable, TableCell};
+use crate::report::view::{Levels, ReportView};
 use crate::stats::median;
 
 /// How the table is to be read.
@@ -14,11 +14,11 @@ pub const NOTE: &str = "All sessions of valid runs, by the path that the chooser
 
 /// The paths of every treatment at every combination of levels.
 #[must_use]
-pub fn table(view: &View) -> Table {
+pub fn table(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;
     let mut titles: Vec<String> = factors.iter().map(|(name, _)| name.clone()).collect();
     titles.extend(["Treatment", "Paths", "#Completion (median)", "#Failed"].map(str::to_owned));
-    let mut table = Table::new(&titles);
+    let mut table = ReportTable::new(&titles);
     for levels in &view.combinations {
         for (style, treatment) in view.treatments.iter().enumerate() {
             let sessions: Vec<&SessionRun> = view.valid_runs(levels, treatment).flat_map(|run| &run.sessions).collect();
@@ -30,20 +30,26 @@ pub fn table(view: &View) -> Table {
     table.without_empty_columns().grouped_by(factors.len())
 }
 
-fn row(view: &View, levels: &Levels, (style, treatment): (usize, &str), sessions: &[&SessionRun]) -> Vec<Cell> {
+fn row(
+    view: &ReportView,
+    levels: &Levels,
+    (style, treatment): (usize, &str),
+    sessions: &[&SessionRun],
+) -> Vec<TableCell> {
     let factors = view.results.manifest.factors.iter();
-    let mut row: Vec<Cell> = factors.map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();
+    let mut row: Vec<TableCell> =
+        factors.map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();
     let took: Vec<f64> = sessions.iter().filter(|one| one.failed.is_none()).map(|one| one.ms).collect();
     let failed = sessions.len() - took.len();
-    row.push(Cell::new(treatment, Tone::Series(style)));
-    row.push(counted(sessions).into());
-    row.push(if took.is_empty() { String::new() } else { significant(median(&took)) }.into());
-    row.push(if failed > 0 { Cell::new(failed.to_string(), Tone::Bad) } else { String::new().into() });
+    row.push(TableCell::new(treatment, CellKind::Treatment(style)));
+    row.push(count_by_path(sessions).into());
+    row.push(if took.is_empty() { String::new() } else { format_significant(median(&took)) }.into());
+    row.push(if failed > 0 { TableCell::new(failed.to_string(), CellKind::Bad) } else { String::new().into() });
     row
 }
 
 /// Each path with its number of sessions, most first.
-fn counted(sessions: &[&SessionRun]) -> String {
+fn count_by_path(sessions: &[&SessionRun]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for path in sessions.iter().filter_map(|session| session.path.as_deref()) {
         *counts.entry(path).or_default() += 1;
@@ -61,6 +67,6 @@ mod tests {
     fn paths_are_counted_and_most_come_first() {
         let session = |path: &str| SessionRun { path: Some(path.to_owned()), ..SessionRun::default() };
         let all = [session("a"), session("direct"), session("direct"), SessionRun::default()];
-        assert_eq!(counted(&all.iter().collect::<Vec<_>>()), "direct 2, a 1");
+        assert_eq!(count_by_path(&all.iter().collect::<Vec<_>>()), "direct 2, a 1");
     }
 }

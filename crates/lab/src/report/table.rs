@@ -2,11 +2,11 @@
 
 /// A heading, and rows of as many cells as there are columns.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Table {
+pub struct ReportTable {
     /// The heads of the columns.
     pub columns: Vec<Column>,
     /// The rows.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<TableCell>>,
     /// How many leading columns say what group a row is in.
     pub groups: usize,
 }
@@ -22,16 +22,16 @@ pub struct Column {
 
 /// A cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cell {
+pub struct TableCell {
     /// What it says.
     pub text: String,
     /// How it says it, where that is possible. Never the only bearer of a meaning.
-    pub tone: Tone,
+    pub kind: CellKind,
 }
 
 /// How a cell is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tone {
+pub enum CellKind {
     /// Like any other.
     Plain,
     /// As wanted.
@@ -43,23 +43,23 @@ pub enum Tone {
     /// The same as in the row above.
     Repeated,
     /// The name of a treatment: with its colour and mark.
-    Series(usize),
+    Treatment(usize),
 }
 
-impl Cell {
+impl TableCell {
     /// Text with a tone.
-    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
-        Self { text: text.into(), tone }
+    pub fn new(text: impl Into<String>, kind: CellKind) -> Self {
+        Self { text: text.into(), kind }
     }
 }
 
-impl<T: Into<String>> From<T> for Cell {
+impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> Self {
-        Self::new(text, Tone::Plain)
+        Self::new(text, CellKind::Plain)
     }
 }
 
-impl Table {
+impl ReportTable {
     /// A table without rows. A title that begins with `#` heads a column of numbers.
     #[must_use]
     pub fn new<T: AsRef<str>>(titles: &[T]) -> Self {
@@ -71,7 +71,7 @@ impl Table {
     }
 
     /// Adds a row.
-    pub fn push(&mut self, row: Vec<Cell>) {
+    pub fn push(&mut self, row: Vec<TableCell>) {
         debug_assert_eq!(row.len(), self.columns.len(), "a row of another table");
         self.rows.push(row);
     }
@@ -85,7 +85,7 @@ impl Table {
                 if self.rows[row][column].text != self.rows[row - 1][column].text {
                     break;
                 }
-                self.rows[row][column].tone = Tone::Repeated;
+                self.rows[row][column].kind = CellKind::Repeated;
             }
         }
         self
@@ -112,14 +112,14 @@ mod tests {
 
     #[test]
     fn empty_columns_go_and_repeats_are_marked() {
-        let mut table = Table::new(&["size", "remark", "#n"]);
+        let mut table = ReportTable::new(&["size", "remark", "#n"]);
         for (size, n) in [("1 MB", "7"), ("1 MB", "6"), ("9 MB", "6")] {
             table.push(vec![size.into(), "".into(), n.into()]);
         }
         let table = table.grouped_by(1).without_empty_columns();
         assert_eq!(table.columns.iter().map(|column| column.title.as_str()).collect::<Vec<_>>(), ["size", "n"]);
         assert!(table.columns[1].numeric);
-        let tones: Vec<Tone> = table.rows.iter().map(|row| row[0].tone).collect();
-        assert_eq!(tones, [Tone::Plain, Tone::Repeated, Tone::Plain]);
+        let tones: Vec<CellKind> = table.rows.iter().map(|row| row[0].kind).collect();
+        assert_eq!(tones, [CellKind::Plain, CellKind::Repeated, CellKind::Plain]);
     }
 }

@@ -2,26 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use crate::emulator::{DirectionReport, Lateness};
-use crate::experiment::results::{Outcome, Results, Run, Summary, Verdict};
-use crate::ledger::Cause;
-use crate::report::number::{count, interval, significant, span, with_unit};
-use crate::report::table::{Cell, Table, Tone};
-use crate::report::view::View;
+use crate::emulator::{DirectionReport, LatenessHistogram};
+use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, Results, Run, Summary};
+use crate::ledger::DropCause;
+use crate::report::number::{format_count, format_interval, format_nanos, format_significant, with_unit};
+use crate::report::table::{CellKind, ReportTable, TableCell};
+use crate::report::view::ReportView;
 
 /// Every expectation, the missed ones first.
 #[must_use]
-pub fn outcomes(view: &View) -> Table {
+pub fn outcomes(view: &ReportView) -> ReportTable {
     let titles = ["Verdict", "Expected", "#Published", "#Ours (median)", "#95 % CI", "Source", "Remark"];
-    let mut table = Table::new(&titles);
+    let mut table = ReportTable::new(&titles);
     for outcome in view.outcomes() {
         table.push(outcome_row(outcome));
     }
     table.without_empty_columns()
 }
 
-fn outcome_row(outcome: &Outcome) -> Vec<Cell> {
-    let text = |text: &Option<String>| Cell::from(text.clone().unwrap_or_default());
+fn outcome_row(outcome: &ExpectationOutcome) -> Vec<TableCell> {
+    let text = |text: &Option<String>| TableCell::from(text.clone().unwrap_or_default());
     vec![
         verdict(outcome.verdict),
         outcome.expected.clone().into(),
@@ -35,31 +35,31 @@ fn outcome_row(outcome: &Outcome) -> Vec<Cell> {
 
 /// A verdict as a word.
 #[must_use]
-pub fn verdict(verdict: Verdict) -> Cell {
+pub fn verdict(verdict: ExpectationVerdict) -> TableCell {
     match verdict {
-        Verdict::Met => Cell::new("met", Tone::Good),
-        Verdict::Missed => Cell::new("missed", Tone::Bad),
-        Verdict::Unknown => Cell::new("unknown", Tone::Unknown),
+        ExpectationVerdict::Met => TableCell::new("met", CellKind::Good),
+        ExpectationVerdict::Missed => TableCell::new("missed", CellKind::Bad),
+        ExpectationVerdict::Unknown => TableCell::new("unknown", CellKind::Unknown),
     }
 }
 
 /// Every treatment at every combination of levels.
 #[must_use]
-pub fn cells(view: &View) -> Table {
+pub fn cells(view: &ReportView) -> ReportTable {
     let factors = &view.results.manifest.factors;
     let mut titles: Vec<String> = factors.iter().map(|(name, _)| name.clone()).collect();
     titles.push("Treatment".to_owned());
-    titles.push(format!("#{}", with_unit("Median", &bracketed(view.unit()))));
+    titles.push(format!("#{}", with_unit("Median", &with_brackets(view.unit()))));
     titles.push("#95 % CI".to_owned());
     titles.push(format!("#× {}", view.baseline()));
     titles.extend(["#95 % CI", "#n", "#Invalid"].map(str::to_owned));
-    let mut table = Table::new(&titles);
+    let mut table = ReportTable::new(&titles);
     for levels in &view.combinations {
         for (style, treatment) in view.treatments.iter().enumerate() {
             let Some(cell) = view.cell(levels, treatment) else { continue };
-            let mut row: Vec<Cell> =
+            let mut row: Vec<TableCell> =
                 factors.iter().map(|(name, _)| levels.get(name).cloned().unwrap_or_default().into()).collect();
-            row.push(Cell::new(treatment, Tone::Series(style)));
+            row.push(TableCell::new(treatment, CellKind::Treatment(style)));
             row.extend(median_and_interval(Some(&cell.summary)));
             row.extend(median_and_interval(cell.ratio.as_ref()));
             row.push(cell.summary.n.to_string().into());
@@ -70,17 +70,17 @@ pub fn cells(view: &View) -> Table {
     table.grouped_by(factors.len())
 }
 
-fn bracketed(unit: &str) -> String {
+fn with_brackets(unit: &str) -> String {
     if unit.is_empty() { String::new() } else { format!("({unit})") }
 }
 
-fn invalid_count(invalid: u32) -> Cell {
-    if invalid == 0 { "0".into() } else { Cell::new(invalid.to_string(), Tone::Bad) }
+fn invalid_count(invalid: u32) -> TableCell {
+    if invalid == 0 { "0".into() } else { TableCell::new(invalid.to_string(), CellKind::Bad) }
 }
 
-fn median_and_interval(summary: Option<&Summary>) -> [Cell; 2] {
+fn median_and_interval(summary: Option<&Summary>) -> [TableCell; 2] {
     match summary.filter(|summary| summary.n > 0) {
-        Some(summary) => [significant(summary.median).into(), confidence_interval(summary).into()],
+        Some(summary) => [format_significant(summary.median).into(), confidence_interval(summary).into()],
         None => ["–".into(), "–".into()],
     }
 }
@@ -88,7 +88,7 @@ fn median_and_interval(summary: Option<&Summary>) -> [Cell; 2] {
 /// The interval, with its confidence where that is not the 95 % of the heading.
 #[must_use]
 pub fn confidence_interval(summary: &Summary) -> String {
-    with_confidence(interval(summary.low, summary.high), summary)
+    with_confidence(format_interval(summary.low, summary.high), summary)
 }
 
 /// The text of an interval, with its confidence where that is not the 95 % of the heading.
@@ -99,10 +99,11 @@ pub fn with_confidence(text: String, summary: &Summary) -> String {
 
 /// What the check of the links said.
 #[must_use]
-pub fn checks(results: &Results) -> Table {
-    let mut table = Table::new(&["Result", "Link", "Direction", "Property", "Wanted", "#Measured"]);
+pub fn checks(results: &Results) -> ReportTable {
+    let mut table = ReportTable::new(&["Result", "Link", "Direction", "Property", "Wanted", "#Measured"]);
     for row in &results.checks {
-        let result = if row.pass { Cell::new("pass", Tone::Good) } else { Cell::new("fail", Tone::Bad) };
+        let result =
+            if row.pass { TableCell::new("pass", CellKind::Good) } else { TableCell::new("fail", CellKind::Bad) };
         let texts = [&row.link, &row.direction, &row.property, &row.wanted, &row.measured];
         table.push(std::iter::once(result).chain(texts.map(|text| text.clone().into())).collect());
     }
@@ -111,16 +112,16 @@ pub fn checks(results: &Results) -> Table {
 
 /// Runs that do not count, and why.
 #[must_use]
-pub fn invalid_runs(view: &View) -> Table {
-    let mut table = Table::new(&["#Run", "#Block", "Condition", "Treatment", "Why it does not count"]);
+pub fn invalid_runs(view: &ReportView) -> ReportTable {
+    let mut table = ReportTable::new(&["#Run", "#Block", "Condition", "Treatment", "Why it does not count"]);
     for run in &view.results.runs {
         let Some(why) = &run.invalid else { continue };
         let style = view.treatments.iter().position(|name| *name == run.treatment).unwrap_or_default();
         table.push(vec![
             run.order.to_string().into(),
             run.block.to_string().into(),
-            view.condition(&run.levels, None).into(),
-            Cell::new(&run.treatment, Tone::Series(style)),
+            view.condition_label(&run.levels, None).into(),
+            TableCell::new(&run.treatment, CellKind::Treatment(style)),
             why.clone().into(),
         ]);
     }
@@ -129,8 +130,8 @@ pub fn invalid_runs(view: &View) -> Table {
 
 /// What the emulator did in each direction of each link, summed over runs.
 #[must_use]
-pub fn directions(runs: &[Run]) -> Table {
-    let mut table = Table::new(&[
+pub fn directions(runs: &[Run]) -> ReportTable {
+    let mut table = ReportTable::new(&[
         "Link",
         "Direction",
         "Hand-over",
@@ -145,14 +146,19 @@ pub fn directions(runs: &[Run]) -> Table {
         "#Hidden drops",
     ]);
     for sum in totals(runs) {
-        let lateness =
-            |q| Cell::from(if sum.packets_out == 0 { "–".to_owned() } else { span(sum.lateness.quantile(q)) });
-        let nonzero = |number: u64| Cell::from(if number == 0 { String::new() } else { count(number) });
+        let lateness = |q| {
+            TableCell::from(if sum.packets_out == 0 {
+                "–".to_owned()
+            } else {
+                format_nanos(sum.lateness.quantile(q))
+            })
+        };
+        let nonzero = |number: u64| TableCell::from(if number == 0 { String::new() } else { format_count(number) });
         table.push(vec![
             sum.link.clone().into(),
             format!("{} → {}", sum.from, sum.to).into(),
             if sum.exact { "exact".into() } else { "fast".into() },
-            count(sum.packets_out).into(),
+            format_count(sum.packets_out).into(),
             lateness(0.5),
             lateness(0.99),
             lateness(0.999),
@@ -160,7 +166,7 @@ pub fn directions(runs: &[Run]) -> Table {
             causes(&sum.dropped).into(),
             nonzero(sum.marked),
             nonzero(sum.copied),
-            if sum.hidden == 0 { "0".into() } else { Cell::new(count(sum.hidden), Tone::Bad) },
+            if sum.hidden == 0 { "0".into() } else { TableCell::new(format_count(sum.hidden), CellKind::Bad) },
         ]);
     }
     table.grouped_by(1).without_empty_columns()
@@ -175,14 +181,14 @@ pub fn totals(runs: &[Run]) -> Vec<DirectionReport> {
             (&sum.link, &sum.from, &sum.to) == (&direction.link, &direction.from, &direction.to)
         };
         match sums.iter_mut().find(same) {
-            Some(sum) => add(sum, direction),
+            Some(sum) => add_report(sum, direction),
             None => sums.push(direction.clone()),
         }
     }
     sums
 }
 
-fn add(sum: &mut DirectionReport, other: &DirectionReport) {
+fn add_report(sum: &mut DirectionReport, other: &DirectionReport) {
     sum.exact &= other.exact;
     sum.packets_in += other.packets_in;
     sum.bytes_in += other.bytes_in;
@@ -196,12 +202,12 @@ fn add(sum: &mut DirectionReport, other: &DirectionReport) {
     for (cause, packets) in &other.dropped {
         *sum.dropped.entry(*cause).or_default() += packets;
     }
-    sum.waits.add(&other.waits);
+    sum.waits.merge(&other.waits);
     add_lateness(&mut sum.lateness, &other.lateness);
 }
 
 /// Buckets are told apart by their bounds, so that reports of different versions can be summed too.
-fn add_lateness(sum: &mut Lateness, other: &Lateness) {
+fn add_lateness(sum: &mut LatenessHistogram, other: &LatenessHistogram) {
     let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
     for lateness in [&*sum, other] {
         for (bound, packets) in lateness.bounds.iter().zip(&lateness.counts) {
@@ -212,16 +218,17 @@ fn add_lateness(sum: &mut Lateness, other: &Lateness) {
     (sum.bounds, sum.counts) = buckets.into_iter().unzip();
 }
 
-fn causes(dropped: &BTreeMap<Cause, u64>) -> String {
+fn causes(dropped: &BTreeMap<DropCause, u64>) -> String {
     let some = dropped.iter().filter(|(_, packets)| **packets > 0);
-    let parts: Vec<String> = some.map(|(cause, packets)| format!("{} {}", count(*packets), cause.name())).collect();
+    let parts: Vec<String> =
+        some.map(|(cause, packets)| format!("{} {}", format_count(*packets), cause.name())).collect();
     parts.join(", ")
 }
 
 /// A list of names and values.
 #[must_use]
-pub fn pairs(pairs: &[(String, String)]) -> Table {
-    let mut table = Table::new(&["Name", "Value"]);
+pub fn pairs(pairs: &[(String, String)]) -> ReportTable {
+    let mut table = ReportTable::new(&["Name", "Value"]);
     for (name, value) in pairs {
         table.push(vec![name.clone().into(), value.clone().into()]);
     }
@@ -237,7 +244,7 @@ pub fn identity(results: &Results) -> Vec<(String, String)> {
         ("size", manifest.size.clone()),
         ("started", manifest.started.clone()),
         ("blocks", manifest.blocks.to_string()),
-        ("runs", count(results.runs.len() as u64)),
+        ("runs", format_count(results.runs.len() as u64)),
         ("seed", manifest.seed.to_string()),
         ("digest", manifest.digest.clone()),
     ];
@@ -249,11 +256,11 @@ pub fn identity(results: &Results) -> Vec<(String, String)> {
 
 /// How busy the machine was, in a sentence.
 #[must_use]
-pub fn busy(runs: &[Run]) -> Option<String> {
+pub fn cpu_summary(runs: &[Run]) -> Option<String> {
     let mut shares: Vec<f64> = runs.iter().map(|run| run.cpu_busy).filter(|share| share.is_finite()).collect();
     shares.sort_by(f64::total_cmp);
     let (median, most) = (shares.get(shares.len() / 2)?, shares.last()?);
-    let percent = crate::report::number::percent;
+    let percent = crate::report::number::format_percent;
     Some(format!(
         "Of all cores together, {} were busy in the median run and {} in the busiest.",
         percent(*median),

@@ -1,48 +1,48 @@
 //! What a terminal shows at the end of a run.
 
-use crate::experiment::results::{Outcome, Results, Verdict};
-use crate::report::table::{Column, Table};
-use crate::report::view::View;
+use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict, Results};
+use crate::report::table::{Column, ReportTable};
+use crate::report::view::ReportView;
 use crate::report::{gains, tables};
 
 /// Narrower than this, columns say too little to be worth it.
-const NARROWEST: usize = 40;
+const MIN_COLUMN_WIDTH: usize = 40;
 
 /// The table of cells, warnings and verdicts, in lines of at most `width` characters, but for words that are longer. The
 /// last line counts, and is never broken: `12 expectations: 11 met, 1 missed`, or `run invalid: …`.
 #[must_use]
-pub fn terminal(results: &Results, width: usize) -> String {
-    let width = width.max(NARROWEST);
-    let view = View::new(results);
-    let mut lines = wrapped(&format!("{}: {}", results.manifest.name, results.manifest.title), "", width);
+pub fn render_terminal(results: &Results, width: usize) -> String {
+    let width = width.max(MIN_COLUMN_WIDTH);
+    let view = ReportView::new(results);
+    let mut lines = wrap(&format!("{}: {}", results.manifest.name, results.manifest.title), "", width);
     for table in [tables::cells(&view), gains::table(&view)] {
         if !table.rows.is_empty() {
             lines.push(String::new());
-            lines.extend(aligned(&table, width));
+            lines.extend(align_columns(&table, width));
         }
     }
     let warnings = view.warnings();
     if !warnings.is_empty() {
         lines.push(String::new());
-        lines.extend(warnings.iter().flat_map(|warning| wrapped(&format!("warning: {warning}"), "  ", width)));
+        lines.extend(warnings.iter().flat_map(|warning| wrap(&format!("warning: {warning}"), "  ", width)));
     }
     let outcomes = view.outcomes();
     if !outcomes.is_empty() {
         lines.push(String::new());
-        lines.extend(outcomes.iter().flat_map(|outcome| wrapped(&verdict(outcome), "         ", width)));
+        lines.extend(outcomes.iter().flat_map(|outcome| wrap(&verdict(outcome), "         ", width)));
     }
     lines.push(String::new());
-    lines.push(printable(&view.verdict()));
+    lines.push(printable(&view.verdict_line()));
     let mut text = lines.join("\n");
     text.push('\n');
     text
 }
 
-fn verdict(outcome: &Outcome) -> String {
+fn verdict(outcome: &ExpectationOutcome) -> String {
     let word = match outcome.verdict {
-        Verdict::Met => "met    ",
-        Verdict::Missed => "MISSED ",
-        Verdict::Unknown => "unknown",
+        ExpectationVerdict::Met => "met    ",
+        ExpectationVerdict::Missed => "MISSED ",
+        ExpectationVerdict::Unknown => "unknown",
     };
     let mut text = format!("{word}  {}", outcome.expected);
     if let Some(published) = &outcome.published {
@@ -61,7 +61,7 @@ fn verdict(outcome: &Outcome) -> String {
 }
 
 /// Columns two spaces apart, numbers to the right.
-fn aligned(table: &Table, width: usize) -> Vec<String> {
+fn align_columns(table: &ReportTable, width: usize) -> Vec<String> {
     let head: Vec<&str> = table.columns.iter().map(|column| column.title.as_str()).collect();
     let body = table.rows.iter().map(|row| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>());
     let rows: Vec<Vec<&str>> = std::iter::once(head).chain(body).collect();
@@ -72,7 +72,7 @@ fn aligned(table: &Table, width: usize) -> Vec<String> {
 fn line(row: &[&str], columns: &[Column], widths: &[usize]) -> String {
     let mut text = String::new();
     for ((cell, column), &width) in row.iter().zip(columns).zip(widths) {
-        let cell = cut(cell, width);
+        let cell = truncate(cell, width);
         let padded = if column.numeric { format!("{cell:>width$}  ") } else { format!("{cell:<width$}  ") };
         text.push_str(&padded);
     }
@@ -100,7 +100,7 @@ fn printable(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
-fn cut(text: &str, width: usize) -> String {
+fn truncate(text: &str, width: usize) -> String {
     let text = printable(text);
     if text.chars().count() <= width {
         return text;
@@ -109,7 +109,7 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 /// Words in lines of at most `width`; all lines but the first begin with `indent`.
-fn wrapped(text: &str, indent: &str, width: usize) -> Vec<String> {
+fn wrap(text: &str, indent: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut line = String::new();
     for word in printable(text).split(' ') {

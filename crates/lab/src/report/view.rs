@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::experiment::metric::CPU;
-use crate::experiment::results::{Cell, Outcome, Results, Run, Verdict};
-use crate::report::number::counted;
+use crate::experiment::metric::CPU_PREFIX;
+use crate::experiment::results::{CellSummary, ExpectationOutcome, ExpectationVerdict, Results, Run};
+use crate::report::number::pluralized;
 
 /// Factor and level.
 pub type Levels = BTreeMap<String, String>;
 
 /// Results, and the order of their treatments and levels.
-pub struct View<'a> {
+pub struct ReportView<'a> {
     /// The results.
     pub results: &'a Results,
     /// Treatments: those of the manifest, then any that only a cell or a run knows.
@@ -19,7 +19,7 @@ pub struct View<'a> {
     pub combinations: Vec<Levels>,
 }
 
-impl<'a> View<'a> {
+impl<'a> ReportView<'a> {
     /// Puts results in order.
     #[must_use]
     pub fn new(results: &'a Results) -> Self {
@@ -37,13 +37,13 @@ impl<'a> View<'a> {
                 combinations.push(cell.levels.clone());
             }
         }
-        combinations.sort_by_key(|levels| place(results, levels));
+        combinations.sort_by_key(|levels| level_positions(results, levels));
         Self { results, treatments, combinations }
     }
 
     /// The cell of a treatment at a combination of levels.
     #[must_use]
-    pub fn cell(&self, levels: &Levels, treatment: &str) -> Option<&'a Cell> {
+    pub fn cell(&self, levels: &Levels, treatment: &str) -> Option<&'a CellSummary> {
         self.results.cells.iter().find(|cell| cell.treatment == treatment && cell.levels == *levels)
     }
 
@@ -56,7 +56,7 @@ impl<'a> View<'a> {
     /// What a combination of levels is called, leaving one factor out: `50 ms, 100 MB, sections 2`. The name of the
     /// experiment if nothing is left.
     #[must_use]
-    pub fn condition(&self, levels: &Levels, except: Option<&str>) -> String {
+    pub fn condition_label(&self, levels: &Levels, except: Option<&str>) -> String {
         let names =
             self.results.manifest.factors.iter().map(|(name, _)| name).filter(|name| Some(name.as_str()) != except);
         let parts: Vec<String> =
@@ -72,7 +72,7 @@ impl<'a> View<'a> {
 
     /// The word for the metric.
     #[must_use]
-    pub fn metric(&self) -> String {
+    pub fn metric_name(&self) -> String {
         match self.results.manifest.metric.key.as_str() {
             "mb_s" | "mbit_s" => "goodput".to_owned(),
             "steady_mb_s" | "steady_mbit_s" => "steady goodput".to_owned(),
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
             "queueing_p95_ms" => "time in the queue, 95 %".to_owned(),
             "queueing_p99_ms" => "time in the queue, 99 %".to_owned(),
             "window_packets" => "mean window".to_owned(),
-            key => match key.strip_prefix(CPU) {
+            key => match key.strip_prefix(CPU_PREFIX) {
                 Some(host) => format!("processor time at {host}"),
                 None => key.replace('_', " "),
             },
@@ -105,29 +105,29 @@ impl<'a> View<'a> {
 
     /// Expectations: missed, then unknown, then met; each kind in the order of the file.
     #[must_use]
-    pub fn outcomes(&self) -> Vec<&'a Outcome> {
-        let rank = |verdict: Verdict| match verdict {
-            Verdict::Missed => 0,
-            Verdict::Unknown => 1,
-            Verdict::Met => 2,
+    pub fn outcomes(&self) -> Vec<&'a ExpectationOutcome> {
+        let rank = |verdict: ExpectationVerdict| match verdict {
+            ExpectationVerdict::Missed => 0,
+            ExpectationVerdict::Unknown => 1,
+            ExpectationVerdict::Met => 2,
         };
-        let mut outcomes: Vec<&Outcome> = self.results.outcomes.iter().collect();
+        let mut outcomes: Vec<&ExpectationOutcome> = self.results.outcomes.iter().collect();
         outcomes.sort_by_key(|outcome| rank(outcome.verdict));
         outcomes
     }
 
     /// How many expectations came out like this.
     #[must_use]
-    pub fn count(&self, verdict: Verdict) -> usize {
+    pub fn count_with_verdict(&self, verdict: ExpectationVerdict) -> usize {
         self.results.outcomes.iter().filter(|outcome| outcome.verdict == verdict).count()
     }
 
     /// Why nothing in the results can be relied on, if so: a link that is not what the file says, or no valid run.
     #[must_use]
-    pub fn invalid(&self) -> Option<String> {
+    pub fn invalid_reason(&self) -> Option<String> {
         let failed: Vec<_> = self.results.checks.iter().filter(|row| !row.pass).collect();
         if let Some(first) = failed.first() {
-            let (n, of) = (failed.len(), counted(self.results.checks.len(), "link check"));
+            let (n, of) = (failed.len(), pluralized(self.results.checks.len(), "link check"));
             return Some(format!("{n} of {of} failed, first {} of {}", first.property, first.link));
         }
         let runs = &self.results.runs;
@@ -137,7 +137,7 @@ impl<'a> View<'a> {
         let reasons: Vec<&String> = runs.iter().filter_map(|run| run.invalid.as_ref()).collect();
         match reasons.first() {
             Some(why) if reasons.len() == runs.len() => {
-                Some(format!("none of {} counts, the first because: {why}", counted(runs.len(), "run")))
+                Some(format!("none of {} counts, the first because: {why}", pluralized(runs.len(), "run")))
             }
             _ => None,
         }
@@ -153,7 +153,7 @@ impl<'a> View<'a> {
                 None => by_text.push((warning, 1)),
             }
         }
-        let of = counted(self.results.runs.len(), "run");
+        let of = pluralized(self.results.runs.len(), "run");
         let general = self.results.warnings.iter().cloned();
         let said = by_text.into_iter().filter(|(text, _)| !self.results.warnings.contains(text));
         general.chain(said.map(|(text, n)| format!("{text} ({n} of {of})"))).collect()
@@ -161,19 +161,20 @@ impl<'a> View<'a> {
 
     /// The last line: how many expectations hold, or why nobody can tell.
     #[must_use]
-    pub fn verdict(&self) -> String {
-        if let Some(why) = self.invalid() {
+    pub fn verdict_line(&self) -> String {
+        if let Some(why) = self.invalid_reason() {
             return format!("run invalid: {why}");
         }
         if self.results.outcomes.is_empty() {
-            return format!("no expectations, {}", counted(self.results.runs.len(), "run"));
+            return format!("no expectations, {}", pluralized(self.results.runs.len(), "run"));
         }
-        let unknown = match self.count(Verdict::Unknown) {
+        let unknown = match self.count_with_verdict(ExpectationVerdict::Unknown) {
             0 => String::new(),
             n => format!(", {n} unknown"),
         };
-        let (met, missed) = (self.count(Verdict::Met), self.count(Verdict::Missed));
-        format!("{}: {met} met, {missed} missed{unknown}", counted(self.results.outcomes.len(), "expectation"))
+        let (met, missed) =
+            (self.count_with_verdict(ExpectationVerdict::Met), self.count_with_verdict(ExpectationVerdict::Missed));
+        format!("{}: {met} met, {missed} missed{unknown}", pluralized(self.results.outcomes.len(), "expectation"))
     }
 }
 
@@ -182,7 +183,7 @@ fn level_with_factor(factor: &str, level: &str) -> String {
     if level.parse::<f64>().is_ok() { format!("{factor} {level}") } else { level.to_owned() }
 }
 
-fn place(results: &Results, levels: &Levels) -> Vec<usize> {
+fn level_positions(results: &Results, levels: &Levels) -> Vec<usize> {
     let index = |(name, order): &(String, Vec<String>)| {
         levels.get(name).and_then(|level| order.iter().position(|other| other == level)).unwrap_or(usize::MAX)
     };

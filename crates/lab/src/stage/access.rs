@@ -3,48 +3,48 @@
 
 use crate::Nanos;
 use crate::conditions::Conditions;
-use crate::ledger::Ledger;
+use crate::ledger::StageEvents;
 use crate::packet::Packet;
-use crate::stage::timeline::Timeline;
-use crate::stage::{Stage, transmission};
+use crate::stage::timeline::PacketSchedule;
+use crate::stage::{Stage, transmission_time};
 
 /// Sends packets one after the other at a rate, and keeps as many waiting as there are.
 #[derive(Debug)]
-pub struct Access {
+pub struct AccessRateStage {
     bits_per_second: Option<u64>,
     busy_until: Nanos,
-    waiting: Timeline,
+    waiting: PacketSchedule,
 }
 
-impl Access {
+impl AccessRateStage {
     /// An interface of `access_rate`; without one it takes no time.
     #[must_use]
     pub fn new(conditions: &Conditions) -> Self {
         let bits_per_second = conditions.access_rate.map(|rate| rate.bits_per_second());
-        Self { bits_per_second, busy_until: 0, waiting: Timeline::default() }
+        Self { bits_per_second, busy_until: 0, waiting: PacketSchedule::default() }
     }
 }
 
-impl Stage for Access {
-    fn push(&mut self, mut packet: Packet, _: &mut Ledger) {
-        self.busy_until = packet.at.max(self.busy_until) + transmission(packet.bytes, self.bits_per_second);
+impl Stage for AccessRateStage {
+    fn push(&mut self, mut packet: Packet, _: &mut StageEvents) {
+        self.busy_until = packet.at.max(self.busy_until) + transmission_time(packet.bytes, self.bits_per_second);
         packet.at = self.busy_until;
         self.waiting.insert(packet);
     }
 
-    fn next(&self) -> Option<Nanos> {
-        self.waiting.next()
+    fn next_departure(&self) -> Option<Nanos> {
+        self.waiting.next_due()
     }
 
-    fn pop(&mut self, _: &mut Ledger) -> Option<Packet> {
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
         self.waiting.pop()
     }
 
-    fn held(&self) -> usize {
+    fn packet_count(&self) -> usize {
         self.waiting.len()
     }
 
-    fn change(&mut self, conditions: &Conditions, _: Nanos, _: &mut Ledger) {
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
         self.bits_per_second = conditions.access_rate.map(|rate| rate.bits_per_second());
     }
 }

@@ -2,33 +2,33 @@
 
 use crate::Nanos;
 use crate::conditions::{Conditions, Distribution, Jitter};
-use crate::dice::Dice;
-use crate::ledger::Ledger;
+use crate::dice::SeededRng;
+use crate::ledger::StageEvents;
 use crate::nanos;
 use crate::packet::Packet;
 use crate::stage::Stage;
-use crate::stage::timeline::Timeline;
+use crate::stage::timeline::PacketSchedule;
 
 /// Holds each packet for the delay and its jitter. Unless the jitter may reorder, packets leave in the order they came:
 /// one that would be too early waits for those before it, also after the delay has been shortened.
 #[derive(Debug)]
-pub struct Delay {
+pub struct DelayStage {
     delay: Nanos,
     jitter: Option<Jitter>,
-    dice: Dice,
-    on_the_way: Timeline,
+    rng: SeededRng,
+    in_transit: PacketSchedule,
 }
 
-impl Delay {
+impl DelayStage {
     /// The delay and jitter of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: Dice) -> Self {
+    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
         let delay = conditions.delay.map_or(0, nanos);
-        Self { delay, jitter: conditions.jitter, dice: dice.of("jitter"), on_the_way: Timeline::default() }
+        Self { delay, jitter: conditions.jitter, rng: dice.derive("jitter"), in_transit: PacketSchedule::default() }
     }
 
-    fn jitter(&self, number: u64) -> Nanos {
-        self.jitter.map_or(0, |jitter| draw(jitter, self.dice, number))
+    fn packet_jitter(&self, number: u64) -> Nanos {
+        self.jitter.map_or(0, |jitter| sample_jitter(jitter, self.rng, number))
     }
 }
 
@@ -39,47 +39,47 @@ impl Delay {
     clippy::cast_sign_loss,
     reason = "a delay, in ns"
 )]
-fn draw(jitter: Jitter, dice: Dice, number: u64) -> Nanos {
+fn sample_jitter(jitter: Jitter, dice: SeededRng, number: u64) -> Nanos {
     let uniform = dice.uniform(number);
     let unit = match jitter.distribution {
         Distribution::Uniform => uniform,
         Distribution::Exponential => -(1.0 - uniform).ln(),
         // Box and Muller 1958, one of the pair; its absolute value.
         Distribution::Normal => {
-            let angle = std::f64::consts::TAU * dice.of("angle").uniform(number);
+            let angle = std::f64::consts::TAU * dice.derive("angle").uniform(number);
             ((-2.0 * (1.0 - uniform).ln()).sqrt() * angle.cos()).abs()
         }
     };
     (unit * nanos(jitter.scale) as f64) as Nanos
 }
 
-impl Stage for Delay {
-    fn push(&mut self, mut packet: Packet, _: &mut Ledger) {
-        packet.at += self.delay + self.jitter(packet.number);
+impl Stage for DelayStage {
+    fn push(&mut self, mut packet: Packet, _: &mut StageEvents) {
+        packet.at += self.delay + self.packet_jitter(packet.number);
         if !self.jitter.is_some_and(|jitter| jitter.reorder) {
-            packet.at = packet.at.max(self.on_the_way.last().unwrap_or(0));
+            packet.at = packet.at.max(self.in_transit.last_due().unwrap_or(0));
         }
-        self.on_the_way.insert(packet);
+        self.in_transit.insert(packet);
     }
 
-    fn next(&self) -> Option<Nanos> {
-        self.on_the_way.next()
+    fn next_departure(&self) -> Option<Nanos> {
+        self.in_transit.next_due()
     }
 
-    fn pop(&mut self, _: &mut Ledger) -> Option<Packet> {
-        self.on_the_way.pop()
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.in_transit.pop()
     }
 
-    fn held(&self) -> usize {
-        self.on_the_way.len()
+    fn packet_count(&self) -> usize {
+        self.in_transit.len()
     }
 
-    fn change(&mut self, conditions: &Conditions, _: Nanos, _: &mut Ledger) {
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
         self.delay = conditions.delay.map_or(0, nanos);
         self.jitter = conditions.jitter;
     }
 
-    fn least(&self) -> Nanos {
+    fn min_delay(&self) -> Nanos {
         self.delay
     }
 }

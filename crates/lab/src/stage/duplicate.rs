@@ -2,50 +2,50 @@
 
 use crate::Nanos;
 use crate::conditions::{self, Conditions};
-use crate::dice::Dice;
-use crate::ledger::Ledger;
+use crate::dice::SeededRng;
+use crate::ledger::StageEvents;
 use crate::packet::Packet;
 use crate::stage::Stage;
-use crate::stage::timeline::Timeline;
+use crate::stage::timeline::PacketSchedule;
 
 /// Sends some packets again right behind themselves.
 #[derive(Debug)]
-pub struct Duplicate {
+pub struct DuplicateStage {
     settings: Option<conditions::Duplicate>,
-    dice: Dice,
-    passed: Timeline,
+    rng: SeededRng,
+    ready: PacketSchedule,
 }
 
-impl Duplicate {
+impl DuplicateStage {
     /// The duplication of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: Dice) -> Self {
-        Self { settings: conditions.duplicate, dice: dice.of("duplicate"), passed: Timeline::default() }
+    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
+        Self { settings: conditions.duplicate, rng: dice.derive("duplicate"), ready: PacketSchedule::default() }
     }
 }
 
-impl Stage for Duplicate {
-    fn push(&mut self, packet: Packet, ledger: &mut Ledger) {
-        self.passed.insert(packet);
-        if self.settings.is_some_and(|settings| self.dice.happens(packet.number, settings.p)) {
-            self.passed.insert(packet);
-            ledger.copied.push(packet);
+impl Stage for DuplicateStage {
+    fn push(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        self.ready.insert(packet);
+        if self.settings.is_some_and(|settings| self.rng.bernoulli(packet.number, settings.p)) {
+            self.ready.insert(packet);
+            ledger.duplicated.push(packet);
         }
     }
 
-    fn next(&self) -> Option<Nanos> {
-        self.passed.next()
+    fn next_departure(&self) -> Option<Nanos> {
+        self.ready.next_due()
     }
 
-    fn pop(&mut self, _: &mut Ledger) -> Option<Packet> {
-        self.passed.pop()
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.ready.pop()
     }
 
-    fn held(&self) -> usize {
-        self.passed.len()
+    fn packet_count(&self) -> usize {
+        self.ready.len()
     }
 
-    fn change(&mut self, conditions: &Conditions, _: Nanos, _: &mut Ledger) {
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
         self.settings = conditions.duplicate;
     }
 }

@@ -2,48 +2,48 @@
 
 use crate::Nanos;
 use crate::conditions::Conditions;
-use crate::ledger::{Cause, Ledger};
+use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
 use crate::stage::Stage;
-use crate::stage::timeline::Timeline;
+use crate::stage::timeline::PacketSchedule;
 
 /// Drops everything while the link is down.
 #[derive(Debug)]
-pub struct Gate {
+pub struct LinkStateStage {
     down: bool,
-    passed: Timeline,
+    ready: PacketSchedule,
 }
 
-impl Gate {
+impl LinkStateStage {
     /// A gate, open unless the conditions say that the link is down.
     #[must_use]
     pub fn new(conditions: &Conditions) -> Self {
-        Self { down: conditions.down, passed: Timeline::default() }
+        Self { down: conditions.down, ready: PacketSchedule::default() }
     }
 }
 
-impl Stage for Gate {
-    fn push(&mut self, packet: Packet, ledger: &mut Ledger) {
+impl Stage for LinkStateStage {
+    fn push(&mut self, packet: Packet, ledger: &mut StageEvents) {
         if self.down {
-            ledger.drop(packet, Cause::Down);
+            ledger.record_drop(packet, DropCause::Down);
         } else {
-            self.passed.insert(packet);
+            self.ready.insert(packet);
         }
     }
 
-    fn next(&self) -> Option<Nanos> {
-        self.passed.next()
+    fn next_departure(&self) -> Option<Nanos> {
+        self.ready.next_due()
     }
 
-    fn pop(&mut self, _: &mut Ledger) -> Option<Packet> {
-        self.passed.pop()
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.ready.pop()
     }
 
-    fn held(&self) -> usize {
-        self.passed.len()
+    fn packet_count(&self) -> usize {
+        self.ready.len()
     }
 
-    fn change(&mut self, conditions: &Conditions, _: Nanos, _: &mut Ledger) {
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
         self.down = conditions.down;
     }
 }

@@ -1,89 +1,89 @@
 //! Loss that no queue causes: independent, in bursts, or by a pattern.
 
 use crate::Nanos;
-use crate::conditions::{self, Conditions, LossAt};
-use crate::dice::Dice;
-use crate::ledger::{Cause, Ledger};
+use crate::conditions::{self, Conditions, LossPosition};
+use crate::dice::SeededRng;
+use crate::ledger::{DropCause, StageEvents};
 use crate::packet::Packet;
 use crate::stage::Stage;
-use crate::stage::timeline::Timeline;
+use crate::stage::timeline::PacketSchedule;
 
 /// Drops packets by the loss model of its place, ingress or wire.
 #[derive(Debug)]
-pub struct Loss {
-    place: LossAt,
+pub struct LossStage {
+    position: LossPosition,
     model: Option<conditions::Loss>,
     /// The state of the Gilbert-Elliott model. It begins in the good one.
-    bad: bool,
-    dice: Dice,
-    state_dice: Dice,
-    passed: Timeline,
+    in_bad_state: bool,
+    rng: SeededRng,
+    state_rng: SeededRng,
+    ready: PacketSchedule,
 }
 
-impl Loss {
+impl LossStage {
     /// The loss at `place`, if the conditions have one there.
     #[must_use]
-    pub fn new(conditions: &Conditions, place: LossAt, dice: Dice) -> Self {
-        let dice = dice.of(match place {
-            LossAt::Ingress => "ingress loss",
-            LossAt::Wire => "wire loss",
+    pub fn new(conditions: &Conditions, position: LossPosition, dice: SeededRng) -> Self {
+        let dice = dice.derive(match position {
+            LossPosition::Ingress => "ingress loss",
+            LossPosition::Wire => "wire loss",
         });
-        let model = model_at(conditions, place);
+        let model = model_at(conditions, position);
         Self {
-            place,
+            position,
             model,
-            bad: false,
-            dice: dice.of("loss"),
-            state_dice: dice.of("state"),
-            passed: Timeline::default(),
+            in_bad_state: false,
+            rng: dice.derive("loss"),
+            state_rng: dice.derive("state"),
+            ready: PacketSchedule::default(),
         }
     }
 
-    fn loses(&mut self, number: u64) -> bool {
+    fn is_lost(&mut self, number: u64) -> bool {
         match &self.model {
             None => false,
-            Some(conditions::Loss::Bernoulli { p, .. }) => self.dice.happens(number, *p),
+            Some(conditions::Loss::Bernoulli { p, .. }) => self.rng.bernoulli(number, *p),
             Some(conditions::Loss::Pattern { every, lost, .. }) => lost.contains(&(number % every)),
             Some(conditions::Loss::GilbertElliott { to_bad, to_good, p_good, p_bad, .. }) => {
-                let (p, change) = if self.bad { (*p_bad, *to_good) } else { (*p_good, *to_bad) };
-                let lost = self.dice.happens(number, p);
-                self.bad ^= self.state_dice.happens(number, change);
+                let (p, change) = if self.in_bad_state { (*p_bad, *to_good) } else { (*p_good, *to_bad) };
+                let lost = self.rng.bernoulli(number, p);
+                self.in_bad_state ^= self.state_rng.bernoulli(number, change);
                 lost
             }
         }
     }
 }
 
-fn model_at(conditions: &Conditions, place: LossAt) -> Option<conditions::Loss> {
+fn model_at(conditions: &Conditions, place: LossPosition) -> Option<conditions::Loss> {
     conditions.loss.clone().filter(|loss| loss.at() == place)
 }
 
-impl Stage for Loss {
-    fn push(&mut self, packet: Packet, ledger: &mut Ledger) {
-        if self.loses(packet.number) {
-            let cause = match self.place {
-                LossAt::Ingress => Cause::IngressLoss,
-                LossAt::Wire => Cause::WireLoss,
+impl Stage for LossStage {
+    fn push(&mut self, packet: Packet, ledger: &mut StageEvents) {
+        if self.is_lost(packet.number) {
+            let cause = match self.position {
+                LossPosition::Ingress => DropCause::IngressLoss,
+                LossPosition::Wire => DropCause::WireLoss,
             };
-            ledger.drop(packet, cause);
+            ledger.record_drop(packet, cause);
         } else {
-            self.passed.insert(packet);
+            self.ready.insert(packet);
         }
     }
 
-    fn next(&self) -> Option<Nanos> {
-        self.passed.next()
+    fn next_departure(&self) -> Option<Nanos> {
+        self.ready.next_due()
     }
 
-    fn pop(&mut self, _: &mut Ledger) -> Option<Packet> {
-        self.passed.pop()
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.ready.pop()
     }
 
-    fn held(&self) -> usize {
-        self.passed.len()
+    fn packet_count(&self) -> usize {
+        self.ready.len()
     }
 
-    fn change(&mut self, conditions: &Conditions, _: Nanos, _: &mut Ledger) {
-        self.model = model_at(conditions, self.place);
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
+        self.model = model_at(conditions, self.position);
     }
 }

@@ -2,50 +2,50 @@
 
 use crate::Nanos;
 use crate::conditions::{self, Conditions};
-use crate::dice::Dice;
-use crate::ledger::Ledger;
+use crate::dice::SeededRng;
+use crate::ledger::StageEvents;
 use crate::nanos;
 use crate::packet::Packet;
 use crate::stage::Stage;
-use crate::stage::timeline::Timeline;
+use crate::stage::timeline::PacketSchedule;
 
 /// Holds some packets back while the others pass.
 #[derive(Debug)]
-pub struct Reorder {
+pub struct ReorderStage {
     settings: Option<conditions::Reorder>,
-    dice: Dice,
-    on_the_way: Timeline,
+    rng: SeededRng,
+    in_transit: PacketSchedule,
 }
 
-impl Reorder {
+impl ReorderStage {
     /// The reordering of the conditions.
     #[must_use]
-    pub fn new(conditions: &Conditions, dice: Dice) -> Self {
-        Self { settings: conditions.reorder, dice: dice.of("reorder"), on_the_way: Timeline::default() }
+    pub fn new(conditions: &Conditions, dice: SeededRng) -> Self {
+        Self { settings: conditions.reorder, rng: dice.derive("reorder"), in_transit: PacketSchedule::default() }
     }
 }
 
-impl Stage for Reorder {
-    fn push(&mut self, mut packet: Packet, _: &mut Ledger) {
-        if let Some(settings) = self.settings.filter(|settings| self.dice.happens(packet.number, settings.p)) {
+impl Stage for ReorderStage {
+    fn push(&mut self, mut packet: Packet, _: &mut StageEvents) {
+        if let Some(settings) = self.settings.filter(|settings| self.rng.bernoulli(packet.number, settings.p)) {
             packet.at += nanos(settings.by);
         }
-        self.on_the_way.insert(packet);
+        self.in_transit.insert(packet);
     }
 
-    fn next(&self) -> Option<Nanos> {
-        self.on_the_way.next()
+    fn next_departure(&self) -> Option<Nanos> {
+        self.in_transit.next_due()
     }
 
-    fn pop(&mut self, _: &mut Ledger) -> Option<Packet> {
-        self.on_the_way.pop()
+    fn pop(&mut self, _: &mut StageEvents) -> Option<Packet> {
+        self.in_transit.pop()
     }
 
-    fn held(&self) -> usize {
-        self.on_the_way.len()
+    fn packet_count(&self) -> usize {
+        self.in_transit.len()
     }
 
-    fn change(&mut self, conditions: &Conditions, _: Nanos, _: &mut Ledger) {
+    fn set_conditions(&mut self, conditions: &Conditions, _: Nanos, _: &mut StageEvents) {
         self.settings = conditions.reorder;
     }
 }

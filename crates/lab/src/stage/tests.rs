@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::conditions::Conditions;
-use crate::dice::Dice;
-use crate::ledger::Cause;
+use crate::dice::SeededRng;
+use crate::ledger::DropCause;
 use crate::packet::Ecn;
 use crate::pipeline::Pipeline;
 
@@ -18,25 +18,25 @@ fn packet(number: u64, at: Nanos, bytes: u32) -> Packet {
 }
 
 /// Packets that came out: number and time.
-type Out = Vec<(u64, Nanos)>;
+type Outputs = Vec<(u64, Nanos)>;
 /// Packets that did not: number and why.
-type Dropped = Vec<(u64, Cause)>;
+type Drops = Vec<(u64, DropCause)>;
 
 /// What comes out of `text` when a packet of 1500 bytes is pushed every `spacing`.
-fn run(text: &str, packets: u64, spacing: Nanos) -> (Out, Dropped) {
+fn run(text: &str, packets: u64, spacing: Nanos) -> (Outputs, Drops) {
     let conditions = conditions(text);
-    let mut pipeline = Pipeline::new(&[&conditions], Dice::new(42));
+    let mut pipeline = Pipeline::new(&[&conditions], SeededRng::new(42));
     let mut out = Vec::new();
     for number in 0..packets {
         let now = number * spacing;
         out.extend(std::iter::from_fn(|| pipeline.pop(now)));
         pipeline.push(packet(number, now, 1500));
     }
-    while let Some(at) = pipeline.wake() {
+    while let Some(at) = pipeline.next_wakeup() {
         out.extend(pipeline.pop(at));
     }
-    assert_eq!(pipeline.held(), 0, "nothing is left behind");
-    let dropped = pipeline.ledger.dropped.iter().map(|drop| (drop.packet.number, drop.cause)).collect();
+    assert_eq!(pipeline.packet_count(), 0, "nothing is left behind");
+    let dropped = pipeline.events.dropped.iter().map(|drop| (drop.packet.number, drop.cause)).collect();
     (out.iter().map(|packet| (packet.number, packet.at)).collect(), dropped)
 }
 
@@ -55,7 +55,7 @@ fn a_line_sends_one_packet_after_the_other() {
     // 1500 bytes at 12 Mbit/s take a millisecond.
     let (out, dropped) = run("rate = '12Mbit/s'\ndelay = '1ms'\nqueue = { kind = 'tail-drop', limit = '2pkt' }", 5, 0);
     assert_eq!(out, [(0, 2 * MS), (1, 3 * MS), (2, 4 * MS)], "one on the line, two wait");
-    assert_eq!(dropped, [(3, Cause::Full), (4, Cause::Full)]);
+    assert_eq!(dropped, [(3, DropCause::Full), (4, DropCause::Full)]);
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn lost_on_the_wire_is_paid_for_and_lost_at_ingress_is_not() {
     };
     assert_eq!(with("wire").0, [(1, 2 * MS), (3, 4 * MS)]);
     assert_eq!(with("ingress").0, [(1, MS), (3, 2 * MS)]);
-    assert_eq!(with("wire").1, [(0, Cause::WireLoss), (2, Cause::WireLoss)]);
-    assert_eq!(with("ingress").1, [(0, Cause::IngressLoss), (2, Cause::IngressLoss)]);
+    assert_eq!(with("wire").1, [(0, DropCause::WireLoss), (2, DropCause::WireLoss)]);
+    assert_eq!(with("ingress").1, [(0, DropCause::IngressLoss), (2, DropCause::IngressLoss)]);
 }
 
 #[test]
@@ -152,13 +152,13 @@ fn duplicates_follow_their_original() {
 #[test]
 fn a_link_that_is_down_drops_what_comes_and_delivers_what_was_under_way() {
     let (up, down) = (conditions("delay = '10ms'"), conditions("delay = '10ms'\ndown = true"));
-    let mut pipeline = Pipeline::new(&[&up, &down], Dice::new(1));
+    let mut pipeline = Pipeline::new(&[&up, &down], SeededRng::new(1));
     pipeline.push(packet(0, 0, 1500));
-    pipeline.change(&down, MS);
+    pipeline.set_conditions(&down, MS);
     pipeline.push(packet(1, 2 * MS, 1500));
-    pipeline.change(&up, 3 * MS);
+    pipeline.set_conditions(&up, 3 * MS);
     pipeline.push(packet(2, 4 * MS, 1500));
     let out: Vec<_> = std::iter::from_fn(|| pipeline.pop(20 * MS)).map(|p| (p.number, p.at)).collect();
     assert_eq!(out, [(0, 10 * MS), (2, 14 * MS)]);
-    assert_eq!(pipeline.ledger.dropped[0].cause, Cause::Down);
+    assert_eq!(pipeline.events.dropped[0].cause, DropCause::Down);
 }

@@ -7,9 +7,9 @@ use crate::packet::Packet;
 
 /// Packets by the time in `at`; those due at the same time keep the order they came in.
 #[derive(Debug, Default)]
-pub struct Timeline(VecDeque<Packet>);
+pub struct PacketSchedule(VecDeque<Packet>);
 
-impl Timeline {
+impl PacketSchedule {
     /// Puts a packet in its place. Cheap if it is among the last.
     pub fn insert(&mut self, packet: Packet) {
         if self.0.back().is_none_or(|last| last.at <= packet.at) {
@@ -22,7 +22,7 @@ impl Timeline {
 
     /// When the first is due.
     #[must_use]
-    pub fn next(&self) -> Option<Nanos> {
+    pub fn next_due(&self) -> Option<Nanos> {
         self.0.front().map(|packet| packet.at)
     }
 
@@ -33,7 +33,7 @@ impl Timeline {
 
     /// When the last is due.
     #[must_use]
-    pub fn last(&self) -> Option<Nanos> {
+    pub fn last_due(&self) -> Option<Nanos> {
         self.0.back().map(|packet| packet.at)
     }
 

@@ -1,6 +1,6 @@
 //! How evenly something is shared.
 
-pub use ekiden_proto::share::jain_of as jain;
+pub use ekiden_proto::share::jain_index_of as jain;
 
 /// The mean; `None` of no values.
 #[must_use]

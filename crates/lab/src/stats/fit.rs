@@ -77,7 +77,7 @@ pub fn lag1_correlation(values: &[f64]) -> f64 {
 mod tests {
     use super::super::{Z_95, Z_99_9, normal_cdf, normal_quantile};
     use super::*;
-    use crate::dice::Dice;
+    use crate::dice::SeededRng;
 
     fn assert_near(got: f64, wanted: f64, error: f64) {
         assert!((got - wanted).abs() <= error, "{got} is not {wanted}");
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn kolmogorov_smirnov_knows_a_normal_sample_from_another() {
-        let dice = Dice::new(9);
+        let dice = SeededRng::new(9);
         let samples: Vec<f64> = (0..2000).map(|i| normal_quantile(dice.uniform(i))).collect();
         assert!(kolmogorov_smirnov(&samples, normal_cdf) > 0.01);
         assert!(kolmogorov_smirnov(&samples, |x| normal_cdf(x - 0.15)) < 0.001);

@@ -26,7 +26,7 @@ const CONFIDENCE: f64 = 0.95;
 /// expectation distributions"): the narrowest symmetric pair of order statistics that holds the median with at least
 /// 95 %; below 6 values there is none, and it is all of the sample. Of no values, everything is 0.
 #[must_use]
-pub fn summary(values: &[f64]) -> Summary {
+pub fn summarise(values: &[f64]) -> Summary {
     let sorted = sorted(values);
     let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return Summary::default() };
     let (rank, confidence) = median_rank(sorted.len());
@@ -61,16 +61,16 @@ fn median_rank(n: usize) -> (usize, f64) {
 /// are left out, and so are those whose base is 0.
 #[must_use]
 pub fn ratios(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
-    paired(treatment, base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite()).collect()
+    paired_values(treatment, base).map(|(value, base)| value / base).filter(|ratio| ratio.is_finite()).collect()
 }
 
 /// What a treatment has more than its base, in the same way.
 #[must_use]
 pub fn differences(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> Vec<f64> {
-    paired(treatment, base).map(|(value, base)| value - base).collect()
+    paired_values(treatment, base).map(|(value, base)| value - base).collect()
 }
 
-fn paired(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> impl Iterator<Item = (f64, f64)> {
+fn paired_values(treatment: &[(u32, f64)], base: &[(u32, f64)]) -> impl Iterator<Item = (f64, f64)> {
     let base_of = |block: u32| base.iter().find(|(other, _)| *other == block).map(|(_, value)| *value);
     treatment.iter().filter_map(move |(block, value)| Some((*value, base_of(*block)?)))
 }
@@ -96,13 +96,13 @@ pub fn quantile(sorted: &[f64], q: f64) -> f64 {
 
 /// Whether two samples agree: whether the intervals of their medians overlap.
 #[must_use]
-pub fn runs_agree(a: &Summary, b: &Summary) -> bool {
+pub fn intervals_overlap(a: &Summary, b: &Summary) -> bool {
     a.low <= b.high && b.low <= a.high
 }
 
 /// How wide the interval is, as a share of the median; infinite when the median is 0 and the interval is not a point.
 #[must_use]
-pub fn spread(summary: &Summary) -> f64 {
+pub fn relative_interval_width(summary: &Summary) -> f64 {
     let width = summary.high - summary.low;
     if width == 0.0 { 0.0 } else { width / summary.median.abs() }
 }
@@ -139,7 +139,7 @@ mod tests {
             (100, 40.0, 61.0, 0.965),
         ];
         for (n, low, high, confidence) in table {
-            let got = summary(&first(n));
+            let got = summarise(&first(n));
             assert_eq!((got.low, got.high), (low, high), "n = {n}");
             assert!((got.confidence - confidence).abs() < 0.0006, "n = {n}: {}", got.confidence);
         }
@@ -148,12 +148,12 @@ mod tests {
     #[test]
     fn few_values_have_the_confidence_they_have_and_many_do_not_underflow() {
         for (n, confidence) in [(1, 0.0), (2, 0.5), (3, 0.75), (4, 0.875), (5, 0.9375)] {
-            let got = summary(&first(n));
+            let got = summarise(&first(n));
             assert_eq!((got.low, got.high, got.n), (1.0, f64::from(n), n));
             assert!((got.confidence - confidence).abs() < 1e-12, "n = {n}: {}", got.confidence);
         }
-        assert_eq!(summary(&[]), Summary::default());
-        let many = summary(&first(5001));
+        assert_eq!(summarise(&[]), Summary::default());
+        let many = summarise(&first(5001));
         assert!((0.95..0.953).contains(&many.confidence), "{}", many.confidence);
         // The normal approximation: half of 5001, less 1.96 times half its root.
         assert!((many.low - 2431.0).abs() <= 2.0, "{}", many.low);
@@ -162,9 +162,9 @@ mod tests {
 
     #[test]
     fn summaries_do_not_depend_on_order() {
-        let got = summary(&[5.0, 1.0, 4.0, 2.0, 3.0, 6.0]);
+        let got = summarise(&[5.0, 1.0, 4.0, 2.0, 3.0, 6.0]);
         assert_eq!((got.median, got.min, got.max), (3.5, 1.0, 6.0));
-        assert_eq!(got, summary(&first(6)));
+        assert_eq!(got, summarise(&first(6)));
     }
 
     #[test]
@@ -185,11 +185,11 @@ mod tests {
 
     #[test]
     fn samples_agree_when_their_intervals_overlap() {
-        let (a, b, c) = (summary(&first(6)), summary(&[6.0; 6]), summary(&[7.0; 6]));
-        assert!(runs_agree(&a, &b) && runs_agree(&b, &a));
-        assert!(!runs_agree(&a, &c) && !runs_agree(&c, &a));
-        assert!((spread(&a) - 5.0 / 3.5).abs() < 1e-12);
-        assert_eq!(spread(&b), 0.0);
-        assert_eq!(spread(&summary(&[-1.0, 0.0, 1.0])), f64::INFINITY);
+        let (a, b, c) = (summarise(&first(6)), summarise(&[6.0; 6]), summarise(&[7.0; 6]));
+        assert!(intervals_overlap(&a, &b) && intervals_overlap(&b, &a));
+        assert!(!intervals_overlap(&a, &c) && !intervals_overlap(&c, &a));
+        assert!((relative_interval_width(&a) - 5.0 / 3.5).abs() < 1e-12);
+        assert_eq!(relative_interval_width(&b), 0.0);
+        assert_eq!(relative_interval_width(&summarise(&[-1.0, 0.0, 1.0])), f64::INFINITY);
     }
 }

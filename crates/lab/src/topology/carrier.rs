@@ -10,27 +10,27 @@ use anyhow::ensure;
 use crate::topology::host::HostHandle;
 use crate::topology::ip;
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(2);
+const OPERATIONAL_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Waits until all of these veth interfaces are operational, on a host or in the wire room.
 ///
 /// # Errors
 /// One still is not after 10 s, or `ip` failed.
-pub fn wait(host: Option<&HostHandle>, interfaces: &BTreeSet<&str>) -> anyhow::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+pub fn wait_operational(host: Option<&HostHandle>, interfaces: &BTreeSet<&str>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + OPERATIONAL_TIMEOUT;
     while !interfaces.is_empty() {
-        let shown = ip::show(host, &["-o", "link", "show", "type", "veth"])?;
-        let operational = shown.lines().filter_map(operational).collect();
+        let shown = ip::query(host, &["-o", "link", "show", "type", "veth"])?;
+        let operational = shown.lines().filter_map(operational_interface).collect();
         let Some(waiting) = interfaces.difference(&operational).next() else { break };
         ensure!(Instant::now() < deadline, "interface {waiting:?} does not come up");
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
 
 /// The interface of a line like `2: wan@if3: <UP,LOWER_UP> mtu 1500 qdisc noqueue state UP mode DEFAULT`, if it is up.
-fn operational(line: &str) -> Option<&str> {
+fn operational_interface(line: &str) -> Option<&str> {
     let name = line.split(": ").nth(1)?;
     line.contains(" state UP ").then(|| name.split('@').next().unwrap_or(name))
 }
@@ -44,7 +44,7 @@ mod tests {
         let line = |state| {
             format!("2: wan@if3: <UP,LOWER_UP> mtu 1500 qdisc noqueue state {state} mode DEFAULT group default")
         };
-        assert_eq!(operational(&line("UP")), Some("wan"));
-        assert_eq!(operational(&line("LOWERLAYERDOWN")), None);
+        assert_eq!(operational_interface(&line("UP")), Some("wan"));
+        assert_eq!(operational_interface(&line("LOWERLAYERDOWN")), None);
     }
 }

@@ -9,7 +9,7 @@ use std::io;
 ///
 /// # Errors
 /// `/proc/thread-self/net` could not be read.
-pub fn read(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
+pub fn read_drops(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
     // Not /proc/net, which belongs to the process and not to the thread.
     let interfaces = fs::read_to_string("/proc/thread-self/net/dev")?;
     let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
@@ -22,7 +22,7 @@ pub fn read(ours: &BTreeSet<String>) -> io::Result<Vec<(String, u64)>> {
 ///
 /// # Errors
 /// `/proc/thread-self/net` could not be read.
-pub fn dialled() -> io::Result<u64> {
+pub fn active_opens() -> io::Result<u64> {
     let protocols = fs::read_to_string("/proc/thread-self/net/snmp")?;
     Ok(protocol_values(&protocols)
         .into_iter()
@@ -31,26 +31,28 @@ pub fn dialled() -> io::Result<u64> {
 }
 
 /// Columns of `/proc/net/dev` behind the name: 2 and 3 are errors and drops received, 10 and 11 sent.
-const COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
+const DROP_COLUMNS: [(usize, &str); 4] = [(2, "rx_errors"), (3, "rx_dropped"), (10, "tx_errors"), (11, "tx_dropped")];
 
 fn interface_drops(text: &str, ours: &BTreeSet<String>) -> Vec<(String, u64)> {
     let rows = text.lines().filter_map(|line| line.split_once(':')).filter(|(name, _)| ours.contains(name.trim()));
     rows.flat_map(|(name, numbers)| {
         let numbers: Vec<u64> = numbers.split_whitespace().map_while(|number| number.parse().ok()).collect();
-        COLUMNS.map(|(column, what)| (format!("{} {what}", name.trim()), numbers.get(column).copied().unwrap_or(0)))
+        DROP_COLUMNS
+            .map(|(column, what)| (format!("{} {what}", name.trim()), numbers.get(column).copied().unwrap_or(0)))
     })
     .collect()
 }
 
-const CHECKSUMS: [&str; 3] = ["Tcp InErrs", "Tcp InCsumErrors", "Udp InCsumErrors"];
+const CHECKSUM_COUNTERS: [&str; 3] = ["Tcp InErrs", "Tcp InCsumErrors", "Udp InCsumErrors"];
 
 /// Who sends SYN+ACK again, because the answer was lost on a link, is answered once more (RFC 5961 section 4), and the kernel
 /// counts that segment as broken, too.
-const CHALLENGES: &str = "TcpExt TCPSYNChallenge";
+const CHALLENGE_ACK_COUNTER: &str = "TcpExt TCPSYNChallenge";
 
 fn checksum_errors(protocols: &str, extensions: &str) -> Vec<(String, u64)> {
-    let challenges = protocol_values(extensions).into_iter().find(|(what, _)| what == CHALLENGES).map_or(0, |(_, n)| n);
-    let errors = protocol_values(protocols).into_iter().filter(|(what, _)| CHECKSUMS.contains(&what.as_str()));
+    let challenges =
+        protocol_values(extensions).into_iter().find(|(what, _)| what == CHALLENGE_ACK_COUNTER).map_or(0, |(_, n)| n);
+    let errors = protocol_values(protocols).into_iter().filter(|(what, _)| CHECKSUM_COUNTERS.contains(&what.as_str()));
     let fine = |what: &str| if what == "Tcp InErrs" { challenges } else { 0 };
     errors.map(|(what, count)| (what.clone(), count.saturating_sub(fine(&what)))).collect()
 }

@@ -21,7 +21,8 @@ pub struct HostHandle {
 
 impl HostHandle {
     pub(super) fn new(name: &str, address: Ipv4Addr) -> anyhow::Result<Self> {
-        let namespace = netns::new_network().with_context(|| format!("host {name:?}: no network namespace"))?;
+        let namespace =
+            netns::new_network_namespace().with_context(|| format!("host {name:?}: no network namespace"))?;
         Ok(Self { name: name.to_owned(), address, namespace: Arc::new(namespace) })
     }
 
@@ -42,7 +43,7 @@ impl HostHandle {
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        netns::start_in(&mut command, Arc::clone(&self.namespace));
+        netns::start_in_network_namespace(&mut command, Arc::clone(&self.namespace));
         command
     }
 
@@ -51,7 +52,7 @@ impl HostHandle {
     /// # Errors
     /// The namespace could not be entered.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let inside = || netns::enter_network(self.namespace.as_fd()).map(|()| work());
+        let inside = || netns::enter_network_namespace(self.namespace.as_fd()).map(|()| work());
         std::thread::scope(|scope| scope.spawn(inside).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 

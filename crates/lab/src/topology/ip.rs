@@ -11,10 +11,10 @@ use crate::topology::host::HostHandle;
 ///
 /// # Errors
 /// There is no `ip`, or what it said, with the command it said it about.
-pub fn batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<()> {
-    let mut ip = on(host, &["-batch", "-"]);
+pub fn run_batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<()> {
+    let mut ip = ip_command(host, &["-batch", "-"]);
     ip.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = ip.spawn().map_err(not_started)?;
+    let mut child = ip.spawn().map_err(spawn_error)?;
     let text: String = commands.iter().flat_map(|command| [command.as_str(), "\n"]).collect();
     let sent = child.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().context("cannot wait for `ip`")?;
@@ -22,7 +22,7 @@ pub fn batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<(
         return sent.context("cannot write to `ip`");
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let failed = failed_command(&said).and_then(|number| commands.get(number - 1));
+    let failed = failed_command_number(&said).and_then(|number| commands.get(number - 1));
     let failed = failed.map_or_else(|| commands.join("; "), Clone::clone);
     let said = said.lines().filter(|line| !line.starts_with("Command failed")).collect::<Vec<_>>().join(" ");
     bail!("`ip {failed}`: {said}")
@@ -32,21 +32,21 @@ pub fn batch(host: Option<&HostHandle>, commands: &[String]) -> anyhow::Result<(
 ///
 /// # Errors
 /// There is no `ip`, or what it said.
-pub fn show(host: Option<&HostHandle>, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = on(host, arguments).output().map_err(not_started)?;
+pub fn query(host: Option<&HostHandle>, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = ip_command(host, arguments).output().map_err(spawn_error)?;
     if !output.status.success() {
         bail!("`ip {}`: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn on(host: Option<&HostHandle>, arguments: &[&str]) -> Command {
+fn ip_command(host: Option<&HostHandle>, arguments: &[&str]) -> Command {
     let mut ip = host.map_or_else(|| Command::new("ip"), |host| host.command("ip"));
     ip.args(arguments);
     ip
 }
 
-fn not_started(error: io::Error) -> anyhow::Error {
+fn spawn_error(error: io::Error) -> anyhow::Error {
     match error.kind() {
         io::ErrorKind::NotFound => anyhow::anyhow!("there is no program `ip`: install the package iproute2"),
         _ => anyhow::Error::new(error).context("cannot start `ip`"),
@@ -54,7 +54,7 @@ fn not_started(error: io::Error) -> anyhow::Error {
 }
 
 /// The number, from 1, of the command that failed, out of `Command failed -:3`.
-fn failed_command(said: &str) -> Option<usize> {
+fn failed_command_number(said: &str) -> Option<usize> {
     let line = said.lines().find_map(|line| line.strip_prefix("Command failed -:"))?;
     line.trim().parse().ok().filter(|number| *number > 0)
 }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_found_in_what_ip_said() {
-        assert_eq!(failed_command("Error: Nexthop has invalid gateway.\nCommand failed -:3\n"), Some(3));
-        assert_eq!(failed_command("Cannot open file\n"), None);
+        assert_eq!(failed_command_number("Error: Nexthop has invalid gateway.\nCommand failed -:3\n"), Some(3));
+        assert_eq!(failed_command_number("Cannot open file\n"), None);
     }
 }

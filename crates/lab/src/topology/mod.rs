@@ -29,7 +29,7 @@ pub struct Lab {
     /// What every random decision in it depends on.
     pub seed: u64,
     /// How packets are handed over.
-    pub mode: Mode,
+    pub mode: EmulationMode,
     /// By what means packets get from a host to the emulator.
     pub backend: Backend,
     /// Hosts by name; each is a network namespace.
@@ -37,7 +37,7 @@ pub struct Lab {
     /// Links by name.
     pub links: BTreeMap<String, Link>,
     /// What changes while the lab runs, in order of time.
-    pub events: Vec<Event>,
+    pub events: Vec<LinkEvent>,
 }
 
 impl Lab {
@@ -51,7 +51,7 @@ impl Lab {
 /// How the emulator hands packets over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub enum EmulationMode {
     /// Every packet of the wire by itself, at its own time.
     Exact,
     /// Packets gather for [`FAST_QUANTUM`](crate::emulator::FAST_QUANTUM), and neighbours go together as one superpacket.
@@ -63,10 +63,10 @@ pub enum Mode {
     Auto,
 }
 
-impl Mode {
+impl EmulationMode {
     /// The mode in which links are checked: coarse ones decide as all others, and would only hide when.
     #[must_use]
-    pub const fn checked(self) -> Self {
+    pub const fn for_check(self) -> Self {
         match self {
             Self::Coarse => Self::Auto,
             mode => mode,
@@ -103,8 +103,8 @@ pub struct Host {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rto_min: Option<Span>,
     /// How it finds out what was lost.
-    #[serde(skip_serializing_if = "Recovery::is_new")]
-    pub recovery: Recovery,
+    #[serde(skip_serializing_if = "LossRecovery::is_new")]
+    pub recovery: LossRecovery,
     /// Its own sysctls, as in `net.ipv4.tcp_rmem = "4096 131072 1048576"`.
     pub sysctl: BTreeMap<String, String>,
     /// Whether its interfaces segment and merge for it.
@@ -114,7 +114,7 @@ pub struct Host {
 /// How a host finds out what was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Recovery {
+pub enum LossRecovery {
     /// As the kernel does: SACK (RFC 2018), RACK and TLP (RFC 8985), F-RTO (RFC 5682).
     #[default]
     New,
@@ -122,7 +122,7 @@ pub enum Recovery {
     Old,
 }
 
-impl Recovery {
+impl LossRecovery {
     const fn is_new(&self) -> bool {
         matches!(self, Self::New)
     }
@@ -179,7 +179,7 @@ impl Link {
 
 /// A change while the lab runs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Event {
+pub struct LinkEvent {
     /// When, since the lab started.
     pub at: Span,
     /// Which link.

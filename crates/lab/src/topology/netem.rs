@@ -4,23 +4,23 @@ use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 
-use crate::conditions::{Conditions, Count, Limit, Loss, LossAt, QueueKind};
+use crate::conditions::{Conditions, Loss, LossPosition, QueueKind, QueueLimit, SizeAccounting};
 use crate::topology::{Lab, Link, ip};
 
 /// More than any test has under way: without a queue to emulate, nothing is dropped for want of room.
-const UNLIMITED: u64 = 10_000_000;
+const UNLIMITED_PACKETS: u64 = 10_000_000;
 
 /// Joins the far ends of a link, which are in the wire room, by a bridge; each sends by what the lab says of its direction.
 /// The interfaces of the hosts must not make superpackets: netem takes each for one packet.
 ///
 /// # Errors
 /// The conditions are beyond netem, or the kernel has none.
-pub fn lay(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Result<()> {
+pub fn create_link(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Result<()> {
     ensure!(lab.events.iter().all(|event| event.link != name), "backend = \"netem\" knows no events");
     // What comes from ends[0] leaves by the far end of ends[1].
     for (conditions, interface) in [(&link.forward, &far[1]), (&link.reverse, &far[0])] {
         let arguments =
-            arguments(conditions, link.mtu).map_err(|what| anyhow!("backend = \"netem\" cannot do {what}"))?;
+            netem_arguments(conditions, link.mtu).map_err(|what| anyhow!("backend = \"netem\" cannot do {what}"))?;
         let mut tc = Command::new("tc");
         tc.args(["qdisc", "add", "dev", interface, "root", "netem"]).args(arguments.split(' '));
         let output = tc.output().context("cannot start `tc`: install the package iproute2")?;
@@ -31,7 +31,7 @@ pub fn lay(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Res
     }
     let bridge = format!("{}-{}", far[0], far[1]);
     let join = |interface: &String| format!("link set dev {interface} master {bridge}");
-    ip::batch(
+    ip::run_batch(
         None,
         &[
             format!("link add name {bridge} mtu {} type bridge", link.mtu),
@@ -43,7 +43,7 @@ pub fn lay(lab: &Lab, name: &str, link: &Link, far: &[String; 2]) -> anyhow::Res
 }
 
 /// What netem is told of one direction; or what of it netem would do otherwise.
-fn arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> {
+fn netem_arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> {
     let Conditions { down, access_rate, rate, count, queue, delay, jitter, loss, reorder, duplicate } = conditions;
     for (present, what) in [
         (access_rate.is_some(), "access_rate"),
@@ -55,7 +55,7 @@ fn arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> 
             return Err(what);
         }
     }
-    let mut arguments = format!("limit {}", limit(conditions, mtu, queue.as_ref())?);
+    let mut arguments = format!("limit {}", packet_limit(conditions, mtu, queue.as_ref())?);
     if let Some(delay) = delay {
         arguments += &format!(" delay {}us", delay.0.as_micros());
     }
@@ -66,26 +66,26 @@ fn arguments(conditions: &Conditions, mtu: u32) -> Result<String, &'static str> 
     }
     if let Some(rate) = rate {
         // It counts the frame; what we count more or less is its overhead.
-        let overhead = i64::from(count.overhead()) - i64::from(Count::L2.overhead());
+        let overhead = i64::from(count.overhead()) - i64::from(SizeAccounting::L2.overhead());
         arguments += &format!(" rate {}bit {overhead}", rate.bits_per_second());
     }
     Ok(arguments)
 }
 
 /// In packets. Those under way are in its queue, too.
-fn limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) -> Result<u64, &'static str> {
+fn packet_limit(conditions: &Conditions, mtu: u32, queue: Option<&QueueKind>) -> Result<u64, &'static str> {
     let waiting = match queue {
-        None => return Ok(UNLIMITED),
-        Some(QueueKind::TailDrop { limit: Limit::Packets(packets) }) => *packets,
+        None => return Ok(UNLIMITED_PACKETS),
+        Some(QueueKind::TailDrop { limit: QueueLimit::Packets(packets) }) => *packets,
         Some(_) => return Err("this queue: it has tail-drop with a limit in packets"),
     };
     let (Some(rate), Some(delay)) = (conditions.rate, conditions.delay) else { return Ok(waiting) };
     let bytes_under_way = u128::from(rate.bytes_per_second()) * delay.0.as_micros() / 1_000_000;
-    Ok(waiting + u64::try_from(bytes_under_way / u128::from(mtu)).unwrap_or(UNLIMITED))
+    Ok(waiting + u64::try_from(bytes_under_way / u128::from(mtu)).unwrap_or(UNLIMITED_PACKETS))
 }
 
 fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {
-    if has_rate && loss.at() == LossAt::Wire {
+    if has_rate && loss.at() == LossPosition::Wire {
         return Err(r#"loss at = "wire": what it loses takes none of the rate"#);
     }
     let percent = |p: &f64| format!("{}%", p * 100.0);
@@ -103,8 +103,8 @@ fn loss_arguments(loss: &Loss, has_rate: bool) -> Result<String, &'static str> {
 mod tests {
     use super::*;
 
-    fn said(conditions: &str) -> Result<String, &'static str> {
-        arguments(&toml::from_str(conditions).unwrap(), 1500)
+    fn arguments_of(conditions: &str) -> Result<String, &'static str> {
+        netem_arguments(&toml::from_str(conditions).unwrap(), 1500)
     }
 
     #[test]
@@ -122,7 +122,7 @@ mod tests {
                 "limit 10000000 loss gemodel 25% 50% 100% 0%",
             ),
         ] {
-            assert_eq!(said(conditions), Ok(expected.to_owned()), "{conditions}");
+            assert_eq!(arguments_of(conditions), Ok(expected.to_owned()), "{conditions}");
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
             ("queue = { kind = \"codel\", limit = \"50pkt\" }", "this queue"),
             ("queue = { kind = \"tail-drop\", limit = \"50KiB\" }", "this queue"),
         ] {
-            assert!(said(conditions).unwrap_err().starts_with(expected), "{conditions}");
+            assert!(arguments_of(conditions).unwrap_err().starts_with(expected), "{conditions}");
         }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, bail, ensure};
 use ekiden_sys::{congestion, ethtool, tun};
 
-use crate::emulator::{Port, Wire};
-use crate::topology::plan::{Line, MAX_LINKS, Plan};
+use crate::emulator::{EmulatedLink, Port};
+use crate::topology::plan::{MAX_LINKS, NetworkPlan, PlannedLink};
 use crate::topology::{Backend, Host, Lab, Offload, carrier, counters, ip, netem, sandbox, window};
 
 pub use crate::topology::host::HostHandle;
@@ -22,12 +22,12 @@ pub struct Network {
     name: String,
     hosts: BTreeMap<String, HostHandle>,
     /// The interfaces of each host that are ends of links.
-    ends: BTreeMap<String, BTreeSet<String>>,
-    wires: Vec<Wire>,
+    link_interfaces: BTreeMap<String, BTreeSet<String>>,
+    emulated_links: Vec<EmulatedLink>,
 }
 
 /// Numbers for the interfaces of the wire room. Never used twice: the kernel takes its time to remove the old ones.
-static NEXT_WIRE: AtomicUsize = AtomicUsize::new(0);
+static NEXT_LINK_NUMBER: AtomicUsize = AtomicUsize::new(0);
 
 impl Network {
     /// Makes namespaces, interfaces, addresses, neighbours and routes, and pins congestion control. Afterwards every
@@ -37,26 +37,30 @@ impl Network {
     /// What the system refused, with the remedy.
     pub fn build(lab: &Lab) -> anyhow::Result<Self> {
         ensure!(lab.links.len() <= MAX_LINKS, "a lab has at most {MAX_LINKS} links");
-        let plan = Plan::of(lab);
-        let mut network =
-            Self { name: lab.name.clone(), hosts: BTreeMap::new(), ends: BTreeMap::new(), wires: Vec::new() };
+        let plan = NetworkPlan::new(lab);
+        let mut network = Self {
+            name: lab.name.clone(),
+            hosts: BTreeMap::new(),
+            link_interfaces: BTreeMap::new(),
+            emulated_links: Vec::new(),
+        };
         for (name, host) in &lab.hosts {
             let handle = HostHandle::new(name, plan.address_of(name))?;
-            handle.set_sysctls(sysctls(host).iter().map(|(key, value)| (*key, value.as_str())))?;
+            handle.set_sysctls(namespace_sysctls(host).iter().map(|(key, value)| (*key, value.as_str())))?;
             network.hosts.insert(name.clone(), handle);
             let ends = plan.ends_of(name).map(|(_, here, _)| here.interface.clone());
-            network.ends.insert(name.clone(), ends.collect());
+            network.link_interfaces.insert(name.clone(), ends.collect());
         }
-        for line in &plan.lines {
-            let wire = network.lay(line, lab).with_context(|| format!("link {:?}", line.name))?;
-            network.wires.extend(wire);
+        for line in &plan.links {
+            let wire = network.create_link(line, lab).with_context(|| format!("link {:?}", line.name))?;
+            network.emulated_links.extend(wire);
         }
         for (name, host) in &lab.hosts {
-            network.furnish(&plan, name, host, lab.backend).with_context(|| format!("host {name:?}"))?;
+            network.configure_host(&plan, name, host, lab.backend).with_context(|| format!("host {name:?}"))?;
         }
         network.wait_for_carriers(&plan, lab.backend)?;
         network.write_hosts_file()?;
-        network.check_congestion(lab)?;
+        network.verify_congestion_control(lab)?;
         Ok(network)
     }
 
@@ -79,8 +83,8 @@ impl Network {
 
     /// What the emulator has to drive: every link that is not bare.
     #[must_use]
-    pub fn wires(&self) -> Vec<Wire> {
-        self.wires.clone()
+    pub fn emulated_links(&self) -> Vec<EmulatedLink> {
+        self.emulated_links.clone()
     }
 
     /// Packets that kernels of hosts dropped or found broken since the lab was built, as where and how many. Any at all:
@@ -92,7 +96,7 @@ impl Network {
     pub fn hidden_drops(&self) -> anyhow::Result<Vec<(String, u64)>> {
         let mut drops = Vec::new();
         for (name, host) in &self.hosts {
-            let counted = host.enter(|| counters::read(&self.ends[name])).and_then(|counted| counted);
+            let counted = host.enter(|| counters::read_drops(&self.link_interfaces[name])).and_then(|counted| counted);
             let counted = counted.with_context(|| format!("host {name:?}: cannot read its counters"))?;
             drops.extend(counted.into_iter().map(|(what, count)| (format!("{name} {what}"), count)));
         }
@@ -103,34 +107,35 @@ impl Network {
     ///
     /// # Errors
     /// One did, or the counters could not be read.
-    pub fn ensure_nothing_hidden(&self) -> anyhow::Result<()> {
+    pub fn ensure_no_hidden_drops(&self) -> anyhow::Result<()> {
         let hidden = self.hidden_drops()?.into_iter().find(|(_, count)| *count > 0);
         hidden.map_or(Ok(()), |(what, count)| bail!("{what}: {count} packets that no link dropped"))
     }
 
-    fn at(&self, name: &str) -> anyhow::Result<&HostHandle> {
+    fn require_host(&self, name: &str) -> anyhow::Result<&HostHandle> {
         self.hosts.get(name).with_context(|| format!("there is no host {name:?}"))
     }
 
     /// Makes the interfaces of a link.
-    fn lay(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<Option<Wire>> {
-        let wire = |ports| Some(Wire { name: line.name.to_owned(), ports, link: line.link.clone() });
+    fn create_link(&self, line: &PlannedLink<'_>, lab: &Lab) -> anyhow::Result<Option<EmulatedLink>> {
+        let wire = |ports| Some(EmulatedLink { name: line.name.to_owned(), ports, link: line.link.clone() });
         if line.bare {
-            return self.lay_bare(line).map(|()| None);
+            return self.create_bare_link(line).map(|()| None);
         }
         match lab.backend {
-            Backend::Packet => self.lay_veths(line).map(|far| wire(far.map(Port::Interface))),
-            Backend::Tun => self.lay_tuns(line, lab).map(wire),
+            Backend::Packet => self.create_veth_pairs(line).map(|far| wire(far.map(Port::Interface))),
+            Backend::Tun => self.create_tun_devices(line, lab).map(wire),
             Backend::Netem => {
-                let far = self.lay_veths(line)?;
-                netem::lay(lab, line.name, line.link, &far).map(|()| None)
+                let far = self.create_veth_pairs(line)?;
+                netem::create_link(lab, line.name, line.link, &far).map(|()| None)
             }
         }
     }
 
-    fn lay_bare(&self, line: &Line<'_>) -> anyhow::Result<()> {
+    fn create_bare_link(&self, line: &PlannedLink<'_>) -> anyhow::Result<()> {
         let [a, b] = &line.ends;
-        let (in_a, in_b) = (self.at(&a.host)?.namespace_path()?, self.at(&b.host)?.namespace_path()?);
+        let (in_a, in_b) =
+            (self.require_host(&a.host)?.namespace_path()?, self.require_host(&b.host)?.namespace_path()?);
         let mtu = line.link.mtu;
         let command = format!(
             "link add name {} mtu {mtu} address {} netns {} type veth peer name {} mtu {mtu} address {} netns {}",
@@ -141,17 +146,17 @@ impl Network {
             b.mac,
             in_b.display()
         );
-        ip::batch(None, &[command])
+        ip::run_batch(None, &[command])
     }
 
     /// A veth pair for each end, the far ends in the wire room.
-    fn lay_veths(&self, line: &Line<'_>) -> anyhow::Result<[String; 2]> {
-        let number = NEXT_WIRE.fetch_add(1, Ordering::Relaxed);
+    fn create_veth_pairs(&self, line: &PlannedLink<'_>) -> anyhow::Result<[String; 2]> {
+        let number = NEXT_LINK_NUMBER.fetch_add(1, Ordering::Relaxed);
         let mtu = line.link.mtu;
         let far = ["a", "b"].map(|side| format!("w{number}{side}"));
         let mut commands = Vec::new();
         for (end, far) in line.ends.iter().zip(&far) {
-            let inside = self.at(&end.host)?.namespace_path()?;
+            let inside = self.require_host(&end.host)?.namespace_path()?;
             commands.push(format!(
                 "link add name {} mtu {mtu} address {} netns {} type veth peer name {far} mtu {mtu}",
                 end.interface,
@@ -160,50 +165,53 @@ impl Network {
             ));
             commands.push(format!("link set dev {far} txqueuelen 10000 up"));
         }
-        ip::batch(None, &commands)?;
+        ip::run_batch(None, &commands)?;
         Ok(far)
     }
 
-    fn lay_tuns(&self, line: &Line<'_>, lab: &Lab) -> anyhow::Result<[Port; 2]> {
+    fn create_tun_devices(&self, line: &PlannedLink<'_>, lab: &Lab) -> anyhow::Result<[Port; 2]> {
         let open = |end: usize| {
             let end = &line.ends[end];
             let offload = lab.hosts.get(&end.host).is_some_and(|host| host.offload == Offload::Gso);
-            let host = self.at(&end.host)?;
+            let host = self.require_host(&end.host)?;
             let device = host.enter(|| tun::create(&end.interface, offload)).and_then(|device| device).context(
                 "cannot make a TUN device: /dev/net/tun must exist (`modprobe tun`) and be open to this user (mode 0666)",
             )?;
-            ip::batch(Some(host), &[format!("link set dev {} mtu {}", end.interface, line.link.mtu)])?;
+            ip::run_batch(Some(host), &[format!("link set dev {} mtu {}", end.interface, line.link.mtu)])?;
             anyhow::Ok(Port::Tun(Arc::new(device)))
         };
         Ok([open(0)?, open(1)?])
     }
 
-    /// Gives a host what [`Plan::commands`] says, and switches its offloads.
-    fn furnish(&self, plan: &Plan<'_>, name: &str, host: &Host, backend: Backend) -> anyhow::Result<()> {
-        let handle = self.at(name)?;
-        ip::batch(Some(handle), &plan.commands(name, backend)).map_err(|error| match unknown_congestion(host) {
-            Some(known) => error.context(known),
-            None => error,
-        })?;
-        let single = |line: &Line<'_>| line.has_macs(backend) && plan.single_packets(line, name, backend);
+    /// Gives a host what [`NetworkPlan::ip_commands`] says, and switches its offloads.
+    fn configure_host(&self, plan: &NetworkPlan<'_>, name: &str, host: &Host, backend: Backend) -> anyhow::Result<()> {
+        let handle = self.require_host(name)?;
+        ip::run_batch(Some(handle), &plan.ip_commands(name, backend)).map_err(
+            |error| match unknown_congestion_message(host) {
+                Some(known) => error.context(known),
+                None => error,
+            },
+        )?;
+        let single =
+            |line: &PlannedLink<'_>| line.is_ethernet(backend) && plan.is_offload_disabled(line, name, backend);
         for (line, here, _) in plan.ends_of(name).filter(|(line, ..)| single(line)) {
-            let off = handle.enter(|| ethtool::segmentation_off(&here.interface)).and_then(|done| done);
+            let off = handle.enter(|| ethtool::disable_segmentation(&here.interface)).and_then(|done| done);
             off.with_context(|| format!("cannot switch off the offloads of {:?}", line.name))?;
         }
         Ok(())
     }
 
-    fn wait_for_carriers(&self, plan: &Plan<'_>, backend: Backend) -> anyhow::Result<()> {
+    fn wait_for_carriers(&self, plan: &NetworkPlan<'_>, backend: Backend) -> anyhow::Result<()> {
         for (name, host) in &self.hosts {
-            let veths = plan.ends_of(name).filter(|(line, ..)| line.has_macs(backend));
+            let veths = plan.ends_of(name).filter(|(line, ..)| line.is_ethernet(backend));
             let veths = veths.map(|(_, here, _)| here.interface.as_str()).collect();
-            carrier::wait(Some(host), &veths).with_context(|| format!("host {name:?}"))?;
+            carrier::wait_operational(Some(host), &veths).with_context(|| format!("host {name:?}"))?;
         }
-        let far = self.wires.iter().flat_map(|wire| &wire.ports).filter_map(|port| match port {
+        let far = self.emulated_links.iter().flat_map(|wire| &wire.ports).filter_map(|port| match port {
             Port::Interface(name) => Some(name.as_str()),
             Port::Tun(_) => None,
         });
-        carrier::wait(None, &far.collect())
+        carrier::wait_operational(None, &far.collect())
     }
 
     /// Every name and address, in the file that [`sandbox`] has put in the place of `/etc/hosts`.
@@ -216,13 +224,14 @@ impl Network {
     }
 
     /// Asks the kernel, on every host that pins one, which congestion control a connection to every other host gets.
-    fn check_congestion(&self, lab: &Lab) -> anyhow::Result<()> {
+    fn verify_congestion_control(&self, lab: &Lab) -> anyhow::Result<()> {
         for (name, host) in &lab.hosts {
             let Some(wanted) = &host.congestion else { continue };
             for to in self.hosts.values().filter(|to| to.name() != name && !to.address().is_loopback()) {
                 // The discard port: nobody needs to answer.
                 let there = SocketAddrV4::new(to.address(), 9);
-                let found = self.at(name)?.enter(|| congestion::toward(there)).and_then(|found| found);
+                let found =
+                    self.require_host(name)?.enter(|| congestion::for_destination(there)).and_then(|found| found);
                 let found = found.with_context(|| format!("host {name:?} cannot reach {:?}", to.name()))?;
                 ensure!(
                     found == *wanted,
@@ -236,7 +245,7 @@ impl Network {
 }
 
 /// What a host's namespace is set to, in order: first what would otherwise come from the machine's own settings.
-fn sysctls(host: &Host) -> Vec<(&str, String)> {
+fn namespace_sysctls(host: &Host) -> Vec<(&str, String)> {
     let mut settings = [
         ("net.ipv4.ip_forward", if host.forward { "1" } else { "0" }),
         ("net.ipv4.conf.all.rp_filter", "0"),
@@ -250,13 +259,13 @@ fn sysctls(host: &Host) -> Vec<(&str, String)> {
         settings.extend(off.map(|key| (key, "1".to_owned())));
     }
     settings.extend(host.recovery.sysctls().iter().map(|key| (*key, "0".to_owned())));
-    settings.extend(host.window.map(window::sysctls).unwrap_or_default());
+    settings.extend(host.window.map(window::window_sysctls).unwrap_or_default());
     settings.extend(host.sysctl.iter().map(|(key, value)| (key.as_str(), value.clone())));
     settings
 }
 
 /// If the congestion control a host asks for is none of the kernel's: which it has.
-fn unknown_congestion(host: &Host) -> Option<String> {
+fn unknown_congestion_message(host: &Host) -> Option<String> {
     let wanted = host.congestion.as_ref()?;
     let known = fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     let unknown = !known.split_whitespace().any(|name| name == wanted);

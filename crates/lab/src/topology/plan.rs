@@ -5,18 +5,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use crate::topology::routes::{first_steps, way};
+use crate::topology::routes::{next_hops, route_hops};
 use crate::topology::{Backend, Lab, Link, Offload, window};
 
 /// How many subnets there are.
 pub const MAX_LINKS: usize = 156 * 256;
 
 /// The longest name of an interface (`IFNAMSIZ` less the final NUL).
-const LONGEST: usize = 15;
+const MAX_INTERFACE_NAME: usize = 15;
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub struct LinkEnd {
     /// The host it is on.
     pub host: String,
     /// The interface there.
@@ -29,7 +29,7 @@ pub struct End {
 
 /// A link and its ends.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line<'a> {
+pub struct PlannedLink<'a> {
     /// Its name.
     pub name: &'a str,
     /// What the lab says of it.
@@ -39,18 +39,18 @@ pub struct Line<'a> {
     /// Its subnet, without the length of the prefix.
     pub subnet: Ipv4Addr,
     /// Its ends, in the order of the lab.
-    pub ends: [End; 2],
+    pub ends: [LinkEnd; 2],
 }
 
-impl Line<'_> {
+impl PlannedLink<'_> {
     /// Whether its ends are Ethernet interfaces, and not TUN devices.
     #[must_use]
-    pub fn has_macs(&self, backend: Backend) -> bool {
+    pub fn is_ethernet(&self, backend: Backend) -> bool {
         backend != Backend::Tun || self.bare
     }
 
     /// The end on `host` and the opposite one.
-    fn seen_from(&self, host: &str) -> Option<(&End, &End)> {
+    fn ends_from(&self, host: &str) -> Option<(&LinkEnd, &LinkEnd)> {
         let [a, b] = &self.ends;
         if a.host == host { Some((a, b)) } else { (b.host == host).then_some((b, a)) }
     }
@@ -58,24 +58,25 @@ impl Line<'_> {
 
 /// All links of a lab.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan<'a> {
+pub struct NetworkPlan<'a> {
     lab: &'a Lab,
     /// In order of names.
-    pub lines: Vec<Line<'a>>,
+    pub links: Vec<PlannedLink<'a>>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> NetworkPlan<'a> {
     /// The plan of a lab of at most [`MAX_LINKS`] links.
     #[must_use]
-    pub fn of(lab: &'a Lab) -> Self {
+    pub fn new(lab: &'a Lab) -> Self {
         let mut taken = BTreeMap::new();
-        let lines = (0..).zip(lab.links.keys()).map(|(number, name)| line(number, name, lab, &mut taken)).collect();
-        Self { lab, lines }
+        let links =
+            (0..).zip(lab.links.keys()).map(|(number, name)| plan_link(number, name, lab, &mut taken)).collect();
+        Self { lab, links }
     }
 
     /// The ends on `host`, each with the one opposite, in order of the names of links.
-    pub fn ends_of(&self, host: &str) -> impl Iterator<Item = (&Line<'a>, &End, &End)> {
-        self.lines.iter().filter_map(move |line| line.seen_from(host).map(|(here, there)| (line, here, there)))
+    pub fn ends_of(&self, host: &str) -> impl Iterator<Item = (&PlannedLink<'a>, &LinkEnd, &LinkEnd)> {
+        self.links.iter().filter_map(move |line| line.ends_from(host).map(|(here, there)| (line, here, there)))
     }
 
     /// The address a host is known by: that on its first link; loopback if it has none.
@@ -87,22 +88,22 @@ impl<'a> Plan<'a> {
     /// The interface by which `host` reaches `to`.
     #[must_use]
     pub fn interface_toward(&self, host: &str, to: &str) -> Option<&str> {
-        let link = first_steps(self.lab, host).get(to)?.link;
+        let link = next_hops(self.lab, host).get(to)?.link;
         self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.interface.as_str())
     }
 
     /// The address of `host` on the link by which it reaches `to`.
     #[must_use]
     pub fn address_toward(&self, host: &str, to: &str) -> Option<Ipv4Addr> {
-        let link = first_steps(self.lab, host).get(to)?.link;
+        let link = next_hops(self.lab, host).get(to)?.link;
         self.ends_of(host).find(|(line, ..)| line.name == link).map(|(_, here, _)| here.address)
     }
 
     /// The addresses of all hosts to which the way from `host` leads past `gate`.
     #[must_use]
-    pub fn behind(&self, host: &str, gate: &str) -> Vec<Ipv4Addr> {
+    pub fn addresses_behind(&self, host: &str, gate: &str) -> Vec<Ipv4Addr> {
         let passes = |to: &&String| {
-            let way = way(self.lab, host, to).unwrap_or_default();
+            let way = route_hops(self.lab, host, to).unwrap_or_default();
             to.as_str() != gate && way.iter().any(|hop| hop.link.ends.iter().any(|end| end == gate))
         };
         let hosts = self.lab.hosts.keys().filter(passes);
@@ -111,7 +112,7 @@ impl<'a> Plan<'a> {
 
     /// Whether a host's end of a link makes no superpackets: because the lab says so, or netem is behind it.
     #[must_use]
-    pub fn single_packets(&self, line: &Line<'_>, host: &str, backend: Backend) -> bool {
+    pub fn is_offload_disabled(&self, line: &PlannedLink<'_>, host: &str, backend: Backend) -> bool {
         let off = self.lab.hosts.get(host).is_some_and(|host| host.offload == Offload::Off);
         off || (backend == Backend::Netem && !line.bare)
     }
@@ -120,33 +121,33 @@ impl<'a> Plan<'a> {
     /// the host's congestion control, if the lab says which: a namespace cannot always be set to it by sysctl. And it bounds
     /// the host's [`window`].
     #[must_use]
-    pub fn commands(&self, host: &str, backend: Backend) -> Vec<String> {
+    pub fn ip_commands(&self, host: &str, backend: Backend) -> Vec<String> {
         let mut commands = vec!["link set dev lo up".to_owned()];
         for (line, here, there) in self.ends_of(host) {
-            let End { interface, address, .. } = here;
+            let LinkEnd { interface, address, .. } = here;
             // Also for what ethtool(8) does not switch off: superpackets of UDP, and those that are only forwarded.
-            let segments = if self.single_packets(line, host, backend) { " gso_max_segs 1" } else { "" };
+            let segments = if self.is_offload_disabled(line, host, backend) { " gso_max_segs 1" } else { "" };
             commands.push(format!("link set dev {interface} txqueuelen 10000{segments} up"));
             commands.push(format!("addr add {address}/30 dev {interface} noprefixroute"));
-            if line.has_macs(backend) {
-                let End { address, mac, .. } = there;
+            if line.is_ethernet(backend) {
+                let LinkEnd { address, mac, .. } = there;
                 commands.push(format!("neigh replace {address} lladdr {mac} dev {interface} nud permanent"));
             }
             commands.push(format!(
                 "route add {}/30 dev {interface} proto kernel scope link src {address}{}",
                 line.subnet,
-                self.bounds(host, line)
+                self.route_options(host, line)
             ));
         }
-        commands.extend(self.routes(host));
+        commands.extend(self.route_commands(host));
         commands
     }
 
     /// What routes over a link hold the connections of a host to.
-    fn bounds(&self, host: &str, line: &Line<'_>) -> String {
+    fn route_options(&self, host: &str, line: &PlannedLink<'_>) -> String {
         let Some(host) = self.lab.hosts.get(host) else { return String::new() };
         let congestion = host.congestion.as_ref().map(|name| format!(" congctl lock {name}"));
-        let packets = host.window.and_then(|window| window::packets(window, line.link.mtu));
+        let packets = host.window.and_then(|window| window::max_packets(window, line.link.mtu));
         let packets = packets.map(|packets| format!(" cwnd lock {packets}"));
         let rto = host.rto_min.map(|rto| format!(" rto_min {}ms", rto.0.as_millis()));
         [congestion, packets, rto].into_iter().flatten().collect()
@@ -154,16 +155,16 @@ impl<'a> Plan<'a> {
 
     /// A route for each address of each host that is not on a link of this one. To addresses and not to subnets, so that
     /// a host is reached under all of its addresses even by those it does not forward for.
-    fn routes(&self, from: &str) -> Vec<String> {
+    fn route_commands(&self, from: &str) -> Vec<String> {
         let own: BTreeSet<&str> = self.ends_of(from).map(|(line, ..)| line.name).collect();
         let mut routes = Vec::new();
-        for (host, step) in first_steps(self.lab, from) {
+        for (host, step) in next_hops(self.lab, from) {
             let Some((line, here, via)) = self.ends_of(from).find(|(line, ..)| line.name == step.link) else {
                 continue;
             };
-            let bounds = self.bounds(from, line);
+            let bounds = self.route_options(from, line);
             for (_, there, _) in self.ends_of(host).filter(|(line, ..)| !own.contains(line.name)) {
-                let End { address, .. } = there;
+                let LinkEnd { address, .. } = there;
                 routes.push(format!("route add {address}/32 via {} dev {}{bounds}", via.address, here.interface));
             }
         }
@@ -171,34 +172,34 @@ impl<'a> Plan<'a> {
     }
 }
 
-type Taken<'a> = BTreeMap<&'a str, BTreeSet<String>>;
+type UsedNames<'a> = BTreeMap<&'a str, BTreeSet<String>>;
 
-fn line<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut Taken<'a>) -> Line<'a> {
+fn plan_link<'a>(number: u32, name: &'a str, lab: &'a Lab, taken: &mut UsedNames<'a>) -> PlannedLink<'a> {
     let link = &lab.links[name];
     let subnet = u32::from(Ipv4Addr::new(10, 100, 0, 0)) + (number << 8);
     let [.., high, low] = number.to_be_bytes();
     let mut end = |side: u8| {
         let host = &link.ends[usize::from(side)];
-        End {
+        LinkEnd {
             host: host.clone(),
-            interface: unique(name, taken.entry(host).or_default()),
+            interface: unique_interface_name(name, taken.entry(host).or_default()),
             address: Ipv4Addr::from(subnet + u32::from(side) + 1),
             mac: format!("02:00:{high:02x}:{low:02x}:00:{:02x}", side + 1),
         }
     };
     let ends = [end(0), end(1)];
-    Line { name, link, bare: lab.is_bare(name), subnet: Ipv4Addr::from(subnet), ends }
+    PlannedLink { name, link, bare: lab.is_bare(name), subnet: Ipv4Addr::from(subnet), ends }
 }
 
 /// A name for an interface like that of the link: short enough, and no other on its host.
-fn unique(link: &str, taken: &mut BTreeSet<String>) -> String {
+fn unique_interface_name(link: &str, taken: &mut BTreeSet<String>) -> String {
     let free = |name: &String| !matches!(name.as_str(), "lo" | "all" | "default") && !taken.contains(name);
     let short = |length: usize| link.chars().take(length).collect::<String>();
     let numbered = (2..).map(|number| {
         let suffix = format!("-{number}");
-        short(LONGEST - suffix.len()) + &suffix
+        short(MAX_INTERFACE_NAME - suffix.len()) + &suffix
     });
-    let name = std::iter::once(short(LONGEST)).chain(numbered).find(free).unwrap_or_default();
+    let name = std::iter::once(short(MAX_INTERFACE_NAME)).chain(numbered).find(free).unwrap_or_default();
     taken.insert(name.clone());
     name
 }
@@ -221,7 +222,7 @@ mod tests {
         for (name, [a, b]) in links {
             text += &format!("[link.{name}]\nends = [\"{a}\", \"{b}\"]\n");
         }
-        file::parse(text.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"))
+        file::parse_lab(text.parse().unwrap()).unwrap_or_else(|mistakes| panic!("{mistakes}"))
     }
 
     #[test]
@@ -238,32 +239,34 @@ mod tests {
             "route add 10.100.1.2/32 via 10.100.0.2 dev access congctl lock cubic cwnd lock 1000",
             "route add 10.100.1.1/32 via 10.100.0.2 dev access congctl lock cubic cwnd lock 1000",
         ];
-        assert_eq!(Plan::of(&lab).commands("a", Backend::Packet), expected);
-        assert!(Plan::of(&lab).commands("r", Backend::Packet).iter().all(|command| !command.contains("congctl")));
+        assert_eq!(NetworkPlan::new(&lab).ip_commands("a", Backend::Packet), expected);
+        assert!(
+            NetworkPlan::new(&lab).ip_commands("r", Backend::Packet).iter().all(|command| !command.contains("congctl"))
+        );
         lab.hosts.entry("r".to_owned()).or_default().rto_min = Some(Span(Duration::from_secs(3)));
         let route = "route add 10.100.1.0/30 dev wan proto kernel scope link src 10.100.1.1 rto_min 3000ms";
-        assert!(Plan::of(&lab).commands("r", Backend::Packet).iter().any(|command| command == route));
+        assert!(NetworkPlan::new(&lab).ip_commands("r", Backend::Packet).iter().any(|command| command == route));
     }
 
     #[test]
     fn ways_are_shortest_and_then_first_by_name() {
         let square = [("l1", ["a", "x"]), ("l2", ["a", "y"]), ("l3", ["y", "b"]), ("l4", ["x", "b"])];
         let lab = lab(&square, &["a", "b", "x", "y"]);
-        let from_a = first_steps(&lab, "a");
+        let from_a = next_hops(&lab, "a");
         assert_eq!((from_a["b"].link, from_a["x"].link, from_a["y"].link), ("l1", "l1", "l2"));
-        assert_eq!(first_steps(&lab, "b")["a"].link, "l3");
-        assert_eq!(Plan::of(&lab).interface_toward("b", "a"), Some("l3"));
+        assert_eq!(next_hops(&lab, "b")["a"].link, "l3");
+        assert_eq!(NetworkPlan::new(&lab).interface_toward("b", "a"), Some("l3"));
     }
 
     #[test]
     fn whoever_is_behind_a_gate_has_all_of_its_addresses_there() {
         let row = [("1", ["a", "l"]), ("2", ["l", "x"]), ("3", ["x", "r"]), ("4", ["r", "b"]), ("5", ["b", "c"])];
         let lab = lab(&row, &["l", "x", "r", "b"]);
-        let plan = Plan::of(&lab);
+        let plan = NetworkPlan::new(&lab);
         let addresses = |all: &[[u8; 2]]| all.iter().map(|[net, host]| Ipv4Addr::new(10, 100, *net, *host)).collect();
         let behind: Vec<Ipv4Addr> = addresses(&[[3, 2], [4, 1], [4, 2]]);
-        assert_eq!(plan.behind("l", "r"), behind, "b and c, and not x in between");
-        assert_eq!(plan.behind("r", "l"), [Ipv4Addr::new(10, 100, 0, 1)]);
+        assert_eq!(plan.addresses_behind("l", "r"), behind, "b and c, and not x in between");
+        assert_eq!(plan.addresses_behind("r", "l"), [Ipv4Addr::new(10, 100, 0, 1)]);
         assert_eq!(plan.address_toward("r", "l"), Some(Ipv4Addr::new(10, 100, 2, 2)));
     }
 
@@ -272,7 +275,7 @@ mod tests {
         let long = "a-very-long-name-of-a-link";
         let longer = "a-very-long-name-of-another";
         let lab = lab(&[(long, ["a", "b"]), (longer, ["a", "b"]), ("lo", ["a", "b"])], &[]);
-        let plan = Plan::of(&lab);
+        let plan = NetworkPlan::new(&lab);
         let names: Vec<&str> = plan.ends_of("a").map(|(_, here, _)| here.interface.as_str()).collect();
         assert_eq!(names, ["a-very-long-nam", "a-very-long-n-2", "lo-2"]);
     }
@@ -282,8 +285,8 @@ mod tests {
         let names: Vec<String> = (0..300).map(|number| format!("l{number:03}")).collect();
         let links: Vec<_> = names.iter().map(|name| (name.as_str(), ["a", "b"])).collect();
         let lab = lab(&links, &[]);
-        let plan = Plan::of(&lab);
-        assert_eq!(plan.lines[299].ends[1].address, Ipv4Addr::new(10, 101, 43, 2));
-        assert_eq!(plan.lines[299].ends[1].mac, "02:00:01:2b:00:02");
+        let plan = NetworkPlan::new(&lab);
+        assert_eq!(plan.links[299].ends[1].address, Ipv4Addr::new(10, 101, 43, 2));
+        assert_eq!(plan.links[299].ends[1].mac, "02:00:01:2b:00:02");
     }
 }

@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use anyhow::{Context as _, bail};
-use ekiden_sys::init::{self, Waiter};
+use ekiden_sys::init::{self, ChildWaiter};
 use ekiden_sys::{netns, process};
 
 use crate::topology::ip;
 
 /// On which side of the sandbox the caller finds itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum SandboxEntry {
     /// Inside: go on. This network namespace is the wire room, where the emulator's ends of all links are.
     Inside,
     /// Outside, or at its head, and the process inside has ended: end with this exit code (128 and the signal if it was killed).
-    Ended(u8),
+    Exited(u8),
 }
 
 static RUN_DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
@@ -39,53 +39,53 @@ pub fn run_directory() -> anyhow::Result<&'static Path> {
 ///
 /// # Errors
 /// What the system refused, with the remedy.
-pub fn enter() -> anyhow::Result<Outcome> {
-    let rootless = unshare()?;
+pub fn enter() -> anyhow::Result<SandboxEntry> {
+    let rootless = unshare_namespaces()?;
     io::stdout().flush()?;
-    let waiter = Waiter::new().context("cannot hold back signals")?;
+    let waiter = ChildWaiter::new().context("cannot hold back signals")?;
     let (parent_lives, held_by_parent) = io::pipe()?;
     if let Some(head) = init::fork().context("cannot fork")? {
-        return Ok(Outcome::Ended(waiter.wait_for(head)?));
+        return Ok(SandboxEntry::Exited(waiter.wait_for_child(head)?));
     }
     drop(held_by_parent);
-    if !init::die_with(&parent_lives)? {
-        return Ok(Outcome::Ended(1));
+    if !init::kill_on_parent_exit(&parent_lives)? {
+        return Ok(SandboxEntry::Exited(1));
     }
     if let Some(lab) = init::fork().context("cannot fork")? {
-        return Ok(Outcome::Ended(waiter.wait_for(lab)?));
+        return Ok(SandboxEntry::Exited(waiter.wait_for_child(lab)?));
     }
     drop(parent_lives);
-    waiter.release()?;
-    furnish().map_err(|error| if rootless { error.context(APPARMOR) } else { error })?;
-    Ok(Outcome::Inside)
+    waiter.restore_signals()?;
+    prepare_namespaces().map_err(|error| if rootless { error.context(APPARMOR_HINT) } else { error })?;
+    Ok(SandboxEntry::Inside)
 }
 
-const APPARMOR: &str = "the user namespace was made, but something in it was refused; on Ubuntu 23.10 and later \
+const APPARMOR_HINT: &str = "the user namespace was made, but something in it was refused; on Ubuntu 23.10 and later \
      `sysctl kernel.apparmor_restrict_unprivileged_userns=0` or an AppArmor profile with `userns,` for this program helps, \
      everywhere else running as root does";
 
 /// Whether a user namespace was needed.
-fn unshare() -> anyhow::Result<bool> {
-    let (user, group) = (process::effective_user(), netns::effective_group());
+fn unshare_namespaces() -> anyhow::Result<bool> {
+    let (user, group) = (process::effective_uid(), netns::effective_gid());
     if user == 0 {
         match netns::unshare_all(false) {
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
             done => return done.context("cannot make namespaces, as root").map(|()| false),
         }
     }
-    netns::unshare_all(true).map_err(|error| refused(&error))?;
+    netns::unshare_all(true).map_err(|error| unshare_error(&error))?;
     // Until a process gives up setgroups(2) it may not map its group (user_namespaces(7)).
     for (file, text) in
         [("setgroups", "deny".to_owned()), ("uid_map", format!("0 {user} 1")), ("gid_map", format!("0 {group} 1"))]
     {
         fs::write(format!("/proc/self/{file}"), text)
             .with_context(|| format!("cannot write {file}"))
-            .context(APPARMOR)?;
+            .context(APPARMOR_HINT)?;
     }
     Ok(true)
 }
 
-fn refused(error: &io::Error) -> anyhow::Error {
+fn unshare_error(error: &io::Error) -> anyhow::Error {
     let remedy = match error.raw_os_error() {
         Some(libc::EPERM) => {
             "the system does not let users make namespaces: `sysctl kernel.unprivileged_userns_clone=1` where that exists \
@@ -102,20 +102,20 @@ fn refused(error: &io::Error) -> anyhow::Error {
 }
 
 /// Mounts, files and the loopback interface; and proof that links can be made, by making one.
-fn furnish() -> anyhow::Result<()> {
+fn prepare_namespaces() -> anyhow::Result<()> {
     netns::make_mounts_private().context("cannot make mounts private")?;
     // Refused in containers that hide parts of /proc; the old one serves, with pids as seen from outside.
     let _ = netns::mount_proc();
     let directory = mount_point()?;
     netns::mount_tmpfs(&directory).with_context(|| format!("cannot mount a tmpfs on {}", directory.display()))?;
-    cover(&directory, "hosts", "127.0.0.1 localhost\n")?;
-    cover(&directory, "resolv.conf", "")?;
+    mount_over_etc(&directory, "hosts", "127.0.0.1 localhost\n")?;
+    mount_over_etc(&directory, "resolv.conf", "")?;
     let _ = RUN_DIRECTORY.set(directory);
     for conf in ["default", "all"] {
         // Absent in a kernel without IPv6. The wire room must say nothing of its own onto a link.
         let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{conf}/disable_ipv6"), "1");
     }
-    ip::batch(
+    ip::run_batch(
         None,
         &[
             "link set dev lo up".to_owned(),
@@ -130,7 +130,7 @@ fn furnish() -> anyhow::Result<()> {
 fn mount_point() -> anyhow::Result<PathBuf> {
     let me = fs::metadata("/proc/self")?.uid();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|directory| PathBuf::from(directory).join("ekiden-lab"));
-    let temporary = std::env::temp_dir().join(format!("ekiden-lab-{}", name_of_user()?));
+    let temporary = std::env::temp_dir().join(format!("ekiden-lab-{}", outer_uid()?));
     for candidate in [Some(PathBuf::from("/run/ekiden-lab")), runtime, Some(temporary)].into_iter().flatten() {
         let _ = fs::create_dir(&candidate);
         if fs::symlink_metadata(&candidate).is_ok_and(|found| found.is_dir() && found.uid() == me) {
@@ -141,16 +141,16 @@ fn mount_point() -> anyhow::Result<PathBuf> {
 }
 
 /// The user's number outside of the user namespace, where it is 0 for everybody.
-fn name_of_user() -> anyhow::Result<String> {
+fn outer_uid() -> anyhow::Result<String> {
     let map = fs::read_to_string("/proc/self/uid_map")?;
     Ok(map.split_whitespace().nth(1).unwrap_or("0").to_owned())
 }
 
 /// Puts a file of ours in the place of `/etc/NAME`, so that names resolve inside the lab and no question leaves it.
-fn cover(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
+fn mount_over_etc(directory: &Path, name: &str, text: &str) -> anyhow::Result<()> {
     let ours = directory.join(name);
     fs::write(&ours, text).with_context(|| format!("cannot write {}", ours.display()))?;
     // A link in /etc may lead nowhere, and a file that is not there needs no cover.
     let Ok(covered) = fs::canonicalize(Path::new("/etc").join(name)) else { return Ok(()) };
-    netns::bind(&ours, &covered).with_context(|| format!("cannot mount over {}", covered.display()))
+    netns::bind_mount(&ours, &covered).with_context(|| format!("cannot mount over {}", covered.display()))
 }

@@ -20,7 +20,7 @@ use crate::topology::{Lab, sandbox};
 ///
 /// # Errors
 /// There is no such host, or no such shell.
-pub fn run(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Result<u8> {
+pub fn run_shell(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Result<u8> {
     let known = network.hosts().map(HostHandle::name).collect::<Vec<_>>().join(", ");
     let host = match host {
         Some(name) => network.host(name).with_context(|| format!("there is no host {name:?}; hosts are {known}"))?,
@@ -35,7 +35,10 @@ pub fn run(network: &Network, lab: &Lab, host: Option<&str>) -> anyhow::Result<u
     } else {
         host.command(&shell)
     };
-    command.env("PATH", path_with(&commands)?).env("EKIDEN_LAB", network.name()).env("EKIDEN_LAB_HOST", host.name());
+    command
+        .env("PATH", path_with_commands(&commands)?)
+        .env("EKIDEN_LAB", network.name())
+        .env("EKIDEN_LAB_HOST", host.name());
     // What a shell shows that reads no file of ours.
     command.env("PS1", format!("{}@{}$ ", host.name(), network.name()));
     let status = command.status().with_context(|| format!("cannot run the shell {}", shell.display()))?;
@@ -48,7 +51,7 @@ fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-fn path_with(commands: &Path) -> anyhow::Result<OsString> {
+fn path_with_commands(commands: &Path) -> anyhow::Result<OsString> {
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/sbin:/usr/bin:/sbin:/bin".into());
     Ok(env::join_paths(std::iter::once(commands.to_owned()).chain(env::split_paths(&path)))?)
 }
@@ -72,11 +75,11 @@ fn write_commands(directory: &Path, network: &Network, shell: &Path) -> anyhow::
     let start = directory.join("lab-shell");
     let settings = directory.join("bashrc");
     fs::write(&settings, BASHRC)?;
-    let named = |path: &Path| quoted(&path.to_string_lossy());
+    let named = |path: &Path| shell_quoted(&path.to_string_lossy());
     let is_bash = shell.file_name().is_some_and(|name| name == "bash");
     let options = if is_bash { format!(" --rcfile {} -i", named(&settings)?) } else { String::new() };
     write_script(&start, &format!("exec {}{options}\n", named(shell)?))?;
-    write_script(&directory.join("on"), &on(network, &named(&start)?)?)?;
+    write_script(&directory.join("on"), &on_script(network, &named(&start)?)?)?;
     Ok(start)
 }
 
@@ -86,7 +89,7 @@ PS1='$EKIDEN_LAB_HOST@$EKIDEN_LAB:\w\$ '
 "#;
 
 /// The script `on`: into the namespace of a host by the descriptor this process holds.
-fn on(network: &Network, start: &str) -> anyhow::Result<String> {
+fn on_script(network: &Network, start: &str) -> anyhow::Result<String> {
     let mut text = "case \"$1\" in\n".to_owned();
     for host in network.hosts() {
         writeln!(text, "{}) namespace={} ;;", host.name(), host.namespace_path()?.display())?;
@@ -105,7 +108,7 @@ fn write_script(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// As one word of sh.
-fn quoted(word: &str) -> anyhow::Result<String> {
+fn shell_quoted(word: &str) -> anyhow::Result<String> {
     ensure!(!word.contains('\''), "a path with a quote: {word}");
     Ok(format!("'{word}'"))
 }

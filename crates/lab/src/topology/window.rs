@@ -14,14 +14,14 @@ use ekiden_proto::units::Bytes;
 use crate::topology::Host;
 
 /// The largest window without scaling (RFC 9293 section 3.1), in bytes.
-pub const UNSCALED: u64 = 65_535;
+pub const MAX_UNSCALED_WINDOW: u64 = 65_535;
 /// Headers of IPv4 and TCP with timestamps, in bytes.
-const HEADERS: u32 = 52;
+const HEADER_BYTES: u32 = 52;
 
 /// What a window of this size has in use, in bytes.
 #[must_use]
-pub fn in_use(window: Bytes) -> u64 {
-    if is_scaled(window) { window.0 } else { window.0.min(UNSCALED) }
+pub fn usable_bytes(window: Bytes) -> u64 {
+    if is_scaled(window) { window.0 } else { window.0.min(MAX_UNSCALED_WINDOW) }
 }
 
 /// Whether a host puts timestamps into its packets (RFC 7323), as far as its window says.
@@ -31,19 +31,19 @@ pub fn has_timestamps(host: &Host) -> bool {
 }
 
 const fn is_scaled(window: Bytes) -> bool {
-    window.0 > UNSCALED + 1
+    window.0 > MAX_UNSCALED_WINDOW + 1
 }
 
 /// The packets of `mtu` bytes that a sender may have under way, where its routes have to say so.
 #[must_use]
-pub fn packets(window: Bytes, mtu: u32) -> Option<u64> {
-    let payload = u64::from(mtu.saturating_sub(HEADERS)).max(1);
+pub fn max_packets(window: Bytes, mtu: u32) -> Option<u64> {
+    let payload = u64::from(mtu.saturating_sub(HEADER_BYTES)).max(1);
     is_scaled(window).then(|| (window.0 / payload).max(1))
 }
 
 /// The sysctls that make a window.
 #[must_use]
-pub fn sysctls(window: Bytes) -> Vec<(&'static str, String)> {
+pub fn window_sysctls(window: Bytes) -> Vec<(&'static str, String)> {
     if !is_scaled(window) {
         return ["net.ipv4.tcp_window_scaling", "net.ipv4.tcp_timestamps"].map(|key| (key, "0".to_owned())).into();
     }
@@ -63,16 +63,16 @@ mod tests {
     #[test]
     fn a_large_window_is_a_receive_buffer_and_a_number_of_packets() {
         let window = Bytes(256 << 10);
-        let settings = sysctls(window);
+        let settings = window_sysctls(window);
         assert_eq!(settings[0], ("net.ipv4.tcp_rmem", "4096 131072 399001".to_owned()));
-        assert_eq!((packets(window, 1500), in_use(window)), (Some(181), 262_144));
+        assert_eq!((max_packets(window, 1500), usable_bytes(window)), (Some(181), 262_144));
     }
 
     #[test]
     fn a_small_window_is_what_is_left_out() {
         let window = Bytes(64 << 10);
-        assert!(sysctls(window).contains(&("net.ipv4.tcp_window_scaling", "0".to_owned())));
-        assert_eq!((packets(window, 1500), in_use(window)), (None, 65_535));
+        assert!(window_sysctls(window).contains(&("net.ipv4.tcp_window_scaling", "0".to_owned())));
+        assert_eq!((max_packets(window, 1500), usable_bytes(window)), (None, 65_535));
         assert!(!has_timestamps(&Host { window: Some(window), ..Host::default() }));
         assert!(has_timestamps(&Host::default()));
     }

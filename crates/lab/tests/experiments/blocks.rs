@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::scene::{SMALL, Scene, ekiden, impossible, said};
+use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A level with all of it at once, and one with a pause between blocks, directly and past a forwarder.
-fn written(text: &str) -> String {
+fn with_blocks(text: &str) -> String {
     let at_once = r#"protocol = "blocks", amount = "300000B", block = "17B", chain = ["relay"]"#;
     let paused = r#"protocol = "blocks", amount = "640B", block = "64B", pause = "5ms", chain = ["relay"]"#;
     let text = text.replace(
@@ -19,7 +19,7 @@ fn written(text: &str) -> String {
 }
 
 /// A forwarder: ekiden if it has been built, else haproxy.
-fn forwarder() -> String {
+fn forwarder_treatment() -> String {
     let Some(ekiden) = ekiden() else { return "program = \"haproxy\"".into() };
     format!(
         r#"program = "command"
@@ -31,14 +31,14 @@ ready = "tcp:8000""#,
 
 #[test]
 fn blocks_are_written_and_timed_directly_and_past_a_forwarder() {
-    let scene = Scene::new();
-    scene.write(&written(&SMALL.replace("program = \"RELAY\"", &forwarder())));
+    let scene = ExperimentFixture::new();
+    scene.write(&with_blocks(&SMALL.replace("program = \"RELAY\"", &forwarder_treatment())));
     let output = scene.run(&["--blocks", "1", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(runs.len(), 4, "{}", said(&output));
+    assert_eq!(runs.len(), 4, "{}", stderr_text(&output));
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();
         let (write, completion) = (figure("write_s").unwrap(), figure("completion_s").unwrap());
@@ -57,9 +57,9 @@ fn blocks_are_written_and_timed_directly_and_past_a_forwarder() {
 
 #[test]
 fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     let lossy = "delay = \"5ms\"\nloss = { model = \"pattern\", every = 100, lost = [60] }\nreverse = { loss = false }";
-    let text = written(SMALL)
+    let text = with_blocks(SMALL)
         .replace("delay = \"10ms\"", lossy)
         .replace("ends = [\"client\", \"relay\"]", "ends = [\"client\", \"relay\"]\ndelay = \"1ms\"")
         .replace("block = \"17B\"", "block = \"640B\"\npacket_log = [\"near\", \"far\"]");
@@ -93,24 +93,24 @@ fn a_log_has_every_packet_and_says_which_were_dropped_and_sent_again() {
 
 #[test]
 fn writing_that_is_stopped_counts_with_the_time_at_which_it_was() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     // 300 kB take 2.4 s at 1 Mbit/s.
-    let slow = written(SMALL).replace("delay = \"10ms\"", "delay = \"10ms\"\nrate = \"1Mbit/s\"");
+    let slow = with_blocks(SMALL).replace("delay = \"10ms\"", "delay = \"10ms\"\nrate = \"1Mbit/s\"");
     let capped = slow.replace("block = \"17B\"", "block = \"640B\"\ncap = \"1s\"");
     let Some(run) = direct_run(&scene, &capped) else { return };
     assert_eq!(run["metrics"]["completion_s"], 1.0, "{run}");
 }
 
 /// The one direct run of `text`, without its factors; none where there can be no laboratory.
-fn direct_run(scene: &Scene, text: &str) -> Option<Value> {
+fn direct_run(scene: &ExperimentFixture, text: &str) -> Option<Value> {
     // Being late is not what this is about.
     let text = text.replace("blocks = {", "lateness_limit = \"1s\"\nblocks = {");
     scene.write(text.split("[[factor]]").next().unwrap());
     let output = scene.run(&["--blocks", "1", "--no-check", "--only", "direct"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return None;
     }
     let runs = scene.runs();
-    assert_eq!(runs.len(), 1, "{}", said(&output));
+    assert_eq!(runs.len(), 1, "{}", stderr_text(&output));
     runs.into_iter().next()
 }

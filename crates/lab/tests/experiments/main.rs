@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use scene::{SMALL, Scene, ekiden, impossible, said};
+use scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 mod blocks;
 mod congestion;
@@ -19,10 +19,10 @@ mod tunnels;
 
 #[test]
 fn mistakes_are_told_at_once_and_nothing_is_run() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&SMALL.replace("file = \"1MB\"", "file = \"1\"").replace("title =", "colour = 1\ntitle ="));
     let output = scene.run(&[]);
-    let said = said(&output);
+    let said = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("small: 2 mistakes\n") && said.contains("line 4: colour: unknown key"), "{said}");
     assert!(said.contains(r#"line 17: workload.file: "1" is not a size like"#), "{said}");
@@ -31,98 +31,102 @@ fn mistakes_are_told_at_once_and_nothing_is_run() {
 
 #[test]
 fn an_experiment_that_is_not_there_names_those_that_are() {
-    let output = Scene::new().lab().args(["run", "nowhere"]).output().unwrap();
+    let output = ExperimentFixture::new().lab_command().args(["run", "nowhere"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("masuya2014-position"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("masuya2014-position"), "{}", stderr_text(&output));
 }
 
 #[test]
 fn a_missing_program_names_its_package() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(SMALL);
-    let output = scene.lab().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
-    let said = said(&output);
+    let output = scene.lab_command().args(["run", "small.toml"]).env("PATH", "/nowhere").output().unwrap();
+    let said = stderr_text(&output);
     assert_eq!(output.status.code(), Some(2));
     assert!(said.contains("curl is not installed: scripts/setup lab, or apt-get install curl"), "{said}");
 }
 
 #[test]
 fn an_ekiden_that_is_not_there_is_told() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&SMALL.replace("RELAY", "ekiden"));
     let output = scene.run(&["--ekiden", "/nowhere/ekiden"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("there is no ekiden at /nowhere/ekiden"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("there is no ekiden at /nowhere/ekiden"), "{}", stderr_text(&output));
 }
 
 #[test]
 fn a_folder_without_results_is_no_report() {
-    let scene = Scene::new();
-    let output = scene.lab().args(["report", "."]).output().unwrap();
+    let scene = ExperimentFixture::new();
+    let output = scene.lab_command().args(["report", "."]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("holds no results"), "{}", said(&output));
+    assert!(stderr_text(&output).contains("holds no results"), "{}", stderr_text(&output));
 }
 
 #[test]
 fn every_experiment_is_listed_with_how_long_it_takes() {
-    let output = Scene::new().lab().arg("list").output().unwrap();
+    let output = ExperimentFixture::new().lab_command().arg("list").output().unwrap();
     let list = String::from_utf8(output.stdout).unwrap();
     assert!(list.lines().any(|line| line.starts_with("masuya2014-sections") && line.contains(" h ")), "{list}");
 }
 
 #[test]
 fn a_small_experiment_runs_reports_and_goes_on() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(SMALL);
     let first = scene.run(&[]);
-    if impossible(&first) {
+    if is_skipped(&first) {
         return;
     }
     let results = scene.0.join("results/small-quick");
-    assert_eq!(first.status.code(), Some(0), "{}", said(&first));
+    assert_eq!(first.status.code(), Some(0), "{}", stderr_text(&first));
     let runs = scene.runs();
-    assert_eq!(runs.len(), 4, "{}", said(&first));
+    assert_eq!(runs.len(), 4, "{}", stderr_text(&first));
     assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 1e6), "{runs:?}");
     assert!(runs.iter().all(|run| run["metrics"]["mb_s"].as_f64().unwrap() > 0.0));
     assert!(results.join("report.html").exists() && results.join("report.json").exists());
 
     // Nothing is made twice, and half a line is a run that was not made.
-    assert!(said(&scene.run(&[])).starts_with("4 of 4 runs are there already"));
+    assert!(stderr_text(&scene.run(&[])).starts_with("4 of 4 runs are there already"));
     let file = results.join("runs.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() - 9]).unwrap();
     let again = scene.run(&[]);
-    assert!(said(&again).starts_with("3 of 4 runs are there already"), "{}", said(&again));
+    assert!(stderr_text(&again).starts_with("3 of 4 runs are there already"), "{}", stderr_text(&again));
     assert_eq!(scene.runs()[..3], runs[..3]);
     assert_eq!(scene.runs().len(), 4);
 
-    let report = scene.lab().args(["report", "results/small-quick"]).output().unwrap();
-    assert_eq!(report.status.code(), Some(0), "{}", said(&report));
+    let report = scene.lab_command().args(["report", "results/small-quick"]).output().unwrap();
+    assert_eq!(report.status.code(), Some(0), "{}", stderr_text(&report));
 
     // What was measured under other circumstances is neither mixed with it nor lost.
     scene.write(&SMALL.replace("1MB", "2MB"));
     let other = scene.run(&[]);
     assert_eq!(other.status.code(), Some(2));
-    assert!(said(&other).contains("the experiment file has changed. --fresh removes them"), "{}", said(&other));
+    assert!(
+        stderr_text(&other).contains("the experiment file has changed. --fresh removes them"),
+        "{}",
+        stderr_text(&other)
+    );
     assert_eq!(scene.runs().len(), 4);
 }
 
 #[test]
 fn an_expectation_that_is_missed_is_exit_status_1() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&format!("{SMALL}\n[[expect]]\ntreatment = \"direct\"\nat_least = 1e9\n"));
     let output = scene.run(&["--blocks", "1", "--only", "direct"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{told}{}", said(&output));
+    assert_eq!(output.status.code(), Some(1), "{told}{}", stderr_text(&output));
     assert!(told.ends_with("0 expectations met, 1 missed, 0 unknown; 0 runs invalid\n"), "{told}");
     assert_eq!(scene.runs().len(), 1);
 }
 
 /// The file takes half a minute over this link.
-fn slow(text: &str) -> String {
+fn with_slow_link(text: &str) -> String {
     text.replace("ends = [\"relay\", \"server\"]", "ends = [\"relay\", \"server\"]\nrate = \"1Mbit/s\"")
         .replace("1MB", "4MB")
 }
@@ -133,26 +137,26 @@ fn a_relay_that_dies_makes_the_run_invalid_and_is_named() {
         eprintln!("skipped: there is no ekiden beside the laboratory (cargo build)");
         return;
     };
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     let command = format!(
         r#"command = ["timeout", "-s", "KILL", "2", "{}", "run", "--admin", "off", "-L", "tcp://0.0.0.0:8000/{{next}}?allow_open=true&allow_private=true"]
 ready = "tcp:8000""#,
         ekiden.display()
     );
-    scene.write(&slow(&SMALL.replace("program = \"RELAY\"", &format!("program = \"command\"\n{command}"))));
+    scene.write(&with_slow_link(&SMALL.replace("program = \"RELAY\"", &format!("program = \"command\"\n{command}"))));
     let output = scene.run(&["--blocks", "1", "--only", "relay", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let runs = scene.attempts();
-    assert_eq!(runs.len(), 3, "it is tried three times: {}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
+    let runs = scene.all_runs();
+    assert_eq!(runs.len(), 3, "it is tried three times: {}", stderr_text(&output));
     let reason = runs[0]["invalid"].as_str().unwrap();
     assert!(reason.starts_with("timeout on relay "), "{reason}");
 }
 
 /// The same experiment with a second relay at the server's end, and a treatment for every way of asking a chain of sections.
-fn chained(text: &str) -> String {
+fn with_chain(text: &str) -> String {
     let treatment = |name: &str, more: &str| {
         format!("[treatment.{name}]\nprogram = \"ekiden\"\nsections = true\nmode = \"http\"\n{more}\n")
     };
@@ -177,23 +181,23 @@ fn relays_that_know_each_other_carry_a_file_in_every_way() {
         eprintln!("skipped: there is no ekiden beside the laboratory that makes keys (cargo build)");
         return;
     }
-    let scene = Scene::new();
-    scene.write(&chained(SMALL));
+    let scene = ExperimentFixture::new();
+    scene.write(&with_chain(SMALL));
     let output = scene.run(&["--blocks", "1", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(runs.len(), 5, "{}", said(&output));
+    assert_eq!(runs.len(), 5, "{}", stderr_text(&output));
     assert!(runs.iter().all(|run| run["metrics"]["bytes"] == 3e6), "warm-up does not count: {runs:?}");
 }
 
 #[test]
 fn an_interrupt_ends_it_and_says_how_to_go_on() {
-    let scene = Scene::new();
-    scene.write(&slow(SMALL));
+    let scene = ExperimentFixture::new();
+    scene.write(&with_slow_link(SMALL));
     // A terminal signals the whole process group.
-    let mut command = scene.lab();
+    let mut command = scene.lab_command();
     let child =
         command.args(["run", "small.toml", "--no-check"]).process_group(0).stderr(Stdio::piped()).spawn().unwrap();
     let group = format!("-{}", child.id());
@@ -205,10 +209,14 @@ fn an_interrupt_ends_it_and_says_how_to_go_on() {
     }
     Command::new("kill").args(["-INT", "--", &group]).status().unwrap();
     let output = reader.join().unwrap();
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("interrupted after 0 of 4 runs; the same command goes on"), "{}", said(&output));
-    assert_eq!(scene.attempts().len(), 0);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
+    assert!(
+        stderr_text(&output).contains("interrupted after 0 of 4 runs; the same command goes on"),
+        "{}",
+        stderr_text(&output)
+    );
+    assert_eq!(scene.all_runs().len(), 0);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::scene::{SMALL, Scene, ekiden, impossible, said};
+use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// Three candidates for the way from client to server; the relays stand in the exchange and at the server's own host.
 fn candidates() -> String {
@@ -38,14 +38,14 @@ fn each_candidate_takes_its_path_and_the_log_says_so() {
     if !has_ekiden() {
         return;
     }
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&candidates());
     let output = scene.run(&["--blocks", "1", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
     let of = |treatment: &str| runs.iter().find(|run| run["treatment"] == treatment).unwrap();
     assert_eq!(paths(of("none")), ["direct", "direct"]);
     assert_eq!(paths(of("one")), ["relay", "relay"]);
@@ -58,17 +58,17 @@ fn downloads_come_all_the_time_and_those_after_a_relay_was_killed_fail() {
     if !has_ekiden() {
         return;
     }
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     let arrivals = "time = { quick = \"4s\", full = \"4s\" }\nbegins = \"10s\"\n\
                     arrivals = [{ file = \"10kB\", every = \"200ms\" }]\nkill = [{ relay = \"relay\", at = \"12s\" }]\n";
     let text = candidates().replace("file = \"1MB\"\n", "").replace("transfers = 2\n", arrivals);
     scene.write(&text);
     let output = scene.run(&["--blocks", "1", "--no-check", "--only", "one"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(runs.len(), 1, "{}", said(&output));
+    assert_eq!(runs.len(), 1, "{}", stderr_text(&output));
     let sessions = runs[0]["sessions"].as_array().unwrap();
     assert_eq!(sessions.len(), 20);
     let at = |session: &Value| session["at"].as_f64().unwrap();

@@ -32,9 +32,9 @@ blocks = { quick = 2, full = 6 }
 "#;
 
 /// A folder of the test's own.
-pub struct Scene(pub PathBuf);
+pub struct ExperimentFixture(pub PathBuf);
 
-impl Scene {
+impl ExperimentFixture {
     pub fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("ekiden-lab-experiments-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -43,7 +43,7 @@ impl Scene {
         Self(folder)
     }
 
-    pub fn lab(&self) -> Command {
+    pub fn lab_command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ekiden-lab"));
         command.current_dir(&self.0).env_remove("EKIDEN");
         command
@@ -55,22 +55,22 @@ impl Scene {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.lab().args(["run", "small.toml"]).args(arguments).output().unwrap()
+        self.lab_command().args(["run", "small.toml"]).args(arguments).output().unwrap()
     }
 
     /// The runs that count: what a busy machine has spoilt is made again.
     pub fn runs(&self) -> Vec<serde_json::Value> {
-        self.attempts().into_iter().filter(|run| run["invalid"].is_null()).collect()
+        self.all_runs().into_iter().filter(|run| run["invalid"].is_null()).collect()
     }
 
     /// All that was tried.
-    pub fn attempts(&self) -> Vec<serde_json::Value> {
+    pub fn all_runs(&self) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.0.join("results/small-quick/runs.jsonl")).unwrap_or_default();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
-impl Drop for Scene {
+impl Drop for ExperimentFixture {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -82,13 +82,13 @@ pub fn ekiden() -> Option<PathBuf> {
     beside.exists().then_some(beside)
 }
 
-pub fn said(output: &Output) -> String {
+pub fn stderr_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Whether this system lets nobody make namespaces, or a program is missing: said aloud.
-pub fn impossible(output: &Output) -> bool {
-    let said = said(output);
+pub fn is_skipped(output: &Output) -> bool {
+    let said = stderr_text(output);
     let impossible = said.contains("cannot make") || said.contains("is not installed");
     if impossible {
         eprintln!("skipped: {said}");

@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::scene::{Scene, impossible, said};
+use crate::scene::{ExperimentFixture, is_skipped, stderr_text};
 
 /// CUBIC, Reno and short flows over a slow line, at four round trips.
 const SHARED: &str = r#"
@@ -58,15 +58,15 @@ levels = [
 
 #[test]
 fn groups_share_a_line_and_several_runs_are_made_at_once() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(SHARED);
     let output = scene.run(&["--no-check", "--jobs", "2"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    assert_eq!(runs.len(), 4, "each once, whoever made it: {}", said(&output));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr_text(&output));
+    assert_eq!(runs.len(), 4, "each once, whoever made it: {}", stderr_text(&output));
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64().unwrap_or(f64::NAN);
         let groups = run["groups"].as_array().unwrap();
@@ -94,22 +94,26 @@ fn groups_share_a_line_and_several_runs_are_made_at_once() {
 
 #[test]
 fn a_congestion_control_that_is_not_there_is_told_before_anything_runs() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&SHARED.replace("congestion = \"reno\"", "congestion = \"frugal\""));
     let output = scene.run(&["--no-check"]);
-    if said(&output).contains("is not installed") {
+    if stderr_text(&output).contains("is not installed") {
         return;
     }
     assert_eq!(output.status.code(), Some(2));
-    assert!(said(&output).contains("congestion = \"frugal\", but this kernel has: "), "{}", said(&output));
+    assert!(
+        stderr_text(&output).contains("congestion = \"frugal\", but this kernel has: "),
+        "{}",
+        stderr_text(&output)
+    );
     assert!(!scene.0.join("results").exists());
 }
 
 #[test]
 fn an_interrupt_ends_workers_and_leaves_nothing() {
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&SHARED.replace("quick = \"2s\"", "quick = \"30s\""));
-    let mut command = scene.lab();
+    let mut command = scene.lab_command();
     command.args(["run", "small.toml", "--no-check", "--jobs", "3"]).process_group(0).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     let outer = child.id();
@@ -122,17 +126,21 @@ fn an_interrupt_ends_workers_and_leaves_nothing() {
     // Not by the terminal, which tells everybody: only the outermost process.
     Command::new("kill").args(["-TERM", &outer.to_string()]).status().unwrap();
     let output = reader.join().unwrap();
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("interrupted after 0 of 4 runs; the same command goes on"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr_text(&output));
+    assert!(
+        stderr_text(&output).contains("interrupted after 0 of 4 runs; the same command goes on"),
+        "{}",
+        stderr_text(&output)
+    );
     assert!(interrupted.elapsed() < Duration::from_secs(25), "it does not wait for runs to end");
-    assert_eq!((scene.attempts().len(), clients(&scene)), (0, 0), "nothing is left");
+    assert_eq!((scene.all_runs().len(), clients(&scene)), (0, 0), "nothing is left");
 }
 
 /// How many clients of iperf3 work in the folder of the test, also in namespaces.
-fn clients(scene: &Scene) -> usize {
+fn clients(scene: &ExperimentFixture) -> usize {
     let folder = std::fs::canonicalize(&scene.0).unwrap();
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let mine = |process: &std::fs::DirEntry| {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::scene::{SMALL, Scene, impossible, said};
+use crate::scene::{ExperimentFixture, SMALL, is_skipped, stderr_text};
 
-fn tunnelled() -> String {
+fn with_tunnel() -> String {
     SMALL
         .replace("[host.server]", "[host.other]\nforward = true\n[host.server]")
         .replace(
@@ -18,43 +18,49 @@ fn tunnelled() -> String {
 }
 
 /// How many bytes of a run went in at the server's end of the link between the relays.
-fn crossed(run: &serde_json::Value) -> u64 {
+fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
     let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
     way["bytes_in"].as_u64().unwrap()
 }
 
 /// What the host's own SoftEther would write, with the times of change.
-fn left_behind() -> BTreeMap<String, std::time::SystemTime> {
+fn host_files() -> BTreeMap<String, std::time::SystemTime> {
     let folders = ["/var/lib/softether", "/var/log/softether", "/run/softether", "/tmp"].map(Path::new);
     let files = folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten();
-    let own = files.filter(|file| !file.path().starts_with("/tmp") || hidden(&file.file_name().to_string_lossy()));
+    let own =
+        files.filter(|file| !file.path().starts_with("/tmp") || with_hidden_name(&file.file_name().to_string_lossy()));
     own.filter_map(|file| Some((file.path().display().to_string(), file.metadata().ok()?.modified().ok()?))).collect()
 }
 
-fn hidden(name: &str) -> bool {
+fn with_hidden_name(name: &str) -> bool {
     name.starts_with(".unicode_cache") || name.starts_with(".VPN")
 }
 
 #[test]
 fn a_file_crosses_softether_encrypted_and_nothing_is_left_of_it() {
-    let before = left_behind();
-    let scene = Scene::new();
-    scene.write(&tunnelled());
+    let before = host_files();
+    let scene = ExperimentFixture::new();
+    scene.write(&with_tunnel());
     let output = scene.run(&["--blocks", "1", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
     let of = |treatment: &str| {
         let valid = |run: &&serde_json::Value| run["treatment"] == treatment;
-        runs.iter().find(valid).unwrap_or_else(|| panic!("{treatment}: {}", said(&output)))
+        runs.iter().find(valid).unwrap_or_else(|| panic!("{treatment}: {}", stderr_text(&output)))
     };
     let (direct, tunnelled) = (of("direct"), of("relay"));
     assert_eq!(tunnelled["metrics"]["bytes"], 1e6);
     // Around each of 700 packets there are 14 bytes for Ethernet, 40 for IP and TCP, and some for TLS; connecting takes 36 kB.
-    assert!(crossed(tunnelled) > crossed(direct) + 50_000, "{} {}", crossed(tunnelled), crossed(direct));
-    assert_eq!(left_behind(), before);
+    assert!(
+        bytes_crossed(tunnelled) > bytes_crossed(direct) + 50_000,
+        "{} {}",
+        bytes_crossed(tunnelled),
+        bytes_crossed(direct)
+    );
+    assert_eq!(host_files(), before);
     let manifest = std::fs::read_to_string(scene.0.join("results/small-quick/manifest.json")).unwrap();
     let manifest: serde_json::Value = serde_json::from_str(&manifest).unwrap();
     let programs = manifest["programs"].as_array().unwrap();

@@ -1,6 +1,6 @@
 //! Relays that neither client nor server knows of.
 
-use crate::scene::{SMALL, Scene, ekiden, impossible, said};
+use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A file by wget, and a stream, past two relays that neither client nor server knows of.
 fn transparent(programs: &[&str]) -> String {
@@ -31,14 +31,14 @@ fn relays_that_nobody_knows_of_carry_files_and_streams() {
     } else {
         eprintln!("skipped, but for haproxy: there is no ekiden beside the laboratory (cargo build)");
     }
-    let scene = Scene::new();
+    let scene = ExperimentFixture::new();
     scene.write(&transparent(&programs));
     let output = scene.run(&["--blocks", "1", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(runs.len(), 2 + 2 * programs.len(), "{}", said(&output));
+    assert_eq!(runs.len(), 2 + 2 * programs.len(), "{}", stderr_text(&output));
     for run in &runs {
         let figure = |key: &str| run["metrics"][key].as_f64();
         assert!(figure("mbit_s") > Some(0.0), "{run}");

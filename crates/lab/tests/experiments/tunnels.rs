@@ -1,9 +1,9 @@
 //! What stands between two sites: tunnels of packets, `ssh -L`, and ekiden as a forwarder. A file, and many flows at once.
 
-use crate::scene::{SMALL, Scene, ekiden, impossible, said};
+use crate::scene::{ExperimentFixture, SMALL, ekiden, is_skipped, stderr_text};
 
 /// A line that loses packets between two routers, and a program at both of its ends.
-fn between(programs: &[&str]) -> String {
+fn with_tunnels(programs: &[&str]) -> String {
     let treatment = |program: &&str| {
         let more = match *program {
             "ekiden" => "mode = \"tcp\"\nsections = true\nencrypt = true\nprofile = { base = \"longhaul\" }",
@@ -28,12 +28,12 @@ fn between(programs: &[&str]) -> String {
     )
 }
 
-fn figure(run: &serde_json::Value, key: &str) -> f64 {
+fn metric(run: &serde_json::Value, key: &str) -> f64 {
     run["metrics"][key].as_f64().unwrap_or(f64::NAN)
 }
 
 /// How many bytes of a run left the line at the client's end.
-fn crossed(run: &serde_json::Value) -> u64 {
+fn bytes_crossed(run: &serde_json::Value) -> u64 {
     let links = run["links"].as_array().unwrap();
     let way = links.iter().find(|way| way["link"] == "far" && way["from"] == "other").unwrap();
     way["bytes_in"].as_u64().unwrap()
@@ -47,29 +47,34 @@ fn files_and_flows_cross_whatever_joins_two_sites() {
     } else {
         eprintln!("skipped, but for others: there is no ekiden beside the laboratory (cargo build)");
     }
-    let scene = Scene::new();
-    scene.write(&between(&programs));
+    let scene = ExperimentFixture::new();
+    scene.write(&with_tunnels(&programs));
     let output = scene.run(&["--blocks", "1", "--no-check"]);
-    if impossible(&output) {
+    if is_skipped(&output) {
         return;
     }
     let runs = scene.runs();
-    assert_eq!(runs.len(), 2 * (1 + programs.len()), "{}", said(&output));
+    assert_eq!(runs.len(), 2 * (1 + programs.len()), "{}", stderr_text(&output));
     let direct = runs.iter().find(|run| run["treatment"] == "direct" && run["levels"]["what"] == "file").unwrap();
     for run in &runs {
         let is_file = run["levels"]["what"] == "file";
         if is_file && run["treatment"] != "direct" {
             // Whatever encrypts adds to every packet or record.
-            assert!(crossed(run) > crossed(direct) + 2_000, "{} {}", crossed(run), crossed(direct));
+            assert!(
+                bytes_crossed(run) > bytes_crossed(direct) + 2_000,
+                "{} {}",
+                bytes_crossed(run),
+                bytes_crossed(direct)
+            );
         }
         if !is_file {
-            assert!(figure(run, "stalled") < 0.5 && figure(run, "jain") > 0.25, "{run}");
-            assert!(figure(run, "mbit_s") >= 1.0, "{run}");
+            assert!(metric(run, "stalled") < 0.5 && metric(run, "jain") > 0.25, "{run}");
+            assert!(metric(run, "mbit_s") >= 1.0, "{run}");
             // What had not been read when the measurement began counts in it, but not in all since the start.
             let last = run["timeline"].as_array().unwrap().last().unwrap();
             assert!(last[1].as_f64().unwrap() * 8.0 / last[0].as_f64().unwrap() < 50e6, "{run}");
             // The handshake and the answer: two round trips of 4 ms; and no queue holds it for a second.
-            assert!((8.0..1500.0).contains(&figure(run, "completion_ms")), "{run}");
+            assert!((8.0..1500.0).contains(&metric(run, "completion_ms")), "{run}");
         }
     }
 }

@@ -5,24 +5,24 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ekiden_lab::Nanos;
-use ekiden_lab::dice::Dice;
-use ekiden_lab::ledger::Ledger;
+use ekiden_lab::dice::SeededRng;
+use ekiden_lab::ledger::StageEvents;
 use ekiden_lab::packet::{Ecn, Packet};
 use ekiden_lab::queue::Queue;
 
-use crate::control::Kind;
-use crate::sender::{Sender, nanos};
+use crate::control::Algorithm;
+use crate::sender::{TcpSender, nanos};
 
 pub const PACKET: u32 = 1500;
 /// The senders' own interfaces: 1 Gbit/s for each group.
-const ACCESS: Nanos = 12_000;
+const ACCESS_TIME: Nanos = 12_000;
 /// Hosts and interrupts: what an acknowledgement takes longer, at most.
-const NOISE: Nanos = 100_000;
+const MAX_ACK_NOISE: Nanos = 100_000;
 
 /// One connection.
 #[derive(Debug, Clone, Copy)]
-pub struct Flow {
-    pub kind: Kind,
+pub struct FlowSpec {
+    pub kind: Algorithm,
     /// Connections of a group share a host.
     pub group: usize,
     pub rtt: Nanos,
@@ -34,17 +34,17 @@ pub struct Flow {
 
 /// How a connection fared.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Fate {
+pub struct ConnectionStats {
     /// Packets delivered after the warm-up.
     pub packets: u64,
     pub dropped: u64,
     pub reductions: u64,
     /// How long a short transfer took, in seconds.
-    pub took: Option<f64>,
+    pub completion_s: Option<f64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+enum SimulationEvent {
     Start(usize),
     Arrive(usize, u64),
     Depart,
@@ -53,50 +53,50 @@ enum Event {
     Timer(usize),
 }
 
-struct Connection {
-    flow: Flow,
-    sender: Sender,
+struct SimulatedConnection {
+    flow: FlowSpec,
+    sender: TcpSender,
     hash: u32,
-    fate: Fate,
+    stats: ConnectionStats,
     next_send: Nanos,
     pacing: bool,
     timer: bool,
     last_ack: Nanos,
 }
 
-pub struct Network {
+pub struct Simulation {
     queue: Box<dyn Queue>,
     /// Nanoseconds for a packet.
     transmission: Nanos,
     warm_up: Nanos,
-    dice: Dice,
-    connections: Vec<Connection>,
+    rng: SeededRng,
+    connections: Vec<SimulatedConnection>,
     hosts: Vec<Nanos>,
-    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
-    pushed: u64,
+    events: BinaryHeap<Reverse<(Nanos, u64, SimulationEvent)>>,
+    sequence: u64,
     arrivals: u64,
-    on_line: Option<Packet>,
-    ledger: Ledger,
+    in_transmission: Option<Packet>,
+    stage_events: StageEvents,
     /// How many packets have waited how long, in steps of a tenth of a millisecond.
-    waits: Vec<u64>,
+    queue_delays: Vec<u64>,
 }
 
 /// What a run has shown.
-pub struct Run {
-    pub fates: Vec<Fate>,
-    pub waits: Vec<u64>,
+pub struct SimulationResult {
+    pub connections: Vec<ConnectionStats>,
+    pub queue_delays: Vec<u64>,
     /// From the warm-up to the end, in seconds.
     pub seconds: f64,
 }
 
-impl Network {
-    pub fn new(queue: Box<dyn Queue>, bits_per_second: u64, seed: u64, flows: &[Flow]) -> Self {
-        let dice = Dice::new(seed).of("network");
-        let connection = |(index, flow): (usize, &Flow)| Connection {
+impl Simulation {
+    pub fn new(queue: Box<dyn Queue>, bits_per_second: u64, seed: u64, flows: &[FlowSpec]) -> Self {
+        let dice = SeededRng::new(seed).derive("network");
+        let connection = |(index, flow): (usize, &FlowSpec)| SimulatedConnection {
             flow: *flow,
-            sender: Sender::new(flow.kind, flow.size, flow.start),
-            hash: (dice.of("hash").bits(index as u64) >> 32) as u32,
-            fate: Fate::default(),
+            sender: TcpSender::new(flow.kind, flow.size, flow.start),
+            hash: (dice.derive("hash").bits(index as u64) >> 32) as u32,
+            stats: ConnectionStats::default(),
             next_send: 0,
             pacing: false,
             timer: false,
@@ -106,55 +106,58 @@ impl Network {
             queue,
             transmission: u64::from(PACKET) * 8_000_000_000 / bits_per_second,
             warm_up: 0,
-            dice,
+            rng: dice,
             connections: flows.iter().enumerate().map(connection).collect(),
             hosts: vec![0; 1 + flows.iter().map(|flow| flow.group).max().unwrap_or(0)],
             events: BinaryHeap::new(),
-            pushed: 0,
+            sequence: 0,
             arrivals: 0,
-            on_line: None,
-            ledger: Ledger::default(),
-            waits: vec![0; 50_000],
+            in_transmission: None,
+            stage_events: StageEvents::default(),
+            queue_delays: vec![0; 50_000],
         };
         for (index, flow) in flows.iter().enumerate() {
-            network.at(flow.start, Event::Start(index));
+            network.schedule(flow.start, SimulationEvent::Start(index));
         }
         network
     }
 
     /// Runs until `end`; what is measured begins at `warm_up`.
-    pub fn run(mut self, warm_up: Nanos, end: Nanos) -> Run {
+    pub fn run(mut self, warm_up: Nanos, end: Nanos) -> SimulationResult {
         self.warm_up = warm_up;
         while let Some(Reverse((now, _, event))) = self.events.pop() {
             if now > end {
                 break;
             }
-            self.happen(now, event);
+            self.handle_event(now, event);
         }
-        let finish = |connection: Connection| Fate { reductions: connection.sender.reductions, ..connection.fate };
-        Run {
-            fates: self.connections.into_iter().map(finish).collect(),
-            waits: self.waits,
+        let finish = |connection: SimulatedConnection| ConnectionStats {
+            reductions: connection.sender.reductions,
+            ..connection.stats
+        };
+        SimulationResult {
+            connections: self.connections.into_iter().map(finish).collect(),
+            queue_delays: self.queue_delays,
             seconds: crate::sender::seconds(end - warm_up),
         }
     }
 
-    fn at(&mut self, time: Nanos, event: Event) {
-        self.pushed += 1;
-        self.events.push(Reverse((time, self.pushed, event)));
+    fn schedule(&mut self, time: Nanos, event: SimulationEvent) {
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, event)));
     }
 
-    fn happen(&mut self, now: Nanos, event: Event) {
+    fn handle_event(&mut self, now: Nanos, event: SimulationEvent) {
         match event {
-            Event::Start(index) => self.send(index, now),
-            Event::Arrive(index, number) => self.arrive(index, number, now),
-            Event::Depart => self.depart(now),
-            Event::Acknowledge(index, number, marked) => self.acknowledge(index, number, marked, now),
-            Event::Pace(index) => {
+            SimulationEvent::Start(index) => self.send(index, now),
+            SimulationEvent::Arrive(index, number) => self.arrive(index, number, now),
+            SimulationEvent::Depart => self.depart(now),
+            SimulationEvent::Acknowledge(index, number, marked) => self.acknowledge(index, number, marked, now),
+            SimulationEvent::Pace(index) => {
                 self.connections[index].pacing = false;
                 self.send(index, now);
             }
-            Event::Timer(index) => self.timer(index, now),
+            SimulationEvent::Timer(index) => self.timer(index, now),
         }
     }
 
@@ -168,7 +171,7 @@ impl Network {
                 if connection.next_send > now {
                     let next = connection.next_send;
                     if !std::mem::replace(&mut connection.pacing, true) {
-                        self.at(next, Event::Pace(index));
+                        self.schedule(next, SimulationEvent::Pace(index));
                     }
                     break;
                 }
@@ -182,9 +185,9 @@ impl Network {
 
     fn put_on_access(&mut self, index: usize, number: u64, now: Nanos) {
         let host = &mut self.hosts[self.connections[index].flow.group];
-        *host = now.max(*host) + ACCESS;
+        *host = now.max(*host) + ACCESS_TIME;
         let at = *host;
-        self.at(at, Event::Arrive(index, number));
+        self.schedule(at, SimulationEvent::Arrive(index, number));
     }
 
     fn arm(&mut self, index: usize) {
@@ -192,7 +195,7 @@ impl Network {
         if let Some(deadline) = connection.sender.deadline()
             && !std::mem::replace(&mut connection.timer, true)
         {
-            self.at(deadline, Event::Timer(index));
+            self.schedule(deadline, SimulationEvent::Timer(index));
         }
     }
 
@@ -200,7 +203,7 @@ impl Network {
         let connection = &mut self.connections[index];
         connection.timer = false;
         if connection.sender.deadline().is_some_and(|deadline| deadline <= now)
-            && let Some(number) = connection.sender.expire(now)
+            && let Some(number) = connection.sender.on_timer(now)
         {
             self.put_on_access(index, number, now);
         }
@@ -214,50 +217,50 @@ impl Network {
         let packet =
             Packet { number: self.arrivals, at: now, bytes: PACKET, flow: connection.hash, source: 0, ecn, tag };
         self.arrivals += 1;
-        self.queue.enqueue(packet, &mut self.ledger);
+        self.queue.enqueue(packet, &mut self.stage_events);
         self.count_drops();
-        if self.on_line.is_none() {
-            self.take(now);
+        if self.in_transmission.is_none() {
+            self.start_transmission(now);
         }
     }
 
     fn count_drops(&mut self) {
-        for drop in self.ledger.dropped.drain(..) {
-            self.connections[(drop.packet.tag >> 40) as usize].fate.dropped += 1;
+        for drop in self.stage_events.dropped.drain(..) {
+            self.connections[(drop.packet.tag >> 40) as usize].stats.dropped += 1;
         }
     }
 
-    fn take(&mut self, now: Nanos) {
-        self.on_line = self.queue.dequeue(now, &mut self.ledger);
+    fn start_transmission(&mut self, now: Nanos) {
+        self.in_transmission = self.queue.dequeue(now, &mut self.stage_events);
         self.count_drops();
-        let Some(packet) = self.on_line else { return };
+        let Some(packet) = self.in_transmission else { return };
         if now >= self.warm_up {
             let step = usize::try_from((now - packet.at) / 100_000).unwrap();
-            let last = self.waits.len() - 1;
-            self.waits[step.min(last)] += 1;
+            let last = self.queue_delays.len() - 1;
+            self.queue_delays[step.min(last)] += 1;
         }
-        self.at(now + self.transmission, Event::Depart);
+        self.schedule(now + self.transmission, SimulationEvent::Depart);
     }
 
     fn depart(&mut self, now: Nanos) {
-        let packet = self.on_line.take().unwrap();
-        let noise = self.dice.bits(packet.number) % NOISE;
+        let packet = self.in_transmission.take().unwrap();
+        let noise = self.rng.bits(packet.number) % MAX_ACK_NOISE;
         let connection = &mut self.connections[(packet.tag >> 40) as usize];
         if now >= self.warm_up {
-            connection.fate.packets += 1;
+            connection.stats.packets += 1;
         }
         connection.last_ack = connection.last_ack.max(now + connection.flow.rtt + noise);
         let (at, number) = (connection.last_ack, packet.tag & ((1 << 40) - 1));
-        let event = Event::Acknowledge((packet.tag >> 40) as usize, number, packet.ecn == Ecn::Marked);
-        self.at(at, event);
-        self.take(now);
+        let event = SimulationEvent::Acknowledge((packet.tag >> 40) as usize, number, packet.ecn == Ecn::Marked);
+        self.schedule(at, event);
+        self.start_transmission(now);
     }
 
     fn acknowledge(&mut self, index: usize, number: u64, marked: bool, now: Nanos) {
         let connection = &mut self.connections[index];
         connection.sender.acknowledge(number, marked, now);
-        if connection.sender.is_done() && connection.fate.took.is_none() {
-            connection.fate.took = Some(crate::sender::seconds(now - connection.flow.start));
+        if connection.sender.is_done() && connection.stats.completion_s.is_none() {
+            connection.stats.completion_s = Some(crate::sender::seconds(now - connection.flow.start));
         }
         self.send(index, now);
     }

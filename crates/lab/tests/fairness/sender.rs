@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 
 use ekiden_lab::Nanos;
 
-use crate::control::{Acked, Control, Kind};
+use crate::control::{AckSample, Algorithm, CongestionControl};
 
 /// What a receive window and a send buffer of 16 MiB hold, in packets.
 const BUFFER: f64 = 11_000.0;
 const SHORTEST_TIMEOUT: f64 = 0.2;
 const SHORTEST_PROBE: f64 = 0.01;
 
-struct Sent {
+struct SentTransmission {
     number: u64,
     at: Nanos,
     delivered: u64,
@@ -22,7 +22,7 @@ struct Sent {
 }
 
 /// Proportional rate reduction (RFC 6937).
-struct Recovery {
+struct PrrRecovery {
     /// Over when a transmission from here on is acknowledged.
     end: u64,
     /// What was under way when it began.
@@ -33,12 +33,12 @@ struct Recovery {
     allowed: f64,
 }
 
-pub struct Sender {
-    control: Box<dyn Control>,
-    outstanding: VecDeque<Sent>,
+pub struct TcpSender {
+    control: Box<dyn CongestionControl>,
+    outstanding: VecDeque<SentTransmission>,
     next: u64,
     round_end: u64,
-    recovery: Option<Recovery>,
+    recovery: Option<PrrRecovery>,
     delivered: u64,
     delivered_at: Nanos,
     first_sent_at: Nanos,
@@ -48,7 +48,7 @@ pub struct Sender {
     probed: bool,
     backoff: u32,
     /// What is left to send, of a short transfer.
-    pub left: Option<u64>,
+    pub remaining: Option<u64>,
     pub reductions: u64,
 }
 
@@ -60,8 +60,8 @@ pub fn nanos(seconds: f64) -> Nanos {
     (seconds * 1e9) as Nanos
 }
 
-impl Sender {
-    pub fn new(kind: Kind, size: Option<u64>, now: Nanos) -> Self {
+impl TcpSender {
+    pub fn new(kind: Algorithm, size: Option<u64>, now: Nanos) -> Self {
         Self {
             control: kind.start(),
             outstanding: VecDeque::new(),
@@ -76,7 +76,7 @@ impl Sender {
             progress_at: now,
             probed: false,
             backoff: 0,
-            left: size,
+            remaining: size,
             reductions: 0,
         }
     }
@@ -87,7 +87,7 @@ impl Sender {
 
     /// Whether all of a short transfer has arrived.
     pub fn is_done(&self) -> bool {
-        self.left == Some(0) && self.outstanding.is_empty()
+        self.remaining == Some(0) && self.outstanding.is_empty()
     }
 
     fn in_flight(&self) -> f64 {
@@ -96,7 +96,7 @@ impl Sender {
 
     /// Whether a packet may be sent now.
     pub fn may_send(&self) -> bool {
-        if self.left == Some(0) {
+        if self.remaining == Some(0) {
             return false;
         }
         match &self.recovery {
@@ -114,10 +114,10 @@ impl Sender {
             recovery.allowed -= 1.0;
             recovery.sent += 1.0;
         }
-        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.remaining = self.remaining.map(|left| left.saturating_sub(1));
         let number = self.next;
         self.next += 1;
-        self.outstanding.push_back(Sent {
+        self.outstanding.push_back(SentTransmission {
             number,
             at: now,
             delivered: self.delivered,
@@ -127,8 +127,8 @@ impl Sender {
         number
     }
 
-    fn lose(&mut self, packets: u64) {
-        self.left = self.left.map(|left| left + packets);
+    fn add_lost(&mut self, packets: u64) {
+        self.remaining = self.remaining.map(|left| left + packets);
     }
 
     /// The acknowledgement of a transmission, and whether it echoes a mark.
@@ -143,13 +143,13 @@ impl Sender {
             return;
         }
         let Some(sent) = self.outstanding.pop_front() else { return };
-        self.lose(lost);
+        self.add_lost(lost);
         (self.progress_at, self.probed, self.backoff) = (now, false, 0);
         let ack = self.observe(&sent, now);
-        self.go_on(&ack, number, flight, lost > 0 || marked);
+        self.update_window(&ack, number, flight, lost > 0 || marked);
     }
 
-    fn observe(&mut self, sent: &Sent, now: Nanos) -> Acked {
+    fn observe(&mut self, sent: &SentTransmission, now: Nanos) -> AckSample {
         let rtt = seconds(now - sent.at);
         if self.smoothed_rtt == 0.0 {
             (self.smoothed_rtt, self.rtt_deviation) = (rtt, rtt / 2.0);
@@ -165,25 +165,25 @@ impl Sender {
             self.round_end = self.next;
         }
         let rate = (self.delivered - sent.delivered) as f64 / seconds(interval).max(1e-6);
-        Acked { now: seconds(now), rtt, round, rate, in_flight: self.in_flight() }
+        AckSample { now: seconds(now), rtt, round, rate, in_flight: self.in_flight() }
     }
 
-    fn go_on(&mut self, ack: &Acked, number: u64, flight: f64, congested: bool) {
+    fn update_window(&mut self, ack: &AckSample, number: u64, flight: f64, congested: bool) {
         if self.control.ignores_loss() {
-            self.control.acked(ack);
+            self.control.on_ack(ack);
             return;
         }
         if self.recovery.as_ref().is_some_and(|recovery| number >= recovery.end) {
             self.recovery = None;
         }
         if self.recovery.is_none() && congested {
-            self.control.lost(ack.now);
+            self.control.on_loss(ack.now);
             self.reductions += 1;
-            self.recovery = Some(Recovery { end: self.next, flight, delivered: 0.0, sent: 0.0, allowed: 0.0 });
+            self.recovery = Some(PrrRecovery { end: self.next, flight, delivered: 0.0, sent: 0.0, allowed: 0.0 });
         }
         let (window, in_flight) = (self.control.window().max(1.0), self.in_flight());
         let Some(recovery) = &mut self.recovery else {
-            self.control.acked(ack);
+            self.control.on_ack(ack);
             return;
         };
         recovery.delivered += 1.0;
@@ -216,19 +216,19 @@ impl Sender {
     }
 
     /// Nothing has come back by the deadline. The number of a probe, if one is sent.
-    pub fn expire(&mut self, now: Nanos) -> Option<u64> {
+    pub fn on_timer(&mut self, now: Nanos) -> Option<u64> {
         self.progress_at = now;
         if !self.probed && self.smoothed_rtt > 0.0 {
             self.probed = true;
-            self.lose(1);
+            self.add_lost(1);
             return Some(self.send(now));
         }
         self.probed = true;
         self.backoff = (self.backoff + 1).min(6);
-        self.lose(self.outstanding.len() as u64);
+        self.add_lost(self.outstanding.len() as u64);
         self.outstanding.clear();
         self.recovery = None;
-        self.control.timed_out(seconds(now));
+        self.control.on_timeout(seconds(now));
         None
     }
 }

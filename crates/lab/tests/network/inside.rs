@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ekiden_lab::emulator::Port;
-use ekiden_lab::experiment::flows::{self, Request};
-use ekiden_lab::experiment::group::Short;
-use ekiden_lab::program::receiver::Receiver;
+use ekiden_lab::experiment::flows::{self, ParallelFlowsRequest};
+use ekiden_lab::experiment::group::ShortFlowSettings;
+use ekiden_lab::program::receiver::FlowReceiver;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::{Backend, Lab, Offload, Recovery};
+use ekiden_lab::topology::{Backend, Lab, LossRecovery, Offload};
 use ekiden_proto::units::{Bytes, Span};
 use ekiden_sys::congestion;
 
@@ -41,14 +41,14 @@ fn host<'a>(network: &'a Network, name: &str) -> &'a HostHandle {
 }
 
 /// Sends a byte by TCP and returns what congestion control the connecting and the accepting socket had.
-fn talk(from: &HostHandle, to: &HostHandle) -> [String; 2] {
+fn exchange_byte(from: &HostHandle, to: &HostHandle) -> [String; 2] {
     let listener = to.enter(|| TcpListener::bind((to.address(), 0))).unwrap().unwrap();
     let there = listener.local_addr().unwrap();
     let connecting = from.enter(|| TcpStream::connect(there)).unwrap().unwrap();
     let (accepted, _) = listener.accept().unwrap();
     (&connecting).write_all(b"x").unwrap();
     (&accepted).read_exact(&mut [0]).unwrap();
-    [congestion::of(&connecting).unwrap(), congestion::of(&accepted).unwrap()]
+    [congestion::of_socket(&connecting).unwrap(), congestion::of_socket(&accepted).unwrap()]
 }
 
 fn pair() -> Lab {
@@ -57,8 +57,8 @@ fn pair() -> Lab {
 
 fn two_hosts_on_a_cable_talk() -> Result<(), Skipped> {
     let network = Network::build(&pair()).unwrap();
-    assert!(network.wires().is_empty(), "no emulator in a bare link");
-    talk(host(&network, "a"), host(&network, "b"));
+    assert!(network.emulated_links().is_empty(), "no emulator in a bare link");
+    exchange_byte(host(&network, "a"), host(&network, "b"));
     let ping = host(&network, "b").command("ping").args(["-c1", "-W5", "10.100.0.1"]).output();
     match ping {
         Ok(ping) => assert!(ping.status.success(), "{}", String::from_utf8_lossy(&ping.stderr)),
@@ -69,8 +69,8 @@ fn two_hosts_on_a_cable_talk() -> Result<(), Skipped> {
 
 fn a_chain_forwards_and_counts_no_drop() -> Result<(), Skipped> {
     let network = Network::build(&chain()).unwrap();
-    talk(host(&network, "client"), host(&network, "server"));
-    talk(host(&network, "server"), host(&network, "client"));
+    exchange_byte(host(&network, "client"), host(&network, "server"));
+    exchange_byte(host(&network, "server"), host(&network, "client"));
     assert_eq!(network.hidden_drops().unwrap(), []);
     Ok(())
 }
@@ -78,7 +78,7 @@ fn a_chain_forwards_and_counts_no_drop() -> Result<(), Skipped> {
 fn a_host_that_does_not_forward_is_reached_itself() -> Result<(), Skipped> {
     let network = Network::build(&with_host(chain(), "router", |router| router.forward = false)).unwrap();
     // The router's address is that of its first link; the server is on the second.
-    talk(host(&network, "server"), host(&network, "router"));
+    exchange_byte(host(&network, "server"), host(&network, "router"));
     let server = host(&network, "server").address();
     let refused = host(&network, "client").enter(|| TcpStream::connect((server, 9))).unwrap().unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::ENETUNREACH));
@@ -90,9 +90,9 @@ fn congestion_control_is_pinned_for_both_sides() -> Result<(), Skipped> {
         let lab = with_host(chain(), "client", |host| host.congestion = Some(client.to_owned()));
         let lab = with_host(lab, "server", |host| host.congestion = Some(server.to_owned()));
         let network = Network::build(&lab).unwrap();
-        assert_eq!(talk(host(&network, "client"), host(&network, "server")), [client, server]);
-        assert_eq!(talk(host(&network, "client"), host(&network, "router"))[0], client);
-        assert_eq!(talk(host(&network, "server"), host(&network, "client")), [server, client]);
+        assert_eq!(exchange_byte(host(&network, "client"), host(&network, "server")), [client, server]);
+        assert_eq!(exchange_byte(host(&network, "client"), host(&network, "router"))[0], client);
+        assert_eq!(exchange_byte(host(&network, "server"), host(&network, "client")), [server, client]);
     }
     Ok(())
 }
@@ -106,11 +106,11 @@ fn an_unknown_congestion_control_is_an_error() -> Result<(), Skipped> {
 
 fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
     let told = with_host(pair(), "a", |host| {
-        (host.rto_min, host.recovery) = (Some(Span(Duration::from_secs(3))), Recovery::Old);
+        (host.rto_min, host.recovery) = (Some(Span(Duration::from_secs(3))), LossRecovery::Old);
     });
     let network = Network::build(&told).unwrap();
     let (a, b) = (host(&network, "a"), host(&network, "b"));
-    for key in Recovery::Old.sysctls() {
+    for key in LossRecovery::Old.sysctls() {
         let file = format!("/proc/sys/{}", key.replace('.', "/"));
         let read = |host: &HostHandle| host.enter(|| fs::read_to_string(&file)).unwrap().unwrap().trim().to_owned();
         assert_eq!(read(a), "0", "{key}");
@@ -136,10 +136,10 @@ fn a_host_waits_and_recovers_as_it_is_told() -> Result<(), Skipped> {
 fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped> {
     let network = Network::build(&pair()).unwrap();
     let (client, server) = (host(&network, "a"), host(&network, "b"));
-    let receiver = Receiver::start(server, 5101).unwrap();
-    let short = Some(Short { bytes: Bytes(2048), every: Span(Duration::from_millis(50)) });
+    let receiver = FlowReceiver::start(server, 5101).unwrap();
+    let short = Some(ShortFlowSettings { bytes: Bytes(2048), every: Span(Duration::from_millis(50)) });
     let time = Duration::from_secs(3);
-    let to = |port| Request {
+    let to = |port| ParallelFlowsRequest {
         client,
         server: SocketAddrV4::new(server.address(), port),
         connections: 3,
@@ -147,16 +147,16 @@ fn flows_are_counted_and_so_are_those_that_move_nothing() -> Result<(), Skipped>
         time,
         warm_up: Duration::ZERO,
     };
-    flows::attempt(client, to(5101).server, 1024, time).unwrap();
-    let seen = flows::carry(&receiver, to(5101)).unwrap();
-    let all = seen.flows.unwrap();
+    flows::attempt_flow(client, to(5101).server, 1024, time).unwrap();
+    let seen = flows::run_flows(&receiver, to(5101)).unwrap();
+    let all = seen.flow_stats.unwrap();
     assert!(all.bytes.len() == 3 && all.bytes.iter().all(|bytes| *bytes > 100_000), "{:?}", all.bytes);
     assert_eq!(seen.bytes, all.bytes.iter().sum::<u64>(), "short ones and trials are not among them");
     let mut completions = all.completions;
     completions.sort_by(f64::total_cmp);
     assert!(completions.len() > 5 && completions[completions.len() / 2] < 0.5, "{completions:?}");
     // Nobody listens there.
-    let refused = flows::carry(&receiver, to(5102)).unwrap().flows.unwrap();
+    let refused = flows::run_flows(&receiver, to(5102)).unwrap().flow_stats.unwrap();
     assert_eq!(refused.bytes, [0; 3], "what came before is forgotten");
     assert!(matches!(refused.completions[..], [took] if took > 2.9), "{:?}", refused.completions);
     Ok(())
@@ -196,7 +196,7 @@ fn names_resolve_on_every_host() -> Result<(), Skipped> {
 
 fn an_emulated_link_ends_in_the_wire_room() -> Result<(), Skipped> {
     let network = Network::build(&lab(&[("a-name-that-is-too-long-for-linux", emulated("a", "b"))])).unwrap();
-    let wires = network.wires();
+    let wires = network.emulated_links();
     let [Port::Interface(left), Port::Interface(right)] = &wires[0].ports else { panic!("{wires:?}") };
     // The kernel's own bridge stands in for the emulator.
     let script = format!(
@@ -207,7 +207,7 @@ fn an_emulated_link_ends_in_the_wire_room() -> Result<(), Skipped> {
     if !bridged.status.success() {
         return Err(Skipped(format!("no bridge: {}", String::from_utf8_lossy(&bridged.stderr))));
     }
-    talk(host(&network, "a"), host(&network, "b"));
+    exchange_byte(host(&network, "a"), host(&network, "b"));
     assert!(Command::new("ip").args(["link", "del", "dev", "bridge"]).status().unwrap().success());
     Ok(())
 }
@@ -244,7 +244,7 @@ fn a_tun_hands_over_packets() -> Result<(), Skipped> {
         }
         Err(error) => panic!("{error:#}"),
     };
-    let wires = network.wires();
+    let wires = network.emulated_links();
     let [Port::Tun(left), Port::Tun(right)] = &wires[0].ports else { panic!("{wires:?}") };
     let (from, to) = (host(&network, "a"), host(&network, "b"));
     let receiver = to.enter(|| UdpSocket::bind((to.address(), 0))).unwrap().unwrap();
@@ -273,9 +273,9 @@ fn netem_works_or_is_missed_plainly() -> Result<(), Skipped> {
     match Network::build(&Lab { backend: Backend::Netem, ..lab(&[("wan", emulated("a", "b"))]) }) {
         Ok(network) => {
             let began = Instant::now();
-            talk(host(&network, "a"), host(&network, "b"));
+            exchange_byte(host(&network, "a"), host(&network, "b"));
             assert!(began.elapsed() >= Duration::from_millis(30), "a handshake and a byte over 10 ms each way");
-            assert!(network.wires().is_empty(), "no emulator where the kernel does it");
+            assert!(network.emulated_links().is_empty(), "no emulator where the kernel does it");
         }
         Err(error) => {
             let error = format!("{error:#}");
@@ -289,7 +289,7 @@ fn labs_follow_each_other() -> Result<(), Skipped> {
     let lab = lab(&[("wan", emulated("a", "b")), ("cable", cable("a", "b"))]);
     for round in 0..5 {
         let network = Network::build(&lab).unwrap_or_else(|error| panic!("lab {round}: {error:#}"));
-        talk(host(&network, "a"), host(&network, "b"));
+        exchange_byte(host(&network, "a"), host(&network, "b"));
     }
     Ok(())
 }

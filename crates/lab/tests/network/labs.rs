@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ekiden_lab::conditions::Conditions;
-use ekiden_lab::topology::{Backend, Host, Lab, Link, Mode};
+use ekiden_lab::topology::{Backend, EmulationMode, Host, Lab, Link};
 
 /// A link like a bare cable.
 pub fn cable(a: &str, b: &str) -> Link {
@@ -21,7 +21,7 @@ pub fn emulated(a: &str, b: &str) -> Link {
 pub fn lab(links: &[(&str, Link)]) -> Lab {
     let links: BTreeMap<String, Link> = links.iter().map(|(name, link)| ((*name).to_owned(), link.clone())).collect();
     let hosts = links.values().flat_map(|link| link.ends.clone()).map(|name| (name, Host::default())).collect();
-    let (mode, backend) = (Mode::Auto, Backend::Packet);
+    let (mode, backend) = (EmulationMode::Auto, Backend::Packet);
     Lab { name: "test".to_owned(), seed: 1, mode, backend, hosts, links, events: Vec::new() }
 }
 

@@ -5,11 +5,11 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
 use ekiden_lab::conditions::Conditions;
-use ekiden_lab::emulator::{DirectionReport, Emulator, Fate, Options, Recording};
-use ekiden_lab::ledger::Cause;
+use ekiden_lab::emulator::{DirectionReport, Emulator, EmulatorOptions, PacketOutcome, Recording};
+use ekiden_lab::ledger::DropCause;
 use ekiden_lab::topology::network::{HostHandle, Network};
-use ekiden_lab::topology::running::Running;
-use ekiden_lab::topology::{Backend, Event, Lab, Link, Mode};
+use ekiden_lab::topology::running::RunningLab;
+use ekiden_lab::topology::{Backend, EmulationMode, Lab, Link, LinkEvent};
 
 use crate::labs::{cable, lab};
 use crate::{Skipped, Test};
@@ -56,8 +56,8 @@ fn send(a: &HostHandle, b: &HostHandle) {
 }
 
 /// What the link did with 8 MiB from `a` to `b`.
-fn carried(lab: &Lab) -> anyhow::Result<DirectionReport> {
-    let running = Running::start(lab)?;
+fn carry_report(lab: &Lab) -> anyhow::Result<DirectionReport> {
+    let running = RunningLab::start(lab)?;
     let network = running.network();
     send(network.host("a").unwrap(), network.host("b").unwrap());
     assert_eq!(network.hidden_drops()?, [], "a wrong checksum, or a drop that nobody asked for");
@@ -70,16 +70,16 @@ fn carried(lab: &Lab) -> anyhow::Result<DirectionReport> {
 /// Belief: `PACKET_VNET_HDR` hands over superpackets, and takes back smaller ones that we cut from them.
 fn superpackets_pass_whole() -> Result<(), Skipped> {
     let lab = long("loss = { model = 'pattern', every = 500, lost = [250] }");
-    let report = carried(&Lab { mode: Mode::Fast, ..lab }).unwrap();
+    let report = carry_report(&Lab { mode: EmulationMode::Fast, ..lab }).unwrap();
     assert!(report.frames_in * 4 < report.packets_in, "{} packets in {} frames", report.packets_in, report.frames_in);
     assert!(report.frames_out * 2 < report.packets_out, "{} packets in {}", report.packets_out, report.frames_out);
-    let lost = report.dropped.get(&Cause::WireLoss).copied().unwrap_or(0);
+    let lost = report.dropped.get(&DropCause::WireLoss).copied().unwrap_or(0);
     assert!(lost.abs_diff(report.packets_in / 500) <= 1, "{lost} of {} packets", report.packets_in);
     Ok(())
 }
 
 fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
-    let report = carried(&Lab { mode: Mode::Exact, ..long("") }).unwrap();
+    let report = carry_report(&Lab { mode: EmulationMode::Exact, ..long("") }).unwrap();
     assert_eq!(report.frames_out, report.packets_out);
     assert!(report.frames_in < report.packets_in, "the host still sends superpackets");
     Ok(())
@@ -89,14 +89,20 @@ fn exact_hands_over_packets_one_by_one() -> Result<(), Skipped> {
 fn times_of_their_own() -> Result<(), Skipped> {
     let lab = long("rate = '200Mbit/s'");
     let network = Network::build(&lab).unwrap();
-    let options = Options { mode: Mode::Fast, seed: lab.seed, record: Recording::Everything, ..Options::default() };
-    let emulator = Emulator::start(&network.wires(), &options).unwrap();
+    let options = EmulatorOptions {
+        mode: EmulationMode::Fast,
+        seed: lab.seed,
+        recording: Recording::All,
+        ..EmulatorOptions::default()
+    };
+    let emulator = Emulator::start(&network.emulated_links(), &options).unwrap();
     send(network.host("a").unwrap(), network.host("b").unwrap());
     let report = emulator.reports().unwrap().into_iter().find(|report| report.from == "a").unwrap();
     assert!(report.frames_out < report.packets_out, "some went together");
     let records = emulator.records("wan", "a").unwrap();
-    let ideal = |fate: Fate| if let Fate::Delivered { ideal, .. } = fate { Some(ideal) } else { None };
-    let ideals: Vec<_> = records.iter().filter_map(|record| ideal(record.fate)).collect();
+    let ideal =
+        |fate: PacketOutcome| if let PacketOutcome::Delivered { ideal, .. } = fate { Some(ideal) } else { None };
+    let ideals: Vec<_> = records.iter().filter_map(|record| ideal(record.outcome)).collect();
     assert!(ideals.len() > BYTES / 1500 && ideals.windows(2).all(|pair| pair[0] < pair[1]));
     Ok(())
 }
@@ -104,15 +110,15 @@ fn times_of_their_own() -> Result<(), Skipped> {
 fn a_tun_carries_the_same() -> Result<(), Skipped> {
     let lab = Lab {
         backend: Backend::Tun,
-        mode: Mode::Fast,
+        mode: EmulationMode::Fast,
         ..long("loss = { model = 'pattern', every = 500, lost = [250] }")
     };
-    match carried(&lab) {
+    match carry_report(&lab) {
         Err(error) if format!("{error:#}").contains("/dev/net/tun must exist") => Err(Skipped(format!("{error:#}"))),
         report => {
             let report = report.unwrap();
             assert!(report.frames_in * 4 < report.packets_in, "superpackets by TUN too");
-            assert!(report.dropped.contains_key(&Cause::WireLoss));
+            assert!(report.dropped.contains_key(&DropCause::WireLoss));
             Ok(())
         }
     }
@@ -123,15 +129,15 @@ fn marks_arrive() -> Result<(), Skipped> {
     for host in lab.hosts.values_mut() {
         host.sysctl.insert("net.ipv4.tcp_ecn".to_owned(), "1".to_owned());
     }
-    let report = carried(&lab).unwrap();
+    let report = carry_report(&lab).unwrap();
     assert!(report.marked > 0, "{report:?}");
     // Capable packets are marked instead. What is sent again is not capable (RFC 3168, 6.1.5).
-    assert!(report.dropped.get(&Cause::Early).is_none_or(|early| early * 5 < report.marked), "{report:?}");
+    assert!(report.dropped.get(&DropCause::Early).is_none_or(|early| early * 5 < report.marked), "{report:?}");
     Ok(())
 }
 
 /// Waits until `socket` has received something.
-fn receives(socket: &UdpSocket) -> bool {
+fn has_received(socket: &UdpSocket) -> bool {
     socket.recv(&mut [0; 16]).is_ok()
 }
 
@@ -139,9 +145,9 @@ fn a_link_goes_down() -> Result<(), Skipped> {
     let mut lab = long("");
     let at = "300ms".parse().unwrap();
     let (up, down) = (conditions("delay = '1ms'"), conditions("delay = '1ms'\ndown = true"));
-    lab.events = vec![Event { at, link: "wan".to_owned(), forward: down, reverse: up }];
+    lab.events = vec![LinkEvent { at, link: "wan".to_owned(), forward: down, reverse: up }];
     let started = Instant::now();
-    let running = Running::start(&lab).unwrap();
+    let running = RunningLab::start(&lab).unwrap();
     let [a, b] = ["a", "b"].map(|name| running.network().host(name).unwrap());
     let receiver = b.enter(|| UdpSocket::bind((b.address(), 0))).unwrap().unwrap();
     let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
@@ -149,10 +155,10 @@ fn a_link_goes_down() -> Result<(), Skipped> {
     send();
     let in_time = started.elapsed() < Duration::from_millis(250);
     receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-    assert!(!in_time || receives(&receiver), "it is up at first");
+    assert!(!in_time || has_received(&receiver), "it is up at first");
     let down = || {
         let reports = running.reports().unwrap();
-        reports.iter().any(|report| report.dropped.get(&Cause::Down).is_some_and(|count| *count > 0))
+        reports.iter().any(|report| report.dropped.get(&DropCause::Down).is_some_and(|count| *count > 0))
     };
     let deadline = started + Duration::from_secs(10);
     while !down() {
@@ -168,8 +174,8 @@ fn the_same_seed_loses_the_same() -> Result<(), Skipped> {
     let lost = || {
         let lab = long("loss = { model = 'bernoulli', p = 0.1 }");
         let network = Network::build(&lab).unwrap();
-        let options = Options { seed: lab.seed, record: Recording::Everything, ..Options::default() };
-        let emulator = Emulator::start(&network.wires(), &options).unwrap();
+        let options = EmulatorOptions { seed: lab.seed, recording: Recording::All, ..EmulatorOptions::default() };
+        let emulator = Emulator::start(&network.emulated_links(), &options).unwrap();
         let [a, b] = ["a", "b"].map(|name| network.host(name).unwrap());
         let sender = a.enter(|| UdpSocket::bind((a.address(), 0))).unwrap().unwrap();
         let arrived = || emulator.records("wan", "a").unwrap();
@@ -179,13 +185,14 @@ fn the_same_seed_loses_the_same() -> Result<(), Skipped> {
         let deadline = Instant::now() + Duration::from_secs(10);
         let records = loop {
             let records = arrived();
-            let is_done = records.len() == 1000 && records.iter().all(|record| record.fate != Fate::UnderWay);
+            let is_done =
+                records.len() == 1000 && records.iter().all(|record| record.outcome != PacketOutcome::InFlight);
             if is_done || Instant::now() > deadline {
                 break records;
             }
         };
         assert_eq!(records.len(), 1000);
-        let lost = records.iter().filter(|record| matches!(record.fate, Fate::Dropped(..)));
+        let lost = records.iter().filter(|record| matches!(record.outcome, PacketOutcome::Dropped(..)));
         lost.map(|record| record.packet.number).collect::<Vec<_>>()
     };
     let once = lost();

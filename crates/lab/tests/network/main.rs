@@ -5,7 +5,7 @@
 use std::panic;
 use std::process::ExitCode;
 
-use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 
 mod inside;
 mod labs;
@@ -42,8 +42,8 @@ fn main() -> ExitCode {
 fn run_inside() -> ExitCode {
     let tests = [inside::TESTS, links::TESTS].concat();
     match sandbox::enter() {
-        Ok(Outcome::Inside) => run(&tests),
-        Ok(Outcome::Ended(code)) => ExitCode::from(code),
+        Ok(SandboxEntry::Inside) => run(&tests),
+        Ok(SandboxEntry::Exited(code)) => ExitCode::from(code),
         Err(error) => {
             println!("skipped {} tests: {error:#}", tests.len());
             ExitCode::SUCCESS

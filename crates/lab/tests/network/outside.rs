@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use ekiden_lab::topology::network::Network;
-use ekiden_lab::topology::sandbox::{self, Outcome};
+use ekiden_lab::topology::sandbox::{self, SandboxEntry};
 use ekiden_lab::topology::shell as lab_shell;
 
 use crate::labs::{cable, chain, lab};
@@ -21,13 +21,13 @@ pub const TESTS: &[Test] = &[
 ];
 
 /// How long the program in a held lab lasts by itself, in seconds.
-const LASTS: u64 = 60;
+const PROGRAM_SECONDS: u64 = 60;
 
 /// Runs `work` in the sandbox, or says on stdout why not.
 fn sandboxed(work: impl FnOnce() -> ExitCode) -> ExitCode {
     match sandbox::enter() {
-        Ok(Outcome::Inside) => work(),
-        Ok(Outcome::Ended(code)) => ExitCode::from(code),
+        Ok(SandboxEntry::Inside) => work(),
+        Ok(SandboxEntry::Exited(code)) => ExitCode::from(code),
         Err(error) => {
             println!("{error:#}");
             ExitCode::FAILURE
@@ -40,7 +40,7 @@ pub fn shell() -> ExitCode {
     sandboxed(|| {
         let lab = chain();
         let network = Network::build(&lab).unwrap();
-        ExitCode::from(lab_shell::run(&network, &lab, Some("client")).unwrap())
+        ExitCode::from(lab_shell::run_shell(&network, &lab, Some("client")).unwrap())
     })
 }
 
@@ -52,16 +52,16 @@ pub fn hold() -> ExitCode {
 fn hold_inside() -> ExitCode {
     let network = Network::build(&lab(&[("cable", cable("a", "b"))])).unwrap();
     // Of its own session and an orphan: only the pid namespace can end it.
-    let script = format!("setsid sleep {LASTS} & exit 0");
+    let script = format!("setsid sleep {PROGRAM_SECONDS} & exit 0");
     network.host("a").unwrap().command("sh").args(["-c", &script]).status().unwrap();
-    let mut waiting = network.host("b").unwrap().command("sleep").arg(LASTS.to_string()).spawn().unwrap();
+    let mut waiting = network.host("b").unwrap().command("sleep").arg(PROGRAM_SECONDS.to_string()).spawn().unwrap();
     println!("READY");
     waiting.wait().unwrap();
     ExitCode::SUCCESS
 }
 
-fn held() -> Result<(Child, BufReader<std::process::ChildStdout>), Skipped> {
-    let mut outer = Command::new(myself()).arg(HOLD).stdout(Stdio::piped()).spawn().unwrap();
+fn start_held_lab() -> Result<(Child, BufReader<std::process::ChildStdout>), Skipped> {
+    let mut outer = Command::new(own_executable()).arg(HOLD).stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(outer.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
@@ -72,23 +72,23 @@ fn held() -> Result<(Child, BufReader<std::process::ChildStdout>), Skipped> {
     Err(Skipped(line.trim().to_owned()))
 }
 
-fn myself() -> PathBuf {
+fn own_executable() -> PathBuf {
     std::env::current_exe().unwrap()
 }
 
 fn killing_the_outer_process_leaves_nothing() -> Result<(), Skipped> {
-    let (mut outer, mut output) = held()?;
+    let (mut outer, mut output) = start_held_lab()?;
     let killed = Instant::now();
     outer.kill().unwrap();
     outer.wait().unwrap();
     // Every process of the lab holds the other end; the end of the file means that the last of them is gone.
     output.read_to_end(&mut Vec::new()).unwrap();
-    assert!(killed.elapsed() < Duration::from_secs(LASTS / 2), "something outlived the lab");
+    assert!(killed.elapsed() < Duration::from_secs(PROGRAM_SECONDS / 2), "something outlived the lab");
     Ok(())
 }
 
 fn a_signal_reaches_the_lab_and_its_code_comes_back() -> Result<(), Skipped> {
-    let (mut outer, mut output) = held()?;
+    let (mut outer, mut output) = start_held_lab()?;
     let terminated = Command::new("kill").args(["-TERM", &outer.id().to_string()]).status().unwrap();
     assert!(terminated.success());
     output.read_to_end(&mut Vec::new()).unwrap();
@@ -98,12 +98,12 @@ fn a_signal_reaches_the_lab_and_its_code_comes_back() -> Result<(), Skipped> {
 
 fn the_same_works_without_privilege() -> Result<(), Skipped> {
     const NOBODY: u32 = 65534;
-    if ekiden_sys::process::effective_user() != 0 {
+    if ekiden_sys::process::effective_uid() != 0 {
         return Err(Skipped("this whole program runs without privilege".to_owned()));
     }
     // Where this program is, nobody else may look.
     let copy = std::env::temp_dir().join(format!("ekiden-lab-network-test-{}", std::process::id()));
-    std::fs::copy(myself(), &copy).unwrap();
+    std::fs::copy(own_executable(), &copy).unwrap();
     let mut rootless = Command::new(&copy);
     rootless.arg(INSIDE).uid(NOBODY).gid(NOBODY).current_dir("/").env_remove("XDG_RUNTIME_DIR");
     let output = rootless.output();
@@ -119,7 +119,7 @@ fn the_same_works_without_privilege() -> Result<(), Skipped> {
 }
 
 fn a_shell_reads_commands_and_goes_to_other_hosts() -> Result<(), Skipped> {
-    let (mut possible, _) = held()?;
+    let (mut possible, _) = start_held_lab()?;
     possible.kill().unwrap();
     possible.wait().unwrap();
     let script = r#"
@@ -129,7 +129,7 @@ fn a_shell_reads_commands_and_goes_to_other_hosts() -> Result<(), Skipped> {
         echo "code $?"
         exit 7
     "#;
-    let mut command = Command::new(myself());
+    let mut command = Command::new(own_executable());
     command.arg(SHELL).env("SHELL", "/bin/sh").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut shell = command.spawn().unwrap();
     shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();

@@ -2,7 +2,7 @@
 //! silence; of several flows, of one size or of many, capable of congestion marks or not.
 
 use ekiden_lab::Nanos;
-use ekiden_lab::dice::Dice;
+use ekiden_lab::dice::SeededRng;
 use ekiden_lab::packet::{Ecn, Packet};
 use ekiden_proto::units::Rate;
 
@@ -10,15 +10,15 @@ use ekiden_proto::units::Rate;
 const RATES: [&str; 5] = ["12Mbit/s", "1Mbit/s", "9973kbit/s", "100Mbit/s", "977Mbit/s"];
 
 /// Throws, one after another.
-struct Chance {
-    dice: Dice,
-    throws: u64,
+struct RandomDraws {
+    rng: SeededRng,
+    draws: u64,
 }
 
-impl Chance {
+impl RandomDraws {
     fn below(&mut self, n: u64) -> u64 {
-        self.throws += 1;
-        self.dice.bits(self.throws) % n
+        self.draws += 1;
+        self.rng.bits(self.draws) % n
     }
 
     fn between(&mut self, low: u64, high: u64) -> u64 {
@@ -27,14 +27,14 @@ impl Chance {
 }
 
 /// What the packets of a pattern are like.
-struct Kind {
+struct PacketMix {
     sizes: u64,
     flows: u64,
     ecn: u64,
 }
 
-impl Kind {
-    fn packet(&self, chance: &mut Chance, number: u64, at: Nanos) -> Packet {
+impl PacketMix {
+    fn packet(&self, chance: &mut RandomDraws, number: u64, at: Nanos) -> Packet {
         let bytes = match self.sizes {
             0 => 1500,
             1 => chance.between(64, 1500),
@@ -62,10 +62,10 @@ impl Kind {
 
 /// The arrivals that belong to a seed, in order of time, and the rate of the line that they are made for.
 pub fn pattern(seed: u64) -> (Vec<Packet>, Rate) {
-    let mut chance = Chance { dice: Dice::new(seed).of("arrivals"), throws: 0 };
+    let mut chance = RandomDraws { rng: SeededRng::new(seed).derive("arrivals"), draws: 0 };
     let rate: Rate = RATES[usize::try_from(seed % 5).unwrap()].parse().unwrap();
     let full = 1500 * 8_000_000_000 / rate.bits_per_second();
-    let kind = Kind { sizes: chance.below(4), flows: chance.between(1, 8), ecn: chance.below(3) };
+    let kind = PacketMix { sizes: chance.below(4), flows: chance.between(1, 8), ecn: chance.below(3) };
     let mut packets: Vec<Packet> = Vec::new();
     // Time does not start at 0 for every pattern.
     let mut now = chance.below(2) * chance.below(full);

@@ -11,8 +11,8 @@ const LIMITS: [&str; 5] = [
 ];
 
 /// Throws, one after another.
-fn throws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
-    let dice = Dice::new(seed).of(name);
+fn random_draws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
+    let dice = SeededRng::new(seed).derive(name);
     let mut number = 0;
     move |below| {
         number += 1;
@@ -22,8 +22,8 @@ fn throws(seed: u64, name: &str) -> impl FnMut(u64) -> u64 {
 
 /// Seconds of traffic at twelve megabits a second: connections come and go, each with a rate of its own that now and then
 /// changes, and with silences; in some patterns together less than the line takes, in most of them more.
-fn crowd(seed: u64) -> Vec<Packet> {
-    let mut below = throws(seed, "crowd");
+fn changing_connections(seed: u64) -> Vec<Packet> {
+    let mut below = random_draws(seed, "crowd");
     let connections = 1 + below(40);
     let mut packets = Vec::new();
     for flow in 0..connections {
@@ -44,8 +44,8 @@ fn crowd(seed: u64) -> Vec<Packet> {
 }
 
 /// A packet each of more connections than the table has slots, while a few of them send much.
-fn overflow() -> Vec<Packet> {
-    let mut below = throws(0, "overflow");
+fn table_overflow() -> Vec<Packet> {
+    let mut below = random_draws(0, "overflow");
     let flow = |number: u64, throw: u64| if throw == 0 { number as u32 % 3 } else { number as u32 * 2 };
     let packet = |number| Packet {
         number,
@@ -61,9 +61,9 @@ fn overflow() -> Vec<Packet> {
 
 fn replay_long(text: &str, arrivals: &[Packet], rate: &str) -> Tally {
     let (kind, rate): (QueueKind, Rate) = (toml::from_str(text).unwrap(), rate.parse().unwrap());
-    let dice = Dice::new(1);
-    let wanted = reference::line(arrivals, rate, &kind, dice);
-    assert_same(text, arrivals, &wanted, &Line::run(&kind, rate, dice, arrivals));
+    let dice = SeededRng::new(1);
+    let wanted = reference::simulate_line(arrivals, rate, &kind, dice);
+    assert_same(text, arrivals, &wanted, &MinimalLine::run(&kind, rate, dice, arrivals));
     let mut tally = Tally::default();
     tally.add(arrivals, &wanted);
     tally
@@ -74,7 +74,7 @@ fn auto_does_as_its_model() {
     for text in LIMITS {
         let mut tally = replay(text);
         for seed in 0..12 {
-            let long = replay_long(text, &crowd(seed), "12Mbit/s");
+            let long = replay_long(text, &changing_connections(seed), "12Mbit/s");
             (tally.early, tally.full, tally.marked) =
                 (tally.early + long.early, tally.full + long.full, tally.marked + long.marked);
         }
@@ -86,6 +86,6 @@ fn auto_does_as_its_model() {
 
 #[test]
 fn auto_does_as_its_model_with_more_connections_than_it_knows() {
-    let tally = replay_long("kind = 'auto'\nlimit = '1000pkt'", &overflow(), "100Mbit/s");
+    let tally = replay_long("kind = 'auto'\nlimit = '1000pkt'", &table_overflow(), "100Mbit/s");
     assert!(tally.early > 1000, "{tally:?}");
 }

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use ekiden_proto::aqm::dice;
 use ekiden_proto::fleet::Neighbour;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::path::candidates::{Candidate, Fronts};
-use ekiden_proto::path::choice::Outcome;
-use ekiden_proto::path::likely::Likely;
-use ekiden_proto::path::map::Map;
-use ekiden_proto::path::model::Costs;
-use ekiden_proto::path::select::Chooser;
+use ekiden_proto::path::candidates::{Candidate, ParetoFronts};
+use ekiden_proto::path::choice::TransferOutcome;
+use ekiden_proto::path::likely::TransferSize;
+use ekiden_proto::path::map::NetworkMap;
+use ekiden_proto::path::model::RelayCosts;
+use ekiden_proto::path::select::PathChooser;
 use ekiden_proto::path::trust::Trust;
 
 use plot::Series;
@@ -33,8 +33,8 @@ const SPARSE: usize = 20;
 const SIZES: [usize; 7] = [50, 100, 200, 300, 500, 700, 1000];
 
 fn main() -> std::io::Result<()> {
-    let dense: Vec<Growth> = SIZES.iter().map(|relays| grow(*relays, relays - 1)).collect();
-    let sparse: Vec<Growth> = SIZES.iter().map(|relays| grow(*relays, SPARSE)).collect();
+    let dense: Vec<RecomputationTime> = SIZES.iter().map(|relays| measure_recomputation(*relays, relays - 1)).collect();
+    let sparse: Vec<RecomputationTime> = SIZES.iter().map(|relays| measure_recomputation(*relays, SPARSE)).collect();
     println!("Recomputation, both directions, processor time, median of nine:\n");
     println!("| relays | sections, each to all | ms | sections, {SPARSE} each | ms |\n|--:|--:|--:|--:|--:|");
     for (dense, sparse) in dense.iter().zip(&sparse) {
@@ -46,11 +46,11 @@ fn main() -> std::io::Result<()> {
         println!("\n{name}: ms = {:.3e} (E + N log2 N)^{:.2}, R2 {:.3}", fit.factor, fit.exponent, fit.r2);
     }
     println!();
-    choices();
+    print_choices();
     println!();
-    nearness();
+    compare_with_optimum();
     println!();
-    etcd();
+    print_etcd_load();
     if let Some(path) = std::env::args().nth(1) {
         std::fs::write(path, picture(&dense, &sparse))?;
     }
@@ -58,13 +58,13 @@ fn main() -> std::io::Result<()> {
 }
 
 /// One size of a fleet, and how long a recomputation took.
-struct Growth {
+struct RecomputationTime {
     relays: usize,
     sections: usize,
     millis: f64,
 }
 
-impl Growth {
+impl RecomputationTime {
     /// E + N log2 N.
     fn bound(&self) -> f64 {
         let relays = self.relays as f64;
@@ -72,14 +72,14 @@ impl Growth {
     }
 }
 
-fn grow(relays: usize, neighbours: usize) -> Growth {
+fn measure_recomputation(relays: usize, neighbours: usize) -> RecomputationTime {
     let map = World::new(relays, 0, SEED).map(neighbours);
-    let (costs, trust) = (Costs::default(), Trust::default());
+    let (costs, trust) = (RelayCosts::default(), Trust::default());
     // The kernel counts a processor's time in ticks: many runs of a small one.
-    let runs = (1_000_000 / map.sections()).clamp(1, 500) as u32;
-    let compute = || (0..runs).for_each(|_| drop(std::hint::black_box(Fronts::of(&map, &costs, &trust))));
+    let runs = (1_000_000 / map.section_count()).clamp(1, 500) as u32;
+    let compute = || (0..runs).for_each(|_| drop(std::hint::black_box(ParetoFronts::compute(&map, &costs, &trust))));
     let mut millis: Vec<f64> = (0..9).map(|_| (timed(compute) / runs).as_secs_f64() * 1e3).collect();
-    Growth { relays, sections: map.sections(), millis: quantile(&mut millis, 0.5) }
+    RecomputationTime { relays, sections: map.section_count(), millis: quantile(&mut millis, 0.5) }
 }
 
 /// Time of the processor, which others on the machine do not lengthen as much as they do that of the clock.
@@ -111,7 +111,7 @@ struct Fit {
 }
 
 impl Fit {
-    fn of(growth: &[Growth]) -> Self {
+    fn of(growth: &[RecomputationTime]) -> Self {
         let points: Vec<(f64, f64)> = growth.iter().map(|one| (one.bound().ln(), one.millis.ln())).collect();
         let count = points.len() as f64;
         let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / count;
@@ -125,36 +125,36 @@ impl Fit {
 }
 
 /// Sessions to all prefixes of a fleet of a thousand: first ones, then others.
-fn choices() {
+fn print_choices() {
     let world = World::new(1000, PREFIXES, SEED);
     let before = resident();
     let mut map = world.map(999);
     world.add_targets(&mut map);
     let mapped = resident();
-    let mut chooser = Chooser::new(Arc::new(map), Costs::default());
+    let mut chooser = PathChooser::new(Arc::new(map), RelayCosts::default());
     let computed = resident();
-    let choose = |chooser: &mut Chooser, number: u64| {
+    let choose = |chooser: &mut PathChooser, number: u64| {
         let prefix = world::prefix(number % world.prefixes());
         let now = Duration::from_micros(number);
         let begun = Instant::now();
-        let choice = chooser.choose(prefix, Likely::down(SIZE), now);
+        let choice = chooser.choose(prefix, TransferSize::down(SIZE), now);
         (choice, begun.elapsed().as_secs_f64() * 1e6)
     };
     let mut first: Vec<f64> = (0..world.prefixes()).map(|number| choose(&mut chooser, number).1).collect();
     let mut again: Vec<f64> = Vec::new();
     for number in 0..4 * world.prefixes() {
-        let (choice, micros) = choose(&mut chooser, dice::bits(!SEED, number));
+        let (choice, micros) = choose(&mut chooser, dice::random_bits(!SEED, number));
         again.push(micros);
-        let way = &choice.ways[0];
-        let outcome = Outcome {
-            carried: Likely::down(SIZE),
-            of: SIZE,
-            took: way.predicted,
-            goes_on: false,
+        let way = &choice.ranking[0];
+        let outcome = TransferOutcome {
+            transferred: TransferSize::down(SIZE),
+            session_bytes: SIZE,
+            elapsed: way.predicted,
+            is_continuation: false,
             limited_by_path: true,
         };
-        let prefix = world::prefix(dice::bits(!SEED, number) % world.prefixes());
-        chooser.came(prefix, &way.candidate, &outcome, Duration::from_micros(number));
+        let prefix = world::prefix(dice::random_bits(!SEED, number) % world.prefixes());
+        chooser.record_outcome(prefix, &way.candidate, &outcome, Duration::from_micros(number));
     }
     let filled = resident();
     println!("Choices, 1,000 relays, {PREFIXES} prefixes, in microseconds:\n");
@@ -179,21 +179,21 @@ fn resident() -> f64 {
 }
 
 /// How near the choice is to the best of every simple path of up to two relays, by the same model.
-fn nearness() {
+fn compare_with_optimum() {
     let world = World::new(60, 300, SEED);
     let mut map = world.map(59);
     world.add_targets(&mut map);
     let map = Arc::new(map);
-    let mut chooser = Chooser::new(Arc::clone(&map), Costs::default());
+    let mut chooser = PathChooser::new(Arc::clone(&map), RelayCosts::default());
     for size in [10_000, 1 << 20, 64 << 20] {
         let mut ratios: Vec<f64> = Vec::new();
         let mut helped = 0;
         for number in 0..world.prefixes() {
-            let choice = chooser.choose(world::prefix(number), Likely::down(size), Duration::ZERO);
-            let chosen = choice.ways[0].predicted.as_secs_f64();
-            helped += u32::from(!choice.ways[0].candidate.is_direct());
-            let best = every(&map).filter_map(|candidate| {
-                chooser.predict(world::prefix(number), &candidate, Likely::down(size), Duration::ZERO)
+            let choice = chooser.choose(world::prefix(number), TransferSize::down(size), Duration::ZERO);
+            let chosen = choice.ranking[0].predicted.as_secs_f64();
+            helped += u32::from(!choice.ranking[0].candidate.is_direct());
+            let best = simple_paths(&map).filter_map(|candidate| {
+                chooser.predict(world::prefix(number), &candidate, TransferSize::down(size), Duration::ZERO)
             });
             ratios.push(chosen / best.map(|ranked| ranked.predicted.as_secs_f64()).fold(f64::MAX, f64::min));
         }
@@ -209,8 +209,8 @@ fn nearness() {
 }
 
 /// Every simple path of up to two relays, and direct.
-fn every(map: &Map) -> impl Iterator<Item = Candidate> {
-    let count = map.nodes() as u32;
+fn simple_paths(map: &NetworkMap) -> impl Iterator<Item = Candidate> {
+    let count = map.node_count() as u32;
     let singles = (1..count).map(|one| vec![one]);
     let pairs = (1..count)
         .flat_map(move |one| (1..count).filter(move |other| *other != one).map(move |other| vec![one, other]));
@@ -219,7 +219,7 @@ fn every(map: &Map) -> impl Iterator<Item = Candidate> {
 }
 
 /// What the fleet's entries come to at etcd, where each relay writes no oftener than `every`.
-fn etcd() {
+fn print_etcd_load() {
     let neighbour = Neighbour {
         key: PublicKey([3; 32]),
         rtt: Duration::from_micros(123_456),
@@ -240,9 +240,9 @@ fn etcd() {
 /// Bytes of an entry without its neighbours: the certificate, numbers and two signatures.
 const CERTIFICATE: usize = 600;
 
-fn picture(dense: &[Growth], sparse: &[Growth]) -> String {
-    let points = |growth: &[Growth]| growth.iter().map(|one| (one.bound(), one.millis)).collect::<Vec<_>>();
-    let line = |growth: &[Growth]| {
+fn picture(dense: &[RecomputationTime], sparse: &[RecomputationTime]) -> String {
+    let points = |growth: &[RecomputationTime]| growth.iter().map(|one| (one.bound(), one.millis)).collect::<Vec<_>>();
+    let line = |growth: &[RecomputationTime]| {
         let fit = Fit::of(growth);
         growth.iter().map(|one| (one.bound(), fit.factor * one.bound().powf(fit.exponent))).collect::<Vec<_>>()
     };

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ekiden_proto::aqm::dice;
 use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::path::map::{HERE, Known, Map};
-use ekiden_proto::path::model::{Congestion, Section};
+use ekiden_proto::path::map::{MapEntry, NetworkMap, THIS_RELAY};
+use ekiden_proto::path::model::{CongestionControl, SectionModel};
 use ekiden_proto::path::prefix::Prefix;
 
 /// Population centres: latitude, longitude, millions of people, to the nearest degree and million.
@@ -86,14 +86,14 @@ impl World {
     }
 
     /// Its map: every relay knows its sections to `neighbours` others, as the dice fall, and to this relay's first.
-    pub fn map(&self, neighbours: usize) -> Map {
-        let mut map = Map::new(key(0), "here");
+    pub fn map(&self, neighbours: usize) -> NetworkMap {
+        let mut map = NetworkMap::new(key(0), "here");
         for number in 1..self.relays.len() as u32 {
-            map.node(key(number), &format!("relay{number}"));
+            map.add_node(key(number), &format!("relay{number}"));
         }
         let count = self.relays.len() as u64;
         for from in 0..count {
-            for to in (0..count).filter(|to| knows(from, *to, count, neighbours)) {
+            for to in (0..count).filter(|to| has_measured(from, *to, count, neighbours)) {
                 let pair = from << 32 | to;
                 let section = section(self.relays[from as usize], self.relays[to as usize], pair, true);
                 set(section, from == 0, |direction, known| map.set_section(from as u32, to as u32, direction, known));
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// Adds the last sections to all prefixes: of this relay, and of those nearest to them.
-    pub fn add_targets(&self, map: &mut Map) {
+    pub fn add_targets(&self, map: &mut NetworkMap) {
         for (number, target) in (0_u64..).zip(&self.targets) {
             let mut near: Vec<(f64, usize)> =
                 self.relays.iter().enumerate().skip(1).map(|(at, relay)| (-cosine(*relay, *target), at)).collect();
@@ -112,9 +112,11 @@ impl World {
                 near.select_nth_unstable_by(nearest, |one, other| one.0.total_cmp(&other.0));
             }
             let prefix = prefix(number);
-            for relay in near[..nearest].iter().map(|(_, at)| *at).chain([HERE as usize]) {
+            for relay in near[..nearest].iter().map(|(_, at)| *at).chain([THIS_RELAY as usize]) {
                 let section = section(self.relays[relay], *target, 1 << 63 | number << 16 | relay as u64, false);
-                set(section, relay == 0, |direction, known| map.set_last(relay as u32, prefix, direction, known));
+                set(section, relay == 0, |direction, known| {
+                    map.set_last_section(relay as u32, prefix, direction, known)
+                });
             }
         }
     }
@@ -129,9 +131,9 @@ pub fn prefix(number: u64) -> Prefix {
     Prefix::from(IpAddr::from((0x0b00_0000 + ((number as u32) << 8)).to_be_bytes()))
 }
 
-fn knows(from: u64, to: u64, count: u64, neighbours: usize) -> bool {
+fn has_measured(from: u64, to: u64, count: u64, neighbours: usize) -> bool {
     let share = neighbours as f64 / (count - 1) as f64;
-    from != to && (from == 0 || fraction(dice::bits(from, to)) < share)
+    from != to && (from == 0 || fraction(dice::random_bits(from, to)) < share)
 }
 
 fn key(number: u32) -> PublicKey {
@@ -141,9 +143,9 @@ fn key(number: u32) -> PublicKey {
 }
 
 /// Both directions alike, but for chance.
-fn set(section: Section, own: bool, mut set: impl FnMut(Direction, &Known)) {
+fn set(section: SectionModel, own: bool, mut set: impl FnMut(Direction, &MapEntry)) {
     for direction in [Direction::Down, Direction::Up] {
-        set(direction, &Known { section, confidence: 0.9, own });
+        set(direction, &MapEntry { section, confidence: 0.9, is_own: own });
     }
 }
 
@@ -154,19 +156,19 @@ fn fraction(dice: u64) -> f64 {
 
 /// About the normal distribution (Irwin and Hall).
 fn normal(seed: u64) -> f64 {
-    (0..12).map(|number| fraction(dice::bits(seed, number))).sum::<f64>() - 6.0
+    (0..12).map(|number| fraction(dice::random_bits(seed, number))).sum::<f64>() - 6.0
 }
 
 /// Where somebody lives.
 fn place(seed: u64, number: u64) -> Place {
     let all: f64 = CENTRES.iter().map(|centre| centre.2).sum();
-    let mut left = fraction(dice::bits(seed, number)) * all;
+    let mut left = fraction(dice::random_bits(seed, number)) * all;
     let centre = CENTRES.iter().find(|centre| {
         left -= centre.2;
         left < 0.0
     });
     let (latitude, longitude, _) = *centre.unwrap_or(&CENTRES[0]);
-    let around = |salt: u64| SCATTER * normal(dice::bits(seed ^ salt, number));
+    let around = |salt: u64| SCATTER * normal(dice::random_bits(seed ^ salt, number));
     let (latitude, longitude) = ((latitude + around(10)).to_radians(), (longitude + around(11)).to_radians());
     [latitude.cos() * longitude.cos(), latitude.cos() * longitude.sin(), latitude.sin()]
 }
@@ -176,20 +178,20 @@ fn cosine(one: Place, other: Place) -> f64 {
 }
 
 /// What the section between two places is like: the longer, the more is lost on it.
-fn section(one: Place, other: Place, pair: u64, relays: bool) -> Section {
+fn section(one: Place, other: Place, pair: u64, relays: bool) -> SectionModel {
     let distance = EARTH * cosine(one, other).acos();
     let inflation = (INFLATION * (SPREAD * normal(pair)).exp()).max(1.0);
     let access = Duration::from_micros(if relays { 300 } else { 3000 });
-    let dice = fraction(dice::bits(pair, 1));
+    let dice = fraction(dice::random_bits(pair, 1));
     // From one in a million next door to one in a thousand around half the globe, and three times more or less.
     let loss = 1e-6 * 10_f64.powf(3.0 * distance / 20_000.0 + dice - 0.5);
-    Section {
+    SectionModel {
         rtt: Duration::from_secs_f64(2.0 * distance * inflation / LIGHT) + access,
         loss: if relays { loss } else { 3.0 * loss },
         window: Some(4 << 20),
-        line: Some([12.5e6, 25e6, 125e6][(dice * 3.0) as usize]),
-        congestion: Congestion::Cubic,
+        line_rate: Some([12.5e6, 25e6, 125e6][(dice * 3.0) as usize]),
+        congestion: CongestionControl::Cubic,
         mss: 1448,
-        warm: relays,
+        is_warm: relays,
     }
 }

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ekiden_proto::path::model::{self, Congestion, Costs, Section};
+use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
 
 mod sender;
 use sender::Sender;
@@ -34,10 +34,10 @@ struct Packet {
 }
 
 /// xorshift64* (Vigna 2016).
-struct Dice(u64);
+struct XorShift64(u64);
 
-impl Dice {
-    fn roll(&mut self) -> f64 {
+impl XorShift64 {
+    fn next_f64(&mut self) -> f64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -48,18 +48,18 @@ impl Dice {
 /// How long so many packets take, from the departure of the first to the arrival of the last, in seconds. A packet that is lost
 /// is sent again when its acknowledgement would have been there, as RACK does; if nothing is behind it a probe costs two
 /// round trips.
-fn simulate(section: &Section, packets: u64, seed: u64) -> f64 {
+fn simulate(section: &SectionModel, packets: u64, seed: u64) -> f64 {
     let rtt = section.rtt.as_secs_f64();
-    let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut dice = XorShift64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut sender = Sender::new(section.congestion, rtt);
     let mut under_way: VecDeque<Packet> = VecDeque::new();
     let (mut unsent, mut next, mut arrived, mut now, mut line_free) = (packets, 0, 0, 0.0_f64, 0.0_f64);
     loop {
-        while unsent > 0 && (under_way.is_empty() || sender.may_send(under_way.len() as f64, ROOM)) {
+        while unsent > 0 && (under_way.is_empty() || sender.can_send(under_way.len() as f64, ROOM)) {
             line_free = line_free.max(now) + 1.0 / LINE;
-            let lost = dice.roll() < section.loss;
+            let lost = dice.next_f64() < section.loss;
             under_way.push_back(Packet { number: next, answered: line_free + rtt, lost });
-            sender.has_sent();
+            sender.on_sent();
             (unsent, next) = (unsent - 1, next + 1);
         }
         let Some(packet) = under_way.pop_front() else { return now - rtt };
@@ -68,7 +68,7 @@ fn simulate(section: &Section, packets: u64, seed: u64) -> f64 {
             let alone = under_way.is_empty();
             now += if alone { 2.0 * rtt } else { 0.0 };
             unsent += 1;
-            sender.lost(packet.number, next);
+            sender.on_lost(packet.number, next);
             continue;
         }
         arrived += 1;
@@ -76,7 +76,7 @@ fn simulate(section: &Section, packets: u64, seed: u64) -> f64 {
             return now - rtt;
         }
         let oldest = under_way.front().map(|packet| packet.number);
-        sender.acknowledged(packet.number, next, oldest, now, (line_free - now).max(0.0));
+        sender.on_ack(packet.number, next, oldest, now, (line_free - now).max(0.0));
     }
 }
 
@@ -85,12 +85,13 @@ fn main() {
         "| sender | loss | round trip | packets | simulated, ms | predicted, ms | |\n|---|--:|--:|--:|--:|--:|--:|"
     );
     let mut errors = Vec::new();
-    for congestion in [Congestion::Reno, Congestion::Cubic] {
+    for congestion in [CongestionControl::Reno, CongestionControl::Cubic] {
         for loss in [0.000_05, 0.0005, 0.001, 0.005, 0.01] {
             for milliseconds in [5, 10, 40, 150] {
-                let line = Some(model::payload(12.5e6, MSS));
+                let line = Some(model::payload_rate(12.5e6, MSS));
                 let rtt = Duration::from_millis(milliseconds);
-                let section = Section { rtt, loss, window: None, line, congestion, mss: MSS, warm: false };
+                let section =
+                    SectionModel { rtt, loss, window: None, line_rate: line, congestion, mss: MSS, is_warm: false };
                 errors.extend(SIZES.map(|packets| compare(&section, packets)));
             }
         }
@@ -101,12 +102,13 @@ fn main() {
 }
 
 /// Prints a row, handshake and request included, and says how far the prediction is off.
-fn compare(section: &Section, packets: u64) -> f64 {
+fn compare(section: &SectionModel, packets: u64) -> f64 {
     let request = 2.0 * section.rtt.as_secs_f64();
     let mut times: Vec<f64> = (1..=SEEDS).map(|seed| simulate(section, packets, seed) + request).collect();
     times.sort_by(f64::total_cmp);
     let [low, half, high] = [0.1, 0.5, 0.9].map(|share| times[((times.len() - 1) as f64 * share) as usize] * 1e3);
-    let predicted = model::completion(&[*section], packets * u64::from(MSS), &Costs::default()).as_secs_f64() * 1e3;
+    let predicted =
+        model::completion(&[*section], packets * u64::from(MSS), &RelayCosts::default()).as_secs_f64() * 1e3;
     let error = predicted / half - 1.0;
     println!(
         "| {:?} | {} % | {:?} | {packets} | {half:.0} ({low:.0} – {high:.0}) | {predicted:.0} | {:+.0} % |",

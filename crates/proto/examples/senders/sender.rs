@@ -4,7 +4,7 @@
 //! the Reno-friendly window has no faster phase above where it was, and HyStart ends slow start by the length of the train of
 //! acknowledgements or by a queue. Recovery is proportional rate reduction (RFC 6937), and nothing grows in it.
 
-use ekiden_proto::path::model::Congestion;
+use ekiden_proto::path::model::CongestionControl;
 
 /// RFC 6928.
 const INITIAL: f64 = 10.0;
@@ -16,15 +16,15 @@ const FRIENDLY: f64 = (1.0 + BETA) / (3.0 * (1.0 - BETA));
 
 /// One sender.
 pub struct Sender {
-    congestion: Congestion,
+    congestion: CongestionControl,
     rtt: f64,
     window: f64,
     threshold: f64,
     recovery: Option<Recovery>,
-    curve: Option<Curve>,
+    curve: Option<CubicEpoch>,
     /// Where the last loss was.
     peak: f64,
-    round: Round,
+    round: HystartRound,
 }
 
 /// Until all that was under way at a loss is accounted for.
@@ -36,7 +36,7 @@ struct Recovery {
 }
 
 /// CUBIC's epoch: where it began, where it goes to, and what Reno would have.
-struct Curve {
+struct CubicEpoch {
     began: f64,
     until_back: f64,
     back: f64,
@@ -45,7 +45,7 @@ struct Curve {
 
 /// A round trip of slow start, as HyStart sees it.
 #[derive(Default)]
-struct Round {
+struct HystartRound {
     until: u64,
     began: f64,
     samples: u32,
@@ -53,7 +53,7 @@ struct Round {
 }
 
 impl Sender {
-    pub fn new(congestion: Congestion, rtt: f64) -> Self {
+    pub fn new(congestion: CongestionControl, rtt: f64) -> Self {
         Self {
             congestion,
             rtt,
@@ -62,12 +62,12 @@ impl Sender {
             recovery: None,
             curve: None,
             peak: 0.0,
-            round: Round::default(),
+            round: HystartRound::default(),
         }
     }
 
     /// Whether another packet may go, with so many under way and room for so many.
-    pub fn may_send(&self, under_way: f64, room: f64) -> bool {
+    pub fn can_send(&self, under_way: f64, room: f64) -> bool {
         match &self.recovery {
             Some(now) if under_way > self.threshold => {
                 (now.delivered * self.threshold / now.before).ceil() - now.sent >= 1.0
@@ -77,19 +77,19 @@ impl Sender {
         }
     }
 
-    pub fn has_sent(&mut self) {
+    pub fn on_sent(&mut self) {
         if let Some(now) = &mut self.recovery {
             now.sent += 1.0;
         }
     }
 
     /// Packet `number` is known to be lost; `next` is the number of the next one to be sent.
-    pub fn lost(&mut self, number: u64, next: u64) {
+    pub fn on_lost(&mut self, number: u64, next: u64) {
         if self.recovery.as_ref().is_some_and(|now| number < now.until) {
             return;
         }
         let (kept, falling) = match self.congestion {
-            Congestion::Cubic => (BETA, self.window < self.peak),
+            CongestionControl::Cubic => (BETA, self.window < self.peak),
             _ => (0.5, false),
         };
         self.recovery = Some(Recovery { until: next, before: self.window, delivered: 0.0, sent: 0.0 });
@@ -99,7 +99,7 @@ impl Sender {
     }
 
     /// Packet `number` has arrived; `next` as above, `oldest` is the oldest one under way, `queued` how long packets wait at the line.
-    pub fn acknowledged(&mut self, number: u64, next: u64, oldest: Option<u64>, now: f64, queued: f64) {
+    pub fn on_ack(&mut self, number: u64, next: u64, oldest: Option<u64>, now: f64, queued: f64) {
         if let Some(recovery) = &mut self.recovery {
             recovery.delivered += 1.0;
             if number + 1 >= recovery.until || oldest.is_none_or(|oldest| oldest >= recovery.until) {
@@ -107,17 +107,18 @@ impl Sender {
             }
         } else if self.window < self.threshold {
             self.window += 1.0;
-            if self.congestion == Congestion::Cubic && self.hystart(number, next, now, queued) {
+            if self.congestion == CongestionControl::Cubic && self.is_hystart_exit(number, next, now, queued) {
                 self.threshold = self.window;
             }
         } else {
-            self.window += if self.congestion == Congestion::Cubic { self.cubic(now) } else { 1.0 / self.window };
+            self.window +=
+                if self.congestion == CongestionControl::Cubic { self.cubic(now) } else { 1.0 / self.window };
         }
     }
 
-    fn hystart(&mut self, number: u64, next: u64, now: f64, queued: f64) -> bool {
+    fn is_hystart_exit(&mut self, number: u64, next: u64, now: f64, queued: f64) -> bool {
         if number >= self.round.until {
-            self.round = Round { until: next, began: now, samples: 0, queued: f64::INFINITY };
+            self.round = HystartRound { until: next, began: now, samples: 0, queued: f64::INFINITY };
         }
         if self.round.samples < 8 {
             self.round.samples += 1;
@@ -130,7 +131,7 @@ impl Sender {
     /// What an acknowledgement adds: at most half a packet.
     fn cubic(&mut self, now: f64) -> f64 {
         let (window, peak) = (self.window, self.peak);
-        let curve = self.curve.get_or_insert_with(|| Curve {
+        let curve = self.curve.get_or_insert_with(|| CubicEpoch {
             began: now,
             until_back: ((peak - window).max(0.0) / C).cbrt(),
             back: peak.max(window),

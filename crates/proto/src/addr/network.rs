@@ -56,7 +56,7 @@ impl Network {
 
     /// How many leading bits its addresses have in common.
     #[must_use]
-    pub const fn prefix(&self) -> u8 {
+    pub const fn prefix_len(&self) -> u8 {
         self.prefix
     }
 }
@@ -74,7 +74,7 @@ fn masked_v6(ip: Ipv6Addr, prefix: u8) -> Ipv6Addr {
 /// The part of a client's address that it cannot choose: all of an IPv4 address, and the first 64 bits of an IPv6 address,
 /// whose other bits the host sets itself (RFC 4291, 2.5.1). Counts and bounds for strangers go by this part.
 #[must_use]
-pub fn source(client: IpAddr) -> IpAddr {
+pub fn source_prefix(client: IpAddr) -> IpAddr {
     match client.to_canonical() {
         IpAddr::V6(v6) => masked_v6(v6, 64).into(),
         v4 @ IpAddr::V4(_) => v4,

@@ -9,20 +9,20 @@ use super::{AddrError, Network};
 /// The prefix of a NAT64 translator (RFC 6052, 2.2). An address in it contains the IPv4 address that the translator
 /// sends packets to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nat64(Network);
+pub struct Nat64Prefix(Network);
 
 /// The octet of an address (bits 64 to 71) that RFC 6052 leaves out of the IPv4 address.
 const RESERVED_OCTET: usize = 8;
 
-impl Nat64 {
+impl Nat64Prefix {
     /// The IPv4 address in `ip`; none where `ip` does not have this prefix.
     #[must_use]
-    pub fn embedded(&self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    pub fn embedded_ipv4(&self, ip: Ipv6Addr) -> Option<Ipv4Addr> {
         if !self.0.contains(ip.into()) {
             return None;
         }
         let (octets, mut v4) = (ip.octets(), [0; 4]);
-        let places = (usize::from(self.0.prefix() / 8)..octets.len()).filter(|at| *at != RESERVED_OCTET);
+        let places = (usize::from(self.0.prefix_len() / 8)..octets.len()).filter(|at| *at != RESERVED_OCTET);
         for (to, from) in v4.iter_mut().zip(places) {
             *to = octets[from];
         }
@@ -30,17 +30,17 @@ impl Nat64 {
     }
 }
 
-impl FromStr for Nat64 {
+impl FromStr for Nat64Prefix {
     type Err = AddrError;
     fn from_str(text: &str) -> Result<Self, AddrError> {
         let network: Network = text.parse()?;
         let IpAddr::V6(first) = network.address() else { return Err(AddrError::Network) };
-        let known = [32, 40, 48, 56, 64, 96].contains(&network.prefix());
+        let known = [32, 40, 48, 56, 64, 96].contains(&network.prefix_len());
         if known && first.octets()[RESERVED_OCTET] == 0 { Ok(Self(network)) } else { Err(AddrError::Network) }
     }
 }
 
-impl fmt::Display for Nat64 {
+impl fmt::Display for Nat64Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -48,16 +48,16 @@ impl fmt::Display for Nat64 {
 
 /// Whether `ip` leads back into this host or its own site rather than to the Internet: loopback, unspecified,
 /// link-local, private, CGNAT, unique local, multicast and reserved (RFC 6890, RFC 6598), and the IPv6 addresses that
-/// contain such an IPv4 address, see [`embedded`].
+/// contain such an IPv4 address, see [`embedded_ipv4`].
 ///
 /// An address in one of the `nat64` prefixes counts as the IPv4 address in it, whatever the prefix is.
 #[must_use]
-pub fn is_private(ip: IpAddr, nat64: &[Nat64]) -> bool {
+pub fn is_private(ip: IpAddr, nat64: &[Nat64Prefix]) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(v4) => is_private_v4(v4),
         IpAddr::V6(v6) => {
-            let is_translated = nat64.iter().any(|prefix| prefix.embedded(v6).is_some());
-            !is_translated && is_private_v6(v6) || embedded(ip, nat64).any(is_private_v4)
+            let is_translated = nat64.iter().any(|prefix| prefix.embedded_ipv4(v6).is_some());
+            !is_translated && is_private_v6(v6) || embedded_ipv4(ip, nat64).any(is_private_v4)
         }
     }
 }
@@ -65,16 +65,16 @@ pub fn is_private(ip: IpAddr, nat64: &[Nat64]) -> bool {
 /// The IPv4 addresses in an IPv6 address: NAT64 (RFC 6052), by the well-known prefix and by those of `nat64`; 6to4 (RFC
 /// 3056); Teredo server and client (RFC 4380); ISATAP (RFC 5214); IPv4-translated (RFC 2765) and IPv4-compatible (RFC
 /// 4291).
-pub fn embedded(ip: IpAddr, nat64: &[Nat64]) -> impl Iterator<Item = Ipv4Addr> {
+pub fn embedded_ipv4(ip: IpAddr, nat64: &[Nat64Prefix]) -> impl Iterator<Item = Ipv4Addr> {
     let v6 = match ip.to_canonical() {
         IpAddr::V4(_) => None,
         IpAddr::V6(v6) => Some(v6),
     };
-    let translated = nat64.iter().filter_map(move |prefix| prefix.embedded(v6?));
-    v6.into_iter().flat_map(well_known).flatten().chain(translated)
+    let translated = nat64.iter().filter_map(move |prefix| prefix.embedded_ipv4(v6?));
+    v6.into_iter().flat_map(well_known_embedded).flatten().chain(translated)
 }
 
-fn well_known(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
+fn well_known_embedded(ip: Ipv6Addr) -> [Option<Ipv4Addr>; 3] {
     let join = |high: u16, low: u16| Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     let (first, second) = match ip.segments() {
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] | [0, 0, 0, 0, 0xffff, 0, high, low] => {

@@ -129,13 +129,13 @@ fn a_nat64_prefix_leads_to_the_address_inside() {
         ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
         ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
     ] {
-        let (nat64, ip): (Nat64, Ipv6Addr) = (prefix.parse().unwrap(), ip.parse().unwrap());
-        assert_eq!(nat64.embedded(ip), Some(Ipv4Addr::new(192, 0, 2, 33)), "{prefix}");
-        assert_eq!(nat64.embedded("2001:db9::1".parse().unwrap()), None, "{prefix}");
+        let (nat64, ip): (Nat64Prefix, Ipv6Addr) = (prefix.parse().unwrap(), ip.parse().unwrap());
+        assert_eq!(nat64.embedded_ipv4(ip), Some(Ipv4Addr::new(192, 0, 2, 33)), "{prefix}");
+        assert_eq!(nat64.embedded_ipv4("2001:db9::1".parse().unwrap()), None, "{prefix}");
         assert_eq!(nat64.to_string(), prefix);
     }
     for text in ["64:ff9b::/95", "2001:db8::", "192.0.2.0/32", "2001:db8:0:0:ff00::/96", "2001:db8::1/96", "x"] {
-        assert_eq!(text.parse::<Nat64>(), Err(AddrError::Network), "{text}");
+        assert_eq!(text.parse::<Nat64Prefix>(), Err(AddrError::Network), "{text}");
     }
 }
 
@@ -162,6 +162,6 @@ fn a_network_of_one_client_is_one_source() {
     for (client, wanted) in
         [("192.0.2.1", "192.0.2.1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1::")]
     {
-        assert_eq!(source(client.parse().unwrap()), wanted.parse::<IpAddr>().unwrap(), "{client}");
+        assert_eq!(source_prefix(client.parse().unwrap()), wanted.parse::<IpAddr>().unwrap(), "{client}");
     }
 }

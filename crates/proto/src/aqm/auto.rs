@@ -3,7 +3,7 @@
 //!
 //! The specification is the head comment of `queue/auto.rs` in the laboratory.
 
-use crate::aqm::{Arrival, Room, Verdict, Why};
+use crate::aqm::{Arrival, DropReason, QueueLimit, Verdict};
 
 mod fair;
 mod table;
@@ -11,49 +11,49 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use table::{Set, Slot, WAYS};
+pub use table::{FlowSlot, SlotSet, WAYS};
 
 /// How often shares are computed anew, in nanoseconds.
 pub const EPOCH: u64 = 1 << 28;
 /// Over which time the present rate of a connection is taken, in nanoseconds.
-pub const RECENT: u64 = 1 << 29;
+pub const RATE_WINDOW: u64 = 1 << 29;
 /// How far a connection may be ahead of the others, or behind, in nanoseconds of its share.
-pub const RANGE: i64 = 6_000_000_000;
+pub const MAX_LEAD: i64 = 6_000_000_000;
 /// By how much a new connection is behind the others.
-pub const START: i64 = 500_000_000;
+pub const INITIAL_LAG: i64 = 500_000_000;
 /// The bar is not lower than this below the mean of the leads.
-pub const DEEPEST: i64 = 1_000_000_000;
+pub const MAX_BAR_BELOW_MEAN: i64 = 1_000_000_000;
 /// The bar is not higher than this above the highest lead.
-pub const CLEARANCE: i64 = 100_000_000;
+pub const MAX_BAR_ABOVE_LEAD: i64 = 100_000_000;
 /// A connection that is so far ahead, and is getting further, is hit at half of the reference.
-pub const FAR: i64 = 1_200_000_000;
-/// How many times as much as its lead the rate of a connection counts, in spans of `RECENT`.
-const FORESIGHT: i64 = 6;
+pub const FAR_AHEAD: i64 = 1_200_000_000;
+/// How many times as much as its lead the rate of a connection counts, in spans of `RATE_WINDOW`.
+const RATE_WEIGHT: i64 = 6;
 /// Over which time the waiting time is smoothed, as a power of two of nanoseconds.
-const SMOOTH: u32 = 27;
+const SMOOTHING_SHIFT: u32 = 27;
 /// A connection that has been hit has so long to answer, and twice the waiting time more.
-const PATIENCE: u64 = 600_000_000;
+const RESPONSE_TIME: u64 = 600_000_000;
 /// But not longer than this.
-const LONGEST_PATIENCE: u64 = 1_500_000_000;
+const MAX_RESPONSE_TIME: u64 = 1_500_000_000;
 /// After so long without a hit one doubling is forgotten, as a power of two of nanoseconds.
-const RELAX: u32 = 31;
+const DOUBLING_DECAY_SHIFT: u32 = 31;
 /// How often `n` may double. Then a connection is policed.
-pub const POLICED: u32 = 6;
+pub const MAX_DOUBLINGS: u32 = 6;
 /// How often `n` has doubled when the hits on a connection are no longer signs to the queue.
-const DEAF: u32 = 3;
+const UNRESPONSIVE: u32 = 3;
 /// No packet costs more than one of so many bytes.
-const LARGEST_PACKET: u32 = 1 << 17;
+const MAX_PACKET: u32 = 1 << 17;
 /// Who has sent so much in an epoch is busy, in bytes.
-const FEW_BYTES: u64 = 6000;
+const BUSY_BYTES: u64 = 6000;
 /// The most that a connection's recent rate counts.
-const FASTEST: u64 = 8 * RECENT;
+const MAX_RECENT: u64 = 8 * RATE_WINDOW;
 
 /// What is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Params {
+pub struct AutoParams {
     /// How much waits at most.
-    pub room: Room,
+    pub queue_limit: QueueLimit,
     /// What the line takes, in bytes a second.
     pub capacity: u64,
     /// How long the line takes for a byte, in 2^-16 nanoseconds; 0 if it takes no time.
@@ -71,7 +71,7 @@ pub struct Params {
 /// What changes. All is 0 at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct State {
+pub struct AutoState {
     /// When the last packet arrived.
     pub last: u64,
     /// The smoothed waiting time, in nanoseconds.
@@ -121,24 +121,29 @@ pub struct State {
 }
 
 /// The fastest line there is, in bytes a second: 1 Tbit/s.
-const FASTEST_LINE: u64 = 125_000_000_000;
+const MAX_LINE_RATE: u64 = 125_000_000_000;
 
-impl Params {
+impl AutoParams {
     /// In front of a line of so many bits a second, with an acceptable waiting time, and a table of at least `connections`
     /// slots.
     #[must_use]
-    pub fn new(room: Room, target: u64, ecn: bool, bits_per_second: Option<u64>, connections: u64) -> Self {
+    pub fn new(room: QueueLimit, target: u64, ecn: bool, bits_per_second: Option<u64>, connections: u64) -> Self {
         let sets = (connections / WAYS as u64).clamp(1, 1 << 24).next_power_of_two();
-        let params = Self { room, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
+        let params =
+            Self { queue_limit: room, capacity: 0, byte_time: 0, target, half: 0, ecn: u64::from(ecn), mask: sets - 1 };
         params.with_rate(bits_per_second)
     }
 
     /// The same in front of another line.
     #[must_use]
     pub fn with_rate(self, bits_per_second: Option<u64>) -> Self {
-        let capacity = bits_per_second.map_or(FASTEST_LINE, |rate| (rate / 8).clamp(1, FASTEST_LINE));
+        let capacity = bits_per_second.map_or(MAX_LINE_RATE, |rate| (rate / 8).clamp(1, MAX_LINE_RATE));
         let byte_time = bits_per_second.map_or(0, |_| (1_000_000_000 << 16) / capacity);
-        let bytes = if self.room.in_bytes != 0 { self.room.limit } else { self.room.limit.saturating_mul(1500) };
+        let bytes = if self.queue_limit.in_bytes != 0 {
+            self.queue_limit.limit
+        } else {
+            self.queue_limit.limit.saturating_mul(1500)
+        };
         Self { capacity, byte_time, half: waiting_time(byte_time, bytes) / 2, ..self }
     }
 
@@ -156,38 +161,43 @@ const fn waiting_time(byte_time: u64, bytes: u64) -> u64 {
 }
 
 /// What becomes of a packet.
-pub fn arrive(params: &Params, state: &mut State, sets: &mut [Set], arrival: &Arrival) -> Verdict {
-    let waits = waiting_time(params.byte_time, arrival.waiting.bytes);
-    let calm = observe(params, state, arrival.now, waits);
-    let set = &mut sets[(table::place(arrival.flow) & params.mask) as usize];
-    let slot = table::find(set, arrival, state.mean - START);
-    meet(state, slot, arrival.now);
-    let verdict = judge(params, state, slot, &Finding { now: arrival.now, waits, calm, capable: arrival.capable });
+pub fn judge_arrival(params: &AutoParams, state: &mut AutoState, sets: &mut [SlotSet], arrival: &Arrival) -> Verdict {
+    let waits = waiting_time(params.byte_time, arrival.backlog.bytes);
+    let calm = update_averages(params, state, arrival.now, waits);
+    let set = &mut sets[(table::bucket(arrival.flow) & params.mask) as usize];
+    let slot = table::find_slot(set, arrival, state.mean - INITIAL_LAG);
+    update_slot(state, slot, arrival.now);
+    let verdict = judge(
+        params,
+        state,
+        slot,
+        &Observation { now: arrival.now, waiting_time: waits, queueing_delay: calm, ecn_capable: arrival.ecn_capable },
+    );
     if let Verdict::Drop(_) = verdict {
         return verdict;
     }
-    if !params.room.fits(arrival) {
-        return Verdict::Drop(Why::Full);
+    if !params.queue_limit.fits(arrival) {
+        return Verdict::Drop(DropReason::Full);
     }
-    credit(params, state, slot, arrival.bytes);
+    charge(params, state, slot, arrival.bytes);
     verdict
 }
 
 /// Moves averages, the epoch and the bar on. The waiting time that counts: the lower of the present and the smoothed one.
-fn observe(params: &Params, state: &mut State, now: u64, waits: u64) -> u64 {
+fn update_averages(params: &AutoParams, state: &mut AutoState, now: u64, waits: u64) -> u64 {
     if state.epoch == 0 {
-        fair::begin(params, state, now);
+        fair::begin_first_epoch(params, state, now);
     }
     if now.saturating_sub(state.began) >= EPOCH {
         fair::end_epoch(params, state, now);
     }
     let passed = now.saturating_sub(state.last).min(1 << 30);
     state.last = now;
-    let part = passed.min(1 << SMOOTH) >> 7;
+    let part = passed.min(1 << SMOOTHING_SHIFT) >> 7;
     if waits > state.average {
-        state.average += ((waits - state.average) * part) >> (SMOOTH - 7);
+        state.average += ((waits - state.average) * part) >> (SMOOTHING_SHIFT - 7);
     } else {
-        state.average -= ((state.average - waits) * part) >> (SMOOTH - 7);
+        state.average -= ((state.average - waits) * part) >> (SMOOTHING_SHIFT - 7);
     }
     let calm = waits.min(state.average);
     move_bar(state, passed, calm);
@@ -195,7 +205,7 @@ fn observe(params: &Params, state: &mut State, now: u64, waits: u64) -> u64 {
 }
 
 /// Above the reference the bar sinks, below it rises: twice the time that has passed if the difference is the reference.
-fn move_bar(state: &mut State, passed: u64, calm: u64) {
+fn move_bar(state: &mut AutoState, passed: u64, calm: u64) {
     let reference = state.reference;
     if calm >= reference {
         let over = ((calm - reference).min(4 * reference) << 10) / reference;
@@ -209,91 +219,91 @@ fn move_bar(state: &mut State, passed: u64, calm: u64) {
         state.bar += ((passed * under) >> 9) as i64;
     }
     let highest = state.highest.max(state.highest_before);
-    if highest != fair::NOBODY {
-        state.bar = state.bar.min(highest + CLEARANCE);
+    if highest != fair::NO_LEAD {
+        state.bar = state.bar.min(highest + MAX_BAR_ABOVE_LEAD);
     }
-    state.bar = state.bar.max(state.mean - DEEPEST);
+    state.bar = state.bar.max(state.mean - MAX_BAR_BELOW_MEAN);
 }
 
 /// Brings a connection to the present.
-fn meet(state: &mut State, slot: &mut Slot, now: u64) {
+fn update_slot(state: &mut AutoState, slot: &mut FlowSlot, now: u64) {
     let passed = now.saturating_sub(slot.seen);
     slot.seen = now;
-    slot.lead = (slot.lead - passed.min(1 << 62) as i64).clamp(state.mean - RANGE, state.mean + RANGE);
-    slot.recent = slot.recent * RECENT / (RECENT + passed.min(1 << 40));
+    slot.lead = (slot.lead - passed.min(1 << 62) as i64).clamp(state.mean - MAX_LEAD, state.mean + MAX_LEAD);
+    slot.recent = slot.recent * RATE_WINDOW / (RATE_WINDOW + passed.min(1 << 40));
     if slot.epoch != state.epoch {
-        fair::count(state, slot);
+        fair::count_flow(state, slot);
     }
-    if slot.recent > RECENT * 6 / 10 {
+    if slot.recent > RATE_WINDOW * 6 / 10 {
         state.highest = state.highest.max(slot.lead);
     }
 }
 
 /// What a packet finds.
-struct Finding {
+struct Observation {
     now: u64,
-    waits: u64,
-    calm: u64,
-    capable: u32,
+    waiting_time: u64,
+    queueing_delay: u64,
+    ecn_capable: u32,
 }
 
-fn judge(params: &Params, state: &mut State, slot: &mut Slot, finding: &Finding) -> Verdict {
+fn judge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, finding: &Observation) -> Verdict {
     if !is_due(state, slot, finding) {
         return Verdict::Pass;
     }
-    let mut patience = (PATIENCE + 2 * finding.waits).min(LONGEST_PATIENCE);
-    if slot.recent > 2 * RECENT {
-        patience = patience * 2 * RECENT / slot.recent;
+    let mut patience = (RESPONSE_TIME + 2 * finding.waiting_time).min(MAX_RESPONSE_TIME);
+    if slot.recent > 2 * RATE_WINDOW {
+        patience = patience * 2 * RATE_WINDOW / slot.recent;
     }
     let since = if slot.hit_at == 0 { u64::MAX } else { finding.now.saturating_sub(slot.hit_at) };
-    slot.doublings -= (since >> RELAX).min(u64::from(slot.doublings)) as u32;
+    slot.doublings -= (since >> DOUBLING_DECAY_SHIFT).min(u64::from(slot.doublings)) as u32;
     let wait = patience >> slot.doublings;
-    if since < wait && slot.doublings < POLICED {
+    if since < wait && slot.doublings < MAX_DOUBLINGS {
         return Verdict::Pass;
     }
     if since < 2 * wait && 10 * slot.recent > 9 * slot.hit_recent {
-        let steps = 1 + u32::from(slot.recent > RECENT * 3 / 2) + u32::from(slot.recent > RECENT * 4);
-        slot.doublings = (slot.doublings + steps).min(POLICED);
+        let steps = 1 + u32::from(slot.recent > RATE_WINDOW * 3 / 2) + u32::from(slot.recent > RATE_WINDOW * 4);
+        slot.doublings = (slot.doublings + steps).min(MAX_DOUBLINGS);
     }
     (slot.hit_at, slot.hit_recent) = (finding.now, slot.recent);
-    if slot.doublings < DEAF {
+    if slot.doublings < UNRESPONSIVE {
         state.pause = finding.now + (patience << 18) / (state.crowd * state.crowd).max(1 << 18);
     }
-    let mark = params.ecn != 0 && finding.capable != 0 && slot.doublings < POLICED;
-    if mark { Verdict::Mark } else { Verdict::Drop(Why::Early) }
+    let mark = params.ecn != 0 && finding.ecn_capable != 0 && slot.doublings < MAX_DOUBLINGS;
+    if mark { Verdict::Mark } else { Verdict::Drop(DropReason::Early) }
 }
 
 /// Whether the connection is to be hit, as far as the others are concerned.
-fn is_due(state: &State, slot: &Slot, finding: &Finding) -> bool {
-    if slot.recent <= RECENT * 6 / 10 || finding.calm <= state.reference / 2 {
+fn is_due(state: &AutoState, slot: &FlowSlot, finding: &Observation) -> bool {
+    if slot.recent <= RATE_WINDOW * 6 / 10 || finding.queueing_delay <= state.reference / 2 {
         return false;
     }
-    let urgent = finding.calm > state.urgent;
+    let urgent = finding.queueing_delay > state.urgent;
     // A queue that empties already asks for no more hits, nor one whose last hit has not been answered yet.
-    let empties = 20 * finding.waits < 19 * state.average;
+    let empties = 20 * finding.waiting_time < 19 * state.average;
     let waits_for_answer = finding.now < state.pause && !urgent;
-    if slot.doublings < DEAF && (empties || waits_for_answer) {
+    if slot.doublings < UNRESPONSIVE && (empties || waits_for_answer) {
         return false;
     }
-    let score = slot.lead + FORESIGHT * (slot.recent as i64 - RECENT as i64);
-    if finding.calm <= state.reference {
-        return slot.recent > RECENT && slot.lead > state.mean + FAR && score > state.mean + FAR;
+    let score = slot.lead + RATE_WEIGHT * (slot.recent as i64 - RATE_WINDOW as i64);
+    if finding.queueing_delay <= state.reference {
+        return slot.recent > RATE_WINDOW && slot.lead > state.mean + FAR_AHEAD && score > state.mean + FAR_AHEAD;
     }
     let mut bar = state.bar;
     if urgent {
-        let excess = ((finding.calm - state.urgent) << 10) / state.urgent;
-        bar -= (RANGE >> 10) * excess.min(1 << 14) as i64;
+        let excess = ((finding.queueing_delay - state.urgent) << 10) / state.urgent;
+        bar -= (MAX_LEAD >> 10) * excess.min(1 << 14) as i64;
     }
     score > bar
 }
 
 /// Writes down what a connection sends.
-fn credit(params: &Params, state: &mut State, slot: &mut Slot, bytes: u32) {
-    if slot.bytes < FEW_BYTES && slot.bytes + u64::from(bytes) >= FEW_BYTES {
-        fair::count_busy(params, state);
+fn charge(params: &AutoParams, state: &mut AutoState, slot: &mut FlowSlot, bytes: u32) {
+    if slot.bytes < BUSY_BYTES && slot.bytes + u64::from(bytes) >= BUSY_BYTES {
+        fair::count_busy_flow(params, state);
     }
-    let time = (u64::from(bytes.min(LARGEST_PACKET)) * state.price) >> 16;
+    let time = (u64::from(bytes.min(MAX_PACKET)) * state.price) >> 16;
     slot.lead += time as i64;
-    slot.recent = (slot.recent + time).min(FASTEST);
+    slot.recent = (slot.recent + time).min(MAX_RECENT);
     slot.bytes += u64::from(bytes);
 }

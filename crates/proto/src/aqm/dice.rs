@@ -13,7 +13,7 @@ pub const fn mix(mut z: u64) -> u64 {
 
 /// The 64 random bits that belong to `number`, by the dice of `key`.
 #[must_use]
-pub const fn bits(key: u64, number: u64) -> u64 {
+pub const fn random_bits(key: u64, number: u64) -> u64 {
     mix(key ^ mix(number.wrapping_mul(GOLDEN).wrapping_add(key)))
 }
 
@@ -26,6 +26,6 @@ mod tests {
     fn throws_are_what_they_always_were() {
         assert_eq!(mix(1), 0x5692_161d_100b_05e5);
         let wanted = [0x83ec_686c_1600_460a, 0x819d_6f08_fdfc_3c1b, 0xeecd_2736_9f7e_c29a];
-        assert_eq!([bits(1, 0), bits(42, 7), bits(u64::MAX, u64::MAX)], wanted);
+        assert_eq!([random_bits(1, 0), random_bits(42, 7), random_bits(u64::MAX, u64::MAX)], wanted);
     }
 }

@@ -7,7 +7,7 @@
 //! a connection that finds its set full of others takes its place in the ring, but is not counted.
 
 /// How many connections are remembered at most.
-pub const LONGEST: usize = 1024;
+pub const MAX_HISTORY: usize = 1024;
 
 /// Connections with the same place in the table.
 pub const WAYS: usize = 8;
@@ -18,55 +18,61 @@ pub const SETS: usize = 256;
 /// How often a connection is in the ring. References to slots are indices plus one; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Slot {
+pub struct HistorySlot {
     /// The connection.
     pub flow: u32,
     /// How often; 0 if the slot is free.
     pub count: u16,
     /// Its neighbours in the list of those with the same count.
-    pub before: u16,
+    pub prev: u16,
     /// See `before`.
-    pub behind: u16,
+    pub next: u16,
 }
 
 /// All of it is 0 at first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[repr(C)]
-pub struct History {
+pub struct FlowHistory {
     /// The slots of the last connections; 0 for one that is not counted.
-    pub ring: [u16; LONGEST],
+    pub ring: [u16; MAX_HISTORY],
     /// The first of the list of connections that are in the ring so often.
-    pub first: [u16; LONGEST + 1],
+    pub first: [u16; MAX_HISTORY + 1],
     /// The table.
-    pub slots: [Slot; SETS * WAYS],
+    pub slots: [HistorySlot; SETS * WAYS],
     /// Where the ring goes on.
-    pub at: u32,
+    pub position: u32,
     /// The highest count.
-    pub most: u32,
+    pub max_count: u32,
 }
 
-impl Default for History {
+impl Default for FlowHistory {
     fn default() -> Self {
-        Self { ring: [0; LONGEST], first: [0; LONGEST + 1], slots: [Slot::default(); SETS * WAYS], at: 0, most: 0 }
+        Self {
+            ring: [0; MAX_HISTORY],
+            first: [0; MAX_HISTORY + 1],
+            slots: [HistorySlot::default(); SETS * WAYS],
+            position: 0,
+            max_count: 0,
+        }
     }
 }
 
-impl History {
+impl FlowHistory {
     /// Puts a connection in the place of the one that came `length` connections before; `length` is from 1 to
-    /// [`LONGEST`].
+    /// [`MAX_HISTORY`].
     pub fn record(&mut self, flow: u32, length: u32) {
-        let at = self.at as usize;
-        self.lower(self.ring[at]);
+        let at = self.position as usize;
+        self.decrement(self.ring[at]);
         let slot = self.find(flow);
         self.ring[at] = slot;
-        self.raise(slot);
-        self.at = if self.at + 1 < length { self.at + 1 } else { 0 };
+        self.increment(slot);
+        self.position = if self.position + 1 < length { self.position + 1 } else { 0 };
     }
 
     /// The most frequent connection.
     #[must_use]
     pub fn most_frequent(&self) -> Option<u32> {
-        let slot = self.first[self.most as usize];
+        let slot = self.first[self.max_count as usize];
         (slot != 0).then(|| self.slots[usize::from(slot) - 1].flow)
     }
 
@@ -89,41 +95,41 @@ impl History {
         free
     }
 
-    fn raise(&mut self, slot: u16) {
+    fn increment(&mut self, slot: u16) {
         if slot == 0 {
             return;
         }
         self.unlink(slot);
         self.slots[usize::from(slot) - 1].count += 1;
         self.link(slot);
-        self.most = self.most.max(u32::from(self.slots[usize::from(slot) - 1].count));
+        self.max_count = self.max_count.max(u32::from(self.slots[usize::from(slot) - 1].count));
     }
 
-    fn lower(&mut self, slot: u16) {
+    fn decrement(&mut self, slot: u16) {
         if slot == 0 {
             return;
         }
         self.unlink(slot);
         self.slots[usize::from(slot) - 1].count -= 1;
         self.link(slot);
-        if self.first[self.most as usize] == 0 {
-            self.most -= 1;
+        if self.first[self.max_count as usize] == 0 {
+            self.max_count -= 1;
         }
     }
 
     /// Takes a slot out of the list of its count.
     fn unlink(&mut self, slot: u16) {
-        let Slot { count, before, behind, .. } = self.slots[usize::from(slot) - 1];
+        let HistorySlot { count, prev: before, next: behind, .. } = self.slots[usize::from(slot) - 1];
         if count == 0 {
             return;
         }
         if before == 0 {
             self.first[usize::from(count)] = behind;
         } else {
-            self.slots[usize::from(before) - 1].behind = behind;
+            self.slots[usize::from(before) - 1].next = behind;
         }
         if behind != 0 {
-            self.slots[usize::from(behind) - 1].before = before;
+            self.slots[usize::from(behind) - 1].prev = before;
         }
     }
 
@@ -134,10 +140,10 @@ impl History {
             return;
         }
         let behind = self.first[usize::from(count)];
-        self.slots[usize::from(slot) - 1].before = 0;
-        self.slots[usize::from(slot) - 1].behind = behind;
+        self.slots[usize::from(slot) - 1].prev = 0;
+        self.slots[usize::from(slot) - 1].next = behind;
         if behind != 0 {
-            self.slots[usize::from(behind) - 1].before = slot;
+            self.slots[usize::from(behind) - 1].prev = slot;
         }
         self.first[usize::from(count)] = slot;
     }
@@ -151,12 +157,12 @@ mod tests {
 
     #[test]
     fn the_most_frequent_is_always_known() {
-        for length in [1, 2, 7, 100, LONGEST] {
-            let mut history = History::default();
+        for length in [1, 2, 7, 100, MAX_HISTORY] {
+            let mut history = FlowHistory::default();
             assert_eq!(history.most_frequent(), None);
             let mut recorded: Vec<u32> = Vec::new();
             for number in 0..3000 {
-                let bits = crate::aqm::dice::bits(9, number);
+                let bits = crate::aqm::dice::random_bits(9, number);
                 // Many connections, and few that are frequent by turns.
                 let flow = if bits.is_multiple_of(3) { (bits >> 32) as u32 % 500 } else { (number / 700) as u32 };
                 history.record(flow, length as u32);
@@ -167,14 +173,14 @@ mod tests {
                 }
                 let leader = history.most_frequent().unwrap();
                 assert_eq!(counts.get(&leader), counts.values().max(), "{number}, {leader}");
-                assert_eq!(history.most, counts[&leader]);
+                assert_eq!(history.max_count, counts[&leader]);
             }
         }
     }
 
     #[test]
     fn of_equals_the_one_whose_count_changed_last_is_first() {
-        let mut history = History::default();
+        let mut history = FlowHistory::default();
         let seen = [1, 2, 2, 1, 3].map(|flow| {
             history.record(flow, 4);
             history.most_frequent()
@@ -190,7 +196,7 @@ mod tests {
 
     #[test]
     fn connections_beyond_the_ways_of_a_set_are_not_counted() {
-        let mut history = History::default();
+        let mut history = FlowHistory::default();
         let same_set = |number: u32| number * SETS as u32;
         for number in 0..9 {
             history.record(same_set(number), 20);

@@ -20,7 +20,7 @@ pub mod virtual_queue;
 /// What waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Level {
+pub struct Backlog {
     /// Bytes.
     pub bytes: u64,
     /// Packets.
@@ -36,18 +36,18 @@ pub struct Arrival {
     /// Which packet it is, counted from 0: chance is by this number.
     pub number: u64,
     /// What waits before it, without what is on the line.
-    pub waiting: Level,
+    pub backlog: Backlog,
     /// For how long nothing has waited, in nanoseconds, counted from the previous arrival at the earliest; 0 if
     /// something waits.
     pub idle: u64,
-    /// The connection: [`flow::connection`].
+    /// The connection: [`flow::connection_hash`].
     pub flow: u32,
-    /// The sender: [`flow::source`].
+    /// The sender: [`flow::source_key`].
     pub source: u32,
     /// The packet's size, in bytes.
     pub bytes: u32,
     /// Whether a mark may stand for a drop (RFC 3168 section 5); 0 or 1.
-    pub capable: u32,
+    pub ecn_capable: u32,
 }
 
 /// What becomes of a packet.
@@ -58,12 +58,12 @@ pub enum Verdict {
     /// It is let in, marked "congestion experienced".
     Mark,
     /// It is dropped.
-    Drop(Why),
+    Drop(DropReason),
 }
 
 /// Why a packet is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum DropReason {
     /// There is no room for it.
     Full,
     /// By the law of queue management.
@@ -75,20 +75,20 @@ pub enum Why {
 /// How much may wait, and in which unit levels are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Room {
-    /// How much, at most [`LARGEST`].
+pub struct QueueLimit {
+    /// How much, at most [`MAX_LEVEL`].
     pub limit: u64,
     /// Whether it is bytes (1) or packets (0).
     pub in_bytes: u64,
 }
 
 /// The highest level there may be, in bytes or packets: 512 GiB. Products of levels and fractions fit 64 bits up to here.
-pub const LARGEST: u64 = 1 << 39;
+pub const MAX_LEVEL: u64 = 1 << 39;
 
-impl Room {
+impl QueueLimit {
     /// What waits, in the unit of the limit.
     #[must_use]
-    pub const fn level(&self, waiting: Level) -> u64 {
+    pub const fn level(&self, waiting: Backlog) -> u64 {
         if self.in_bytes != 0 { waiting.bytes } else { waiting.packets }
     }
 
@@ -96,6 +96,6 @@ impl Room {
     #[must_use]
     pub const fn fits(&self, arrival: &Arrival) -> bool {
         let size = if self.in_bytes != 0 { arrival.bytes as u64 } else { 1 };
-        self.level(arrival.waiting) + size <= self.limit
+        self.level(arrival.backlog) + size <= self.limit
     }
 }

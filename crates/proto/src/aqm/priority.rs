@@ -5,38 +5,38 @@
 //! in a sample of the packets that arrived last. The specification is the head comment of `queue/priority.rs` in the
 //! laboratory.
 
-use crate::aqm::history::{History, LONGEST};
+use crate::aqm::history::{FlowHistory, MAX_HISTORY};
 use crate::aqm::red::{self, HEAVY, OTHERS};
 use crate::aqm::{Arrival, Verdict};
 
 /// How many senders may be heavy.
-pub const SENDERS: usize = 16;
+pub const MAX_SENDERS: usize = 16;
 
 /// What is fixed of static priority drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Static {
+pub struct StaticParams {
     /// The law.
-    pub red: red::Params,
+    pub red: red::RedParams,
     /// The heavy senders.
-    pub heavy: [u32; SENDERS],
+    pub heavy: [u32; MAX_SENDERS],
     /// How many there are.
     pub senders: u64,
 }
 
-impl Static {
-    /// Of heavy senders, of which there are at most [`SENDERS`].
+impl StaticParams {
+    /// Of heavy senders, of which there are at most [`MAX_SENDERS`].
     #[must_use]
-    pub fn new(red: red::Params, heavy: &[u32]) -> Self {
-        let mut all = [0; SENDERS];
-        let senders = heavy.len().min(SENDERS);
+    pub fn new(red: red::RedParams, heavy: &[u32]) -> Self {
+        let mut all = [0; MAX_SENDERS];
+        let senders = heavy.len().min(MAX_SENDERS);
         all[..senders].copy_from_slice(&heavy[..senders]);
         Self { red, heavy: all, senders: senders as u64 }
     }
 
     fn is_heavy(&self, source: u32) -> bool {
         let mut found = false;
-        for index in 0..SENDERS {
+        for index in 0..MAX_SENDERS {
             found |= (index as u64) < self.senders && self.heavy[index] == source;
         }
         found
@@ -44,7 +44,7 @@ impl Static {
 }
 
 /// What becomes of a packet under static priority drop.
-pub fn by_sender(params: &Static, state: &mut red::State, arrival: &Arrival) -> Verdict {
+pub fn judge_static(params: &StaticParams, state: &mut red::RedState, arrival: &Arrival) -> Verdict {
     let class = if params.is_heavy(arrival.source) { HEAVY } else { OTHERS };
     red::judge(&params.red, state, arrival, class)
 }
@@ -52,23 +52,23 @@ pub fn by_sender(params: &Static, state: &mut red::State, arrival: &Arrival) -> 
 /// What is fixed of dynamic priority drop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Dynamic {
+pub struct DynamicParams {
     /// The law.
-    pub red: red::Params,
+    pub red: red::RedParams,
     /// Every so many packets the connection of one is recorded; at least 1.
     pub rec_int: u32,
     /// Every so many packets the heavy connection is determined; at least 1.
     pub sta_int: u32,
-    /// How many connections are remembered, from 1 to [`LONGEST`].
+    /// How many connections are remembered, from 1 to [`MAX_SENDERS`].
     pub hist_len: u32,
 }
 
 /// What changes under dynamic priority drop. All of it is 0 at first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct State {
+pub struct DynamicState {
     /// The law's.
-    pub red: red::State,
+    pub red: red::RedState,
     /// Packets since the last that was recorded.
     pub unrecorded: u32,
     /// Packets since the heavy connection was determined.
@@ -78,27 +78,27 @@ pub struct State {
     /// Whether there is one: 0 or 1.
     pub known: u32,
     /// The connections recorded last.
-    pub history: History,
+    pub history: FlowHistory,
 }
 
-impl Dynamic {
+impl DynamicParams {
     /// Of two intervals in packets, and the length of the history.
     #[must_use]
-    pub const fn new(red: red::Params, rec_int: u32, sta_int: u32, hist_len: u32) -> Self {
-        let longest = LONGEST as u32;
+    pub const fn new(red: red::RedParams, rec_int: u32, sta_int: u32, hist_len: u32) -> Self {
+        let longest = MAX_HISTORY as u32;
         Self { red, rec_int, sta_int, hist_len: if hist_len < longest { hist_len } else { longest } }
     }
 }
 
 /// What becomes of a packet under dynamic priority drop.
-pub fn by_history(params: &Dynamic, state: &mut State, arrival: &Arrival) -> Verdict {
-    observe(params, state, arrival.flow);
+pub fn judge_dynamic(params: &DynamicParams, state: &mut DynamicState, arrival: &Arrival) -> Verdict {
+    update_history(params, state, arrival.flow);
     let class = if state.known != 0 && state.heavy == arrival.flow { HEAVY } else { OTHERS };
     red::judge(&params.red, &mut state.red, arrival, class)
 }
 
 /// Records a connection and determines the heavy one, each if it is time.
-fn observe(params: &Dynamic, state: &mut State, flow: u32) {
+fn update_history(params: &DynamicParams, state: &mut DynamicState, flow: u32) {
     state.unrecorded += 1;
     if state.unrecorded >= params.rec_int {
         state.unrecorded = 0;
@@ -116,43 +116,44 @@ fn observe(params: &Dynamic, state: &mut State, flow: u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::aqm::{Level, Room};
+    use crate::aqm::{Backlog, QueueLimit};
 
-    fn red(n: f64) -> red::Params {
-        let room = Room { limit: 100, in_bytes: 0 };
-        let settings = red::Settings { room, min: 0, max: 50, p: 0.1, wq: 1.0, gentle: false, ecn: false, n };
-        red::Params::new(&settings, Some(10_000_000), 3)
+    fn red(n: f64) -> red::RedParams {
+        let room = QueueLimit { limit: 100, in_bytes: 0 };
+        let settings =
+            red::RedConfig { queue_limit: room, min: 0, max: 50, p: 0.1, wq: 1.0, gentle: false, ecn: false, n };
+        red::RedParams::new(&settings, Some(10_000_000), 3)
     }
 
     fn arrival(number: u64, flow: u32, source: u32) -> Arrival {
-        let waiting = Level { bytes: 15_000, packets: 10 };
-        Arrival { number, flow, source, bytes: 1500, waiting, ..Arrival::default() }
+        let waiting = Backlog { bytes: 15_000, packets: 10 };
+        Arrival { number, flow, source, bytes: 1500, backlog: waiting, ..Arrival::default() }
     }
 
     #[test]
     fn only_known_senders_are_heavy() {
-        let params = Static::new(red(10_000.0), &[4, 9]);
-        let mut state = red::State::default();
+        let params = StaticParams::new(red(10_000.0), &[4, 9]);
+        let mut state = red::RedState::default();
         for number in 0..100 {
             for source in [4, 9] {
-                assert_ne!(by_sender(&params, &mut state, &arrival(number, 0, source)), Verdict::Pass, "{source}");
+                assert_ne!(judge_static(&params, &mut state, &arrival(number, 0, source)), Verdict::Pass, "{source}");
             }
         }
         let others =
-            (0..1000).filter(|number| by_sender(&params, &mut state, &arrival(*number, 0, 0)) != Verdict::Pass);
+            (0..1000).filter(|number| judge_static(&params, &mut state, &arrival(*number, 0, 0)) != Verdict::Pass);
         assert!((20..60).contains(&others.count()), "no sender is 0: the places that are free");
-        assert_eq!(Static::new(red(1.0), &[7; SENDERS + 5]).senders, SENDERS as u64);
+        assert_eq!(StaticParams::new(red(1.0), &[7; MAX_SENDERS + 5]).senders, MAX_SENDERS as u64);
     }
 
     /// A million connections of one packet each, and one that sends every twentieth packet: it is found among them.
     #[test]
     fn the_heavy_connection_is_found_among_a_million() {
-        let params = Dynamic::new(red(2.0), 3, 100, 1024);
-        let mut state = Box::<State>::default();
+        let params = DynamicParams::new(red(2.0), 3, 100, 1024);
+        let mut state = Box::<DynamicState>::default();
         let mut found = 0;
         for number in 0..1_000_000_u32 {
             let flow = if number % 20 == 0 { 77 } else { number.wrapping_mul(0x9e37_79b1) };
-            by_history(&params, &mut state, &arrival(u64::from(number), flow, 0));
+            judge_dynamic(&params, &mut state, &arrival(u64::from(number), flow, 0));
             found += u32::from(state.heavy == 77);
         }
         assert!(found > 990_000, "{found}");

@@ -4,12 +4,12 @@
 //! The specification, and the differences from the paper and from Linux, are the head comment of `queue/red.rs` in the
 //! laboratory.
 
-use crate::aqm::fraction::{FRACTION, ONE, multiples, probability, share};
+use crate::aqm::fraction::{FRACTION_BITS, ONE, scale, to_fixed, to_probability};
 use crate::aqm::virtual_queue::TYPICAL_PACKET;
-use crate::aqm::{Arrival, LARGEST, Room, Verdict, Why, dice};
+use crate::aqm::{Arrival, DropReason, MAX_LEVEL, QueueLimit, Verdict, dice};
 
 /// How many powers of what is kept of the average there are: an idle time of 2^24 packets forgets all of it.
-pub const POWERS: usize = 24;
+pub const DECAY_POWERS: usize = 24;
 
 /// The classes of connections: those that are dropped by the law, and those that are dropped `n` times as often.
 pub const OTHERS: usize = 0;
@@ -17,13 +17,13 @@ pub const OTHERS: usize = 0;
 pub const HEAVY: usize = 1;
 
 /// `count` counts no further than this, so that its product with a probability fits 64 bits.
-const MOST: u64 = 1 << 31;
+const MAX_COUNT: u64 = 1 << 31;
 
 /// What a person sets. Levels are in the unit of `room`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Settings {
+pub struct RedConfig {
     /// How much waits at most.
-    pub room: Room,
+    pub queue_limit: QueueLimit,
     /// The average at which hits begin.
     pub min: u64,
     /// The average at which their probability is `p`; above `min`.
@@ -59,11 +59,11 @@ pub struct Slope {
 /// What is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Params {
+pub struct RedParams {
     /// The key of the dice.
     pub key: u64,
     /// How much waits at most.
-    pub room: Room,
+    pub queue_limit: QueueLimit,
     /// The weight of a sample, in 2^-24.
     pub weight: u64,
     /// The average below which none is hit, in 2^-24.
@@ -81,19 +81,19 @@ pub struct Params {
     /// 1 if capable packets are marked, otherwise 0.
     pub ecn: u64,
     /// The time of a typical packet on the line, in nanoseconds; at least 1.
-    pub typical_time: u64,
+    pub typical_packet_time: u64,
     /// What 2^k typical packets of idle time leave of the average, in 2^-24.
-    pub keep: [u64; POWERS],
+    pub decay_factors: [u64; DECAY_POWERS],
 }
 
 /// What changes. All is 0 at first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct State {
+pub struct RedState {
     /// The average level, in 2^-24.
     pub average: u64,
     /// Idle time that has not decayed the average yet: less than a typical packet.
-    pub left: u64,
+    pub idle_remainder: u64,
     /// For each class, the `count` of its next packet: packets since the last hit; 0 also if there was none above `min`.
     pub count: [u64; 2],
 }
@@ -110,27 +110,27 @@ impl Slope {
     }
 }
 
-impl Params {
+impl RedParams {
     /// Of these settings, in front of a line of a rate in bits a second, with the dice of `key`.
     #[must_use]
-    pub fn new(settings: &Settings, bits_per_second: Option<u64>, key: u64) -> Self {
-        let level = |level: u64| level.min(LARGEST) << FRACTION;
+    pub fn new(settings: &RedConfig, bits_per_second: Option<u64>, key: u64) -> Self {
+        let level = |level: u64| level.min(MAX_LEVEL) << FRACTION_BITS;
         let (min, max) = (level(settings.min), level(settings.max));
         let top = if settings.gentle { level(settings.max.saturating_mul(2)) } else { max };
-        let p = probability(settings.p);
+        let p = to_probability(settings.p);
         Self {
             key,
-            room: settings.room,
-            weight: multiples(settings.wq, FRACTION),
+            queue_limit: settings.queue_limit,
+            weight: to_fixed(settings.wq, FRACTION_BITS),
             min,
             max,
             top,
             rise: Slope::new([min, max], [0, p]),
             gentle: Slope::new([max, top], [p, ONE]),
-            n: multiples(settings.n, 16),
+            n: to_fixed(settings.n, 16),
             ecn: u64::from(settings.ecn),
-            typical_time: typical_time(bits_per_second),
-            keep: powers(1.0 - settings.wq),
+            typical_packet_time: typical_packet_time(bits_per_second),
+            decay_factors: decay_powers(1.0 - settings.wq),
         }
     }
 }
@@ -138,69 +138,69 @@ impl Params {
 /// How long a line of so many bits a second takes for a typical packet, in nanoseconds: at least 1, also where it takes
 /// none.
 #[must_use]
-pub fn typical_time(bits_per_second: Option<u64>) -> u64 {
+pub fn typical_packet_time(bits_per_second: Option<u64>) -> u64 {
     bits_per_second.map_or(1, |rate| (TYPICAL_PACKET * 8_000_000_000 / rate.max(1)).max(1))
 }
 
 /// `base`, its square, the square of that and so on.
-fn powers(base: f64) -> [u64; POWERS] {
+fn decay_powers(base: f64) -> [u64; DECAY_POWERS] {
     let mut power = base;
-    [(); POWERS].map(|()| {
-        let keep = multiples(power, FRACTION);
+    [(); DECAY_POWERS].map(|()| {
+        let keep = to_fixed(power, FRACTION_BITS);
         power *= power;
         keep
     })
 }
 
 /// What becomes of a packet of any connection.
-pub fn arrive(params: &Params, state: &mut State, arrival: &Arrival) -> Verdict {
+pub fn judge_any(params: &RedParams, state: &mut RedState, arrival: &Arrival) -> Verdict {
     judge(params, state, arrival, OTHERS)
 }
 
 /// What becomes of a packet of a connection of this class.
-pub fn judge(params: &Params, state: &mut State, arrival: &Arrival, class: usize) -> Verdict {
+pub fn judge(params: &RedParams, state: &mut RedState, arrival: &Arrival, class: usize) -> Verdict {
     update_average(params, state, arrival);
-    let verdict = by_law(params, state, arrival, class);
+    let verdict = red_verdict(params, state, arrival, class);
     match verdict {
-        Verdict::Pass | Verdict::Mark if !params.room.fits(arrival) => Verdict::Drop(Why::Full),
+        Verdict::Pass | Verdict::Mark if !params.queue_limit.fits(arrival) => Verdict::Drop(DropReason::Full),
         _ => verdict,
     }
 }
 
-fn update_average(params: &Params, state: &mut State, arrival: &Arrival) {
-    let level = params.room.level(arrival.waiting);
+fn update_average(params: &RedParams, state: &mut RedState, arrival: &Arrival) {
+    let level = params.queue_limit.level(arrival.backlog);
     if level > 0 {
-        state.average = state.average - share(state.average, params.weight) + level * params.weight;
-        state.left = 0;
+        state.average = state.average - scale(state.average, params.weight) + level * params.weight;
+        state.idle_remainder = 0;
     } else {
-        let idle = state.left + arrival.idle;
-        state.average = decay(params, state.average, idle / params.typical_time);
-        state.left = idle % params.typical_time;
+        let idle = state.idle_remainder + arrival.idle;
+        state.average = decay(params, state.average, idle / params.typical_packet_time);
+        state.idle_remainder = idle % params.typical_packet_time;
     }
 }
 
 /// What is left of the average after so many typical packets of idle time.
-fn decay(params: &Params, average: u64, packets: u64) -> u64 {
-    if packets >> POWERS != 0 {
+fn decay(params: &RedParams, average: u64, packets: u64) -> u64 {
+    if packets >> DECAY_POWERS != 0 {
         return 0;
     }
     let mut average = average;
-    for power in 0..POWERS {
+    for power in 0..DECAY_POWERS {
         if packets >> power & 1 != 0 {
-            average = share(average, params.keep[power]);
+            average = scale(average, params.decay_factors[power]);
         }
     }
     average
 }
 
-fn by_law(params: &Params, state: &mut State, arrival: &Arrival, class: usize) -> Verdict {
+fn red_verdict(params: &RedParams, state: &mut RedState, arrival: &Arrival, class: usize) -> Verdict {
     if state.average < params.min {
         state.count = [0, 0];
         return Verdict::Pass;
     }
     if state.average >= params.top {
         state.count = [1, 1];
-        return Verdict::Drop(Why::Forced);
+        return Verdict::Drop(DropReason::Forced);
     }
     let slope = if state.average < params.max { &params.rise } else { &params.gentle };
     let mut base = slope.at(state.average);
@@ -208,12 +208,12 @@ fn by_law(params: &Params, state: &mut State, arrival: &Arrival, class: usize) -
         base = ((base * params.n) >> 16).min(ONE);
     }
     let count = state.count[class];
-    if !is_hit(base, count, dice::bits(params.key, arrival.number) >> 32) {
-        state.count[class] = (count + 1).min(MOST);
+    if !is_hit(base, count, dice::random_bits(params.key, arrival.number) >> 32) {
+        state.count[class] = (count + 1).min(MAX_COUNT);
         return Verdict::Pass;
     }
     state.count[class] = 1;
-    if params.ecn != 0 && arrival.capable != 0 { Verdict::Mark } else { Verdict::Drop(Why::Early) }
+    if params.ecn != 0 && arrival.ecn_capable != 0 { Verdict::Mark } else { Verdict::Drop(DropReason::Early) }
 }
 
 /// Whether a packet is hit with the probability `base / (1 - count * base)`, which spreads hits evenly, by a throw of 32

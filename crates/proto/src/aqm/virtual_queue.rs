@@ -4,7 +4,7 @@
 //! so that little waits there, and no driver or queueing discipline has to be asked. It counts bytes; settings in packets
 //! read it in packets of [`TYPICAL_PACKET`].
 
-use crate::aqm::{Arrival, Level};
+use crate::aqm::{Arrival, Backlog};
 
 /// The size of a packet where one has to be assumed, in bytes.
 pub const TYPICAL_PACKET: u64 = 1500;
@@ -15,38 +15,38 @@ const FRACTION: u32 = 32;
 /// What is fixed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
-pub struct Params {
+pub struct VirtualQueueParams {
     /// What the line takes, in 2^-32 bytes a nanosecond.
     pub rate: u64,
     /// After so many nanoseconds there is nothing left, whatever there was.
-    pub longest: u64,
+    pub max_age: u64,
 }
 
 /// What changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct State {
+pub struct VirtualQueueState {
     /// What waits, in 2^-32 bytes.
     pub level: u64,
     /// When it was that, in nanoseconds.
-    pub at: u64,
+    pub updated_at: u64,
 }
 
-impl Params {
+impl VirtualQueueParams {
     /// Of a line of a rate, in bits a second; at least 8 bit/s.
     #[must_use]
     pub const fn new(bits_per_second: u64) -> Self {
         let rate = (bits_per_second as u128) << FRACTION;
         let rate = (rate / 8_000_000_000) as u64;
         let rate = if rate == 0 { 1 } else { rate };
-        Self { rate, longest: u64::MAX / rate }
+        Self { rate, max_age: u64::MAX / rate }
     }
 }
 
 /// Brings the queue to the time of the arrival, and tells it what waits.
-pub const fn meet(params: &Params, state: &mut State, arrival: &mut Arrival) {
-    let passed = arrival.now.saturating_sub(state.at);
-    let drained = if passed > params.longest { u64::MAX } else { passed * params.rate };
+pub const fn advance(params: &VirtualQueueParams, state: &mut VirtualQueueState, arrival: &mut Arrival) {
+    let passed = arrival.now.saturating_sub(state.updated_at);
+    let drained = if passed > params.max_age { u64::MAX } else { passed * params.rate };
     arrival.idle = 0;
     if drained >= state.level {
         arrival.idle = passed - state.level / params.rate;
@@ -54,13 +54,13 @@ pub const fn meet(params: &Params, state: &mut State, arrival: &mut Arrival) {
     } else {
         state.level -= drained;
     }
-    state.at += passed;
+    state.updated_at += passed;
     let bytes = state.level >> FRACTION;
-    arrival.waiting = Level { bytes, packets: bytes.div_ceil(TYPICAL_PACKET) };
+    arrival.backlog = Backlog { bytes, packets: bytes.div_ceil(TYPICAL_PACKET) };
 }
 
 /// Puts a packet of `bytes` in.
-pub const fn admit(state: &mut State, bytes: u32) {
+pub const fn enqueue(state: &mut VirtualQueueState, bytes: u32) {
     state.level = state.level.saturating_add((bytes as u64) << FRACTION);
 }
 
@@ -69,37 +69,37 @@ mod tests {
     use super::*;
 
     /// 12 Mbit/s: 1500 bytes in a millisecond.
-    const LINE: Params = Params::new(12_000_000);
+    const LINE: VirtualQueueParams = VirtualQueueParams::new(12_000_000);
     const MS: u64 = 1_000_000;
 
-    fn at(state: &mut State, now: u64) -> (Level, u64) {
+    fn at(state: &mut VirtualQueueState, now: u64) -> (Backlog, u64) {
         let mut arrival = Arrival { now, ..Arrival::default() };
-        meet(&LINE, state, &mut arrival);
-        (arrival.waiting, arrival.idle)
+        advance(&LINE, state, &mut arrival);
+        (arrival.backlog, arrival.idle)
     }
 
     #[test]
     fn what_is_put_in_drains_at_the_rate() {
-        let mut state = State::default();
-        assert_eq!(at(&mut state, 5 * MS), (Level::default(), 5 * MS));
+        let mut state = VirtualQueueState::default();
+        assert_eq!(at(&mut state, 5 * MS), (Backlog::default(), 5 * MS));
         for _ in 0..4 {
-            admit(&mut state, 1500);
+            enqueue(&mut state, 1500);
         }
-        assert_eq!(at(&mut state, 5 * MS), (Level { bytes: 6000, packets: 4 }, 0));
-        let left = Level { bytes: 3000, packets: 2 };
+        assert_eq!(at(&mut state, 5 * MS), (Backlog { bytes: 6000, packets: 4 }, 0));
+        let left = Backlog { bytes: 3000, packets: 2 };
         assert_eq!(at(&mut state, 7 * MS), (left, 0));
         assert_eq!(at(&mut state, 6 * MS), (left, 0), "a clock that goes back drains nothing");
-        assert_eq!(at(&mut state, 7 * MS + 1), (Level { bytes: 2999, packets: 2 }, 0));
+        assert_eq!(at(&mut state, 7 * MS + 1), (Backlog { bytes: 2999, packets: 2 }, 0));
         let (waiting, idle) = at(&mut state, 12 * MS);
-        assert_eq!((waiting, idle / 10), (Level::default(), 3 * MS / 10), "it was empty at 9 ms");
-        assert_eq!(at(&mut state, 12 * MS + 7), (Level::default(), 7), "idle is counted from the last arrival");
+        assert_eq!((waiting, idle / 10), (Backlog::default(), 3 * MS / 10), "it was empty at 9 ms");
+        assert_eq!(at(&mut state, 12 * MS + 7), (Backlog::default(), 7), "idle is counted from the last arrival");
     }
 
     /// Steps of a nanosecond drain as much as one step: fractions of bytes are not lost.
     #[test]
     fn small_steps_add_up() {
-        let mut state = State::default();
-        admit(&mut state, 3000);
+        let mut state = VirtualQueueState::default();
+        enqueue(&mut state, 3000);
         let (waiting, _) = (0..=MS).map(|now| at(&mut state, now)).last().unwrap();
         assert!((1499..=1500).contains(&waiting.bytes), "{waiting:?}");
     }
@@ -107,14 +107,14 @@ mod tests {
     #[test]
     fn extremes_neither_overflow_nor_divide_by_zero() {
         for rate in [0, 1, 8, 400_000_000_000, 1 << 60] {
-            let params = Params::new(rate);
-            let mut state = State::default();
+            let params = VirtualQueueParams::new(rate);
+            let mut state = VirtualQueueState::default();
             for now in [0, 1, u64::MAX / 2, u64::MAX] {
                 let mut arrival = Arrival { now, ..Arrival::default() };
-                meet(&params, &mut state, &mut arrival);
-                admit(&mut state, u32::MAX);
+                advance(&params, &mut state, &mut arrival);
+                enqueue(&mut state, u32::MAX);
             }
-            assert_eq!(state.at, u64::MAX, "{rate}");
+            assert_eq!(state.updated_at, u64::MAX, "{rate}");
         }
     }
 }

@@ -8,12 +8,12 @@ use super::seconds;
 use crate::addr::{ClientAddr, ServerAddr, Target};
 use crate::cause::Cause;
 use crate::direction::Direction;
-use crate::limiting::Limited;
+use crate::limiting::LimitingFactor;
 use crate::wire::section::TraceId;
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum EndReason {
     /// Both sides said all they had.
     Finished,
     /// The client reset its section.
@@ -51,10 +51,10 @@ pub enum End {
     Panicked,
 }
 
-impl End {
+impl EndReason {
     /// The word used in logs and metric labels.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Finished => "finished",
             Self::ResetByClient => "reset_by_client",
@@ -70,7 +70,7 @@ impl End {
             Self::Unauthenticated => "unauthenticated",
             Self::Overloaded => "overloaded",
             Self::ClientLimit => "client_limit",
-            Self::ConnectFailed(cause) => cause.word(),
+            Self::ConnectFailed(cause) => cause.as_str(),
             Self::Drained => "drained",
             Self::Panicked => "panicked",
         }
@@ -119,7 +119,7 @@ pub struct SectionInfo {
 
 /// Why a session took the path that it took, what was predicted, and what came.
 #[derive(Debug, Clone, Serialize)]
-pub struct Chosen {
+pub struct ChoiceRecord {
     /// A word: `unmeasured`, `only`, `best`, `kept`, `explores` or `retreats`.
     pub reason: &'static str,
     /// The same in words, with the figures and what was tried before.
@@ -138,7 +138,7 @@ pub struct Chosen {
 
 /// The closing event of a session: its access-log line.
 #[derive(Debug, Clone, Serialize)]
-pub struct Closed {
+pub struct SessionClosed {
     /// Number of the session, unique in one run of the relay.
     pub session: u64,
     /// The listener it came in by.
@@ -158,10 +158,10 @@ pub struct Closed {
     /// Names of the hops, or `direct`.
     pub path: String,
     /// Why that path, where the relay has chosen it.
-    pub chosen: Option<Box<Chosen>>,
+    pub chosen: Option<Box<ChoiceRecord>>,
     /// How it ended.
     #[serde(serialize_with = "end_word")]
-    pub end: End,
+    pub end: EndReason,
     /// More on the end: what was wrong with a handshake, or which hop failed.
     pub detail: Option<String>,
     /// From accept to the end.
@@ -190,12 +190,12 @@ pub struct Closed {
     /// The server's section.
     pub up: Option<SectionInfo>,
     /// What kept it from going faster, in the direction in which most went.
-    pub limited: Option<Limited>,
+    pub limited: Option<LimitingFactor>,
     /// Why that, in plain words with figures.
     pub limited_why: Option<String>,
 }
 
-impl Closed {
+impl SessionClosed {
     /// A session of which nothing is known but who came and where.
     #[must_use]
     pub fn new(session: u64, listener: String, client: ClientAddr) -> Self {
@@ -210,7 +210,7 @@ impl Closed {
             server: None,
             path: "-".to_owned(),
             chosen: None,
-            end: End::LeftEarly,
+            end: EndReason::LeftEarly,
             detail: None,
             duration: Duration::ZERO,
             handshake: None,
@@ -239,6 +239,6 @@ fn all_seconds<S: Serializer>(spans: &[Duration], serializer: S) -> Result<S::Ok
     serializer.collect_seq(spans.iter().map(Duration::as_secs_f64))
 }
 
-fn end_word<S: Serializer>(end: &End, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(end.word())
+fn end_word<S: Serializer>(end: &EndReason, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(end.as_str())
 }

@@ -4,38 +4,38 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Refused;
-use super::certificate::Issued;
-use super::lines::Lines;
+use super::EntryError;
+use super::certificate::SignedCertificate;
+use super::lines::LineReader;
 use super::signing::{Signature, SigningKey, VerifyKey};
 use crate::key::PublicKey;
 
 const HEADING: &str = "ekiden fleet entry 1";
 
 /// Most bytes of an entry.
-pub const MOST_BYTES: usize = 64 << 10;
+pub const MAX_ENTRY_BYTES: usize = 64 << 10;
 
 /// Most neighbours in an entry.
-pub const MOST_NEIGHBOURS: usize = 400;
+pub const MAX_NEIGHBOURS: usize = 400;
 
 /// A relay's word about itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct FleetEntry {
     /// Who it is.
-    pub issued: Issued,
+    pub signed_certificate: SignedCertificate,
     /// Grows with every entry of this relay.
-    pub number: u64,
+    pub sequence: u64,
     /// When it was made, by the relay's own clock: seconds since 1970. Nothing is decided by it.
-    pub at: u64,
+    pub created_at: u64,
     /// Whether it takes new sessions.
-    pub state: State,
+    pub state: RelayState,
     /// What it has measured, toward relays only.
     pub neighbours: Vec<Neighbour>,
 }
 
 /// Whether a relay takes new sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum RelayState {
     /// It does.
     Serving,
     /// It ends when those that it has are over.
@@ -57,65 +57,69 @@ pub struct Neighbour {
     pub age: u64,
 }
 
-impl Entry {
+impl FleetEntry {
     /// Its text, signed by the relay's own key.
     #[must_use]
     pub fn sign(&self, key: &SigningKey) -> String {
-        let text = self.text();
+        let text = self.signed_text();
         format!("{text}signature: {}\n", key.sign(&text))
     }
 
     /// The bytes that are signed.
-    fn text(&self) -> String {
-        let Self { issued, number, at, state, neighbours } = self;
+    fn signed_text(&self) -> String {
+        let Self { signed_certificate: issued, sequence: number, created_at: at, state, neighbours } = self;
         let mut text = format!("{HEADING}\n{issued}number: {number}\nat: {at}\nstate: {state}\n");
-        for neighbour in neighbours.iter().take(MOST_NEIGHBOURS) {
+        for neighbour in neighbours.iter().take(MAX_NEIGHBOURS) {
             text.push_str(&format!("neighbour: {neighbour}\n"));
         }
         text
     }
 
     /// Reads an entry, and says whether it is what it claims: of this fleet, and of the relay in it. Whether it is
-    /// valid now, and not an old one, is for the [`Roster`](super::Roster) to say. `known` is a certificate that
+    /// valid now, and not an old one, is for the [`MemberList`](super::MemberList) to say. `known` is a certificate that
     /// was verified before.
     ///
     /// # Errors
     /// Why it is not believed.
-    pub fn read(bytes: &[u8], fleet: &VerifyKey, known: Option<&Issued>) -> Result<Self, Refused> {
-        if bytes.len() > MOST_BYTES {
-            return Err(Refused::TooLarge);
+    pub fn parse_and_verify(
+        bytes: &[u8],
+        fleet: &VerifyKey,
+        known: Option<&SignedCertificate>,
+    ) -> Result<Self, EntryError> {
+        if bytes.len() > MAX_ENTRY_BYTES {
+            return Err(EntryError::TooLarge);
         }
-        let text = std::str::from_utf8(bytes).map_err(|_| Refused::Garbled(HEADING))?;
+        let text = std::str::from_utf8(bytes).map_err(|_| EntryError::Malformed(HEADING))?;
         let (entry, signature) = Self::parse(text)?;
-        if known != Some(&entry.issued) {
-            entry.issued.verify(fleet)?;
+        if known != Some(&entry.signed_certificate) {
+            entry.signed_certificate.verify(fleet)?;
         }
-        let signed = entry.issued.certificate.signing.has_signed(&entry.text(), &signature);
-        if signed { Ok(entry) } else { Err(Refused::NotItsOwn) }
+        let signed = entry.signed_certificate.certificate.verify_key.has_signed(&entry.signed_text(), &signature);
+        if signed { Ok(entry) } else { Err(EntryError::BadEntrySignature) }
     }
 
-    fn parse(text: &str) -> Result<(Self, Signature), Refused> {
-        let mut lines = Lines(text);
-        lines.heading(HEADING)?;
+    fn parse(text: &str) -> Result<(Self, Signature), EntryError> {
+        let mut lines = LineReader(text);
+        lines.expect_heading(HEADING)?;
         let mut entry = Self {
-            issued: Issued::read(&mut lines)?,
-            number: lines.value("number")?,
-            at: lines.value("at")?,
-            state: lines.value("state")?,
+            signed_certificate: SignedCertificate::parse_from(&mut lines)?,
+            sequence: lines.read_value("number")?,
+            created_at: lines.read_value("at")?,
+            state: lines.read_value("state")?,
             neighbours: Vec::new(),
         };
-        while let Some(neighbour) = lines.optional("neighbour")? {
-            if entry.neighbours.len() == MOST_NEIGHBOURS {
-                return Err(Refused::Garbled("fewer neighbours"));
+        while let Some(neighbour) = lines.read_optional("neighbour")? {
+            if entry.neighbours.len() == MAX_NEIGHBOURS {
+                return Err(EntryError::Malformed("fewer neighbours"));
             }
             entry.neighbours.push(neighbour);
         }
-        let signature = lines.value("signature")?;
+        let signature = lines.read_value("signature")?;
         // Numbers can be written in more than one way; signed is one of them.
-        if format!("{}signature: {signature}\n", entry.text()) == text {
+        if format!("{}signature: {signature}\n", entry.signed_text()) == text {
             Ok((entry, signature))
         } else {
-            Err(Refused::Garbled("an entry as a relay writes it"))
+            Err(EntryError::Malformed("an entry as a relay writes it"))
         }
     }
 }
@@ -124,7 +128,7 @@ impl Neighbour {
     /// Whether it is worth telling after `told`: something has changed by more than `share` of what it was. Age alone is
     /// not: who reads it counts on.
     #[must_use]
-    pub fn differs(&self, told: &Self, share: f64) -> bool {
+    pub fn differs_from(&self, told: &Self, share: f64) -> bool {
         let far = |now: f64, then: f64, least: f64| (now - then).abs() > share * then.max(least);
         let milliseconds = |span: Duration| span.as_secs_f64() * 1e3;
         far(milliseconds(self.rtt), milliseconds(told.rtt), 1.0)
@@ -133,8 +137,8 @@ impl Neighbour {
     }
 }
 
-impl State {
-    const fn word(self) -> &'static str {
+impl RelayState {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Serving => "serving",
             Self::Draining => "draining",
@@ -142,16 +146,16 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for RelayState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.as_str())
     }
 }
 
-impl FromStr for State {
+impl FromStr for RelayState {
     type Err = ();
     fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::Serving, Self::Draining].into_iter().find(|state| state.word() == text).ok_or(())
+        [Self::Serving, Self::Draining].into_iter().find(|state| state.as_str() == text).ok_or(())
     }
 }
 
@@ -178,4 +182,4 @@ impl FromStr for Neighbour {
     }
 }
 
-serialize_as_text!(State);
+serialize_as_text!(RelayState);

@@ -2,29 +2,29 @@
 
 use std::str::FromStr;
 
-use super::Refused;
+use super::EntryError;
 
 /// The lines of a text that are still to be read.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lines<'a>(pub &'a str);
+pub(super) struct LineReader<'a>(pub &'a str);
 
-impl<'a> Lines<'a> {
+impl<'a> LineReader<'a> {
     /// Takes the next line, which has to be `first`.
-    pub fn heading(&mut self, first: &'static str) -> Result<(), Refused> {
-        if self.line() == Some(first) { Ok(()) } else { Err(Refused::Garbled(first)) }
+    pub fn expect_heading(&mut self, first: &'static str) -> Result<(), EntryError> {
+        if self.next_line() == Some(first) { Ok(()) } else { Err(EntryError::Malformed(first)) }
     }
 
     /// Takes the next line, `name: value`.
-    pub fn value<T: FromStr>(&mut self, name: &'static str) -> Result<T, Refused> {
-        self.optional(name)?.ok_or(Refused::Garbled(name))
+    pub fn read_value<T: FromStr>(&mut self, name: &'static str) -> Result<T, EntryError> {
+        self.read_optional(name)?.ok_or(EntryError::Malformed(name))
     }
 
     /// Takes the next line if it is `name: value`.
-    pub fn optional<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>, Refused> {
+    pub fn read_optional<T: FromStr>(&mut self, name: &'static str) -> Result<Option<T>, EntryError> {
         let before = *self;
-        let value = self.line().and_then(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        let value = self.next_line().and_then(|line| line.strip_prefix(name)?.strip_prefix(": "));
         match value {
-            Some(value) => value.parse().map(Some).map_err(|_| Refused::Garbled(name)),
+            Some(value) => value.parse().map(Some).map_err(|_| EntryError::Malformed(name)),
             None => {
                 *self = before;
                 Ok(None)
@@ -32,7 +32,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn line(&mut self) -> Option<&'a str> {
+    fn next_line(&mut self) -> Option<&'a str> {
         let (line, rest) = self.0.split_once('\n')?;
         self.0 = rest;
         Some(line)

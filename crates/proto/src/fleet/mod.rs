@@ -2,8 +2,8 @@
 //!
 //! Trust has one root, the **fleet key** (Ed25519, RFC 8032). It signs a [`Certificate`] for each relay, once; whoever may
 //! write to the shared place, but has no such signature, adds nobody. What a relay says of itself as time goes on is an
-//! [`Entry`]: its certificate, whether it drains, and what it has measured, signed by a key that only that relay has. Each
-//! entry has a larger number than the one before, so that an old one cannot come back; [`Roster`] remembers the numbers.
+//! [`FleetEntry`]: its certificate, whether it drains, and what it has measured, signed by a key that only that relay has. Each
+//! entry has a larger number than the one before, so that an old one cannot come back; [`MemberList`] remembers the numbers.
 //!
 //! Everything signed is text, in one way to write it: `cat` shows what was signed, and the bytes are the same everywhere.
 //! A certificate names its fleet by the fleet's key, so nothing moves from one fleet to another.
@@ -14,41 +14,41 @@ mod lines;
 mod roster;
 mod signing;
 
-pub use certificate::{Certificate, Issued, Request};
-pub use entry::{Entry, MOST_BYTES, MOST_NEIGHBOURS, Neighbour, State};
-pub use roster::{Change, Member, Roster};
+pub use certificate::{Certificate, CertificateRequest, SignedCertificate};
+pub use entry::{FleetEntry, MAX_ENTRY_BYTES, MAX_NEIGHBOURS, Neighbour, RelayState};
+pub use roster::{Member, MemberList, MembershipChange};
 pub use signing::{Signature, SigningKey, SigningKeyError, VerifyKey};
 
 use std::time::Duration;
 
 /// How far clocks may be apart where one reads what another has written: the validity of a certificate begins so much
 /// earlier and ends so much later.
-pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_secs(5 * 60);
 
 /// Why something is not believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum EntryError {
     /// Larger than any entry.
-    #[error("it is larger than {MOST_BYTES} bytes")]
+    #[error("it is larger than {MAX_ENTRY_BYTES} bytes")]
     TooLarge,
     /// Not in the one way to write it.
     #[error("it is garbled: expected {0}")]
-    Garbled(&'static str),
+    Malformed(&'static str),
     /// A certificate of another fleet.
     #[error("its certificate is of another fleet")]
-    Foreign,
+    WrongFleet,
     /// The fleet key has not signed it.
     #[error("its certificate is not signed by the fleet key")]
-    Unsigned,
+    BadCertificateSignature,
     /// The relay has not signed it.
     #[error("it is not signed by the relay that it speaks of")]
-    NotItsOwn,
+    BadEntrySignature,
     /// It stands at the place of another relay.
     #[error("it stands at the place of another relay")]
-    Misplaced,
+    KeyMismatch,
     /// The certificate is not valid yet, by this many seconds.
     #[error("its certificate begins in {0} s: is this clock slow, or that of the signer fast?")]
-    Early(u64),
+    NotYetValid(u64),
     /// The certificate is no longer valid, since this many seconds.
     #[error("its certificate has ended {0} s ago: sign a new one with `ekiden fleet sign`")]
     Expired(u64),

@@ -6,93 +6,102 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::{Entry, Refused, State, VerifyKey};
+use super::{EntryError, FleetEntry, RelayState, VerifyKey};
 use crate::key::PublicKey;
 
 /// The relays of a fleet. Times are since an origin of the caller's, and seconds since 1970 where certificates ask.
 #[derive(Debug)]
-pub struct Roster {
+pub struct MemberList {
     fleet: VerifyKey,
     /// How long a relay stays known that is no longer listed.
-    keep: Duration,
+    missing_timeout: Duration,
     members: BTreeMap<PublicKey, Member>,
     /// The largest number of each relay, and until when its certificate is valid.
-    numbers: BTreeMap<PublicKey, (u64, u64)>,
+    sequences: BTreeMap<PublicKey, (u64, u64)>,
 }
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
     /// What it says of itself.
-    pub entry: Entry,
+    pub entry: FleetEntry,
     /// The same, as it was signed.
-    pub text: String,
+    pub signed_text: String,
     /// When this came here.
-    pub seen: Duration,
+    pub received_at: Duration,
     /// Since when it is no longer listed.
-    pub missing: Option<Duration>,
+    pub missing_since: Option<Duration>,
 }
 
 /// What an entry has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
+pub enum MembershipChange {
     /// Nothing: it was known.
-    None,
+    Unchanged,
     /// What it has measured.
     Measurements,
     /// Who is there: it has come, moved, or begun to drain.
     Members,
 }
 
-impl Roster {
+impl MemberList {
     /// Nobody is known.
     #[must_use]
-    pub fn new(fleet: VerifyKey, keep: Duration) -> Self {
-        Self { fleet, keep, members: BTreeMap::new(), numbers: BTreeMap::new() }
+    pub fn new(fleet: VerifyKey, missing_timeout: Duration) -> Self {
+        Self { fleet, missing_timeout, members: BTreeMap::new(), sequences: BTreeMap::new() }
     }
 
     /// Takes what stands at the place of the relay `key`.
     ///
     /// # Errors
     /// Why it is not believed; what was known stays.
-    pub fn accept(&mut self, key: &PublicKey, bytes: &[u8], now: Duration, unix: u64) -> Result<Change, Refused> {
+    pub fn apply_entry(
+        &mut self,
+        key: &PublicKey,
+        bytes: &[u8],
+        now: Duration,
+        unix: u64,
+    ) -> Result<MembershipChange, EntryError> {
         if let Some(member) = self.members.get_mut(key)
-            && member.text.as_bytes() == bytes
+            && member.signed_text.as_bytes() == bytes
         {
-            let was_missing = member.missing.take().is_some();
-            return Ok(if was_missing { Change::Measurements } else { Change::None });
+            let was_missing = member.missing_since.take().is_some();
+            return Ok(if was_missing { MembershipChange::Measurements } else { MembershipChange::Unchanged });
         }
         let known = self.members.get(key);
-        let entry = Entry::read(bytes, &self.fleet, known.map(|member| &member.entry.issued))?;
-        let certificate = &entry.issued.certificate;
+        let entry =
+            FleetEntry::parse_and_verify(bytes, &self.fleet, known.map(|member| &member.entry.signed_certificate))?;
+        let certificate = &entry.signed_certificate.certificate;
         if certificate.key != *key {
-            return Err(Refused::Misplaced);
+            return Err(EntryError::KeyMismatch);
         }
-        certificate.is_valid(unix)?;
-        if let Some((known, _)) = self.numbers.get(key)
-            && entry.number <= *known
+        certificate.check_validity(unix)?;
+        if let Some((known, _)) = self.sequences.get(key)
+            && entry.sequence <= *known
         {
-            return Err(Refused::Replayed { found: entry.number, known: *known });
+            return Err(EntryError::Replayed { found: entry.sequence, known: *known });
         }
-        let same = |member: &Member| member.entry.issued == entry.issued && member.entry.state == entry.state;
-        let change = if known.is_some_and(same) { Change::Measurements } else { Change::Members };
-        self.numbers.insert(*key, (entry.number, certificate.not_after));
+        let same = |member: &Member| {
+            member.entry.signed_certificate == entry.signed_certificate && member.entry.state == entry.state
+        };
+        let change = if known.is_some_and(same) { MembershipChange::Measurements } else { MembershipChange::Members };
+        self.sequences.insert(*key, (entry.sequence, certificate.not_after));
         let text = String::from_utf8_lossy(bytes).into_owned();
-        self.members.insert(*key, Member { entry, text, seen: now, missing: None });
+        self.members.insert(*key, Member { entry, signed_text: text, received_at: now, missing_since: None });
         Ok(change)
     }
 
     /// Notes that a relay has used `number`: an entry of it with that or a smaller one is an old one.
-    pub fn forbid(&mut self, key: PublicKey, number: u64, not_after: u64) {
-        let (known, valid) = self.numbers.entry(key).or_insert((number, not_after));
+    pub fn record_sequence(&mut self, key: PublicKey, number: u64, not_after: u64) {
+        let (known, valid) = self.sequences.entry(key).or_insert((number, not_after));
         (*known, *valid) = (number.max(*known), not_after.max(*valid));
     }
 
     /// Notes that a relay is no longer listed; true when it is gone by that, because it had said that it leaves.
-    pub fn unlisted(&mut self, key: &PublicKey, now: Duration) -> bool {
+    pub fn mark_missing(&mut self, key: &PublicKey, now: Duration) -> bool {
         let Some(member) = self.members.get_mut(key) else { return false };
-        member.missing.get_or_insert(now);
-        let left = member.entry.state == State::Draining;
+        member.missing_since.get_or_insert(now);
+        let left = member.entry.state == RelayState::Draining;
         if left {
             self.members.remove(key);
         }
@@ -100,22 +109,23 @@ impl Roster {
     }
 
     /// Notes that these are all that are listed; true when somebody is gone by that.
-    pub fn listed(&mut self, keys: &BTreeSet<PublicKey>, now: Duration) -> bool {
+    pub fn reconcile_listed(&mut self, keys: &BTreeSet<PublicKey>, now: Duration) -> bool {
         let missing: Vec<_> = self.members.keys().filter(|key| !keys.contains(key)).copied().collect();
         // Every one of them, not up to the first that is gone.
-        missing.iter().filter(|key| self.unlisted(key, now)).count() > 0
+        missing.iter().filter(|key| self.mark_missing(key, now)).count() > 0
     }
 
     /// Forgets who was missing for too long, or whose certificate has ended; those who are gone by that, and why.
-    pub fn forget(&mut self, now: Duration, unix: u64) -> Vec<(Member, Option<Refused>)> {
+    pub fn remove_expired(&mut self, now: Duration, unix: u64) -> Vec<(Member, Option<EntryError>)> {
         let over = |member: &Member| {
-            let ended = member.entry.issued.certificate.is_valid(unix).err();
-            let missed = member.missing.is_some_and(|since| now.saturating_sub(since) >= self.keep);
+            let ended = member.entry.signed_certificate.certificate.check_validity(unix).err();
+            let missed = member.missing_since.is_some_and(|since| now.saturating_sub(since) >= self.missing_timeout);
             (ended.is_some() || missed).then_some(ended)
         };
         let gone: Vec<_> = self.members.iter().filter_map(|(key, member)| Some((*key, over(member)?))).collect();
         // An entry of a certificate that has ended is refused in any case.
-        self.numbers.retain(|_, (_, not_after)| not_after.saturating_add(2 * super::TOLERANCE.as_secs()) >= unix);
+        self.sequences
+            .retain(|_, (_, not_after)| not_after.saturating_add(2 * super::MAX_CLOCK_SKEW.as_secs()) >= unix);
         gone.into_iter().filter_map(|(key, why)| Some((self.members.remove(&key)?, why))).collect()
     }
 
@@ -132,13 +142,13 @@ impl Roster {
 
     /// The largest number that a relay has used.
     #[must_use]
-    pub fn number(&self, key: &PublicKey) -> Option<u64> {
-        self.numbers.get(key).map(|(number, _)| *number)
+    pub fn sequence(&self, key: &PublicKey) -> Option<u64> {
+        self.sequences.get(key).map(|(number, _)| *number)
     }
 
     /// The largest number of each relay, and until when its certificate is valid: also of those that are gone.
-    pub fn numbers(&self) -> impl Iterator<Item = (&PublicKey, u64, u64)> {
-        self.numbers.iter().map(|(key, (number, not_after))| (key, *number, *not_after))
+    pub fn sequences(&self) -> impl Iterator<Item = (&PublicKey, u64, u64)> {
+        self.sequences.iter().map(|(key, (number, not_after))| (key, *number, *not_after))
     }
 }
 

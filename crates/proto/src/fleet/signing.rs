@@ -13,24 +13,24 @@ use zeroize::Zeroizing;
 
 use crate::key::PrivateKey;
 
-const LENGTH: usize = 32;
+const KEY_LENGTH: usize = 32;
 
 /// Bytes of a signature.
-const SIGNATURE: usize = 64;
+const SIGNATURE_LENGTH: usize = 64;
 
 /// What signs. Never printed; its seed is wiped when it is dropped.
 pub struct SigningKey {
-    seed: Zeroizing<[u8; LENGTH]>,
+    seed: Zeroizing<[u8; KEY_LENGTH]>,
     pair: Ed25519KeyPair,
 }
 
 /// What shows that somebody with the [`SigningKey`] has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct VerifyKey(pub [u8; LENGTH]);
+pub struct VerifyKey(pub [u8; KEY_LENGTH]);
 
 /// A signature.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Signature([u8; SIGNATURE]);
+pub struct Signature([u8; SIGNATURE_LENGTH]);
 
 /// Why a text is no key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -44,46 +44,46 @@ impl SigningKey {
     /// The system has no randomness: nothing that needs a key could be trusted then.
     #[must_use]
     pub fn generate() -> Self {
-        let mut seed = Zeroizing::new([0; LENGTH]);
+        let mut seed = Zeroizing::new([0; KEY_LENGTH]);
         SystemRandom::new().fill(&mut *seed).expect("the system has no randomness");
-        Self::of_seed(seed)
+        Self::from_seed(seed)
     }
 
     /// The one with which a relay signs what it says of itself. It follows from the relay's own key, so that there is no
     /// second file to keep, and neither key tells anything about the other (HKDF, RFC 5869).
     #[must_use]
-    pub fn of_relay(key: &PrivateKey) -> Self {
-        let mut seed = Zeroizing::new([0; LENGTH]);
-        let secret = Salt::new(HKDF_SHA256, b"ekiden fleet").extract(key.bytes());
-        let filled = secret.expand(&[b"signing key of a relay, 1"], Seed).and_then(|made| made.fill(&mut *seed));
+    pub fn derive_for_relay(key: &PrivateKey) -> Self {
+        let mut seed = Zeroizing::new([0; KEY_LENGTH]);
+        let secret = Salt::new(HKDF_SHA256, b"ekiden fleet").extract(key.as_bytes());
+        let filled = secret.expand(&[b"signing key of a relay, 1"], SeedLength).and_then(|made| made.fill(&mut *seed));
         filled.expect("invariant: HKDF has 32 bytes");
-        Self::of_seed(seed)
+        Self::from_seed(seed)
     }
 
-    /// Reads the text of a key file, as [`SigningKey::text`] writes it.
+    /// Reads the text of a key file, as [`SigningKey::to_key_file`] writes it.
     ///
     /// # Errors
     /// There is no private key in it, or a public one that is not its other half.
     pub fn from_file(text: &str) -> Result<Self, SigningKeyError> {
         let find = |name| text.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
-        let seed = find(PRIVATE).and_then(decode::<LENGTH>).ok_or(SigningKeyError)?;
-        let key = Self::of_seed(Zeroizing::new(seed));
-        match find(PUBLIC) {
-            Some(public) if public.parse() != Ok(key.public()) => Err(SigningKeyError),
+        let seed = find(PRIVATE_LABEL).and_then(decode::<KEY_LENGTH>).ok_or(SigningKeyError)?;
+        let key = Self::from_seed(Zeroizing::new(seed));
+        match find(PUBLIC_LABEL) {
+            Some(public) if public.parse() != Ok(key.verify_key()) => Err(SigningKeyError),
             _ => Ok(key),
         }
     }
 
     /// The key as a key file holds it.
     #[must_use]
-    pub fn text(&self) -> Zeroizing<String> {
+    pub fn to_key_file(&self) -> Zeroizing<String> {
         let seed = Zeroizing::new(STANDARD.encode(*self.seed));
-        Zeroizing::new(format!("{PRIVATE} {}\n{PUBLIC} {}\n", seed.as_str(), self.public()))
+        Zeroizing::new(format!("{PRIVATE_LABEL} {}\n{PUBLIC_LABEL} {}\n", seed.as_str(), self.verify_key()))
     }
 
     /// Its other half.
     #[must_use]
-    pub fn public(&self) -> VerifyKey {
+    pub fn verify_key(&self) -> VerifyKey {
         VerifyKey(self.pair.public_key().as_ref().try_into().expect("invariant: keys of this curve have 32 bytes"))
     }
 
@@ -94,21 +94,21 @@ impl SigningKey {
         Signature(made.as_ref().try_into().expect("invariant: signatures of this curve have 64 bytes"))
     }
 
-    fn of_seed(seed: Zeroizing<[u8; LENGTH]>) -> Self {
+    fn from_seed(seed: Zeroizing<[u8; KEY_LENGTH]>) -> Self {
         let pair = Ed25519KeyPair::from_seed_unchecked(&*seed).expect("invariant: every 32 bytes are a seed");
         Self { seed, pair }
     }
 }
 
-const PRIVATE: &str = "fleet-private-key:";
-const PUBLIC: &str = "fleet-public-key:";
+const PRIVATE_LABEL: &str = "fleet-private-key:";
+const PUBLIC_LABEL: &str = "fleet-public-key:";
 
 /// What HKDF is asked for: as many bytes as a seed has.
-struct Seed;
+struct SeedLength;
 
-impl KeyType for Seed {
+impl KeyType for SeedLength {
     fn len(&self) -> usize {
-        LENGTH
+        KEY_LENGTH
     }
 }
 
@@ -178,10 +178,12 @@ mod tests {
     #[test]
     fn a_key_file_reads_back() {
         let key = SigningKey::generate();
-        assert_eq!(SigningKey::from_file(&key.text()).unwrap().public(), key.public());
-        let other = format!("{}{PUBLIC} {}\n", &key.text().lines().next().unwrap_or_default(), key.public());
-        assert!(SigningKey::from_file(&other).is_err(), "{PRIVATE} and more on one line");
-        let swapped = key.text().replace(&key.public().to_string(), &SigningKey::generate().public().to_string());
+        assert_eq!(SigningKey::from_file(&key.to_key_file()).unwrap().verify_key(), key.verify_key());
+        let other =
+            format!("{}{PUBLIC_LABEL} {}\n", &key.to_key_file().lines().next().unwrap_or_default(), key.verify_key());
+        assert!(SigningKey::from_file(&other).is_err(), "{PRIVATE_LABEL} and more on one line");
+        let swapped =
+            key.to_key_file().replace(&key.verify_key().to_string(), &SigningKey::generate().verify_key().to_string());
         assert_eq!(SigningKey::from_file(&swapped).err(), Some(SigningKeyError));
         assert_eq!(SigningKey::from_file("").err(), Some(SigningKeyError));
     }
@@ -189,20 +191,20 @@ mod tests {
     #[test]
     fn the_signing_key_of_a_relay_is_always_the_same_and_not_its_own_key() {
         let (one, other) = (PrivateKey::generate(), PrivateKey::generate());
-        let signing = SigningKey::of_relay(&one);
-        assert_eq!(signing.public(), SigningKey::of_relay(&one).public());
-        assert_ne!(signing.public(), SigningKey::of_relay(&other).public());
-        assert_ne!(signing.public().0, one.public().0);
-        assert_ne!(*signing.seed, *one.bytes());
+        let signing = SigningKey::derive_for_relay(&one);
+        assert_eq!(signing.verify_key(), SigningKey::derive_for_relay(&one).verify_key());
+        assert_ne!(signing.verify_key(), SigningKey::derive_for_relay(&other).verify_key());
+        assert_ne!(signing.verify_key().0, one.public_key().0);
+        assert_ne!(*signing.seed, *one.as_bytes());
     }
 
     #[test]
     fn a_signature_is_for_one_text_and_one_key() {
         let (key, other) = (SigningKey::generate(), SigningKey::generate());
         let signature = key.sign("text");
-        assert!(key.public().has_signed("text", &signature));
-        assert!(!key.public().has_signed("texts", &signature));
-        assert!(!other.public().has_signed("text", &signature));
+        assert!(key.verify_key().has_signed("text", &signature));
+        assert!(!key.verify_key().has_signed("texts", &signature));
+        assert!(!other.verify_key().has_signed("text", &signature));
         assert_eq!(signature.to_string().parse(), Ok(signature));
     }
 

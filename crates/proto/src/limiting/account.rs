@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::judge::{self, Case};
-use super::seen::{Flow, Section, Seen, Thread};
-use super::{Limit, Limits};
+use super::judge::{self, Evidence};
+use super::seen::{Flow, Section, SessionSums, Thread};
+use super::{Diagnoses, Diagnosis};
 use crate::direction::Direction;
-use crate::path::reading::Reading;
+use crate::path::reading::TcpCounters;
 
 /// What was seen so long ago counts a third (1/e) of what is seen now, in seconds: an answer is about the last few of them.
-const MEMORY: f64 = 3.0;
+const DECAY_SECONDS: f64 = 3.0;
 
 /// What the pump knows of one direction of bytes, since the session began.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Clocks {
+pub struct FlowCounters {
     /// Bytes that have moved.
     pub bytes: u64,
     /// Pieces that they moved in.
@@ -23,112 +23,116 @@ pub struct Clocks {
     /// Time in which there were none, and it was not the client's turn to ask for any.
     pub waiting: Duration,
     /// The square of each of these waits, added up, in s².
-    pub squares: f64,
+    pub wait_squares: f64,
 }
 
 /// One side of a session at a look.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Side {
+pub struct SideSample {
     /// The kernel's counters of its section; none where it has none, or has ended.
-    pub reading: Option<Reading>,
+    pub counters: Option<TcpCounters>,
     /// Whether bytes have come that nobody has read.
-    pub unread: bool,
+    pub has_unread: bool,
     /// Whether there are bytes for it and no room in its send buffer,
-    pub no_room: bool,
+    pub send_buffer_full: bool,
     /// and all that this buffer holds is under way.
-    pub all_sent: bool,
+    pub all_in_flight: bool,
     /// What the pump has sent into it.
-    pub clocks: Clocks,
+    pub flow: FlowCounters,
 }
 
 /// One look at a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Look {
+pub struct SessionSample {
     /// Since the look before, or since the session began.
     pub span: Duration,
     /// The part of it in which the relay's thread was on a processor.
-    pub ran: Duration,
+    pub run_time: Duration,
     /// The part of it in which it was not, and wanted to be.
-    pub queued: Duration,
+    pub runqueue_wait: Duration,
     /// The client's side.
-    pub down: Side,
+    pub down: SideSample,
     /// The server's side.
-    pub up: Side,
+    pub up: SideSample,
 }
 
 /// What is known of a section as it is now.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Standing {
-    pub(super) reading: Reading,
+pub(super) struct SectionState {
+    pub(super) counters: TcpCounters,
     /// The widest window that its peer has offered, in bytes: one that is full of unread bytes says little of its size.
-    pub(super) widest: u32,
+    pub(super) widest_window: u32,
 }
 
 /// What is known of a session.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Account {
-    whole: Seen,
-    recent: Seen,
-    clocks: [Clocks; 2],
-    standing: [Standing; 2],
+pub struct LimitTracker {
+    total: SessionSums,
+    recent: SessionSums,
+    counters: [FlowCounters; 2],
+    sections: [SectionState; 2],
 }
 
-impl Account {
+impl LimitTracker {
     /// Takes what was seen at a look.
-    pub fn note(&mut self, look: &Look) {
+    pub fn record(&mut self, look: &SessionSample) {
         let span = look.span.as_secs_f64();
-        let mut seen = Seen::of(Thread { span, ran: look.ran.as_secs_f64(), queued: look.queued.as_secs_f64() });
+        let mut seen = SessionSums::with_thread(Thread {
+            span,
+            ran: look.run_time.as_secs_f64(),
+            queued: look.runqueue_wait.as_secs_f64(),
+        });
         for (side, look) in [(Direction::Down, &look.down), (Direction::Up, &look.up)] {
-            let before = std::mem::replace(&mut self.clocks[side as usize], look.clocks);
-            *seen.flow_mut(side) = flow(&before, &look.clocks);
-            let standing = &mut self.standing[side as usize];
-            if let Some(now) = look.reading {
-                *seen.section_mut(side) = section(&standing.reading, &now, look);
-                *standing = Standing { reading: now, widest: standing.widest.max(now.peer_window) };
+            let before = std::mem::replace(&mut self.counters[side as usize], look.flow);
+            *seen.flow_mut(side) = flow_since(&before, &look.flow);
+            let standing = &mut self.sections[side as usize];
+            if let Some(now) = look.counters {
+                *seen.section_mut(side) = section_since(&standing.counters, &now, look);
+                *standing = SectionState { counters: now, widest_window: standing.widest_window.max(now.peer_window) };
             }
         }
-        self.whole.add(&seen);
-        self.recent.fade((-span / MEMORY).exp());
+        self.total.add(&seen);
+        self.recent.fade((-span / DECAY_SECONDS).exp());
         self.recent.add(&seen);
     }
 
     /// What holds it back now.
     #[must_use]
-    pub fn limits(&self) -> Limits {
-        let limit = |direction| judge::limit(&self.case(&self.recent, direction));
-        Limits { down: limit(Direction::Down), up: limit(Direction::Up) }
+    pub fn limits(&self) -> Diagnoses {
+        let limit = |direction| judge::diagnose(&self.evidence(&self.recent, direction));
+        Diagnoses { down: limit(Direction::Down), up: limit(Direction::Up) }
     }
 
     /// What has held a direction back, all in all.
     #[must_use]
-    pub fn whole(&self, direction: Direction) -> Option<Limit> {
-        judge::limit(&self.case(&self.whole, direction))
+    pub fn overall_limit(&self, direction: Direction) -> Option<Diagnosis> {
+        judge::diagnose(&self.evidence(&self.total, direction))
     }
 
-    fn case<'a>(&'a self, seen: &'a Seen, direction: Direction) -> Case<'a> {
-        let far = direction.other();
-        Case {
+    fn evidence<'a>(&'a self, seen: &'a SessionSums, direction: Direction) -> Evidence<'a> {
+        let far = direction.opposite();
+        Evidence {
             direction,
             thread: &seen.thread,
             flow: seen.flow(direction),
-            sending: (seen.section(direction), &self.standing[direction as usize]),
-            receiving: (seen.section(far), &self.standing[far as usize]),
+            sending: (seen.section(direction), &self.sections[direction as usize]),
+            receiving: (seen.section(far), &self.sections[far as usize]),
         }
     }
 }
 
-fn flow(before: &Clocks, now: &Clocks) -> Flow {
+fn flow_since(before: &FlowCounters, now: &FlowCounters) -> Flow {
     Flow {
         bytes: now.bytes.saturating_sub(before.bytes) as f64,
         moves: now.moves.saturating_sub(before.moves) as f64,
         blocked: now.blocked.saturating_sub(before.blocked).as_secs_f64(),
         waiting: now.waiting.saturating_sub(before.waiting).as_secs_f64(),
-        squares: (now.squares - before.squares).max(0.0),
+        squares: (now.wait_squares - before.wait_squares).max(0.0),
     }
 }
 
 /// Counters of another connection, which a session may have after its first, begin anew: then they say nothing this time.
-fn section(before: &Reading, now: &Reading, look: &Side) -> Section {
+fn section_since(before: &TcpCounters, now: &TcpCounters, look: &SideSample) -> Section {
     let since = |now: u32, before: u32| f64::from(now.saturating_sub(before));
     let span = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64();
     let retransmitted = since(now.retransmitted, before.retransmitted);
@@ -136,19 +140,19 @@ fn section(before: &Reading, now: &Reading, look: &Side) -> Section {
         busy: span(now.busy, before.busy),
         rwnd_limited: span(now.rwnd_limited, before.rwnd_limited),
         sndbuf_limited: span(now.sndbuf_limited, before.sndbuf_limited),
-        sent: since(now.sent, before.sent),
+        sent: since(now.segments_sent, before.segments_sent),
         lost: (retransmitted - since(now.spurious, before.spurious)).max(0.0),
         acknowledged: now.bytes_sent.saturating_sub(before.bytes_sent) as f64,
-        come: since(now.received, before.received),
+        come: since(now.segments_received, before.segments_received),
         out_of_order: since(now.out_of_order, before.out_of_order),
         received: now.bytes_received.saturating_sub(before.bytes_received) as f64,
         looks: 1.0,
         rtt: now.rtt.as_secs_f64(),
-        receive_rtt: now.receive_rtt.as_secs_f64(),
-        unread: f64::from(u8::from(look.unread)),
-        no_room: f64::from(u8::from(look.no_room)),
-        all_sent: f64::from(u8::from(look.no_room && look.all_sent)),
-        paced: f64::from(u8::from(now.ceiling.is_some())),
-        ceiling: now.ceiling.unwrap_or_default() as f64,
+        receive_rtt: now.rcv_rtt.as_secs_f64(),
+        unread: f64::from(u8::from(look.has_unread)),
+        no_room: f64::from(u8::from(look.send_buffer_full)),
+        all_sent: f64::from(u8::from(look.send_buffer_full && look.all_in_flight)),
+        paced: f64::from(u8::from(now.max_pacing_rate.is_some())),
+        ceiling: now.max_pacing_rate.unwrap_or_default() as f64,
     }
 }

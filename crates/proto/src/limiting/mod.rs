@@ -1,7 +1,7 @@
 //! Why was it slow, and on which section? Answered for each direction of bytes from what the kernel knows of both sections,
 //! the clocks of the pump (waiting for bytes to arrive, waiting for room to send), and those of the relay's thread.
 //!
-//! [`Account`] takes a [`Look`] now and then, and answers. docs/limiting-factor.md says what the answers mean, and what they
+//! [`LimitTracker`] takes a [`SessionSample`] now and then, and answers. docs/limiting-factor.md says what the answers mean, and what they
 //! cannot tell.
 
 mod account;
@@ -17,12 +17,12 @@ use serde::Serialize;
 
 use crate::direction::Direction;
 
-pub use account::{Account, Clocks, Look, Side};
+pub use account::{FlowCounters, LimitTracker, SessionSample, SideSample};
 
 /// Where it was held back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Culprit {
+pub enum LimitingSection {
     /// The client's section, and who is at its other end.
     Down,
     /// The same of the server's, or the next hop's.
@@ -31,7 +31,7 @@ pub enum Culprit {
     Relay,
 }
 
-impl From<Direction> for Culprit {
+impl From<Direction> for LimitingSection {
     /// The section that sends the bytes of a direction.
     fn from(direction: Direction) -> Self {
         match direction {
@@ -66,7 +66,7 @@ pub enum Bottleneck {
 impl Bottleneck {
     /// The word used in logs and metric labels.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::ClientSlow => "client_slow",
             Self::ServerSlow => "server_slow",
@@ -80,7 +80,7 @@ impl Bottleneck {
     }
 
     /// The program at the other end of a section.
-    const fn slow(section: Direction) -> Self {
+    const fn slow_peer(section: Direction) -> Self {
         match section {
             Direction::Down => Self::ClientSlow,
             Direction::Up => Self::ServerSlow,
@@ -90,52 +90,52 @@ impl Bottleneck {
 
 /// What held a direction of bytes back, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limited {
+pub struct LimitingFactor {
     /// Where.
-    pub section: Culprit,
+    pub section: LimitingSection,
     /// By what.
     pub by: Bottleneck,
 }
 
-impl fmt::Display for Limited {
+impl fmt::Display for LimitingFactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let section = match self.section {
-            Culprit::Down => "down",
-            Culprit::Up => "up",
-            Culprit::Relay => "relay",
+            LimitingSection::Down => "down",
+            LimitingSection::Up => "up",
+            LimitingSection::Relay => "relay",
         };
-        write!(f, "{section}:{}", self.by.word())
+        write!(f, "{section}:{}", self.by.as_str())
     }
 }
 
-serialize_as_text!(Limited);
+serialize_as_text!(LimitingFactor);
 
 /// The same with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Limit {
+pub struct Diagnosis {
     /// Where.
-    pub section: Culprit,
+    pub section: LimitingSection,
     /// By what.
     pub by: Bottleneck,
     /// In plain words, with figures.
     pub why: String,
 }
 
-impl Limit {
+impl Diagnosis {
     /// Without the reason.
     #[must_use]
-    pub const fn limited(&self) -> Limited {
-        Limited { section: self.section, by: self.by }
+    pub const fn factor(&self) -> LimitingFactor {
+        LimitingFactor { section: self.section, by: self.by }
     }
 }
 
 /// What holds a session back, for each direction of bytes; nothing where too little has moved to tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Limits {
+pub struct Diagnoses {
     /// Bytes toward the client.
-    pub down: Option<Limit>,
+    pub down: Option<Diagnosis>,
     /// Bytes toward the server.
-    pub up: Option<Limit>,
+    pub up: Option<Diagnosis>,
 }
 
 #[cfg(test)]

@@ -6,89 +6,89 @@
 
 use super::Bottleneck;
 use super::figures::{BitRate, Percent, Seconds, Size};
-use super::judge::{Case, program};
+use super::judge::{Evidence, peer_name};
 use super::seen::{Section, ratio};
-use crate::path::reading::{Reading, losses};
+use crate::path::reading::{TcpCounters, estimate_losses};
 
 /// Loss is to blame from one segment in two thousand: it is an estimate from the order in which segments come.
-const LOSSY: f64 = 0.0005;
+const RECEIVE_LOSSY: f64 = 0.0005;
 
 /// Our window is what limits when so much of it is under way in every round trip.
-const USED_UP: f64 = 0.7;
+const RECEIVE_WINDOW_USED: f64 = 0.7;
 
 /// A queue makes the answers to acknowledgements later by this part of the round trip, and by at least so many seconds: the
 /// kernel's clock for these has steps of a millisecond.
-const QUEUED: f64 = 0.25;
-const LEAST_QUEUE: f64 = 0.004;
+const RECEIVE_QUEUE_SHARE: f64 = 0.25;
+const RECEIVE_MIN_QUEUE: f64 = 0.004;
 
 /// Waits of up to so many full segments at that rate, or so many seconds, are no pauses: interrupts are gathered, too.
-const GATHERED: f64 = 4.0;
-const LEAST_PAUSE: f64 = 0.002;
+const PAUSE_SEGMENTS: f64 = 4.0;
+const MIN_PAUSE: f64 = 0.002;
 
 /// Segments are no larger than this on their way through any path that has a rate worth naming, in bytes.
-const LARGEST: f64 = 1500.0;
+const MAX_SEGMENT: f64 = 1500.0;
 
 /// Who always has more sends full segments; less than this part of one on average is the work of many small writes.
-const FULL: f64 = 0.95;
+const FULL_SEGMENT_SHARE: f64 = 0.95;
 
 /// In fewer round trips nobody has found out what the path carries.
-const SETTLES: f64 = 20.0;
+const MIN_ROUND_TRIPS: f64 = 20.0;
 
-pub(super) fn judge(case: &Case<'_>) -> (Bottleneck, String) {
+pub(super) fn diagnose_receiving(case: &Evidence<'_>) -> (Bottleneck, String) {
     let (section, standing) = case.receiving;
-    let (now, rate, wait) = (&standing.reading, case.rate(), case.flow.wait());
-    let base = round_trip(now);
-    let lost = lost(section, now, case.active());
-    if let Some(queue) = queue(section, base, wait) {
+    let (now, rate, wait) = (&standing.counters, case.active_rate(), case.flow.mean_wait());
+    let base = base_rtt(now);
+    let lost = loss_share(section, now, case.active());
+    if let Some(queue) = queueing_delay(section, base, wait) {
         let why = format!("bytes came at {}, and queues on the way make that {} late", BitRate(rate), Seconds(queue));
         return (Bottleneck::PathRate, why);
     }
-    if lost > LOSSY {
+    if lost > RECEIVE_LOSSY {
         let why = format!("about {} of the segments were lost on the way here: {}", Percent(lost), BitRate(rate));
         return (Bottleneck::Loss, why);
     }
-    if rate * base > USED_UP * f64::from(now.own_window) && now.own_window > 0 {
+    if rate * base > RECEIVE_WINDOW_USED * f64::from(now.own_window) && now.own_window > 0 {
         let (window, rtt) = (Size(f64::from(now.own_window)), Seconds(base));
         return (Bottleneck::Window, format!("our window of {window} lets {} through at {rtt}", BitRate(rate)));
     }
-    let whose = program(case.direction.other());
-    if case.active() < SETTLES * base {
+    let whose = peer_name(case.direction.opposite());
+    if case.active() < MIN_ROUND_TRIPS * base {
         let why = format!("{whose} has been sending for {} round trips only", (case.active() / base).ceil());
         return (Bottleneck::PathRate, why);
     }
-    let segment = full_segment(section, now).min(LARGEST);
-    if wait > LEAST_PAUSE.max(GATHERED * segment / rate) || is_small(section, now) {
+    let segment = full_segment(section, now).min(MAX_SEGMENT);
+    if wait > MIN_PAUSE.max(PAUSE_SEGMENTS * segment / rate) || has_small_segments(section, now) {
         let why = format!("{whose} sends {} with pauses of {}: no loss, and no queue", BitRate(rate), Seconds(wait));
-        return (Bottleneck::slow(case.direction.other()), why);
+        return (Bottleneck::slow_peer(case.direction.opposite()), why);
     }
     (Bottleneck::PathRate, format!("bytes came without a pause at {}, and we had room for more", BitRate(rate)))
 }
 
-fn round_trip(now: &Reading) -> f64 {
+fn base_rtt(now: &TcpCounters) -> f64 {
     if now.min_rtt.is_zero() { now.rtt.as_secs_f64() } else { now.min_rtt.as_secs_f64() }
 }
 
 /// The share of segments that were lost.
-fn lost(section: &Section, now: &Reading, active: f64) -> f64 {
-    let rtt = section.mean(section.receive_rtt).max(round_trip(now));
-    ratio(losses(ratio(section.out_of_order, section.come), ratio(active, rtt)), section.come)
+fn loss_share(section: &Section, now: &TcpCounters, active: f64) -> f64 {
+    let rtt = section.mean(section.receive_rtt).max(base_rtt(now));
+    ratio(estimate_losses(ratio(section.out_of_order, section.come), ratio(active, rtt)), section.come)
 }
 
 /// By how much the answers to our acknowledgements are late for another reason than that there was nothing to say: a sender
 /// that pauses answers late, too, by up to two waits.
-fn queue(section: &Section, base: f64, wait: f64) -> Option<f64> {
+fn queueing_delay(section: &Section, base: f64, wait: f64) -> Option<f64> {
     let queue = section.mean(section.receive_rtt) - base - 2.0 * wait;
-    (queue > (QUEUED * base).max(LEAST_QUEUE)).then_some(queue)
+    (queue > (RECEIVE_QUEUE_SHARE * base).max(RECEIVE_MIN_QUEUE)).then_some(queue)
 }
 
-fn full_segment(section: &Section, now: &Reading) -> f64 {
-    if now.receive_mss > 0 { f64::from(now.receive_mss) } else { mean_segment(section) }
+fn full_segment(section: &Section, now: &TcpCounters) -> f64 {
+    if now.rcv_mss > 0 { f64::from(now.rcv_mss) } else { mean_segment(section) }
 }
 
 fn mean_segment(section: &Section) -> f64 {
     ratio(section.received, section.come)
 }
 
-fn is_small(section: &Section, now: &Reading) -> bool {
-    section.come > 0.0 && mean_segment(section) < FULL * full_segment(section, now)
+fn has_small_segments(section: &Section, now: &TcpCounters) -> bool {
+    section.come > 0.0 && mean_segment(section) < FULL_SEGMENT_SHARE * full_segment(section, now)
 }

@@ -78,7 +78,7 @@ sums! {
 impl Flow {
     /// How long the wait for bytes is that a moment of waiting falls into, in seconds: many short waits and few long ones are
     /// told apart by the mean over time, not over waits.
-    pub(super) fn wait(&self) -> f64 {
+    pub(super) fn mean_wait(&self) -> f64 {
         ratio(self.squares, self.waiting)
     }
 }
@@ -92,14 +92,14 @@ impl Section {
 
 impl Thread {
     /// The share of the time in which it wanted a processor, from 0 to 1, or had one.
-    pub(super) fn demand(&self) -> f64 {
+    pub(super) fn cpu_demand(&self) -> f64 {
         ratio(self.ran + self.queued, self.span)
     }
 }
 
 /// All of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(super) struct Seen {
+pub(super) struct SessionSums {
     pub(super) thread: Thread,
     /// By direction of bytes.
     flows: [Flow; 2],
@@ -107,8 +107,8 @@ pub(super) struct Seen {
     sections: [Section; 2],
 }
 
-impl Seen {
-    pub(super) fn of(thread: Thread) -> Self {
+impl SessionSums {
+    pub(super) fn with_thread(thread: Thread) -> Self {
         Self { thread, ..Self::default() }
     }
 

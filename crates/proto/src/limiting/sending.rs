@@ -2,82 +2,82 @@
 
 use super::Bottleneck;
 use super::figures::{BitRate, Percent, Seconds, Size};
-use super::judge::{Case, program};
+use super::judge::{Evidence, peer_name};
 use super::seen::{Section, ratio};
-use crate::path::reading::Reading;
+use crate::path::reading::TcpCounters;
 
 /// A window that is used up by so much in every round trip is what limits; one that is not has a slow reader behind it.
-const USED_UP: f64 = 0.4;
+const PEER_WINDOW_USED: f64 = 0.4;
 
 /// Our send buffer is what limits from this share of the time on: the congestion window, which grows only when it is full, is
 /// about as large then, and has its part of the time.
-const BUFFER: f64 = 0.25;
+const SEND_BUFFER_SHARE: f64 = 0.25;
 
 /// Or when in this part of the looks nothing was left to be sent of a full buffer. The kernel's own clock stands still while
 /// its congestion window has been used up once in the round trip, however wide it has become since (tcp_cwnd_validate()).
-const ALL_SENT: f64 = 0.5;
+const ALL_IN_FLIGHT: f64 = 0.5;
 
 /// Loss is to blame from one segment in a thousand, where no queue stands on the way.
-const LOSSY: f64 = 0.001;
+const SEND_LOSSY: f64 = 0.001;
 
 /// A ceiling of ours that is reached by so much is what limits.
-const REACHED: f64 = 0.75;
+const PACING_USED: f64 = 0.75;
 
 /// A queue makes the round trip longer by this part, and by at least so many seconds: less is what happens anyway.
-const QUEUED: f64 = 0.25;
-const LEAST_QUEUE: f64 = 0.002;
+const SEND_QUEUE_SHARE: f64 = 0.25;
+const SEND_MIN_QUEUE: f64 = 0.002;
 
-pub(super) fn judge(case: &Case<'_>) -> (Bottleneck, String) {
+pub(super) fn diagnose_sending(case: &Evidence<'_>) -> (Bottleneck, String) {
     let (section, standing) = case.sending;
     // Both clocks agree, but for one that has just begun to send.
     let busy = section.busy.max(f64::MIN_POSITIVE);
     if section.rwnd_limited * 2.0 > busy {
-        return reader(case, busy);
+        return receiver_limit(case, busy);
     }
-    if section.sndbuf_limited > BUFFER * busy || all_sent(section) > ALL_SENT {
-        return (Bottleneck::SendBuffer, buffer(section, busy));
+    if section.sndbuf_limited > SEND_BUFFER_SHARE * busy || all_in_flight_share(section) > ALL_IN_FLIGHT {
+        return (Bottleneck::SendBuffer, describe_send_buffer(section, busy));
     }
     let (rate, ceiling) = (ratio(section.acknowledged, busy), ratio(section.ceiling, section.paced));
-    if section.mean(section.paced) > 0.5 && rate > REACHED * ceiling {
+    if section.mean(section.paced) > 0.5 && rate > PACING_USED * ceiling {
         let why = format!("we pace it at {}, and it had {}", BitRate(ceiling), BitRate(rate));
         return (Bottleneck::Share, why);
     }
-    path(section, &standing.reading)
+    path_limit(section, &standing.counters)
 }
 
 /// The receiver closes its window. It is small if each round trip fills it; else it was full of bytes that nobody read.
-fn reader(case: &Case<'_>, busy: f64) -> (Bottleneck, String) {
+fn receiver_limit(case: &Evidence<'_>, busy: f64) -> (Bottleneck, String) {
     let (section, standing) = case.sending;
     let (rate, rtt) = (ratio(section.acknowledged, busy), section.mean(section.rtt));
-    let (held, widest) = (Percent((section.rwnd_limited / busy).min(1.0)), f64::from(standing.widest));
-    let whose = program(case.direction);
-    if rate * rtt > USED_UP * widest && widest > 0.0 {
+    let (held, widest) = (Percent((section.rwnd_limited / busy).min(1.0)), f64::from(standing.widest_window));
+    let whose = peer_name(case.direction);
+    if rate * rtt > PEER_WINDOW_USED * widest && widest > 0.0 {
         let (window, rtt) = (Size(widest), Seconds(rtt));
         let why =
             format!("{whose}'s window of {window} lets {} through at {rtt}: full {held} of the time", BitRate(rate));
         return (Bottleneck::Window, why);
     }
     let why = format!("{whose} reads {}: its buffer was full {held} of the time", BitRate(rate));
-    (Bottleneck::slow(case.direction), why)
+    (Bottleneck::slow_peer(case.direction), why)
 }
 
 /// The part of the looks at a full send buffer, from 0 to 1, that found all of it under way.
-fn all_sent(section: &Section) -> f64 {
+fn all_in_flight_share(section: &Section) -> f64 {
     ratio(section.all_sent, section.no_room)
 }
 
-fn buffer(section: &Section, busy: f64) -> String {
-    let held = Percent((section.sndbuf_limited / busy).max(all_sent(section)).min(1.0));
+fn describe_send_buffer(section: &Section, busy: f64) -> String {
+    let held = Percent((section.sndbuf_limited / busy).max(all_in_flight_share(section)).min(1.0));
     let (rate, rtt) = (BitRate(ratio(section.acknowledged, busy)), Seconds(section.mean(section.rtt)));
     format!("all of our send buffer was under way {held} of the time: it lets {rate} through at {rtt}")
 }
 
 /// Who slows down for losses is slowed down by them, unless it has filled the path all the same: then there is a queue.
-fn path(section: &Section, now: &Reading) -> (Bottleneck, String) {
+fn path_limit(section: &Section, now: &TcpCounters) -> (Bottleneck, String) {
     let (rtt, base) = (section.mean(section.rtt), now.min_rtt.as_secs_f64());
     let (lost, queue) = (ratio(section.lost, section.sent), (rtt - base).max(0.0));
     let rate = BitRate(ratio(section.acknowledged, section.busy));
-    if lost > LOSSY && now.yields && queue < (QUEUED * base).max(LEAST_QUEUE) {
+    if lost > SEND_LOSSY && now.has_backed_off && queue < (SEND_QUEUE_SHARE * base).max(SEND_MIN_QUEUE) {
         let (lost, rtt) = (Percent(lost), Seconds(rtt));
         return (
             Bottleneck::Loss,

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::path::reading::Reading;
+use crate::path::reading::TcpCounters;
 
 const SECOND: Duration = Duration::from_secs(1);
 const RTT: Duration = Duration::from_millis(40);
@@ -21,15 +21,15 @@ struct Second {
     /// Whether all of the send buffer is under way.
     all_sent: bool,
     /// Where the bytes go: counters of a second, and all else as it is.
-    sending: Reading,
+    sending: TcpCounters,
     /// Where they come from.
-    receiving: Reading,
+    receiving: TcpCounters,
 }
 
 /// 10 Mbit/s that are waited for, piece by piece.
 fn second() -> Second {
     let section =
-        Reading { rtt: RTT, min_rtt: RTT, receive_rtt: RTT, mss: 1448, receive_mss: 1448, ..Reading::default() };
+        TcpCounters { rtt: RTT, min_rtt: RTT, rcv_rtt: RTT, mss: 1448, rcv_mss: 1448, ..TcpCounters::default() };
     Second {
         bytes: 1_250_000,
         moves: 863,
@@ -39,8 +39,14 @@ fn second() -> Second {
         queued: Duration::ZERO,
         unread: false,
         all_sent: false,
-        sending: Reading { sent: 863, bytes_sent: 1_250_000, busy: SECOND, peer_window: 1 << 20, ..section },
-        receiving: Reading { received: 863, bytes_received: 1_249_624, own_window: 1 << 20, ..section },
+        sending: TcpCounters {
+            segments_sent: 863,
+            bytes_sent: 1_250_000,
+            busy: SECOND,
+            peer_window: 1 << 20,
+            ..section
+        },
+        receiving: TcpCounters { segments_received: 863, bytes_received: 1_249_624, own_window: 1 << 20, ..section },
     }
 }
 
@@ -50,18 +56,18 @@ fn full() -> Second {
 }
 
 /// So many seconds like this one.
-fn account(direction: Direction, seconds: u32, second: &Second) -> Account {
-    let mut account = Account::default();
+fn account(direction: Direction, seconds: u32, second: &Second) -> LimitTracker {
+    let mut account = LimitTracker::default();
     add(&mut account, direction, 1..=seconds, second);
     account
 }
 
-fn add(account: &mut Account, direction: Direction, seconds: std::ops::RangeInclusive<u32>, second: &Second) {
+fn add(account: &mut LimitTracker, direction: Direction, seconds: std::ops::RangeInclusive<u32>, second: &Second) {
     for now in seconds {
-        let times = |reading: &Reading| Reading {
-            sent: reading.sent * now,
+        let times = |reading: &TcpCounters| TcpCounters {
+            segments_sent: reading.segments_sent * now,
             retransmitted: reading.retransmitted * now,
-            received: reading.received * now,
+            segments_received: reading.segments_received * now,
             out_of_order: reading.out_of_order * now,
             bytes_sent: reading.bytes_sent * u64::from(now),
             bytes_received: reading.bytes_received * u64::from(now),
@@ -71,28 +77,35 @@ fn add(account: &mut Account, direction: Direction, seconds: std::ops::RangeIncl
             ..*reading
         };
         let waiting = (SECOND - second.blocked) * now;
-        let clocks = Clocks {
+        let clocks = FlowCounters {
             bytes: second.bytes * u64::from(now),
             moves: second.moves * u64::from(now),
             blocked: second.blocked * now,
             waiting,
-            squares: waiting.as_secs_f64() * second.wait.as_secs_f64(),
+            wait_squares: waiting.as_secs_f64() * second.wait.as_secs_f64(),
         };
         let (no_room, all_sent) = (!second.blocked.is_zero(), second.all_sent);
-        let to = Side { reading: Some(times(&second.sending)), no_room, all_sent, clocks, ..Side::default() };
-        let from = Side { reading: Some(times(&second.receiving)), unread: second.unread, ..Side::default() };
+        let to = SideSample {
+            counters: Some(times(&second.sending)),
+            send_buffer_full: no_room,
+            all_in_flight: all_sent,
+            flow: clocks,
+            ..SideSample::default()
+        };
+        let from =
+            SideSample { counters: Some(times(&second.receiving)), has_unread: second.unread, ..SideSample::default() };
         let (down, up) = if direction == Direction::Down { (to, from) } else { (from, to) };
-        account.note(&Look { span: SECOND, ran: second.ran, queued: second.queued, down, up });
+        account.record(&SessionSample { span: SECOND, run_time: second.ran, runqueue_wait: second.queued, down, up });
     }
 }
 
 /// What is said of ten such seconds; of a whole session and of the last of it alike.
 fn told(direction: Direction, second: &Second) -> String {
     let account = account(direction, 10, second);
-    let whole = account.whole(direction).map(|limit| limit.limited().to_string());
+    let whole = account.overall_limit(direction).map(|limit| limit.factor().to_string());
     let limits = account.limits();
     let now = if direction == Direction::Down { limits.down } else { limits.up };
-    assert_eq!(now.map(|limit| limit.limited().to_string()), whole);
+    assert_eq!(now.map(|limit| limit.factor().to_string()), whole);
     whole.unwrap_or_else(|| "nothing".to_owned())
 }
 
@@ -140,11 +153,11 @@ fn a_send_buffer_that_is_all_under_way_is_too_small() {
 fn loss_is_to_blame_where_no_queue_stands() {
     let mut lossy = full();
     assert_eq!(down(&lossy), "down:path_rate", "nothing is lost");
-    (lossy.sending.retransmitted, lossy.sending.yields) = (9, true);
+    (lossy.sending.retransmitted, lossy.sending.has_backed_off) = (9, true);
     assert_eq!(down(&lossy), "down:loss");
-    lossy.sending.yields = false;
+    lossy.sending.has_backed_off = false;
     assert_eq!(down(&lossy), "down:path_rate", "BBR does not care");
-    (lossy.sending.yields, lossy.sending.rtt) = (true, RTT * 2);
+    (lossy.sending.has_backed_off, lossy.sending.rtt) = (true, RTT * 2);
     assert_eq!(down(&lossy), "down:path_rate", "a queue overflows");
     let why = account(Direction::Down, 10, &lossy).limits().down.unwrap().why;
     assert_eq!(why, "there was more to send than 10.0 Mbit/s; of the round trip of 80.0 ms, 40.0 ms are queues");
@@ -153,9 +166,9 @@ fn loss_is_to_blame_where_no_queue_stands() {
 #[test]
 fn our_own_ceiling_is_one_that_is_reached() {
     let mut paced = full();
-    paced.sending.ceiling = Some(1_300_000);
+    paced.sending.max_pacing_rate = Some(1_300_000);
     assert_eq!(down(&paced), "down:share");
-    paced.sending.ceiling = Some(2_600_000);
+    paced.sending.max_pacing_rate = Some(2_600_000);
     assert_eq!(down(&paced), "down:path_rate");
 }
 
@@ -166,14 +179,14 @@ fn who_pauses_is_slow() {
     assert_eq!(down(&slow), "up:server_slow");
     assert_eq!(told(Direction::Up, &slow), "down:client_slow");
     // Answers to acknowledgements come late then, too.
-    slow.receiving.receive_rtt = RTT * 2;
+    slow.receiving.rcv_rtt = RTT * 2;
     assert_eq!(down(&slow), "up:server_slow");
 }
 
 #[test]
 fn who_writes_little_at_a_time_is_slow() {
     let mut small = second();
-    small.receiving.received = 1200;
+    small.receiving.segments_received = 1200;
     assert_eq!(down(&small), "up:server_slow");
 }
 
@@ -181,7 +194,7 @@ fn who_writes_little_at_a_time_is_slow() {
 fn bytes_that_come_without_a_pause_come_as_fast_as_the_path() {
     let mut queue = second();
     assert_eq!(down(&queue), "up:path_rate");
-    (queue.wait, queue.receiving.receive_rtt) = (Duration::from_millis(10), RTT * 3);
+    (queue.wait, queue.receiving.rcv_rtt) = (Duration::from_millis(10), RTT * 3);
     assert_eq!(down(&queue), "up:path_rate", "a queue is one though the relay was slow to look");
     queue.receiving.out_of_order = 100;
     assert_eq!(down(&queue), "up:path_rate", "and though it overflows");
@@ -228,15 +241,15 @@ fn little_data_gives_no_answer() {
     let mut little = second();
     (little.bytes, little.moves) = (1000, 3);
     assert_eq!(down(&little), "nothing");
-    assert_eq!(Account::default().limits(), Limits::default());
+    assert_eq!(LimitTracker::default().limits(), Diagnoses::default());
 }
 
 #[test]
 fn what_is_over_in_some_round_trips_was_not_slow() {
     let mut page = second();
-    (page.wait, page.receiving.min_rtt, page.receiving.receive_rtt) = (RTT, RTT * 5, RTT * 5);
+    (page.wait, page.receiving.min_rtt, page.receiving.rcv_rtt) = (RTT, RTT * 5, RTT * 5);
     let limit = account(Direction::Down, 1, &page).limits().down.unwrap();
-    assert_eq!(limit.limited().to_string(), "up:path_rate");
+    assert_eq!(limit.factor().to_string(), "up:path_rate");
     assert_eq!(limit.why, "the server has been sending for 5 round trips only");
 }
 
@@ -253,14 +266,14 @@ fn an_answer_is_about_the_last_seconds_and_the_last_one_about_all() {
         later.blocked = SECOND * (now - 40) / now;
         add(&mut account, Direction::Down, now..=now, &later);
     }
-    assert_eq!(account.limits().down.unwrap().limited().to_string(), "down:client_slow");
-    assert_eq!(account.whole(Direction::Down).unwrap().limited().to_string(), "up:path_rate");
-    assert_eq!(standing.limits().down.unwrap().limited().to_string(), "up:path_rate");
+    assert_eq!(account.limits().down.unwrap().factor().to_string(), "down:client_slow");
+    assert_eq!(account.overall_limit(Direction::Down).unwrap().factor().to_string(), "up:path_rate");
+    assert_eq!(standing.limits().down.unwrap().factor().to_string(), "up:path_rate");
 }
 
 #[test]
 fn another_connection_begins_anew() {
     let mut account = account(Direction::Down, 10, &full());
     add(&mut account, Direction::Down, 1..=1, &full());
-    assert_eq!(account.limits().down.unwrap().limited().to_string(), "down:path_rate");
+    assert_eq!(account.limits().down.unwrap().factor().to_string(), "down:path_rate");
 }

@@ -6,17 +6,17 @@ use std::hash::Hash;
 /// A table of at most `most` entries. It has two halves: what is new or used goes into the young one, and when that is full
 /// it becomes the old one, and the old one is forgotten. So no entry is ever looked for to be thrown out.
 #[derive(Debug, Clone)]
-pub struct Bounded<K, V> {
+pub struct BoundedMap<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
-    most: usize,
+    capacity: usize,
 }
 
-impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
+impl<K: Eq + Hash + Copy, V> BoundedMap<K, V> {
     /// An empty one for at most `most` entries, and at least two.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), most: most.max(2) }
+        Self { young: HashMap::new(), old: HashMap::new(), capacity: most.max(2) }
     }
 
     /// What is there, which does not count as a use.
@@ -28,16 +28,16 @@ impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
     /// What is there, to be used.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         if let Some((key, value)) = self.old.remove_entry(key) {
-            self.keep(key, value);
+            self.insert_young(key, value);
         }
         self.young.get_mut(key)
     }
 
     /// What is there, or what `make` puts there.
-    pub fn entry(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
+    pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         if !self.young.contains_key(&key) {
             let value = self.old.remove(&key).unwrap_or_else(make);
-            self.keep(key, value);
+            self.insert_young(key, value);
         }
         self.young.get_mut(&key).expect("invariant: it was put there")
     }
@@ -45,7 +45,7 @@ impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
     /// Puts `value` there.
     pub fn insert(&mut self, key: K, value: V) {
         self.old.remove(&key);
-        self.keep(key, value);
+        self.insert_young(key, value);
     }
 
     /// Takes it away.
@@ -76,8 +76,8 @@ impl<K: Eq + Hash + Copy, V> Bounded<K, V> {
         self.old.clear();
     }
 
-    fn keep(&mut self, key: K, value: V) {
-        if self.young.len() >= self.most / 2 {
+    fn insert_young(&mut self, key: K, value: V) {
+        if self.young.len() >= self.capacity / 2 {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn it_stays_within_its_bound_and_keeps_what_is_used() {
-        let mut table = Bounded::new(100);
+        let mut table = BoundedMap::new(100);
         table.insert(0, "kept");
         for key in 1..1000 {
             table.insert(key, "passing");
@@ -103,14 +103,14 @@ mod tests {
 
     #[test]
     fn one_key_has_one_value() {
-        let mut table = Bounded::new(4);
+        let mut table = BoundedMap::new(4);
         table.insert(1, 'a');
         table.insert(2, 'b');
         table.insert(3, 'c');
         table.insert(1, 'd');
         assert_eq!(table.iter().filter(|(key, _)| **key == 1).count(), 1);
-        assert_eq!(*table.entry(1, || 'x'), 'd');
+        assert_eq!(*table.get_or_insert_with(1, || 'x'), 'd');
         assert_eq!(table.remove(&1), Some('d'));
-        assert_eq!(*table.entry(1, || 'x'), 'x');
+        assert_eq!(*table.get_or_insert_with(1, || 'x'), 'x');
     }
 }

@@ -9,25 +9,25 @@ use std::fmt;
 
 use crate::direction::Direction;
 
-use super::known::Speed;
-use super::map::{HERE, Map};
-use super::model::Costs;
+use super::known::Throughput;
+use super::map::{NetworkMap, THIS_RELAY};
+use super::model::RelayCosts;
 use super::trust::Trust;
 
 /// Most relays of a path.
-pub const MOST_RELAYS: usize = 3;
+pub const MAX_RELAYS: usize = 3;
 
 /// Paths kept to each relay, for each number of sections.
-const KEPT: usize = 4;
+const FRONT_SIZE: usize = 4;
 
 /// A path that is faster by less than this is not worth a longer delay.
-const NEARLY: f32 = 1.02;
+const THROUGHPUT_TOLERANCE: f32 = 1.02;
 
-/// A path that may be chosen, by the numbers of its relays in the [`Map`], in the order in which they are dialled; none:
+/// A path that may be chosen, by the numbers of its relays in the [`NetworkMap`], in the order in which they are dialled; none:
 /// direct.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Candidate {
-    /// At most [`MOST_RELAYS`].
+    /// At most [`MAX_RELAYS`].
     pub relays: Vec<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Candidate {
 
     /// Its name: `direct`, `osaka`, `fukuoka > osaka`.
     #[must_use]
-    pub fn name(&self, map: &Map) -> String {
+    pub fn name(&self, map: &NetworkMap) -> String {
         if self.is_direct() {
             return "direct".to_owned();
         }
@@ -57,23 +57,23 @@ impl Candidate {
 /// The relays of a candidate in eight bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Hops {
-    nodes: [u16; MOST_RELAYS],
+    nodes: [u16; MAX_RELAYS],
     count: u16,
 }
 
 impl Hops {
-    pub const DIRECT: Self = Self { nodes: [0; MOST_RELAYS], count: 0 };
+    pub const DIRECT: Self = Self { nodes: [0; MAX_RELAYS], count: 0 };
 
     /// Those of a candidate; none when it has too many relays, or ones that no map has.
-    pub fn of(candidate: &Candidate) -> Option<Self> {
+    pub fn from_candidate(candidate: &Candidate) -> Option<Self> {
         let mut hops = Self::DIRECT;
         for relay in &candidate.relays {
-            hops = hops.then(u16::try_from(*relay).ok()?)?;
+            hops = hops.push(u16::try_from(*relay).ok()?)?;
         }
         Some(hops)
     }
 
-    fn then(mut self, node: u16) -> Option<Self> {
+    fn push(mut self, node: u16) -> Option<Self> {
         *self.nodes.get_mut(usize::from(self.count))? = node;
         self.count += 1;
         Some(self)
@@ -87,7 +87,7 @@ impl Hops {
         self.count == 0
     }
 
-    pub fn candidate(self) -> Candidate {
+    pub fn to_candidate(self) -> Candidate {
         Candidate { relays: self.nodes().iter().map(|node| u32::from(*node)).collect() }
     }
 }
@@ -104,54 +104,59 @@ pub(super) struct Label {
     pub hops: Hops,
     /// Seconds.
     pub delay: f32,
-    pub speed: Speed,
+    pub throughput: Throughput,
 }
 
 impl Label {
-    const START: Self = Self { hops: Hops::DIRECT, delay: 0.0, speed: Speed::ENDLESS };
+    const START: Self = Self { hops: Hops::DIRECT, delay: 0.0, throughput: Throughput::UNLIMITED };
 
     /// None.
-    const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, speed: Speed::NONE };
+    const NONE: Self = Self { hops: Hops::DIRECT, delay: f32::INFINITY, throughput: Throughput::NONE };
 
     /// With one section more.
-    fn after(&self, delay: f32, speed: Speed) -> Self {
-        Self { hops: self.hops, delay: self.delay + delay, speed: self.speed.min(speed) }
+    fn extend(&self, delay: f32, speed: Throughput) -> Self {
+        Self { hops: self.hops, delay: self.delay + delay, throughput: self.throughput.min(speed) }
     }
 }
 
 /// Labels of which none beats another. Places without one have an endless delay: so all are always compared, and at once.
 #[derive(Debug, Clone, Copy)]
 struct Front {
-    delay: [f32; KEPT],
-    medium: [f32; KEPT],
-    large: [f32; KEPT],
-    hops: [Hops; KEPT],
+    delay: [f32; FRONT_SIZE],
+    medium: [f32; FRONT_SIZE],
+    large: [f32; FRONT_SIZE],
+    hops: [Hops; FRONT_SIZE],
 }
 
 impl Front {
-    const EMPTY: Self =
-        Self { delay: [f32::INFINITY; KEPT], medium: [0.0; KEPT], large: [0.0; KEPT], hops: [Hops::DIRECT; KEPT] };
+    const EMPTY: Self = Self {
+        delay: [f32::INFINITY; FRONT_SIZE],
+        medium: [0.0; FRONT_SIZE],
+        large: [0.0; FRONT_SIZE],
+        hops: [Hops::DIRECT; FRONT_SIZE],
+    };
 
     fn label(&self, at: usize) -> Label {
-        let speed = Speed { medium: self.medium[at], large: self.large[at] };
-        Label { hops: self.hops[at], delay: self.delay[at], speed }
+        let speed = Throughput { medium: self.medium[at], large: self.large[at] };
+        Label { hops: self.hops[at], delay: self.delay[at], throughput: speed }
     }
 
     fn set(&mut self, at: usize, label: &Label) {
         (self.delay[at], self.hops[at]) = (label.delay, label.hops);
-        (self.medium[at], self.large[at]) = (label.speed.medium, label.speed.large);
+        (self.medium[at], self.large[at]) = (label.throughput.medium, label.throughput.large);
     }
 
     fn labels(&self) -> impl Iterator<Item = Label> {
-        (0..KEPT).filter(|at| self.delay[*at].is_finite()).map(|at| self.label(at))
+        (0..FRONT_SIZE).filter(|at| self.delay[*at].is_finite()).map(|at| self.label(at))
     }
 
     /// Whether a label here is as good at everything, or so nearly that it does not matter.
-    fn beats(&self, label: &Label) -> bool {
-        let (medium, large) = (label.speed.medium / NEARLY, label.speed.large / NEARLY);
+    fn dominates(&self, label: &Label) -> bool {
+        let (medium, large) =
+            (label.throughput.medium / THROUGHPUT_TOLERANCE, label.throughput.large / THROUGHPUT_TOLERANCE);
         let beats =
             |at: usize| (self.delay[at] <= label.delay) & (self.medium[at] >= medium) & (self.large[at] >= large);
-        (0..KEPT).fold(false, |any, at| any | beats(at))
+        (0..FRONT_SIZE).fold(false, |any, at| any | beats(at))
     }
 
     /// What a path would be that were as good as the best here at everything: nothing here goes where it is beaten.
@@ -159,49 +164,49 @@ impl Front {
         let best = |one: Label, other: Label| Label {
             hops: one.hops,
             delay: one.delay.min(other.delay),
-            speed: one.speed.max(other.speed),
+            throughput: one.throughput.max(other.throughput),
         };
         self.labels().fold(Label::NONE, best)
     }
 
     /// Puts a label in that none here beats; those that it beats go.
-    fn put(&mut self, label: &Label) {
+    fn insert(&mut self, label: &Label) {
         let mut alone = Self::EMPTY;
         alone.set(0, label);
-        for at in 0..KEPT {
-            if alone.beats(&self.label(at)) {
+        for at in 0..FRONT_SIZE {
+            if alone.dominates(&self.label(at)) {
                 self.set(at, &Label::NONE);
             }
         }
         let free = self.delay.iter().position(|delay| delay.is_infinite());
-        self.set(free.unwrap_or_else(|| self.least_missed()), label);
+        self.set(free.unwrap_or_else(|| self.least_useful()), label);
     }
 
     /// Of a full front, the one that is the best at nothing.
-    fn least_missed(&self) -> usize {
-        let best = |of: &[f32; KEPT]| {
+    fn least_useful(&self) -> usize {
+        let best = |of: &[f32; FRONT_SIZE]| {
             let places = of.iter().enumerate();
             places.max_by(|one, other| one.1.total_cmp(other.1)).map_or(0, |(at, _)| at)
         };
         let best = [best(&self.delay.map(|delay| -delay)), best(&self.medium), best(&self.large)];
-        (0..KEPT).find(|at| !best.contains(at)).unwrap_or(0)
+        (0..FRONT_SIZE).find(|at| !best.contains(at)).unwrap_or(0)
     }
 }
 
 /// The paths from this relay to every other that may be part of a candidate, for data in one direction.
 #[derive(Debug, Clone, Default)]
-struct Reached {
+struct RelayFronts {
     /// For each number of sections, by relay.
     rounds: Vec<Vec<Front>>,
 }
 
-impl Reached {
-    fn of(map: &Map, costs: &Costs, trust: &Trust, direction: Direction) -> Self {
-        let mut start = vec![Front::EMPTY; map.nodes()];
-        start[HERE as usize].put(&Label::START);
+impl RelayFronts {
+    fn compute(map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Self {
+        let mut start = vec![Front::EMPTY; map.node_count()];
+        start[THIS_RELAY as usize].insert(&Label::START);
         let mut reached = Self { rounds: vec![start] };
-        for _ in 0..MOST_RELAYS {
-            let further = reached.further(map, costs, trust, direction);
+        for _ in 0..MAX_RELAYS {
+            let further = reached.relax(map, costs, trust, direction);
             reached.rounds.push(further);
         }
         reached.rounds.remove(0);
@@ -209,32 +214,32 @@ impl Reached {
     }
 
     /// One section more.
-    fn further(&self, map: &Map, costs: &Costs, trust: &Trust, direction: Direction) -> Vec<Front> {
-        let mut fronts = vec![Front::EMPTY; map.nodes()];
-        let hop = costs.hop.as_secs_f32();
+    fn relax(&self, map: &NetworkMap, costs: &RelayCosts, trust: &Trust, direction: Direction) -> Vec<Front> {
+        let mut fronts = vec![Front::EMPTY; map.node_count()];
+        let hop = costs.hop_delay.as_secs_f32();
         let before = self.rounds.last().map_or(&[][..], Vec::as_slice);
         for (from, front) in (0..).zip(before) {
             let labels: Vec<Label> = front.labels().collect();
             if labels.is_empty() {
                 continue;
             }
-            let (ideal, reporter) = (front.ideal(), trust.of(from) as f32);
-            for to in map.row(from) {
-                let section = to.both.toward(direction);
-                if !section.is_known() || to.node == HERE {
+            let (ideal, reporter) = (front.ideal(), trust.factor(from) as f32);
+            for to in map.sections_from(from) {
+                let section = to.both.get(direction);
+                if !section.is_known() || to.node == THIS_RELAY {
                     continue;
                 }
                 let believed = if section.is_own() { 1.0 } else { reporter };
-                let (delay, speed) = (section.delay() / believed + hop, section.speed().times(believed));
+                let (delay, speed) = (section.delay() / believed + hop, section.throughput().scaled(believed));
                 let there = &mut fronts[to.node as usize];
-                if self.is_beaten(&ideal.after(delay, speed), to.node, there) {
+                if self.is_dominated(&ideal.extend(delay, speed), to.node, there) {
                     continue;
                 }
-                for label in labels.iter().map(|label| label.after(delay, speed)) {
-                    if !self.is_beaten(&label, to.node, there)
-                        && let Some(hops) = label.hops.onward(to.node as u16)
+                for label in labels.iter().map(|label| label.extend(delay, speed)) {
+                    if !self.is_dominated(&label, to.node, there)
+                        && let Some(hops) = label.hops.push_unvisited(to.node as u16)
                     {
-                        there.put(&Label { hops, ..label });
+                        there.insert(&Label { hops, ..label });
                     }
                 }
             }
@@ -243,45 +248,45 @@ impl Reached {
     }
 
     /// Whether a path to `node` is as good that is in `front`, or shorter.
-    fn is_beaten(&self, label: &Label, node: u32, front: &Front) -> bool {
-        front.beats(label) || self.rounds[1..].iter().any(|round| round[node as usize].beats(label))
+    fn is_dominated(&self, label: &Label, node: u32, front: &Front) -> bool {
+        front.dominates(label) || self.rounds[1..].iter().any(|round| round[node as usize].dominates(label))
     }
 
-    fn to(&self, node: u32) -> impl Iterator<Item = Label> {
+    fn labels_to(&self, node: u32) -> impl Iterator<Item = Label> {
         self.rounds.iter().filter_map(move |round| round.get(node as usize)).flat_map(Front::labels)
     }
 }
 
 impl Hops {
     /// With one more, where it does not come by a second time.
-    fn onward(self, node: u16) -> Option<Self> {
-        if self.nodes().contains(&node) { None } else { self.then(node) }
+    fn push_unvisited(self, node: u16) -> Option<Self> {
+        if self.nodes().contains(&node) { None } else { self.push(node) }
     }
 }
 
-/// What a [`Map`] comes to: all paths to relays worth a thought. The work of a recomputation is here, and needs no
-/// [`super::select::Chooser`]: it may be done beside the sessions, which go on with the former.
+/// What a [`NetworkMap`] comes to: all paths to relays worth a thought. The work of a recomputation is here, and needs no
+/// [`super::select::PathChooser`]: it may be done beside the sessions, which go on with the former.
 #[derive(Debug, Clone, Default)]
-pub struct Fronts {
-    down: Reached,
-    up: Reached,
+pub struct ParetoFronts {
+    down: RelayFronts,
+    up: RelayFronts,
 }
 
-impl Fronts {
+impl ParetoFronts {
     /// Works them out.
     #[must_use]
-    pub fn of(map: &Map, costs: &Costs, trust: &Trust) -> Self {
+    pub fn compute(map: &NetworkMap, costs: &RelayCosts, trust: &Trust) -> Self {
         Self {
-            down: Reached::of(map, costs, trust, Direction::Down),
-            up: Reached::of(map, costs, trust, Direction::Up),
+            down: RelayFronts::compute(map, costs, trust, Direction::Down),
+            up: RelayFronts::compute(map, costs, trust, Direction::Up),
         }
     }
 
     /// The paths to `node`, for data in one direction.
-    pub(super) fn to(&self, node: u32, direction: Direction) -> impl Iterator<Item = Label> {
+    pub(super) fn labels_to(&self, node: u32, direction: Direction) -> impl Iterator<Item = Label> {
         match direction {
-            Direction::Down => self.down.to(node),
-            Direction::Up => self.up.to(node),
+            Direction::Down => self.down.labels_to(node),
+            Direction::Up => self.up.labels_to(node),
         }
     }
 }

@@ -9,18 +9,18 @@ use super::candidates::Candidate;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Choice {
     /// What to try, in this order; `direct` is always among them.
-    pub ways: Vec<Ranked>,
+    pub ranking: Vec<RankedCandidate>,
     /// Too little is measured to choose: `direct` and the configured default are to race.
     pub race: bool,
     /// Why the first of them.
-    pub why: Why,
+    pub reason: ChoiceReason,
     /// The standing choice for this prefix and size was this one until now.
-    pub former: Option<Candidate>,
+    pub previous: Option<Candidate>,
 }
 
 /// A candidate, and what is expected of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
+pub struct RankedCandidate {
     /// The path.
     pub candidate: Candidate,
     /// From the client's wish to the last byte.
@@ -33,15 +33,15 @@ pub struct Ranked {
 
 /// How a session came out, or a stretch of one that still runs, which may be told every few seconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outcome {
+pub struct TransferOutcome {
     /// What it carried, and in which direction most.
-    pub carried: super::likely::Likely,
+    pub transferred: super::likely::TransferSize,
     /// What the whole session carries, in bytes, as far as that can be told.
-    pub of: u64,
+    pub session_bytes: u64,
     /// From the client's wish to the last byte, or as long as the stretch.
-    pub took: Duration,
+    pub elapsed: Duration,
     /// It is a stretch without the session's beginning, which was told before.
-    pub goes_on: bool,
+    pub is_continuation: bool,
     /// Whether the path is what took the time. Where client or server had nothing to send, or a rate was limited on
     /// purpose, slow says nothing, and only fast counts.
     pub limited_by_path: bool,
@@ -49,24 +49,24 @@ pub struct Outcome {
 
 /// Why a path was chosen. As text it is one line in plain words, with the figures.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Why {
+pub enum ChoiceReason {
     /// Nothing is known of the direct path, or of no path at all.
     Unmeasured,
     /// Only `direct` is known, or everything else is out.
-    Only(Figures),
+    Only(PathComparison),
     /// It is predicted to be the soonest.
-    Best(Figures),
+    Best(PathComparison),
     /// Another one is predicted to be sooner, by too little or for too short a time.
-    Kept(Figures),
+    Kept(PathComparison),
     /// It could be better than it is known to be, or than it was: one session tries.
-    Explores(Figures),
+    Explores(PathComparison),
     /// The path before failed or disappointed.
-    Retreats(Figures),
+    Retreats(PathComparison),
 }
 
 /// What was predicted, of the chosen path and of the one that it was compared with.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figures {
+pub struct PathComparison {
     /// The chosen path.
     pub name: String,
     /// From the client's wish to the last byte.
@@ -77,10 +77,10 @@ pub struct Figures {
     pub other: Option<(String, Option<Duration>)>,
 }
 
-impl Why {
+impl ChoiceReason {
     /// A word for it: `best`, `kept`, ...
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Unmeasured => "unmeasured",
             Self::Only(_) => "only",
@@ -93,7 +93,7 @@ impl Why {
 
     /// The figures behind it.
     #[must_use]
-    pub const fn figures(&self) -> Option<&Figures> {
+    pub const fn comparison(&self) -> Option<&PathComparison> {
         match self {
             Self::Unmeasured => None,
             Self::Only(f) | Self::Best(f) | Self::Kept(f) | Self::Explores(f) | Self::Retreats(f) => Some(f),
@@ -101,7 +101,7 @@ impl Why {
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for ChoiceReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unmeasured => f.write_str("too little is measured yet: direct and the default race"),
@@ -114,21 +114,21 @@ impl fmt::Display for Why {
     }
 }
 
-impl fmt::Display for Figures {
+impl fmt::Display for PathComparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} predicted for {}", self.name, Seconds(self.predicted), Size(self.bytes))?;
+        write!(f, "{}: {} predicted for {}", self.name, DurationText(self.predicted), SizeText(self.bytes))?;
         match &self.other {
             None => Ok(()),
-            Some((name, Some(predicted))) => write!(f, ", {name} {}", Seconds(*predicted)),
+            Some((name, Some(predicted))) => write!(f, ", {name} {}", DurationText(*predicted)),
             Some((name, None)) => write!(f, ", instead of {name}"),
         }
     }
 }
 
 /// Three digits: `1.23 s`, `45.6 ms`.
-struct Seconds(Duration);
+struct DurationText(Duration);
 
-impl fmt::Display for Seconds {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs_f64();
         let (value, unit) = if seconds < 0.9995 { (seconds * 1e3, "ms") } else { (seconds, "s") };
@@ -137,9 +137,9 @@ impl fmt::Display for Seconds {
 }
 
 /// The same of bytes: `8 MiB`, `1.5 KiB`.
-struct Size(u64);
+struct SizeText(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for SizeText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (factor, unit) = match self.0 {
             0..0x400 => (1.0, "bytes"),
@@ -161,37 +161,37 @@ fn digits(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn figures(other: Option<(&str, Option<u64>)>) -> Figures {
+    fn figures(other: Option<(&str, Option<u64>)>) -> PathComparison {
         let millis = Duration::from_millis;
         let other = other.map(|(name, predicted)| (name.to_owned(), predicted.map(millis)));
-        Figures { name: "osaka".to_owned(), predicted: millis(1200), bytes: 8 << 20, other }
+        PathComparison { name: "osaka".to_owned(), predicted: millis(1200), bytes: 8 << 20, other }
     }
 
     #[test]
     fn reasons_are_plain_words_with_figures() {
         let direct = || figures(Some(("direct", Some(2900))));
         for (why, text) in [
-            (Why::Best(direct()), "osaka: 1.2 s predicted for 8 MiB, direct 2.9 s"),
+            (ChoiceReason::Best(direct()), "osaka: 1.2 s predicted for 8 MiB, direct 2.9 s"),
             (
-                Why::Kept(figures(Some(("fukuoka", Some(1180))))),
+                ChoiceReason::Kept(figures(Some(("fukuoka", Some(1180))))),
                 "osaka: 1.2 s predicted for 8 MiB, fukuoka 1.18 s; too small or too new a gain to change",
             ),
-            (Why::Only(figures(None)), "osaka: 1.2 s predicted for 8 MiB; no other path is known to work"),
+            (ChoiceReason::Only(figures(None)), "osaka: 1.2 s predicted for 8 MiB; no other path is known to work"),
             (
-                Why::Retreats(figures(Some(("fukuoka", None)))),
+                ChoiceReason::Retreats(figures(Some(("fukuoka", None)))),
                 "osaka: 1.2 s predicted for 8 MiB, instead of fukuoka; the latter failed or disappointed",
             ),
         ] {
             assert_eq!(why.to_string(), text);
         }
-        assert_eq!(Why::Explores(direct()).word(), "explores");
+        assert_eq!(ChoiceReason::Explores(direct()).as_str(), "explores");
     }
 
     #[test]
     fn figures_have_three_digits() {
-        let seconds = |micros| Seconds(Duration::from_micros(micros)).to_string();
+        let seconds = |micros| DurationText(Duration::from_micros(micros)).to_string();
         assert_eq!([seconds(38_600), seconds(999_800), seconds(123_456_789)], ["38.6 ms", "1 s", "123 s"]);
-        let sizes = [0, 1000, 10_240, 3 << 19, 5 << 30].map(|bytes| Size(bytes).to_string());
+        let sizes = [0, 1000, 10_240, 3 << 19, 5 << 30].map(|bytes| SizeText(bytes).to_string());
         assert_eq!(sizes, ["0 bytes", "1000 bytes", "10 KiB", "1.5 MiB", "5 GiB"]);
     }
 }

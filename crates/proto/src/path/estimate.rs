@@ -12,26 +12,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::figures::Figures;
+use super::figures::EstimateSnapshot;
 
 /// After this long a sample counts half.
 pub const HALF_LIFE: Duration = Duration::from_secs(120);
 
 /// After this long without a sample confidence has halved once more.
-const STALE: Duration = Duration::from_secs(600);
+const STALE_HALF_LIFE: Duration = Duration::from_secs(600);
 
 /// So many segments make us half sure: three lost of them or none is one section or another.
-const HALF_SURE: f64 = 50.0;
+const HALF_SURE_SEGMENTS: f64 = 50.0;
 
 /// Older segments count as these at most, so that the newest sample always tells.
-const MEMORY: f64 = 20_000.0;
+const MAX_SEGMENTS: f64 = 20_000.0;
 
 /// Rates remembered at most, in samples.
-const RATES: f64 = 4.0;
+const MAX_RATE_SAMPLES: f64 = 4.0;
 
 /// One look at one connection, or what one has seen since the last look.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Sample {
+pub struct SectionSample {
     /// Smallest round-trip time.
     pub rtt: Option<Duration>,
     /// Segments sent, those sent again included.
@@ -62,8 +62,8 @@ pub struct Estimate {
 impl Estimate {
     /// What somebody else has told, `age` ago.
     #[must_use]
-    pub fn told(figures: &Figures, age: Duration, now: Duration) -> Self {
-        let segments = figures.segments.clamp(0.0, MEMORY);
+    pub fn from_snapshot(figures: &EstimateSnapshot, age: Duration, now: Duration) -> Self {
+        let segments = figures.segments.clamp(0.0, MAX_SEGMENTS);
         Self {
             rtt: figures.rtt.map(|rtt| rtt.as_secs_f64()),
             segments,
@@ -77,20 +77,20 @@ impl Estimate {
     }
 
     /// Takes a sample in. One that says nothing changes nothing.
-    pub fn note(&mut self, sample: &Sample, now: Duration) {
-        if *sample == Sample::default() {
+    pub fn record(&mut self, sample: &SectionSample, now: Duration) {
+        if *sample == SectionSample::default() {
             return;
         }
-        self.fade(now);
-        self.note_loss(sample);
-        self.note_rtt(sample);
-        self.note_rate(sample);
+        self.decay(now);
+        self.record_loss(sample);
+        self.record_rtt(sample);
+        self.record_rate(sample);
         self.window = sample.window.or(self.window);
     }
 
     /// Forgets what time has passed over.
-    fn fade(&mut self, now: Duration) {
-        let left = halves(now.saturating_sub(self.at), HALF_LIFE);
+    fn decay(&mut self, now: Duration) {
+        let left = decay_factor(now.saturating_sub(self.at), HALF_LIFE);
         self.segments *= left;
         self.lost *= left;
         self.rates *= left;
@@ -98,31 +98,31 @@ impl Estimate {
         self.at = self.at.max(now);
     }
 
-    fn note_loss(&mut self, sample: &Sample) {
+    fn record_loss(&mut self, sample: &SectionSample) {
         #[expect(clippy::cast_precision_loss, reason = "counts of one connection are far below 2^52")]
         let (segments, lost) = (sample.segments as f64, sample.lost.min(sample.segments) as f64);
-        if self.is_surprised(segments, lost) {
+        if self.is_outlier(segments, lost) {
             if lost * self.segments > self.lost * segments {
                 // What it carried before is no promise any more.
                 (self.rate, self.rates, self.at_least) = (None, 0.0, None);
             }
-            self.remember(segments);
+            self.cap_segments(segments);
         }
         self.segments += segments;
         self.lost += lost;
-        self.remember(MEMORY);
+        self.cap_segments(MAX_SEGMENTS);
     }
 
     /// Whether so many losses are more than three standard deviations (Poisson) from what is remembered, and a few more:
     /// the losses of one full queue come together.
-    fn is_surprised(&self, segments: f64, lost: f64) -> bool {
+    fn is_outlier(&self, segments: f64, lost: f64) -> bool {
         let share = if self.segments > 0.0 { self.lost / self.segments } else { return false };
         let expected = share * segments;
         (lost - expected).abs() > 3.0 * expected.sqrt() + 3.0
     }
 
     /// Lets what is remembered of loss count as `segments` at most.
-    fn remember(&mut self, segments: f64) {
+    fn cap_segments(&mut self, segments: f64) {
         if self.segments > segments {
             self.lost *= segments / self.segments;
             self.segments = segments;
@@ -131,7 +131,7 @@ impl Estimate {
 
     /// The newest connection counts a quarter, and more while there are few. One that says half or double is a road that
     /// has changed.
-    fn note_rtt(&mut self, sample: &Sample) {
+    fn record_rtt(&mut self, sample: &SectionSample) {
         let Some(rtt) = sample.rtt.map(|rtt| rtt.as_secs_f64()) else { return };
         self.rtt = Some(match self.rtt {
             Some(before) if rtt < 2.0 * before && before < 2.0 * rtt => before + (rtt - before) / 4.0,
@@ -139,11 +139,11 @@ impl Estimate {
         });
     }
 
-    fn note_rate(&mut self, sample: &Sample) {
+    fn record_rate(&mut self, sample: &SectionSample) {
         let Some(rate) = sample.rate.filter(|rate| rate.is_finite() && *rate > 0.0) else { return };
         self.at_least = Some(self.at_least.map_or(rate, |before| before.max(rate)));
         if sample.rate_is_limit {
-            self.rates = (self.rates + 1.0).min(RATES);
+            self.rates = (self.rates + 1.0).min(MAX_RATE_SAMPLES);
             self.rate = Some(self.rate.map_or(rate, |before| before + (rate - before) / self.rates));
             self.at_least = Some(rate);
         }
@@ -181,7 +181,7 @@ impl Estimate {
 
     /// The time of the newest sample; zero before there is one.
     #[must_use]
-    pub const fn at(&self) -> Duration {
+    pub const fn updated_at(&self) -> Duration {
         self.at
     }
 
@@ -195,14 +195,14 @@ impl Estimate {
     #[must_use]
     pub fn confidence(&self, now: Duration) -> f64 {
         let age = self.age(now);
-        let segments = self.segments * halves(age, HALF_LIFE).max(0.25);
-        segments / (segments + HALF_SURE) * halves(age, STALE)
+        let segments = self.segments * decay_factor(age, HALF_LIFE).max(0.25);
+        segments / (segments + HALF_SURE_SEGMENTS) * decay_factor(age, STALE_HALF_LIFE)
     }
 
     /// All of it, to be told to others together with [`Estimate::age`].
     #[must_use]
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn snapshot(&self) -> EstimateSnapshot {
+        EstimateSnapshot {
             rtt: self.rtt(),
             loss: self.loss(),
             rate: self.rate(),
@@ -214,13 +214,13 @@ impl Estimate {
 }
 
 /// How many segments make somebody so sure, 0 to 1.
-pub(super) fn segments_behind(confidence: f64) -> f64 {
+pub(super) fn segments_for_confidence(confidence: f64) -> f64 {
     let confidence = confidence.clamp(0.0, 0.999);
-    HALF_SURE * confidence / (1.0 - confidence)
+    HALF_SURE_SEGMENTS * confidence / (1.0 - confidence)
 }
 
 /// What is left of one after `age`, if half of it goes in `life`.
-fn halves(age: Duration, life: Duration) -> f64 {
+fn decay_factor(age: Duration, life: Duration) -> f64 {
     (-age.as_secs_f64() / life.as_secs_f64()).exp2()
 }
 

@@ -7,37 +7,37 @@ use std::time::Duration;
 const HALF_LIFE: Duration = Duration::from_secs(300);
 
 /// What others say weighs as much as so many sessions.
-const HEARSAY: f64 = 0.5;
+const REPORT_WEIGHT: f64 = 0.5;
 
 /// Sessions remembered at most.
-const MEMORY: f64 = 8.0;
+const MAX_WEIGHT: f64 = 8.0;
 
 /// So much slower than expected disappoints,
-const DISAPPOINTS: f64 = 1.5;
+const SLOW_FACTOR: f64 = 1.5;
 
 /// and so many in a row are no chance.
-const ROW: u8 = 3;
+const SLOW_STREAK: u8 = 3;
 
 /// Before there are so many, what is slower than this may be bad luck, and counts half.
-const LUCK: f64 = 1.4;
+const OUTLIER_FACTOR: f64 = 1.4;
 
 /// So much faster after a pause is no luck: nothing comes faster than the path carries it.
-const SURPRISES: f64 = 1.5;
+const FAST_FACTOR: f64 = 1.5;
 
 /// Sessions of a class tell so much less of the next one, and so on.
-const NEXT: f64 = 0.7;
+const NEIGHBOUR_WEIGHT: f64 = 0.7;
 
 /// Sizes that are taken for alike: those that have the same power of two next to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Class(u8);
+pub(super) struct SizeClass(u8);
 
 /// Smaller and larger sizes are taken for these: 1 KiB and 1 TiB.
-const LEAST_BITS: f64 = 10.0;
-const MOST_BITS: f64 = 40.0;
+const MIN_LOG2_BYTES: f64 = 10.0;
+const MAX_LOG2_BYTES: f64 = 40.0;
 
-impl Class {
-    pub fn of(bytes: u64) -> Self {
-        Self((bytes as f64).log2().round().clamp(LEAST_BITS, MOST_BITS) as u8)
+impl SizeClass {
+    pub fn for_bytes(bytes: u64) -> Self {
+        Self((bytes as f64).log2().round().clamp(MIN_LOG2_BYTES, MAX_LOG2_BYTES) as u8)
     }
 
     /// The size that stands for it, in bytes.
@@ -49,183 +49,203 @@ impl Class {
 /// How sessions of one class came by one path to one prefix. All times are logarithms of seconds, for the size that stands
 /// for the class.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Experience {
-    class: Class,
+pub(super) struct PathAverages {
+    class: SizeClass,
     /// Mean of what they took.
-    log: f64,
+    mean_log: f64,
     /// Mean of what they took over what the map had promised.
-    slower: f64,
+    log_excess: f64,
     /// Sessions behind it, the older ones counted less.
     weight: f64,
     /// Sessions in a row that disappointed, and the mean of these.
-    row: u8,
-    row_log: f64,
-    at: Duration,
+    slow_streak: u8,
+    streak_mean_log: f64,
+    updated_at: Duration,
 }
 
 /// Experiences with one path to one prefix, by class.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Past(Vec<Experience>);
+pub(super) struct PathHistory(Vec<PathAverages>);
 
-impl Past {
+impl PathHistory {
     /// That of the class.
-    pub fn of(&mut self, class: Class) -> &mut Experience {
+    pub fn entry(&mut self, class: SizeClass) -> &mut PathAverages {
         let at = self.0.iter().position(|it| it.class == class).unwrap_or_else(|| {
-            self.0.push(Experience::new(class));
+            self.0.push(PathAverages::new(class));
             self.0.len() - 1
         });
         &mut self.0[at]
     }
 
     /// That of the class, or of the one next to it of which there is one, and how much of its weight it has there.
-    pub fn near(&self, class: Class) -> Option<(&Experience, f64)> {
-        let distance = |it: &Experience| it.class.0.abs_diff(class.0);
+    pub fn nearest(&self, class: SizeClass) -> Option<(&PathAverages, f64)> {
+        let distance = |it: &PathAverages| it.class.0.abs_diff(class.0);
         let near = self.0.iter().filter(|it| it.weight > 0.0).min_by_key(|it| distance(it))?;
-        Some((near, NEXT.powi(distance(near).into())))
+        Some((near, NEIGHBOUR_WEIGHT.powi(distance(near).into())))
     }
 
     /// By how much sessions came slower than promised, as a logarithm: of those of the class or next to it.
-    pub fn slower(&self, class: Class, now: Duration) -> f64 {
-        self.near(class).map_or(0.0, |(near, share)| {
+    pub fn log_excess(&self, class: SizeClass, now: Duration) -> f64 {
+        self.nearest(class).map_or(0.0, |(near, share)| {
             let weight = near.weight(now) * share;
-            near.slower * weight / (weight + HEARSAY)
+            near.log_excess * weight / (weight + REPORT_WEIGHT)
         })
     }
 }
 
-impl Experience {
-    const fn new(class: Class) -> Self {
-        Self { class, log: 0.0, slower: 0.0, weight: 0.0, row: 0, row_log: 0.0, at: Duration::ZERO }
+impl PathAverages {
+    const fn new(class: SizeClass) -> Self {
+        Self {
+            class,
+            mean_log: 0.0,
+            log_excess: 0.0,
+            weight: 0.0,
+            slow_streak: 0,
+            streak_mean_log: 0.0,
+            updated_at: Duration::ZERO,
+        }
     }
 
-    pub const fn class(&self) -> Class {
+    pub const fn class(&self) -> SizeClass {
         self.class
     }
 
     /// Sessions behind it.
     pub fn weight(&self, now: Duration) -> f64 {
-        self.weight * halves(now.saturating_sub(self.at), HALF_LIFE)
+        self.weight * decay_factor(now.saturating_sub(self.updated_at), HALF_LIFE)
     }
 
     /// What a session will take where others' word alone would make it `hearsay`, and the experience counts as `share` of
     /// what it is.
-    pub fn expected(&self, hearsay: f64, share: f64, now: Duration) -> f64 {
+    pub fn predict(&self, hearsay: f64, share: f64, now: Duration) -> f64 {
         let weight = self.weight(now) * share;
-        (weight * self.log + HEARSAY * hearsay) / (weight + HEARSAY)
+        (weight * self.mean_log + REPORT_WEIGHT * hearsay) / (weight + REPORT_WEIGHT)
     }
 
     /// A session took `log`, while `promised` was what the map said and `expected` what was made of that. Says whether
     /// sessions disappoint.
-    pub fn came(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
+    pub fn record(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
         if !(log - promised).is_finite() {
             return false;
         }
         self.weight = self.weight(now);
-        self.at = self.at.max(now);
-        self.weight = (self.weight + 1.0).min(MEMORY);
-        let luck = (log - expected - LUCK.ln()).max(0.0) / 2.0;
+        self.updated_at = self.updated_at.max(now);
+        self.weight = (self.weight + 1.0).min(MAX_WEIGHT);
+        let luck = (log - expected - OUTLIER_FACTOR.ln()).max(0.0) / 2.0;
         let believed = log - luck;
-        self.log += (believed - self.log) / self.weight;
-        self.slower += (believed - promised - self.slower) / self.weight;
-        self.counts_in_row(log, promised, expected)
+        self.mean_log += (believed - self.mean_log) / self.weight;
+        self.log_excess += (believed - promised - self.log_excess) / self.weight;
+        self.update_streak(log, promised, expected)
     }
 
     /// The same of a session after a pause: when that has passed for which there was one, all before is forgotten.
-    pub fn came_after_pause(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
-        if log < expected - SURPRISES.ln() {
-            *self = Self { log, slower: log - promised, weight: MEMORY, at: now, ..Self::new(self.class) };
+    pub fn record_trial(&mut self, log: f64, promised: f64, expected: f64, now: Duration) -> bool {
+        if log < expected - FAST_FACTOR.ln() {
+            *self = Self {
+                mean_log: log,
+                log_excess: log - promised,
+                weight: MAX_WEIGHT,
+                updated_at: now,
+                ..Self::new(self.class)
+            };
         }
-        self.came(log, promised, expected, now)
+        self.record(log, promised, expected, now)
     }
 
     /// Sessions that disappoint in a row: when there are enough, they are what is believed.
-    fn counts_in_row(&mut self, log: f64, promised: f64, expected: f64) -> bool {
-        if log < expected + DISAPPOINTS.ln() {
-            (self.row, self.row_log) = (0, 0.0);
+    fn update_streak(&mut self, log: f64, promised: f64, expected: f64) -> bool {
+        if log < expected + SLOW_FACTOR.ln() {
+            (self.slow_streak, self.streak_mean_log) = (0, 0.0);
             return false;
         }
-        self.row = self.row.saturating_add(1);
-        self.row_log += (log - self.row_log) / f64::from(self.row);
-        if self.row < ROW {
+        self.slow_streak = self.slow_streak.saturating_add(1);
+        self.streak_mean_log += (log - self.streak_mean_log) / f64::from(self.slow_streak);
+        if self.slow_streak < SLOW_STREAK {
             return false;
         }
-        (self.log, self.slower) = (self.row_log, self.row_log - promised);
-        (self.weight, self.row) = (MEMORY, 0);
+        (self.mean_log, self.log_excess) = (self.streak_mean_log, self.streak_mean_log - promised);
+        (self.weight, self.slow_streak) = (MAX_WEIGHT, 0);
         true
     }
 }
 
 /// What is left of one after `age`, if half of it goes in `life`.
-fn halves(age: Duration, life: Duration) -> f64 {
+fn decay_factor(age: Duration, life: Duration) -> f64 {
     (-age.as_secs_f64() / life.as_secs_f64()).exp2()
 }
 
 /// A path to a prefix that was found wanting: it is out for a pause, which is longer each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Pause {
-    length: Duration,
-    until: Duration,
+pub(super) struct CircuitBreaker {
+    open_duration: Duration,
+    open_until: Duration,
     /// Nobody takes it after the pause before one session has shown that it works.
     needs_trial: bool,
     /// A session tries.
-    is_tried: bool,
+    is_trial_running: bool,
     /// It works again; how long it was out is remembered.
-    is_over: bool,
+    is_closed: bool,
 }
 
 /// Whether a path may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum BreakerState {
     /// It may.
-    Open,
+    Closed,
     /// One session may try.
-    Trial,
+    HalfOpen,
     /// It may not.
-    Out,
+    Open,
 }
 
 /// The first pause, and the longest.
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_secs(600);
+const MIN_OPEN: Duration = Duration::from_secs(10);
+const MAX_OPEN: Duration = Duration::from_secs(600);
 
-impl Pause {
+impl CircuitBreaker {
     /// It is out from `now` on. What goes wrong during a pause was under way before, and makes it no longer.
-    pub fn begin(&mut self, needs_trial: bool, now: Duration) {
-        if self.access(now) == Access::Out {
+    pub fn trip(&mut self, needs_trial: bool, now: Duration) {
+        if self.state(now) == BreakerState::Open {
             self.needs_trial |= needs_trial;
             return;
         }
-        let is_forgotten = now > self.until.saturating_add(LONGEST);
-        let before = if is_forgotten { Duration::ZERO } else { self.length };
-        let length = (before * 2).clamp(FIRST, LONGEST);
-        *self = Self { length, until: now.saturating_add(length), needs_trial, is_tried: false, is_over: false };
+        let is_forgotten = now > self.open_until.saturating_add(MAX_OPEN);
+        let before = if is_forgotten { Duration::ZERO } else { self.open_duration };
+        let length = (before * 2).clamp(MIN_OPEN, MAX_OPEN);
+        *self = Self {
+            open_duration: length,
+            open_until: now.saturating_add(length),
+            needs_trial,
+            is_trial_running: false,
+            is_closed: false,
+        };
     }
 
     /// Whether the path may be taken.
-    pub fn access(&self, now: Duration) -> Access {
+    pub fn state(&self, now: Duration) -> BreakerState {
         match self {
-            Self { is_over: true, .. } => Access::Open,
-            Self { until, .. } if now < *until => Access::Out,
+            Self { is_closed: true, .. } => BreakerState::Closed,
+            Self { open_until: until, .. } if now < *until => BreakerState::Open,
             Self { needs_trial, .. } => {
                 if *needs_trial {
-                    Access::Trial
+                    BreakerState::HalfOpen
                 } else {
-                    Access::Open
+                    BreakerState::Closed
                 }
             }
         }
     }
 
     /// One session tries, and the others wait for a longer pause, unless it comes.
-    pub fn tries(&mut self, now: Duration) {
-        self.length = (self.length * 2).clamp(FIRST, LONGEST);
-        self.until = now.saturating_add(self.length);
-        self.is_tried = true;
+    pub fn begin_trial(&mut self, now: Duration) {
+        self.open_duration = (self.open_duration * 2).clamp(MIN_OPEN, MAX_OPEN);
+        self.open_until = now.saturating_add(self.open_duration);
+        self.is_trial_running = true;
     }
 
     /// A session has come. One that was under way before the pause proves nothing.
-    pub fn came(&mut self) {
-        self.is_over |= self.is_tried;
+    pub fn record_success(&mut self) {
+        self.is_closed |= self.is_trial_running;
     }
 }
 

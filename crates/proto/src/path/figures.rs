@@ -4,26 +4,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::model::{Congestion, Section};
+use super::model::{CongestionControl, SectionModel};
 
 /// Payload of a full packet where nothing else is known: Ethernet's, with timestamps (RFC 7323).
 const MSS: u16 = 1448;
 
 /// A section of which nothing is known loses this share of its segments: who promises nothing lost has to show it.
-const LOSS: f64 = 5e-4;
+const PRIOR_LOSS: f64 = 5e-4;
 
 /// And that counts as so many segments.
-pub(super) const SEGMENTS: f64 = 500.0;
+pub(super) const PRIOR_SEGMENTS: f64 = 500.0;
 
 /// How the rate of a sender falls with loss, to the power of one over this: between Reno and CUBIC.
-const EXPONENT: f64 = 1.5;
+const LOSS_EXPONENT: f64 = 1.5;
 
 /// Steps toward the loss that explains a rate.
-const STEPS: u32 = 4;
+const LOSS_ITERATIONS: u32 = 4;
 
 /// What an [`Estimate`](super::estimate::Estimate) says at one moment: what relays tell each other, and what status shows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figures {
+pub struct EstimateSnapshot {
     /// Round-trip time without the queue of our own.
     pub rtt: Option<Duration>,
     /// Share of segments lost.
@@ -38,25 +38,26 @@ pub struct Figures {
     pub segments: f64,
 }
 
-impl Figures {
+impl EstimateSnapshot {
     /// The section that the model is to have, with this round trip.
     ///
     /// A rate is what losses let the sender have, or what the line carries. So it is the line's only as far as losses do not
     /// explain it, and where more came than losses allow, they are fewer than they seemed.
     #[must_use]
-    pub fn section(&self, rtt: Duration, congestion: Congestion, warm: bool) -> Section {
+    pub fn to_model(&self, rtt: Duration, congestion: CongestionControl, warm: bool) -> SectionModel {
         let lost = self.loss.unwrap_or(0.0) * self.segments;
-        let loss = (lost + LOSS * SEGMENTS) / (self.segments + SEGMENTS);
-        let mut section = Section { rtt, loss, window: self.window, line: None, congestion, mss: MSS, warm };
+        let loss = (lost + PRIOR_LOSS * PRIOR_SEGMENTS) / (self.segments + PRIOR_SEGMENTS);
+        let mut section =
+            SectionModel { rtt, loss, window: self.window, line_rate: None, congestion, mss: MSS, is_warm: warm };
         let least = self.rate.or(self.at_least).unwrap_or(0.0);
-        for _ in 0..STEPS {
+        for _ in 0..LOSS_ITERATIONS {
             let rate = section.rate();
             if rate >= least || section.loss <= 0.0 {
                 break;
             }
-            section.loss *= (rate / least).powf(EXPONENT);
+            section.loss *= (rate / least).powf(LOSS_EXPONENT);
         }
-        section.line = self.rate.filter(|rate| *rate < section.rate());
+        section.line_rate = self.rate.filter(|rate| *rate < section.rate());
         section
     }
 }

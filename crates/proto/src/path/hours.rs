@@ -6,26 +6,26 @@
 
 use std::time::Duration;
 
-use super::figures::Figures;
+use super::figures::EstimateSnapshot;
 
 /// Hours of a week.
-pub const WEEK: u32 = 7 * 24;
+pub const HOURS_PER_WEEK: u32 = 7 * 24;
 
 /// An hour differs from another by no more than this, whatever it was once.
-const MOST_FACTOR: f64 = 8.0;
+const MAX_FACTOR: f64 = 8.0;
 
 /// A loss of nothing is taken for this, since a factor of it is wanted.
-const LEAST_LOSS: f64 = 1e-5;
+const MIN_LOSS: f64 = 1e-5;
 
 /// After so many weeks the hour's figures are half as sure as they can be.
-const WEEKS: f64 = 2.0;
+const HALF_SURE_WEEKS: f64 = 2.0;
 
 /// And so sure they are at most: last week is not today.
-const SUREST: f64 = 0.6;
+const MAX_CONFIDENCE: f64 = 0.6;
 
 /// What an hour of the week usually is.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Usual {
+pub struct HourlyBaseline {
     /// Round-trip time, in seconds.
     pub rtt: Option<f64>,
     /// Share of segments lost.
@@ -36,38 +36,43 @@ pub struct Usual {
     pub weeks: u32,
 }
 
-impl Usual {
+impl HourlyBaseline {
     /// How sure it is, 0 to 1.
     #[must_use]
     pub fn confidence(&self) -> f64 {
         let weeks = f64::from(self.weeks);
-        SUREST * weeks / (weeks + WEEKS)
+        MAX_CONFIDENCE * weeks / (weeks + HALF_SURE_WEEKS)
     }
 }
 
 /// What is to be expected now, and how sure that is: `measured` with its `confidence`, in an hour that is usually `then`,
 /// and now it is an hour that is usually `now`. Both are the same when it was measured in this hour.
 #[must_use]
-pub fn expected(measured: &Figures, confidence: f64, then: Option<&Usual>, now: &Usual) -> (Figures, f64) {
+pub fn forecast(
+    measured: &EstimateSnapshot,
+    confidence: f64,
+    then: Option<&HourlyBaseline>,
+    now: &HourlyBaseline,
+) -> (EstimateSnapshot, f64) {
     let (usual, sure) = (now.confidence(), confidence.clamp(0.0, 1.0));
     let share = if sure + usual > 0.0 { usual * (1.0 - sure) / (sure + usual * (1.0 - sure)) } else { 0.0 };
     let mixed = |value: Option<f64>, then: Option<f64>, now: Option<f64>, least: f64| match (value, now) {
         (Some(value), Some(now)) => {
             let factor =
-                then.map_or(1.0, |then| (now.max(least) / then.max(least)).clamp(1.0 / MOST_FACTOR, MOST_FACTOR));
+                then.map_or(1.0, |then| (now.max(least) / then.max(least)).clamp(1.0 / MAX_FACTOR, MAX_FACTOR));
             let here = value.max(least) * factor;
             Some((here.ln() * (1.0 - share) + now.max(least).ln() * share).exp())
         }
         (value, now) => value.or(now),
     };
-    let of = |pick: fn(&Usual) -> Option<f64>| (then.and_then(pick), pick(now));
+    let of = |pick: fn(&HourlyBaseline) -> Option<f64>| (then.and_then(pick), pick(now));
     let (rtt, loss, rate) = (of(|usual| usual.rtt), of(|usual| usual.loss), of(|usual| usual.rate));
-    let figures = Figures {
+    let figures = EstimateSnapshot {
         rtt: mixed(measured.rtt.map(|rtt| rtt.as_secs_f64()), rtt.0, rtt.1, 1e-6)
             .and_then(|rtt| Duration::try_from_secs_f64(rtt).ok()),
         // Where nothing is lost, ever, nothing is expected to be.
-        loss: mixed(measured.loss, loss.0, loss.1, LEAST_LOSS)
-            .map(|loss| if loss <= LEAST_LOSS * 1.01 { 0.0 } else { loss }),
+        loss: mixed(measured.loss, loss.0, loss.1, MIN_LOSS)
+            .map(|loss| if loss <= MIN_LOSS * 1.01 { 0.0 } else { loss }),
         rate: mixed(measured.rate, rate.0, rate.1, 1.0),
         ..*measured
     };
@@ -78,12 +83,12 @@ pub fn expected(measured: &Figures, confidence: f64, then: Option<&Usual>, now: 
 mod tests {
     use super::*;
 
-    const QUIET: Usual = Usual { rtt: Some(0.02), loss: Some(0.0005), rate: Some(8e6), weeks: 20 };
-    const BUSY: Usual = Usual { rtt: Some(0.04), loss: Some(0.002), rate: Some(2e6), weeks: 20 };
+    const QUIET: HourlyBaseline = HourlyBaseline { rtt: Some(0.02), loss: Some(0.0005), rate: Some(8e6), weeks: 20 };
+    const BUSY: HourlyBaseline = HourlyBaseline { rtt: Some(0.04), loss: Some(0.002), rate: Some(2e6), weeks: 20 };
 
-    fn measured() -> Figures {
+    fn measured() -> EstimateSnapshot {
         let rtt = Some(Duration::from_millis(20));
-        Figures { rtt, loss: Some(0.0005), rate: Some(8e6), ..Figures::default() }
+        EstimateSnapshot { rtt, loss: Some(0.0005), rate: Some(8e6), ..EstimateSnapshot::default() }
     }
 
     fn near(value: Option<f64>, expected: f64) -> bool {
@@ -92,50 +97,50 @@ mod tests {
 
     #[test]
     fn a_busy_hour_is_expected_as_soon_as_it_begins() {
-        let (figures, _) = expected(&measured(), 0.95, Some(&QUIET), &BUSY);
+        let (figures, _) = forecast(&measured(), 0.95, Some(&QUIET), &BUSY);
         assert!(near(figures.rate, 2e6) && near(figures.loss, 0.002), "{figures:?}");
         assert!(near(figures.rtt.map(|rtt| rtt.as_secs_f64()), 0.04), "{figures:?}");
     }
 
     #[test]
     fn what_is_measured_in_this_hour_goes_before_what_is_usual() {
-        let (figures, confidence) = expected(&measured(), 1.0, Some(&BUSY), &BUSY);
+        let (figures, confidence) = forecast(&measured(), 1.0, Some(&BUSY), &BUSY);
         assert!(near(figures.rate, 8e6) && confidence > 0.99, "{figures:?}");
-        let (figures, _) = expected(&measured(), 0.5, Some(&BUSY), &BUSY);
+        let (figures, _) = forecast(&measured(), 0.5, Some(&BUSY), &BUSY);
         assert!(figures.rate.is_some_and(|rate| rate > 2.1e6 && rate < 7.9e6), "{figures:?}");
     }
 
     #[test]
     fn without_a_measurement_it_is_as_usual() {
-        let (figures, confidence) = expected(&Figures::default(), 0.0, None, &BUSY);
+        let (figures, confidence) = forecast(&EstimateSnapshot::default(), 0.0, None, &BUSY);
         assert!(near(figures.rate, 2e6) && near(figures.loss, 0.002), "{figures:?}");
-        assert!(confidence > 0.4 && confidence <= SUREST);
+        assert!(confidence > 0.4 && confidence <= MAX_CONFIDENCE);
     }
 
     #[test]
     fn one_week_is_less_sure_than_many() {
-        let once = Usual { weeks: 1, ..BUSY };
-        assert!(once.confidence() < BUSY.confidence() && BUSY.confidence() < SUREST);
-        assert!(Usual::default().confidence() < f64::EPSILON);
+        let once = HourlyBaseline { weeks: 1, ..BUSY };
+        assert!(once.confidence() < BUSY.confidence() && BUSY.confidence() < MAX_CONFIDENCE);
+        assert!(HourlyBaseline::default().confidence() < f64::EPSILON);
     }
 
     #[test]
     fn an_hour_that_was_odd_once_changes_no_more_than_a_factor() {
-        let odd = Usual { rate: Some(1.0), weeks: 1, ..BUSY };
-        let (figures, _) = expected(&measured(), 1.0, Some(&QUIET), &odd);
+        let odd = HourlyBaseline { rate: Some(1.0), weeks: 1, ..BUSY };
+        let (figures, _) = forecast(&measured(), 1.0, Some(&QUIET), &odd);
         assert!(near(figures.rate, 1e6), "{figures:?}");
     }
 
     #[test]
     fn nothing_lost_stays_nothing() {
-        let clean = Usual { loss: Some(0.0), ..QUIET };
-        let none = Figures { loss: Some(0.0), ..measured() };
-        assert_eq!(expected(&none, 0.5, Some(&clean), &clean).0.loss, Some(0.0));
+        let clean = HourlyBaseline { loss: Some(0.0), ..QUIET };
+        let none = EstimateSnapshot { loss: Some(0.0), ..measured() };
+        assert_eq!(forecast(&none, 0.5, Some(&clean), &clean).0.loss, Some(0.0));
     }
 
     #[test]
     fn what_is_unknown_stays_so() {
-        let (figures, confidence) = expected(&Figures::default(), 0.0, None, &Usual::default());
-        assert_eq!((figures, confidence), (Figures::default(), 0.0));
+        let (figures, confidence) = forecast(&EstimateSnapshot::default(), 0.0, None, &HourlyBaseline::default());
+        assert_eq!((figures, confidence), (EstimateSnapshot::default(), 0.0));
     }
 }

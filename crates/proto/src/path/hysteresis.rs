@@ -14,42 +14,42 @@ const MARGIN_TO_DIRECT: f64 = 1.02;
 
 /// A path that nobody has taken yet is predicted by what is said of it: of many such the best is the one of which too much is
 /// said.
-const UNTRIED: f64 = 1.3;
+const UNTRIED_MARGIN: f64 = 1.3;
 
 /// So long the gain has to last, if it did not change of late.
 const DWELL: f64 = 3.0;
 
 /// And so long at most, in seconds as well.
-const LONGEST_DWELL: f64 = 300.0;
+const MAX_DWELL: f64 = 300.0;
 
 /// After so many seconds a change counts half.
-const CALMS_IN: f64 = 300.0;
+const CHANGE_HALF_LIFE: f64 = 300.0;
 
 /// Nobody went there for so long: the choice is made anew.
 const IDLE: Duration = Duration::from_secs(30);
 
 /// So much worse than it was of late, and than the best, is a path that has degraded.
-const DEGRADED: f64 = 1.5;
-const BEATEN: f64 = 1.25;
+const DEGRADED_FACTOR: f64 = 1.5;
+const BEATEN_FACTOR: f64 = 1.25;
 
 /// What was of late: so many seconds.
-const LATE: f64 = 60.0;
+const RECENT_SECONDS: f64 = 60.0;
 
 /// A choice that is none of so many before it is a new one: who learns does not flap.
-const LEFT: usize = 3;
+const MAX_PREVIOUS: usize = 3;
 
 /// A path that may be taken, and how many seconds are predicted for it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Open {
+pub(super) struct AvailablePath {
     pub hops: Hops,
     pub predicted: f64,
     /// Whether this relay knows that from sessions of its own.
-    pub experienced: bool,
+    pub is_experienced: bool,
 }
 
 /// What became of the standing choice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum StandingDecision {
     /// The best is taken, or was already.
     Best,
     /// Another is better, but not by enough or not for long enough.
@@ -57,77 +57,81 @@ pub(super) enum Verdict {
     /// It has become much worse than it was.
     Degraded,
     /// It is not open any more.
-    Gone,
+    Unavailable,
 }
 
 /// The standing choice of one prefix and size.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Stand {
-    kept: Option<Hops>,
+pub(super) struct StandingChoice {
+    current: Option<Hops>,
     /// What was predicted for it of late, in seconds.
-    usual: f64,
+    recent_prediction: f64,
     /// When somebody last asked.
-    asked: Duration,
+    last_asked: Duration,
     /// Since when another one is better.
     beaten_since: Option<Duration>,
     /// Changes, the older ones counted less.
     changes: f64,
     /// The choices before it.
-    left: [Option<Hops>; LEFT],
+    previous: [Option<Hops>; MAX_PREVIOUS],
 }
 
-impl Stand {
+impl StandingChoice {
     /// The standing choice.
-    pub const fn kept(&self) -> Option<Hops> {
-        self.kept
+    pub const fn current(&self) -> Option<Hops> {
+        self.current
     }
 
     /// Decides which of `open` to take, which is sorted, the best first, and not empty: its place, and why.
-    pub fn decide(&mut self, open: &[Open], now: Duration) -> (usize, Verdict) {
-        let quiet = now.saturating_sub(std::mem::replace(&mut self.asked, now));
-        self.changes *= (-quiet.as_secs_f64() / CALMS_IN).exp2();
-        let Some(kept) = self.kept else { return self.take(open, Verdict::Best) };
-        let Some(at) = open.iter().position(|open| open.hops == kept) else { return self.take(open, Verdict::Gone) };
-        let verdict = self.judge(open, at, quiet, now);
-        if at > 0 && verdict != Verdict::Kept {
-            if self.left.contains(&Some(open[0].hops)) {
+    pub fn decide(&mut self, open: &[AvailablePath], now: Duration) -> (usize, StandingDecision) {
+        let quiet = now.saturating_sub(std::mem::replace(&mut self.last_asked, now));
+        self.changes *= (-quiet.as_secs_f64() / CHANGE_HALF_LIFE).exp2();
+        let Some(kept) = self.current else { return self.switch_to_best(open, StandingDecision::Best) };
+        let Some(at) = open.iter().position(|open| open.hops == kept) else {
+            return self.switch_to_best(open, StandingDecision::Unavailable);
+        };
+        let verdict = self.evaluate(open, at, quiet, now);
+        if at > 0 && verdict != StandingDecision::Kept {
+            if self.previous.contains(&Some(open[0].hops)) {
                 self.changes += 1.0;
             }
-            self.left.rotate_right(1);
-            self.left[0] = self.kept;
-            return self.take(open, verdict);
+            self.previous.rotate_right(1);
+            self.previous[0] = self.current;
+            return self.switch_to_best(open, verdict);
         }
-        self.usual += (open[at].predicted - self.usual) * (quiet.as_secs_f64() / LATE).min(1.0);
+        self.recent_prediction +=
+            (open[at].predicted - self.recent_prediction) * (quiet.as_secs_f64() / RECENT_SECONDS).min(1.0);
         (at, verdict)
     }
 
-    fn judge(&mut self, open: &[Open], at: usize, quiet: Duration, now: Duration) -> Verdict {
+    fn evaluate(&mut self, open: &[AvailablePath], at: usize, quiet: Duration, now: Duration) -> StandingDecision {
         let (best, kept) = (&open[0], &open[at]);
         let gain = kept.predicted / best.predicted;
         let margin = match best {
-            Open { experienced: false, .. } if kept.experienced => UNTRIED,
+            AvailablePath { is_experienced: false, .. } if kept.is_experienced => UNTRIED_MARGIN,
             best if best.hops.is_direct() => MARGIN_TO_DIRECT,
             _ => MARGIN,
         };
         if at == 0 || gain < margin {
             self.beaten_since = None;
-            return if at == 0 { Verdict::Best } else { Verdict::Kept };
+            return if at == 0 { StandingDecision::Best } else { StandingDecision::Kept };
         }
-        if gain >= BEATEN && kept.predicted >= DEGRADED * self.usual {
-            return Verdict::Degraded;
+        if gain >= BEATEN_FACTOR && kept.predicted >= DEGRADED_FACTOR * self.recent_prediction {
+            return StandingDecision::Degraded;
         }
-        let is_beaten =
-            |by: &Open| kept.predicted > by.predicted * MARGIN_TO_DIRECT && by.experienced && kept.experienced;
+        let is_beaten = |by: &AvailablePath| {
+            kept.predicted > by.predicted * MARGIN_TO_DIRECT && by.is_experienced && kept.is_experienced
+        };
         let worse_than_direct = open.iter().find(|open| open.hops.is_direct()).is_some_and(is_beaten);
         let since = *self.beaten_since.get_or_insert(now);
-        let dwell = (DWELL * self.changes.exp2()).min(LONGEST_DWELL);
+        let dwell = (DWELL * self.changes.exp2()).min(MAX_DWELL);
         let lasts = now.saturating_sub(since).as_secs_f64() >= dwell;
-        if worse_than_direct || lasts || quiet >= IDLE { Verdict::Best } else { Verdict::Kept }
+        if worse_than_direct || lasts || quiet >= IDLE { StandingDecision::Best } else { StandingDecision::Kept }
     }
 
-    fn take(&mut self, open: &[Open], verdict: Verdict) -> (usize, Verdict) {
-        self.kept = Some(open[0].hops);
-        self.usual = open[0].predicted;
+    fn switch_to_best(&mut self, open: &[AvailablePath], verdict: StandingDecision) -> (usize, StandingDecision) {
+        self.current = Some(open[0].hops);
+        self.recent_prediction = open[0].predicted;
         self.beaten_since = None;
         (0, verdict)
     }

@@ -3,39 +3,39 @@
 use std::time::Duration;
 
 use super::estimate;
-use super::figures::SEGMENTS;
-use super::model::{self, Congestion, Costs, Section};
+use super::figures::PRIOR_SEGMENTS;
+use super::model::{self, CongestionControl, RelayCosts, SectionModel};
 
 /// One direction of a section, and how much there is to it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Known {
+pub struct MapEntry {
     /// What it is like.
-    pub section: Section,
+    pub section: SectionModel,
     /// How sure that is, 0 to 1.
     pub confidence: f64,
     /// Whether this relay has measured it itself. What others say is believed as far as they are trusted.
-    pub own: bool,
+    pub is_own: bool,
 }
 
-impl Known {
+impl MapEntry {
     /// The section as good as it may be: with as few losses as could still have shown what they did (Poisson).
     #[must_use]
-    pub fn hopeful(&self) -> Section {
-        let lost = self.section.loss * (estimate::segments_behind(self.confidence) + SEGMENTS);
-        Section { loss: self.section.loss * (1.0 - 1.0 / lost.sqrt()).max(0.0), ..self.section }
+    pub fn optimistic(&self) -> SectionModel {
+        let lost = self.section.loss * (estimate::segments_for_confidence(self.confidence) + PRIOR_SEGMENTS);
+        SectionModel { loss: self.section.loss * (1.0 - 1.0 / lost.sqrt()).max(0.0), ..self.section }
     }
 }
 
 /// The same in 28 bytes: times in microseconds, rates in bytes/s. What it carries is worked out once, when it is put in.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Packed {
+pub(super) struct PackedEntry {
     rtt: u32,
     loss: f32,
     /// 0 for none.
     window: u32,
     /// Infinite for none.
     line: f32,
-    speed: Speed,
+    throughput: Throughput,
     mss: u16,
     /// In 255ths.
     confidence: u8,
@@ -45,34 +45,34 @@ pub(super) struct Packed {
 /// What a section, or a path of them, carries of a transfer of these sizes, in bytes/s: the one is over while windows open,
 /// the other meets losses.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Speed {
+pub(super) struct Throughput {
     pub medium: f32,
     pub large: f32,
 }
 
-const MEDIUM: u64 = 1 << 20;
-const LARGE: u64 = 64 << 20;
+const MEDIUM_BYTES: u64 = 1 << 20;
+const LARGE_BYTES: u64 = 64 << 20;
 
-impl Speed {
+impl Throughput {
     /// Of a path without sections.
-    pub const ENDLESS: Self = Self { medium: f32::INFINITY, large: f32::INFINITY };
+    pub const UNLIMITED: Self = Self { medium: f32::INFINITY, large: f32::INFINITY };
 
     /// Of none.
     pub const NONE: Self = Self { medium: 0.0, large: 0.0 };
 
-    fn of(section: &Section) -> Self {
+    fn of_section(section: &SectionModel) -> Self {
         let sections = [*section];
-        let first = model::first_byte(&sections, &Costs::default());
+        let first = model::time_to_first_byte(&sections, &RelayCosts::default());
         let of = |bytes: u64| {
-            let time = model::completion(&sections, bytes, &Costs::default()).saturating_sub(first);
+            let time = model::completion(&sections, bytes, &RelayCosts::default()).saturating_sub(first);
             (bytes as f64 / time.as_secs_f64().max(1e-9)) as f32
         };
-        Self { medium: of(MEDIUM), large: of(LARGE) }
+        Self { medium: of(MEDIUM_BYTES), large: of(LARGE_BYTES) }
     }
 
     /// For a transfer of so many bytes.
-    pub const fn at(self, bytes: u64) -> f32 {
-        if bytes < 8 * MEDIUM { self.medium } else { self.large }
+    pub const fn for_size(self, bytes: u64) -> f32 {
+        if bytes < 8 * MEDIUM_BYTES { self.medium } else { self.large }
     }
 
     pub fn min(self, other: Self) -> Self {
@@ -83,7 +83,7 @@ impl Speed {
         Self { medium: self.medium.max(other.medium), large: self.large.max(other.large) }
     }
 
-    pub fn times(self, factor: f32) -> Self {
+    pub fn scaled(self, factor: f32) -> Self {
         Self { medium: self.medium * factor, large: self.large * factor }
     }
 }
@@ -96,70 +96,70 @@ const KNOWN: u8 = 1 << 4;
 
 /// Both directions of a section.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Both {
-    pub down: Packed,
-    pub up: Packed,
+pub(super) struct BothDirections {
+    pub down: PackedEntry,
+    pub up: PackedEntry,
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped, or as near as it gets")]
-impl From<&Known> for Packed {
-    fn from(known: &Known) -> Self {
-        let Known { section, confidence, own } = known;
+impl From<&MapEntry> for PackedEntry {
+    fn from(known: &MapEntry) -> Self {
+        let MapEntry { section, confidence, is_own: own } = known;
         let congestion = match section.congestion {
-            Congestion::Reno => 0,
-            Congestion::Cubic => 1,
-            Congestion::Ctcp => 2,
-            Congestion::Bbr => 3,
+            CongestionControl::Reno => 0,
+            CongestionControl::Cubic => 1,
+            CongestionControl::Ctcp => 2,
+            CongestionControl::Bbr => 3,
         };
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         Self {
             rtt: u32::try_from(section.rtt.as_micros()).unwrap_or(u32::MAX),
             loss: if section.loss > 0.0 { section.loss.min(1.0) as f32 } else { 0.0 },
             window: section.window.map_or(0, |window| u32::try_from(window.max(1)).unwrap_or(u32::MAX)),
-            line: section.line.filter(|line| *line > 0.0).map_or(f32::INFINITY, |line| line as f32),
-            speed: Speed::of(section),
+            line: section.line_rate.filter(|line| *line > 0.0).map_or(f32::INFINITY, |line| line as f32),
+            throughput: Throughput::of_section(section),
             mss: section.mss,
             confidence: (confidence.clamp(0.0, 1.0) * 255.0).round() as u8,
-            flags: congestion | flag(section.warm, WARM) | flag(*own, OWN) | KNOWN,
+            flags: congestion | flag(section.is_warm, WARM) | flag(*own, OWN) | KNOWN,
         }
     }
 }
 
-impl Packed {
+impl PackedEntry {
     /// Nothing is known.
     pub const UNKNOWN: Self = Self {
         rtt: 0,
         loss: 0.0,
         window: 0,
         line: f32::INFINITY,
-        speed: Speed::ENDLESS,
+        throughput: Throughput::UNLIMITED,
         mss: 0,
         confidence: 0,
         flags: 0,
     };
 
-    pub fn known(&self) -> Option<Known> {
-        self.is_known().then(|| Known {
+    pub fn unpack(&self) -> Option<MapEntry> {
+        self.is_known().then(|| MapEntry {
             section: self.section(),
             confidence: f64::from(self.confidence) / 255.0,
-            own: self.is_own(),
+            is_own: self.is_own(),
         })
     }
 
-    fn section(&self) -> Section {
-        Section {
+    fn section(&self) -> SectionModel {
+        SectionModel {
             rtt: Duration::from_micros(self.rtt.into()),
             loss: self.loss.into(),
             window: (self.window > 0).then_some(self.window.into()),
-            line: self.line.is_finite().then_some(self.line.into()),
+            line_rate: self.line.is_finite().then_some(self.line.into()),
             congestion: match self.flags & CONGESTION {
-                0 => Congestion::Reno,
-                1 => Congestion::Cubic,
-                2 => Congestion::Ctcp,
-                _ => Congestion::Bbr,
+                0 => CongestionControl::Reno,
+                1 => CongestionControl::Cubic,
+                2 => CongestionControl::Ctcp,
+                _ => CongestionControl::Bbr,
             },
             mss: self.mss,
-            warm: self.flags & WARM > 0,
+            is_warm: self.flags & WARM > 0,
         }
     }
 
@@ -172,8 +172,8 @@ impl Packed {
     }
 
     /// What it carries.
-    pub const fn speed(&self) -> Speed {
-        self.speed
+    pub const fn throughput(&self) -> Throughput {
+        self.throughput
     }
 
     /// Seconds until something comes back: a round trip, and one more where there is no connection yet.
@@ -184,9 +184,9 @@ impl Packed {
     }
 }
 
-impl Both {
+impl BothDirections {
     /// Nothing is known.
-    pub const UNKNOWN: Self = Self { down: Packed::UNKNOWN, up: Packed::UNKNOWN };
+    pub const UNKNOWN: Self = Self { down: PackedEntry::UNKNOWN, up: PackedEntry::UNKNOWN };
 }
 
 #[cfg(test)]
@@ -195,37 +195,47 @@ mod tests {
 
     #[test]
     fn what_is_packed_comes_out_again() {
-        for congestion in [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp, Congestion::Bbr] {
+        for congestion in
+            [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp, CongestionControl::Bbr]
+        {
             for (window, line, flag) in [(None, None, false), (Some(1 << 19), Some(12_500_000.0), true)] {
                 let rtt = Duration::from_micros(38_600);
-                let section = Section { rtt, loss: 0.0009765625, window, line, congestion, mss: 1448, warm: flag };
-                let known = Known { section, confidence: 1.0, own: !flag };
-                assert_eq!(Packed::from(&known).known(), Some(known));
+                let section = SectionModel {
+                    rtt,
+                    loss: 0.0009765625,
+                    window,
+                    line_rate: line,
+                    congestion,
+                    mss: 1448,
+                    is_warm: flag,
+                };
+                let known = MapEntry { section, confidence: 1.0, is_own: !flag };
+                assert_eq!(PackedEntry::from(&known).unpack(), Some(known));
             }
         }
-        assert_eq!(Packed::UNKNOWN.known(), None);
+        assert_eq!(PackedEntry::UNKNOWN.unpack(), None);
     }
 
     #[test]
     fn odd_figures_are_packed_as_sane_ones() {
-        let section = Section {
+        let section = SectionModel {
             rtt: Duration::MAX,
             loss: 7.0,
             window: Some(0),
-            line: Some(-1.0),
-            congestion: Congestion::Bbr,
+            line_rate: Some(-1.0),
+            congestion: CongestionControl::Bbr,
             mss: 0,
-            warm: false,
+            is_warm: false,
         };
-        let known = Packed::from(&Known { section, confidence: f64::NAN, own: true });
-        assert!(known.speed().large.is_finite() && known.delay().is_finite(), "{known:?}");
-        let out = known.known().unwrap();
-        assert_eq!((out.section.loss, out.section.window, out.section.line), (1.0, Some(1), None));
+        let known = PackedEntry::from(&MapEntry { section, confidence: f64::NAN, is_own: true });
+        assert!(known.throughput().large.is_finite() && known.delay().is_finite(), "{known:?}");
+        let out = known.unpack().unwrap();
+        assert_eq!((out.section.loss, out.section.window, out.section.line_rate), (1.0, Some(1), None));
         assert_eq!(out.confidence, 0.0);
     }
 
     #[test]
     fn a_million_sections_fit() {
-        assert_eq!(size_of::<Both>(), 56);
+        assert_eq!(size_of::<BothDirections>(), 56);
     }
 }

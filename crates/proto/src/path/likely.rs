@@ -6,30 +6,30 @@ use std::time::Duration;
 use crate::addr::Host;
 use crate::direction::Direction;
 
-use super::bounded::Bounded;
+use super::bounded::BoundedMap;
 
 /// Hosts remembered at most, with their ports.
-const MOST_HOSTS: usize = 1 << 16;
+const MAX_HOSTS: usize = 1 << 16;
 
 /// After this long a session counts half.
 const HALF_LIFE: Duration = Duration::from_secs(24 * 3600);
 
 /// Sessions remembered of one host and port at most.
-const MEMORY: f64 = 16.0;
+const MAX_WEIGHT: f64 = 16.0;
 
 /// What is usual for a port weighs as much as so many sessions.
-const USUAL: f64 = 0.5;
+const PORT_WEIGHT: f64 = 0.5;
 
 /// What a session will probably carry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Likely {
+pub struct TransferSize {
     /// Bytes, in the direction in which most go.
     pub bytes: u64,
     /// That direction.
     pub direction: Direction,
 }
 
-impl Likely {
+impl TransferSize {
     /// So many bytes toward the client.
     #[must_use]
     pub const fn down(bytes: u64) -> Self {
@@ -44,7 +44,7 @@ impl Likely {
 
     /// What is usual for a port, when nothing is known of the host.
     #[must_use]
-    pub const fn of_port(port: u16) -> Self {
+    pub const fn default_for_port(port: u16) -> Self {
         match port {
             // Names, time, terminals, chat: they wait for each other more than they carry.
             22 | 23 | 53 | 123 | 853 | 3389 | 5900 | 6667 | 6697 => Self::down(8 << 10),
@@ -60,62 +60,66 @@ impl Likely {
 
 /// What sessions to hosts and ports have carried. Hosts are kept as hashes: nobody reads here where people went.
 #[derive(Debug, Clone)]
-pub struct Sizes {
-    hosts: Bounded<u64, Carried>,
+pub struct TransferHistory {
+    hosts: BoundedMap<u64, TransferStats>,
 }
 
 /// Mean logarithms of what was carried, and how much there is to it.
 #[derive(Debug, Clone, Copy, Default)]
-struct Carried {
+struct TransferStats {
     down: f64,
     up: f64,
     weight: f64,
-    at: Duration,
+    updated_at: Duration,
 }
 
-impl Default for Sizes {
+impl Default for TransferHistory {
     fn default() -> Self {
-        Self { hosts: Bounded::new(MOST_HOSTS) }
+        Self { hosts: BoundedMap::new(MAX_HOSTS) }
     }
 }
 
-impl Sizes {
+impl TransferHistory {
     /// What a session to `host` and `port` will probably carry.
-    pub fn likely(&mut self, host: &Host, port: u16, now: Duration) -> Likely {
-        let usual = Likely::of_port(port);
-        let Some(carried) = self.hosts.get(&hash(host, port)) else { return usual };
+    pub fn predict(&mut self, host: &Host, port: u16, now: Duration) -> TransferSize {
+        let usual = TransferSize::default_for_port(port);
+        let Some(carried) = self.hosts.get(&host_key(host, port)) else { return usual };
         let weight = carried.weight_at(now);
         let log = carried.down.max(carried.up);
-        let mean = (weight * log + USUAL * bits(usual.bytes)) / (weight + USUAL);
+        let mean = (weight * log + PORT_WEIGHT * log2_bytes(usual.bytes)) / (weight + PORT_WEIGHT);
         let direction = if carried.up > carried.down { Direction::Up } else { Direction::Down };
-        Likely { bytes: mean.exp2().round() as u64, direction }
+        TransferSize { bytes: mean.exp2().round() as u64, direction }
     }
 
     /// A session to `host` and `port` has carried so many bytes in all.
-    pub fn carried(&mut self, host: &Host, port: u16, down: u64, up: u64, now: Duration) {
-        self.hosts.entry(hash(host, port), Carried::default).note(bits(down), bits(up), now);
+    pub fn record(&mut self, host: &Host, port: u16, down: u64, up: u64, now: Duration) {
+        self.hosts.get_or_insert_with(host_key(host, port), TransferStats::default).record(
+            log2_bytes(down),
+            log2_bytes(up),
+            now,
+        );
     }
 }
 
-impl Carried {
+impl TransferStats {
     fn weight_at(&self, now: Duration) -> f64 {
-        self.weight * (-now.saturating_sub(self.at).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
+        self.weight * (-now.saturating_sub(self.updated_at).as_secs_f64() / HALF_LIFE.as_secs_f64()).exp2()
     }
 
-    fn note(&mut self, down: f64, up: f64, now: Duration) {
-        self.weight = (self.weight_at(now) + 1.0).min(MEMORY);
-        self.at = self.at.max(now);
+    fn record(&mut self, down: f64, up: f64, now: Duration) {
+        self.weight = (self.weight_at(now) + 1.0).min(MAX_WEIGHT);
+        self.updated_at = self.updated_at.max(now);
         self.down += (down - self.down) / self.weight;
         self.up += (up - self.up) / self.weight;
     }
 }
 
 /// Sizes are compared by their logarithm: one large session among small ones does not make all large.
-fn bits(bytes: u64) -> f64 {
+fn log2_bytes(bytes: u64) -> f64 {
     (bytes.max(1) as f64).log2()
 }
 
-fn hash(host: &Host, port: u16) -> u64 {
+fn host_key(host: &Host, port: u16) -> u64 {
     let mut hasher = DefaultHasher::new();
     (host, port).hash(&mut hasher);
     hasher.finish()
@@ -133,44 +137,44 @@ mod tests {
 
     #[test]
     fn a_new_host_carries_what_is_usual_for_the_port() {
-        let mut sizes = Sizes::default();
-        let likely = |sizes: &mut Sizes, port| sizes.likely(&host("new.example"), port, DAY).bytes;
+        let mut sizes = TransferHistory::default();
+        let likely = |sizes: &mut TransferHistory, port| sizes.predict(&host("new.example"), port, DAY).bytes;
         assert!(likely(&mut sizes, 22) < likely(&mut sizes, 443));
         assert!(likely(&mut sizes, 443) < likely(&mut sizes, 873));
-        assert_eq!(sizes.likely(&host("mail.example"), 587, DAY).direction, Direction::Up);
+        assert_eq!(sizes.predict(&host("mail.example"), 587, DAY).direction, Direction::Up);
     }
 
     #[test]
     fn what_came_before_tells_what_will() {
-        let mut sizes = Sizes::default();
+        let mut sizes = TransferHistory::default();
         for _ in 0..8 {
-            sizes.carried(&host("mirror.example"), 443, 64 << 20, 1000, DAY);
-            sizes.carried(&host("backup.example"), 443, 1000, 8 << 20, DAY);
+            sizes.record(&host("mirror.example"), 443, 64 << 20, 1000, DAY);
+            sizes.record(&host("backup.example"), 443, 1000, 8 << 20, DAY);
         }
-        let mirror = sizes.likely(&host("mirror.example"), 443, DAY);
+        let mirror = sizes.predict(&host("mirror.example"), 443, DAY);
         assert!((40 << 20..=64 << 20).contains(&mirror.bytes) && mirror.direction == Direction::Down, "{mirror:?}");
-        let backup = sizes.likely(&host("backup.example"), 443, DAY);
+        let backup = sizes.predict(&host("backup.example"), 443, DAY);
         assert!((6 << 20..=8 << 20).contains(&backup.bytes) && backup.direction == Direction::Up, "{backup:?}");
-        assert_eq!(sizes.likely(&host("mirror.example"), 80, DAY), Likely::of_port(80), "another port");
-        let later = sizes.likely(&host("mirror.example"), 443, 30 * DAY);
+        assert_eq!(sizes.predict(&host("mirror.example"), 80, DAY), TransferSize::default_for_port(80), "another port");
+        let later = sizes.predict(&host("mirror.example"), 443, 30 * DAY);
         assert!(later.bytes < 2 << 20, "forgotten in a month: {later:?}");
     }
 
     #[test]
     fn one_large_session_among_small_ones_is_an_exception() {
-        let mut sizes = Sizes::default();
+        let mut sizes = TransferHistory::default();
         for bytes in [4000, 6000, 5000, 1 << 30, 5000] {
-            sizes.carried(&host("api.example"), 443, bytes, 500, DAY);
+            sizes.record(&host("api.example"), 443, bytes, 500, DAY);
         }
-        let likely = sizes.likely(&host("api.example"), 443, DAY);
+        let likely = sizes.predict(&host("api.example"), 443, DAY);
         assert!(likely.bytes < 1 << 18, "{likely:?}");
     }
 
     #[test]
     fn nothing_carried_is_little_and_never_fails() {
-        let mut sizes = Sizes::default();
-        sizes.carried(&host("192.0.2.1"), 1, 0, 0, Duration::MAX);
-        sizes.carried(&host("192.0.2.1"), 1, u64::MAX, 0, Duration::ZERO);
-        assert!(sizes.likely(&host("192.0.2.1"), 1, Duration::ZERO).bytes > 0);
+        let mut sizes = TransferHistory::default();
+        sizes.record(&host("192.0.2.1"), 1, 0, 0, Duration::MAX);
+        sizes.record(&host("192.0.2.1"), 1, u64::MAX, 0, Duration::ZERO);
+        assert!(sizes.predict(&host("192.0.2.1"), 1, Duration::ZERO).bytes > 0);
     }
 }

@@ -23,7 +23,7 @@ impl Prefix {
 
     /// How many bits all its addresses share.
     #[must_use]
-    pub const fn length(self) -> u8 {
+    pub const fn prefix_len(self) -> u8 {
         match self.0 {
             IpAddr::V4(_) => 24,
             IpAddr::V6(_) => 48,
@@ -42,7 +42,7 @@ impl From<IpAddr> for Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.0, self.length())
+        write!(f, "{}/{}", self.0, self.prefix_len())
     }
 }
 
@@ -52,7 +52,7 @@ impl FromStr for Prefix {
         let (address, length) = text.split_once('/').ok_or(PrefixError)?;
         let address: IpAddr = address.parse().map_err(|_| PrefixError)?;
         let prefix = Self::from(address);
-        let is_exact = prefix.0 == address && length.parse() == Ok(prefix.length());
+        let is_exact = prefix.0 == address && length.parse() == Ok(prefix.prefix_len());
         if is_exact { Ok(prefix) } else { Err(PrefixError) }
     }
 }

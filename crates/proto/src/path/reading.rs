@@ -8,20 +8,20 @@
 
 use std::time::Duration;
 
-use super::estimate::Sample;
+use super::estimate::SectionSample;
 
 /// In less than this a connection has not found out what its section carries.
-const SETTLES: u32 = 20;
+const SLOW_START_ROUND_TRIPS: u32 = 20;
 
 /// The initial window in packets (RFC 6928).
-const INITIAL: f64 = 10.0;
+const INITIAL_WINDOW: f64 = 10.0;
 
 /// Less than this proves nothing of a rate.
-const ENOUGH: u64 = 128 * 1024;
+const MIN_BYTES: u64 = 128 * 1024;
 
 /// Counters of one connection (`TCP_INFO`); those that a kernel does not have are zero.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct TcpCounters {
     /// Smoothed round-trip time.
     pub rtt: Duration,
     /// Smallest round-trip time seen.
@@ -29,13 +29,13 @@ pub struct Reading {
     /// Payload of a full segment, in bytes.
     pub mss: u32,
     /// Segments sent with data, those sent again included.
-    pub sent: u32,
+    pub segments_sent: u32,
     /// Segments sent again.
     pub retransmitted: u32,
     /// Of these, for nothing: the first had arrived (RFC 2883).
     pub spurious: u32,
     /// Segments with data received.
-    pub received: u32,
+    pub segments_received: u32,
     /// Of these, out of order.
     pub out_of_order: u32,
     /// Bytes acknowledged by the peer.
@@ -53,20 +53,20 @@ pub struct Reading {
     /// The one that we offer at most, in bytes, as far as it has grown.
     pub own_window: u32,
     /// From an acknowledgement of ours to what it lets the peer send, on average.
-    pub receive_rtt: Duration,
+    pub rcv_rtt: Duration,
     /// Payload of a full segment that comes, in bytes.
-    pub receive_mss: u32,
+    pub rcv_mss: u32,
     /// Bytes of payload a second that we let it send at most (`SO_MAX_PACING_RATE`).
-    pub ceiling: Option<u64>,
+    pub max_pacing_rate: Option<u64>,
     /// Whether its congestion control has slowed down for a loss: BBR never does.
-    pub yields: bool,
+    pub has_backed_off: bool,
     /// Time since data was received last.
-    pub silence: Duration,
+    pub since_last_receive: Duration,
 }
 
 /// What the pump knows of the same span.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pumped {
+pub struct PumpTimes {
     /// How long it was.
     pub span: Duration,
     /// Part of it in which there were bytes to send and no room: waiting for this section.
@@ -74,93 +74,101 @@ pub struct Pumped {
     /// Part of it in which bytes that had arrived waited for the section behind.
     pub held: Duration,
     /// Whether it is the first of a session, so that slow start is in it.
-    pub starts: bool,
+    pub includes_start: bool,
 }
 
 /// What the direction is like that we send in.
 #[must_use]
-pub fn sending(before: &Reading, now: &Reading, pumped: Pumped) -> Sample {
+pub fn sample_sending(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes) -> SectionSample {
     let busy = now.busy.saturating_sub(before.busy);
     let limited_by_peer = now.rwnd_limited.saturating_sub(before.rwnd_limited) * 2 > busy;
     let limited_by_us = now.sndbuf_limited.saturating_sub(before.sndbuf_limited) * 2 > busy;
     let bytes = now.bytes_sent.saturating_sub(before.bytes_sent);
-    let mean = rate_of(bytes, busy);
+    let mean = measured_rate(bytes, busy);
     let stalled = pumped.stalled * 2 > pumped.span;
-    let retransmitted = since(now.retransmitted, before.retransmitted);
-    let rate_is_limit = stalled && !limited_by_peer && !limited_by_us && settles(now, busy);
-    let rate = if rate_is_limit && pumped.starts { rate_of(bytes, after_start(now, mean, busy)) } else { mean };
-    Sample {
+    let retransmitted = counter_delta(now.retransmitted, before.retransmitted);
+    let rate_is_limit = stalled && !limited_by_peer && !limited_by_us && is_past_slow_start(now, busy);
+    let rate = if rate_is_limit && pumped.includes_start {
+        measured_rate(bytes, without_slow_start(now, mean, busy))
+    } else {
+        mean
+    };
+    SectionSample {
         rtt: round_trip(now),
-        segments: since(now.sent, before.sent),
-        lost: retransmitted.saturating_sub(since(now.spurious, before.spurious)),
+        segments: counter_delta(now.segments_sent, before.segments_sent),
+        lost: retransmitted.saturating_sub(counter_delta(now.spurious, before.spurious)),
         rate,
         rate_is_limit,
-        window: mean.filter(|_| limited_by_peer).and_then(|rate| window_of(now, rate)),
+        window: mean.filter(|_| limited_by_peer).and_then(|rate| peer_window_limit(now, rate)),
     }
 }
 
 /// What the direction is like that we receive in.
 #[must_use]
-pub fn receiving(before: &Reading, now: &Reading, pumped: Pumped) -> Sample {
-    let span = pumped.span.saturating_sub(now.silence);
-    let segments = since(now.received, before.received);
-    let lost = lost_of(segments, since(now.out_of_order, before.out_of_order), now.rtt, span);
+pub fn sample_receiving(before: &TcpCounters, now: &TcpCounters, pumped: PumpTimes) -> SectionSample {
+    let span = pumped.span.saturating_sub(now.since_last_receive);
+    let segments = counter_delta(now.segments_received, before.segments_received);
+    let lost = lost_segments(segments, counter_delta(now.out_of_order, before.out_of_order), now.rtt, span);
     let bytes = now.bytes_received.saturating_sub(before.bytes_received);
-    let mean = rate_of(bytes, span);
+    let mean = measured_rate(bytes, span);
     // Without a loss it may as well be the sender who had no more to say.
-    let rate_is_limit = lost > 0 && pumped.held * 2 < span && settles(now, span);
-    let rate = if rate_is_limit && pumped.starts { rate_of(bytes, after_start(now, mean, span)) } else { mean };
-    Sample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window: None }
+    let rate_is_limit = lost > 0 && pumped.held * 2 < span && is_past_slow_start(now, span);
+    let rate = if rate_is_limit && pumped.includes_start {
+        measured_rate(bytes, without_slow_start(now, mean, span))
+    } else {
+        mean
+    };
+    SectionSample { rtt: round_trip(now), segments, lost, rate, rate_is_limit, window: None }
 }
 
 /// How many segments must have been lost for so many of them to come out of order in a span; none are fewer than one.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-fn lost_of(segments: u64, out_of_order: u64, rtt: Duration, span: Duration) -> u64 {
+fn lost_segments(segments: u64, out_of_order: u64, rtt: Duration, span: Duration) -> u64 {
     if out_of_order == 0 || segments == 0 {
         return 0;
     }
-    let lost = losses(out_of_order as f64 / segments as f64, span.as_secs_f64() / rtt.as_secs_f64().max(1e-5));
+    let lost = estimate_losses(out_of_order as f64 / segments as f64, span.as_secs_f64() / rtt.as_secs_f64().max(1e-5));
     (lost.round() as u64).clamp(1, out_of_order)
 }
 
 /// The same for a share of segments in so many round trips.
-pub(crate) fn losses(out_of_order: f64, round_trips: f64) -> f64 {
+pub(crate) fn estimate_losses(out_of_order: f64, round_trips: f64) -> f64 {
     -(1.0 - out_of_order.min(0.99)).ln() * round_trips.max(1.0)
 }
 
 /// The smallest round trip: the queue of a bulk transfer is its own.
-fn round_trip(now: &Reading) -> Option<Duration> {
+fn round_trip(now: &TcpCounters) -> Option<Duration> {
     [now.min_rtt, now.rtt].into_iter().find(|rtt| !rtt.is_zero())
 }
 
-fn rate_of(bytes: u64, span: Duration) -> Option<f64> {
+fn measured_rate(bytes: u64, span: Duration) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "bytes of one connection are far below 2^52")]
     let rate = bytes as f64 / span.as_secs_f64();
-    (bytes >= ENOUGH && !span.is_zero()).then_some(rate)
+    (bytes >= MIN_BYTES && !span.is_zero()).then_some(rate)
 }
 
 /// What is left of a span without the round trips that slow start has given away: in each it sends half as much as in the
 /// next, so all of them together send as much as the last two.
-fn after_start(now: &Reading, mean: Option<f64>, span: Duration) -> Duration {
+fn without_slow_start(now: &TcpCounters, mean: Option<f64>, span: Duration) -> Duration {
     let (Some(mean), Some(rtt)) = (mean, round_trip(now)) else { return span };
     let window = mean * rtt.as_secs_f64() / f64::from(now.mss.max(1));
-    let rounds = (window / INITIAL).log2() - 1.0;
+    let rounds = (window / INITIAL_WINDOW).log2() - 1.0;
     span.saturating_sub(rtt.mul_f64(rounds.max(0.0))).max(span / 2)
 }
 
 /// Whether slow start is long over.
-fn settles(now: &Reading, span: Duration) -> bool {
-    span > now.rtt * SETTLES
+fn is_past_slow_start(now: &TcpCounters, span: Duration) -> bool {
+    span > now.rtt * SLOW_START_ROUND_TRIPS
 }
 
 /// The peer's window, where it was used up in every round trip. A peer that only reads slowly has a window as well, and
 /// sends less of it on.
-fn window_of(now: &Reading, rate: f64) -> Option<u64> {
+fn peer_window_limit(now: &TcpCounters, rate: f64) -> Option<u64> {
     let under_way = rate * round_trip(now)?.as_secs_f64();
     (under_way > 0.7 * f64::from(now.peer_window)).then_some(u64::from(now.peer_window))
 }
 
-fn since(now: u32, before: u32) -> u64 {
+fn counter_delta(now: u32, before: u32) -> u64 {
     u64::from(now.wrapping_sub(before))
 }
 
@@ -170,21 +178,21 @@ mod tests {
 
     const RTT: Duration = Duration::from_millis(20);
 
-    fn after(seconds: u64, change: impl FnOnce(&mut Reading)) -> (Reading, Pumped) {
-        let mut now = Reading { rtt: RTT * 2, min_rtt: RTT, mss: 1448, ..Reading::default() };
+    fn after(seconds: u64, change: impl FnOnce(&mut TcpCounters)) -> (TcpCounters, PumpTimes) {
+        let mut now = TcpCounters { rtt: RTT * 2, min_rtt: RTT, mss: 1448, ..TcpCounters::default() };
         change(&mut now);
-        (now, Pumped { span: Duration::from_secs(seconds), ..Pumped::default() })
+        (now, PumpTimes { span: Duration::from_secs(seconds), ..PumpTimes::default() })
     }
 
-    fn bulk(now: &mut Reading) {
-        (now.sent, now.retransmitted, now.spurious) = (10_000, 30, 10);
+    fn bulk(now: &mut TcpCounters) {
+        (now.segments_sent, now.retransmitted, now.spurious) = (10_000, 30, 10);
         (now.bytes_sent, now.busy) = (14_000_000, Duration::from_secs(7));
     }
 
     #[test]
     fn what_was_sent_is_told_by_the_counters() {
         let (now, pumped) = after(10, bulk);
-        let sample = sending(&Reading::default(), &now, pumped);
+        let sample = sample_sending(&TcpCounters::default(), &now, pumped);
         assert_eq!((sample.rtt, sample.segments, sample.lost), (Some(RTT), 10_000, 20));
         assert_eq!((sample.rate, sample.rate_is_limit), (Some(2e6), false), "nobody had to wait");
     }
@@ -192,72 +200,72 @@ mod tests {
     #[test]
     fn a_section_is_the_limit_when_bytes_wait_for_it() {
         let (now, pumped) = after(10, bulk);
-        let pumped = Pumped { stalled: Duration::from_secs(6), ..pumped };
-        assert!(sending(&Reading::default(), &now, pumped).rate_is_limit);
-        let short = Reading { bytes_sent: 200_000, busy: RTT * 5, ..now };
-        assert!(!sending(&Reading::default(), &short, pumped).rate_is_limit, "slow start");
-        let held = Reading { rwnd_limited: Duration::from_secs(4), ..now };
-        assert!(!sending(&Reading::default(), &held, pumped).rate_is_limit, "the reader");
-        let small = Reading { sndbuf_limited: Duration::from_secs(4), ..now };
-        assert!(!sending(&Reading::default(), &small, pumped).rate_is_limit, "our own buffer");
+        let pumped = PumpTimes { stalled: Duration::from_secs(6), ..pumped };
+        assert!(sample_sending(&TcpCounters::default(), &now, pumped).rate_is_limit);
+        let short = TcpCounters { bytes_sent: 200_000, busy: RTT * 5, ..now };
+        assert!(!sample_sending(&TcpCounters::default(), &short, pumped).rate_is_limit, "slow start");
+        let held = TcpCounters { rwnd_limited: Duration::from_secs(4), ..now };
+        assert!(!sample_sending(&TcpCounters::default(), &held, pumped).rate_is_limit, "the reader");
+        let small = TcpCounters { sndbuf_limited: Duration::from_secs(4), ..now };
+        assert!(!sample_sending(&TcpCounters::default(), &small, pumped).rate_is_limit, "our own buffer");
     }
 
     #[test]
     fn a_window_is_one_that_is_used_up() {
         let (now, pumped) = after(10, bulk);
-        let held = Reading { rwnd_limited: Duration::from_secs(4), peer_window: 50_000, ..now };
-        assert_eq!(sending(&Reading::default(), &held, pumped).window, Some(50_000), "2 MB/s times 20 ms");
-        let slow = Reading { peer_window: 500_000, ..held };
-        assert_eq!(sending(&Reading::default(), &slow, pumped).window, None, "who reads slowly");
+        let held = TcpCounters { rwnd_limited: Duration::from_secs(4), peer_window: 50_000, ..now };
+        assert_eq!(sample_sending(&TcpCounters::default(), &held, pumped).window, Some(50_000), "2 MB/s times 20 ms");
+        let slow = TcpCounters { peer_window: 500_000, ..held };
+        assert_eq!(sample_sending(&TcpCounters::default(), &slow, pumped).window, None, "who reads slowly");
     }
 
     #[test]
     fn counters_of_the_reading_before_do_not_count_again() {
         let (now, pumped) = after(10, bulk);
-        let sample = sending(&now, &now, pumped);
+        let sample = sample_sending(&now, &now, pumped);
         assert_eq!((sample.segments, sample.lost, sample.rate), (0, 0, None));
     }
 
     #[test]
     fn counters_that_went_around_are_right_all_the_same() {
-        let before = Reading { sent: u32::MAX - 4, ..Reading::default() };
-        let (now, pumped) = after(1, |now| now.sent = 5);
-        assert_eq!(sending(&before, &now, pumped).segments, 10);
+        let before = TcpCounters { segments_sent: u32::MAX - 4, ..TcpCounters::default() };
+        let (now, pumped) = after(1, |now| now.segments_sent = 5);
+        assert_eq!(sample_sending(&before, &now, pumped).segments, 10);
     }
 
     /// 1,000 segments a second for 10 s, and one of 500 lost: each leaves a hole for 40 ms, in which 40 segments come.
     #[test]
     fn losses_of_the_other_direction_follow_from_how_much_came_out_of_order() {
         let (now, pumped) = after(10, |now| {
-            (now.received, now.bytes_received) = (10_000, 14_480_000);
+            (now.segments_received, now.bytes_received) = (10_000, 14_480_000);
             now.out_of_order = 769;
         });
-        let sample = receiving(&Reading::default(), &now, pumped);
+        let sample = sample_receiving(&TcpCounters::default(), &now, pumped);
         assert_eq!((sample.segments, sample.lost), (10_000, 20));
         assert!(sample.rate_is_limit && sample.rate == Some(1.448e6));
     }
 
     #[test]
     fn a_single_segment_out_of_order_is_one_loss_at_most() {
-        let (now, pumped) = after(10, |now| (now.received, now.out_of_order) = (10_000, 1));
-        assert_eq!(receiving(&Reading::default(), &now, pumped).lost, 1);
+        let (now, pumped) = after(10, |now| (now.segments_received, now.out_of_order) = (10_000, 1));
+        assert_eq!(sample_receiving(&TcpCounters::default(), &now, pumped).lost, 1);
     }
 
     #[test]
     fn silence_is_no_slowness() {
         let (now, pumped) = after(10, |now| {
-            (now.received, now.bytes_received) = (1_000, 1_000_000);
-            now.silence = Duration::from_secs(9);
+            (now.segments_received, now.bytes_received) = (1_000, 1_000_000);
+            now.since_last_receive = Duration::from_secs(9);
         });
-        assert_eq!(receiving(&Reading::default(), &now, pumped).rate, Some(1e6));
+        assert_eq!(sample_receiving(&TcpCounters::default(), &now, pumped).rate, Some(1e6));
     }
 
     #[test]
     fn who_was_held_back_by_the_section_behind_says_only_at_least() {
         let (now, pumped) = after(10, |now| {
-            (now.received, now.bytes_received, now.out_of_order) = (10_000, 14_480_000, 500);
+            (now.segments_received, now.bytes_received, now.out_of_order) = (10_000, 14_480_000, 500);
         });
-        let pumped = Pumped { held: Duration::from_secs(6), ..pumped };
-        assert!(!receiving(&Reading::default(), &now, pumped).rate_is_limit);
+        let pumped = PumpTimes { held: Duration::from_secs(6), ..pumped };
+        assert!(!sample_receiving(&TcpCounters::default(), &now, pumped).rate_is_limit);
     }
 }

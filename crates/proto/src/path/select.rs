@@ -1,8 +1,8 @@
 //! Which path a session takes: the one that is predicted to be the soonest, by what is measured and, before that, by what
 //! came.
 //!
-//! [`Chooser::choose`] answers from a table by prefix, size and direction; the table is filled when somebody goes there, and
-//! again after each [`Chooser::adopt`]. What came is told by [`Chooser::came`] and [`Chooser::failed`]. The layers, from the
+//! [`PathChooser::choose`] answers from a table by prefix, size and direction; the table is filled when somebody goes there, and
+//! again after each [`PathChooser::install_map`]. What came is told by [`PathChooser::record_outcome`] and [`PathChooser::record_failure`]. The layers, from the
 //! bottom up: the map says what a path would take if all reports were true; [`Trust`] doubts reports; own experience
 //! corrects both; hysteresis keeps what was chosen; a small budget explores.
 
@@ -14,55 +14,55 @@ mod told;
 use std::sync::Arc;
 use std::time::Duration;
 
-use answer::Weighed;
-use explore::{Budget, explore, go_back};
+use answer::WeighedPath;
+use explore::{ExploreBudget, find_promising, find_recovered};
 
-use super::bounded::Bounded;
-use super::candidates::{Candidate, Fronts, Hops};
-use super::choice::{Choice, Ranked, Why};
-use super::experience::{Access, Class, Past, Pause};
-use super::hysteresis::{Open, Stand, Verdict};
-use super::likely::Likely;
-use super::map::Map;
-use super::model::Costs;
+use super::bounded::BoundedMap;
+use super::candidates::{Candidate, Hops, ParetoFronts};
+use super::choice::{Choice, ChoiceReason, RankedCandidate};
+use super::experience::{BreakerState, CircuitBreaker, PathHistory, SizeClass};
+use super::hysteresis::{AvailablePath, StandingChoice, StandingDecision};
+use super::likely::TransferSize;
+use super::map::NetworkMap;
+use super::model::RelayCosts;
 use super::prefix::Prefix;
-use super::ranking::{self, Question, Rated};
+use super::ranking::{self, ChoiceKey, RatedPath};
 use super::trust::Trust;
 
 /// Paths that are weighed for one session, at most: those that the map has for the best, and others that were tried.
-const MOST_TRIED: usize = 16;
+const MAX_WEIGHED: usize = 16;
 
 /// Prefixes and sizes with an answer, at most.
-const MOST_QUESTIONS: usize = 1 << 17;
+const MAX_RANKINGS: usize = 1 << 17;
 
 /// Paths to prefixes with an experience, at most; and as many that are out.
-const MOST_EXPERIENCES: usize = 1 << 16;
+const MAX_HISTORIES: usize = 1 << 16;
 
 /// A path that came so much slower than the map says is overrated by it.
 const OVERRATED: f64 = 1.25;
 
 /// Times below this are the work of hosts: they say nothing of a path.
-const NOISE: f64 = 0.005;
+const HOST_NOISE: f64 = 0.005;
 
 /// Chooses paths. One for all threads, behind a short lock.
 #[derive(Debug)]
-pub struct Chooser {
-    map: Arc<Map>,
-    fronts: Fronts,
-    costs: Costs,
+pub struct PathChooser {
+    map: Arc<NetworkMap>,
+    fronts: ParetoFronts,
+    costs: RelayCosts,
     /// Counts the maps.
     generation: u64,
-    answers: Bounded<Question, Answer>,
-    experiences: Bounded<Way, Past>,
-    pauses: Bounded<(Prefix, Hops), Pause>,
+    rankings: BoundedMap<ChoiceKey, CachedRanking>,
+    histories: BoundedMap<PathKey, PathHistory>,
+    breakers: BoundedMap<(Prefix, Hops), CircuitBreaker>,
     trust: Trust,
     /// What all prefixes may explore.
-    budget: Budget,
+    budget: ExploreBudget,
 }
 
 /// A path to a prefix, as far as sessions tell of the same thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Way {
+struct PathKey {
     prefix: Prefix,
     hops: Hops,
     direction: crate::direction::Direction,
@@ -70,45 +70,45 @@ struct Way {
 
 /// The answer to a question, as long as the map is the same, and the standing choice.
 #[derive(Debug, Clone, Default)]
-struct Answer {
+struct CachedRanking {
     generation: u64,
-    rated: Vec<Rated>,
-    stand: Stand,
-    budget: Budget,
+    rated: Vec<RatedPath>,
+    standing: StandingChoice,
+    budget: ExploreBudget,
 }
 
-impl Chooser {
+impl PathChooser {
     /// One that knows nothing but who it is.
     #[must_use]
-    pub fn new(map: Arc<Map>, costs: Costs) -> Self {
+    pub fn new(map: Arc<NetworkMap>, costs: RelayCosts) -> Self {
         let trust = Trust::default();
         Self {
-            fronts: Fronts::of(&map, &costs, &trust),
+            fronts: ParetoFronts::compute(&map, &costs, &trust),
             map,
             costs,
             generation: 1,
-            answers: Bounded::new(MOST_QUESTIONS),
-            experiences: Bounded::new(MOST_EXPERIENCES),
-            pauses: Bounded::new(MOST_EXPERIENCES),
+            rankings: BoundedMap::new(MAX_RANKINGS),
+            histories: BoundedMap::new(MAX_HISTORIES),
+            breakers: BoundedMap::new(MAX_HISTORIES),
             trust,
-            budget: Budget::of_all(),
+            budget: ExploreBudget::global(),
         }
     }
 
     /// Goes by a new map from now on. Takes a tenth of a second with a thousand relays: where sessions wait meanwhile, work
-    /// out [`Fronts::of`] beside them and [`Chooser::adopt`] both.
-    pub fn recompute(&mut self, map: Arc<Map>) {
-        let fronts = Fronts::of(&map, &self.costs, &self.trust);
-        self.adopt(map, fronts);
+    /// out [`ParetoFronts::compute`] beside them and [`PathChooser::install_map`] both.
+    pub fn set_map(&mut self, map: Arc<NetworkMap>) {
+        let fronts = ParetoFronts::compute(&map, &self.costs, &self.trust);
+        self.install_map(map, fronts);
     }
 
     /// Goes by a new map, of which `fronts` were worked out, from now on. Where its relays have other numbers, everything
     /// experienced is forgotten.
-    pub fn adopt(&mut self, map: Arc<Map>, fronts: Fronts) {
-        if !self.map.is_like(&map) {
-            self.answers.clear();
-            self.experiences.clear();
-            self.pauses.clear();
+    pub fn install_map(&mut self, map: Arc<NetworkMap>, fronts: ParetoFronts) {
+        if !self.map.is_prefix_of(&map) {
+            self.rankings.clear();
+            self.histories.clear();
+            self.breakers.clear();
             self.trust = Trust::default();
         }
         self.map = map;
@@ -118,75 +118,91 @@ impl Chooser {
 
     /// The map it goes by.
     #[must_use]
-    pub const fn map(&self) -> &Arc<Map> {
+    pub const fn map(&self) -> &Arc<NetworkMap> {
         &self.map
     }
 
-    /// What relays cost, for [`Fronts::of`].
+    /// What relays cost, for [`ParetoFronts::compute`].
     #[must_use]
-    pub const fn costs(&self) -> &Costs {
+    pub const fn costs(&self) -> &RelayCosts {
         &self.costs
     }
 
-    /// How far relays are believed, for [`Fronts::of`] and for status.
+    /// How far relays are believed, for [`ParetoFronts::compute`] and for status.
     #[must_use]
     pub const fn trust(&self) -> &Trust {
         &self.trust
     }
 
     /// The ways for a session to `prefix` that will probably carry `likely`.
-    pub fn choose(&mut self, prefix: Prefix, likely: Likely, now: Duration) -> Choice {
-        let question = Question::of(prefix, likely);
-        self.refresh(question);
-        let (open, out) = self.weigh(&question, now);
-        let is_direct = |way: &Weighed| way.rated.hops.is_direct();
-        let direct_is_known = open.iter().chain(&out).any(is_direct) || self.has_failed(prefix, Hops::DIRECT);
+    pub fn choose(&mut self, prefix: Prefix, likely: TransferSize, now: Duration) -> Choice {
+        let question = ChoiceKey::new(prefix, likely);
+        self.refresh_ranking(question);
+        let (open, out) = self.weigh_all(&question, now);
+        let is_direct = |way: &WeighedPath| way.rated.hops.is_direct();
+        let direct_is_known = open.iter().chain(&out).any(is_direct) || self.has_breaker(prefix, Hops::DIRECT);
         if !direct_is_known || (open.is_empty() && out.is_empty()) {
-            return Choice { ways: self.ways(&open, None), race: true, why: Why::Unmeasured, former: None };
+            return Choice {
+                ranking: self.rank(&open, None),
+                race: true,
+                reason: ChoiceReason::Unmeasured,
+                previous: None,
+            };
         }
-        self.budget.earns();
-        let Some(answer) = self.answers.get(&question) else { return self.only(&question, &open) };
-        let may_explore = answer.budget.earns();
+        self.budget.on_session();
+        let Some(answer) = self.rankings.get(&question) else { return self.direct_only(&question, &open) };
+        let may_explore = answer.budget.on_session();
         if open.is_empty() {
-            self.pauses.entry((prefix, Hops::DIRECT), Pause::default).tries(now);
-            return self.only(&question, &out);
+            self.breakers.get_or_insert_with((prefix, Hops::DIRECT), CircuitBreaker::default).begin_trial(now);
+            return self.direct_only(&question, &out);
         }
-        let before = answer.stand.kept();
-        let options: Vec<Open> = open.iter().map(Weighed::open).collect();
-        let (at, verdict) = answer.stand.decide(&options, now);
+        let before = answer.standing.current();
+        let options: Vec<AvailablePath> = open.iter().map(WeighedPath::available).collect();
+        let (at, verdict) = answer.standing.decide(&options, now);
         let former = before.filter(|before| *before != open[at].rated.hops);
-        let may_explore = may_explore && self.budget.allows();
-        let explores = || may_explore.then(|| explore(&open, &out, &open[at])).flatten();
+        let may_explore = may_explore && self.budget.can_explore();
+        let explores = || may_explore.then(|| find_promising(&open, &out, &open[at])).flatten();
         // A session that changes to another path tells so, and tries nothing else.
-        let explored = if former.is_none() { go_back(&out, open[at].predicted).or_else(explores) } else { None };
-        if let (Verdict::Degraded, Some(former)) = (verdict, former) {
-            self.pause(prefix, former, self.is_overrated(&question, former, now), now);
+        let explored = if former.is_none() { find_recovered(&out, open[at].predicted).or_else(explores) } else { None };
+        if let (StandingDecision::Degraded, Some(former)) = (verdict, former) {
+            self.trip_breaker(prefix, former, self.is_overrated(&question, former, now), now);
         }
         if let Some(way) = explored {
-            return self.explores(&question, way, &open, now);
+            return self.explore_with(&question, way, &open, now);
         }
-        let why = self.why(&question, &open, at, verdict, former);
-        Choice { ways: self.ways(&open, Some(&open[at])), race: false, why, former: former.map(Hops::candidate) }
+        let why = self.reason(&question, &open, at, verdict, former);
+        Choice {
+            ranking: self.rank(&open, Some(&open[at])),
+            race: false,
+            reason: why,
+            previous: former.map(Hops::to_candidate),
+        }
     }
 
     /// What is predicted for one path: as the map, trust and own experience have it. None where a section of it is not known.
     #[must_use]
-    pub fn predict(&self, prefix: Prefix, candidate: &Candidate, likely: Likely, now: Duration) -> Option<Ranked> {
-        let hops = Hops::of(candidate)?;
-        let rated = ranking::rate(&self.map, &self.costs, hops, prefix, likely)?;
-        Some(self.weighed(prefix, likely, &rated, now).ranked())
+    pub fn predict(
+        &self,
+        prefix: Prefix,
+        candidate: &Candidate,
+        likely: TransferSize,
+        now: Duration,
+    ) -> Option<RankedCandidate> {
+        let hops = Hops::from_candidate(candidate)?;
+        let rated = ranking::rate_path(&self.map, &self.costs, hops, prefix, likely)?;
+        Some(self.weigh(prefix, likely, &rated, now).to_ranked())
     }
 
     /// The standing choices: of which prefix, direction and size in bytes, and which path.
-    pub fn standing(&self) -> impl Iterator<Item = (Prefix, Likely, Candidate)> {
-        self.answers.iter().filter_map(|(question, answer)| {
-            answer.stand.kept().map(|kept| (question.prefix, question.likely(), kept.candidate()))
+    pub fn standing_choices(&self) -> impl Iterator<Item = (Prefix, TransferSize, Candidate)> {
+        self.rankings.iter().filter_map(|(question, answer)| {
+            answer.standing.current().map(|kept| (question.prefix, question.transfer(), kept.to_candidate()))
         })
     }
 
     /// Sees to it that there is an answer by the present map. What was chosen is in it, even if others are better now.
-    fn refresh(&mut self, question: Question) {
-        let answer = self.answers.entry(question, Answer::default);
+    fn refresh_ranking(&mut self, question: ChoiceKey) {
+        let answer = self.rankings.get_or_insert_with(question, CachedRanking::default);
         if answer.generation == self.generation {
             return;
         }
@@ -194,30 +210,34 @@ impl Chooser {
         let rated = ranking::rank(&self.map, &self.fronts, &self.costs, &question);
         let before = std::mem::replace(&mut answer.rated, rated);
         let is_tried = |hops: &Hops| {
-            let way = Way { prefix: question.prefix, hops: *hops, direction: question.direction };
-            self.experiences.peek(&way).is_some()
+            let way = PathKey { prefix: question.prefix, hops: *hops, direction: question.direction };
+            self.histories.peek(&way).is_some()
         };
         let tried = before.iter().map(|rated| rated.hops).filter(is_tried);
-        for hops in answer.stand.kept().into_iter().chain(tried) {
+        for hops in answer.standing.current().into_iter().chain(tried) {
             let is_there = answer.rated.iter().any(|rated| rated.hops == hops);
-            if !is_there && answer.rated.len() < MOST_TRIED {
-                let rate = ranking::rate(&self.map, &self.costs, hops, question.prefix, question.likely());
+            if !is_there && answer.rated.len() < MAX_WEIGHED {
+                let rate = ranking::rate_path(&self.map, &self.costs, hops, question.prefix, question.transfer());
                 answer.rated.extend(rate);
             }
         }
     }
 
     /// The paths that may be taken, the best first, and those that are out or have to show that they work again.
-    fn weigh(&self, question: &Question, now: Duration) -> (Vec<Weighed>, Vec<Weighed>) {
-        let rated = self.answers.peek(question).map_or(&[][..], |answer| &answer.rated);
-        let mut open: Vec<Weighed> = Vec::with_capacity(rated.len());
+    fn weigh_all(&self, question: &ChoiceKey, now: Duration) -> (Vec<WeighedPath>, Vec<WeighedPath>) {
+        let rated = self.rankings.peek(question).map_or(&[][..], |answer| &answer.rated);
+        let mut open: Vec<WeighedPath> = Vec::with_capacity(rated.len());
         let mut out = Vec::new();
         for rated in rated {
-            let weighed = self.weighed(question.prefix, question.likely(), rated, now);
-            match self.pauses.peek(&(question.prefix, rated.hops)).map_or(Access::Open, |pause| pause.access(now)) {
-                Access::Open => open.push(weighed),
-                Access::Trial => out.push(Weighed { on_trial: true, ..weighed }),
-                Access::Out => out.push(weighed),
+            let weighed = self.weigh(question.prefix, question.transfer(), rated, now);
+            match self
+                .breakers
+                .peek(&(question.prefix, rated.hops))
+                .map_or(BreakerState::Closed, |pause| pause.state(now))
+            {
+                BreakerState::Closed => open.push(weighed),
+                BreakerState::HalfOpen => out.push(WeighedPath { is_half_open: true, ..weighed }),
+                BreakerState::Open => out.push(weighed),
             }
         }
         open.sort_by(|one, other| one.predicted.total_cmp(&other.predicted));
@@ -225,73 +245,81 @@ impl Chooser {
         (open, out)
     }
 
-    fn weighed(&self, prefix: Prefix, likely: Likely, rated: &Rated, now: Duration) -> Weighed {
-        let (doubt, class) = (rated.doubt(&self.trust), Class::of(likely.bytes));
-        let way = Way { prefix, hops: rated.hops, direction: likely.direction };
-        let near = self.experiences.peek(&way).and_then(|past| past.near(class));
+    fn weigh(&self, prefix: Prefix, likely: TransferSize, rated: &RatedPath, now: Duration) -> WeighedPath {
+        let (doubt, class) = (rated.log_distrust(&self.trust), SizeClass::for_bytes(likely.bytes));
+        let way = PathKey { prefix, hops: rated.hops, direction: likely.direction };
+        let near = self.histories.peek(&way).and_then(|past| past.nearest(class));
         let Some((experience, share)) = near else {
             let confidence = rated.confidence * (-doubt).exp();
-            return Weighed {
+            return WeighedPath {
                 rated: *rated,
-                predicted: rated.raw * doubt.exp(),
+                predicted: rated.predicted * doubt.exp(),
                 confidence,
-                experienced: false,
-                on_trial: false,
+                is_experienced: false,
+                is_half_open: false,
             };
         };
         let there = if experience.class() == class {
-            rated.reference
+            rated.class_predicted
         } else {
-            let there = Likely { bytes: experience.class().bytes(), ..likely };
-            ranking::rate(&self.map, &self.costs, rated.hops, prefix, there).map_or(rated.reference, |it| it.reference)
+            let there = TransferSize { bytes: experience.class().bytes(), ..likely };
+            ranking::rate_path(&self.map, &self.costs, rated.hops, prefix, there)
+                .map_or(rated.class_predicted, |it| it.class_predicted)
         };
         let sessions = experience.weight(now) * share;
-        let slower = experience.expected(log(there) + doubt, share, now) - log(there);
-        Weighed {
+        let slower = experience.predict(to_log(there) + doubt, share, now) - to_log(there);
+        WeighedPath {
             rated: *rated,
-            predicted: seconds(log(rated.raw) + slower),
+            predicted: from_log(to_log(rated.predicted) + slower),
             confidence: (rated.confidence * (-doubt).exp()).max(sessions / (sessions + 1.0)),
-            experienced: sessions >= 1.0,
-            on_trial: false,
+            is_experienced: sessions >= 1.0,
+            is_half_open: false,
         }
     }
 
-    fn has_failed(&self, prefix: Prefix, hops: Hops) -> bool {
-        self.pauses.peek(&(prefix, hops)).is_some()
+    fn has_breaker(&self, prefix: Prefix, hops: Hops) -> bool {
+        self.breakers.peek(&(prefix, hops)).is_some()
     }
 
-    fn pause(&mut self, prefix: Prefix, hops: Hops, needs_trial: bool, now: Duration) {
-        self.pauses.entry((prefix, hops), Pause::default).begin(needs_trial, now);
+    fn trip_breaker(&mut self, prefix: Prefix, hops: Hops, needs_trial: bool, now: Duration) {
+        self.breakers.get_or_insert_with((prefix, hops), CircuitBreaker::default).trip(needs_trial, now);
     }
 
     /// Whether sessions have come notably slower than the map says. Then its word is not enough to go back.
-    fn is_overrated(&self, question: &Question, hops: Hops, now: Duration) -> bool {
-        let way = Way { prefix: question.prefix, hops, direction: question.direction };
-        let past = self.experiences.peek(&way);
-        past.is_some_and(|past| past.slower(question.class, now) > OVERRATED.ln())
+    fn is_overrated(&self, question: &ChoiceKey, hops: Hops, now: Duration) -> bool {
+        let way = PathKey { prefix: question.prefix, hops, direction: question.direction };
+        let past = self.histories.peek(&way);
+        past.is_some_and(|past| past.log_excess(question.class, now) > OVERRATED.ln())
     }
 
-    fn explores(&mut self, question: &Question, way: Weighed, open: &[Weighed], now: Duration) -> Choice {
-        self.budget.spends();
-        if let Some(answer) = self.answers.get(question) {
-            answer.budget.spends();
+    fn explore_with(&mut self, question: &ChoiceKey, way: WeighedPath, open: &[WeighedPath], now: Duration) -> Choice {
+        self.budget.spend();
+        if let Some(answer) = self.rankings.get(question) {
+            answer.budget.spend();
         }
-        if way.on_trial {
-            self.pauses.entry((question.prefix, way.rated.hops), Pause::default).tries(now);
+        if way.is_half_open {
+            self.breakers
+                .get_or_insert_with((question.prefix, way.rated.hops), CircuitBreaker::default)
+                .begin_trial(now);
         }
-        let figures = self.figures(question, &way, Some(&open[0]));
-        Choice { ways: self.ways(open, Some(&way)), race: false, why: Why::Explores(figures), former: None }
+        let figures = self.comparison(question, &way, Some(&open[0]));
+        Choice {
+            ranking: self.rank(open, Some(&way)),
+            race: false,
+            reason: ChoiceReason::Explores(figures),
+            previous: None,
+        }
     }
 }
 
 /// The time in seconds of which this is the [`log`].
-fn seconds(log: f64) -> f64 {
-    (log.exp() - NOISE).max(1e-5)
+fn from_log(log: f64) -> f64 {
+    (log.exp() - HOST_NOISE).max(1e-5)
 }
 
 /// The logarithm of a time in seconds. What hosts take is in it, so that it says nothing of short times.
-fn log(seconds: f64) -> f64 {
-    (seconds + NOISE).ln()
+fn to_log(seconds: f64) -> f64 {
+    (seconds + HOST_NOISE).ln()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! How far the reports of a relay are believed: as far as what came was as good as what they promised.
 
-use super::map::MOST_NODES;
+use super::map::MAX_NODES;
 
 /// The least trust: a report is never believed less than this share of it, so that a relay can better itself.
-const LEAST: f64 = 1.0 / 16.0;
+const MIN_TRUST: f64 = 1.0 / 16.0;
 
 /// How much of its trust one session decides.
 const GAIN: f64 = 0.2;
@@ -18,24 +18,24 @@ pub struct Trust {
 impl Trust {
     /// How far `node` is believed: 1 for all it says, which is where everybody begins.
     #[must_use]
-    pub fn of(&self, node: u32) -> f64 {
-        self.log(node).exp()
+    pub fn factor(&self, node: u32) -> f64 {
+        self.log_factor(node).exp()
     }
 
-    pub(super) fn log(&self, node: u32) -> f64 {
+    pub(super) fn log_factor(&self, node: u32) -> f64 {
         self.logs.get(node as usize).copied().unwrap_or(0.0)
     }
 
     /// A path came slower than it would have if all reports were true, by the factor whose logarithm is `slower`. Its
     /// sections share it: those that are measured by this relay itself may have changed as well.
-    pub(super) fn came(&mut self, reporters: &[u32], sections: usize, slower: f64) {
+    pub(super) fn record(&mut self, reporters: &[u32], sections: usize, slower: f64) {
         let share = slower / sections.max(1) as f64;
-        for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MOST_NODES) {
+        for node in reporters.iter().map(|node| *node as usize).filter(|node| *node < MAX_NODES) {
             if self.logs.len() <= node {
                 self.logs.resize(node + 1, 0.0);
             }
             let log = &mut self.logs[node];
-            *log = (*log + GAIN * (-share - *log)).clamp(LEAST.ln(), 0.0);
+            *log = (*log + GAIN * (-share - *log)).clamp(MIN_TRUST.ln(), 0.0);
         }
     }
 }
@@ -47,30 +47,30 @@ mod tests {
     #[test]
     fn who_promises_more_than_comes_is_believed_less_and_can_better_itself() {
         let mut trust = Trust::default();
-        assert_eq!(trust.of(7), 1.0);
+        assert_eq!(trust.factor(7), 1.0);
         for _ in 0..20 {
-            trust.came(&[7], 1, 4f64.ln());
+            trust.record(&[7], 1, 4f64.ln());
         }
-        assert!((0.2..0.3).contains(&trust.of(7)), "{}", trust.of(7));
-        assert_eq!(trust.of(6), 1.0, "nobody else");
+        assert!((0.2..0.3).contains(&trust.factor(7)), "{}", trust.factor(7));
+        assert_eq!(trust.factor(6), 1.0, "nobody else");
         for _ in 0..20 {
-            trust.came(&[7], 1, 0.0);
+            trust.record(&[7], 1, 0.0);
         }
-        assert!(trust.of(7) > 0.95, "{}", trust.of(7));
+        assert!(trust.factor(7) > 0.95, "{}", trust.factor(7));
     }
 
     #[test]
     fn blame_is_shared_and_praise_makes_nobody_better_than_true() {
         let mut trust = Trust::default();
         for _ in 0..50 {
-            trust.came(&[1, 2], 2, 4f64.ln());
-            trust.came(&[3], 1, -5.0);
-            trust.came(&[4], 1, f64::MAX);
-            trust.came(&[], 0, 1.0);
+            trust.record(&[1, 2], 2, 4f64.ln());
+            trust.record(&[3], 1, -5.0);
+            trust.record(&[4], 1, f64::MAX);
+            trust.record(&[], 0, 1.0);
         }
-        assert!((0.45..0.55).contains(&trust.of(1)) && trust.of(1) == trust.of(2), "{trust:?}");
-        assert_eq!((trust.of(3), trust.of(4)), (1.0, LEAST));
-        trust.came(&[u32::MAX], 1, 1.0);
-        assert_eq!(trust.of(u32::MAX), 1.0, "no such relay");
+        assert!((0.45..0.55).contains(&trust.factor(1)) && trust.factor(1) == trust.factor(2), "{trust:?}");
+        assert_eq!((trust.factor(3), trust.factor(4)), (1.0, MIN_TRUST));
+        trust.record(&[u32::MAX], 1, 1.0);
+        assert_eq!(trust.factor(u32::MAX), 1.0, "no such relay");
     }
 }

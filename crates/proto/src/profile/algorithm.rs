@@ -9,7 +9,7 @@ pub struct Algorithm(pub String);
 
 impl Algorithm {
     /// Those of Linux 6.18 (net/ipv4/Kconfig): built in, or modules that a kernel may have.
-    pub const OF_LINUX: [&str; 17] = [
+    pub const LINUX: [&str; 17] = [
         "bbr",
         "bic",
         "cdg",
@@ -33,7 +33,7 @@ impl Algorithm {
     /// is a loss-based control for fast long paths as these are; bbr does not take the losses of a bad link for
     /// congestion, as hybla and westwood do not, and leaves queues short, as vegas does.
     #[must_use]
-    pub fn nearest(&self) -> &'static [&'static str] {
+    pub fn fallbacks(&self) -> &'static [&'static str] {
         match self.0.as_str() {
             "ctcp" | "highspeed" | "scalable" | "bic" => &["cubic"],
             "hybla" | "westwood" | "vegas" => &["bbr", "cubic"],

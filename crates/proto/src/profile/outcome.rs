@@ -27,17 +27,17 @@ impl fmt::Display for Outcome {
 
 /// A setting and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Applied {
+pub struct AppliedSetting {
     /// What was asked for.
     pub setting: Setting,
     /// What the kernel did.
     pub outcome: Outcome,
 }
 
-impl fmt::Display for Applied {
+impl fmt::Display for AppliedSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.setting, self.outcome)
     }
 }
 
-serialize_as_text!(Applied);
+serialize_as_text!(AppliedSetting);

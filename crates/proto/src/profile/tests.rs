@@ -37,7 +37,7 @@ fn tuning_begins_with_what_the_profile_leaves_open() {
     let opening = |settings: &[(&str, &str)]| {
         let mut profile = Profile::named("test");
         settings.iter().for_each(|(key, value)| profile.set(Setting::read(key, value).unwrap()));
-        profile.opening().map(|setting| setting.to_string()).collect::<Vec<_>>()
+        profile.initial_settings().map(|setting| setting.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(opening(&[("tune", "false")]), ["tune = false"]);
     assert_eq!(

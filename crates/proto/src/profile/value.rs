@@ -7,7 +7,7 @@ use super::Algorithm;
 use crate::units::{Bytes, Rate, Span};
 
 /// A type of settings without bounds.
-pub(super) trait Value: FromStr {
+pub(super) trait UnboundedValue: FromStr {
     /// What a mistake says is expected.
     const EXPECTED: &'static str;
 
@@ -18,7 +18,7 @@ pub(super) trait Value: FromStr {
 }
 
 /// A type of settings with bounds.
-pub(super) trait Bounded: FromStr + PartialOrd {
+pub(super) trait BoundedValue: FromStr + PartialOrd {
     /// What a mistake says before the bounds.
     const NOUN: &'static str;
 
@@ -28,7 +28,7 @@ pub(super) trait Bounded: FromStr + PartialOrd {
     }
 
     /// The value that an invalid text probably means.
-    fn meant(_text: &str) -> Option<String> {
+    fn suggestion(_text: &str) -> Option<String> {
         None
     }
 }
@@ -37,7 +37,7 @@ pub(super) trait Bounded: FromStr + PartialOrd {
 ///
 /// # Errors
 /// What was expected instead.
-pub(super) fn read<T: Value>(text: &str) -> Result<T, String> {
+pub(super) fn read<T: UnboundedValue>(text: &str) -> Result<T, String> {
     text.parse().ok().filter(T::is_valid).ok_or_else(|| T::EXPECTED.to_owned())
 }
 
@@ -46,7 +46,7 @@ pub(super) fn read<T: Value>(text: &str) -> Result<T, String> {
 ///
 /// # Errors
 /// What was expected instead.
-pub(super) fn read_within<T: Bounded>(text: &str, bounds: [&str; 2], steps: &[&str]) -> Result<T, String> {
+pub(super) fn read_within<T: BoundedValue>(text: &str, bounds: [&str; 2], steps: &[&str]) -> Result<T, String> {
     let of_table = |literal: &str| literal.trim_matches('"').parse::<T>().ok().expect("invariant: it is of the type");
     let [low, high] = bounds.map(of_table);
     let fits = |value: &T| {
@@ -56,21 +56,21 @@ pub(super) fn read_within<T: Bounded>(text: &str, bounds: [&str; 2], steps: &[&s
     text.parse().ok().filter(fits).ok_or_else(|| {
         let [from, to] = bounds;
         let steps = steps.iter().map(|step| format!(", a multiple of {step}")).collect::<String>();
-        let meant = T::meant(text).filter(|meant| meant.parse().is_ok_and(|meant| fits(&meant)));
+        let meant = T::suggestion(text).filter(|meant| meant.parse().is_ok_and(|meant| fits(&meant)));
         let meant = meant.map(|meant| format!(": write {meant:?}")).unwrap_or_default();
         format!("{} from {from} to {to}{steps}{meant}", T::NOUN)
     })
 }
 
-impl Value for Algorithm {
+impl UnboundedValue for Algorithm {
     const EXPECTED: &'static str = r#"a congestion control like "bbr""#;
 }
 
-impl Value for bool {
+impl UnboundedValue for bool {
     const EXPECTED: &'static str = "true or false";
 }
 
-impl Value for IpAddr {
+impl UnboundedValue for IpAddr {
     const EXPECTED: &'static str = r#"a unicast address of this host like "192.0.2.10""#;
 
     fn is_valid(&self) -> bool {
@@ -78,42 +78,42 @@ impl Value for IpAddr {
     }
 }
 
-impl Bounded for u8 {
+impl BoundedValue for u8 {
     const NOUN: &'static str = "a number";
 }
 
-impl Bounded for u16 {
+impl BoundedValue for u16 {
     const NOUN: &'static str = "a number";
 }
 
-impl Bounded for u32 {
+impl BoundedValue for u32 {
     const NOUN: &'static str = "a number";
 }
 
-impl Bounded for Bytes {
+impl BoundedValue for Bytes {
     const NOUN: &'static str = "a size";
 
-    fn meant(text: &str) -> Option<String> {
-        Self::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Self::suggestion(text)
     }
 }
 
-impl Bounded for Span {
+impl BoundedValue for Span {
     const NOUN: &'static str = "a time";
 
     fn is_multiple_of(&self, step: &Self) -> bool {
         self.0.as_micros().is_multiple_of(step.0.as_micros())
     }
 
-    fn meant(text: &str) -> Option<String> {
-        Self::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Self::suggestion(text)
     }
 }
 
-impl Bounded for Rate {
+impl BoundedValue for Rate {
     const NOUN: &'static str = "a rate";
 
-    fn meant(text: &str) -> Option<String> {
-        Self::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Self::suggestion(text)
     }
 }

@@ -1,18 +1,18 @@
 //! Who gets how much of an interface that several sections share: max-min shares by weight.
 //!
 //! Whoever wants less than its share gets what it wants, and the rest is shared by the others, by their weights
-//! (Bertsekas and Gallager, Data Networks, 6.5.2). [`divide`] finds the level up to which all are served; [`Pace`] judges
+//! (Bertsekas and Gallager, Data Networks, 6.5.2). [`allocate`] finds the level up to which all are served; [`DemandEstimator`] judges
 //! from what a section has sent how much it wants. Rates are in bytes a second.
 
 mod pace;
 
 use std::cmp::Ordering;
 
-pub use pace::{Pace, Seen};
+pub use pace::{DemandEstimator, SendSample};
 
 /// Room for a section that speeds up, over what it wants, before anybody has judged it again: enough that what it sends by
-/// then is seen to be held back ([`Pace`]), and not so much that many could flood the interface.
-const HEADROOM: f64 = 1.4;
+/// then is seen to be held back ([`DemandEstimator`]), and not so much that many could flood the interface.
+const SPEEDUP_ROOM: f64 = 1.4;
 
 /// What one section asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,62 +20,62 @@ pub struct Claim {
     /// How many shares it has; at least 1.
     pub weight: u32,
     /// What it could use; [`u64::MAX`] for all it can get.
-    pub wants: u64,
+    pub demand: u64,
 }
 
 impl Claim {
     /// By how much of each share is wanted, exactly; among equals by weight, so that sums are made in one order.
-    fn order(&self, other: &Self) -> Ordering {
+    fn compare(&self, other: &Self) -> Ordering {
         let scaled = |wants: u64, weight: u32| u128::from(wants) * u128::from(weight);
-        let by_wish = scaled(self.wants, other.weight).cmp(&scaled(other.wants, self.weight));
+        let by_wish = scaled(self.demand, other.weight).cmp(&scaled(other.demand, self.weight));
         by_wish.then(self.weight.cmp(&other.weight))
     }
 }
 
 /// How an interface is divided.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Division {
+pub struct Allocation {
     rate: f64,
     /// What everybody can have for each share; infinite when nobody wants that much.
     level: f64,
     /// The same, did those who want nothing yet want all they can get; or were there one more of the largest weight.
     entry: f64,
     /// What nobody wants.
-    left: f64,
+    unused: f64,
 }
 
 /// Divides `rate` among `claims`, whose order does not matter and is not kept.
 #[must_use]
-pub fn divide(rate: u64, claims: &mut [Claim]) -> Division {
-    claims.sort_unstable_by(Claim::order);
+pub fn allocate(rate: u64, claims: &mut [Claim]) -> Allocation {
+    claims.sort_unstable_by(Claim::compare);
     let heaviest = claims.iter().map(|claim| u64::from(claim.weight)).max().unwrap_or(1);
-    let new = claims.iter().filter(|claim| claim.wants == 0).map(|claim| u64::from(claim.weight)).sum();
+    let new = claims.iter().filter(|claim| claim.demand == 0).map(|claim| u64::from(claim.weight)).sum();
     let rate = rate as f64;
-    let (level, left) = fill(rate, claims, 0);
-    let (entry, _) = fill(rate, claims, heaviest.max(new));
-    Division { rate, level, entry, left }
+    let (level, left) = water_fill(rate, claims, 0);
+    let (entry, _) = water_fill(rate, claims, heaviest.max(new));
+    Allocation { rate, level, entry, unused: left }
 }
 
 /// The level at which `claims`, and one that wants everything for `more` shares, take up all of `rate`; and what is left.
-fn fill(rate: f64, claims: &[Claim], more: u64) -> (f64, f64) {
+fn water_fill(rate: f64, claims: &[Claim], more: u64) -> (f64, f64) {
     let mut left = rate;
     let mut shares = more + claims.iter().map(|claim| u64::from(claim.weight)).sum::<u64>();
     for claim in claims {
         let level = left / shares as f64;
-        if claim.wants as f64 >= level * f64::from(claim.weight) {
+        if claim.demand as f64 >= level * f64::from(claim.weight) {
             return (level, 0.0);
         }
-        left -= claim.wants as f64;
+        left -= claim.demand as f64;
         shares -= u64::from(claim.weight);
     }
     if shares > 0 { (left / shares as f64, 0.0) } else { (f64::INFINITY, left) }
 }
 
-impl Division {
+impl Allocation {
     /// Nobody wants anything of `rate`.
     #[must_use]
-    pub fn of_nobody(rate: u64) -> Self {
-        divide(rate, &mut [])
+    pub fn empty(rate: u64) -> Self {
+        allocate(rate, &mut [])
     }
 
     /// What everybody can have for each share; `None` when nobody wants that much.
@@ -87,21 +87,21 @@ impl Division {
     /// The share of one of the claims. All of them together are no more than the rate.
     #[must_use]
     pub fn share(&self, claim: Claim) -> u64 {
-        claim.wants.min(self.most(claim.weight) as u64)
+        claim.demand.min(self.max_rate(claim.weight) as u64)
     }
 
     /// Up to what a section may send, with this claim or as one more: its share; and where it wants less than it could
     /// have, what it may take at once if it wants more all of a sudden.
     #[must_use]
     pub fn ceiling(&self, claim: Claim) -> u64 {
-        let (most, wants) = (self.most(claim.weight), claim.wants as f64);
+        let (most, wants) = (self.max_rate(claim.weight), claim.demand as f64);
         let entry = self.entry * f64::from(claim.weight);
         // Many may come at once; who has been seen to send leaves some to the others.
-        let sudden = if claim.wants == 0 { entry } else { (wants + self.left).max(wants * HEADROOM).max(entry) };
+        let sudden = if claim.demand == 0 { entry } else { (wants + self.unused).max(wants * SPEEDUP_ROOM).max(entry) };
         most.min(sudden) as u64
     }
 
-    fn most(&self, weight: u32) -> f64 {
+    fn max_rate(&self, weight: u32) -> f64 {
         self.rate.min(self.level * f64::from(weight))
     }
 }
@@ -109,17 +109,17 @@ impl Division {
 /// How alike `values` are (Jain, Chiu and Hawe, DEC-TR-301): 1 when all are the same, 1/n when one has everything. `None`
 /// for fewer than two, and when all are nothing.
 #[must_use]
-pub fn jain(count: usize, sum: f64, squares: f64) -> Option<f64> {
-    if count > 1 { index(count, sum, squares) } else { None }
+pub fn jain_index(count: usize, sum: f64, squares: f64) -> Option<f64> {
+    if count > 1 { jain_ratio(count, sum, squares) } else { None }
 }
 
 /// The same of values at hand: also of a single one, which is like itself. `None` of no values, and when all are nothing.
 #[must_use]
-pub fn jain_of(values: &[f64]) -> Option<f64> {
-    index(values.len(), values.iter().sum(), values.iter().map(|value| value * value).sum())
+pub fn jain_index_of(values: &[f64]) -> Option<f64> {
+    jain_ratio(values.len(), values.iter().sum(), values.iter().map(|value| value * value).sum())
 }
 
-fn index(count: usize, sum: f64, squares: f64) -> Option<f64> {
+fn jain_ratio(count: usize, sum: f64, squares: f64) -> Option<f64> {
     (squares > 0.0).then(|| sum * sum / (count as f64 * squares))
 }
 

@@ -6,40 +6,40 @@
 use std::time::Duration;
 
 /// Plaintext of the first records of a stream, in bytes.
-const SMALLEST: usize = 4096;
+const FIRST_RECORD: usize = 4096;
 
 /// For so many bytes of the stream a record may be one byte longer.
 const GROWTH: u64 = 16;
 
 /// What is a pause: longer than the gaps of a stream on a long path that still opens its window.
-const PAUSE: Duration = Duration::from_millis(500);
+const IDLE_RESET: Duration = Duration::from_millis(500);
 
 /// Most plaintext of a record behind so many bytes of a stream, and never more than `most`.
 #[must_use]
-pub fn usual(behind: u64, most: usize) -> usize {
-    usize::try_from(behind / GROWTH).map_or(most, |grown| (SMALLEST + grown).min(most))
+pub fn max_record_size(behind: u64, most: usize) -> usize {
+    usize::try_from(behind / GROWTH).map_or(most, |grown| (FIRST_RECORD + grown).min(most))
 }
 
 /// The records of one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Grain {
+pub struct RecordSizer {
     /// Bytes since the last pause.
-    run: u64,
+    run_bytes: u64,
     last: Duration,
 }
 
-impl Grain {
+impl RecordSizer {
     /// Most plaintext of the next record, made at `now`, and never more than `most`.
-    pub fn room(&mut self, now: Duration, most: usize) -> usize {
-        if now.saturating_sub(std::mem::replace(&mut self.last, now)) > PAUSE {
-            self.run = 0;
+    pub fn next_size(&mut self, now: Duration, most: usize) -> usize {
+        if now.saturating_sub(std::mem::replace(&mut self.last, now)) > IDLE_RESET {
+            self.run_bytes = 0;
         }
-        usual(self.run, most)
+        max_record_size(self.run_bytes, most)
     }
 
     /// So many bytes went into it.
-    pub fn took(&mut self, bytes: usize) {
-        self.run += bytes as u64;
+    pub fn record(&mut self, bytes: usize) {
+        self.run_bytes += bytes as u64;
     }
 }
 
@@ -51,22 +51,22 @@ mod tests {
 
     #[test]
     fn records_grow_with_the_run_and_are_small_after_a_pause() {
-        let mut grain = Grain::default();
+        let mut grain = RecordSizer::default();
         let mut now = Duration::ZERO;
         let mut before = 0;
         for _ in 0..200 {
-            let room = grain.room(now, MOST);
-            assert!(room >= before && (SMALLEST..=MOST).contains(&room), "{room} after {before}");
+            let room = grain.next_size(now, MOST);
+            assert!(room >= before && (FIRST_RECORD..=MOST).contains(&room), "{room} after {before}");
             before = room;
-            grain.took(room);
-            now += PAUSE;
+            grain.record(room);
+            now += IDLE_RESET;
         }
         assert_eq!(before, MOST, "bulk goes in whole records");
-        assert_eq!(grain.room(now + PAUSE, MOST), SMALLEST, "{grain:?}");
+        assert_eq!(grain.next_size(now + IDLE_RESET, MOST), FIRST_RECORD, "{grain:?}");
     }
 
     #[test]
     fn the_bound_is_never_passed() {
-        assert_eq!(Grain::default().room(Duration::ZERO, 100), 100);
+        assert_eq!(RecordSizer::default().next_size(Duration::ZERO, 100), 100);
     }
 }

@@ -7,7 +7,7 @@
 //! [`Tuning::delack_max`]. If the peer does after all, or the path's delay jumps, timeouts are spurious, which it says
 //! itself (DSACK, RFC 2883), and they are put off again.
 //!
-//! [`Section`] decides the options of a socket, [`Grain`] the size of records, [`Gather`] whether small pieces wait.
+//! [`SectionTuner`] decides the options of a socket, [`RecordSizer`] the size of records, [`WriteCoalescer`] whether small pieces wait.
 
 mod gather;
 mod grain;
@@ -18,27 +18,27 @@ use std::time::Duration;
 use crate::profile::Setting;
 use crate::units::{Bytes, Span};
 
-pub use gather::Gather;
-pub use grain::{Grain, usual};
-pub use section::Section;
+pub use gather::WriteCoalescer;
+pub use grain::{RecordSizer, max_record_size};
+pub use section::SectionTuner;
 
 /// What a connection has done since it began, as the kernel counts it (`TCP_INFO`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sample {
+pub struct TuningSample {
     /// When that was, on any clock that goes on.
-    pub at: Duration,
+    pub taken_at: Duration,
     /// Smoothed round trip; zero while there is none.
     pub rtt: Duration,
     /// Its mean deviation.
     pub rttvar: Duration,
     /// Segments of data sent, those sent again included.
-    pub sent: u32,
+    pub segments_sent: u32,
     /// Segments sent again.
     pub retransmitted: u32,
     /// Segments that the peer had got already.
     pub spurious: u32,
     /// Segments of data that came in.
-    pub received: u32,
+    pub segments_received: u32,
     /// Of these, ahead of others.
     pub out_of_order: u32,
 }
@@ -60,7 +60,7 @@ impl Tuning {
     /// What sections begin with, before anything is known of the path. The first round trip makes `4 rttvar` at least
     /// `rto_min` and twice itself; later it falls by a quarter each round trip, and never rises because of `rto_min` alone
     /// (tcp_rtt_estimator()). So this is enough for the tail's probe at most round trips, and soon less at short ones.
-    pub const OPENING: Self = Self {
+    pub const INITIAL: Self = Self {
         rto_min: Duration::from_millis(160),
         rto_max: Duration::from_secs(120),
         delack_max: Duration::from_millis(20),
@@ -69,18 +69,22 @@ impl Tuning {
 
     /// Unsent bytes that the kernel may hold from the beginning: several milliseconds of a gigabit. The pump lowers it
     /// where a receiver is slow.
-    pub const UNSENT: Bytes = Bytes(1024 * 1024);
+    pub const NOTSENT_LOWAT: Bytes = Bytes(1024 * 1024);
 
     /// What sockets get before they connect or listen. Not `rto_max`, which would shorten the time that a server has for
     /// its answer to SYN.
     #[must_use]
-    pub fn opening() -> [Setting; 3] {
-        let Self { rto_min, delack_max, .. } = Self::OPENING;
-        [Setting::NotsentLowat(Self::UNSENT), Setting::RtoMin(Span(rto_min)), Setting::DelackMax(Span(delack_max))]
+    pub fn initial_settings() -> [Setting; 3] {
+        let Self { rto_min, delack_max, .. } = Self::INITIAL;
+        [
+            Setting::NotsentLowat(Self::NOTSENT_LOWAT),
+            Setting::RtoMin(Span(rto_min)),
+            Setting::DelackMax(Span(delack_max)),
+        ]
     }
 
     /// The settings that differ from those `before`.
-    pub fn since(self, before: Self) -> impl Iterator<Item = Setting> {
+    pub fn changes_from(self, before: Self) -> impl Iterator<Item = Setting> {
         let changes = [
             (self.rto_min != before.rto_min).then_some(Setting::RtoMin(Span(self.rto_min))),
             (self.rto_max != before.rto_max).then_some(Setting::RtoMax(Span(self.rto_max))),

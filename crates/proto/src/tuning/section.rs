@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use super::{Sample, Tuning};
+use super::{Tuning, TuningSample};
 
 /// The least `rto_min`: above the longest delay of a peer that is tuned as well, with a tick of its kernel's clock for
 /// each side.
-const LEAST_RTO_MIN: Duration = Duration::from_millis(28);
+const MIN_RTO_MIN: Duration = Duration::from_millis(28);
 
 /// The most that a socket may have (`TCP_RTO_MIN_US`): the kernel's own.
-const MOST_RTO_MIN: Duration = Duration::from_millis(200);
+const MAX_RTO_MIN: Duration = Duration::from_millis(200);
 
 /// What comes on top: the probe's own timer adds two ticks of 4 ms and rounds up (tcp_schedule_loss_probe()), and the rest is
 /// for whoever has to be scheduled.
-const SLACK: Duration = Duration::from_millis(24);
+const RTO_SLACK: Duration = Duration::from_millis(24);
 
 /// Round trips in `rto_min`. The tail is probed two round trips after it was sent, and the answer takes a third (RFC 8985,
 /// 7.2): a timeout before that would shrink the window to one segment where a probe would not, and undo it too late
@@ -21,34 +21,34 @@ const SLACK: Duration = Duration::from_millis(24);
 const ROUND_TRIPS: u32 = 2;
 
 /// So many timeouts are the longest one: enough that what is sent into an outage is next to nothing.
-const DOUBLED: u32 = 8;
+const RTO_MAX_FACTOR: u32 = 8;
 
 /// The least that a socket may have (`TCP_RTO_MAX_MS`), and the most that somebody wants to wait after an outage.
-const LEAST_RTO_MAX: Duration = Duration::from_secs(1);
-const MOST_RTO_MAX: Duration = Duration::from_secs(10);
+const MIN_RTO_MAX: Duration = Duration::from_secs(1);
+const MAX_RTO_MAX: Duration = Duration::from_secs(10);
 
 /// Longest delay of acknowledgements where few segments come at once, or some get lost: the least that a socket may
 /// have, because the sender cannot go on, or not tell what was lost, before it has heard of them.
-const PROMPT: Duration = Duration::from_millis(8);
+const PROMPT_DELACK: Duration = Duration::from_millis(8);
 
 /// And where many come on a clean path: then each second one is acknowledged at once, and the delay is only for the last.
-const RELAXED: Duration = Duration::from_millis(20);
+const RELAXED_DELACK: Duration = Duration::from_millis(20);
 
 /// Segments in a round trip that are many.
-const MANY: f64 = 32.0;
+const MANY_SEGMENTS: f64 = 32.0;
 
 /// A loss of so much makes a path lossy, and so little makes it clean again.
 const LOSSY: f64 = 0.003;
 const CLEAN: f64 = 0.001;
 
 /// Losses that prove nothing.
-const CHANCE: f64 = 2.0;
+const CHANCE_LOSSES: f64 = 2.0;
 
 /// Time in which what was seen loses half its weight.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// And time in which half of the caution goes, when no timeout was spurious.
-const CALMS_IN: Duration = Duration::from_secs(60);
+const CAUTION_HALF_LIFE: Duration = Duration::from_secs(60);
 
 /// A value that differs by less than this factor stays,
 const NOTABLE: f64 = 1.25;
@@ -58,102 +58,102 @@ const TOO_SHORT: f64 = 1.05;
 
 /// A section that is looked at from time to time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Section {
-    before: Sample,
-    sending: Share,
-    receiving: Share,
+pub struct SectionTuner {
+    before: TuningSample,
+    sending: LossShare,
+    receiving: LossShare,
     /// By what `rto_min` is multiplied: 1 unless timeouts were spurious.
     caution: f64,
-    in_force: Tuning,
+    current: Tuning,
 }
 
 /// How much of what is sent gets lost; what is long ago counts little.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-struct Share {
-    all: f64,
+struct LossShare {
+    segments: f64,
     lost: f64,
     lossy: bool,
 }
 
-impl Default for Section {
+impl Default for SectionTuner {
     fn default() -> Self {
         Self {
-            before: Sample::default(),
-            sending: Share::default(),
-            receiving: Share::default(),
+            before: TuningSample::default(),
+            sending: LossShare::default(),
+            receiving: LossShare::default(),
             caution: 1.0,
-            in_force: Tuning::OPENING,
+            current: Tuning::INITIAL,
         }
     }
 }
 
-impl Section {
+impl SectionTuner {
     /// What was decided last.
     #[must_use]
     pub fn tuning(&self) -> Tuning {
-        self.in_force
+        self.current
     }
 
     /// Decides again, from what has happened since it was looked at before.
-    pub fn look(&mut self, now: Sample) -> Tuning {
+    pub fn update(&mut self, now: TuningSample) -> Tuning {
         let before = std::mem::replace(&mut self.before, now);
         if now.rtt.is_zero() {
-            return self.in_force;
+            return self.current;
         }
-        let span = now.at.saturating_sub(before.at);
-        let since = |count: fn(&Sample) -> u32| f64::from(count(&now).wrapping_sub(count(&before)));
+        let span = now.taken_at.saturating_sub(before.taken_at);
+        let since = |count: fn(&TuningSample) -> u32| f64::from(count(&now).wrapping_sub(count(&before)));
         let (retransmitted, spurious) = (since(|s| s.retransmitted), since(|s| s.spurious));
-        let received = since(|s| s.received);
-        self.sending.note(since(|s| s.sent), (retransmitted - spurious).max(0.0), span);
-        self.receiving.note(received, since(|s| s.out_of_order), span);
-        self.beware(retransmitted, spurious, span);
+        let received = since(|s| s.segments_received);
+        self.sending.record(since(|s| s.segments_sent), (retransmitted - spurious).max(0.0), span);
+        self.receiving.record(received, since(|s| s.out_of_order), span);
+        self.update_caution(retransmitted, spurious, span);
         let round_trips = (span.as_secs_f64() / now.rtt.as_secs_f64()).max(1.0);
-        let many = received / round_trips >= MANY;
+        let many = received / round_trips >= MANY_SEGMENTS;
         let wanted = self.decide(&now, many);
-        self.in_force = notably(self.in_force, wanted);
-        self.in_force
+        self.current = notable_changes(self.current, wanted);
+        self.current
     }
 
     /// Timeouts that turn out spurious are put off. A few are chance: answers get lost, too, and a probe of the tail may
     /// cross with one.
-    fn beware(&mut self, retransmitted: f64, spurious: f64, span: Duration) {
-        let most = MOST_RTO_MIN.as_secs_f64() / LEAST_RTO_MIN.as_secs_f64();
+    fn update_caution(&mut self, retransmitted: f64, spurious: f64, span: Duration) {
+        let most = MAX_RTO_MIN.as_secs_f64() / MIN_RTO_MIN.as_secs_f64();
         if spurious > 0.0 && spurious * 4.0 >= retransmitted {
             self.caution = (self.caution * 2.0).min(most);
         } else {
-            self.caution = (self.caution * fading(span, CALMS_IN)).max(1.0);
+            self.caution = (self.caution * decay_factor(span, CAUTION_HALF_LIFE)).max(1.0);
         }
     }
 
-    fn decide(&self, now: &Sample, many: bool) -> Tuning {
-        let usual = LEAST_RTO_MIN.max(now.rtt * ROUND_TRIPS + SLACK).as_secs_f64() * self.caution;
-        let rto_min = Duration::from_secs_f64(usual).min(MOST_RTO_MIN);
+    fn decide(&self, now: &TuningSample, many: bool) -> Tuning {
+        let usual = MIN_RTO_MIN.max(now.rtt * ROUND_TRIPS + RTO_SLACK).as_secs_f64() * self.caution;
+        let rto_min = Duration::from_secs_f64(usual).min(MAX_RTO_MIN);
         let timeout = now.rtt + rto_min.max(now.rttvar * 4);
         Tuning {
             rto_min,
-            rto_max: (timeout * DOUBLED).clamp(LEAST_RTO_MAX, MOST_RTO_MAX),
-            delack_max: if many && !self.receiving.lossy { RELAXED } else { PROMPT },
+            rto_max: (timeout * RTO_MAX_FACTOR).clamp(MIN_RTO_MAX, MAX_RTO_MAX),
+            delack_max: if many && !self.receiving.lossy { RELAXED_DELACK } else { PROMPT_DELACK },
             thin_linear_timeouts: self.sending.lossy,
         }
     }
 }
 
-impl Share {
-    fn note(&mut self, all: f64, lost: f64, span: Duration) {
-        let fading = fading(span, HALF_LIFE);
-        (self.all, self.lost) = (self.all * fading + all, self.lost * fading + lost);
-        let bound = self.all * if self.lossy { CLEAN } else { LOSSY };
-        self.lossy = self.lost > bound && (self.lossy || self.lost >= CHANCE);
+impl LossShare {
+    fn record(&mut self, all: f64, lost: f64, span: Duration) {
+        let fading = decay_factor(span, HALF_LIFE);
+        (self.segments, self.lost) = (self.segments * fading + all, self.lost * fading + lost);
+        let bound = self.segments * if self.lossy { CLEAN } else { LOSSY };
+        self.lossy = self.lost > bound && (self.lossy || self.lost >= CHANCE_LOSSES);
     }
 }
 
 /// What is left of a weight after `span`, when half of it goes in `half_life`.
-fn fading(span: Duration, half_life: Duration) -> f64 {
+fn decay_factor(span: Duration, half_life: Duration) -> f64 {
     (-span.as_secs_f64() / half_life.as_secs_f64()).exp2()
 }
 
 /// What is `wanted`, where it is worth a system call.
-fn notably(in_force: Tuning, wanted: Tuning) -> Tuning {
+fn notable_changes(in_force: Tuning, wanted: Tuning) -> Tuning {
     let choose = |old: Duration, new: Duration, too_short: f64| {
         let (old_seconds, new_seconds) = (old.as_secs_f64(), new.as_secs_f64());
         let differs = new_seconds > old_seconds * too_short || old_seconds > new_seconds * NOTABLE;

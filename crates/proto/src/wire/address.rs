@@ -11,7 +11,7 @@ const NAME: u8 = 3;
 const IPV6: u8 = 4;
 
 /// What stands on the wire, not yet known to be a good target.
-pub(super) struct Address<'a> {
+pub(super) struct WireAddress<'a> {
     host: RawHost<'a>,
     port: u16,
 }
@@ -21,20 +21,20 @@ enum RawHost<'a> {
     Name(&'a [u8]),
 }
 
-impl<'a> Address<'a> {
+impl<'a> WireAddress<'a> {
     /// Reads an address; nothing when its type, and so its length, is unknown.
     pub(super) fn read(cursor: &mut Cursor<'a>) -> Result<Option<Self>, WireError> {
         let host = match cursor.byte()? {
             IPV4 => RawHost::Ip(IpAddr::from(cursor.array::<4>()?)),
             IPV6 => RawHost::Ip(IpAddr::from(cursor.array::<16>()?)),
-            NAME => RawHost::Name(cursor.counted()?),
+            NAME => RawHost::Name(cursor.length_prefixed()?),
             _ => return Ok(None),
         };
         Ok(Some(Self { host, port: cursor.port()? }))
     }
 
     /// The address as that of a socket; nothing when it is a name.
-    pub(super) fn socket(&self) -> Option<SocketAddr> {
+    pub(super) fn to_socket_addr(&self) -> Option<SocketAddr> {
         match self.host {
             RawHost::Ip(ip) => Some(SocketAddr::new(ip.to_canonical(), self.port)),
             RawHost::Name(_) => None,
@@ -42,7 +42,7 @@ impl<'a> Address<'a> {
     }
 
     /// The address as a target.
-    pub(super) fn target(&self) -> Result<Target, WireError> {
+    pub(super) fn to_target(&self) -> Result<Target, WireError> {
         let host = match self.host {
             RawHost::Ip(ip) => Some(Host::from(ip)),
             RawHost::Name(name) => std::str::from_utf8(name).ok().and_then(|name| Host::parse(name).ok()),
@@ -54,7 +54,7 @@ impl<'a> Address<'a> {
 
 /// The fewest bytes that an address of this type takes with its type, as far as `bytes` show it; nothing when the type
 /// is unknown.
-pub(super) fn fewest_bytes(bytes: &[u8]) -> Option<usize> {
+pub(super) fn min_length(bytes: &[u8]) -> Option<usize> {
     match *bytes {
         [IPV4, ..] => Some(1 + 4 + 2),
         [IPV6, ..] => Some(1 + 16 + 2),

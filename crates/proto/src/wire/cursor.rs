@@ -14,7 +14,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// How many bytes were read.
-    pub(super) const fn used(&self) -> usize {
+    pub(super) const fn position(&self) -> usize {
         self.at
     }
 
@@ -44,7 +44,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A length byte and as many bytes.
-    pub(super) fn counted(&mut self) -> Result<&'a [u8], WireError> {
+    pub(super) fn length_prefixed(&mut self) -> Result<&'a [u8], WireError> {
         let count = self.byte()?;
         self.take(usize::from(count))
     }

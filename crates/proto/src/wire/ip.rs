@@ -24,7 +24,7 @@ const WRONG_LENGTH: WireError = WireError::Invalid("a packet of another length t
 
 /// What routers and rules look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
+pub struct IpHeader {
     /// Who has sent it.
     pub source: IpAddr,
     /// Who is to get it.
@@ -35,21 +35,21 @@ pub struct Head {
     pub port: Option<u16>,
 }
 
-impl Head {
+impl IpHeader {
     /// Reads a whole packet, from its IP header to its last byte.
     ///
     /// # Errors
     /// [`WireError::Invalid`]: no host could have sent it like this.
-    pub fn read(packet: &[u8]) -> Result<Self, WireError> {
+    pub fn parse(packet: &[u8]) -> Result<Self, WireError> {
         let mut cursor = Cursor::new(packet);
         // Nothing can follow a packet, so what is missing will never come.
-        Self::fields(&mut cursor, packet.len()).map_err(|error| match error {
+        Self::parse_fields(&mut cursor, packet.len()).map_err(|error| match error {
             WireError::Incomplete => WireError::Invalid("a packet that is cut short"),
             error => error,
         })
     }
 
-    fn fields(cursor: &mut Cursor<'_>, length: usize) -> Result<Self, WireError> {
+    fn parse_fields(cursor: &mut Cursor<'_>, length: usize) -> Result<Self, WireError> {
         let first = cursor.byte()?;
         match first >> 4 {
             4 => ipv4(cursor, usize::from(first & 0xf) * 4, length),
@@ -76,7 +76,7 @@ pub fn is_routable(ip: IpAddr) -> bool {
 }
 
 /// An IPv4 packet of whose header the first of `header` bytes was read.
-fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<Head, WireError> {
+fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<IpHeader, WireError> {
     let length_of_options = options_length(header)?;
     let _service = cursor.byte()?;
     if usize::from(u16::from_be_bytes(cursor.array()?)) != length {
@@ -89,11 +89,11 @@ fn ipv4(cursor: &mut Cursor<'_>, header: usize, length: usize) -> Result<Head, W
     let (source, destination) = (cursor.array::<4>()?.into(), cursor.array::<4>()?.into());
     options(cursor, length_of_options)?;
     let port = if is_later { None } else { port(cursor, protocol)? };
-    Ok(Head { source, destination, protocol, port })
+    Ok(IpHeader { source, destination, protocol, port })
 }
 
 /// An IPv6 packet of whose header the first byte was read.
-fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<Head, WireError> {
+fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<IpHeader, WireError> {
     let _class_and_label: [u8; 3] = cursor.array()?;
     // A jumbogram says 0 (RFC 2675). There is no room for one in a record.
     if usize::from(u16::from_be_bytes(cursor.array()?)) + IPV6_HEADER != length {
@@ -101,14 +101,14 @@ fn ipv6(cursor: &mut Cursor<'_>, length: usize) -> Result<Head, WireError> {
     }
     let [first, _lifetime] = cursor.array()?;
     let (source, destination) = (cursor.array::<16>()?.into(), cursor.array::<16>()?.into());
-    let (protocol, is_later) = behind_extensions(cursor, first)?;
+    let (protocol, is_later) = skip_extensions(cursor, first)?;
     let port = if is_later { None } else { port(cursor, protocol)? };
-    Ok(Head { source, destination, protocol, port })
+    Ok(IpHeader { source, destination, protocol, port })
 }
 
 /// Reads the extension headers from `first` on: what is behind them, and whether it is a fragment other than the first
 /// of its packet (RFC 8200 section 4, RFC 4302 section 2).
-fn behind_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), WireError> {
+fn skip_extensions(cursor: &mut Cursor<'_>, first: u8) -> Result<(u8, bool), WireError> {
     let mut kind = first;
     while let Some(header) = extension(cursor, kind)? {
         if header.is_later_fragment {

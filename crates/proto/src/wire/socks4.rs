@@ -16,7 +16,7 @@ const MAX_USER: usize = 255;
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct Socks4Request {
     /// CONNECT or BIND; SOCKS4 has no other.
     pub command: Command,
     /// An IPv4 address, or in SOCKS4a a name.
@@ -25,7 +25,7 @@ pub struct Request {
     pub user: Vec<u8>,
 }
 
-impl Request {
+impl Socks4Request {
     /// Reads `4, command, port, address, user, 0` and in SOCKS4a `name, 0`.
     ///
     /// # Errors
@@ -43,15 +43,15 @@ impl Request {
         let user = cursor.until_nul(MAX_USER, "user id longer than 255 bytes")?.to_vec();
         let host = match address {
             // "IP address 0.0.0.x, with x nonzero" announces a name (SOCKS4a).
-            [0, 0, 0, 1..=255] => named(&mut cursor)?,
+            [0, 0, 0, 1..=255] => read_name(&mut cursor)?,
             address => Host::from(address),
         };
         let target = Target::new(host, port).map_err(|_| WireError::Invalid("port 0"))?;
-        Ok((Self { command, target, user }, cursor.used()))
+        Ok((Self { command, target, user }, cursor.position()))
     }
 }
 
-fn named(cursor: &mut Cursor<'_>) -> Result<Host, WireError> {
+fn read_name(cursor: &mut Cursor<'_>) -> Result<Host, WireError> {
     // One more than the longest name, for the dot at its end.
     let name = cursor.until_nul(MAX_NAME + 1, "name longer than 253 bytes")?;
     let name = std::str::from_utf8(name).ok().and_then(|name| Host::parse(name).ok());
@@ -79,7 +79,7 @@ mod tests {
             (b"\x04\x01\x00\x50\x00\x00\x00\x09\x00192.0.2.7\x00", Command::Connect, "192.0.2.7:80", b""),
             (b"\x04\x01\x00\x50\x00\x00\x00\x00\x00", Command::Connect, "0.0.0.0:80", b""),
         ] {
-            let request = feed(bytes, Request::parse);
+            let request = feed(bytes, Socks4Request::parse);
             assert_eq!((request.command, request.target.to_string().as_str()), (command, target));
             assert_eq!(request.user, user);
         }
@@ -101,7 +101,7 @@ mod tests {
             &long_user,
             &long_name,
         ] {
-            assert!(matches!(Request::parse(bytes), Err(WireError::Invalid(_))), "{bytes:?}");
+            assert!(matches!(Socks4Request::parse(bytes), Err(WireError::Invalid(_))), "{bytes:?}");
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(name.len(), MAX_NAME);
         let bytes =
             [b"\x04\x01\x00\x50\x00\x00\x00\x01".as_slice(), &[b'u'; 255], b"\0", name.as_bytes(), b".\0"].concat();
-        let request = feed(&bytes, Request::parse);
+        let request = feed(&bytes, Socks4Request::parse);
         assert_eq!((request.user.len(), request.target.host), (255, Host::Name(name)));
     }
 

@@ -11,7 +11,7 @@ pub const HANDSHAKE_FAILURE: [u8; 7] = [21, 3, 1, 0, 2, 2, 40];
 ///
 /// # Errors
 /// [`WireError::Incomplete`] while the version has not arrived.
-pub fn is_handshake(bytes: &[u8]) -> Parsed<bool> {
+pub fn detect_handshake(bytes: &[u8]) -> Parsed<bool> {
     match bytes {
         [] | [22] => Err(WireError::Incomplete),
         [22, 3, ..] => Ok((true, 0)),

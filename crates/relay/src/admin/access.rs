@@ -9,19 +9,19 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use serde::{Serialize, Serializer};
 use tokio::time::sleep;
 
-use crate::config::{Admin, AdminPlace, Token};
+use crate::config::{AdminBind, AdminConfig, AdminToken};
 
 /// Delay of the answer to a wrong token. A connection that waits for this answer yields to new connections.
-const WRONG: Duration = Duration::from_secs(1);
+const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
 /// Who may ask, and by which names.
-pub(super) struct Access {
-    token: Option<Token>,
+pub(super) struct AdminAuth {
+    token: Option<AdminToken>,
     hosts: Vec<String>,
 }
 
 /// Whether there is a token, and nothing of it.
-impl Serialize for Access {
+impl Serialize for AdminAuth {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map([("token", self.token.is_some())])
     }
@@ -29,46 +29,46 @@ impl Serialize for Access {
 
 /// Why somebody may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum AdminRefusal {
     /// Our name is another one.
-    Name,
+    UnknownHost,
     /// A page from elsewhere asks.
-    Origin,
+    CrossOrigin,
     /// It takes a token.
-    NoToken,
+    MissingToken,
     /// It takes another one.
     WrongToken,
 }
 
-impl Access {
+impl AdminAuth {
     /// As `admin` has it. Who can open a unix socket needs no token.
-    pub fn new(admin: &Admin) -> Self {
-        let token = admin.token.clone().filter(|_| matches!(admin.place, AdminPlace::Tcp(_)));
+    pub fn new(admin: &AdminConfig) -> Self {
+        let token = admin.token.clone().filter(|_| matches!(admin.bind, AdminBind::Tcp(_)));
         Self { token, hosts: admin.hosts.clone() }
     }
 
     /// Whether somebody may have the page, which says nothing of this relay.
-    pub fn page(&self, head: &HeaderMap) -> Result<(), Refusal> {
-        if !self.is_our_name(head) {
-            return Err(Refusal::Name);
+    pub fn check_page(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
+        if !self.is_own_host(head) {
+            return Err(AdminRefusal::UnknownHost);
         }
-        if is_of_this_page(head) { Ok(()) } else { Err(Refusal::Origin) }
+        if is_same_origin(head) { Ok(()) } else { Err(AdminRefusal::CrossOrigin) }
     }
 
     /// Whether somebody may know more; the answer to a wrong token takes its time.
-    pub async fn all(&self, head: &HeaderMap) -> Result<(), Refusal> {
-        self.page(head)?;
+    pub async fn authorize(&self, head: &HeaderMap) -> Result<(), AdminRefusal> {
+        self.check_page(head)?;
         let Some(token) = &self.token else { return Ok(()) };
-        let given = head.get(AUTHORIZATION).ok_or(Refusal::NoToken)?;
-        if bearer(given.as_bytes()).is_some_and(|given| token.is(given)) {
+        let given = head.get(AUTHORIZATION).ok_or(AdminRefusal::MissingToken)?;
+        if bearer_token(given.as_bytes()).is_some_and(|given| token.matches(given)) {
             return Ok(());
         }
-        sleep(WRONG).await;
-        Err(Refusal::WrongToken)
+        sleep(WRONG_TOKEN_DELAY).await;
+        Err(AdminRefusal::WrongToken)
     }
 
     /// A page has the name of its own server. No name leads to an address that is written as such.
-    fn is_our_name(&self, head: &HeaderMap) -> bool {
+    fn is_own_host(&self, head: &HeaderMap) -> bool {
         let mut names = head.get_all(HOST).iter();
         let (Some(name), None) = (names.next(), names.next()) else { return !head.contains_key(HOST) };
         match name.to_str().ok().and_then(|name| Target::parse(name, Some(80)).ok()).map(|target| target.host) {
@@ -81,7 +81,7 @@ impl Access {
 
 /// What browsers say of the page that asks (Fetch, section 3.2; Fetch Metadata): this one, or none, where a user has typed
 /// the address. Other programs say nothing.
-fn is_of_this_page(head: &HeaderMap) -> bool {
+fn is_same_origin(head: &HeaderMap) -> bool {
     let site = head.get("sec-fetch-site").map(|site| site.as_bytes());
     let origin = head.get(ORIGIN).map(|origin| origin.as_bytes());
     let of_here = |origin: &[u8]| {
@@ -92,30 +92,30 @@ fn is_of_this_page(head: &HeaderMap) -> bool {
 }
 
 /// The token in `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
-fn bearer(given: &[u8]) -> Option<&[u8]> {
+fn bearer_token(given: &[u8]) -> Option<&[u8]> {
     let (scheme, token) = given.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-impl Refusal {
+impl AdminRefusal {
     /// The status of the answer.
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::Name | Self::Origin => StatusCode::FORBIDDEN,
-            Self::NoToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
+            Self::UnknownHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
+            Self::MissingToken | Self::WrongToken => StatusCode::UNAUTHORIZED,
         }
     }
 
     /// Why, and what to do.
-    pub const fn words(self) -> &'static str {
+    pub const fn message(self) -> &'static str {
         match self {
-            Self::Name => {
+            Self::UnknownHost => {
                 "403: not by this name. Ask by an address or as localhost, or put the name into hosts in [admin] of the configuration.\n"
             }
-            Self::Origin => {
+            Self::CrossOrigin => {
                 "403: a page from elsewhere asks. To see the dashboard, type its address instead of following a link.\n"
             }
-            Self::NoToken => {
+            Self::MissingToken => {
                 "401: this takes a token. Send what is in the file that token_file in [admin] names, like\n    curl -H \"Authorization: Bearer $(cat FILE)\" URL\n"
             }
             Self::WrongToken => {
@@ -142,12 +142,12 @@ mod tests {
         head
     }
 
-    fn open() -> Access {
-        Access { token: None, hosts: vec!["relay.example".into()] }
+    fn open() -> AdminAuth {
+        AdminAuth { token: None, hosts: vec!["relay.example".into()] }
     }
 
-    fn guarded() -> Access {
-        Access { token: Token::parse(TOKEN).ok(), ..open() }
+    fn guarded() -> AdminAuth {
+        AdminAuth { token: AdminToken::parse(TOKEN).ok(), ..open() }
     }
 
     #[test]
@@ -166,10 +166,17 @@ mod tests {
             ("", false, false),
         ] {
             let head = head(&[("host", name)]);
-            assert_eq!((open().page(&head).is_ok(), guarded().page(&head).is_ok()), (open_to, guarded_to), "{name}");
+            assert_eq!(
+                (open().check_page(&head).is_ok(), guarded().check_page(&head).is_ok()),
+                (open_to, guarded_to),
+                "{name}"
+            );
         }
-        assert!(open().page(&head(&[])).is_ok(), "HTTP/1.0");
-        assert_eq!(open().page(&head(&[("host", "localhost"), ("host", "evil.example")])), Err(Refusal::Name));
+        assert!(open().check_page(&head(&[])).is_ok(), "HTTP/1.0");
+        assert_eq!(
+            open().check_page(&head(&[("host", "localhost"), ("host", "evil.example")])),
+            Err(AdminRefusal::UnknownHost)
+        );
     }
 
     #[test]
@@ -188,8 +195,8 @@ mod tests {
             (("sec-fetch-site", "cross-site"), false),
             (("accept", "*/*"), true),
         ] {
-            let expected = if good { Ok(()) } else { Err(Refusal::Origin) };
-            assert_eq!(open().page(&head(&[host, line])), expected, "{line:?}");
+            let expected = if good { Ok(()) } else { Err(AdminRefusal::CrossOrigin) };
+            assert_eq!(open().check_page(&head(&[host, line])), expected, "{line:?}");
         }
     }
 
@@ -197,19 +204,19 @@ mod tests {
     async fn a_token_is_asked_for_and_a_wrong_one_takes_time() {
         let began = tokio::time::Instant::now();
         let (access, host) = (guarded(), ("host", "192.0.2.1"));
-        assert_eq!(access.all(&head(&[host])).await, Err(Refusal::NoToken));
+        assert_eq!(access.authorize(&head(&[host])).await, Err(AdminRefusal::MissingToken));
         for right in ["Bearer 0123456789abcdef", "bearer  0123456789abcdef"] {
-            assert_eq!(access.all(&head(&[host, ("authorization", right)])).await, Ok(()), "{right}");
+            assert_eq!(access.authorize(&head(&[host, ("authorization", right)])).await, Ok(()), "{right}");
         }
         assert!(began.elapsed().is_zero());
         for wrong in ["Bearer 0123456789abcdeF", "Bearer", "Bearer ", "Basic 0123456789abcdef", "0123456789abcdef", ""]
         {
             let head = head(&[host, ("authorization", wrong)]);
-            assert_eq!(access.all(&head).await, Err(Refusal::WrongToken), "{wrong}");
+            assert_eq!(access.authorize(&head).await, Err(AdminRefusal::WrongToken), "{wrong}");
         }
-        assert_eq!(began.elapsed(), 6 * WRONG);
+        assert_eq!(began.elapsed(), 6 * WRONG_TOKEN_DELAY);
         let elsewhere = head(&[host, ("authorization", "Bearer 0123456789abcdef"), ("origin", "http://evil.example")]);
-        assert_eq!(access.all(&elsewhere).await, Err(Refusal::Origin));
-        assert_eq!(open().all(&head(&[("host", "localhost")])).await, Ok(()));
+        assert_eq!(access.authorize(&elsewhere).await, Err(AdminRefusal::CrossOrigin));
+        assert_eq!(open().authorize(&head(&[("host", "localhost")])).await, Ok(()));
     }
 }

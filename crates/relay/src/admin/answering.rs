@@ -2,45 +2,46 @@
 
 use std::sync::Arc;
 
-use ekiden_proto::event::Congestion;
+use ekiden_proto::event::CongestionStatus;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Method, Request, StatusCode};
 use serde::Serialize;
 
-use super::access::{Access, Refusal};
-use super::crowd::Place;
-use super::page::{Answer, file, going_on, page};
-use super::stream::Stream;
-use super::workers::Workers;
+use super::access::{AdminAuth, AdminRefusal};
+use super::crowd::ConnectionSlot;
+use super::page::{AdminResponse, file, full_response, stream_response};
+use super::stream::SnapshotStream;
+use super::workers::WorkerHandles;
 use crate::choose::ChoiceView;
 use crate::fleet::FleetSummary;
-use crate::metrics::Now;
+use crate::metrics::ScrapeData;
 use crate::pump::PipeCounts;
 use crate::shared::Shared;
 use crate::status::{InterfaceView, LaneView, PoolView, SessionView};
 use crate::worker::{Description, Wish};
 
-const TEXT: &str = "text/plain; charset=utf-8";
+const TEXT_PLAIN: &str = "text/plain; charset=utf-8";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const KNOWN: &str =
+const NOT_FOUND_TEXT: &str =
     "404: there are / (the dashboard), /metrics, /api/sessions, /api/paths, /api/fleet, /api/events and /api/stream\n";
-const FULL: &str = "503: as many readers as may have this have it already; ask /api/sessions instead, or later\n";
+const TOO_MANY_READERS_TEXT: &str =
+    "503: as many readers as may have this have it already; ask /api/sessions instead, or later\n";
 
 /// Whether it takes a token to ask for the others, so that the page need not try.
-const ACCESS: &str = "/api/access";
+const ACCESS_PATH: &str = "/api/access";
 
 /// What it takes to answer.
-pub(super) struct Answering {
+pub(super) struct AdminHandler {
     pub shared: Arc<Shared>,
-    pub workers: Workers,
-    pub access: Access,
-    pub stream: Arc<Stream>,
+    pub workers: WorkerHandles,
+    pub auth: AdminAuth,
+    pub stream: Arc<SnapshotStream>,
 }
 
 /// The answer of `/api/sessions`.
 #[derive(Serialize)]
-struct Sessions {
+struct SessionsResponse {
     version: &'static str,
     pipes_open: usize,
     pipes_idle: usize,
@@ -49,64 +50,68 @@ struct Sessions {
     pools: Vec<PoolView>,
     interfaces: Vec<InterfaceView>,
     lanes: Vec<LaneView>,
-    congestion: Vec<Congestion>,
+    congestion: Vec<CongestionStatus>,
     fleet: Option<FleetSummary>,
     choices: Vec<ChoiceView>,
 }
 
-impl Answering {
+impl AdminHandler {
     /// Answers the request of the connection that has `place`.
-    pub async fn answer(&self, request: &Request<Incoming>, place: &Place) -> Answer {
+    pub async fn handle(&self, request: &Request<Incoming>, place: &ConnectionSlot) -> AdminResponse {
         let (head, path) = (request.headers(), request.uri().path());
         let file = file(path);
         let judged = match file {
-            None if path != ACCESS => self.access.all(head).await.map(|()| place.prove()),
-            _ => self.access.page(head),
+            None if path != ACCESS_PATH => self.auth.authorize(head).await.map(|()| place.mark_proven()),
+            _ => self.auth.check_page(head),
         };
         if let Err(refusal) = judged {
-            return refused(refusal);
+            return refusal_response(refusal);
         }
         if request.method() != Method::GET {
-            let answer = page(StatusCode::METHOD_NOT_ALLOWED, TEXT, "405: GET only\n");
-            return with(answer, ALLOW, "GET");
+            let answer = full_response(StatusCode::METHOD_NOT_ALLOWED, TEXT_PLAIN, "405: GET only\n");
+            return with_header(answer, ALLOW, "GET");
         }
         match file {
-            Some((kind, text)) => page(StatusCode::OK, kind, text),
-            None => self.tell(path).await,
+            Some((kind, text)) => full_response(StatusCode::OK, kind, text),
+            None => self.route(path).await,
         }
     }
 
-    async fn tell(&self, path: &str) -> Answer {
+    async fn route(&self, path: &str) -> AdminResponse {
         match path {
             "/metrics" => self.metrics().await,
             "/api/sessions" => self.sessions().await,
-            "/api/paths" => json(&self.shared.book.estimates()),
-            "/api/fleet" => json(&self.shared.fleet.view()),
-            "/api/upgrade" => json(&self.shared.upgrades.view()),
-            ACCESS => json(&self.access),
-            "/api/events" => json(&self.shared.recent.events(usize::MAX)),
+            "/api/paths" => json_response(&self.shared.estimates.views()),
+            "/api/fleet" => json_response(&self.shared.fleet.view()),
+            "/api/upgrade" => json_response(&self.shared.upgrades.view()),
+            ACCESS_PATH => json_response(&self.auth),
+            "/api/events" => json_response(&self.shared.recent_events.events(usize::MAX)),
             "/api/stream" => match self.stream.subscribe() {
-                Some(reader) => going_on(reader),
-                None => with(page(StatusCode::SERVICE_UNAVAILABLE, TEXT, FULL), RETRY_AFTER, "10"),
+                Some(reader) => stream_response(reader),
+                None => with_header(
+                    full_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_PLAIN, TOO_MANY_READERS_TEXT),
+                    RETRY_AFTER,
+                    "10",
+                ),
             },
-            _ => page(StatusCode::NOT_FOUND, TEXT, KNOWN),
+            _ => full_response(StatusCode::NOT_FOUND, TEXT_PLAIN, NOT_FOUND_TEXT),
         }
     }
 
-    async fn metrics(&self) -> Answer {
-        let Shared { metrics, shares, fleet, .. } = &*self.shared;
+    async fn metrics(&self) -> AdminResponse {
+        let Shared { metrics, shared_interfaces: shares, fleet, .. } = &*self.shared;
         metrics.rules.refresh().await;
-        let now = Now { workers: self.workers.count().await, interfaces: shares.views(), fleet: fleet.view() };
-        page(StatusCode::OK, OPEN_METRICS, metrics.text(now))
+        let now = ScrapeData { workers: self.workers.counts().await, interfaces: shares.views(), fleet: fleet.view() };
+        full_response(StatusCode::OK, OPEN_METRICS, metrics.encode(now))
     }
 
-    async fn sessions(&self) -> Answer {
+    async fn sessions(&self) -> AdminResponse {
         let Description { mut sessions, pipes, congestion, .. } = self.workers.describe(Wish::All).await;
         sessions.sort_by_key(|session| session.session);
         let PipeCounts { open: pipes_open, idle: pipes_idle, fallbacks: pipe_fallbacks } = pipes;
-        let (pools, interfaces) = (self.shared.pools.views(), self.shared.shares.views());
+        let (pools, interfaces) = (self.shared.pools.views(), self.shared.shared_interfaces.views());
         let (version, lanes) = (env!("CARGO_PKG_VERSION"), self.shared.lanes.views());
-        let answer = Sessions {
+        let answer = SessionsResponse {
             version,
             pipes_open,
             pipes_idle,
@@ -117,29 +122,31 @@ impl Answering {
             lanes,
             congestion,
             fleet: self.shared.fleet.view().map(|view| view.summary()),
-            choices: self.shared.choosing.views(),
+            choices: self.shared.path_selector.views(),
         };
-        json(&answer)
+        json_response(&answer)
     }
 }
 
-fn refused(refusal: Refusal) -> Answer {
-    let answer = page(refusal.status(), TEXT, refusal.words());
+fn refusal_response(refusal: AdminRefusal) -> AdminResponse {
+    let answer = full_response(refusal.status(), TEXT_PLAIN, refusal.message());
     match refusal {
-        Refusal::Name | Refusal::Origin => answer,
-        Refusal::NoToken | Refusal::WrongToken => with(answer, WWW_AUTHENTICATE, "Bearer realm=\"ekiden\""),
+        AdminRefusal::UnknownHost | AdminRefusal::CrossOrigin => answer,
+        AdminRefusal::MissingToken | AdminRefusal::WrongToken => {
+            with_header(answer, WWW_AUTHENTICATE, "Bearer realm=\"ekiden\"")
+        }
     }
 }
 
-fn with(mut answer: Answer, name: hyper::header::HeaderName, value: &'static str) -> Answer {
+fn with_header(mut answer: AdminResponse, name: hyper::header::HeaderName, value: &'static str) -> AdminResponse {
     answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
 }
 
-fn json(answer: &impl Serialize) -> Answer {
+fn json_response(answer: &impl Serialize) -> AdminResponse {
     match serde_json::to_string(answer) {
-        Ok(json) => page(StatusCode::OK, "application/json", json + "\n"),
-        Err(error) => page(StatusCode::INTERNAL_SERVER_ERROR, TEXT, error.to_string()),
+        Ok(json) => full_response(StatusCode::OK, "application/json", json + "\n"),
+        Err(error) => full_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_PLAIN, error.to_string()),
     }
 }
 
@@ -198,7 +205,7 @@ mod tests {
         };
         assert_eq!(fields(&told), documented("SECTION.told."));
         let fleet = FleetView {
-            fleet: SigningKey::generate().public(),
+            fleet: SigningKey::generate().verify_key(),
             name: None,
             etcd_up: true,
             etcd_seconds: None,

@@ -12,38 +12,38 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::config::{Admin, AdminPlace, Token};
+use crate::config::{AdminBind, AdminConfig, AdminToken};
 
 /// Asks a running relay for `path`.
 ///
 /// # Errors
 /// The error of the system when no relay answers, and the answer of a relay that refuses. This function sends no request to a
 /// socket of another user, except root.
-pub async fn ask(admin: &Admin, path: &str) -> io::Result<String> {
-    Ok(ask_and_identify(admin, path).await?.0)
+pub async fn fetch(admin: &AdminConfig, path: &str) -> io::Result<String> {
+    Ok(fetch_and_identify(admin, path).await?.0)
 }
 
-/// As [`ask`], with the process that listens on the unix socket, from the kernel (unix(7), `SO_PEERCRED`). `None` over TCP, and
+/// As [`fetch`], with the process that listens on the unix socket, from the kernel (unix(7), `SO_PEERCRED`). `None` over TCP, and
 /// for a process of another PID namespace.
 ///
 /// # Errors
-/// As [`ask`].
-pub async fn ask_and_identify(admin: &Admin, path: &str) -> io::Result<(String, Option<u32>)> {
+/// As [`fetch`].
+pub async fn fetch_and_identify(admin: &AdminConfig, path: &str) -> io::Result<(String, Option<u32>)> {
     let token = admin.token.as_ref();
-    match &admin.place {
-        AdminPlace::Off => Err(io::Error::other("the admin listener is off in this configuration")),
-        AdminPlace::Tcp(address) => Ok((ask_over(TcpStream::connect(address).await?, path, token).await?, None)),
-        AdminPlace::Unix(socket) => {
+    match &admin.bind {
+        AdminBind::Off => Err(io::Error::other("the admin listener is off in this configuration")),
+        AdminBind::Tcp(address) => Ok((fetch_over(TcpStream::connect(address).await?, path, token).await?, None)),
+        AdminBind::Unix(socket) => {
             let stream = UnixStream::connect(socket).await?;
-            let listener = trusted(&stream, socket)?;
-            Ok((ask_over(stream, path, None).await?, listener))
+            let listener = trusted_peer_pid(&stream, socket)?;
+            Ok((fetch_over(stream, path, None).await?, listener))
         }
     }
 }
 
 /// The process that listens, if it belongs to this user or to root. Root may ask any relay.
-fn trusted(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
-    let (peer, own) = (stream.peer_cred()?, process::effective_user());
+fn trusted_peer_pid(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
+    let (peer, own) = (stream.peer_cred()?, process::effective_uid());
     let user = peer.uid();
     if own != 0 && ![0, own].contains(&user) {
         let socket = socket.display();
@@ -55,10 +55,10 @@ fn trusted(stream: &UnixStream, socket: &Path) -> io::Result<Option<u32>> {
     Ok(peer.pid().and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0))
 }
 
-async fn ask_over(
+async fn fetch_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     path: &str,
-    token: Option<&Token>,
+    token: Option<&AdminToken>,
 ) -> io::Result<String> {
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;

@@ -12,72 +12,72 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// All connections of the listener.
 #[derive(Clone)]
-pub(super) struct Crowd {
-    places: Arc<Semaphore>,
-    unproven: Arc<Mutex<Unproven>>,
+pub(super) struct ConnectionSlots {
+    permits: Arc<Semaphore>,
+    unproven: Arc<Mutex<UnprovenConnections>>,
 }
 
 /// The connections that may have to yield, in the order of their arrival.
 #[derive(Default)]
-struct Unproven {
-    next: u64,
+struct UnprovenConnections {
+    next_number: u64,
     connections: BTreeMap<u64, (Option<IpAddr>, oneshot::Sender<()>)>,
 }
 
 /// The place of one connection; the place is free when this is dropped.
-pub(super) struct Place {
+pub(super) struct ConnectionSlot {
     number: u64,
-    crowd: Crowd,
+    slots: ConnectionSlots,
     _permit: OwnedSemaphorePermit,
 }
 
 /// Completes when the connection has to yield; never once it has proven itself.
-pub(super) struct Yields(oneshot::Receiver<()>);
+pub(super) struct EvictionSignal(oneshot::Receiver<()>);
 
-impl Crowd {
+impl ConnectionSlots {
     /// So many places.
     pub fn new(places: usize) -> Self {
-        Self { places: Arc::new(Semaphore::new(places)), unproven: Arc::default() }
+        Self { permits: Arc::new(Semaphore::new(places)), unproven: Arc::default() }
     }
 
     /// Takes a place for a connection from `source`. When all are taken, a connection that has not proven itself loses
     /// its place; when there is none, this waits until an answer is complete.
-    pub async fn admit(&self, source: Option<IpAddr>) -> (Place, Yields) {
-        let taken = Arc::clone(&self.places).try_acquire_owned();
+    pub async fn admit(&self, source: Option<IpAddr>) -> (ConnectionSlot, EvictionSignal) {
+        let taken = Arc::clone(&self.permits).try_acquire_owned();
         let permit = match taken {
             Ok(permit) => permit,
             Err(_) => {
-                self.displace();
-                let waiting = Arc::clone(&self.places).acquire_owned();
+                self.evict();
+                let waiting = Arc::clone(&self.permits).acquire_owned();
                 waiting.await.expect("invariant: the semaphore is never closed")
             }
         };
         let (sender, receiver) = oneshot::channel();
-        let mut unproven = self.unproven();
-        let number = unproven.next;
-        unproven.next += 1;
+        let mut unproven = self.lock_unproven();
+        let number = unproven.next_number;
+        unproven.next_number += 1;
         unproven.connections.insert(number, (source, sender));
         drop(unproven);
-        (Place { number, crowd: self.clone(), _permit: permit }, Yields(receiver))
+        (ConnectionSlot { number, slots: self.clone(), _permit: permit }, EvictionSignal(receiver))
     }
 
     /// Makes one connection yield that has not proven itself; false when there is none.
-    pub fn displace(&self) -> bool {
-        let mut unproven = self.unproven();
-        let Some(number) = unproven.first_to_yield() else { return false };
+    pub fn evict(&self) -> bool {
+        let mut unproven = self.lock_unproven();
+        let Some(number) = unproven.eviction_candidate() else { return false };
         let displaced = unproven.connections.remove(&number);
         // A connection that has just ended has nothing to give up.
         displaced.is_some_and(|(_, sender)| sender.send(()).is_ok())
     }
 
-    fn unproven(&self) -> MutexGuard<'_, Unproven> {
+    fn lock_unproven(&self) -> MutexGuard<'_, UnprovenConnections> {
         self.unproven.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Unproven {
+impl UnprovenConnections {
     /// The oldest connection of the source that has the most.
-    fn first_to_yield(&self) -> Option<u64> {
+    fn eviction_candidate(&self) -> Option<u64> {
         let mut sources: HashMap<Option<IpAddr>, (usize, u64)> = HashMap::new();
         for (number, (source, _)) in &self.connections {
             sources.entry(*source).or_insert((0, *number)).0 += 1;
@@ -87,20 +87,20 @@ impl Unproven {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// The connection has sent a request that may be answered: it keeps its place until it ends.
-    pub fn prove(&self) {
-        self.crowd.unproven().connections.remove(&self.number);
+    pub fn mark_proven(&self) {
+        self.slots.lock_unproven().connections.remove(&self.number);
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.prove();
+        self.mark_proven();
     }
 }
 
-impl Yields {
+impl EvictionSignal {
     /// Completes when the connection has to yield.
     pub async fn wait(self) {
         if self.0.await.is_err() {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     /// The connections that have to yield.
-    async fn yielded(all: Vec<Yields>) -> Vec<usize> {
+    async fn yielded(all: Vec<EvictionSignal>) -> Vec<usize> {
         let mut numbers = Vec::new();
         for (number, one) in all.into_iter().enumerate() {
             if timeout(SOON, one.wait()).await.is_ok() {
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_of_the_largest_source_yields() {
-        let crowd = Crowd::new(4);
+        let crowd = ConnectionSlots::new(4);
         let mut places = Vec::new();
         let mut all = Vec::new();
         for last in [1, 2, 2, 3] {
@@ -143,21 +143,21 @@ mod tests {
             places.push(Some(place));
             all.push(yields);
         }
-        assert!(crowd.displace());
+        assert!(crowd.evict());
         places[1] = None;
-        assert!(crowd.displace(), "all have one connection, and number 0 is the oldest");
+        assert!(crowd.evict(), "all have one connection, and number 0 is the oldest");
         places[0] = None;
         assert_eq!(yielded(all).await, [0, 1]);
         drop(places);
-        assert!(!crowd.displace(), "nothing is left");
+        assert!(!crowd.evict(), "nothing is left");
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_has_proven_itself_keeps_its_place() {
-        let crowd = Crowd::new(2);
+        let crowd = ConnectionSlots::new(2);
         let (first, first_yields) = crowd.admit(source(1)).await;
         let (second, second_yields) = crowd.admit(source(1)).await;
-        first.prove();
+        first.mark_proven();
         let third = tokio::spawn({
             let crowd = crowd.clone();
             async move { crowd.admit(source(1)).await }
@@ -165,7 +165,7 @@ mod tests {
         timeout(SOON, second_yields.wait()).await.expect("it has proven nothing");
         drop(second);
         let (third, _) = third.await.unwrap();
-        third.prove();
+        third.mark_proven();
         assert!(timeout(SOON, first_yields.wait()).await.is_err());
         assert!(timeout(SOON, crowd.admit(source(2))).await.is_err(), "both places have answers under way");
         drop(first);

@@ -24,26 +24,26 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, yield_now};
 use tokio::time::sleep;
 
-use super::access::Access;
-use super::answering::Answering;
-use super::crowd::{Crowd, Place, Yields};
-use super::patience::Patient;
-use super::snapshot::Source;
-use super::stream::Stream;
-use super::workers::Workers;
+use super::access::AdminAuth;
+use super::answering::AdminHandler;
+use super::crowd::{ConnectionSlot, ConnectionSlots, EvictionSignal};
+use super::patience::WriteTimeoutStream;
+use super::snapshot::SnapshotSource;
+use super::stream::SnapshotStream;
+use super::workers::WorkerHandles;
 use crate::config::read::private_folder;
-use crate::config::{Admin, AdminPlace};
+use crate::config::{AdminBind, AdminConfig};
 use crate::shared::Shared;
 use crate::worker::Command;
 
 /// Most connections at once. When a new one comes, one that has not sent a valid request yields.
-const MOST_CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 
 /// How long a client may take for the head of its request.
-const HEAD: Duration = Duration::from_secs(10);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most bytes of a head; and an answer is asked for more as long as fewer wait to be sent.
-const BUFFER: usize = 16 << 10;
+const READ_BUFFER: usize = 16 << 10;
 
 /// What the kernel keeps for a client that does not read, in bytes. Without a bound it grows to megabytes (tcp(7), `tcp_wmem`),
 /// and a slow reader gets what is long past.
@@ -56,21 +56,21 @@ const BACKLOG: i32 = 128;
 const EMFILE: i32 = 24;
 
 /// Pause after a failed accept: without descriptors, also of the reserve, accept(2) would fail again at once.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// A running admin listener; it ends, and its socket file goes, when this is dropped.
-pub struct Running {
+pub struct AdminListener {
     tasks: [JoinHandle<()>; 2],
     socket_file: Option<PathBuf>,
     descriptor: OwnedFd,
 }
 
-impl Running {
+impl AdminListener {
     /// The same listener, for another process.
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn lend(&self) -> io::Result<OwnedFd> {
+    pub fn try_clone_descriptor(&self) -> io::Result<OwnedFd> {
         self.descriptor.try_clone()
     }
 
@@ -80,7 +80,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for AdminListener {
     fn drop(&mut self) {
         self.tasks.iter().for_each(JoinHandle::abort);
         if let Some(path) = &self.socket_file {
@@ -95,50 +95,50 @@ impl Drop for Running {
 /// # Errors
 /// The system's, when the address is taken or the socket file cannot be made.
 pub fn start(
-    admin: &Admin,
+    admin: &AdminConfig,
     inherited: Option<OwnedFd>,
     shared: Arc<Shared>,
     workers: Vec<mpsc::Sender<Command>>,
-) -> io::Result<Running> {
-    let (door, descriptor, socket_file) = match &admin.place {
-        AdminPlace::Off => return Err(io::Error::other("the admin listener is off")),
-        AdminPlace::Tcp(address) => {
+) -> io::Result<AdminListener> {
+    let (door, descriptor, socket_file) = match &admin.bind {
+        AdminBind::Off => return Err(io::Error::other("the admin listener is off")),
+        AdminBind::Tcp(address) => {
             let socket = inherited.map_or_else(|| std::net::TcpListener::bind(address), |it| Ok(it.into()))?;
             let descriptor = socket.try_clone()?.into();
-            (tcp(socket, &shared)?, descriptor, None)
+            (listen_tcp(socket, &shared)?, descriptor, None)
         }
-        AdminPlace::Unix(path) => {
+        AdminBind::Unix(path) => {
             let socket = inherited.map_or_else(|| bind_unix(path), |it| Ok(it.into()))?;
             let descriptor = socket.try_clone()?.into();
             // The kernel names the process that has called listen(2) last to clients (unix(7), SO_PEERCRED).
             SockRef::from(&socket).listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
-            (Door::Unix(UnixListener::from_std(socket)?), descriptor, Some(path.clone()))
+            (AdminSocket::Unix(UnixListener::from_std(socket)?), descriptor, Some(path.clone()))
         }
     };
-    let (workers, stream) = (Workers(workers), Arc::new(Stream::new()));
-    let source = Source::new(Arc::clone(&shared), workers.clone());
+    let (workers, stream) = (WorkerHandles(workers), Arc::new(SnapshotStream::new()));
+    let source = SnapshotSource::new(Arc::clone(&shared), workers.clone());
     let publishing = tokio::spawn(Arc::clone(&stream).publish(source));
-    let answering = Answering { shared, workers, access: Access::new(admin), stream };
-    let accepting = tokio::spawn(accept_all(door, Arc::new(answering)));
-    Ok(Running { tasks: [publishing, accepting], socket_file, descriptor })
+    let answering = AdminHandler { shared, workers, auth: AdminAuth::new(admin), stream };
+    let accepting = tokio::spawn(accept_loop(door, Arc::new(answering)));
+    Ok(AdminListener { tasks: [publishing, accepting], socket_file, descriptor })
 }
 
 /// Says which port the kernel has chosen.
-fn tcp(socket: std::net::TcpListener, shared: &Shared) -> io::Result<Door> {
+fn listen_tcp(socket: std::net::TcpListener, shared: &Shared) -> io::Result<AdminSocket> {
     socket.set_nonblocking(true)?;
     // Connections have what their listener has (tcp(7)).
     SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER)?;
     let (listener, address) = ("admin".to_owned(), socket.local_addr()?);
     shared.emit(&Event::Listening { listener, kind: "admin", address });
-    Ok(Door::Tcp(TcpListener::from_std(socket)?))
+    Ok(AdminSocket::Tcp(TcpListener::from_std(socket)?))
 }
 
 /// Binds a socket file that only its owner can use. One left behind by a relay that is gone is replaced.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let folder = private_folder();
     if path.parent() == Some(&folder) {
-        ensure_private(&folder)?;
+        ensure_private_folder(&folder)?;
     }
     if let Ok(found) = fs::metadata(path) {
         if !found.file_type().is_socket() {
@@ -156,12 +156,12 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
 
 /// Makes a folder that only this user can enter, or makes sure that the folder is one: in the temporary folder another
 /// user may have made it first.
-fn ensure_private(folder: &Path) -> io::Result<()> {
+fn ensure_private_folder(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => return made,
     }
-    let (found, user) = (fs::symlink_metadata(folder)?, process::effective_user());
+    let (found, user) = (fs::symlink_metadata(folder)?, process::effective_uid());
     if found.is_dir() && found.uid() == user && found.mode() & 0o077 == 0 {
         return Ok(());
     }
@@ -172,38 +172,38 @@ fn ensure_private(folder: &Path) -> io::Result<()> {
 }
 
 /// What connections come in by.
-enum Door {
+enum AdminSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// A connection.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+trait AdminStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> AdminStream for T {}
 
 /// A connection, and its source address where it has one.
-type Accepted = (Box<dyn Connection>, Option<IpAddr>);
+type AcceptedStream = (Box<dyn AdminStream>, Option<IpAddr>);
 
-impl Door {
+impl AdminSocket {
     /// The next connection.
-    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<AcceptedStream>> {
         match self {
             Self::Tcp(listener) => listener.poll_accept(cx).map_ok(|(stream, source)| {
-                let stream: Box<dyn Connection> = Box::new(stream);
+                let stream: Box<dyn AdminStream> = Box::new(stream);
                 (stream, Some(source.ip().to_canonical()))
             }),
             Self::Unix(listener) => listener.poll_accept(cx).map_ok(|(stream, _)| {
-                let stream: Box<dyn Connection> = Box::new(stream);
+                let stream: Box<dyn AdminStream> = Box::new(stream);
                 (stream, None)
             }),
         }
     }
 
     /// As above. When sessions use all descriptors of their limit, this uses the reserve above the limit.
-    async fn accept(&self) -> io::Result<Accepted> {
+    async fn accept(&self) -> io::Result<AcceptedStream> {
         poll_fn(|cx| match self.poll_accept(cx) {
             Poll::Ready(Err(error)) if error.raw_os_error() == Some(EMFILE) => {
-                process::with_all_open_files(|| self.poll_accept(cx)).unwrap_or(Poll::Ready(Err(error)))
+                process::with_max_open_file_limit(|| self.poll_accept(cx)).unwrap_or(Poll::Ready(Err(error)))
             }
             polled => polled,
         })
@@ -211,33 +211,38 @@ impl Door {
     }
 }
 
-async fn accept_all(door: Door, answering: Arc<Answering>) {
-    let crowd = Crowd::new(MOST_CONNECTIONS);
+async fn accept_loop(door: AdminSocket, answering: Arc<AdminHandler>) {
+    let crowd = ConnectionSlots::new(MAX_CONNECTIONS);
     loop {
         match door.accept().await {
             Ok((connection, source)) => {
                 let (place, yields) = crowd.admit(source).await;
-                tokio::spawn(answer_all(connection, Arc::clone(&answering), place, yields));
+                tokio::spawn(serve_connection(connection, Arc::clone(&answering), place, yields));
             }
             // The reserve is used up. A connection that yields gives a descriptor back.
-            Err(_) if crowd.displace() => yield_now().await,
-            Err(_) => sleep(PAUSE).await,
+            Err(_) if crowd.evict() => yield_now().await,
+            Err(_) => sleep(ACCEPT_RETRY_DELAY).await,
         }
     }
 }
 
-async fn answer_all(connection: Box<dyn Connection>, answering: Arc<Answering>, place: Place, yields: Yields) {
+async fn serve_connection(
+    connection: Box<dyn AdminStream>,
+    answering: Arc<AdminHandler>,
+    place: ConnectionSlot,
+    yields: EvictionSignal,
+) {
     let place = Arc::new(place);
     let service = service_fn(move |request| {
         let (answering, place) = (Arc::clone(&answering), Arc::clone(&place));
-        async move { Ok::<_, Infallible>(answering.answer(&request, &place).await) }
+        async move { Ok::<_, Infallible>(answering.handle(&request, &place).await) }
     });
     let mut server = http1::Builder::new();
     // One request for each connection: a connection that has proven itself ends with its answer.
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER).keep_alive(false);
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(READ_BUFFER).keep_alive(false);
     tokio::select! {
         // An error of the connection concerns only its client.
-        _ = server.serve_connection(TokioIo::new(Patient::new(connection)), service) => {}
+        _ = server.serve_connection(TokioIo::new(WriteTimeoutStream::new(connection)), service) => {}
         () = yields.wait() => {}
     }
 }

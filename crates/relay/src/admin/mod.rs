@@ -15,5 +15,5 @@ mod snapshot;
 mod stream;
 mod workers;
 
-pub use asking::{ask, ask_and_identify};
-pub use listening::{Running, start};
+pub use asking::{fetch, fetch_and_identify};
+pub use listening::{AdminListener, start};

@@ -8,10 +8,10 @@ use hyper::header::{
 };
 use hyper::{Response, StatusCode};
 
-use super::stream::Reader;
+use super::stream::SnapshotReader;
 
 /// An answer: all of it, or one that goes on.
-pub(super) type Answer = Response<Either<Full<Bytes>, Reader>>;
+pub(super) type AdminResponse = Response<Either<Full<Bytes>, SnapshotReader>>;
 
 macro_rules! files {
     ($($path:literal: $kind:literal = $file:literal;)+) => {
@@ -53,16 +53,16 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// An answer of one piece.
-pub(super) fn page(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+pub(super) fn full_response(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> AdminResponse {
     with_headers(status, kind, Either::Left(Full::new(body.into())))
 }
 
 /// One that goes on, as server-sent events (HTML, section 9.2).
-pub(super) fn going_on(reader: Reader) -> Answer {
+pub(super) fn stream_response(reader: SnapshotReader) -> AdminResponse {
     with_headers(StatusCode::OK, "text/event-stream", Either::Right(reader))
 }
 
-fn with_headers(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, Reader>) -> Answer {
+fn with_headers(status: StatusCode, kind: &'static str, body: Either<Full<Bytes>, SnapshotReader>) -> AdminResponse {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();

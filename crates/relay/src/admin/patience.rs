@@ -9,42 +9,42 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
 /// How long nothing may be read at the other end.
-const STALLED: Duration = Duration::from_secs(30);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Such a connection.
-pub(super) struct Patient<S> {
+pub(super) struct WriteTimeoutStream<S> {
     connection: S,
     /// Since a write has had to wait.
-    stalled: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> WriteTimeoutStream<S> {
     /// Nothing has waited yet.
     pub fn new(connection: S) -> Self {
-        Self { connection, stalled: None }
+        Self { connection, timer: None }
     }
 
     /// Goes on with the outcome of a write, or counts the time until there is one.
-    fn outcome<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
+    fn poll_outcome<T>(&mut self, written: Poll<io::Result<T>>, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stalled = None;
+            self.timer = None;
             return written;
         }
-        ready!(self.stalled.get_or_insert_with(|| Box::pin(sleep(STALLED))).as_mut().poll(cx));
+        ready!(self.timer.get_or_insert_with(|| Box::pin(sleep(WRITE_TIMEOUT))).as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.connection).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.connection).poll_write(cx, bytes);
-        self.outcome(written, cx)
+        self.poll_outcome(written, cx)
     }
 
     fn poll_write_vectored(
@@ -53,7 +53,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.connection).poll_write_vectored(cx, parts);
-        self.outcome(written, cx)
+        self.poll_outcome(written, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -80,8 +80,8 @@ mod tests {
     async fn who_does_not_read_is_given_up() {
         let (near, _far) = duplex(10);
         let began = Instant::now();
-        let error = Patient::new(near).write_all(&[0; 11]).await.unwrap_err();
-        assert_eq!((error.kind(), began.elapsed().as_secs()), (io::ErrorKind::TimedOut, STALLED.as_secs()));
+        let error = WriteTimeoutStream::new(near).write_all(&[0; 11]).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed().as_secs()), (io::ErrorKind::TimedOut, WRITE_TIMEOUT.as_secs()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -89,11 +89,11 @@ mod tests {
         let (near, mut far) = duplex(10);
         let reading = tokio::spawn(async move {
             for _ in 0..4 {
-                sleep(STALLED / 2).await;
+                sleep(WRITE_TIMEOUT / 2).await;
                 far.read_exact(&mut [0; 10]).await.unwrap();
             }
         });
-        Patient::new(near).write_all(&[0; 40]).await.unwrap();
+        WriteTimeoutStream::new(near).write_all(&[0; 40]).await.unwrap();
         reading.await.unwrap();
     }
 }

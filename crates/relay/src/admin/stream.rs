@@ -13,67 +13,67 @@ use hyper::body::{Body, Bytes, Frame};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::snapshot::Source;
+use super::snapshot::SnapshotSource;
 
 /// Most readers at once.
-const MOST_READERS: usize = 16;
+const MAX_READERS: usize = 16;
 
 /// Time between two snapshots.
-const PERIOD: Duration = Duration::from_secs(1);
+const SNAPSHOT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The newest snapshot, and who reads it.
-pub(super) struct Stream {
+pub(super) struct SnapshotStream {
     /// Empty while nobody reads.
-    newest: watch::Sender<Bytes>,
-    places: Arc<Semaphore>,
-    awaited: Notify,
+    latest: watch::Sender<Bytes>,
+    permits: Arc<Semaphore>,
+    reader_arrived: Notify,
 }
 
-impl Stream {
+impl SnapshotStream {
     /// Nobody reads yet.
     pub fn new() -> Self {
-        let (newest, _) = watch::channel(Bytes::new());
-        Self { newest, places: Arc::new(Semaphore::new(MOST_READERS)), awaited: Notify::new() }
+        let (latest, _) = watch::channel(Bytes::new());
+        Self { latest, permits: Arc::new(Semaphore::new(MAX_READERS)), reader_arrived: Notify::new() }
     }
 
     /// One more reader; none when there are as many as may be.
-    pub fn subscribe(&self) -> Option<Reader> {
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        let mut newest = self.newest.subscribe();
+    pub fn subscribe(&self) -> Option<SnapshotReader> {
+        let place = Arc::clone(&self.permits).try_acquire_owned().ok()?;
+        let mut newest = self.latest.subscribe();
         // Whoever comes later begins with what the others have.
         newest.mark_changed();
-        self.awaited.notify_one();
-        Some(Reader { next: Box::pin(next(newest)), _place: place })
+        self.reader_arrived.notify_one();
+        Some(SnapshotReader { next: Box::pin(next_snapshot(newest)), _permit: place })
     }
 
     /// Makes snapshots for as long as somebody reads.
-    pub async fn publish(self: Arc<Self>, mut source: Source) {
-        let mut tick = interval(PERIOD);
+    pub async fn publish(self: Arc<Self>, mut source: SnapshotSource) {
+        let mut tick = interval(SNAPSHOT_INTERVAL);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            if self.newest.receiver_count() == 0 {
-                self.newest.send_replace(Bytes::new());
-                source.rest();
-                self.awaited.notified().await;
+            if self.latest.receiver_count() == 0 {
+                self.latest.send_replace(Bytes::new());
+                source.reset();
+                self.reader_arrived.notified().await;
                 tick.reset_immediately();
                 continue;
             }
             tick.tick().await;
-            self.newest.send_replace(source.snapshot().await);
+            self.latest.send_replace(source.next_event().await);
         }
     }
 }
 
 /// A snapshot, and where the one after it comes.
-type Next = (Bytes, watch::Receiver<Bytes>);
+type NextSnapshot = (Bytes, watch::Receiver<Bytes>);
 
 /// A reader's place, and what it waits for.
-pub(super) struct Reader {
-    next: Pin<Box<dyn Future<Output = Option<Next>> + Send>>,
-    _place: OwnedSemaphorePermit,
+pub(super) struct SnapshotReader {
+    next: Pin<Box<dyn Future<Output = Option<NextSnapshot>> + Send>>,
+    _permit: OwnedSemaphorePermit,
 }
 
-async fn next(mut newest: watch::Receiver<Bytes>) -> Option<Next> {
+async fn next_snapshot(mut newest: watch::Receiver<Bytes>) -> Option<NextSnapshot> {
     loop {
         newest.changed().await.ok()?;
         let snapshot = newest.borrow_and_update().clone();
@@ -83,13 +83,13 @@ async fn next(mut newest: watch::Receiver<Bytes>) -> Option<Next> {
     }
 }
 
-impl Body for Reader {
+impl Body for SnapshotReader {
     type Data = Bytes;
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         Poll::Ready(ready!(self.next.as_mut().poll(cx)).map(|(snapshot, newest)| {
-            self.next = Box::pin(next(newest));
+            self.next = Box::pin(next_snapshot(newest));
             Ok(Frame::data(snapshot))
         }))
     }

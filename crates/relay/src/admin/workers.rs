@@ -6,25 +6,25 @@ use crate::worker::{Command, Counts, Description, Wish};
 
 /// All worker threads.
 #[derive(Clone)]
-pub(super) struct Workers(pub Vec<mpsc::Sender<Command>>);
+pub(super) struct WorkerHandles(pub Vec<mpsc::Sender<Command>>);
 
-impl Workers {
+impl WorkerHandles {
     /// What each of them has to say in numbers.
-    pub async fn count(&self) -> Vec<Counts> {
-        self.ask(Command::Count).await
+    pub async fn counts(&self) -> Vec<Counts> {
+        self.query_all(Command::Count).await
     }
 
     /// What all of them say together.
     pub async fn describe(&self, wish: Wish) -> Description {
         let mut all = Description::default();
-        for description in self.ask(|answer| Command::Describe(wish.clone(), answer)).await {
+        for description in self.query_all(|answer| Command::Describe(wish.clone(), answer)).await {
             all.add(description);
         }
         all
     }
 
     /// Asks all at once, so that the slowest says how long it takes. A worker that is gone has nothing to say.
-    async fn ask<T>(&self, command: impl Fn(oneshot::Sender<T>) -> Command) -> Vec<T> {
+    async fn query_all<T>(&self, command: impl Fn(oneshot::Sender<T>) -> Command) -> Vec<T> {
         let mut answers = Vec::with_capacity(self.0.len());
         for worker in &self.0 {
             let (answer, answered) = oneshot::channel();

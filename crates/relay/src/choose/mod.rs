@@ -19,163 +19,168 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
-use ekiden_proto::path::choice::Outcome;
+use ekiden_proto::path::choice::TransferOutcome;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Route};
-use crate::measure::Book;
+use crate::measure::EstimateStore;
 
-pub use plan::{Carried, Expected, Plan};
-pub use state::Answer;
+pub use plan::{Prediction, SelectionContext, TransferStats};
+pub use state::PathSelection;
 #[cfg(test)]
 pub use view::CandidateView;
 pub use view::ChoiceView;
 
-use state::State;
+use state::SelectorState;
 
 /// The chooser.
 #[derive(Debug)]
-pub struct Choosing {
-    inner: Arc<Inner>,
-    clerk: Mutex<Option<JoinHandle<()>>>,
+pub struct PathSelector {
+    shared: Arc<SelectorShared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What its thread shares with the others.
 #[derive(Debug)]
-struct Inner {
-    book: Arc<Book>,
+struct SelectorShared {
+    estimates: Arc<EstimateStore>,
     /// None before some route leaves it to us.
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<SelectorState>>,
     wake: Notify,
-    ended: AtomicBool,
+    stopped: AtomicBool,
 }
 
-impl Choosing {
+impl PathSelector {
     /// One that knows what is in `book`.
     #[must_use]
-    pub fn new(book: Arc<Book>) -> Self {
-        let inner = Inner { book, state: Mutex::default(), wake: Notify::new(), ended: AtomicBool::new(false) };
-        Self { inner: Arc::new(inner), clerk: Mutex::default() }
+    pub fn new(book: Arc<EstimateStore>) -> Self {
+        let inner = SelectorShared {
+            estimates: book,
+            state: Mutex::default(),
+            wake: Notify::new(),
+            stopped: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 
     /// Chooses among the relays of `config` from now on.
     ///
     /// # Errors
     /// The kernel's, when the clerk cannot be started.
-    pub fn serve(&self, config: &Arc<Config>) -> io::Result<()> {
-        let mut state = self.inner.lock();
+    pub fn apply_config(&self, config: &Arc<Config>) -> io::Result<()> {
+        let mut state = self.shared.lock();
         match &mut *state {
-            Some(state) => state.serve(config),
-            None if config.chooses() => {
-                let map = self.inner.book.map(config, None);
-                *state = map.map(|map| State::new(Arc::clone(config), Arc::new(map)));
+            Some(state) => state.apply_config(config),
+            None if config.has_auto_route() => {
+                let map = self.shared.estimates.map(config, None);
+                *state = map.map(|map| SelectorState::new(Arc::clone(config), Arc::new(map)));
             }
             None => {}
         }
         let begins = state.is_some();
         drop(state);
-        let mut clerk = self.clerk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clerk = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if begins && clerk.is_none() {
-            *clerk = Some(clerk::start(Arc::clone(&self.inner))?);
+            *clerk = Some(clerk::start(Arc::clone(&self.shared))?);
         }
-        self.inner.wake.notify_one();
+        self.shared.wake.notify_one();
         Ok(())
     }
 
     /// The ways to `target` by a route that leaves it to us; none while no relay is known.
-    pub fn ways(&self, route: &Route, target: &Target) -> Option<Answer> {
-        let now = self.inner.book.now();
-        let (answer, waits) = self.inner.with(|state| {
-            let answer = state.ways(route, target, now);
-            Some((answer, state.names.has_waiting()))
+    pub fn select(&self, route: &Route, target: &Target) -> Option<PathSelection> {
+        let now = self.shared.estimates.now();
+        let (answer, waits) = self.shared.with_state(|state| {
+            let answer = state.select(route, target, now);
+            Some((answer, state.names.has_pending()))
         })?;
         if waits {
-            self.inner.wake.notify_one();
+            self.shared.wake.notify_one();
         }
         Some(answer)
     }
 
     /// Notes that a way stands.
-    pub fn stood(&self, expected: &Expected) {
-        if expected.plan.racers > 0 {
-            self.tell(|state, _| state.stood(expected));
+    pub fn on_connected(&self, expected: &Prediction) {
+        if expected.context.racing_count > 0 {
+            self.update(|state, _| state.on_connected(expected));
         }
     }
 
     /// Notes that a way does not stand, and that this is not the target's fault.
-    pub fn failed(&self, expected: &Expected) {
-        self.tell(|state, now| state.failed(expected, now));
+    pub fn on_failure(&self, expected: &Prediction) {
+        self.update(|state, now| state.on_failure(expected, now));
     }
 
     /// Notes how a session came out, or a part of it.
-    pub fn came(&self, expected: &Expected, outcome: &Outcome) {
-        self.tell(|state, now| state.came(expected, outcome, now));
+    pub fn record_outcome(&self, expected: &Prediction, outcome: &TransferOutcome) {
+        self.update(|state, now| state.record_outcome(expected, outcome, now));
     }
 
     /// What would be predicted for a session that carries as much as this one did; nothing where nothing was.
-    pub fn predicted(&self, expected: &Expected, outcome: &Outcome) -> Option<Duration> {
-        expected.predicted?;
-        self.tell(|state, now| state.predicted(expected, outcome, now)).flatten()
+    pub fn predict(&self, expected: &Prediction, outcome: &TransferOutcome) -> Option<Duration> {
+        expected.completion_time?;
+        self.update(|state, now| state.predict(expected, outcome, now)).flatten()
     }
 
     /// Notes what a session has carried in all.
-    pub fn carried(&self, plan: &Plan, carried: &Carried) {
-        self.tell(|state, now| state.carried(plan, carried, now));
+    pub fn record_transfer(&self, plan: &SelectionContext, carried: &TransferStats) {
+        self.update(|state, now| state.record_transfer(plan, carried, now));
     }
 
     /// Notes where a name lies.
-    pub fn learn(&self, name: &str, address: IpAddr) {
-        self.inner.learn(name, address);
+    pub fn record_address(&self, name: &str, address: IpAddr) {
+        self.shared.record_address(name, address);
     }
 
     /// Ends its thread.
     pub fn close(&self) {
-        self.inner.end();
-        if let Some(clerk) = self.clerk.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        self.shared.stop();
+        if let Some(clerk) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // One that panicked has ended as well.
             let _ = clerk.join();
         }
     }
 
-    fn tell<T>(&self, act: impl FnOnce(&mut State, Duration) -> T) -> Option<T> {
-        let now = self.inner.book.now();
-        self.inner.with(|state| Some(act(state, now)))
+    fn update<T>(&self, act: impl FnOnce(&mut SelectorState, Duration) -> T) -> Option<T> {
+        let now = self.shared.estimates.now();
+        self.shared.with_state(|state| Some(act(state, now)))
     }
 }
 
-impl Drop for Choosing {
+impl Drop for PathSelector {
     fn drop(&mut self) {
-        self.inner.end();
+        self.shared.stop();
     }
 }
 
-impl Inner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<State>> {
+impl SelectorShared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<SelectorState>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut State) -> Option<T>) -> Option<T> {
+    fn with_state<T>(&self, act: impl FnOnce(&mut SelectorState) -> Option<T>) -> Option<T> {
         self.lock().as_mut().and_then(act)
     }
 
-    fn learn(&self, name: &str, address: IpAddr) {
-        let now = self.book.now();
-        self.with(|state| {
-            state.names.learn(name, address, now);
+    fn record_address(&self, name: &str, address: IpAddr) {
+        let now = self.estimates.now();
+        self.with_state(|state| {
+            state.names.insert(name, address, now);
             Some(())
         });
     }
 
-    async fn woken(&self) {
+    async fn wait_woken(&self) {
         self.wake.notified().await;
     }
 
-    fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
-    fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
     }
 }

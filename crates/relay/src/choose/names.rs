@@ -6,36 +6,36 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ekiden_proto::addr::Host;
-use ekiden_proto::path::bounded::Bounded;
+use ekiden_proto::path::bounded::BoundedMap;
 use ekiden_proto::path::prefix::Prefix;
 
 /// Names remembered at most.
-const MOST_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 16;
 
 /// Names that wait to be looked up, at most; the next session asks again.
-const MOST_WAITING: usize = 64;
+const MAX_PENDING: usize = 64;
 
 /// An address is looked up again after this long.
-const OLD: Duration = Duration::from_secs(300);
+const MAX_AGE: Duration = Duration::from_secs(300);
 
 /// What is known of names. They are kept as hashes: nobody reads here where people went.
 #[derive(Debug)]
-pub struct Names {
-    known: Bounded<u64, Found>,
-    waiting: Vec<Box<str>>,
+pub struct PrefixCache {
+    addresses: BoundedMap<u64, CachedAddress>,
+    pending: Vec<Box<str>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct CachedAddress {
     address: IpAddr,
-    at: Duration,
+    found_at: Duration,
 }
 
-impl Names {
+impl PrefixCache {
     /// None is known.
     #[must_use]
     pub fn new() -> Self {
-        Self { known: Bounded::new(MOST_NAMES), waiting: Vec::new() }
+        Self { addresses: BoundedMap::new(MAX_NAMES), pending: Vec::new() }
     }
 
     /// Where a host lies.
@@ -45,11 +45,11 @@ impl Names {
             Host::Name(name) => name,
         };
         let hash = hash(name);
-        let found = self.known.get(&hash).copied();
-        if found.is_none_or(|found| now.saturating_sub(found.at) > OLD) {
-            self.wants(name);
+        let found = self.addresses.get(&hash).copied();
+        if found.is_none_or(|found| now.saturating_sub(found.found_at) > MAX_AGE) {
+            self.enqueue(name);
         }
-        found.map_or_else(|| nowhere(hash), |found| found.address.into())
+        found.map_or_else(|| placeholder_prefix(hash), |found| found.address.into())
     }
 
     /// An address of it, where one is known.
@@ -57,36 +57,36 @@ impl Names {
     pub fn address(&self, host: &Host) -> Option<IpAddr> {
         match host {
             Host::Ip(ip) => Some(*ip),
-            Host::Name(name) => self.known.peek(&hash(name)).map(|found| found.address),
+            Host::Name(name) => self.addresses.peek(&hash(name)).map(|found| found.address),
         }
     }
 
     /// Notes where it does.
-    pub fn learn(&mut self, name: &str, address: IpAddr, now: Duration) {
-        self.waiting.retain(|waiting| **waiting != *name);
-        self.known.insert(hash(name), Found { address, at: now });
+    pub fn insert(&mut self, name: &str, address: IpAddr, now: Duration) {
+        self.pending.retain(|waiting| **waiting != *name);
+        self.addresses.insert(hash(name), CachedAddress { address, found_at: now });
     }
 
     /// The names to look up.
-    pub fn take_waiting(&mut self) -> Vec<Box<str>> {
-        std::mem::take(&mut self.waiting)
+    pub fn take_pending(&mut self) -> Vec<Box<str>> {
+        std::mem::take(&mut self.pending)
     }
 
     /// Whether there are any.
     #[must_use]
-    pub fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
     }
 
-    fn wants(&mut self, name: &str) {
-        if self.waiting.len() < MOST_WAITING && !self.waiting.iter().any(|waiting| **waiting == *name) {
-            self.waiting.push(name.into());
+    fn enqueue(&mut self, name: &str) {
+        if self.pending.len() < MAX_PENDING && !self.pending.iter().any(|waiting| **waiting == *name) {
+            self.pending.push(name.into());
         }
     }
 }
 
 /// Stands for the place of a name without an address: a network of 100::/8, where no host is (RFC 4291, 2.4).
-fn nowhere(hash: u64) -> Prefix {
+fn placeholder_prefix(hash: u64) -> Prefix {
     let network = 1 << 120 | u128::from(hash & 0xff_ffff_ffff) << 80;
     IpAddr::from(Ipv6Addr::from_bits(network)).into()
 }
@@ -103,34 +103,34 @@ mod tests {
 
     #[test]
     fn a_name_is_a_place_of_its_own_until_it_has_an_address() {
-        let (mut names, now) = (Names::new(), Duration::from_secs(9));
+        let (mut names, now) = (PrefixCache::new(), Duration::from_secs(9));
         let host = |text: &str| Host::parse(text).unwrap();
         let unknown = names.prefix(&host("a.example"), now);
         assert_ne!(unknown, names.prefix(&host("b.example"), now));
         assert_eq!(unknown, names.prefix(&host("a.example"), now));
-        assert_eq!(names.take_waiting(), ["a.example".into(), "b.example".into()]);
+        assert_eq!(names.take_pending(), ["a.example".into(), "b.example".into()]);
         assert_eq!(names.prefix(&host("192.0.2.7"), now), "192.0.2.0/24".parse().unwrap());
-        assert!(!names.has_waiting(), "addresses need nobody to look them up");
+        assert!(!names.has_pending(), "addresses need nobody to look them up");
 
-        names.learn("a.example", "192.0.2.7".parse().unwrap(), now);
+        names.insert("a.example", "192.0.2.7".parse().unwrap(), now);
         assert_eq!(names.address(&host("a.example")), "192.0.2.7".parse().ok());
         assert_eq!(names.prefix(&host("a.example"), now), "192.0.2.0/24".parse().unwrap());
-        assert!(!names.has_waiting());
-        names.prefix(&host("a.example"), now + 2 * OLD);
-        assert!(names.has_waiting(), "it may have moved");
+        assert!(!names.has_pending());
+        names.prefix(&host("a.example"), now + 2 * MAX_AGE);
+        assert!(names.has_pending(), "it may have moved");
     }
 
     #[test]
     fn names_wait_once_and_within_a_bound() {
-        let (mut names, now) = (Names::new(), Duration::ZERO);
-        let ask = |names: &mut Names, name: &str| names.prefix(&Host::parse(name).unwrap(), now);
+        let (mut names, now) = (PrefixCache::new(), Duration::ZERO);
+        let ask = |names: &mut PrefixCache, name: &str| names.prefix(&Host::parse(name).unwrap(), now);
         for number in 0..1000 {
             ask(&mut names, &format!("n{number}.example"));
         }
-        assert_eq!(names.take_waiting().len(), MOST_WAITING);
+        assert_eq!(names.take_pending().len(), MAX_PENDING);
         ask(&mut names, "a.example");
         ask(&mut names, "a.example");
-        names.learn("a.example", "192.0.2.7".parse().unwrap(), now);
-        assert!(!names.has_waiting(), "somebody has found out meanwhile");
+        names.insert("a.example", "192.0.2.7".parse().unwrap(), now);
+        assert!(!names.has_pending(), "somebody has found out meanwhile");
     }
 }

@@ -2,15 +2,15 @@
 
 use std::cmp::Reverse;
 
-use ekiden_proto::path::likely::Likely;
+use ekiden_proto::path::likely::TransferSize;
 use ekiden_proto::path::prefix::Prefix;
 use serde::Serialize;
 
-use super::Choosing;
-use super::state::State;
+use super::PathSelector;
+use super::state::SelectorState;
 
 /// Networks shown at most.
-const MOST: usize = 500;
+const MAX_PREFIXES: usize = 500;
 
 /// A network of targets, and the path that sessions of a size take there.
 #[derive(Debug, Clone, Serialize)]
@@ -42,21 +42,21 @@ pub struct CandidateView {
     pub out: bool,
 }
 
-impl Choosing {
+impl PathSelector {
     /// For `ekiden status`: the standing choices.
     #[must_use]
     pub fn views(&self) -> Vec<ChoiceView> {
-        let now = self.inner.book.now();
-        let views = self.inner.with(|state| {
-            let mut standing: Vec<_> = state.chooser.standing().collect();
+        let now = self.shared.estimates.now();
+        let views = self.shared.with_state(|state| {
+            let mut standing: Vec<_> = state.chooser.standing_choices().collect();
             standing.sort_by_key(|(prefix, likely, _)| (*prefix, Reverse(likely.bytes)));
-            standing.truncate(MOST);
+            standing.truncate(MAX_PREFIXES);
             Some(
                 standing
                     .into_iter()
                     .map(|(prefix, likely, path)| {
                         let path = path.name(state.chooser.map());
-                        view(state, prefix, likely, path, now)
+                        choice_view(state, prefix, likely, path, now)
                     })
                     .collect(),
             )
@@ -65,8 +65,14 @@ impl Choosing {
     }
 }
 
-fn view(state: &State, prefix: Prefix, likely: Likely, path: String, now: std::time::Duration) -> ChoiceView {
-    let outlook = state.chooser.outlook(prefix, likely, now).into_iter();
+fn choice_view(
+    state: &SelectorState,
+    prefix: Prefix,
+    likely: TransferSize,
+    path: String,
+    now: std::time::Duration,
+) -> ChoiceView {
+    let outlook = state.chooser.ranked_candidates(prefix, likely, now).into_iter();
     let candidates = outlook.map(|(ranked, out)| CandidateView {
         path: ranked.candidate.name(state.chooser.map()),
         predicted_seconds: ranked.predicted.as_secs_f64(),
@@ -77,7 +83,7 @@ fn view(state: &State, prefix: Prefix, likely: Likely, path: String, now: std::t
     ChoiceView {
         prefix,
         likely_bytes: likely.bytes,
-        likely_direction: likely.direction.word(),
+        likely_direction: likely.direction.as_str(),
         path,
         candidates: candidates.collect(),
     }

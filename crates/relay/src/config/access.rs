@@ -8,10 +8,10 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use ekiden_proto::addr::{AddrError, Host, Network, embedded, is_private};
+use ekiden_proto::addr::{AddrError, Host, Network, embedded_ipv4, is_private};
 use ekiden_sys::transparent::is_local;
 
-use super::{Access, Hosts, Pattern};
+use super::{AccessRules, HostPattern, TargetPattern};
 
 /// Why a target may not be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,15 +29,15 @@ pub enum Denied {
 
 /// All the rules that a session is under: those of its listener, and those of the relay it came from.
 #[derive(Debug, Clone, Copy)]
-pub struct Rules<'a> {
+pub struct AccessPolicy<'a> {
     /// The listener's.
-    pub listener: &'a Access,
+    pub listener: &'a AccessRules,
     /// The peer's, at a section listener.
-    pub peer: Option<&'a Access>,
+    pub peer: Option<&'a AccessRules>,
 }
 
-impl Rules<'_> {
-    /// Whether all of them permit it; see [`Access::permits`].
+impl AccessPolicy<'_> {
+    /// Whether all of them permit it; see [`AccessRules::permits`].
     #[must_use]
     pub fn permits(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         self.judge(host, address, port).is_ok()
@@ -53,10 +53,10 @@ impl Rules<'_> {
     }
 }
 
-impl Access {
+impl AccessRules {
     /// Whether a session may go on to `host` at `address` (`None` when a hop is to resolve the name) and `port`.
     ///
-    /// [`Access::judge`] says what counts.
+    /// [`AccessRules::judge`] says what counts.
     #[must_use]
     pub fn permits(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
         self.judge(host, address, port).is_ok()
@@ -77,7 +77,7 @@ impl Access {
             Host::Ip(ip) => address.or(Some(*ip)),
             Host::Name(_) => address,
         };
-        let matching = |pattern: &&Pattern| pattern.matches(host, address, port);
+        let matching = |pattern: &&TargetPattern| pattern.matches(host, address, port);
         if self.deny.iter().any(|pattern| matching(&pattern)) {
             return Err(Denied::Listed);
         }
@@ -85,7 +85,7 @@ impl Access {
         if allowed.is_empty() && !self.allow.is_empty() {
             return Err(Denied::Unlisted);
         }
-        let named = allowed.iter().any(|pattern| !pattern.is_everywhere());
+        let named = allowed.iter().any(|pattern| !pattern.is_any_host());
         let may_be_private = self.allow_private || named;
         if !may_be_private && address.is_some_and(|address| self.is_private(address)) {
             return Err(Denied::Private);
@@ -106,11 +106,11 @@ impl Access {
         let is_own = |address: IpAddr| is_local(address).unwrap_or(true);
         is_private(address, &self.nat64)
             || is_own(address)
-            || embedded(address, &self.nat64).any(|v4| is_own(v4.into()))
+            || embedded_ipv4(address, &self.nat64).any(|v4| is_own(v4.into()))
     }
 }
 
-impl Pattern {
+impl TargetPattern {
     /// Whether `host`, which resolved to `address` (`None` when not resolved here), at `port` is one of these targets.
     #[must_use]
     pub fn matches(&self, host: &Host, address: Option<IpAddr>, port: u16) -> bool {
@@ -119,44 +119,48 @@ impl Pattern {
             Host::Ip(_) => None,
         };
         let host_fits = match &self.hosts {
-            Hosts::Any => true,
-            Hosts::Name(one) => name == Some(one),
-            Hosts::Under(domain) => name.is_some_and(|name| name.len() > domain.len() && name.ends_with(domain)),
-            Hosts::In(network) => address.is_some_and(|address| network.contains(address)),
+            HostPattern::Any => true,
+            HostPattern::Name(one) => name == Some(one),
+            HostPattern::Subdomains(domain) => {
+                name.is_some_and(|name| name.len() > domain.len() && name.ends_with(domain))
+            }
+            HostPattern::Network(network) => address.is_some_and(|address| network.contains(address)),
         };
         host_fits && self.port.is_none_or(|only| only == port)
     }
 
     /// Whether it leaves the host open: `*`, or a network of all addresses.
-    fn is_everywhere(&self) -> bool {
+    fn is_any_host(&self) -> bool {
         let whole = |network: &Network, first: IpAddr, last: IpAddr| network.contains(first) && network.contains(last);
         match &self.hosts {
-            Hosts::Any => true,
-            Hosts::In(network) => {
+            HostPattern::Any => true,
+            HostPattern::Network(network) => {
                 whole(network, Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into())
                     || whole(network, Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from_bits(u128::MAX).into())
             }
-            Hosts::Name(_) | Hosts::Under(_) => false,
+            HostPattern::Name(_) | HostPattern::Subdomains(_) => false,
         }
     }
 }
 
-impl FromStr for Pattern {
+impl FromStr for TargetPattern {
     type Err = AddrError;
     fn from_str(text: &str) -> Result<Self, AddrError> {
         // `2001:db8::/32` ends in something that looks like a port; with one, an IPv6 network has brackets.
-        if let Ok(network) = network(text) {
-            return Ok(Self { hosts: Hosts::In(network), port: None });
+        if let Ok(network) = parse_network(text) {
+            return Ok(Self { hosts: HostPattern::Network(network), port: None });
         }
         let (hosts, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((inside, after)) => (Hosts::In(bracketed(inside)?), after.strip_prefix(':').ok_or(after)),
+            Some((inside, after)) => {
+                (HostPattern::Network(parse_bracketed(inside)?), after.strip_prefix(':').ok_or(after))
+            }
             None => match text.split_once(':') {
                 Some((hosts, port)) => (hosts.parse()?, Ok(port)),
                 None => (text.parse()?, Err("")),
             },
         };
         let port = match port {
-            Ok(digits) => Some(port_number(digits)?),
+            Ok(digits) => Some(parse_port(digits)?),
             Err("") => None,
             Err(_) => return Err(AddrError::Port),
         };
@@ -164,49 +168,49 @@ impl FromStr for Pattern {
     }
 }
 
-fn bracketed(text: &str) -> Result<Network, AddrError> {
-    if text.contains(':') { network(text) } else { Err(AddrError::Network) }
+fn parse_bracketed(text: &str) -> Result<Network, AddrError> {
+    if text.contains(':') { parse_network(text) } else { Err(AddrError::Network) }
 }
 
 /// Reads a network, but not of IPv4-mapped addresses: those count as IPv4, and such a pattern would match nothing.
-pub(super) fn network(text: &str) -> Result<Network, AddrError> {
+pub(super) fn parse_network(text: &str) -> Result<Network, AddrError> {
     let network: Network = text.parse()?;
     // Only a mapped address is shown with both.
     let mapped = text.contains(':') && network.to_string().contains('.');
     if mapped { Err(AddrError::Network) } else { Ok(network) }
 }
 
-fn port_number(digits: &str) -> Result<u16, AddrError> {
+fn parse_port(digits: &str) -> Result<u16, AddrError> {
     let plain = digits.bytes().all(|b| b.is_ascii_digit());
     digits.parse().ok().filter(|port| plain && *port != 0).ok_or(AddrError::Port)
 }
 
-impl FromStr for Hosts {
+impl FromStr for HostPattern {
     type Err = AddrError;
     fn from_str(text: &str) -> Result<Self, AddrError> {
         if text == "*" {
             return Ok(Self::Any);
         }
         if text.contains('/') {
-            return network(text).map(Self::In);
+            return parse_network(text).map(Self::Network);
         }
         let (under, name) = text.strip_prefix("*.").map_or((false, text), |domain| (true, domain));
         match Host::parse(name)? {
-            Host::Name(name) if under => Ok(Self::Under(format!(".{name}"))),
+            Host::Name(name) if under => Ok(Self::Subdomains(format!(".{name}"))),
             Host::Name(name) => Ok(Self::Name(name)),
             Host::Ip(_) if under => Err(AddrError::Host),
-            Host::Ip(ip) => network(&ip.to_string()).map(Self::In),
+            Host::Ip(ip) => parse_network(&ip.to_string()).map(Self::Network),
         }
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for TargetPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hosts = match &self.hosts {
-            Hosts::Any => "*".to_owned(),
-            Hosts::Name(name) => name.clone(),
-            Hosts::Under(domain) => format!("*{domain}"),
-            Hosts::In(network) => network.to_string(),
+            HostPattern::Any => "*".to_owned(),
+            HostPattern::Name(name) => name.clone(),
+            HostPattern::Subdomains(domain) => format!("*{domain}"),
+            HostPattern::Network(network) => network.to_string(),
         };
         match self.port {
             Some(port) if hosts.contains(':') => write!(f, "[{hosts}]:{port}"),

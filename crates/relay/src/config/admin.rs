@@ -12,27 +12,27 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use super::key;
-use super::listener::Listeners;
-use super::mistake::Found;
-use super::place::Place as Written;
-use super::reader::Reader;
-use super::shows::Shows;
-use super::value::{Bind, Value};
+use super::listener::ListenerSet;
+use super::mistake::FoundValue;
+use super::place::KeyLocation as Written;
+use super::reader::TableReader;
+use super::shows::Disclosure;
+use super::value::{BindAddress, ConfigValue};
 
 /// Where the relay answers about itself, and who may ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Admin {
+pub struct AdminConfig {
     /// Where it answers.
-    pub place: AdminPlace,
+    pub bind: AdminBind,
     /// What has to be known to ask over TCP; none where everybody may who comes so far.
-    pub token: Option<Token>,
+    pub token: Option<AdminToken>,
     /// The names by which it may be called, beside addresses and `localhost`.
     pub hosts: Vec<String>,
 }
 
 /// Where the relay answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AdminPlace {
+pub enum AdminBind {
     /// Nowhere.
     Off,
     /// An address.
@@ -43,11 +43,11 @@ pub enum AdminPlace {
 
 /// A secret that whoever asks has to send along. It is in no `Debug` or `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(Box<str>);
+pub struct AdminToken(Box<str>);
 
-impl Token {
+impl AdminToken {
     /// Fewest characters: nobody guesses so many, at however many guesses a second.
-    const SHORTEST: usize = 16;
+    const MIN_LENGTH: usize = 16;
 
     /// Reads one, with or without the end of its line: letters, digits and `-._~+/=` (RFC 6750, section 2.1).
     ///
@@ -57,13 +57,13 @@ impl Token {
         const EXPECTED: &str = "one line of 16 to 256 letters, digits or -._~+/=, like `openssl rand -hex 24` prints";
         let text = text.trim_end_matches(['\r', '\n']);
         let known = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
-        let good = (Self::SHORTEST..=256).contains(&text.len()) && text.bytes().all(known);
+        let good = (Self::MIN_LENGTH..=256).contains(&text.len()) && text.bytes().all(known);
         good.then(|| Self(text.into())).ok_or(EXPECTED)
     }
 
     /// Whether `given` is it. The time this takes tells nothing of either.
     #[must_use]
-    pub fn is(&self, given: &[u8]) -> bool {
+    pub fn matches(&self, given: &[u8]) -> bool {
         Sha256::digest(given).ct_eq(&Sha256::digest(self.0.as_bytes())).into()
     }
 
@@ -74,13 +74,13 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for AdminToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
     }
 }
 
-impl AdminPlace {
+impl AdminBind {
     /// Whether others than this host's users may come so far.
     #[must_use]
     pub fn is_open_to_others(&self) -> bool {
@@ -88,18 +88,18 @@ impl AdminPlace {
     }
 }
 
-impl From<AdminPlace> for Admin {
-    fn from(place: AdminPlace) -> Self {
-        Self { place, token: None, hosts: Vec::new() }
+impl From<AdminBind> for AdminConfig {
+    fn from(place: AdminBind) -> Self {
+        Self { bind: place, token: None, hosts: Vec::new() }
     }
 }
 
-impl fmt::Display for Admin {
+impl fmt::Display for AdminConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            AdminPlace::Off => f.write_str("off"),
-            AdminPlace::Tcp(address) => address.fmt(f),
-            AdminPlace::Unix(path) => write!(f, "unix:{}", path.display()),
+        match &self.bind {
+            AdminBind::Off => f.write_str("off"),
+            AdminBind::Tcp(address) => address.fmt(f),
+            AdminBind::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -107,68 +107,73 @@ impl fmt::Display for Admin {
 const NEEDS_TOKEN: &str = r#"a loopback address, "unix:/path" or "off"; or token_file in [admin] of the configuration: this address can be reached by others"#;
 
 /// Reads the table; `flag` is what the command line says instead of `bind`.
-pub(super) fn read(table: Reader<'_>, command: &Written<'_>, flag: Option<&str>, listeners: &Listeners) -> Admin {
-    let written: Option<AdminPlace> = table.optional("bind");
-    if let Some(AdminPlace::Tcp(address)) = &written
+pub(super) fn read(
+    table: TableReader<'_>,
+    command: &Written<'_>,
+    flag: Option<&str>,
+    listeners: &ListenerSet,
+) -> AdminConfig {
+    let written: Option<AdminBind> = table.optional("bind");
+    if let Some(AdminBind::Tcp(address)) = &written
         && let Some((taken, owner)) = listeners.overlapping(*address)
     {
-        table.mistake("bind", format!("an address that no listener has: {owner} has {taken}"));
+        table.error("bind", format!("an address that no listener has: {owner} has {taken}"));
     }
-    let token = token(&table);
+    let token = read_token(&table);
     let has_token = token.is_some() || table.has("token_file");
-    if written.as_ref().is_some_and(AdminPlace::is_open_to_others) && !has_token {
-        table.mistake("bind", NEEDS_TOKEN);
+    if written.as_ref().is_some_and(AdminBind::is_open_to_others) && !has_token {
+        table.error("bind", NEEDS_TOKEN);
     }
     let hosts = table.list("hosts").into_iter().map(|HostName(name)| name).collect();
     table.finish();
-    let place = command.below("--admin", None);
-    let given: Option<AdminPlace> = flag.and_then(|text| place.read_text(text));
+    let place = command.child("--admin", None);
+    let given: Option<AdminBind> = flag.and_then(|text| place.read_text(text));
     if let Some(flag) = flag
-        && given.as_ref().is_some_and(AdminPlace::is_open_to_others)
+        && given.as_ref().is_some_and(AdminBind::is_open_to_others)
         && !has_token
     {
-        place.note(Found::Value(format!("{flag:?}")), NEEDS_TOKEN);
+        place.error(FoundValue::Value(format!("{flag:?}")), NEEDS_TOKEN);
     }
-    Admin { place: given.or(written).unwrap_or_else(|| default_admin().place), token, hosts }
+    AdminConfig { bind: given.or(written).unwrap_or_else(|| default_admin().bind), token, hosts }
 }
 
-fn token(table: &Reader<'_>) -> Option<Token> {
+fn read_token(table: &TableReader<'_>) -> Option<AdminToken> {
     let TokenFile(path) = table.optional("token_file")?;
-    let text = key::secret(table, "token_file", &path, "a readable file with a token")?;
-    let noted = |expected| table.mistake("token_file", format!("a file with {expected}, in {}", path.display()));
-    Token::parse(&text).map_err(noted).ok()
+    let text = key::read_secret(table, "token_file", &path, "a readable file with a token")?;
+    let noted = |expected| table.error("token_file", format!("a file with {expected}, in {}", path.display()));
+    AdminToken::parse(&text).map_err(noted).ok()
 }
 
 /// Reads where a relay answers, as `admin.bind` and `--admin` write it, for those who ask.
 ///
 /// # Errors
 /// What was expected instead.
-pub fn admin_address(text: &str) -> Result<Admin, &'static str> {
-    AdminPlace::read(text).map(Admin::from)
+pub fn parse_admin_address(text: &str) -> Result<AdminConfig, &'static str> {
+    AdminBind::read(text).map(AdminConfig::from)
 }
 
 /// Where the relay answers when the configuration does not say: a unix socket that its own user can reach. `ekiden
 /// status` looks there too.
 #[must_use]
-pub fn default_admin() -> Admin {
+pub fn default_admin() -> AdminConfig {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let user = process::effective_user();
+    let user = process::effective_uid();
     let path = match runtime {
         Some(dir) => dir.join("ekiden.sock"),
         None if user == 0 => PathBuf::from("/run/ekiden.sock"),
         None => private_folder().join("ekiden.sock"),
     };
-    AdminPlace::Unix(path).into()
+    AdminBind::Unix(path).into()
 }
 
 /// The folder of this user in the temporary folder, where everybody can make files. The relay makes sure that no other
 /// user can enter it.
 #[must_use]
 pub fn private_folder() -> PathBuf {
-    std::env::temp_dir().join(format!("ekiden-{}", process::effective_user()))
+    std::env::temp_dir().join(format!("ekiden-{}", process::effective_uid()))
 }
 
-impl Value for AdminPlace {
+impl ConfigValue for AdminBind {
     const EXPECTED: &'static str = r#"an address like "127.0.0.1:9090", "unix:/path" or "off""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text == "off" {
@@ -178,7 +183,7 @@ impl Value for AdminPlace {
             let absolute = Some(Path::new(path)).filter(|path| path.is_absolute());
             return absolute.map(|path| Self::Unix(path.into())).ok_or(Self::EXPECTED);
         }
-        let Bind(address) = Bind::read(text).map_err(|_| Self::EXPECTED)?;
+        let BindAddress(address) = BindAddress::read(text).map_err(|_| Self::EXPECTED)?;
         Ok(Self::Tcp(address))
     }
 }
@@ -186,9 +191,9 @@ impl Value for AdminPlace {
 /// The file of a token. Somebody may have written the token itself.
 struct TokenFile(PathBuf);
 
-impl Value for TokenFile {
+impl ConfigValue for TokenFile {
     const EXPECTED: &'static str = "the path of a file with a token";
-    const SHOWS: Shows = Shows::Path;
+    const DISCLOSURE: Disclosure = Disclosure::Path;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
     }
@@ -197,7 +202,7 @@ impl Value for TokenFile {
 /// A name of this host.
 struct HostName(String);
 
-impl Value for HostName {
+impl ConfigValue for HostName {
     const EXPECTED: &'static str = r#"a host name like "relay.example", without a port"#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match Host::parse(text) {
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_default_admin_socket_is_absolute() {
-        let AdminPlace::Unix(path) = default_admin().place else { panic!("no socket") };
+        let AdminBind::Unix(path) = default_admin().bind else { panic!("no socket") };
         assert!(path.is_absolute() && path.to_string_lossy().contains("ekiden"));
     }
 
@@ -230,23 +235,23 @@ mod tests {
             ("[::]:9090", true),
             ("192.0.2.1:9090", true),
         ] {
-            assert_eq!(AdminPlace::read(text).unwrap().is_open_to_others(), open, "{text}");
+            assert_eq!(AdminBind::read(text).unwrap().is_open_to_others(), open, "{text}");
         }
         for text in ["unix:relative", "on", "", "relay.example:9090"] {
-            assert_eq!(AdminPlace::read(text), Err(AdminPlace::EXPECTED), "{text}");
+            assert_eq!(AdminBind::read(text), Err(AdminBind::EXPECTED), "{text}");
         }
     }
 
     #[test]
     fn a_token_is_long_and_shown_nowhere() {
-        let token = Token::parse("0123456789abcdef\n").unwrap();
-        assert!(token.is(b"0123456789abcdef"));
+        let token = AdminToken::parse("0123456789abcdef\n").unwrap();
+        assert!(token.matches(b"0123456789abcdef"));
         for wrong in [&b"0123456789abcdeF"[..], b"", b"0123456789abcde", b"0123456789abcdef\n"] {
-            assert!(!token.is(wrong), "{wrong:?}");
+            assert!(!token.matches(wrong), "{wrong:?}");
         }
         assert_eq!(format!("{token:?}"), "Token");
         for text in ["short", "0123456789abcde", "0123456789 abcdef", "0123456789abcdef\nmore", ""] {
-            assert!(Token::parse(text).is_err(), "{text:?}");
+            assert!(AdminToken::parse(text).is_err(), "{text:?}");
         }
     }
 }

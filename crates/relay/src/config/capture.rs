@@ -6,16 +6,16 @@ use std::sync::Arc;
 use ekiden_proto::addr::Network;
 use ekiden_sys::route::has_interface;
 
-use super::mistake::Found;
-use super::place::Place;
-use super::reader::Reader;
-use super::value::{Shape, Value};
-use super::{Access, Hosts, Kind, Listener, Pattern, Tun};
+use super::mistake::FoundValue;
+use super::place::KeyLocation;
+use super::reader::TableReader;
+use super::value::{ConfigValue, TomlType};
+use super::{AccessRules, HostPattern, Listener, ListenerKind, TargetPattern, TunConfig};
 use crate::rules::Marks;
 
 /// When a client is told "connected".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Connect {
+pub enum ConnectMode {
     /// By the target itself, as it were: its first packet waits until the target has answered.
     Hold,
     /// After the target has answered, where the client's protocol has words for it. Nothing of the client goes on before.
@@ -26,7 +26,7 @@ pub enum Connect {
 
 /// Which connections a listener catches that know nothing of it; its access rules say which targets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Capture {
+pub struct CaptureConfig {
     /// The interfaces where they come in; at least one.
     pub interfaces: Vec<String>,
     /// Whose; none for everyone's.
@@ -35,16 +35,16 @@ pub struct Capture {
 
 /// How traffic is caught.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Transparent {
+pub struct TransparentConfig {
     /// Who puts the rules into the kernel.
-    pub rules: RulesBy,
+    pub rules: RuleManagement,
     /// Which of several daemons on this host, 1 to 15.
     pub instance: u8,
 }
 
 /// Who puts the rules into the kernel, and takes them out again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RulesBy {
+pub enum RuleManagement {
     /// The daemon.
     Managed,
     /// `ekiden rules`.
@@ -52,74 +52,77 @@ pub enum RulesBy {
 }
 
 /// Reads `[transparent]`.
-pub(super) fn transparent(table: Reader<'_>) -> Transparent {
-    let rules = table.or("rules", RulesBy::Managed);
-    let Instance(instance) = table.or("instance", Instance(1));
+pub(super) fn read_transparent(table: TableReader<'_>) -> TransparentConfig {
+    let rules = table.optional_or("rules", RuleManagement::Managed);
+    let InstanceNumber(instance) = table.optional_or("instance", InstanceNumber(1));
     table.finish();
-    Transparent { rules, instance }
+    TransparentConfig { rules, instance }
 }
 
 /// Reads what a listener catches, which is the business of transparent ones only.
 pub(super) fn read(
-    reader: &Reader<'_>,
-    kind: Option<Kind>,
-    (bind, tun): (Option<SocketAddr>, Option<&Tun>),
-    access: &Access,
-) -> Option<Capture> {
+    reader: &TableReader<'_>,
+    kind: Option<ListenerKind>,
+    (bind, tun): (Option<SocketAddr>, Option<&TunConfig>),
+    access: &AccessRules,
+) -> Option<CaptureConfig> {
     if !kind?.is_transparent() {
         let keys = ["interfaces", "clients"].into_iter().filter(|key| reader.has(key));
-        keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"tproxy\" and \"redirect\" have it"));
+        keys.for_each(|key| reader.error(key, "nothing: only kind = \"tproxy\" and \"redirect\" have it"));
         return None;
     }
-    let interfaces = interfaces(reader, kind?, tun);
+    let interfaces = read_interfaces(reader, kind?, tun);
     let clients = reader.list("clients");
     let own_programs = interfaces.iter().any(|name| name == "lo");
-    if own_programs && kind == Some(Kind::Tproxy) {
-        reader.mistake("interfaces", "other interfaces: only redirect catches what this host's own programs send");
+    if own_programs && kind == Some(ListenerKind::Tproxy) {
+        reader.error("interfaces", "other interfaces: only redirect catches what this host's own programs send");
     }
     if let Some(bind) = bind {
         check_bind(reader, kind?, bind, interfaces.iter().all(|name| name == "lo"));
     }
     for (key, patterns) in [("allow", &access.allow), ("deny", &access.deny)] {
-        if patterns.iter().any(|pattern: &Pattern| matches!(pattern.hosts, Hosts::Name(_) | Hosts::Under(_))) {
-            reader.mistake(key, "networks and ports: packets have no names");
+        if patterns
+            .iter()
+            .any(|pattern: &TargetPattern| matches!(pattern.hosts, HostPattern::Name(_) | HostPattern::Subdomains(_)))
+        {
+            reader.error(key, "networks and ports: packets have no names");
         }
     }
-    Some(Capture { interfaces, clients })
+    Some(CaptureConfig { interfaces, clients })
 }
 
 /// Where connections come in.
-fn interfaces(reader: &Reader<'_>, kind: Kind, tun: Option<&Tun>) -> Vec<String> {
-    if kind != Kind::Tun {
-        let interfaces: Vec<(Place<'_>, Interface)> = reader.some("interfaces");
+fn read_interfaces(reader: &TableReader<'_>, kind: ListenerKind, tun: Option<&TunConfig>) -> Vec<String> {
+    if kind != ListenerKind::Tun {
+        let interfaces: Vec<(KeyLocation<'_>, InterfaceName)> = reader.non_empty_list("interfaces");
         interfaces.iter().for_each(|(place, interface)| interface.warn_of_absence(place));
-        return interfaces.into_iter().map(|(_, Interface(name))| name).collect();
+        return interfaces.into_iter().map(|(_, InterfaceName(name))| name).collect();
     }
     if reader.has("interfaces") {
-        reader.mistake("interfaces", "nothing: a tunnel's connections come in by its own device");
+        reader.error("interfaces", "nothing: a tunnel's connections come in by its own device");
     }
     tun.map(|tun| tun.device.clone()).into_iter().collect()
 }
 
 /// There are marks and queues for so many.
-pub(super) fn check_number(reader: &Reader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
+pub(super) fn check_listener_count(reader: &TableReader<'_>, listener: Option<&Listener>, others: &[Arc<Listener>]) {
     let before = others.iter().filter(|other| other.kind.is_transparent()).count();
     if listener.is_some_and(|listener| listener.kind.is_transparent()) && before >= Marks::MOST_LISTENERS {
-        reader.mistake("kind", format!("at most {} that are tproxy, redirect or tun", Marks::MOST_LISTENERS));
+        reader.error("kind", format!("at most {} that are tproxy, redirect or tun", Marks::MOST_LISTENERS));
     }
 }
 
-fn check_bind(reader: &Reader<'_>, kind: Kind, bind: SocketAddr, only_own_programs: bool) {
+fn check_bind(reader: &TableReader<'_>, kind: ListenerKind, bind: SocketAddr, only_own_programs: bool) {
     if bind.port() == 0 {
-        reader.mistake("bind", "a port that does not change: the rules name it");
+        reader.error("bind", "a port that does not change: the rules name it");
     }
     // Address translation leads to the address of the interface where a packet came in.
-    if kind == Kind::Redirect && bind.ip().to_canonical().is_loopback() && !only_own_programs {
-        reader.mistake("bind", "0.0.0.0 or [::]: redirected connections do not come to loopback");
+    if kind == ListenerKind::Redirect && bind.ip().to_canonical().is_loopback() && !only_own_programs {
+        reader.error("bind", "0.0.0.0 or [::]: redirected connections do not come to loopback");
     }
 }
 
-impl Value for Connect {
+impl ConfigValue for ConnectMode {
     const EXPECTED: &'static str = r#""strict" or "early"; for tproxy, redirect and tun also "hold""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
@@ -132,20 +135,20 @@ impl Value for Connect {
 }
 
 /// The name of a network interface.
-pub(super) struct Interface(pub String);
+pub(super) struct InterfaceName(pub String);
 
-impl Interface {
+impl InterfaceName {
     /// Warns when this host has no interface of this name: the name may be misspelt. The relay serves an interface that comes
     /// later.
-    pub fn warn_of_absence(&self, place: &Place<'_>) {
+    pub fn warn_of_absence(&self, place: &KeyLocation<'_>) {
         if !has_interface(&self.0) {
-            let found = Found::Value(format!("{:?}", self.0));
+            let found = FoundValue::Value(format!("{:?}", self.0));
             place.warn(found, "an interface of this host, unless it comes later");
         }
     }
 }
 
-impl Value for Interface {
+impl ConfigValue for InterfaceName {
     const EXPECTED: &'static str = r#"the name of a network interface like "eth0""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         // IFNAMSIZ is 16 with the terminating NUL; the rules quote the name.
@@ -156,17 +159,17 @@ impl Value for Interface {
 }
 
 /// Which of several daemons on this host.
-pub(super) struct Instance(pub u8);
+pub(super) struct InstanceNumber(pub u8);
 
-impl Value for Instance {
+impl ConfigValue for InstanceNumber {
     const EXPECTED: &'static str = "a number from 1 to 15, another one for each ekiden on this host";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|n| (1..=15).contains(n)).map(Self).ok_or(Self::EXPECTED)
     }
 }
 
-impl Value for RulesBy {
+impl ConfigValue for RuleManagement {
     const EXPECTED: &'static str = r#""managed" or "manual""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {

@@ -6,43 +6,43 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
-use ekiden_proto::fleet::{Issued, Request, VerifyKey};
+use ekiden_proto::fleet::{CertificateRequest, SignedCertificate, VerifyKey};
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::profile::Profile;
 
-use super::profiles::tuned;
-use super::reader::Reader;
-use super::shared::Shared;
-use super::shows::Shows;
-use super::value::{Deadline, Value};
+use super::profiles::with_tuning;
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::shows::Disclosure;
+use super::value::{ConfigValue, PositiveDuration};
 use super::{Credentials, Hop, HopKind, key};
 
 /// Longest text of a certificate, in bytes.
-const LONGEST_CERTIFICATE: u64 = 4 << 10;
+const MAX_CERTIFICATE: u64 = 4 << 10;
 
 /// What it takes to be part of a fleet, or to know one.
 #[derive(Debug)]
-pub struct Fleet {
+pub struct FleetConfig {
     /// The servers of one etcd, as `http://HOST:PORT`; one after the other is asked.
     pub etcd: Vec<String>,
     /// Who we are there.
-    pub user: Option<Credentials>,
+    pub credentials: Option<Credentials>,
     /// Who is believed.
     pub key: VerifyKey,
     /// What the keys of all entries begin with.
     pub prefix: String,
     /// What makes the others believe us; without it we only read.
-    pub certificate: Option<Issued>,
+    pub certificate: Option<SignedCertificate>,
     /// Our own key.
-    pub own: Arc<PrivateKey>,
+    pub own_key: Arc<PrivateKey>,
     /// Where the last known state is kept.
-    pub state: Option<PathBuf>,
+    pub state_file: Option<PathBuf>,
     /// How long our entry stays when we do not answer.
     pub lease: Duration,
     /// How long at least between two entries that only tell what was measured.
-    pub every: Duration,
+    pub publish_interval: Duration,
     /// How long a relay stays known that is no longer listed.
-    pub keep: Duration,
+    pub member_timeout: Duration,
     /// Whether sessions to relays of the fleet are encrypted.
     pub encrypt: bool,
     /// TCP settings of the sections to them.
@@ -50,89 +50,93 @@ pub struct Fleet {
 }
 
 /// Reads `[fleet]`; none where the file has none.
-pub(super) fn read(file: &Reader<'_>, shared: &Shared) -> Option<Arc<Fleet>> {
+pub(super) fn read(file: &TableReader<'_>, shared: &ReadContext) -> Option<Arc<FleetConfig>> {
     let reader = file.table("fleet");
     if !file.has("fleet") {
         return None;
     }
-    let etcd = reader.some("etcd").into_iter().map(|(_, Endpoint(url))| url).collect();
+    let etcd = reader.non_empty_list("etcd").into_iter().map(|(_, EtcdEndpoint(url))| url).collect();
     let key: Option<VerifyKey> = reader.required("key");
-    let prefix = reader.optional("prefix").map(|Prefix(prefix)| prefix);
-    let certificate = certificate(&reader, key.as_ref(), shared.private_key.as_deref());
-    let fleet = Fleet {
+    let prefix = reader.optional("prefix").map(|EtcdPrefix(prefix)| prefix);
+    let certificate = read_certificate(&reader, key.as_ref(), shared.private_key.as_deref());
+    let fleet = FleetConfig {
         etcd,
-        user: user(&reader),
-        prefix: prefix.or_else(|| key.as_ref().map(usual_prefix)).unwrap_or_default(),
+        credentials: read_user(&reader),
+        prefix: prefix.or_else(|| key.as_ref().map(default_prefix)).unwrap_or_default(),
         key: key.unwrap_or(VerifyKey([0; 32])),
         certificate,
-        own: shared.calling_key(),
-        state: reader.optional("state"),
-        lease: reader.or("lease", Lease(Duration::from_secs(30))).0,
-        every: reader.or("every", Deadline::seconds(10)).0,
-        keep: reader.or("keep", Deadline::seconds(3600)).0,
-        encrypt: reader.or("encrypt", false),
-        profile: tuned(shared.profiles.choose(&reader, "profile")),
+        own_key: shared.dialling_key(),
+        state_file: reader.optional("state"),
+        lease: reader.optional_or("lease", LeaseDuration(Duration::from_secs(30))).0,
+        publish_interval: reader.optional_or("every", PositiveDuration::seconds(10)).0,
+        member_timeout: reader.optional_or("keep", PositiveDuration::seconds(3600)).0,
+        encrypt: reader.optional_or("encrypt", false),
+        profile: with_tuning(shared.profiles.read_profile(&reader, "profile")),
     };
     reader.finish();
     Some(Arc::new(fleet))
 }
 
 /// Two fleets on one etcd do not even see each other.
-fn usual_prefix(key: &VerifyKey) -> String {
+fn default_prefix(key: &VerifyKey) -> String {
     let begin: String = key.0[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     format!("/ekiden/{begin}/")
 }
 
 /// Reads the file that the holder of the fleet key has made for this relay.
-fn certificate(reader: &Reader<'_>, fleet: Option<&VerifyKey>, own: Option<&PrivateKey>) -> Option<Issued> {
+fn read_certificate(
+    reader: &TableReader<'_>,
+    fleet: Option<&VerifyKey>,
+    own: Option<&PrivateKey>,
+) -> Option<SignedCertificate> {
     let path: PathBuf = reader.optional("certificate")?;
-    let issued = match text(&path).map(|text| Issued::parse(&text)) {
+    let issued = match read_limited(&path).map(|text| SignedCertificate::parse(&text)) {
         Ok(Ok(issued)) => issued,
         Ok(Err(why)) => {
-            reader.mistake("certificate", format!("a file that `ekiden fleet sign` has made: {why}"));
+            reader.error("certificate", format!("a file that `ekiden fleet sign` has made: {why}"));
             return None;
         }
         Err(error) => {
-            reader.mistake("certificate", format!("a readable file that `ekiden fleet sign` has made ({error})"));
+            reader.error("certificate", format!("a readable file that `ekiden fleet sign` has made ({error})"));
             return None;
         }
     };
     if let Some(Err(why)) = fleet.map(|fleet| issued.verify(fleet)) {
-        reader.mistake("certificate", format!("a certificate that this fleet's key has signed: {why}"));
+        reader.error("certificate", format!("a certificate that this fleet's key has signed: {why}"));
     }
     let Some(own) = own else {
-        reader.mistake("certificate", "private_key beside it, the key of the relay that it is for");
+        reader.error("certificate", "private_key beside it, the key of the relay that it is for");
         return None;
     };
-    let Request { key, signing } = Request::of(own);
-    if (issued.certificate.key, issued.certificate.signing) != (key, signing) {
-        reader.mistake("certificate", "that of this relay: sign what `ekiden fleet request` prints for private_key");
+    let CertificateRequest { key, verify_key: signing } = CertificateRequest::for_relay(own);
+    if (issued.certificate.key, issued.certificate.verify_key) != (key, signing) {
+        reader.error("certificate", "that of this relay: sign what `ekiden fleet request` prints for private_key");
     }
     Some(issued)
 }
 
-fn text(path: &Path) -> std::io::Result<String> {
+fn read_limited(path: &Path) -> std::io::Result<String> {
     use std::io::Read;
     let mut text = String::new();
-    fs::File::open(path)?.take(LONGEST_CERTIFICATE).read_to_string(&mut text)?;
+    fs::File::open(path)?.take(MAX_CERTIFICATE).read_to_string(&mut text)?;
     Ok(text)
 }
 
-fn user(reader: &Reader<'_>) -> Option<Credentials> {
+fn read_user(reader: &TableReader<'_>) -> Option<Credentials> {
     let user: Option<String> = reader.optional("user");
     let file: Option<PathBuf> = reader.optional("password_file");
     match (user, file) {
         (None, None) => None,
         (Some(user), Some(path)) => {
-            let text = key::secret(reader, "password_file", &path, "a readable file with the password of user")?;
+            let text = key::read_secret(reader, "password_file", &path, "a readable file with the password of user")?;
             Some(Credentials { user, password: text.trim_end_matches(['\r', '\n']).to_owned() })
         }
         (Some(_), None) => {
-            reader.mistake("password_file", "the path of a file with the password, beside user");
+            reader.error("password_file", "the path of a file with the password, beside user");
             None
         }
         (None, Some(_)) => {
-            reader.mistake("user", "the name that goes with password_file");
+            reader.error("user", "the name that goes with password_file");
             None
         }
     }
@@ -148,9 +152,9 @@ impl Hop {
 }
 
 /// A server of etcd.
-struct Endpoint(String);
+struct EtcdEndpoint(String);
 
-impl Value for Endpoint {
+impl ConfigValue for EtcdEndpoint {
     const EXPECTED: &'static str = r#"a server of etcd like "http://127.0.0.1:2379"; with a path to it that others can \
         read, a loopback address where a tunnel begins (entries are signed, passwords are not hidden)"#;
     fn read(text: &str) -> Result<Self, &'static str> {
@@ -161,9 +165,9 @@ impl Value for Endpoint {
 }
 
 /// What keys in etcd begin with.
-struct Prefix(String);
+struct EtcdPrefix(String);
 
-impl Value for Prefix {
+impl ConfigValue for EtcdPrefix {
     const EXPECTED: &'static str = r#"what keys in etcd begin with, of 1 to 128 visible characters, like "/ekiden/""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let good = (1..=128).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
@@ -173,22 +177,22 @@ impl Value for Prefix {
 }
 
 /// How long an entry stays.
-struct Lease(Duration);
+struct LeaseDuration(Duration);
 
-impl Value for Lease {
+impl ConfigValue for LeaseDuration {
     const EXPECTED: &'static str = r#"a time from "5s" to "1h", like "30s""#;
     fn read(text: &str) -> Result<Self, &'static str> {
-        let Deadline(span) = Deadline::read(text).map_err(|_| Self::EXPECTED)?;
+        let PositiveDuration(span) = PositiveDuration::read(text).map_err(|_| Self::EXPECTED)?;
         if (5..=3600).contains(&span.as_secs()) { Ok(Self(span)) } else { Err(Self::EXPECTED) }
     }
-    fn meant(text: &str) -> Option<String> {
-        Deadline::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        PositiveDuration::suggestion(text)
     }
 }
 
-impl Value for VerifyKey {
+impl ConfigValue for VerifyKey {
     const EXPECTED: &'static str = "a fleet's public key of 44 characters, as `ekiden fleet keygen` prints it";
-    const SHOWS: Shows = Shows::PublicKey;
+    const DISCLOSURE: Disclosure = Disclosure::PublicKey;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }

@@ -4,44 +4,44 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::key;
-use super::reader::Reader;
-use super::value::Value;
+use super::reader::TableReader;
+use super::value::ConfigValue;
 
 /// Where what was measured is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct History {
+pub struct HistoryConfig {
     /// A database of SQLite.
     pub file: PathBuf,
     /// For how long.
-    pub keep: Duration,
+    pub retention: Duration,
 }
 
 const DAY: u64 = 24 * 60 * 60;
 
 /// Reads the table; none where nothing is kept.
-pub(super) fn history(table: Reader<'_>) -> Option<History> {
+pub(super) fn read_history(table: TableReader<'_>) -> Option<HistoryConfig> {
     let file: Option<PathBuf> = table.optional("file");
-    let Days(days) = table.or("keep", Days(90));
+    let Days(days) = table.optional_or("keep", Days(90));
     if file.is_none() && table.has("keep") {
-        table.mistake("file", "the path of a database, which is made where there is none: without it nothing is kept");
+        table.error("file", "the path of a database, which is made where there is none: without it nothing is kept");
     }
     if let Some(file) = &file {
-        key::warn_of_open(&table, "file", file);
+        key::warn_if_world_readable(&table, "file", file);
     }
     table.finish();
-    file.map(|file| History { file, keep: Duration::from_secs(days * DAY) })
+    file.map(|file| HistoryConfig { file, retention: Duration::from_secs(days * DAY) })
 }
 
 /// A number of days.
 struct Days(u64);
 
-impl Value for Days {
+impl ConfigValue for Days {
     const EXPECTED: &'static str = r#"a number of days from "7d" to "3650d", like "90d""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let days = text.strip_suffix('d').and_then(|days| days.parse().ok());
         days.filter(|days| (7..=3650).contains(days)).map(Self).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
+    fn suggestion(text: &str) -> Option<String> {
         let days = text.strip_suffix("days").or_else(|| text.strip_suffix("day"))?;
         Some(format!("{}d", days.trim_end()))
     }

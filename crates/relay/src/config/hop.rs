@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use ekiden_proto::addr::Target;
 
 use super::mistake::closest;
-use super::place::{Place, Source};
-use super::profiles::tuned;
-use super::reader::Reader;
-use super::shared::Shared;
-use super::shows::Shows;
-use super::url::{Url, table};
+use super::place::{KeyLocation, SourceText};
+use super::profiles::with_tuning;
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::shows::Disclosure;
+use super::url::{OptionUrl, table_from_pairs};
 use super::{Credentials, Hop, HopKind, Peering, key};
 
 /// What a mistake says is expected.
@@ -22,23 +22,23 @@ pub(super) const EXPECTED: &str = "a hop like section://HOST:PORT?key=PUBLIC, so
     http://[USER:PASS@]HOST:PORT, with ?profile=NAME, and special characters in USER and PASS percent-encoded";
 
 /// User name, and password where there is one.
-type User = Option<(String, Option<String>)>;
+type UrlUser = Option<(String, Option<String>)>;
 
 /// The text of a URL, and where it stands.
-struct Written<'w, 'a> {
-    place: &'w Place<'a>,
+struct WrittenUrl<'w, 'a> {
+    location: &'w KeyLocation<'a>,
     text: &'w str,
 }
 
-impl Written<'_, '_> {
+impl WrittenUrl<'_, '_> {
     /// Notes a mistake about the whole URL, and shows only the parts of the URL that hold no secret.
-    fn note(&self, expected: impl Into<String>) {
-        self.place.note(Shows::Url.found_text(self.text), expected);
+    fn error(&self, expected: impl Into<String>) {
+        self.location.error(Disclosure::Url.disclose_text(self.text), expected);
     }
 
     /// Warns of a password in the URL when other users can read the URL.
     fn warn_of_password(&self) {
-        let Source { name, text, open, .. } = self.place.source;
+        let SourceText { name, text, open, .. } = self.location.source;
         let expected = match text {
             Some(_) if open => {
                 format!(
@@ -52,7 +52,7 @@ impl Written<'_, '_> {
             }
             _ => return,
         };
-        self.place.warn(Shows::Url.found_text(self.text), expected);
+        self.location.warn(Disclosure::Url.disclose_text(self.text), expected);
     }
 }
 
@@ -64,47 +64,49 @@ fn is_on_command_line(text: &str) -> bool {
 }
 
 /// Reads the hop that stands at `place`, or notes why not.
-pub(super) fn read(place: &Place<'_>, text: &str, shared: &Shared) -> Option<Hop> {
-    let written = Written { place, text };
+pub(super) fn read(place: &KeyLocation<'_>, text: &str, shared: &ReadContext) -> Option<Hop> {
+    let written = WrittenUrl { location: place, text };
     let wrong = |expected: String| {
-        written.note(expected);
+        written.error(expected);
         None
     };
-    let Some(url) = Url::parse(text) else {
-        return wrong(lacks_scheme(text).unwrap_or_else(|| EXPECTED.to_owned()));
+    let Some(url) = OptionUrl::parse(text) else {
+        return wrong(scheme_hint(text).unwrap_or_else(|| EXPECTED.to_owned()));
     };
-    let Ok(address) = address(&url) else { return wrong(problem(&url)) };
-    let query = table(url.query);
+    let Ok(address) = address(&url) else { return wrong(expected_url(&url)) };
+    let query = table_from_pairs(url.query);
     // The query is no file even where the URL stands in one: all its values are texts, on the line of the URL.
-    let options = Reader::of_text(place.clone(), &query);
+    let options = TableReader::of_text(place.clone(), &query);
     let kind = match url.scheme {
-        "section" => section(&written, &options, &url.user, shared),
+        "section" => read_section(&written, &options, &url.user, shared),
         // Names are always left to the hop, which is what the `h` asks for.
-        "socks5" | "socks5h" | "socks" => Some(HopKind::Socks5(credentials(&written, &options, url.user, fits_socks5))),
-        "http" => Some(HopKind::Http(credentials(&written, &options, url.user, fits_http))),
-        other => return wrong(other_scheme(other)),
+        "socks5" | "socks5h" | "socks" => {
+            Some(HopKind::Socks5(read_credentials(&written, &options, url.user, fits_socks5)))
+        }
+        "http" => Some(HopKind::Http(read_credentials(&written, &options, url.user, fits_http))),
+        other => return wrong(expected_scheme(other)),
     };
-    let profile = shared.profiles.choose(&options, "profile");
+    let profile = shared.profiles.read_profile(&options, "profile");
     options.finish();
     let kind = kind?;
-    let profile = if matches!(kind, HopKind::Section(_)) { tuned(profile) } else { profile };
-    let name = format!("{}://{address}", kind.word()).into();
+    let profile = if matches!(kind, HopKind::Section(_)) { with_tuning(profile) } else { profile };
+    let name = format!("{}://{address}", kind.as_str()).into();
     Some(Hop { name, kind, address, profile })
 }
 
 /// The address of a hop; an error when the URL has a path behind the address.
-fn address(url: &Url<'_>) -> Result<Target, ()> {
+fn address(url: &OptionUrl<'_>) -> Result<Target, ()> {
     if url.path.is_empty() { Target::parse(url.address, None).map_err(drop) } else { Err(()) }
 }
 
 /// The expectation that a mistake states for a URL that is no hop.
-fn problem(url: &Url<'_>) -> String {
+fn expected_url(url: &OptionUrl<'_>) -> String {
     let (scheme, address) = (url.scheme, url.address);
     let port = match scheme {
         "section" => "7000",
         "socks5" | "socks5h" | "socks" => "1080",
         "http" => "PORT",
-        _ => return other_scheme(scheme),
+        _ => return expected_scheme(scheme),
     };
     if address.starts_with(':') {
         return "a host before the port".to_owned();
@@ -118,7 +120,7 @@ fn problem(url: &Url<'_>) -> String {
     EXPECTED.to_owned()
 }
 
-fn other_scheme(scheme: &str) -> String {
+fn expected_scheme(scheme: &str) -> String {
     match scheme {
         "https" => "http:// instead of https://: a hop is asked without TLS".to_owned(),
         "socks4" | "socks4a" => format!("socks5:// instead of {scheme}://"),
@@ -130,21 +132,26 @@ fn other_scheme(scheme: &str) -> String {
 }
 
 /// The expectation that a mistake states for an address without a scheme; `None` when `text` is no address.
-pub(super) fn lacks_scheme(text: &str) -> Option<String> {
+pub(super) fn scheme_hint(text: &str) -> Option<String> {
     Target::parse(text, None).ok().map(|address| format!("a scheme before the address, like socks5://{address}"))
 }
 
 /// Reads what it takes to call another ekiden: the same keys in a URL and in `[[relay]]`.
-pub(super) fn peering(options: &Reader<'_>, shared: &Shared) -> Option<Peering> {
-    let encrypt = options.or("encrypt", false);
-    Some(Peering { key: options.required("key")?, own: shared.calling_key(), encrypt })
+pub(super) fn read_peering(options: &TableReader<'_>, shared: &ReadContext) -> Option<Peering> {
+    let encrypt = options.optional_or("encrypt", false);
+    Some(Peering { key: options.required("key")?, own_key: shared.dialling_key(), encrypt })
 }
 
-fn section(written: &Written<'_, '_>, options: &Reader<'_>, user: &User, shared: &Shared) -> Option<HopKind> {
+fn read_section(
+    written: &WrittenUrl<'_, '_>,
+    options: &TableReader<'_>,
+    user: &UrlUser,
+    shared: &ReadContext,
+) -> Option<HopKind> {
     if user.is_some() {
-        written.note("no user and password here, but ?key=PUBLIC: section://HOST:PORT?key=PUBLIC");
+        written.error("no user and password here, but ?key=PUBLIC: section://HOST:PORT?key=PUBLIC");
     }
-    peering(options, shared).map(HopKind::Section)
+    read_peering(options, shared).map(HopKind::Section)
 }
 
 /// RFC 1929, 2: one byte each for the lengths, and neither is empty.
@@ -159,17 +166,17 @@ fn fits_http(user: &str, _password: &str) -> bool {
 }
 
 /// User and password; `None` when there are none, or a mistake about them.
-fn credentials(
-    written: &Written<'_, '_>,
-    options: &Reader<'_>,
-    user: User,
+fn read_credentials(
+    written: &WrittenUrl<'_, '_>,
+    options: &TableReader<'_>,
+    user: UrlUser,
     fits: fn(&str, &str) -> bool,
 ) -> Option<Credentials> {
     let file = options.optional::<PathBuf>("password_file");
     let variable = options.optional::<String>("password_env");
     let Some((user, inline)) = user else {
         if options.has("password_file") || options.has("password_env") {
-            written.note("a user name before the host, USER@HOST:PORT, to go with the password");
+            written.error("a user name before the host, USER@HOST:PORT, to go with the password");
         }
         return None;
     };
@@ -178,30 +185,30 @@ fn credentials(
             written.warn_of_password();
             password
         }
-        (None, Some(path), None) => from_file(options, &path)?,
-        (None, None, Some(name)) => from_environment(options, &name)?,
+        (None, Some(path), None) => password_from_file(options, &path)?,
+        (None, None, Some(name)) => password_from_environment(options, &name)?,
         _ => {
-            written.note("one password: USER:PASS@, or ?password_file=PATH, or ?password_env=NAME");
+            written.error("one password: USER:PASS@, or ?password_file=PATH, or ?password_env=NAME");
             return None;
         }
     };
     if !fits(&user, &password) {
-        written.note("a user name and a password of 1 to 255 bytes, for http a user name without a colon");
+        written.error("a user name and a password of 1 to 255 bytes, for http a user name without a colon");
         return None;
     }
     Some(Credentials { user, password })
 }
 
-fn from_file(options: &Reader<'_>, path: &Path) -> Option<String> {
-    let text = key::secret(options, "password_file", path, "a file with the password in it")?;
+fn password_from_file(options: &TableReader<'_>, path: &Path) -> Option<String> {
+    let text = key::read_secret(options, "password_file", path, "a file with the password in it")?;
     let line = text.strip_suffix('\n').unwrap_or(&text);
     Some(line.strip_suffix('\r').unwrap_or(line).to_owned())
 }
 
-fn from_environment(options: &Reader<'_>, name: &str) -> Option<String> {
+fn password_from_environment(options: &TableReader<'_>, name: &str) -> Option<String> {
     let password = std::env::var(name).ok();
     if password.is_none() {
-        options.mistake("password_env", "the name of an environment variable with the password in it");
+        options.error("password_env", "the name of an environment variable with the password in it");
     }
     password
 }

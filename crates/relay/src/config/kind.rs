@@ -2,7 +2,7 @@
 
 /// How clients reach a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ListenerKind {
     /// SOCKS4, 4a, 5 and HTTP told apart by the first bytes.
     Auto,
     /// SOCKS4, 4a and 5.
@@ -21,7 +21,7 @@ pub enum Kind {
     Section,
 }
 
-impl Kind {
+impl ListenerKind {
     /// Whether clients do not know of the listener.
     #[must_use]
     pub const fn is_transparent(self) -> bool {
@@ -30,7 +30,7 @@ impl Kind {
 
     /// Whether TPROXY brings clients to it.
     #[must_use]
-    pub const fn is_by_tproxy(self) -> bool {
+    pub const fn uses_tproxy(self) -> bool {
         matches!(self, Self::Tproxy | Self::Tun)
     }
 
@@ -40,7 +40,7 @@ impl Kind {
 
     /// Its word in the configuration, in logs and in metrics.
     #[must_use]
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Auto => "auto",
             Self::Socks => "socks",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Bounds on what clients can take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitsConfig {
     /// Sessions at once; `None` for what the open-file limit allows.
     pub sessions: Option<usize>,
     /// Sessions at once from one source address, or from one relay among `peers`; `None` for no bound of its own.

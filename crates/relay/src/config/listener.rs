@@ -7,17 +7,17 @@ use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Target};
 
-use super::place::Place;
-use super::profiles::tuned;
-use super::reader::Reader;
-use super::shared::Shared;
-use super::sharing::Weight;
-use super::shows::Shows;
-use super::url::{Url, table};
-use super::value::{Bind, Name, Value};
-use super::{Access, Connect, Kind, Listener, SectionListener, Tun, capture, tun};
+use super::place::KeyLocation;
+use super::profiles::with_tuning;
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::sharing::ShareWeight;
+use super::shows::Disclosure;
+use super::url::{OptionUrl, table_from_pairs};
+use super::value::{BindAddress, ConfigValue, Name};
+use super::{AccessRules, ConnectMode, Listener, ListenerKind, SectionListener, TunConfig, capture, tun};
 use crate::users::Users;
-use target::{check_target, target};
+use target::{check_target, read_target};
 
 /// What a mistake in a `-L` says is expected.
 const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR, http://ADDR, tcp://ADDR/HOST:PORT or \
@@ -25,61 +25,66 @@ const EXPECTED_URL: &str = "a listener like auto://127.0.0.1:1080, socks://ADDR,
 
 /// The listeners of one source.
 #[derive(Default)]
-pub(super) struct Listeners {
+pub(super) struct ListenerSet {
     /// The good ones.
-    pub good: Vec<Arc<Listener>>,
+    pub valid: Vec<Arc<Listener>>,
     /// The addresses of all, also of those with other mistakes, and the keys of their tables.
     taken: Vec<(SocketAddr, String)>,
     /// The tunnels of all, also of those with other mistakes.
-    tunnels: Vec<Tun>,
+    tunnels: Vec<TunConfig>,
 }
 
-impl Listeners {
+impl ListenerSet {
     /// Reads all listeners of one source.
-    pub fn read(readers: Vec<Reader<'_>>, shared: &Shared) -> Self {
+    pub fn read(readers: Vec<TableReader<'_>>, shared: &ReadContext) -> Self {
         let mut listeners = Self::default();
         let mut names: Vec<String> = Vec::new();
         let mut given: Vec<Option<String>> = Vec::new();
         for reader in &readers {
             let name = reader.optional("name").map(|Name(name)| name);
             if name.as_ref().is_some_and(|name| names.contains(name)) {
-                reader.mistake("name", "a name that no other listener has");
+                reader.error("name", "a name that no other listener has");
             }
             names.extend(name.clone());
             given.push(name);
         }
         for (reader, given) in readers.into_iter().zip(given) {
-            let kind = if reader.has("kind") { reader.optional("kind") } else { Some(Kind::Auto) };
+            let kind = if reader.has("kind") { reader.optional("kind") } else { Some(ListenerKind::Auto) };
             let tun = tun::read(&reader, kind, &listeners.tunnels);
             listeners.tunnels.extend(tun.clone());
             let bind = listeners.bind(&reader, kind, tun.as_ref());
-            let listener = listener(&reader, kind, bind, tun, shared);
-            capture::check_number(&reader, listener.as_ref(), &listeners.good);
+            let listener = read_listener(&reader, kind, bind, tun, shared);
+            capture::check_listener_count(&reader, listener.as_ref(), &listeners.valid);
             reader.finish();
             let Some(mut listener) = listener else { continue };
             listener.name = given.unwrap_or_else(|| free_name(&listener, &mut names));
-            listeners.good.push(Arc::new(listener));
+            listeners.valid.push(Arc::new(listener));
         }
         listeners
     }
 
     /// Reads the address. The kernel would let several of our sockets share it (`SO_REUSEPORT`), and clients would
     /// meet either listener by chance.
-    fn bind(&mut self, reader: &Reader<'_>, kind: Option<Kind>, tun: Option<&Tun>) -> Option<SocketAddr> {
-        if kind == Some(Kind::Tun) && !reader.has("bind") {
-            return self.usual_bind(reader, tun?);
+    fn bind(
+        &mut self,
+        reader: &TableReader<'_>,
+        kind: Option<ListenerKind>,
+        tun: Option<&TunConfig>,
+    ) -> Option<SocketAddr> {
+        if kind == Some(ListenerKind::Tun) && !reader.has("bind") {
+            return self.default_bind(reader, tun?);
         }
-        let Bind(bind) = reader.required("bind")?;
+        let BindAddress(bind) = reader.required("bind")?;
         if let Some((taken, owner)) = self.overlapping(bind) {
-            reader.mistake("bind", format!("an address that no other listener has: {owner} has {taken}"));
+            reader.error("bind", format!("an address that no other listener has: {owner} has {taken}"));
         }
-        self.taken.push((bind, reader.place().key));
+        self.taken.push((bind, reader.location().key));
         Some(bind)
     }
 
     /// The listener that the kernel would not let listen beside one at `bind`.
     pub fn overlapping(&self, bind: SocketAddr) -> Option<&(SocketAddr, String)> {
-        self.taken.iter().find(|(taken, _)| overlap(*taken, bind))
+        self.taken.iter().find(|(taken, _)| is_overlapping(*taken, bind))
     }
 
     /// The addresses of all, also of those with other mistakes.
@@ -88,17 +93,17 @@ impl Listeners {
     }
 
     /// The address of a tunnel that says none.
-    fn usual_bind(&mut self, reader: &Reader<'_>, tun: &Tun) -> Option<SocketAddr> {
+    fn default_bind(&mut self, reader: &TableReader<'_>, tun: &TunConfig) -> Option<SocketAddr> {
         let is_free = |bind: &SocketAddr| self.binds().all(|taken| taken.port() != bind.port());
-        let bind = (0..u16::MAX - tun::FIRST_PORT).map(|place| tun.usual_bind(place)).find(is_free)?;
-        self.taken.push((bind, reader.place().key));
+        let bind = (0..u16::MAX - tun::FIRST_PORT).map(|place| tun.default_bind(place)).find(is_free)?;
+        self.taken.push((bind, reader.location().key));
         Some(bind)
     }
 }
 
 /// Whether bind(2) refuses one address while a socket listens at the other: the addresses are equal, or one is a wildcard,
 /// `0.0.0.0` for IPv4 and `[::]` for both families (ip(7), ipv6(7)).
-fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+fn is_overlapping(one: SocketAddr, other: SocketAddr) -> bool {
     let (left, right) = (one.ip().to_canonical(), other.ip().to_canonical());
     let covers = |every: IpAddr, ip: IpAddr| every.is_unspecified() && (every.is_ipv6() || ip.is_ipv4());
     let same_host = left == right || covers(left, right) || covers(right, left);
@@ -109,7 +114,7 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
     let base = match &listener.tun {
         Some(tun) => tun.device.clone(),
-        None => format!("{}-{}", listener.kind.word(), listener.bind.port()),
+        None => format!("{}-{}", listener.kind.as_str(), listener.bind.port()),
     };
     let numbered = (2..).map(|n| format!("{base}-{n}"));
     let name = std::iter::once(base.clone()).chain(numbered).find(|name| !names.contains(name));
@@ -119,49 +124,53 @@ fn free_name(listener: &Listener, names: &mut Vec<String>) -> String {
 }
 
 /// Reads one listener, all but its name; `None` when there is a mistake in what it cannot do without.
-fn listener(
-    reader: &Reader<'_>,
-    kind: Option<Kind>,
+fn read_listener(
+    reader: &TableReader<'_>,
+    kind: Option<ListenerKind>,
     bind: Option<SocketAddr>,
-    tun: Option<Tun>,
-    shared: &Shared,
+    tun: Option<TunConfig>,
+    shared: &ReadContext,
 ) -> Option<Listener> {
-    let target = target(reader, kind, bind);
-    let users = users(reader, kind, shared);
-    let section = section(reader, kind, shared);
-    let connect = connect(reader, kind);
-    let transparent = kind.is_some_and(Kind::is_transparent);
+    let target = read_target(reader, kind, bind);
+    let users = read_users(reader, kind, shared);
+    let section = read_section(reader, kind, shared);
+    let connect = read_connect_mode(reader, kind);
+    let transparent = kind.is_some_and(ListenerKind::is_transparent);
     let local = bind.is_some_and(|bind| bind.ip().to_canonical().is_loopback());
     // A value that is wrong is one mistake already.
     let allow_open = reader.optional("allow_open").unwrap_or(reader.has("allow_open"));
     let guarded = match kind {
-        Some(Kind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
+        Some(ListenerKind::Section) => reader.has("peers") || section.as_ref().is_some_and(|section| section.fleet),
         _ => reader.has("users"),
     };
     // Who connects to a transparent one itself gets nothing; it only carries what goes through this host anyway.
     if bind.is_some() && !local && !allow_open && !guarded && !transparent {
-        reader.mistake("bind", closed(kind));
+        reader.error("bind", closing_hint(kind));
     }
-    let access = Access {
+    let access = AccessRules {
         deny: reader.list("deny"),
-        allow: if kind == Some(Kind::Tun) { tun::allow(reader, tun.as_ref()) } else { reader.list("allow") },
-        allow_private: reader.or("allow_private", local || transparent),
+        allow: if kind == Some(ListenerKind::Tun) {
+            tun::read_allow(reader, tun.as_ref())
+        } else {
+            reader.list("allow")
+        },
+        allow_private: reader.optional_or("allow_private", local || transparent),
         nat64: Arc::clone(&shared.nat64),
     };
     let capture = capture::read(reader, kind, (bind, tun.as_ref()), &access);
     if let (Some(tun), Some(bind)) = (&tun, bind) {
         tun::check_bind(reader, tun, bind);
     }
-    let keep_client_address = reader.or("keep_client_address", kind == Some(Kind::Tproxy));
-    let weight = reader.or("weight", Weight(1)).0;
-    let profile = shared.profiles.choose(reader, "profile");
-    let profile = if kind == Some(Kind::Section) { tuned(profile) } else { profile };
+    let keep_client_address = reader.optional_or("keep_client_address", kind == Some(ListenerKind::Tproxy));
+    let weight = reader.optional_or("weight", ShareWeight(1)).0;
+    let profile = shared.profiles.read_profile(reader, "profile");
+    let profile = if kind == Some(ListenerKind::Section) { with_tuning(profile) } else { profile };
     if let (Some(target), Some(_)) = (&target, bind) {
         check_target(reader, target, &access);
     }
     let lacking = match kind? {
-        Kind::Section => section.is_none(),
-        Kind::Tun => tun.is_none(),
+        ListenerKind::Section => section.is_none(),
+        ListenerKind::Tun => tun.is_none(),
         kind => kind.is_transparent() && capture.is_none(),
     };
     if lacking {
@@ -185,69 +194,76 @@ fn listener(
 }
 
 /// Reads who may use a listener for clients.
-fn users(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<Arc<Users>> {
+fn read_users(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<Arc<Users>> {
     let nobody = match kind {
-        Some(Kind::Tcp) => "no users: a tcp listener has no way to ask who somebody is",
-        Some(Kind::Tproxy | Kind::Redirect | Kind::Tun) => {
+        Some(ListenerKind::Tcp) => "no users: a tcp listener has no way to ask who somebody is",
+        Some(ListenerKind::Tproxy | ListenerKind::Redirect | ListenerKind::Tun) => {
             "no users: clients do not know of this listener, and cannot be asked"
         }
-        Some(Kind::Section) => "no users: relays have keys, and peers = FILE says which may come in",
-        Some(Kind::Auto | Kind::Socks | Kind::Http) | None => return shared.users(reader),
+        Some(ListenerKind::Section) => "no users: relays have keys, and peers = FILE says which may come in",
+        Some(ListenerKind::Auto | ListenerKind::Socks | ListenerKind::Http) | None => return shared.read_users(reader),
     };
     if reader.has("users") {
-        reader.mistake("users", nobody);
+        reader.error("users", nobody);
     }
     None
 }
 
 /// Reads when clients are told "connected".
-fn connect(reader: &Reader<'_>, kind: Option<Kind>) -> Connect {
-    let transparent = kind.is_some_and(Kind::is_transparent);
-    let usual = if transparent { Connect::Hold } else { Connect::Strict };
-    if kind == Some(Kind::Section) && reader.has("connect") {
-        reader.mistake("connect", "nothing: the relay that the client came to has decided");
+fn read_connect_mode(reader: &TableReader<'_>, kind: Option<ListenerKind>) -> ConnectMode {
+    let transparent = kind.is_some_and(ListenerKind::is_transparent);
+    let usual = if transparent { ConnectMode::Hold } else { ConnectMode::Strict };
+    if kind == Some(ListenerKind::Section) && reader.has("connect") {
+        reader.error("connect", "nothing: the relay that the client came to has decided");
         return usual;
     }
-    let connect = reader.or("connect", usual);
-    if connect == Connect::Hold && !transparent {
-        reader.mistake("connect", r#""strict" or "early": only tproxy, redirect and tun see a client's first packet"#);
+    let connect = reader.optional_or("connect", usual);
+    if connect == ConnectMode::Hold && !transparent {
+        reader.error("connect", r#""strict" or "early": only tproxy, redirect and tun see a client's first packet"#);
     }
     connect
 }
 
 /// Reads what it takes to be called by relays, which is the business of section listeners only.
-fn section(reader: &Reader<'_>, kind: Option<Kind>, shared: &Shared) -> Option<SectionListener> {
-    reader.hide("key", Shows::Path);
-    if kind != Some(Kind::Section) {
+fn read_section(reader: &TableReader<'_>, kind: Option<ListenerKind>, shared: &ReadContext) -> Option<SectionListener> {
+    reader.set_disclosure("key", Disclosure::Path);
+    if kind != Some(ListenerKind::Section) {
         let keys = ["key", "peers", "fleet", "encrypt"].into_iter().filter(|key| reader.has(key) && kind.is_some());
-        keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"section\" has it, for other relays"));
+        keys.for_each(|key| reader.error(key, "nothing: only kind = \"section\" has it, for other relays"));
         return None;
     }
-    let key = if reader.has("key") { shared.key(reader) } else { shared.private_key.clone() };
+    let key = if reader.has("key") { shared.read_key(reader) } else { shared.private_key.clone() };
     if key.is_none() && !reader.has("key") {
-        reader
-            .mistake("key", "a file with our private key, made by `ekiden keygen`; or private_key, for all listeners");
+        reader.error("key", "a file with our private key, made by `ekiden keygen`; or private_key, for all listeners");
     }
-    let fleet = reader.or("fleet", false);
-    if fleet && !shared.fleet {
-        reader.mistake("fleet", "a table [fleet] that says which one");
+    let fleet = reader.optional_or("fleet", false);
+    if fleet && !shared.has_fleet {
+        reader.error("fleet", "a table [fleet] that says which one");
     }
-    let (peers, encrypt) = (shared.peers(reader), reader.or("encrypt", false));
+    let (peers, encrypt) = (shared.read_peers(reader), reader.optional_or("encrypt", false));
     let key = key?;
-    Some(SectionListener { public: key.public(), key, peers, fleet, encrypt })
+    Some(SectionListener { public_key: key.public_key(), private_key: key, peers, fleet, encrypt })
 }
 
 /// The ways to make a listener safe that is open to others.
-fn closed(kind: Option<Kind>) -> &'static str {
+fn closing_hint(kind: Option<ListenerKind>) -> &'static str {
     match kind {
-        Some(Kind::Tcp) => {
+        Some(ListenerKind::Tcp) => {
             "a loopback address, because everybody could use this one: bind to 127.0.0.1, or set allow_open = true"
         }
-        Some(Kind::Section) => {
+        Some(ListenerKind::Section) => {
             "a loopback address, because every relay could use this one: set peers = FILE, or fleet = true, \
              or allow_open = true"
         }
-        Some(Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Tun) | None => {
+        Some(
+            ListenerKind::Auto
+            | ListenerKind::Socks
+            | ListenerKind::Http
+            | ListenerKind::Tproxy
+            | ListenerKind::Redirect
+            | ListenerKind::Tun,
+        )
+        | None => {
             "a loopback address, because everybody could use this one: set users = FILE (made by htpasswd -B), \
              or allow_open = true"
         }
@@ -255,7 +271,7 @@ fn closed(kind: Option<Kind>) -> &'static str {
 }
 
 /// Whether dialling `target` would come back to our own listener at `bind`.
-pub(super) fn leads_to(target: &Target, bind: SocketAddr) -> bool {
+pub(super) fn is_loop(target: &Target, bind: SocketAddr) -> bool {
     let own = bind.ip().to_canonical();
     let local = own.is_loopback() || own.is_unspecified();
     let same_host = match &target.host {
@@ -268,28 +284,28 @@ pub(super) fn leads_to(target: &Target, bind: SocketAddr) -> bool {
 }
 
 /// Turns the URL of a `-L` into the table that `[[listener]]` would be; `None` after noting why not.
-pub(super) fn from_url(place: &Place<'_>, text: &str) -> Option<toml::de::DeTable<'static>> {
-    let found = || Shows::Url.found_text(text);
+pub(super) fn table_from_url(place: &KeyLocation<'_>, text: &str) -> Option<toml::de::DeTable<'static>> {
+    let found = || Disclosure::Url.disclose_text(text);
     let address = text.split('?').next().unwrap_or_default();
-    let with_scheme = format!("{}://{text}", Kind::Auto.word());
+    let with_scheme = format!("{}://{text}", ListenerKind::Auto.as_str());
     // The command line accepts the same addresses as `bind` in the file.
-    let text = if Bind::read(address).is_ok() { &with_scheme } else { text };
+    let text = if BindAddress::read(address).is_ok() { &with_scheme } else { text };
     if text.contains('@') {
-        place.note(found(), "no user and password here, but ?users=FILE, made by htpasswd -B");
+        place.error(found(), "no user and password here, but ?users=FILE, made by htpasswd -B");
         return None;
     }
-    let Some(url) = Url::parse(text) else {
-        place.note(found(), EXPECTED_URL);
+    let Some(url) = OptionUrl::parse(text) else {
+        place.error(found(), EXPECTED_URL);
         return None;
     };
     let target = Some(("target".to_owned(), url.path)).filter(|(_, path)| !path.is_empty());
-    let at = if url.scheme == Kind::Tun.word() { "device" } else { "bind" };
+    let at = if url.scheme == ListenerKind::Tun.as_str() { "device" } else { "bind" };
     let fixed = [("kind".to_owned(), url.scheme.to_owned()), (at.to_owned(), url.address.to_owned())];
-    Some(table(fixed.into_iter().chain(target).chain(url.query.into_iter().flat_map(each_net))))
+    Some(table_from_pairs(fixed.into_iter().chain(target).chain(url.query.into_iter().flat_map(split_nets))))
 }
 
 /// `net=A,B` is short for `net=A&net=B`.
-fn each_net((key, value): (String, String)) -> Vec<(String, String)> {
+fn split_nets((key, value): (String, String)) -> Vec<(String, String)> {
     if key != "net" {
         return vec![(key, value)];
     }

@@ -1,10 +1,10 @@
 //! `[log]`: which events have a line, the form of the lines, and the redacted fields. `log = "off"` is short for a table with
 //! that level.
 
-use super::place::Place;
+use super::place::KeyLocation;
 use super::read::Flags;
-use super::reader::Reader;
-use super::value::Value;
+use super::reader::TableReader;
+use super::value::ConfigValue;
 
 /// The settings of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +14,7 @@ pub struct LogConfig {
     /// Which events have a line.
     pub level: LogLevel,
     /// Fields that the lines leave out.
-    pub redact: Redact,
+    pub redact: Redaction,
 }
 
 /// How log lines look.
@@ -41,7 +41,7 @@ pub enum LogLevel {
 
 /// Fields that the lines of sessions and requests leave out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Redact {
+pub struct Redaction {
     /// The address of the client, and its user name.
     pub client: bool,
     /// The target, the address that was dialled, URLs, and the network of a changed path.
@@ -49,29 +49,29 @@ pub struct Redact {
 }
 
 /// Reads `log`; the flags beat the file.
-pub(super) fn read(file: &Reader<'_>, command: &Place<'_>, flags: &Flags) -> LogConfig {
-    let mut log = if file.is_text("log") {
-        LogConfig { level: file.or("log", LogLevel::default()), ..LogConfig::default() }
+pub(super) fn read(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &Flags) -> LogConfig {
+    let mut log = if file.is_string("log") {
+        LogConfig { level: file.optional_or("log", LogLevel::default()), ..LogConfig::default() }
     } else {
         let table = file.table("log");
-        let redacted: Vec<Field> = table.list("redact");
+        let redacted: Vec<RedactedField> = table.list("redact");
         let has = |field| redacted.contains(&field);
-        let redact = Redact { client: has(Field::Client), target: has(Field::Target) };
+        let redact = Redaction { client: has(RedactedField::Client), target: has(RedactedField::Target) };
         let log = LogConfig {
-            format: table.or("format", LogFormat::default()),
-            level: table.or("level", LogLevel::default()),
+            format: table.optional_or("format", LogFormat::default()),
+            level: table.optional_or("level", LogLevel::default()),
             redact,
         };
         table.finish();
         log
     };
     let (format, level) = (flags.log.as_deref(), flags.log_level.as_deref());
-    log.format = format.and_then(|text| command.below("--log", None).read_text(text)).unwrap_or(log.format);
-    log.level = level.and_then(|text| command.below("--log-level", None).read_text(text)).unwrap_or(log.level);
+    log.format = format.and_then(|text| command.child("--log", None).read_text(text)).unwrap_or(log.format);
+    log.level = level.and_then(|text| command.child("--log-level", None).read_text(text)).unwrap_or(log.level);
     log
 }
 
-impl Value for LogFormat {
+impl ConfigValue for LogFormat {
     const EXPECTED: &'static str = r#""text" or "json""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
@@ -82,7 +82,7 @@ impl Value for LogFormat {
     }
 }
 
-impl Value for LogLevel {
+impl ConfigValue for LogLevel {
     const EXPECTED: &'static str = r#""sessions", "problems" or "off""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
@@ -96,12 +96,12 @@ impl Value for LogLevel {
 
 /// An item of `redact`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Field {
+enum RedactedField {
     Client,
     Target,
 }
 
-impl Value for Field {
+impl ConfigValue for RedactedField {
     const EXPECTED: &'static str = r#""client" or "target""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {

@@ -8,26 +8,26 @@ use std::fmt;
 
 /// Every mistake of a configuration, in the order of its lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistakes(pub Vec<Mistake>);
+pub struct ConfigErrors(pub Vec<ConfigError>);
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ConfigError {
     /// The file, or `command line`.
-    pub place: String,
+    pub source: String,
     /// The line of the file, from 1, where there is one.
     pub line: Option<usize>,
     /// The path of the key, like `listener[1].bind` (the first listener is number 1); empty for a whole line.
     pub key: String,
     /// What stands there.
-    pub found: Found,
+    pub found: FoundValue,
     /// What should stand there.
     pub expected: String,
 }
 
 /// What stands where something else was expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundValue {
     /// A value, as TOML writes it.
     Value(String),
     /// A value that may hold a secret.
@@ -39,28 +39,28 @@ pub enum Found {
     /// Something that is not TOML.
     Syntax,
     /// Something without a key: a whole line, or a whole file.
-    Whole,
+    WholeText,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { place, line, key, found, expected } = self;
+        let Self { source: place, line, key, found, expected } = self;
         write!(f, "{place}:")?;
         if let Some(line) = line {
             write!(f, "{line}:")?;
         }
         match found {
-            Found::Value(value) => write!(f, " {key} = {value}: expected {expected}"),
-            Found::Hidden => write!(f, " {key} (value not shown): expected {expected}"),
-            Found::Missing => write!(f, " {key} is missing: expected {expected}"),
-            Found::Unknown => write!(f, " {key} is not a key: expected {expected}"),
-            Found::Syntax => write!(f, " not TOML: {expected}"),
-            Found::Whole => write!(f, " expected {expected}"),
+            FoundValue::Value(value) => write!(f, " {key} = {value}: expected {expected}"),
+            FoundValue::Hidden => write!(f, " {key} (value not shown): expected {expected}"),
+            FoundValue::Missing => write!(f, " {key} is missing: expected {expected}"),
+            FoundValue::Unknown => write!(f, " {key} is not a key: expected {expected}"),
+            FoundValue::Syntax => write!(f, " not TOML: {expected}"),
+            FoundValue::WholeText => write!(f, " expected {expected}"),
         }
     }
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, mistake) in self.0.iter().enumerate() {
             if at > 0 {
@@ -72,77 +72,77 @@ impl fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ConfigErrors {}
 
 /// Where mistakes are collected while the rest is still being read.
 #[derive(Debug, Default)]
-pub(super) struct Notes {
-    mistakes: RefCell<Vec<Mistake>>,
-    warnings: RefCell<Vec<Mistake>>,
-    congestion: RefCell<Vec<Named>>,
+pub(super) struct Diagnostics {
+    errors: RefCell<Vec<ConfigError>>,
+    warnings: RefCell<Vec<ConfigError>>,
+    congestion_names: RefCell<Vec<NameUse>>,
 }
 
 /// A name in a configuration, with its place. The caller that knows all such names checks whether the name exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Named {
+pub struct NameUse {
     /// The name.
     pub name: String,
     /// The place of the name, as a mistake with an empty `expected`.
-    pub at: Mistake,
+    pub location: ConfigError,
 }
 
-impl Notes {
+impl Diagnostics {
     /// Adds one.
-    pub fn add(&self, mistake: Mistake) {
-        self.mistakes.borrow_mut().push(mistake);
+    pub fn add_error(&self, mistake: ConfigError) {
+        self.errors.borrow_mut().push(mistake);
     }
 
     /// Adds a warning: the value is valid, and another value is recommended.
-    pub fn warn(&self, warning: Mistake) {
+    pub fn add_warning(&self, warning: ConfigError) {
         self.warnings.borrow_mut().push(warning);
     }
 
     /// Adds a congestion control.
-    pub fn names_congestion(&self, named: Named) {
-        self.congestion.borrow_mut().push(named);
+    pub fn add_congestion_name(&self, named: NameUse) {
+        self.congestion_names.borrow_mut().push(named);
     }
 
     /// All warnings, in the order of places and lines.
-    pub fn warnings(&self) -> Vec<Mistake> {
+    pub fn take_warnings(&self) -> Vec<ConfigError> {
         sorted(self.warnings.take())
     }
 
     /// All congestion controls, in the order of the file.
-    pub fn congestion(&self) -> Vec<Named> {
-        self.congestion.take()
+    pub fn take_congestion_names(&self) -> Vec<NameUse> {
+        self.congestion_names.take()
     }
 
     /// All of them, in the order of places and lines; `Err` when there are any.
     ///
     /// A line that is no TOML has a follow-up: its key is missing. Such echoes are left out.
-    pub fn verdict(self) -> Result<(), Mistakes> {
-        let mut mistakes = self.mistakes.into_inner();
-        let broken: Vec<_> = mistakes.iter().filter(|m| m.found == Found::Syntax).map(|m| m.line).collect();
+    pub fn into_result(self) -> Result<(), ConfigErrors> {
+        let mut mistakes = self.errors.into_inner();
+        let broken: Vec<_> = mistakes.iter().filter(|m| m.found == FoundValue::Syntax).map(|m| m.line).collect();
         if !broken.is_empty() {
-            let echo = |m: &Mistake| m.found == Found::Missing || broken.contains(&m.line);
-            mistakes.retain(|m| m.found == Found::Syntax || !echo(m));
+            let echo = |m: &ConfigError| m.found == FoundValue::Missing || broken.contains(&m.line);
+            mistakes.retain(|m| m.found == FoundValue::Syntax || !echo(m));
         }
         let mistakes = sorted(mistakes);
-        if mistakes.is_empty() { Ok(()) } else { Err(Mistakes(mistakes)) }
+        if mistakes.is_empty() { Ok(()) } else { Err(ConfigErrors(mistakes)) }
     }
 }
 
-fn sorted(mut mistakes: Vec<Mistake>) -> Vec<Mistake> {
+fn sorted(mut mistakes: Vec<ConfigError>) -> Vec<ConfigError> {
     // A stable sort: mistakes without a line, such as those of the command line, keep their order.
-    let places: Vec<String> = mistakes.iter().map(|m| m.place.clone()).collect();
-    mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.place), m.line));
+    let places: Vec<String> = mistakes.iter().map(|m| m.source.clone()).collect();
+    mistakes.sort_by_key(|m| (places.iter().position(|p| *p == m.source), m.line));
     // A file that several options name is read for each of them.
     mistakes.dedup();
     mistakes
 }
 
 /// What a mistake says where `name` is none of `names`; `what` is what they are names of.
-pub fn one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
+pub fn expected_one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) -> String {
     let names: Vec<_> = names.collect();
     match closest(name, names.iter().copied()) {
         Some(meant) => format!("{what}: {meant:?}, perhaps"),
@@ -155,12 +155,12 @@ pub fn one_of<'n>(what: &str, name: &str, names: impl Iterator<Item = &'n str>) 
 pub(super) fn closest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     // A third of its letters: a word of one letter is like any other.
     let near = (word.chars().count() + 1) / 3;
-    candidates.into_iter().map(|c| (distance(word, c), c)).filter(|(d, _)| *d <= near).min().map(|(_, c)| c)
+    candidates.into_iter().map(|c| (edit_distance(word, c), c)).filter(|(d, _)| *d <= near).min().map(|(_, c)| c)
 }
 
 /// How many letters must be added, dropped, changed or swapped with the next one to turn one word into the other (optimal
 /// string alignment, row by row).
-fn distance(from: &str, to: &str) -> usize {
+fn edit_distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut before = Vec::new();
     let mut row: Vec<usize> = (0..=to.len()).collect();
@@ -195,24 +195,24 @@ mod tests {
         ] {
             assert_eq!(closest(word, keys), meant, "{word}");
         }
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
-        assert_eq!((distance("rneo", "reno"), distance("ab", "ba"), distance("ca", "abc")), (1, 1, 3));
+        assert_eq!((edit_distance("", "abc"), edit_distance("kitten", "sitting")), (3, 3));
+        assert_eq!((edit_distance("rneo", "reno"), edit_distance("ab", "ba"), edit_distance("ca", "abc")), (1, 1, 3));
     }
 
     #[test]
     fn a_mistake_says_where_what_and_what_instead() {
-        let mistake = |found| Mistake {
-            place: "a.toml".into(),
+        let mistake = |found| ConfigError {
+            source: "a.toml".into(),
             line: Some(3),
             key: "listener[1].bind".into(),
             found,
             expected: "an address".into(),
         };
         for (found, shown) in [
-            (Found::Value("\"x\"".into()), "a.toml:3: listener[1].bind = \"x\": expected an address"),
-            (Found::Hidden, "a.toml:3: listener[1].bind (value not shown): expected an address"),
-            (Found::Missing, "a.toml:3: listener[1].bind is missing: expected an address"),
-            (Found::Unknown, "a.toml:3: listener[1].bind is not a key: expected an address"),
+            (FoundValue::Value("\"x\"".into()), "a.toml:3: listener[1].bind = \"x\": expected an address"),
+            (FoundValue::Hidden, "a.toml:3: listener[1].bind (value not shown): expected an address"),
+            (FoundValue::Missing, "a.toml:3: listener[1].bind is missing: expected an address"),
+            (FoundValue::Unknown, "a.toml:3: listener[1].bind is not a key: expected an address"),
         ] {
             assert_eq!(mistake(found).to_string(), shown);
         }

@@ -36,24 +36,24 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use ekiden_proto::addr::{Nat64, Network, Target};
+use ekiden_proto::addr::{Nat64Prefix, Network, Target};
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
-use crate::congestion::Controls;
+use crate::congestion::CongestionControls;
 use crate::rules::Marks;
 use crate::users::Users;
 
-pub use admin::{Admin, AdminPlace, Token};
-pub use capture::{Capture, Connect, RulesBy, Transparent};
-pub use fleet::Fleet;
-pub use history::History;
-pub use kind::Kind;
-pub use limits::{Limits, Timeouts};
-pub use log::{LogConfig, LogFormat, LogLevel, Redact};
-pub use sharing::{Interface, Weights};
-pub use traces::{Collector, Share, Traces};
-pub use tun::Tun;
+pub use admin::{AdminBind, AdminConfig, AdminToken};
+pub use capture::{CaptureConfig, ConnectMode, RuleManagement, TransparentConfig};
+pub use fleet::FleetConfig;
+pub use history::HistoryConfig;
+pub use kind::ListenerKind;
+pub use limits::{LimitsConfig, Timeouts};
+pub use log::{LogConfig, LogFormat, LogLevel, Redaction};
+pub use sharing::{InterfaceConfig, UserWeights};
+pub use traces::{Collector, SampleRatio, TracesConfig};
+pub use tun::TunConfig;
 pub use way::{Credentials, Hop, HopKind, Path, Peering, Route};
 
 /// One configuration, shared by all sessions that began under it.
@@ -66,37 +66,37 @@ pub struct Config {
     /// Which ways to which targets, the first that matches; the last one matches all.
     pub routes: Vec<Route>,
     /// How traffic is caught that does not know of us.
-    pub transparent: Transparent,
+    pub transparent: TransparentConfig,
     /// Interfaces whose rate is shared by the sections that leave by them.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<InterfaceConfig>,
     /// Who has more than one share of them.
-    pub weights: Weights,
+    pub weights: UserWeights,
     /// How many sessions, and how many of one client.
-    pub limits: Limits,
+    pub limits: LimitsConfig,
     /// Every wait has a deadline.
     pub timeouts: Timeouts,
     /// Name servers; empty for the system's.
     pub dns_servers: Vec<SocketAddr>,
     /// Where `ekiden status`, browsers and Prometheus ask, and who may.
-    pub admin: Admin,
+    pub admin: AdminConfig,
     /// Where what was measured is kept, if it is.
-    pub history: Option<History>,
+    pub history: Option<HistoryConfig>,
     /// Who is told of sessions as OpenTelemetry has them, if anybody is.
-    pub traces: Option<Traces>,
+    pub traces: Option<TracesConfig>,
     /// `[log]`: form, level and redaction.
     pub log: LogConfig,
     /// Worker threads.
     pub threads: usize,
     /// The fleet that this relay belongs to, or knows.
-    pub fleet: Option<Arc<Fleet>>,
+    pub fleet: Option<Arc<FleetConfig>>,
     /// Relays of the fleet that are about to end: others may still go on through them, nobody chooses them.
     pub draining: Vec<PublicKey>,
     /// Warnings: values that are valid, and for which another value is recommended.
-    pub warnings: Vec<read::Mistake>,
+    pub warnings: Vec<read::ConfigError>,
     /// The congestion controls that all profiles of the file name, also of those that nothing uses.
-    pub congestion_names: Vec<read::Named>,
+    pub congestion_names: Vec<read::NameUse>,
     /// The congestion controls that profiles ask for; none before the relay has seen to them.
-    pub congestion: Controls,
+    pub congestion: CongestionControls,
 }
 
 impl Config {
@@ -141,20 +141,20 @@ impl Config {
     /// The public half of the temporary key, when this relay dials other relays with that key.
     #[must_use]
     pub fn temporary_key(&self) -> Option<PublicKey> {
-        let own = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own));
-        own.filter(|own| key::is_made_at_start(own)).map(|own| own.public()).next()
+        let own = self.relays.iter().filter_map(|hop| Some(&hop.peering()?.own_key));
+        own.filter(|own| key::is_temporary_key(own)).map(|own| own.public_key()).next()
     }
 
     /// Whether somebody may want to know what sections are like: this relay, or one that calls it.
     #[must_use]
-    pub fn measures(&self) -> bool {
-        let is_called = self.listeners.iter().any(|listener| listener.kind == Kind::Section);
+    pub fn needs_estimates(&self) -> bool {
+        let is_called = self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
         is_called || self.relays.iter().any(|hop| hop.is_section())
     }
 
     /// For tests: goes to every target by these hops, one after the other the only one of a path.
     #[cfg(test)]
-    pub fn go_by(&mut self, hops: Vec<Arc<Hop>>) {
+    pub fn set_paths_through(&mut self, hops: Vec<Arc<Hop>>) {
         let path = |hop: &Arc<Hop>| Arc::new(Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
         let paths = hops.iter().map(path).collect();
         self.routes = vec![Route { to: Vec::new(), paths, auto: false, profile: Arc::default() }];
@@ -163,14 +163,15 @@ impl Config {
 
     /// Whether some sessions take the path that this relay chooses.
     #[must_use]
-    pub fn chooses(&self) -> bool {
+    pub fn has_auto_route(&self) -> bool {
         self.routes.iter().any(|route| route.auto)
     }
 
     /// Whether this relay calls `hop` itself: it is the first one of a path, or we or the relay before us may choose it.
     #[must_use]
-    pub fn calls(&self, hop: &Arc<Hop>) -> bool {
-        let may_be_chosen = self.chooses() || self.listeners.iter().any(|listener| listener.kind == Kind::Section);
+    pub fn may_dial(&self, hop: &Arc<Hop>) -> bool {
+        let may_be_chosen =
+            self.has_auto_route() || self.listeners.iter().any(|listener| listener.kind == ListenerKind::Section);
         hop.is_section() && (may_be_chosen || self.paths().iter().any(|path| path.hops.first() == Some(hop)))
     }
 }
@@ -183,22 +184,22 @@ pub struct Listener {
     /// The address to listen on.
     pub bind: SocketAddr,
     /// The protocol spoken there.
-    pub kind: Kind,
-    /// The fixed target; with [`Kind::Tcp`] only.
+    pub kind: ListenerKind,
+    /// The fixed target; with [`ListenerKind::Tcp`] only.
     pub target: Option<Target>,
     /// Who may use it; `None` for everyone.
     pub users: Option<Arc<Users>>,
     /// Which targets it forwards to.
-    pub access: Access,
+    pub access: AccessRules,
     /// When clients are told "connected".
-    pub connect: Connect,
-    /// What is caught; with [`Kind::is_transparent`] only.
-    pub capture: Option<Capture>,
-    /// The device and what is behind it; with [`Kind::Tun`] only.
-    pub tun: Option<Tun>,
+    pub connect: ConnectMode,
+    /// What is caught; with [`ListenerKind::is_transparent`] only.
+    pub capture: Option<CaptureConfig>,
+    /// The device and what is behind it; with [`ListenerKind::Tun`] only.
+    pub tun: Option<TunConfig>,
     /// Whether targets see the client's own address.
     pub keep_client_address: bool,
-    /// What it takes to be called by relays; with [`Kind::Section`] only.
+    /// What it takes to be called by relays; with [`ListenerKind::Section`] only.
     pub section: Option<SectionListener>,
     /// How many shares of an interface its sessions have.
     pub weight: u32,
@@ -209,13 +210,13 @@ pub struct Listener {
 impl Listener {
     /// Whether clients of other hosts come in without authentication.
     #[must_use]
-    pub fn admits_strangers(&self) -> bool {
+    pub fn admits_unauthenticated(&self) -> bool {
         self.users.is_none() && !self.bind.ip().to_canonical().is_loopback()
     }
 
     /// Whether both are at the same address. Where the kernel chooses the port, names tell listeners apart.
     #[must_use]
-    pub fn is_at(&self, other: &Self) -> bool {
+    pub fn has_same_address(&self, other: &Self) -> bool {
         self.bind == other.bind && (self.bind.port() != 0 || self.name == other.name)
     }
 }
@@ -224,9 +225,9 @@ impl Listener {
 #[derive(Debug, Clone)]
 pub struct SectionListener {
     /// Our own key.
-    pub key: Arc<PrivateKey>,
+    pub private_key: Arc<PrivateKey>,
     /// Its public half, which takes a while to compute.
-    pub public: PublicKey,
+    pub public_key: PublicKey,
     /// Who may come in; `None` for everyone.
     pub peers: Option<Arc<Peers>>,
     /// Whether relays of the fleet may as well.
@@ -237,37 +238,37 @@ pub struct SectionListener {
 
 /// Which targets may be reached; deny beats allow, allow beats the private default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessRules {
     /// Never these.
-    pub deny: Vec<Pattern>,
+    pub deny: Vec<TargetPattern>,
     /// Always these; and when there are any, nothing else.
-    pub allow: Vec<Pattern>,
+    pub allow: Vec<TargetPattern>,
     /// Whether private addresses may be targets without being listed in `allow`.
     pub allow_private: bool,
     /// The prefixes of NAT64 translators: an address in one counts as the IPv4 address in it.
-    pub nat64: Arc<[Nat64]>,
+    pub nat64: Arc<[Nat64Prefix]>,
 }
 
 /// A set of targets: by name, by network, by port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
+pub struct TargetPattern {
     /// Which hosts.
-    pub hosts: Hosts,
+    pub hosts: HostPattern,
     /// Which port; `None` for all.
     pub port: Option<u16>,
 }
 
-/// The hosts of a [`Pattern`].
+/// The hosts of a [`TargetPattern`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hosts {
+pub enum HostPattern {
     /// All.
     Any,
     /// One name.
     Name(String),
     /// A domain's subdomains, written `*.example.com`; the text begins with the dot.
-    Under(String),
+    Subdomains(String),
     /// Addresses.
-    In(Network),
+    Network(Network),
 }
 
 /// The relays that may come in by a section listener, by their keys.
@@ -280,9 +281,9 @@ pub struct Peer {
     /// Its name in logs.
     pub name: Box<str>,
     /// The targets it may reach, within what the listener allows.
-    pub access: Access,
+    pub access: AccessRules,
     /// The names of the relays it may go on to; `None` for every one that is configured.
-    pub relays: Option<Vec<Box<str>>>,
+    pub next_hops: Option<Vec<Box<str>>>,
     /// The networks from which it may send packets through tunnels; `None` for those that are routed to it.
     pub from: Option<Vec<Network>>,
 }

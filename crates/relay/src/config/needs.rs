@@ -4,70 +4,70 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use super::{AdminPlace, Config, Kind};
+use super::{AdminBind, Config, ListenerKind};
 
 /// The first port that needs no privilege (`net.ipv4.ip_unprivileged_port_start`, ip(7)), as kernels have it by default.
-const FIRST_FREE_PORT: u16 = 1024;
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
 
 /// Something that a configuration needs, and what for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Need {
+pub struct Requirement {
     /// What.
-    pub what: What,
+    pub privilege: Privilege,
     /// What for, in words.
-    pub why: String,
+    pub reason: String,
 }
 
 /// What a service may be given.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum Privilege {
     /// Ports below 1024.
-    Ports,
+    LowPorts,
     /// Marks, rules, foreign addresses, devices, restricted congestion controls.
-    Network,
+    NetAdmin,
     /// /dev/net/tun.
-    Tun,
+    TunDevice,
     /// A congestion control that root loads before.
-    Loaded(String),
+    LoadedCongestion(String),
 }
 
 impl Config {
     /// What it needs where everybody may choose the congestion controls `free`, and ekiden carries those that `carried`
     /// says.
     #[must_use]
-    pub fn needs(&self, free: &[String], carried: impl Fn(&str) -> bool) -> Vec<Need> {
+    pub fn requirements(&self, free: &[String], carried: impl Fn(&str) -> bool) -> Vec<Requirement> {
         let mut needs = Vec::new();
-        let mut need = |what, why: String| needs.push(Need { what, why });
+        let mut need = |what, why: String| needs.push(Requirement { privilege: what, reason: why });
         for listener in &self.listeners {
-            let (name, kind, port) = (&listener.name, listener.kind.word(), listener.bind.port());
-            if (1..FIRST_FREE_PORT).contains(&port) {
-                need(What::Ports, format!("listener {name} has port {port}"));
+            let (name, kind, port) = (&listener.name, listener.kind.as_str(), listener.bind.port());
+            if (1..FIRST_UNPRIVILEGED_PORT).contains(&port) {
+                need(Privilege::LowPorts, format!("listener {name} has port {port}"));
             }
             if listener.kind.is_transparent() {
-                need(What::Network, format!("listener {name} is {kind}"));
+                need(Privilege::NetAdmin, format!("listener {name} is {kind}"));
             } else if listener.keep_client_address {
-                need(What::Network, format!("listener {name} has keep_client_address"));
+                need(Privilege::NetAdmin, format!("listener {name} has keep_client_address"));
             }
-            if listener.kind == Kind::Tun {
-                need(What::Tun, format!("listener {name} is {kind}"));
+            if listener.kind == ListenerKind::Tun {
+                need(Privilege::TunDevice, format!("listener {name} is {kind}"));
             }
         }
-        if let AdminPlace::Tcp(address) = self.admin.place
-            && (1..FIRST_FREE_PORT).contains(&address.port())
+        if let AdminBind::Tcp(address) = self.admin.bind
+            && (1..FIRST_UNPRIVILEGED_PORT).contains(&address.port())
         {
-            need(What::Ports, format!("[admin] has port {}", address.port()));
+            need(Privilege::LowPorts, format!("[admin] has port {}", address.port()));
         }
-        if self.profiles().any(|profile| profile.says("fwmark")) {
-            need(What::Network, "a profile has fwmark".to_owned());
+        if self.profiles().any(|profile| profile.has_setting("fwmark")) {
+            need(Privilege::NetAdmin, "a profile has fwmark".to_owned());
         }
         let named: BTreeSet<_> =
             self.profiles().filter_map(|profile| profile.congestion()).map(|name| &name.0).collect();
         for name in named.into_iter().filter(|name| !free.contains(name)) {
             if carried(name) {
-                need(What::Loaded(name.clone()), format!("a profile has congestion = {name:?}"));
+                need(Privilege::LoadedCongestion(name.clone()), format!("a profile has congestion = {name:?}"));
             } else {
                 let key = "net.ipv4.tcp_allowed_congestion_control";
-                need(What::Network, format!("a profile has congestion = {name:?}, which is not in sysctl {key}"));
+                need(Privilege::NetAdmin, format!("a profile has congestion = {name:?}, which is not in sysctl {key}"));
             }
         }
         needs
@@ -76,16 +76,16 @@ impl Config {
 
 /// The drop-in that gives a service `needs`, and nothing else.
 #[must_use]
-pub fn drop_in(needs: &[Need]) -> String {
+pub fn systemd_drop_in(needs: &[Requirement]) -> String {
     let mut text = "[Service]\n".to_owned();
     let mut line = |line: String| writeln!(text, "{line}").expect("invariant: writing to a String does not fail");
     if needs.is_empty() {
         line("# This configuration needs no capability.".to_owned());
     }
-    for Need { what, why } in needs {
-        line(format!("# {}: {why}", what.word()));
+    for Requirement { privilege: what, reason: why } in needs {
+        line(format!("# {}: {why}", what.label()));
     }
-    let whats: BTreeSet<_> = needs.iter().map(|need| &need.what).collect();
+    let whats: BTreeSet<_> = needs.iter().map(|need| &need.privilege).collect();
     let capabilities: Vec<_> = whats.iter().filter_map(|what| what.capability()).collect();
     for key in ["AmbientCapabilities", "CapabilityBoundingSet"] {
         // The empty one takes back what was said before.
@@ -96,28 +96,28 @@ pub fn drop_in(needs: &[Need]) -> String {
     }
     for what in whats {
         match what {
-            What::Tun => line("DeviceAllow=/dev/net/tun rw".to_owned()),
-            What::Loaded(name) => line(format!("ExecStartPre=+/usr/bin/ekiden cc load {name}")),
-            What::Ports | What::Network => {}
+            Privilege::TunDevice => line("DeviceAllow=/dev/net/tun rw".to_owned()),
+            Privilege::LoadedCongestion(name) => line(format!("ExecStartPre=+/usr/bin/ekiden cc load {name}")),
+            Privilege::LowPorts | Privilege::NetAdmin => {}
         }
     }
     text
 }
 
-impl What {
+impl Privilege {
     const fn capability(&self) -> Option<&'static str> {
         match self {
-            Self::Ports => Some("CAP_NET_BIND_SERVICE"),
-            Self::Network => Some("CAP_NET_ADMIN"),
-            Self::Tun | Self::Loaded(_) => None,
+            Self::LowPorts => Some("CAP_NET_BIND_SERVICE"),
+            Self::NetAdmin => Some("CAP_NET_ADMIN"),
+            Self::TunDevice | Self::LoadedCongestion(_) => None,
         }
     }
 
-    fn word(&self) -> &str {
+    fn label(&self) -> &str {
         match self {
-            Self::Tun => "/dev/net/tun",
-            Self::Loaded(name) => name,
-            Self::Ports | Self::Network => self.capability().unwrap_or_default(),
+            Self::TunDevice => "/dev/net/tun",
+            Self::LoadedCongestion(name) => name,
+            Self::LowPorts | Self::NetAdmin => self.capability().unwrap_or_default(),
         }
     }
 }
@@ -131,7 +131,7 @@ mod tests {
     fn text(urls: &[&str]) -> String {
         let listen = urls.iter().map(|url| (*url).to_owned()).collect();
         let config = load(None, &Flags { listen, ..Flags::default() }).unwrap();
-        drop_in(&config.needs(&["cubic".to_owned(), "reno".to_owned()], |name| name == "ctcp"))
+        systemd_drop_in(&config.requirements(&["cubic".to_owned(), "reno".to_owned()], |name| name == "ctcp"))
     }
 
     /// The lines that are no comments.

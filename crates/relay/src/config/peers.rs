@@ -16,11 +16,11 @@ use ekiden_proto::addr::Network;
 use ekiden_proto::key::PublicKey;
 
 use super::access;
-use super::mistake::one_of;
-use super::value::{Name, Value};
-use super::{Access, Pattern, Peer, Peers};
+use super::mistake::expected_one_of;
+use super::value::{ConfigValue, Name};
+use super::{AccessRules, Peer, Peers, TargetPattern};
 
-const LINE: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...] [from=NETWORK,...]";
+const LINE_FORMAT: &str = "a line PUBLIC-KEY NAME [to=PATTERN,...] [through=RELAY,...] [from=NETWORK,...]";
 
 impl Peers {
     /// Reads a file of peers. `own` are our own keys, `relays` the names of those that we can go on to. A file without
@@ -47,7 +47,7 @@ impl Peers {
                 continue;
             }
             let mut wrong = |expected| mistakes.push((number, expected));
-            let Some((key, peer)) = entry(&words, relays, &mut wrong) else { continue };
+            let Some((key, peer)) = parse_line(&words, relays, &mut wrong) else { continue };
             if own.contains(&key) {
                 wrong("the key of another relay: this is our own".to_owned());
             }
@@ -66,20 +66,22 @@ impl Peers {
 }
 
 /// Reads the words of a line; `None` after telling why it is nobody's.
-fn entry(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
+fn parse_line(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> Option<(PublicKey, Peer)> {
     let [key, name, options @ ..] = words else {
-        wrong(LINE.to_owned());
+        wrong(LINE_FORMAT.to_owned());
         return None;
     };
-    let mut peer = Peer { name: (*name).into(), access: Access::default(), relays: None, from: None };
+    let mut peer = Peer { name: (*name).into(), access: AccessRules::default(), next_hops: None, from: None };
     // What the relay may reach is bounded by `allow` here; private targets are the listener's business.
     peer.access.allow_private = true;
     for option in options {
         match option.split_once('=') {
-            Some(("to", list)) if peer.access.allow.is_empty() => peer.access.allow = patterns(list, wrong),
-            Some(("through", list)) if peer.relays.is_none() => peer.relays = Some(names(list, relays, wrong)),
-            Some(("from", list)) if peer.from.is_none() => peer.from = Some(networks(list, wrong)),
-            _ => wrong(LINE.to_owned()),
+            Some(("to", list)) if peer.access.allow.is_empty() => peer.access.allow = parse_patterns(list, wrong),
+            Some(("through", list)) if peer.next_hops.is_none() => {
+                peer.next_hops = Some(parse_names(list, relays, wrong))
+            }
+            Some(("from", list)) if peer.from.is_none() => peer.from = Some(parse_networks(list, wrong)),
+            _ => wrong(LINE_FORMAT.to_owned()),
         }
     }
     let name = Name::read(name).map_err(|expected| wrong(expected.to_owned()));
@@ -87,16 +89,16 @@ fn entry(words: &[&str], relays: &[String], wrong: &mut impl FnMut(String)) -> O
     name.ok().and(key.ok()).map(|key| (key, peer))
 }
 
-fn patterns(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Pattern> {
-    let read = |text: &str| Pattern::read(text).map_err(|expected| wrong(format!("after to= {expected}"))).ok();
+fn parse_patterns(list: &str, wrong: &mut impl FnMut(String)) -> Vec<TargetPattern> {
+    let read = |text: &str| TargetPattern::read(text).map_err(|expected| wrong(format!("after to= {expected}"))).ok();
     list.split(',').filter_map(read).collect()
 }
 
 /// The networks of the packets that a peer may send.
-fn networks(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Network> {
+fn parse_networks(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Network> {
     let mut nets: Vec<Network> = Vec::new();
     for text in list.split(',') {
-        let Ok(net) = access::network(text) else {
+        let Ok(net) = access::parse_network(text) else {
             wrong("after from= networks like 192.168.2.0/24 or 2001:db8::/32, or addresses".to_owned());
             continue;
         };
@@ -108,11 +110,11 @@ fn networks(list: &str, wrong: &mut impl FnMut(String)) -> Vec<Network> {
     nets
 }
 
-fn names(list: &str, relays: &[String], wrong: &mut impl FnMut(String)) -> Vec<Box<str>> {
+fn parse_names(list: &str, relays: &[String], wrong: &mut impl FnMut(String)) -> Vec<Box<str>> {
     let known = |name: &&str| {
         let known = relays.iter().any(|relay| relay == name);
         if !known {
-            wrong(one_of("after through= the name of a [[relay]]", name, relays.iter().map(String::as_str)));
+            wrong(expected_one_of("after through= the name of a [[relay]]", name, relays.iter().map(String::as_str)));
         }
         known
     };

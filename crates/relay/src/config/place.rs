@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use toml::de::{DeInteger, DeValue};
 
-use super::mistake::{Found, Mistake, Notes};
-use super::value::{Shape, Value};
+use super::mistake::{ConfigError, Diagnostics, FoundValue};
+use super::value::{ConfigValue, TomlType};
 
 /// A text that is being read: a file, or the command line.
 #[derive(Clone, Copy)]
-pub(super) struct Source<'a> {
+pub(super) struct SourceText<'a> {
     /// Its name in mistakes.
     pub name: &'a str,
     /// The text, to count lines in; `None` for the command line, where moreover every value is a string.
@@ -17,10 +17,10 @@ pub(super) struct Source<'a> {
     /// Whether it is a file that every user of this host can read.
     pub open: bool,
     /// Where mistakes go.
-    pub notes: &'a Notes,
+    pub diagnostics: &'a Diagnostics,
 }
 
-impl Source<'_> {
+impl SourceText<'_> {
     fn line(&self, span: &Range<usize>) -> Option<usize> {
         let before = self.text?.as_bytes().get(..span.start)?;
         Some(1 + before.iter().filter(|b| **b == b'\n').count())
@@ -29,101 +29,101 @@ impl Source<'_> {
 
 /// Where a value stands.
 #[derive(Clone)]
-pub(super) struct Place<'a> {
+pub(super) struct KeyLocation<'a> {
     /// The text it stands in.
-    pub source: Source<'a>,
+    pub source: SourceText<'a>,
     /// The path of its key; empty for the whole text.
     pub key: String,
     /// Its line.
     pub line: Option<usize>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> KeyLocation<'a> {
     /// A whole text.
-    pub fn whole(source: Source<'a>) -> Self {
+    pub fn whole_text(source: SourceText<'a>) -> Self {
         Self { source, key: String::new(), line: None }
     }
 
     /// A mistake here.
-    pub fn mistake(&self, found: Found, expected: impl Into<String>) -> Mistake {
+    pub fn config_error(&self, found: FoundValue, expected: impl Into<String>) -> ConfigError {
         let (place, key) = (self.source.name.to_owned(), self.key.clone());
-        Mistake { place, line: self.line, key, found, expected: expected.into() }
+        ConfigError { source: place, line: self.line, key, found, expected: expected.into() }
     }
 
     /// Notes a mistake here.
-    pub fn note(&self, found: Found, expected: impl Into<String>) {
-        self.source.notes.add(self.mistake(found, expected));
+    pub fn error(&self, found: FoundValue, expected: impl Into<String>) {
+        self.source.diagnostics.add_error(self.config_error(found, expected));
     }
 
     /// Notes a warning: the value is valid, and another value is recommended.
-    pub fn warn(&self, found: Found, expected: impl Into<String>) {
-        self.source.notes.warn(self.mistake(found, expected));
+    pub fn warn(&self, found: FoundValue, expected: impl Into<String>) {
+        self.source.diagnostics.add_warning(self.config_error(found, expected));
     }
 
     /// The place of `key` in the table that stands here.
-    pub fn below(&self, key: &str, span: Option<&Range<usize>>) -> Self {
+    pub fn child(&self, key: &str, span: Option<&Range<usize>>) -> Self {
         let key = if self.key.is_empty() { key.to_owned() } else { format!("{}.{key}", self.key) };
-        Self { key, ..self.at(span) }
+        Self { key, ..self.at_span(span) }
     }
 
     /// The place of the item `index` (from 0) in the list that stands here.
-    pub fn item(&self, index: usize, span: Option<&Range<usize>>) -> Self {
-        Self { key: format!("{}[{}]", self.key, index + 1), ..self.at(span) }
+    pub fn child_item(&self, index: usize, span: Option<&Range<usize>>) -> Self {
+        Self { key: format!("{}[{}]", self.key, index + 1), ..self.at_span(span) }
     }
 
     /// The same place, at the line of `span`.
-    pub fn at(&self, span: Option<&Range<usize>>) -> Self {
+    pub fn at_span(&self, span: Option<&Range<usize>>) -> Self {
         Self { line: span.and_then(|span| self.source.line(span)).or(self.line), ..self.clone() }
     }
 
     /// Reads the text that stands here, or notes why not.
-    pub fn read_text<T: Value>(&self, text: &str) -> Option<T> {
+    pub fn read_text<T: ConfigValue>(&self, text: &str) -> Option<T> {
         self.read(&DeValue::String(text.into()))
     }
 
     /// Reads the value that stands here, or notes why not.
-    pub fn read<T: Value>(&self, value: &DeValue<'_>) -> Option<T> {
+    pub fn read<T: ConfigValue>(&self, value: &DeValue<'_>) -> Option<T> {
         let all_text = self.source.text.is_none();
         let fits = match value {
-            DeValue::String(_) => all_text || T::SHAPE == Shape::Text,
-            DeValue::Integer(_) => matches!(T::SHAPE, Shape::Number | Shape::Decimal),
-            DeValue::Float(_) => T::SHAPE == Shape::Decimal,
-            DeValue::Boolean(_) => T::SHAPE == Shape::Flag,
+            DeValue::String(_) => all_text || T::TOML_TYPE == TomlType::Text,
+            DeValue::Integer(_) => matches!(T::TOML_TYPE, TomlType::Number | TomlType::Decimal),
+            DeValue::Float(_) => T::TOML_TYPE == TomlType::Decimal,
+            DeValue::Boolean(_) => T::TOML_TYPE == TomlType::Flag,
             _ => false,
         };
-        let any = T::SHAPE == Shape::Any && !matches!(value, DeValue::Float(_));
-        let text = scalar(value);
+        let any = T::TOML_TYPE == TomlType::Any && !matches!(value, DeValue::Float(_));
+        let text = scalar_text(value);
         let read = text.as_deref().filter(|_| fits || any).map_or(Err(T::EXPECTED), T::read);
-        let meant = || text.as_deref().and_then(T::meant).filter(|meant| T::read(meant).is_ok());
+        let meant = || text.as_deref().and_then(T::suggestion).filter(|meant| T::read(meant).is_ok());
         let told = |expected: &str| match meant() {
             Some(meant) => format!("{expected}: write {meant:?}"),
             None => expected.to_owned(),
         };
-        read.map_err(|expected| self.note(T::SHOWS.found(value), told(expected))).ok()
+        read.map_err(|expected| self.error(T::DISCLOSURE.disclose(value), told(expected))).ok()
     }
 }
 
 /// The text of a scalar, without the quotes.
-fn scalar(value: &DeValue<'_>) -> Option<String> {
+fn scalar_text(value: &DeValue<'_>) -> Option<String> {
     match value {
         DeValue::String(text) => Some(text.to_string()),
-        DeValue::Integer(number) => integer(number).map(|n| n.to_string()),
+        DeValue::Integer(number) => parse_integer(number).map(|n| n.to_string()),
         DeValue::Float(number) => Some(number.to_string()),
         DeValue::Boolean(flag) => Some(flag.to_string()),
         _ => None,
     }
 }
 
-fn integer(number: &DeInteger<'_>) -> Option<i64> {
+fn parse_integer(number: &DeInteger<'_>) -> Option<i64> {
     i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 /// A value as a mistake shows it: one short line.
-pub(super) fn shown(value: &DeValue<'_>) -> String {
-    const LONGEST: usize = 80;
+pub(super) fn display_value(value: &DeValue<'_>) -> String {
+    const MAX_LENGTH: usize = 80;
     match value {
-        DeValue::String(text) if text.chars().count() > LONGEST => {
-            format!("{:?}...", text.chars().take(LONGEST).collect::<String>())
+        DeValue::String(text) if text.chars().count() > MAX_LENGTH => {
+            format!("{:?}...", text.chars().take(MAX_LENGTH).collect::<String>())
         }
         DeValue::String(text) => format!("{text:?}"),
         DeValue::Integer(number) => number.to_string(),

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use ekiden_proto::profile::{BUILT_IN, Profile, Setting};
 
-use super::mistake::one_of;
-use super::reader::Reader;
-use super::value::Scalar;
+use super::mistake::expected_one_of;
+use super::reader::TableReader;
+use super::value::ScalarText;
 
 /// All profiles: the built-in ones and those of the file.
 pub(super) struct Profiles(BTreeMap<String, Arc<Profile>>);
 
 /// A profile as it is written.
-struct Draft<'a> {
+struct ProfileDraft<'a> {
     name: &'a str,
     base: Option<String>,
     settings: Vec<Setting>,
@@ -21,13 +21,14 @@ struct Draft<'a> {
 
 impl Profiles {
     /// Reads the tables `[profile.NAME]`, given with their names.
-    pub fn read(tables: Vec<(&str, Reader<'_>)>) -> Self {
+    pub fn read(tables: Vec<(&str, TableReader<'_>)>) -> Self {
         let built_in = BUILT_IN.iter().filter_map(|name| Profile::built_in(name));
         let mut profiles: BTreeMap<_, _> = built_in.map(|p| (p.name.clone(), Arc::new(p))).collect();
-        let drafts: Vec<Draft<'_>> = tables.iter().map(|(name, reader)| Draft::read(name, reader)).collect();
+        let drafts: Vec<ProfileDraft<'_>> =
+            tables.iter().map(|(name, reader)| ProfileDraft::read(name, reader)).collect();
         for (draft, (_, reader)) in drafts.iter().zip(tables) {
             if BUILT_IN.contains(&draft.name) {
-                reader.note("another name: this one is a built-in profile, to build on with base");
+                reader.table_error("another name: this one is a built-in profile, to build on with base");
             } else {
                 let profile = draft.resolve(&drafts, &reader);
                 profiles.insert(profile.name.clone(), Arc::new(profile));
@@ -38,19 +39,19 @@ impl Profiles {
     }
 
     /// Reads an option that names a profile; `lan` when left out.
-    pub fn choose(&self, reader: &Reader<'_>, key: &'static str) -> Arc<Profile> {
-        let name = reader.or(key, "lan".to_owned());
+    pub fn read_profile(&self, reader: &TableReader<'_>, key: &'static str) -> Arc<Profile> {
+        let name = reader.optional_or(key, "lan".to_owned());
         if let Some(profile) = self.0.get(&name) {
             return Arc::clone(profile);
         }
-        reader.mistake(key, one_of("a profile", &name, self.0.keys().map(String::as_str)));
+        reader.error(key, expected_one_of("a profile", &name, self.0.keys().map(String::as_str)));
         Arc::default()
     }
 }
 
 /// Sections between relays are tuned, unless their profile says otherwise: both ends are ours.
-pub(super) fn tuned(profile: Arc<Profile>) -> Arc<Profile> {
-    if profile.says("tune") {
+pub(super) fn with_tuning(profile: Arc<Profile>) -> Arc<Profile> {
+    if profile.has_setting("tune") {
         return profile;
     }
     let mut tuned = Profile::clone(&profile);
@@ -58,20 +59,20 @@ pub(super) fn tuned(profile: Arc<Profile>) -> Arc<Profile> {
     Arc::new(tuned)
 }
 
-impl<'a> Draft<'a> {
-    fn read(name: &'a str, reader: &Reader<'_>) -> Self {
+impl<'a> ProfileDraft<'a> {
+    fn read(name: &'a str, reader: &TableReader<'_>) -> Self {
         let base = reader.optional("base");
         let mut settings = Vec::new();
         for key in Setting::KEYS {
-            let Some(Scalar(text)) = reader.optional(key) else { continue };
+            let Some(ScalarText(text)) = reader.optional(key) else { continue };
             match Setting::read(key, &text) {
                 Ok(setting) => {
                     if matches!(setting, Setting::Congestion(_)) {
-                        reader.names_congestion(key, &text);
+                        reader.add_congestion_name(key, &text);
                     }
                     settings.push(setting);
                 }
-                Err(expected) => reader.mistake(key, expected.unwrap_or_else(|| "a setting".to_owned())),
+                Err(expected) => reader.error(key, expected.unwrap_or_else(|| "a setting".to_owned())),
             }
         }
         Self { name, base, settings }
@@ -79,7 +80,7 @@ impl<'a> Draft<'a> {
 
     /// The profile with everything it is built on. A base that leads nowhere, or back, is a mistake of this draft only
     /// if it is this draft that names it, so each mistake is told once.
-    fn resolve(&self, drafts: &[Draft<'_>], reader: &Reader<'_>) -> Profile {
+    fn resolve(&self, drafts: &[ProfileDraft<'_>], reader: &TableReader<'_>) -> Profile {
         let mut chain = vec![self];
         let mut bottom = None;
         while let Some(base) = chain.last().and_then(|draft| draft.base.as_deref()) {
@@ -90,13 +91,13 @@ impl<'a> Draft<'a> {
             let Some(next) = drafts.iter().find(|draft| draft.name == base) else {
                 if chain.len() == 1 {
                     let names = BUILT_IN.iter().copied().chain(drafts.iter().map(|draft| draft.name));
-                    reader.mistake("base", one_of("a profile", base, names));
+                    reader.error("base", expected_one_of("a profile", base, names));
                 }
                 break;
             };
             if chain.iter().any(|draft| draft.name == next.name) {
                 if next.name == self.name {
-                    reader.mistake("base", "a profile that is not built on this one again");
+                    reader.error("base", "a profile that is not built on this one again");
                 }
                 break;
             }

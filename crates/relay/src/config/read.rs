@@ -8,24 +8,24 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use ekiden_proto::addr::Nat64;
+use ekiden_proto::addr::Nat64Prefix;
 use ekiden_proto::key::PrivateKey;
 use toml::de::DeTable;
 
-use super::listener::Listeners;
-use super::mistake::Notes;
-use super::place::{Place, Source};
+use super::listener::ListenerSet;
+use super::mistake::Diagnostics;
+use super::place::{KeyLocation, SourceText};
 use super::profiles::Profiles;
-use super::reader::Reader;
-use super::shared::Shared;
-use super::value::{Count, Deadline, HeadSize, NameServer, Threads, Version};
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::value::{HeadSize, NameServer, PositiveCount, PositiveDuration, Threads, Version};
 use super::{
-    Config, Hop, Limits, Timeouts, admin, capture, fleet, history, key, listener, log, named, relays, routes, sharing,
-    traces, tun, url,
+    Config, Hop, LimitsConfig, Timeouts, admin, capture, fleet, history, key, listener, log, named, relays, routes,
+    sharing, traces, tun, url,
 };
 
-pub use super::admin::{admin_address, default_admin, private_folder};
-pub use super::mistake::{Found, Mistake, Mistakes, Named, one_of};
+pub use super::admin::{default_admin, parse_admin_address, private_folder};
+pub use super::mistake::{ConfigError, ConfigErrors, FoundValue, NameUse, expected_one_of};
 
 /// What the command line says about the configuration. Not printable: a hop's URL may hold a password.
 #[derive(Clone, Default)]
@@ -53,138 +53,150 @@ const HOUR: u64 = 60 * MINUTE;
 ///
 /// # Errors
 /// Every mistake in it, and in the files it names.
-pub fn from_text(text: &str) -> Result<Config, Mistakes> {
-    assemble(("configuration", false), text, &Flags::default())
+pub fn from_text(text: &str) -> Result<Config, ConfigErrors> {
+    read_source(("configuration", false), text, &Flags::default())
 }
 
 /// Reads the configuration of `file`, if there is one, and of the command line, which beats it.
 ///
 /// # Errors
 /// Every mistake in both, and in the files they name.
-pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, Mistakes> {
+pub fn load(file: Option<&Path>, flags: &Flags) -> Result<Config, ConfigErrors> {
     let Some(path) = file else {
-        return assemble((COMMAND_LINE, false), "version = 1", flags);
+        return read_source((COMMAND_LINE, false), "version = 1", flags);
     };
     let place = path.display().to_string();
     match fs::read_to_string(path) {
-        Ok(text) => assemble((&place, key::is_open(path)), &text, flags),
+        Ok(text) => read_source((&place, key::is_world_readable(path)), &text, flags),
         Err(error) => {
             let expected = format!("a readable file of UTF-8 text ({error})");
-            Err(Mistakes(vec![Mistake { place, line: None, key: String::new(), found: Found::Whole, expected }]))
+            Err(ConfigErrors(vec![ConfigError {
+                source: place,
+                line: None,
+                key: String::new(),
+                found: FoundValue::WholeText,
+                expected,
+            }]))
         }
     }
 }
 
 /// Reads a text with the name `name` in mistakes; `open` says whether every user of this host can read its file.
-fn assemble((name, open): (&str, bool), text: &str, flags: &Flags) -> Result<Config, Mistakes> {
-    let notes = Notes::default();
+fn read_source((name, open): (&str, bool), text: &str, flags: &Flags) -> Result<Config, ConfigErrors> {
+    let notes = Diagnostics::default();
     let (table, errors) = DeTable::parse_recoverable(text);
-    let file = Source { name, text: Some(text), open, notes: &notes };
+    let file = SourceText { name, text: Some(text), open, diagnostics: &notes };
     for error in errors {
         // Its `Display` would quote the line, and with it perhaps a password.
-        Place::whole(file).at(error.span().as_ref()).note(Found::Syntax, error.message());
+        KeyLocation::whole_text(file).at_span(error.span().as_ref()).error(FoundValue::Syntax, error.message());
     }
-    let config = configuration(Reader::new(Place::whole(file), Some(table.get_ref())), flags, &notes);
-    let config = Config { warnings: notes.warnings(), congestion_names: notes.congestion(), ..config };
-    notes.verdict().map(|()| config)
+    let config = read_config(TableReader::new(KeyLocation::whole_text(file), Some(table.get_ref())), flags, &notes);
+    let config = Config { warnings: notes.take_warnings(), congestion_names: notes.take_congestion_names(), ..config };
+    notes.into_result().map(|()| config)
 }
 
 /// Reads everything. The result counts only if no mistake was noted.
-fn configuration(file: Reader<'_>, flags: &Flags, notes: &Notes) -> Config {
-    let command = Place::whole(Source { name: COMMAND_LINE, text: None, open: false, notes });
+fn read_config(file: TableReader<'_>, flags: &Flags, notes: &Diagnostics) -> Config {
+    let command =
+        KeyLocation::whole_text(SourceText { name: COMMAND_LINE, text: None, open: false, diagnostics: notes });
     let _: Option<Version> = file.required("version");
     let tables = file.tables("relay");
-    let names = named::names(&tables);
-    let profiles = Profiles::read(file.named("profile"));
-    let (dns_servers, nat64) = dns(file.table("dns"));
-    let shared = Shared::new(
+    let names = named::read_names(&tables);
+    let profiles = Profiles::read(file.named_tables("profile"));
+    let (dns_servers, nat64) = read_dns(file.table("dns"));
+    let shared = ReadContext::new(
         profiles,
-        private_key(&file, &command, flags),
+        read_private_key(&file, &command, flags),
         names.iter().flatten().cloned().collect(),
         file.has("fleet"),
         nat64,
     );
-    let listeners = listeners(&file, &command, flags, &shared);
+    let listeners = read_listeners(&file, &command, flags, &shared);
     let mut relays = relays::read(tables, &names, &shared, &listeners);
     let fleet = fleet::read(&file, &shared);
     if fleet.is_some() {
-        relays.stand_in(Hop::absent);
+        relays.set_placeholder(Hop::absent);
     }
-    let forward = relays::forward(&file, &command, flags, &shared, &listeners, &relays);
-    let others = forward.iter().filter(|hop| !relays.good().any(|relay| Arc::ptr_eq(relay, hop)));
+    let forward = relays::read_forward(&file, &command, flags, &shared, &listeners, &relays);
+    let others = forward.iter().filter(|hop| !relays.valid().any(|relay| Arc::ptr_eq(relay, hop)));
     let config = Config {
-        relays: relays.good().chain(others).cloned().collect(),
+        relays: relays.valid().chain(others).cloned().collect(),
         routes: routes::read(&file, &relays, forward, &shared.profiles),
-        transparent: capture::transparent(file.table("transparent")),
-        interfaces: sharing::interfaces(file.tables("interface")),
-        weights: sharing::weights(file.named("user"), &shared),
-        limits: limits(file.table("limits")),
-        timeouts: timeouts(file.table("timeouts")),
+        transparent: capture::read_transparent(file.table("transparent")),
+        interfaces: sharing::read_interfaces(file.tables("interface")),
+        weights: sharing::read_weights(file.named_tables("user"), &shared),
+        limits: read_limits(file.table("limits")),
+        timeouts: read_timeouts(file.table("timeouts")),
         dns_servers,
         admin: admin::read(file.table("admin"), &command, flags.admin.as_deref(), &listeners),
-        history: history::history(file.table("history")),
-        traces: traces::traces(&file, &shared),
+        history: history::read_history(file.table("history")),
+        traces: traces::read_traces(&file, &shared),
         log: log::read(&file, &command, flags),
         fleet,
         draining: Vec::new(),
         warnings: Vec::new(),
         congestion_names: Vec::new(),
-        threads: file.or("threads", Threads::default()).0,
-        congestion: crate::congestion::Controls::default(),
-        listeners: listeners.good,
+        threads: file.optional_or("threads", Threads::default()).0,
+        congestion: crate::congestion::CongestionControls::default(),
+        listeners: listeners.valid,
     };
-    let of_flags = command.below("-L", None);
-    tun::check(&config, &if flags.listen.is_empty() { file.place_of("listener") } else { of_flags });
+    let of_flags = command.child("-L", None);
+    tun::check_loops(&config, &if flags.listen.is_empty() { file.location_of("listener") } else { of_flags });
     file.finish();
     config
 }
 
-fn listeners(file: &Reader<'_>, command: &Place<'_>, flags: &Flags, shared: &Shared) -> Listeners {
-    let written = Listeners::read(file.tables("listener"), shared);
+fn read_listeners(
+    file: &TableReader<'_>,
+    command: &KeyLocation<'_>,
+    flags: &Flags,
+    shared: &ReadContext,
+) -> ListenerSet {
+    let written = ListenerSet::read(file.tables("listener"), shared);
     if flags.listen.is_empty() {
         if !file.has("listener") {
-            file.mistake("listener", NO_LISTENER);
+            file.error("listener", NO_LISTENER);
         }
         return written;
     }
-    let place = command.below("-L", None);
-    let urls = flags.listen.iter().enumerate().map(|(at, text)| (place.item(at, None), text));
-    let tables: Vec<_> = urls.filter_map(|(here, text)| Some((listener::from_url(&here, text)?, here))).collect();
-    Listeners::read(tables.iter().map(|(table, here)| Reader::new(here.clone(), Some(table))).collect(), shared)
+    let place = command.child("-L", None);
+    let urls = flags.listen.iter().enumerate().map(|(at, text)| (place.child_item(at, None), text));
+    let tables: Vec<_> = urls.filter_map(|(here, text)| Some((listener::table_from_url(&here, text)?, here))).collect();
+    ListenerSet::read(tables.iter().map(|(table, here)| TableReader::new(here.clone(), Some(table))).collect(), shared)
 }
 
 const NO_LISTENER: &str = "at least one, like [[listener]] with bind = \"127.0.0.1:1080\", or -L auto://127.0.0.1:1080";
 
 /// Our own key: that of the command line if there is one.
-fn private_key(file: &Reader<'_>, command: &Place<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
+fn read_private_key(file: &TableReader<'_>, command: &KeyLocation<'_>, flags: &Flags) -> Option<Arc<PrivateKey>> {
     // Replaced, perhaps, but still to be right in itself.
     let written = key::read(file, "private_key");
     let given = flags.key.is_some() || file.has("private_key");
     let key = match &flags.key {
         None => written,
         Some(path) => {
-            let flag = url::table([("--key".to_owned(), path.clone())]);
-            key::read(&Reader::of_text(command.clone(), &flag), "--key")
+            let flag = url::table_from_pairs([("--key".to_owned(), path.clone())]);
+            key::read(&TableReader::of_text(command.clone(), &flag), "--key")
         }
     };
     // A stand-in: nobody is to miss one that is wrong, which is one mistake already.
-    key.or_else(|| given.then(key::made_at_start))
+    key.or_else(|| given.then(key::temporary_key))
 }
 
-fn limits(table: Reader<'_>) -> Limits {
-    let limits = Limits {
-        sessions: table.optional("sessions").map(|Count(n)| n),
-        sessions_per_client: table.optional("sessions_per_client").map(|Count(n)| n),
-        head: table.or("head", HeadSize(64 << 10)).0,
-        kept_connections: table.or("kept_connections", 256),
-        ready_connections: table.optional("ready_connections").map_or(256, |Count(n)| n),
+fn read_limits(table: TableReader<'_>) -> LimitsConfig {
+    let limits = LimitsConfig {
+        sessions: table.optional("sessions").map(|PositiveCount(n)| n),
+        sessions_per_client: table.optional("sessions_per_client").map(|PositiveCount(n)| n),
+        head: table.optional_or("head", HeadSize(64 << 10)).0,
+        kept_connections: table.optional_or("kept_connections", 256),
+        ready_connections: table.optional("ready_connections").map_or(256, |PositiveCount(n)| n),
     };
     table.finish();
     limits
 }
 
-fn timeouts(table: Reader<'_>) -> Timeouts {
-    let read = |key, default| table.or(key, Deadline::seconds(default)).0;
+fn read_timeouts(table: TableReader<'_>) -> Timeouts {
+    let read = |key, default| table.optional_or(key, PositiveDuration::seconds(default)).0;
     let drain = read("drain", 30 * SECOND);
     let timeouts = Timeouts {
         handshake: read("handshake", 10 * SECOND),
@@ -197,14 +209,14 @@ fn timeouts(table: Reader<'_>) -> Timeouts {
         ready_age: read("ready_age", MINUTE),
         drain,
         upgrade: read("upgrade", 30 * SECOND),
-        upgrade_drain: table.optional("upgrade_drain").map_or(drain, |Deadline(span)| span),
+        upgrade_drain: table.optional("upgrade_drain").map_or(drain, |PositiveDuration(span)| span),
     };
     table.finish();
     timeouts
 }
 
 /// The name servers, and the prefixes of NAT64 translators.
-fn dns(table: Reader<'_>) -> (Vec<SocketAddr>, Arc<[Nat64]>) {
+fn read_dns(table: TableReader<'_>) -> (Vec<SocketAddr>, Arc<[Nat64Prefix]>) {
     let servers = table.list("servers").into_iter().map(|NameServer(address)| address).collect();
     let nat64 = table.list("nat64").into();
     table.finish();

@@ -5,67 +5,75 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use ekiden_proto::addr::Nat64;
+use ekiden_proto::addr::Nat64Prefix;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 
 use super::profiles::Profiles;
-use super::reader::Reader;
+use super::reader::TableReader;
 use super::{Peers, key};
 use crate::users::Users;
 
 /// What listeners and hops share.
-pub(super) struct Shared {
+pub(super) struct ReadContext {
     /// All profiles.
     pub profiles: Profiles,
     /// `private_key` or `--key`.
     pub private_key: Option<Arc<PrivateKey>>,
     /// The names of all `[[relay]]`s, also of those with mistakes.
-    pub relays: Vec<String>,
+    pub relay_names: Vec<String>,
     /// Whether there is a fleet.
-    pub fleet: bool,
+    pub has_fleet: bool,
     /// The prefixes of NAT64 translators.
-    pub nat64: Arc<[Nat64]>,
+    pub nat64: Arc<[Nat64Prefix]>,
     /// Our own public keys, as far as they are read.
-    own: RefCell<Vec<PublicKey>>,
+    own_keys: RefCell<Vec<PublicKey>>,
     /// Each file of users once, so that listeners also share what was verified; `None` for a file with mistakes.
     users: RefCell<BTreeMap<PathBuf, Option<Arc<Users>>>>,
 }
 
-impl Shared {
+impl ReadContext {
     /// Before any listener is read.
     pub fn new(
         profiles: Profiles,
         private_key: Option<Arc<PrivateKey>>,
-        relays: Vec<String>,
-        fleet: bool,
-        nat64: Arc<[Nat64]>,
+        relay_names: Vec<String>,
+        has_fleet: bool,
+        nat64: Arc<[Nat64Prefix]>,
     ) -> Self {
-        let own = private_key.iter().map(|key| key.public()).collect();
-        Self { profiles, private_key, relays, fleet, nat64, own: RefCell::new(own), users: RefCell::default() }
+        let own = private_key.iter().map(|key| key.public_key()).collect();
+        Self {
+            profiles,
+            private_key,
+            relay_names,
+            has_fleet,
+            nat64,
+            own_keys: RefCell::new(own),
+            users: RefCell::default(),
+        }
     }
 
     /// Reads the key file of a listener.
-    pub fn key(&self, reader: &Reader<'_>) -> Option<Arc<PrivateKey>> {
+    pub fn read_key(&self, reader: &TableReader<'_>) -> Option<Arc<PrivateKey>> {
         let key = key::read(reader, "key")?;
-        self.own.borrow_mut().push(key.public());
+        self.own_keys.borrow_mut().push(key.public_key());
         Some(key)
     }
 
     /// The key with which we call other relays.
-    pub fn calling_key(&self) -> Arc<PrivateKey> {
-        self.private_key.clone().unwrap_or_else(key::made_at_start)
+    pub fn dialling_key(&self) -> Arc<PrivateKey> {
+        self.private_key.clone().unwrap_or_else(key::temporary_key)
     }
 
     /// Whether it is one of our own keys.
-    pub fn is_own(&self, key: &PublicKey) -> bool {
-        self.own.borrow().contains(key)
+    pub fn is_own_key(&self, key: &PublicKey) -> bool {
+        self.own_keys.borrow().contains(key)
     }
 
     /// Reads the file of peers that a listener names.
-    pub fn peers(&self, reader: &Reader<'_>) -> Option<Arc<Peers>> {
+    pub fn read_peers(&self, reader: &TableReader<'_>) -> Option<Arc<Peers>> {
         let path: PathBuf = reader.optional("peers")?;
-        let own = self.own.borrow();
-        reader.file("peers", &path, Peers::load(&path, &own, &self.relays)).map(Arc::new)
+        let own = self.own_keys.borrow();
+        reader.accept_file("peers", &path, Peers::load(&path, &own, &self.relay_names)).map(Arc::new)
     }
 
     /// Whether somebody of this name is in one of the files of users, or would be, had one no mistakes.
@@ -74,10 +82,10 @@ impl Shared {
     }
 
     /// Reads the file of users that a listener names.
-    pub fn users(&self, reader: &Reader<'_>) -> Option<Arc<Users>> {
+    pub fn read_users(&self, reader: &TableReader<'_>) -> Option<Arc<Users>> {
         let path: PathBuf = reader.optional("users")?;
-        key::warn_of_open(reader, "users", &path);
-        let load = |path: &PathBuf| reader.file("users", path, Users::load(path)).map(Arc::new);
+        key::warn_if_world_readable(reader, "users", &path);
+        let load = |path: &PathBuf| reader.accept_file("users", path, Users::load(path)).map(Arc::new);
         self.users.borrow_mut().entry(path).or_insert_with_key(load).clone()
     }
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use ekiden_proto::units::Rate;
 
 use super::capture;
-use super::reader::Reader;
-use super::shared::Shared;
-use super::value::{Shape, Value};
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::value::{ConfigValue, TomlType};
 
 /// An interface whose rate is shared by all sections that leave by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct InterfaceConfig {
     /// Its name; it need not be there yet.
     pub name: String,
     /// What leaves by it, with the headers of all packets.
@@ -20,65 +20,65 @@ pub struct Interface {
 
 /// How many shares the sessions of a user have; one for everybody else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Weights(BTreeMap<String, u32>);
+pub struct UserWeights(BTreeMap<String, u32>);
 
-impl Weights {
+impl UserWeights {
     /// The weight of a user, or of somebody without a name.
     #[must_use]
-    pub fn of(&self, user: Option<&str>) -> u32 {
+    pub fn weight_of(&self, user: Option<&str>) -> u32 {
         user.and_then(|user| self.0.get(user)).copied().unwrap_or(1)
     }
 }
 
 /// Reads the tables `[[interface]]`.
-pub(super) fn interfaces(readers: Vec<Reader<'_>>) -> Vec<Interface> {
-    let mut interfaces: Vec<Interface> = Vec::new();
+pub(super) fn read_interfaces(readers: Vec<TableReader<'_>>) -> Vec<InterfaceConfig> {
+    let mut interfaces: Vec<InterfaceConfig> = Vec::new();
     for reader in readers {
-        let name = reader.required("name").map(|capture::Interface(name)| name);
-        let rate = reader.required("rate").map(|ShareRate(rate)| rate);
+        let name = reader.required("name").map(|capture::InterfaceName(name)| name);
+        let rate = reader.required("rate").map(|InterfaceRate(rate)| rate);
         if name.as_ref().is_some_and(|name| interfaces.iter().any(|known| known.name == *name)) {
-            reader.mistake("name", "each interface once");
+            reader.error("name", "each interface once");
         }
-        interfaces.extend(name.zip(rate).map(|(name, rate)| Interface { name, rate }));
+        interfaces.extend(name.zip(rate).map(|(name, rate)| InterfaceConfig { name, rate }));
         reader.finish();
     }
     interfaces
 }
 
 /// Reads the tables `[user.NAME]`; the listeners and their users are known by then.
-pub(super) fn weights(readers: Vec<(&str, Reader<'_>)>, shared: &Shared) -> Weights {
+pub(super) fn read_weights(readers: Vec<(&str, TableReader<'_>)>, shared: &ReadContext) -> UserWeights {
     let mut weights = BTreeMap::new();
     for (name, reader) in readers {
         if !shared.may_have_user(name) {
-            reader.note("the name of somebody in a file that is some listener's users");
+            reader.table_error("the name of somebody in a file that is some listener's users");
         }
-        weights.insert(name.to_owned(), reader.or("weight", Weight(1)).0);
+        weights.insert(name.to_owned(), reader.optional_or("weight", ShareWeight(1)).0);
         reader.finish();
     }
-    Weights(weights)
+    UserWeights(weights)
 }
 
 /// How many shares somebody has.
-pub(super) struct Weight(pub u32);
+pub(super) struct ShareWeight(pub u32);
 
-impl Value for Weight {
+impl ConfigValue for ShareWeight {
     const EXPECTED: &'static str = "a whole number from 1 to 1000: how many shares there are for one of everybody else";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|weight| (1..=1000).contains(weight)).map(Self).ok_or(Self::EXPECTED)
     }
 }
 
 /// The rate of an interface.
-struct ShareRate(Rate);
+struct InterfaceRate(Rate);
 
-impl Value for ShareRate {
+impl ConfigValue for InterfaceRate {
     const EXPECTED: &'static str = r#"a rate from "64kbit/s" to "400Gbit/s", like "100Mbit/s""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let sensible = |rate: &Rate| (64_000..=400_000_000_000).contains(&rate.bits_per_second());
         text.parse().ok().filter(sensible).map(Self).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Rate::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Rate::suggestion(text)
     }
 }

@@ -2,13 +2,13 @@
 
 use toml::de::DeValue;
 
-use super::mistake::Found;
-use super::place::shown;
+use super::mistake::FoundValue;
+use super::place::display_value;
 use super::url;
 
 /// How much of a wrong value a mistake shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shows {
+pub(super) enum Disclosure {
     /// All of it.
     All,
     /// A path. A secret that was written instead of the path of its file is hidden.
@@ -19,33 +19,33 @@ pub(super) enum Shows {
     Url,
 }
 
-impl Shows {
+impl Disclosure {
     /// What a mistake says was found.
-    pub fn found(self, value: &DeValue<'_>) -> Found {
+    pub fn disclose(self, value: &DeValue<'_>) -> FoundValue {
         match value {
-            DeValue::String(text) => self.found_text(text),
-            _ if self == Self::Url => Found::Hidden,
-            _ => Found::Value(shown(value)),
+            DeValue::String(text) => self.disclose_text(text),
+            _ if self == Self::Url => FoundValue::Hidden,
+            _ => FoundValue::Value(display_value(value)),
         }
     }
 
     /// The same of a text.
-    pub fn found_text(self, text: &str) -> Found {
-        let all = || Found::Value(shown(&DeValue::String(text.into())));
+    pub fn disclose_text(self, text: &str) -> FoundValue {
+        let all = || FoundValue::Value(display_value(&DeValue::String(text.into())));
         match self {
-            Self::Path if is_secret(text) => Found::Hidden,
+            Self::Path if is_secret(text) => FoundValue::Hidden,
             Self::PublicKey if is_key(text) => {
-                let beginning = text.get(..KEY_BEGINNING).unwrap_or_default();
-                Found::Value(format!("\"{beginning}...\" ({} characters)", text.len()))
+                let beginning = text.get(..KEY_PREFIX).unwrap_or_default();
+                FoundValue::Value(format!("\"{beginning}...\" ({} characters)", text.len()))
             }
-            Self::Url => url::public(text).map_or(Found::Hidden, |text| Self::All.found_text(&text)),
+            Self::Url => url::without_secrets(text).map_or(FoundValue::Hidden, |text| Self::All.disclose_text(&text)),
             Self::All | Self::Path | Self::PublicKey => all(),
         }
     }
 }
 
 /// 36 of the 256 bits of a key: enough to recognise the key, and too few to use it.
-const KEY_BEGINNING: usize = 6;
+const KEY_PREFIX: usize = 6;
 
 /// Whether it may be a key, whole or cut off: base64 (RFC 4648, 4) of about 32 bytes.
 fn is_key(text: &str) -> bool {
@@ -54,10 +54,10 @@ fn is_key(text: &str) -> bool {
 
 /// Whether it may be a private key or a token, and not the path of a file.
 fn is_secret(text: &str) -> bool {
-    const SHORTEST: usize = 16;
+    const MIN_LENGTH: usize = 16;
     let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte));
     let is_path = text.starts_with(['/', '.', '~']) && !text.contains(['+', '=']);
-    is_key(text) && !is_path || text.len() >= SHORTEST && is_word && !is_path
+    is_key(text) && !is_path || text.len() >= MIN_LENGTH && is_word && !is_path
 }
 
 #[cfg(test)]
@@ -75,15 +75,18 @@ mod tests {
             ("/SDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=", true),
             ("8d1f5c0e9b7a4f36", true),
         ] {
-            assert_eq!(Shows::Path.found_text(text) == Found::Hidden, hidden, "{text}");
+            assert_eq!(Disclosure::Path.disclose_text(text) == FoundValue::Hidden, hidden, "{text}");
         }
     }
 
     #[test]
     fn a_public_key_is_recognised_by_its_beginning() {
         let key = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=";
-        assert_eq!(Shows::PublicKey.found_text(key), Found::Value("\"hSDwCY...\" (44 characters)".to_owned()));
-        assert_eq!(Shows::PublicKey.found_text("osaka"), Found::Value("\"osaka\"".to_owned()));
+        assert_eq!(
+            Disclosure::PublicKey.disclose_text(key),
+            FoundValue::Value("\"hSDwCY...\" (44 characters)".to_owned())
+        );
+        assert_eq!(Disclosure::PublicKey.disclose_text("osaka"), FoundValue::Value("\"osaka\"".to_owned()));
     }
 
     #[test]
@@ -100,8 +103,8 @@ mod tests {
             ("socks5://u:", None),
             ("u:password", None),
         ] {
-            let found = shows.map_or(Found::Hidden, |shows| Found::Value(format!("{shows:?}")));
-            assert_eq!(Shows::Url.found_text(text), found, "{text}");
+            let found = shows.map_or(FoundValue::Hidden, |shows| FoundValue::Value(format!("{shows:?}")));
+            assert_eq!(Disclosure::Url.disclose_text(text), found, "{text}");
         }
     }
 }

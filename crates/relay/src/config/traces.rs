@@ -5,17 +5,17 @@ use std::fs;
 use ekiden_proto::addr::Target;
 use ekiden_proto::key::PublicKey;
 
-use super::reader::Reader;
-use super::shared::Shared;
-use super::value::{Name, Shape, Value};
+use super::reader::TableReader;
+use super::shared::ReadContext;
+use super::value::{ConfigValue, Name, TomlType};
 
 /// What is told of sessions, and to whom.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Traces {
+pub struct TracesConfig {
     /// To whom.
     pub collector: Collector,
     /// Which of them: 0 for none, 1 for all.
-    pub sample: Share,
+    pub sample_ratio: SampleRatio,
     /// Whether clients' addresses are told as well.
     pub client_address: bool,
     /// Our name there.
@@ -25,15 +25,15 @@ pub struct Traces {
 }
 
 /// Reads the table; none where nobody is told.
-pub(super) fn traces(file: &Reader<'_>, shared: &Shared) -> Option<Traces> {
+pub(super) fn read_traces(file: &TableReader<'_>, shared: &ReadContext) -> Option<TracesConfig> {
     let reader = file.table("traces");
     let collector = if file.has("traces") { reader.required("endpoint") } else { None };
-    let sample = reader.or("sample", Share::ALL);
-    let client_address = reader.or("client_address", false);
+    let sample = reader.optional_or("sample", SampleRatio::ALL);
+    let client_address = reader.optional_or("client_address", false);
     let name = reader.optional("name").map(|Name(name)| name);
     reader.finish();
-    let (key, name) = (|| shared.calling_key().public(), name.unwrap_or_else(host_name));
-    collector.map(|collector| Traces { collector, sample, client_address, name, key: key() })
+    let (key, name) = (|| shared.dialling_key().public_key(), name.unwrap_or_else(host_name));
+    collector.map(|collector| TracesConfig { collector, sample_ratio: sample, client_address, name, key: key() })
 }
 
 /// The name of this host (proc_sys_kernel(5)).
@@ -56,7 +56,7 @@ impl Collector {
     const PORT: u16 = 4318;
 }
 
-impl Value for Collector {
+impl ConfigValue for Collector {
     const EXPECTED: &'static str = "the URL of a collector that speaks OTLP over HTTP, like \"http://127.0.0.1:4318\"; \
         for https, a collector on this host that goes on to it";
     fn read(text: &str) -> Result<Self, &'static str> {
@@ -75,16 +75,16 @@ impl Value for Collector {
 
 /// A share of all.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Share(pub f64);
+pub struct SampleRatio(pub f64);
 
-impl Share {
+impl SampleRatio {
     /// All of them.
     const ALL: Self = Self(1.0);
 }
 
-impl Value for Share {
+impl ConfigValue for SampleRatio {
     const EXPECTED: &'static str = "a share from 0 to 1, like 0.1";
-    const SHAPE: Shape = Shape::Decimal;
+    const TOML_TYPE: TomlType = TomlType::Decimal;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Self).ok_or(Self::EXPECTED)
     }

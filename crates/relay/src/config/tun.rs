@@ -5,19 +5,19 @@ use std::sync::Arc;
 
 use ekiden_proto::addr::{Host, Network};
 
-use super::capture::Interface;
-use super::mistake::Found;
-use super::place::Place;
-use super::reader::Reader;
-use super::value::{Shape, Value};
-use super::{Config, Hosts, Kind, Listener, Pattern, Route};
+use super::capture::InterfaceName;
+use super::mistake::FoundValue;
+use super::place::KeyLocation;
+use super::reader::TableReader;
+use super::value::{ConfigValue, TomlType};
+use super::{Config, HostPattern, Listener, ListenerKind, Route, TargetPattern};
 
 /// The ports of tunnels without a `bind`, for the first one and so on.
 pub(super) const FIRST_PORT: u16 = 7100;
 
 /// A device, and what is behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tun {
+pub struct TunConfig {
     /// The name of the interface.
     pub device: String,
     /// The networks behind it.
@@ -30,9 +30,9 @@ pub struct Tun {
     pub answer_only: bool,
 }
 
-impl Tun {
+impl TunConfig {
     /// Where first packets are taken: at a loopback address of its networks' family, or everywhere if it has both.
-    pub(super) fn usual_bind(&self, place: u16) -> SocketAddr {
+    pub(super) fn default_bind(&self, place: u16) -> SocketAddr {
         let port = FIRST_PORT + place;
         let (v4, v6) = self.families();
         match (v4, v6) {
@@ -49,7 +49,7 @@ impl Tun {
     }
 
     /// Whether connections to all its networks can come to a listener at `bind`.
-    fn fits(&self, bind: SocketAddr) -> bool {
+    fn accepts_bind(&self, bind: SocketAddr) -> bool {
         match self.families() {
             (true, true) => bind.is_ipv6() && bind.ip().is_unspecified(),
             (true, false) => bind.ip().to_canonical().is_ipv4() || bind.ip().is_unspecified(),
@@ -59,63 +59,63 @@ impl Tun {
 }
 
 /// Reads what is a tunnel's, which is the business of `tun` listeners only.
-pub(super) fn read(reader: &Reader<'_>, kind: Option<Kind>, others: &[Tun]) -> Option<Tun> {
-    if kind? != Kind::Tun {
+pub(super) fn read(reader: &TableReader<'_>, kind: Option<ListenerKind>, others: &[TunConfig]) -> Option<TunConfig> {
+    if kind? != ListenerKind::Tun {
         let keys = ["device", "net", "mtu", "source", "answer_only"].into_iter().filter(|key| reader.has(key));
-        keys.for_each(|key| reader.mistake(key, "nothing: only kind = \"tun\" has it"));
+        keys.for_each(|key| reader.error(key, "nothing: only kind = \"tun\" has it"));
         return None;
     }
-    let device = reader.required("device").map(|Interface(name)| name);
+    let device = reader.required("device").map(|InterfaceName(name)| name);
     if others.iter().any(|other| Some(&other.device) == device.as_ref()) {
-        reader.mistake("device", "a name that no other tunnel's device has");
+        reader.error("device", "a name that no other tunnel's device has");
     }
-    let nets: Vec<Network> = reader.some("net").into_iter().map(|(_, net)| net).collect();
+    let nets: Vec<Network> = reader.non_empty_list("net").into_iter().map(|(_, net)| net).collect();
     if nets.iter().enumerate().any(|(at, net)| nets[..at].iter().any(|before| before.overlaps(net))) {
-        reader.mistake("net", "each network once, and none within another one");
+        reader.error("net", "each network once, and none within another one");
     }
     let theirs = |net: &Network| others.iter().find(|other| other.nets.iter().any(|taken| taken.overlaps(net)));
     if let Some(other) = nets.iter().find_map(theirs) {
-        reader.mistake("net", format!("networks that are not behind {} as well: a packet has one way", other.device));
+        reader.error("net", format!("networks that are not behind {} as well: a packet has one way", other.device));
     }
-    let Mtu(mtu) = reader.or("mtu", Mtu(1500));
+    let Mtu(mtu) = reader.optional_or("mtu", Mtu(1500));
     if mtu < 1280 && nets.iter().any(|net| net.address().is_ipv6()) {
-        reader.mistake("mtu", "at least 1280, which IPv6 wants (RFC 8200, 5)");
+        reader.error("mtu", "at least 1280, which IPv6 wants (RFC 8200, 5)");
     }
     let source = reader.optional("source");
-    let answer_only = reader.or("answer_only", false);
-    (!nets.is_empty()).then_some(Tun { device: device?, nets, mtu, source, answer_only })
+    let answer_only = reader.optional_or("answer_only", false);
+    (!nets.is_empty()).then_some(TunConfig { device: device?, nets, mtu, source, answer_only })
 }
 
 /// The targets of a tunnel's listener: what is behind the device.
-pub(super) fn allow(reader: &Reader<'_>, tun: Option<&Tun>) -> Vec<Pattern> {
+pub(super) fn read_allow(reader: &TableReader<'_>, tun: Option<&TunConfig>) -> Vec<TargetPattern> {
     if reader.has("allow") {
-        reader.mistake("allow", "nothing: net says what is behind the device, and deny what of that is closed");
+        reader.error("allow", "nothing: net says what is behind the device, and deny what of that is closed");
     }
     let nets = tun.into_iter().flat_map(|tun| &tun.nets);
-    nets.map(|net| Pattern { hosts: Hosts::In(*net), port: None }).collect()
+    nets.map(|net| TargetPattern { hosts: HostPattern::Network(*net), port: None }).collect()
 }
 
 /// Checks the address at which a tunnel's connections are taken.
-pub(super) fn check_bind(reader: &Reader<'_>, tun: &Tun, bind: SocketAddr) {
-    if !tun.fits(bind) {
-        reader.mistake("bind", "an address of the networks' family, [::] for both; or none, and one is chosen");
+pub(super) fn check_bind(reader: &TableReader<'_>, tun: &TunConfig, bind: SocketAddr) {
+    if !tun.accepts_bind(bind) {
+        reader.error("bind", "an address of the networks' family, [::] for both; or none, and one is chosen");
     }
 }
 
 /// Finds tunnels that would lead into themselves.
-pub(super) fn check(config: &Config, place: &Place<'_>) {
+pub(super) fn check_loops(config: &Config, place: &KeyLocation<'_>) {
     for (_, tun) in config.tunnels() {
         for net in &tun.nets {
-            let without_relay = || no_relay(config, net).filter(|_| !tun.answer_only);
-            if let Some(why) = without_relay().or_else(|| hop_inside(config, net)) {
-                place.below("net", None).note(Found::Value(format!("\"{net}\"")), why);
+            let without_relay = || direct_route_error(config, net).filter(|_| !tun.answer_only);
+            if let Some(why) = without_relay().or_else(|| inner_hop_error(config, net)) {
+                place.child("net", None).error(FoundValue::Value(format!("\"{net}\"")), why);
             }
         }
     }
 }
 
 /// Why sessions to `net` cannot go on.
-fn no_relay(config: &Config, net: &Network) -> Option<String> {
+fn direct_route_error(config: &Config, net: &Network) -> Option<String> {
     config.routes_into(*net).find(|route| route.paths.iter().all(|path| path.is_direct())).map(|_| {
         format!(
             "a way for {net} by another relay, because direct would lead back into the tunnel: [[route]] with \
@@ -126,7 +126,7 @@ fn no_relay(config: &Config, net: &Network) -> Option<String> {
 }
 
 /// Why sections to `net` would go into the tunnel that they are to carry.
-fn hop_inside(config: &Config, net: &Network) -> Option<String> {
+fn inner_hop_error(config: &Config, net: &Network) -> Option<String> {
     let first_hops = config.paths().into_iter().filter_map(|path| path.hops.first());
     let inside = |host: &Host| matches!(host, Host::Ip(ip) if net.contains(*ip));
     let hop = first_hops.into_iter().find(|hop| inside(&hop.address.host))?;
@@ -135,7 +135,7 @@ fn hop_inside(config: &Config, net: &Network) -> Option<String> {
 
 impl Config {
     /// The tunnels, with the listeners they are of.
-    pub fn tunnels(&self) -> impl Iterator<Item = (&Arc<Listener>, &Tun)> {
+    pub fn tunnels(&self) -> impl Iterator<Item = (&Arc<Listener>, &TunConfig)> {
         self.listeners.iter().filter_map(|listener| Some((listener, listener.tun.as_ref()?)))
     }
 
@@ -144,25 +144,25 @@ impl Config {
         let mut decided = false;
         self.routes.iter().filter(move |route| {
             let before = decided;
-            decided |= route.to.is_empty() || route.to.iter().any(|pattern| takes_all(pattern, &net));
-            !before && (route.to.is_empty() || route.to.iter().any(|pattern| may_take(pattern, &net)))
+            decided |= route.to.is_empty() || route.to.iter().any(|pattern| matches_all_of(pattern, &net));
+            !before && (route.to.is_empty() || route.to.iter().any(|pattern| can_match(pattern, &net)))
         })
     }
 }
 
-fn may_take(pattern: &Pattern, net: &Network) -> bool {
+fn can_match(pattern: &TargetPattern, net: &Network) -> bool {
     match &pattern.hosts {
-        Hosts::Any => true,
-        Hosts::In(network) => network.overlaps(net),
-        Hosts::Name(_) | Hosts::Under(_) => false,
+        HostPattern::Any => true,
+        HostPattern::Network(network) => network.overlaps(net),
+        HostPattern::Name(_) | HostPattern::Subdomains(_) => false,
     }
 }
 
-fn takes_all(pattern: &Pattern, net: &Network) -> bool {
+fn matches_all_of(pattern: &TargetPattern, net: &Network) -> bool {
     let hosts = match &pattern.hosts {
-        Hosts::Any => true,
-        Hosts::In(network) => network.covers(net),
-        Hosts::Name(_) | Hosts::Under(_) => false,
+        HostPattern::Any => true,
+        HostPattern::Network(network) => network.covers(net),
+        HostPattern::Name(_) | HostPattern::Subdomains(_) => false,
     };
     hosts && pattern.port.is_none()
 }
@@ -170,15 +170,15 @@ fn takes_all(pattern: &Pattern, net: &Network) -> bool {
 /// The longest packet of an interface.
 struct Mtu(u32);
 
-impl Value for Mtu {
+impl ConfigValue for Mtu {
     const EXPECTED: &'static str = "a number of bytes from 576 to 65535, like 1500";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|mtu| (576..=65_535).contains(mtu)).map(Self).ok_or(Self::EXPECTED)
     }
 }
 
-impl Value for IpAddr {
+impl ConfigValue for IpAddr {
     const EXPECTED: &'static str = "an address of this host like \"192.168.1.1\"";
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)

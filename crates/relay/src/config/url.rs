@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
 /// A URL in its parts. Not printable: it may hold a password.
-pub(super) struct Url<'u> {
+pub(super) struct OptionUrl<'u> {
     /// What stands before `://`.
     pub scheme: &'u str,
     /// User name, and password where there is a `:`.
@@ -23,7 +23,7 @@ pub(super) struct Url<'u> {
     pub query: Vec<(String, String)>,
 }
 
-impl<'u> Url<'u> {
+impl<'u> OptionUrl<'u> {
     /// Takes a URL apart; `None` when it is none.
     pub fn parse(text: &'u str) -> Option<Self> {
         let (scheme, rest) = text.split_once("://")?;
@@ -37,14 +37,14 @@ impl<'u> Url<'u> {
             None => (None, head),
         };
         let (address, path) = head.split_once('/').unwrap_or((head, ""));
-        let query = query.split('&').filter(|pair| !pair.is_empty()).map(pair).collect::<Option<_>>()?;
+        let query = query.split('&').filter(|pair| !pair.is_empty()).map(parse_pair).collect::<Option<_>>()?;
         Some(Self { scheme, user, address, path: decode(path)?, query })
     }
 }
 
 /// The parts of a URL, valid or not, that can be shown: no user, password and query. `None` when a password may stand in the
 /// place of host and port.
-pub(super) fn public(text: &str) -> Option<String> {
+pub(super) fn without_secrets(text: &str) -> Option<String> {
     let is_scheme = |scheme: &str| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
     let (scheme, rest) = text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)).unwrap_or(("", text));
     let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("...@", rest));
@@ -63,7 +63,7 @@ fn user_and_password(text: &str) -> Option<(String, Option<String>)> {
     }
 }
 
-fn pair(text: &str) -> Option<(String, String)> {
+fn parse_pair(text: &str) -> Option<(String, String)> {
     let (key, value) = text.split_once('=').unwrap_or((text, ""));
     Some((decode(key)?, decode(value)?))
 }
@@ -73,7 +73,7 @@ fn decode(text: &str) -> Option<String> {
 }
 
 /// A table of `pairs`; a key that is repeated becomes a list.
-pub(super) fn table(pairs: impl IntoIterator<Item = (String, String)>) -> DeTable<'static> {
+pub(super) fn table_from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> DeTable<'static> {
     let mut table = DeTable::new();
     for (key, value) in pairs {
         let value = spanned(DeValue::String(value.into()));
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn urls_come_apart() {
-        let url = Url::parse("socks5://us%40er:p%2fa:ss@host:1080/a%20b?x=1&y=%26&x=2&z").unwrap();
+        let url = OptionUrl::parse("socks5://us%40er:p%2fa:ss@host:1080/a%20b?x=1&y=%26&x=2&z").unwrap();
         assert_eq!((url.scheme, url.address, url.path.as_str()), ("socks5", "host:1080", "a b"));
         assert_eq!(url.user, Some(("us@er".into(), Some("p/a:ss".into()))));
         let pairs: Vec<_> = url.query.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn plain_urls_have_nothing_but_an_address() {
         for (text, address) in [("auto://:1080", ":1080"), ("http://[::1]:3128/", "[::1]:3128"), ("tcp://", "")] {
-            let url = Url::parse(text).unwrap();
+            let url = OptionUrl::parse(text).unwrap();
             assert_eq!(url.address, address);
             assert!(url.user.is_none() && url.path.is_empty() && url.query.is_empty());
         }
@@ -125,14 +125,14 @@ mod tests {
     #[test]
     fn what_is_no_url_is_refused() {
         for text in ["", "127.0.0.1:1080", "socks5:/x", "socks5://u:p?w@host:1", "socks5://u:%ff@host:1"] {
-            assert!(Url::parse(text).is_none(), "{text}");
+            assert!(OptionUrl::parse(text).is_none(), "{text}");
         }
     }
 
     #[test]
     fn repeated_keys_become_a_list() {
         let pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-        let table = table(pairs);
+        let table = table_from_pairs(pairs);
         let list = table.get("a").unwrap().get_ref().as_array().unwrap();
         let texts: Vec<_> = list.iter().filter_map(|v| v.get_ref().as_str()).collect();
         assert_eq!(texts, ["1", "3", "4"]);

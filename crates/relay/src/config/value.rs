@@ -5,17 +5,17 @@ use std::num::NonZero;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ekiden_proto::addr::{Nat64, Network, Target};
+use ekiden_proto::addr::{Nat64Prefix, Network, Target};
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::units::{Bytes, Span};
 
 use super::mistake::closest;
-use super::shows::Shows;
-use super::{Kind, Pattern};
+use super::shows::Disclosure;
+use super::{ListenerKind, TargetPattern};
 
 /// How TOML writes a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(super) enum TomlType {
     /// In quotes.
     Text,
     /// An integer.
@@ -29,50 +29,50 @@ pub(super) enum Shape {
 }
 
 /// A type that an option may have.
-pub(super) trait Value: Sized {
+pub(super) trait ConfigValue: Sized {
     /// What a mistake says is expected.
     const EXPECTED: &'static str;
     /// How TOML writes it.
-    const SHAPE: Shape = Shape::Text;
+    const TOML_TYPE: TomlType = TomlType::Text;
     /// How much of a wrong one a mistake shows.
-    const SHOWS: Shows = Shows::All;
+    const DISCLOSURE: Disclosure = Disclosure::All;
     /// Reads the text of the value; the error says what was expected.
     fn read(text: &str) -> Result<Self, &'static str>;
     /// What was probably meant by a text that cannot be read.
-    fn meant(_text: &str) -> Option<String> {
+    fn suggestion(_text: &str) -> Option<String> {
         None
     }
 }
 
-impl Value for String {
+impl ConfigValue for String {
     const EXPECTED: &'static str = "a text";
     fn read(text: &str) -> Result<Self, &'static str> {
         Ok(text.to_owned())
     }
 }
 
-impl Value for bool {
+impl ConfigValue for bool {
     const EXPECTED: &'static str = "true or false";
-    const SHAPE: Shape = Shape::Flag;
+    const TOML_TYPE: TomlType = TomlType::Flag;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
 }
 
-impl Value for usize {
+impl ConfigValue for usize {
     const EXPECTED: &'static str = "a whole number, 0 or more";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
 }
 
 /// A number of things of which there is at least one.
-pub(super) struct Count(pub usize);
+pub(super) struct PositiveCount(pub usize);
 
-impl Value for Count {
+impl ConfigValue for PositiveCount {
     const EXPECTED: &'static str = "a whole number, 1 or more";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|n| *n > 0).map(Self).ok_or(Self::EXPECTED)
     }
@@ -81,9 +81,9 @@ impl Value for Count {
 /// A number of worker threads.
 pub(super) struct Threads(pub usize);
 
-impl Value for Threads {
+impl ConfigValue for Threads {
     const EXPECTED: &'static str = "a number of threads from 1 to 1024";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|n| (1..=1024).contains(n)).map(Self).ok_or(Self::EXPECTED)
     }
@@ -99,39 +99,39 @@ impl Default for Threads {
 /// The version of the file format.
 pub(super) struct Version;
 
-impl Value for Version {
+impl ConfigValue for Version {
     const EXPECTED: &'static str = "version = 1";
-    const SHAPE: Shape = Shape::Number;
+    const TOML_TYPE: TomlType = TomlType::Number;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text == "1" { Ok(Self) } else { Err(Self::EXPECTED) }
     }
 }
 
 /// The text of any scalar, for values whose type another table knows.
-pub(super) struct Scalar(pub String);
+pub(super) struct ScalarText(pub String);
 
-impl Value for Scalar {
+impl ConfigValue for ScalarText {
     const EXPECTED: &'static str = "a text, a whole number, true or false";
-    const SHAPE: Shape = Shape::Any;
+    const TOML_TYPE: TomlType = TomlType::Any;
     fn read(text: &str) -> Result<Self, &'static str> {
         Ok(Self(text.to_owned()))
     }
 }
 
 /// How long a wait may last. Never zero: every wait has a deadline.
-pub(super) struct Deadline(pub Duration);
+pub(super) struct PositiveDuration(pub Duration);
 
-impl Value for Deadline {
+impl ConfigValue for PositiveDuration {
     const EXPECTED: &'static str = r#"a time above zero with its unit, like "250ms", "30s", "5min" or "1h""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse::<Span>().ok().filter(|span| !span.0.is_zero()).map(|span| Self(span.0)).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Span::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Span::suggestion(text)
     }
 }
 
-impl Deadline {
+impl PositiveDuration {
     /// A default.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
@@ -141,21 +141,21 @@ impl Deadline {
 /// The longest head a client may send.
 pub(super) struct HeadSize(pub usize);
 
-impl Value for HeadSize {
+impl ConfigValue for HeadSize {
     const EXPECTED: &'static str = r#"a size from "4KiB" to "1MiB", like "64KiB""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let size = text.parse::<Bytes>().ok().filter(|size| (4 << 10..=1 << 20).contains(&size.0));
         size.and_then(|size| usize::try_from(size.0).ok()).map(Self).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Bytes::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Bytes::suggestion(text)
     }
 }
 
 /// An address to listen on. A missing host and `localhost` are 127.0.0.1: nothing is open to others by accident.
-pub(super) struct Bind(pub SocketAddr);
+pub(super) struct BindAddress(pub SocketAddr);
 
-impl Value for Bind {
+impl ConfigValue for BindAddress {
     const EXPECTED: &'static str = r#"an address and port like "127.0.0.1:1080" or "[::]:1080""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let port = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
@@ -167,7 +167,7 @@ impl Value for Bind {
 /// A DNS server; port 53 unless written.
 pub(super) struct NameServer(pub SocketAddr);
 
-impl Value for NameServer {
+impl ConfigValue for NameServer {
     const EXPECTED: &'static str = r#"the address of a name server like "192.0.2.1" or "127.0.0.1:5353""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let address = text.parse().ok().or_else(|| Some(SocketAddr::new(text.parse().ok()?, 53)));
@@ -175,7 +175,7 @@ impl Value for NameServer {
     }
 }
 
-impl Value for Nat64 {
+impl ConfigValue for Nat64Prefix {
     const EXPECTED: &'static str =
         r#"a NAT64 prefix like "2001:db8:64::/96", of length 32, 40, 48, 56, 64 or 96 (RFC 6052, 2.2)"#;
     fn read(text: &str) -> Result<Self, &'static str> {
@@ -183,14 +183,14 @@ impl Value for Nat64 {
     }
 }
 
-impl Value for Target {
+impl ConfigValue for Target {
     const EXPECTED: &'static str = r#"a host and port like "server.example:443""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
 }
 
-impl Value for Pattern {
+impl ConfigValue for TargetPattern {
     const EXPECTED: &'static str =
         r#"targets like "*", "example.com", "*.example.com:443", "203.0.113.0/24" or "[2001:db8::/32]:443""#;
     fn read(text: &str) -> Result<Self, &'static str> {
@@ -198,7 +198,7 @@ impl Value for Pattern {
     }
 }
 
-impl Value for PathBuf {
+impl ConfigValue for PathBuf {
     const EXPECTED: &'static str = "the path of a file";
     fn read(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self::from(text)) }
@@ -208,23 +208,23 @@ impl Value for PathBuf {
 /// The file of a private key. Somebody may have written the key itself.
 pub(super) struct KeyFile(pub PathBuf);
 
-impl Value for KeyFile {
+impl ConfigValue for KeyFile {
     const EXPECTED: &'static str = "the path of a file with a private key";
-    const SHOWS: Shows = Shows::Path;
+    const DISCLOSURE: Disclosure = Disclosure::Path;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text.is_empty() { Err(Self::EXPECTED) } else { Ok(Self(text.into())) }
     }
 }
 
-impl Value for PublicKey {
+impl ConfigValue for PublicKey {
     const EXPECTED: &'static str = "a public key of 44 characters, as `ekiden keygen` prints it";
-    const SHOWS: Shows = Shows::PublicKey;
+    const DISCLOSURE: Disclosure = Disclosure::PublicKey;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
 }
 
-impl Value for Network {
+impl ConfigValue for Network {
     const EXPECTED: &'static str = r#"a network like "10.1.0.0/16" or "2001:db8::/32", or one address"#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
@@ -234,7 +234,7 @@ impl Value for Network {
 /// The name of a listener, a relay or a path, in logs and metrics.
 pub(super) struct Name(pub String);
 
-impl Value for Name {
+impl ConfigValue for Name {
     const EXPECTED: &'static str = "a name of 1 to 64 letters, digits, '.', '_' or '-'";
     fn read(text: &str) -> Result<Self, &'static str> {
         let known = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
@@ -243,18 +243,18 @@ impl Value for Name {
     }
 }
 
-impl Value for Kind {
+impl ConfigValue for ListenerKind {
     const EXPECTED: &'static str = r#"one of "auto", "socks", "http", "tcp", "tproxy", "redirect", "tun", "section""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
             // As hops and clients have them: every listener of this kind takes all versions.
             "socks4" | "socks4a" | "socks5" | "socks5h" => Ok(Self::Socks),
-            _ => Self::ALL.into_iter().find(|kind| kind.word() == text).ok_or(Self::EXPECTED),
+            _ => Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or(Self::EXPECTED),
         }
     }
-    fn meant(text: &str) -> Option<String> {
+    fn suggestion(text: &str) -> Option<String> {
         let plain = if text == "https" { "http" } else { text };
-        closest(plain, Self::ALL.map(Self::word)).map(str::to_owned)
+        closest(plain, Self::ALL.map(Self::as_str)).map(str::to_owned)
     }
 }
 

@@ -7,13 +7,13 @@ use ekiden_proto::addr::Target;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
 
-use super::Pattern;
+use super::TargetPattern;
 
 /// Where sessions to some targets go.
 #[derive(Debug, Clone)]
 pub struct Route {
     /// The targets it is for; none for all.
-    pub to: Vec<Pattern>,
+    pub to: Vec<TargetPattern>,
     /// The ways, the best first; at least one. Where the relay chooses, those that race as long as it knows too little.
     pub paths: Vec<Arc<Path>>,
     /// Whether the relay chooses among direct and all that it can make of the relays it knows.
@@ -37,7 +37,7 @@ impl Path {
 
     /// One that has no name of its own.
     #[must_use]
-    pub fn of(hops: Vec<Arc<Hop>>) -> Self {
+    pub fn from_hops(hops: Vec<Arc<Hop>>) -> Self {
         if hops.is_empty() {
             return Self { name: Self::DIRECT.into(), hops };
         }
@@ -78,7 +78,7 @@ pub struct Peering {
     /// Its key.
     pub key: PublicKey,
     /// Ours.
-    pub own: Arc<PrivateKey>,
+    pub own_key: Arc<PrivateKey>,
     /// Whether sessions to it are encrypted.
     pub encrypt: bool,
 }
@@ -95,7 +95,7 @@ pub struct Credentials {
 impl HopKind {
     /// Its word in the configuration, in logs and in metrics.
     #[must_use]
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Section(_) => "section",
             Self::Socks5(_) => "socks5",
@@ -132,7 +132,8 @@ impl Hop {
 impl PartialEq for Peering {
     fn eq(&self, other: &Self) -> bool {
         // Public halves have to be computed, and nearly always both are the same key anyway.
-        let same_own = || Arc::ptr_eq(&self.own, &other.own) || self.own.public() == other.own.public();
+        let same_own =
+            || Arc::ptr_eq(&self.own_key, &other.own_key) || self.own_key.public_key() == other.own_key.public_key();
         (self.key, self.encrypt) == (other.key, other.encrypt) && same_own()
     }
 }

@@ -18,29 +18,33 @@ fn config(congestion: &str) -> Config {
     config.unwrap_or_else(|mistakes| panic!("{mistakes}"))
 }
 
-fn obtain(config: &Config, before: &Controls, provide: Provide<'_>) -> (Controls, Vec<Congestion>) {
+fn obtain(
+    config: &Config,
+    before: &CongestionControls,
+    provide: ControlProvider<'_>,
+) -> (CongestionControls, Vec<CongestionStatus>) {
     let told = RefCell::new(Vec::new());
-    let controls = Controls::obtain(config, before, provide, |event| match event {
+    let controls = CongestionControls::obtain(config, before, provide, |event| match event {
         Event::Congestion(congestion) => told.borrow_mut().push(congestion.clone()),
         other => panic!("{other:?}"),
     });
     (controls, told.into_inner())
 }
 
-fn from_kernel(_: &str) -> Result<Provided, String> {
-    Ok(Provided { from: Congestion::KERNEL.to_owned(), control: None })
+fn from_kernel(_: &str) -> Result<ProvidedControl, String> {
+    Ok(ProvidedControl { from: CongestionStatus::KERNEL.to_owned(), control: None })
 }
 
 /// Keeps what it was asked.
 #[derive(Debug, Default, Clone)]
 struct Willing(Arc<Mutex<Vec<CompoundTcp>>>);
 
-impl Control for Willing {
+impl CongestionHandle for Willing {
     fn telemetry(&self, _: BorrowedFd<'_>) -> Option<Telemetry> {
         None
     }
 
-    fn ask(&self, _: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String> {
+    fn set_options(&self, _: BorrowedFd<'_>, wish: CompoundTcp) -> Result<(), String> {
         self.0.lock().unwrap().push(wish);
         Ok(())
     }
@@ -48,7 +52,7 @@ impl Control for Willing {
 
 #[test]
 fn what_comes_with_the_kernel_is_not_worth_a_line() {
-    let (controls, told) = obtain(&config(r#"congestion = "reno""#), &Controls::default(), &from_kernel);
+    let (controls, told) = obtain(&config(r#"congestion = "reno""#), &CongestionControls::default(), &from_kernel);
     assert_eq!(told, []);
     assert_eq!(controls.describe()[0].in_use, "reno");
 }
@@ -56,7 +60,8 @@ fn what_comes_with_the_kernel_is_not_worth_a_line() {
 #[test]
 fn what_nobody_brings_is_replaced_and_told_with_the_reason() {
     let refuse = |_: &str| Err("no clang in sight".to_owned());
-    let (controls, told) = obtain(&config(&format!("congestion = {ABSENT:?}")), &Controls::default(), &refuse);
+    let (controls, told) =
+        obtain(&config(&format!("congestion = {ABSENT:?}")), &CongestionControls::default(), &refuse);
     let [told] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!((told.name.as_str(), told.why.as_deref()), (ABSENT, Some("no clang in sight")));
     assert!(["bbr", "cubic"].contains(&told.in_use.as_str()), "{told:?}");
@@ -67,8 +72,8 @@ fn what_nobody_brings_is_replaced_and_told_with_the_reason() {
 #[test]
 fn what_is_there_stays_over_a_reload() {
     let config = config(r#"congestion = "reno""#);
-    let willing = |_: &str| Ok(Provided { from: "us".to_owned(), control: Some(Box::new(Willing::default())) });
-    let (before, told) = obtain(&config, &Controls::default(), &willing);
+    let willing = |_: &str| Ok(ProvidedControl { from: "us".to_owned(), control: Some(Box::new(Willing::default())) });
+    let (before, told) = obtain(&config, &CongestionControls::default(), &willing);
     assert_eq!(told.len(), 1);
     let (after, told) = obtain(&config, &before, &|_| panic!("asked again"));
     assert_eq!(after.describe(), before.describe());
@@ -82,14 +87,14 @@ fn wishes_reach_the_control_and_are_reported() {
         profile.set(Setting::read(key, value).unwrap());
     }
     let willing = Willing::default();
-    let congestion = Congestion { name: "ctcp".into(), in_use: "ctcp".into(), from: None, why: None };
+    let congestion = CongestionStatus { name: "ctcp".into(), in_use: "ctcp".into(), from: None, why: None };
     let with = |control| {
-        let asked = Asked { congestion: congestion.clone(), control };
-        Controls { by_name: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]) }
+        let asked = RequestedControl { congestion: congestion.clone(), control };
+        CongestionControls { by_name: BTreeMap::from([("ctcp".to_owned(), Arc::new(asked))]) }
     };
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let outcomes = |controls: Controls| -> Vec<Outcome> {
-        let report = controls.apply_and_report(socket.as_fd(), &profile, Role::Dials);
+    let outcomes = |controls: CongestionControls| -> Vec<Outcome> {
+        let report = controls.apply_and_report(socket.as_fd(), &profile, SocketRole::Dialer);
         report.into_iter().skip(1).map(|applied| applied.outcome).collect()
     };
     assert_eq!(outcomes(with(Some(Box::new(willing.clone())))), [Outcome::Applied, Outcome::Applied]);

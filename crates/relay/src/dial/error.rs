@@ -1,7 +1,7 @@
 //! A dial that failed: why, and whose fault it is.
 
 use ekiden_proto::cause::Cause;
-use ekiden_proto::wire::section::Failure;
+use ekiden_proto::wire::section::OpenFailure;
 
 /// A dial that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,19 +106,19 @@ impl DialError {
         let cause = self.told_cause();
         let Some(hop) = &self.hop else { return cause.sentence().to_owned() };
         if !names_hops {
-            return format!("A hop of this relay's path {}.", cause.of_hop());
+            return format!("A hop of this relay's path {}.", cause.hop_predicate());
         }
         // The remark says why a relay refuses (an unknown or a wrong key), or what an HTTP proxy says.
         let has_words = matches!(cause, Cause::DeniedByHop | Cause::HopFailed);
         let words = self.remark.as_deref().filter(|_| has_words);
-        format!("The hop {hop} {}.", words.unwrap_or(cause.of_hop()))
+        format!("The hop {hop} {}.", words.unwrap_or(cause.hop_predicate()))
     }
 
     /// What the relay before us is told.
     #[must_use]
-    pub fn told_to_relay(&self) -> Failure {
+    pub fn told_to_relay(&self) -> OpenFailure {
         let relay = self.teller.as_ref().map_or(0, |teller| teller.place.saturating_add(1));
-        Failure { cause: self.told_cause(), relay, of_hop: self.hop.is_some() }
+        OpenFailure { cause: self.told_cause(), relay, is_about_hop: self.hop.is_some() }
     }
 
     fn told_cause(&self) -> Cause {

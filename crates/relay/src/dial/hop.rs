@@ -80,7 +80,7 @@ async fn ask_socks5(stream: &mut TcpStream, credentials: Option<&Credentials>, n
     write(stream, &socks5::request(next)).await?;
     let mut answer = Vec::with_capacity(22);
     loop {
-        let missing = socks5::reply_missing(&answer);
+        let missing = socks5::reply_bytes_missing(&answer);
         if missing == 0 {
             break;
         }
@@ -131,7 +131,7 @@ async fn ask_http(stream: &mut TcpStream, credentials: Option<&Credentials>, nex
 /// Why an HTTP proxy did not connect. Its words count where the cause says nothing.
 fn refused(answer: &ResponseHead) -> Refusal {
     let cause = connect::cause_of(answer.status, &answer.headers);
-    let details = connect::details(&answer.headers).filter(|_| cause == Cause::HopFailed);
+    let details = connect::refusal_details(&answer.headers).filter(|_| cause == Cause::HopFailed);
     Refusal { cause, remark: details.map(|details| format!("could not connect, and says: {details}")) }
 }
 

@@ -113,7 +113,7 @@ impl<'a> Line<'a> {
         }
         let Ready { mut stream, server, transport, waited } = ready;
         let encrypt = self.journey.encrypt || relays.wants_encryption() || purpose == Purpose::Datagrams;
-        let seal = Rc::new(Seal::new(transport, open::Answer::MOST));
+        let seal = Rc::new(Seal::new(transport, open::OpenAnswer::MAX_LENGTH));
         let destination = Destination { path: relays.keys(), purpose, encrypt };
         let sent = section::open(&mut stream, &seal, self.journey, destination).await;
         let trace = sent.map_err(|_| DialError::of_hop(Cause::Reset, relays.hop))?;

@@ -27,8 +27,8 @@ use ekiden_sys::queued::set_notsent_lowat;
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::config::access::{Denied, Rules};
-use crate::congestion::Controls;
+use crate::config::access::{AccessPolicy, Denied};
+use crate::congestion::CongestionControls;
 use crate::path::Way;
 use crate::pool::Pools;
 use crate::pump::{self, Seal};
@@ -85,11 +85,11 @@ pub struct Dialler<'a> {
     /// The resolver.
     pub names: &'a Names,
     /// The congestion controls that profiles ask for.
-    pub congestion: &'a Controls,
+    pub congestion: &'a CongestionControls,
     /// The connections that are ready.
     pub pools: &'a Arc<Pools>,
     /// Which targets the client may reach.
-    pub rules: Rules<'a>,
+    pub rules: AccessPolicy<'a>,
     /// How long the whole path may take to stand.
     pub patience: Duration,
 }
@@ -117,7 +117,7 @@ impl Dialler<'_> {
         }
         let dialled = Line::new(self, journey).through(&way.path.hops, &way.beyond, &Purpose::Datagrams).await?;
         // A lane keeps nothing back for long, and so the kernel must not. Who cannot be told has no such queue.
-        let _ = set_notsent_lowat(dialled.stream.as_fd(), tun::UNSENT);
+        let _ = set_notsent_lowat(dialled.stream.as_fd(), tun::MAX_UNSENT);
         Ok(dialled)
     }
 

@@ -10,10 +10,10 @@ use ekiden_proto::addr::{ClientAddr, ServerAddr};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::WireError;
-use ekiden_proto::wire::section::hello::MOST;
+use ekiden_proto::wire::section::hello::MAX_MESSAGE;
 use ekiden_proto::wire::section::noise::HandshakeError;
 use ekiden_proto::wire::section::{
-    Acquaintance, Answer, Hello, Initiator, Open, Purpose, Refusal, TraceId, Transport, Versions,
+    Hello, NoiseInitiator, Open, OpenAnswer, Purpose, Refusal, ResumptionTicket, TraceId, TransportKeys, Versions,
 };
 use ekiden_sys::outq::unacknowledged;
 use ekiden_sys::recv::append;
@@ -25,7 +25,7 @@ use super::Names;
 use super::error::{DialError, Teller};
 use super::tcp::{self, Outgoing};
 use crate::config::{Hop, Peering};
-use crate::congestion::Controls;
+use crate::congestion::CongestionControls;
 use crate::pool::Pools;
 use crate::pump::Seal;
 use crate::rules::Marks;
@@ -42,7 +42,7 @@ pub struct Ready {
     /// Its address.
     pub server: ServerAddr,
     /// What the handshake has brought.
-    pub transport: Transport,
+    pub transport: TransportKeys,
     /// Whether it had been made before it was needed.
     pub waited: bool,
 }
@@ -70,8 +70,8 @@ pub struct Journey {
 pub async fn prepare(
     hop: &Hop,
     peering: &Peering,
-    known: Option<&Acquaintance>,
-    (names, congestion, marks): (&Names, &Controls, Option<Marks>),
+    known: Option<&ResumptionTicket>,
+    (names, congestion, marks): (&Names, &CongestionControls, Option<Marks>),
     deadline: Instant,
 ) -> Result<Ready, DialError> {
     let down = |error: DialError| DialError { first_hop_down: true, ..error };
@@ -82,7 +82,7 @@ pub async fn prepare(
     };
     let (mut stream, mut server) = connect().await?;
     if let Some(known) = known {
-        let begun = Initiator::begin_again(known, Versions::OURS);
+        let begun = NoiseInitiator::resume(known, Versions::SUPPORTED);
         if let Ok(transport) = shake_hands(&mut stream, hop, begun, deadline).await {
             return Ok(Ready { stream, server, transport, waited: false });
         }
@@ -102,16 +102,16 @@ pub async fn introduce(
     hop: &Hop,
     peering: &Peering,
     deadline: Instant,
-) -> Result<Transport, DialError> {
-    shake_hands(stream, hop, Initiator::begin(&peering.own, &peering.key, Versions::OURS), deadline).await
+) -> Result<TransportKeys, DialError> {
+    shake_hands(stream, hop, NoiseInitiator::begin(&peering.own_key, &peering.key, Versions::SUPPORTED), deadline).await
 }
 
 async fn shake_hands(
     stream: &mut TcpStream,
     hop: &Hop,
-    (initiator, hello): (Initiator, Vec<u8>),
+    (initiator, hello): (NoiseInitiator, Vec<u8>),
     deadline: Instant,
-) -> Result<Transport, DialError> {
+) -> Result<TransportKeys, DialError> {
     let handshake = async {
         stream.write_all(&hello).await.map_err(Trouble::Io)?;
         let answer = read_hello(stream).await?;
@@ -152,10 +152,10 @@ impl Trouble {
 /// # Errors
 /// The connection broke, or what came was none.
 pub async fn read_hello(stream: &mut TcpStream) -> Result<Hello, Trouble> {
-    let mut bytes = Vec::with_capacity(Hello::HEADER + MOST);
+    let mut bytes = Vec::with_capacity(Hello::HEADER_LENGTH + MAX_MESSAGE);
     loop {
         // Not by `AsyncRead`, which takes a short read for an empty socket, and urgent data for that.
-        let read = || append(stream.as_fd(), &mut bytes, Hello::HEADER + MOST);
+        let read = || append(stream.as_fd(), &mut bytes, Hello::HEADER_LENGTH + MAX_MESSAGE);
         if stream.async_io(Interest::READABLE, read).await.map_err(Trouble::Io)? == 0 {
             return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into()));
         }
@@ -249,13 +249,13 @@ impl Opening {
             let altered = error.kind() == io::ErrorKind::InvalidData;
             DialError::of_hop(if altered { Cause::HopProtocol } else { Cause::Reset }, &*self.hop)
         })?;
-        let answer = Answer::read(&record.record[record.plain]);
+        let answer = OpenAnswer::read(&record.record[record.plaintext]);
         let answer = answer.map_err(|_| DialError::of_hop(Cause::HopProtocol, &*self.hop))?;
         match answer.outcome {
-            Ok(()) => Ok(answer.times),
+            Ok(()) => Ok(answer.relay_times),
             Err(failure) => {
                 let name = self.name_of(failure.relay);
-                let hop = failure.of_hop.then(|| format!("behind {name}"));
+                let hop = failure.is_about_hop.then(|| format!("behind {name}"));
                 let teller = Some(Teller { place: failure.relay, name });
                 Err(DialError { hop, teller, ..failure.cause.into() })
             }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
-use ekiden_sys::sockopt::{self, Role};
+use ekiden_sys::sockopt::{self, SocketRole};
 use ekiden_sys::transparent::{is_local, set_mark, set_transparent};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Names, race};
-use crate::congestion::Controls;
+use crate::congestion::CongestionControls;
 use crate::rules::Marks;
 
 /// What a socket is that is about to connect.
@@ -24,7 +24,7 @@ pub struct Outgoing<'a> {
     /// Its TCP settings.
     pub profile: &'a Profile,
     /// The congestion controls that profiles ask for.
-    pub congestion: &'a Controls,
+    pub congestion: &'a CongestionControls,
     /// The marks of our packets, where rules look for them.
     pub marks: Option<Marks>,
     /// The client whose address it has, instead of ours.
@@ -85,7 +85,7 @@ async fn connect(address: SocketAddr, outgoing: Outgoing<'_>, source: Option<Soc
         // Before the profile, which may have a mark of the operator's.
         set_mark(socket.as_fd(), if source.is_some() { marks.kept() } else { marks.own() })?;
     }
-    outgoing.congestion.apply(socket.as_fd(), outgoing.profile, Role::Dials);
+    outgoing.congestion.apply(socket.as_fd(), outgoing.profile, SocketRole::Dialer);
     if let Some(source) = source {
         set_transparent(socket.as_fd())?;
         // One client may have the same port for several servers.

@@ -53,20 +53,20 @@ impl Finding {
 
     /// That it works, and what would be better.
     #[must_use]
-    pub fn could(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
+    pub fn with_hint(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { verdict: Verdict::Could, effect: effect.into(), fix: fix.into(), ..self }
     }
 
     /// The same, in this case only.
     #[must_use]
-    pub fn could_if(self, when: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
-        if when { self.could(effect, fix) } else { self }
+    pub fn with_hint_if(self, when: bool, effect: impl Into<String>, fix: impl Into<String>) -> Self {
+        if when { self.with_hint(effect, fix) } else { self }
     }
 
     /// That something does not work.
     #[must_use]
-    pub fn bad(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self { verdict: Verdict::Bad, ..self.could(effect, fix) }
+    pub fn with_error(self, effect: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self { verdict: Verdict::Bad, ..self.with_hint(effect, fix) }
     }
 }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use ekiden_proto::profile::{Algorithm, Setting};
 
 use super::finding::{Finding, Verdict};
-use super::purpose::Purpose;
-use super::reading::Reading;
+use super::purpose::Workload;
+use super::reading::SystemState;
 
 /// What kernels have brought that ekiden uses where it is there.
-const BROUGHT: [((u32, u32), &str); 4] = [
+const KERNEL_FEATURES: [((u32, u32), &str); 4] = [
     ((5, 6), "Multipath TCP, and congestion controls in BPF (5.6)"),
     ((5, 12), "`ekiden aqm` (5.12)"),
     ((6, 4), "congestion controls that go when the relay is killed (6.4)"),
@@ -17,7 +17,7 @@ const BROUGHT: [((u32, u32), &str); 4] = [
 ];
 
 /// All of it.
-pub fn all(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
+pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     vec![
         version(reading),
         congestion(reading, purpose),
@@ -28,17 +28,18 @@ pub fn all(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
     ]
 }
 
-fn version(reading: &Reading) -> Finding {
-    let Some(version) = reading.kernel() else {
+fn version(reading: &SystemState) -> Finding {
+    let Some(version) = reading.kernel_version() else {
         return Finding::unknown("kernel", "kernel", "kernel.osrelease");
     };
-    let lacks: Vec<&str> = BROUGHT.iter().filter(|(since, _)| version < *since).map(|(_, what)| *what).collect();
+    let lacks: Vec<&str> =
+        KERNEL_FEATURES.iter().filter(|(since, _)| version < *since).map(|(_, what)| *what).collect();
     let finding = Finding::new("kernel", "kernel", reading.text("kernel.osrelease").unwrap_or_default());
-    finding.could_if(!lacks.is_empty(), format!("lacks {}", lacks.join("; ")), "")
+    finding.with_hint_if(!lacks.is_empty(), format!("lacks {}", lacks.join("; ")), "")
 }
 
 /// The congestion controls that profiles ask for, and that a socket of ours may not have.
-fn congestion(reading: &Reading, purpose: &Purpose) -> Finding {
+fn congestion(reading: &SystemState, purpose: &Workload) -> Finding {
     const AVAILABLE: &str = "net.ipv4.tcp_available_congestion_control";
     const ALLOWED: &str = "net.ipv4.tcp_allowed_congestion_control";
     let subject = "congestion controls";
@@ -52,29 +53,29 @@ fn congestion(reading: &Reading, purpose: &Purpose) -> Finding {
     let wanted: BTreeSet<&str> = profiles.iter().filter_map(|profile| Some(profile.congestion()?.0.as_str())).collect();
     let (mut effects, mut fixes) = (Vec::new(), Vec::new());
     for name in wanted {
-        let ours = !Algorithm(name.to_owned()).nearest().is_empty();
+        let ours = !Algorithm(name.to_owned()).fallbacks().is_empty();
         if !has(AVAILABLE, name) {
             effects.push(format!("profiles that ask for {name} have another one"));
             fixes.push(if ours { format!("ekiden cc load {name}") } else { format!("modprobe tcp_{name}") });
-        } else if reading.text(ALLOWED).is_some() && !has(ALLOWED, name) && !reading.is_net_admin() {
+        } else if reading.text(ALLOWED).is_some() && !has(ALLOWED, name) && !reading.has_net_admin() {
             let allowed = reading.text(ALLOWED).unwrap_or_default();
             effects.push(format!("{name} may be chosen with CAP_NET_ADMIN only, and we have not"));
             fixes.push(format!("sysctl -w {ALLOWED}=\"{allowed} {name}\""));
         }
     }
-    finding.could_if(!effects.is_empty(), effects.join("; "), fixes.join("; "))
+    finding.with_hint_if(!effects.is_empty(), effects.join("; "), fixes.join("; "))
 }
 
 /// BBR and `pacing_rate` send at a rate. Without fq each socket has a timer for that (Linux 4.13).
-fn pacing(reading: &Reading, purpose: &Purpose) -> Finding {
+fn pacing(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.core.default_qdisc";
     let subject = "pacing";
     let Some(qdisc) = reading.text(SETTING) else {
         return Finding::unknown("pacing", subject, SETTING);
     };
     let is_bbr = |setting: &Setting| matches!(setting, Setting::Congestion(name) if name.0 == "bbr");
-    let paced = purpose.says(|setting| is_bbr(setting) || matches!(setting, Setting::PacingRate(_)));
-    let delays = purpose.says(|setting| matches!(setting, Setting::TxDelay(_)));
+    let paced = purpose.has_setting(|setting| is_bbr(setting) || matches!(setting, Setting::PacingRate(_)));
+    let delays = purpose.has_setting(|setting| matches!(setting, Setting::TxDelay(_)));
     let by_fq = matches!(qdisc, "fq" | "cake");
     let finding = Finding::new("pacing", subject, format!("new interfaces have {qdisc}"));
     let effect = match delays {
@@ -82,46 +83,46 @@ fn pacing(reading: &Reading, purpose: &Purpose) -> Finding {
         false => "bbr and pacing_rate are paced by a timer for each socket: the same rate, more CPU for each Gbit/s",
     };
     let fix = format!("modprobe sch_fq && sysctl -w {SETTING}=fq");
-    finding.could_if((paced || delays) && !by_fq, effect, fix)
+    finding.with_hint_if((paced || delays) && !by_fq, effect, fix)
 }
 
 /// RFC 7413: bit 0 for connections that we make, bit 1 for those that are made to us (ip-sysctl).
-fn fast_open(reading: &Reading, purpose: &Purpose) -> Finding {
+fn fast_open(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_fastopen";
     let subject = "TCP Fast Open";
     let Some(bits) = reading.number(SETTING, 0) else {
         return Finding::unknown("fast_open", subject, SETTING);
     };
     let found = ["off", "dialled only", "accepted only", "dialled and accepted"][bits as usize & 3];
-    let wanted = purpose.says(|setting| matches!(setting, Setting::FastOpen(true)));
+    let wanted = purpose.has_setting(|setting| matches!(setting, Setting::FastOpen(true)));
     let effect = "a profile says fast_open, and half of it is off: those sections take one round trip longer to set up";
     let finding = Finding::new("fast_open", subject, found);
-    finding.could_if(wanted && bits & 3 != 3, effect, format!("sysctl -w {SETTING}={}", bits | 3))
+    finding.with_hint_if(wanted && bits & 3 != 3, effect, format!("sysctl -w {SETTING}={}", bits | 3))
 }
 
-fn privileges(reading: &Reading, purpose: &Purpose) -> Finding {
-    let has = reading.is_net_admin();
+fn privileges(reading: &SystemState, purpose: &Workload) -> Finding {
+    let has = reading.has_net_admin();
     let finding = Finding::new("privileges", "privileges", if has { "CAP_NET_ADMIN" } else { "no CAP_NET_ADMIN" });
-    let wanted = purpose.is_transparent() || purpose.says(|setting| matches!(setting, Setting::Fwmark(_)));
+    let wanted = purpose.is_transparent() || purpose.has_setting(|setting| matches!(setting, Setting::Fwmark(_)));
     let effect = "tproxy, redirect, keep_client_address, fwmark and restricted congestion controls need it; a systemd unit \
         says AmbientCapabilities=CAP_NET_ADMIN";
     let fix = "setcap cap_net_admin,cap_net_bind_service+ep \"$(command -v ekiden)\"";
     match (has, wanted) {
-        (false, true) => finding.bad(format!("this configuration cannot run: {effect}"), fix),
-        _ => finding.could_if(!has && purpose.config.is_none(), effect, fix),
+        (false, true) => finding.with_error(format!("this configuration cannot run: {effect}"), fix),
+        _ => finding.with_hint_if(!has && purpose.config.is_none(), effect, fix),
     }
 }
 
 /// Certificates of fleets are valid from and until, with five minutes of grace (docs/fleet.md); logs of two relays are to
 /// be compared.
-fn clock(reading: &Reading) -> Finding {
+fn clock(reading: &SystemState) -> Finding {
     match &reading.clock {
         Some(Ok(clock)) => {
             let error = clock.max_error.as_secs_f64() * 1e3;
             let found =
                 if clock.synchronised { format!("right to {error:.0} ms") } else { "nobody keeps it right".into() };
             let effect = "five minutes off, a fleet no longer believes this relay; times in the log are wrong";
-            Finding::new("clock", "clock", found).could_if(!clock.synchronised, effect, "timedatectl set-ntp true")
+            Finding::new("clock", "clock", found).with_hint_if(!clock.synchronised, effect, "timedatectl set-ntp true")
         }
         other => {
             let why = other.as_ref().and_then(|clock| clock.as_ref().err()).map_or("not asked", String::as_str);

@@ -2,7 +2,7 @@
 //! a socket of its own, and says what is missing, what that costs in figures, and which command mends it. It changes
 //! nothing.
 //!
-//! [`Reading`] is what the machine shows, [`Purpose`] what it is to be fit for; most checks are functions of both and of
+//! [`SystemState`] is what the machine shows, [`Workload`] what it is to be fit for; most checks are functions of both and of
 //! nothing else. The last ones try things out: rules, devices and sockets that are thrown away.
 
 mod finding;
@@ -19,52 +19,53 @@ mod windows;
 use std::os::fd::AsFd;
 
 use ekiden_proto::profile::{BUILT_IN, Outcome, Profile};
-use ekiden_sys::sockopt::{self, Role};
+use ekiden_sys::sockopt::{self, SocketRole};
 use socket2::{Domain, Socket, Type};
 
 pub use finding::{Finding, Verdict};
-pub use purpose::Purpose;
-pub use reading::Reading;
+pub use purpose::Workload;
+pub use reading::SystemState;
 
 /// Looks at everything.
 #[must_use]
-pub fn examine(purpose: &Purpose) -> Vec<Finding> {
-    let reading = Reading::take();
+pub fn examine(purpose: &Workload) -> Vec<Finding> {
+    let reading = SystemState::collect();
     let mut findings = judge(&reading, purpose);
-    if reading.is_net_admin() {
-        findings.extend(transparent::all(&reading, purpose));
-        findings.extend(tunnels::all(&reading));
+    if reading.has_net_admin() {
+        findings.extend(transparent::transparent_checks(&reading, purpose));
+        findings.extend(tunnels::tunnel_checks(&reading));
     }
-    findings.extend(profiles(purpose).iter().map(profile));
+    findings.extend(profiles(purpose).iter().map(check_profile));
     findings
 }
 
 /// What a reading says about a purpose.
 #[must_use]
-pub fn judge(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
-    let mut findings = kernel::all(reading, purpose);
-    findings.extend(windows::all(reading, purpose));
-    findings.extend(room::all(reading, purpose));
+pub fn judge(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
+    let mut findings = kernel::checks(reading, purpose);
+    findings.extend(windows::checks(reading, purpose));
+    findings.extend(room::checks(reading, purpose));
     findings
 }
 
 /// The built-in profiles, and those of the configuration.
-fn profiles(purpose: &Purpose) -> Vec<Profile> {
+fn profiles(purpose: &Workload) -> Vec<Profile> {
     let mut profiles: Vec<Profile> = BUILT_IN.iter().filter_map(|name| Profile::built_in(name)).collect();
     profiles.extend(purpose.profiles().into_iter().filter(|profile| !BUILT_IN.contains(&profile.name.as_str())));
     profiles
 }
 
 /// Applies a profile to a socket that is never connected.
-fn profile(profile: &Profile) -> Finding {
+fn check_profile(profile: &Profile) -> Finding {
     let subject = format!("profile {}", profile.name);
     let socket = match Socket::new(Domain::IPV4, Type::STREAM, None) {
         Ok(socket) => socket,
         Err(error) => {
-            return Finding::new("profile", subject, format!("no socket: {error}")).bad("nothing will work here", "");
+            return Finding::new("profile", subject, format!("no socket: {error}"))
+                .with_error("nothing will work here", "");
         }
     };
-    let report = sockopt::apply_and_report(socket.as_fd(), profile, Role::Dials);
+    let report = sockopt::apply_and_report(socket.as_fd(), profile, SocketRole::Dialer);
     let lacking: Vec<String> =
         report.iter().filter(|applied| applied.outcome != Outcome::Applied).map(ToString::to_string).collect();
     if lacking.is_empty() {
@@ -75,5 +76,5 @@ fn profile(profile: &Profile) -> Finding {
         lacking.len(),
         report.len()
     );
-    Finding::new("profile", subject, lacking.join(", ")).could(effect, "")
+    Finding::new("profile", subject, lacking.join(", ")).with_hint(effect, "")
 }

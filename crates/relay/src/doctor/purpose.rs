@@ -11,7 +11,7 @@ use crate::config::Config;
 
 /// What it is to be fit for.
 #[derive(Debug, Clone)]
-pub struct Purpose {
+pub struct Workload {
     /// The rate that one connection is to reach.
     pub rate: Rate,
     /// The round trip over which it is to reach it.
@@ -22,25 +22,25 @@ pub struct Purpose {
     pub config: Option<Config>,
 }
 
-impl Purpose {
+impl Workload {
     /// Bytes that are under way when the path is full.
     #[must_use]
-    pub fn window(&self) -> u64 {
+    pub fn bandwidth_delay_product(&self) -> u64 {
         (self.rate.bytes_per_second() as f64 * self.rtt.as_secs_f64()) as u64
     }
 
     /// The rate in Mbit/s of a connection that has at most so many bytes under way.
     #[must_use]
-    pub fn mbits(&self, window: u64) -> u64 {
+    pub fn max_mbits(&self, window: u64) -> u64 {
         (window as f64 * 8.0 / self.rtt.as_secs_f64() / 1e6) as u64
     }
 
     /// "a connection of 200 ms cannot exceed about 240 Mbit/s, and 1000 are wanted"
-    pub(super) fn bound(&self, window: u64) -> String {
+    pub(super) fn limit_message(&self, window: u64) -> String {
         let (rtt, rate) = (self.rtt.as_secs_f64() * 1e3, self.rate.bits_per_second() as f64 / 1e6);
         format!(
             "a single connection of {rtt} ms cannot exceed about {} Mbit/s, and {rate} are wanted",
-            self.mbits(window)
+            self.max_mbits(window)
         )
     }
 
@@ -55,7 +55,7 @@ impl Purpose {
     }
 
     /// Whether some profile has a setting like this.
-    pub(super) fn says(&self, is_it: impl Fn(&Setting) -> bool) -> bool {
+    pub(super) fn has_setting(&self, is_it: impl Fn(&Setting) -> bool) -> bool {
         self.profiles().iter().flat_map(Profile::settings).any(is_it)
     }
 
@@ -67,7 +67,7 @@ impl Purpose {
 
     /// How many sessions so many descriptors are enough for.
     #[must_use]
-    pub fn room(&self, files: u64) -> u64 {
+    pub fn session_capacity(&self, files: u64) -> u64 {
         let Some(mut config) = self.config.clone() else { return files.saturating_sub(64) / 2 };
         config.limits.sessions = None;
         Budget::new(files, &config).sessions as u64

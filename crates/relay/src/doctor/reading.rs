@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{read_dir, read_to_string};
 
-use ekiden_sys::adjtimex::{self, Adjusted};
+use ekiden_sys::adjtimex::{self, ClockStatus};
 use ekiden_sys::process;
 
 /// Settings of the kernel, by the names of sysctl(8), that some check looks at.
@@ -44,7 +44,7 @@ const SYS_RESOURCE: u32 = 24;
 
 /// What was read.
 #[derive(Debug, Clone, Default)]
-pub struct Reading {
+pub struct SystemState {
     /// What sysctl(8) would print, by name.
     pub settings: BTreeMap<&'static str, String>,
     /// How many files a process of ours may have open when it has raised its limit.
@@ -54,26 +54,26 @@ pub struct Reading {
     /// TCP connections that are over and keep their port for a minute (TIME_WAIT).
     pub time_wait: Option<u64>,
     /// Whether somebody keeps the clock right; the text is why that is not known.
-    pub clock: Option<Result<Adjusted, String>>,
+    pub clock: Option<Result<ClockStatus, String>>,
     /// The size of a page of memory in bytes.
-    pub page: u64,
+    pub page_size: u64,
     /// TUN devices with names like ours that stay without a program (`ip tuntap add`).
-    pub kept_devices: Vec<String>,
+    pub persistent_devices: Vec<String>,
 }
 
-impl Reading {
+impl SystemState {
     /// Reads this machine as this process sees it.
     #[must_use]
-    pub fn take() -> Self {
-        let of = |name: &&'static str| Some((*name, text(&format!("/proc/sys/{}", name.replace('.', "/")))?));
+    pub fn collect() -> Self {
+        let of = |name: &&'static str| Some((*name, read_trimmed(&format!("/proc/sys/{}", name.replace('.', "/")))?));
         Self {
             settings: SETTINGS.iter().filter_map(of).collect(),
             open_files: open_files(),
             capabilities: capabilities(),
             time_wait: time_wait(),
             clock: Some(adjtimex::read().map_err(|error| error.to_string())),
-            page: process::page_size(),
-            kept_devices: kept_devices(),
+            page_size: process::page_size(),
+            persistent_devices: persistent_devices(),
         }
     }
 
@@ -96,14 +96,14 @@ impl Reading {
 
     /// Major and minor version of the kernel.
     #[must_use]
-    pub fn kernel(&self) -> Option<(u32, u32)> {
+    pub fn kernel_version(&self) -> Option<(u32, u32)> {
         let mut parts = self.text("kernel.osrelease")?.split(['.', '-']);
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
     /// Whether we have `CAP_NET_ADMIN`.
     #[must_use]
-    pub const fn is_net_admin(&self) -> bool {
+    pub const fn has_net_admin(&self) -> bool {
         self.capabilities & (1 << NET_ADMIN) != 0
     }
 
@@ -114,37 +114,37 @@ impl Reading {
     }
 }
 
-fn text(path: &str) -> Option<String> {
+fn read_trimmed(path: &str) -> Option<String> {
     read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
 fn open_files() -> Option<u64> {
-    let limits = text("/proc/self/limits")?;
+    let limits = read_trimmed("/proc/self/limits")?;
     let line = limits.lines().find(|line| line.starts_with("Max open files"))?;
     line.split_whitespace().nth(4)?.parse().ok()
 }
 
 fn capabilities() -> u64 {
-    let status = text("/proc/self/status").unwrap_or_default();
+    let status = read_trimmed("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
     effective.unwrap_or(0)
 }
 
 /// The line is `TCP: inuse 26 orphan 0 tw 837 alloc 73 mem 217`.
 fn time_wait() -> Option<u64> {
-    let sockets = text("/proc/self/net/sockstat")?;
+    let sockets = read_trimmed("/proc/self/net/sockstat")?;
     let mut words = sockets.lines().find_map(|line| line.strip_prefix("TCP:"))?.split_whitespace();
     words.find(|word| *word == "tw")?;
     words.next()?.parse().ok()
 }
 
 /// Devices of a running relay end with it; one that has the flag `IFF_PERSIST` (linux/if_tun.h) was made otherwise.
-fn kept_devices() -> Vec<String> {
+fn persistent_devices() -> Vec<String> {
     const PERSIST: u64 = 0x800;
     let names = read_dir("/sys/class/net").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     let is_kept = |name: &String| {
-        let flags = text(&format!("/sys/class/net/{name}/tun_flags"));
+        let flags = read_trimmed(&format!("/sys/class/net/{name}/tun_flags"));
         let flags = flags.and_then(|flags| u64::from_str_radix(flags.trim_start_matches("0x"), 16).ok());
         name.starts_with("ekiden") && flags.is_some_and(|flags| flags & PERSIST != 0)
     };

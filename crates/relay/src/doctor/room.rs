@@ -1,62 +1,62 @@
 //! How many sessions there is room for: descriptors, pipes, queues of new connections, ports, connection tracking.
 
 use super::finding::Finding;
-use super::purpose::Purpose;
-use super::reading::Reading;
+use super::purpose::Workload;
+use super::reading::SystemState;
 
 /// A pipe as large as the pump likes it.
-const PIPE: u64 = 1 << 20;
+const PIPE_SIZE: u64 = 1 << 20;
 
 /// For how long a connection that is over keeps its port, in seconds (`TCP_TIMEWAIT_LEN` of Linux).
 const TIME_WAIT: u64 = 60;
 
 /// All of it.
-pub fn all(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
+pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     vec![
         open_files(reading, purpose),
         pipe_size(reading),
         pipe_quota(reading),
         accept_queue(reading),
         syn_queue(reading),
-        ports(reading, purpose),
+        local_ports(reading, purpose),
         time_wait(reading, purpose),
-        tracking(reading, purpose),
+        conntrack(reading, purpose),
     ]
 }
 
-fn open_files(reading: &Reading, purpose: &Purpose) -> Finding {
+fn open_files(reading: &SystemState, purpose: &Workload) -> Finding {
     let subject = "open files, hard limit";
     let Some(hard) = reading.open_files else {
         return Finding::new("open_files", subject, "no limit");
     };
-    let room = purpose.room(hard);
+    let room = purpose.session_capacity(hard);
     let finding = Finding::new("open_files", subject, format!("{hard}, for about {room} sessions"));
     let effect = format!(
         "new clients wait from {room} sessions on, and {} are wanted; a systemd unit says LimitNOFILE=1048576",
         purpose.sessions
     );
-    finding.could_if(room < purpose.sessions, effect, "ulimit -n 1048576")
+    finding.with_hint_if(room < purpose.sessions, effect, "ulimit -n 1048576")
 }
 
-fn pipe_size(reading: &Reading) -> Finding {
+fn pipe_size(reading: &SystemState) -> Finding {
     const SETTING: &str = "fs.pipe-max-size";
     let subject = "pipe size ceiling";
     let Some(most) = reading.number(SETTING, 0) else {
         return Finding::unknown("pipe_size", subject, SETTING);
     };
-    let effect = format!("each splice moves {most} bytes at most instead of {PIPE}: more CPU for each GiB");
-    let fix = format!("sysctl -w {SETTING}={PIPE}");
-    Finding::new("pipe_size", subject, format!("{most} bytes")).could_if(most < PIPE, effect, fix)
+    let effect = format!("each splice moves {most} bytes at most instead of {PIPE_SIZE}: more CPU for each GiB");
+    let fix = format!("sysctl -w {SETTING}={PIPE_SIZE}");
+    Finding::new("pipe_size", subject, format!("{most} bytes")).with_hint_if(most < PIPE_SIZE, effect, fix)
 }
 
 /// Beyond the quota a new pipe has two pages (pipe(7)); 0 is no quota.
-fn pipe_quota(reading: &Reading) -> Finding {
+fn pipe_quota(reading: &SystemState) -> Finding {
     const SETTING: &str = "fs.pipe-user-pages-soft";
     let subject = "pipe quota of a user";
     let Some(pages) = reading.number(SETTING, 0) else {
         return Finding::unknown("pipe_quota", subject, SETTING);
     };
-    let pipes = pages * reading.page.max(1) / PIPE;
+    let pipes = pages * reading.page_size.max(1) / PIPE_SIZE;
     let bound = pages != 0 && !reading.has_no_pipe_quota();
     let found = match bound {
         true => format!("{pages} pages, {pipes} pipes of 1 MiB"),
@@ -64,10 +64,10 @@ fn pipe_quota(reading: &Reading) -> Finding {
     };
     let effect = format!("beyond {pipes} transfers at once bytes are copied instead of spliced");
     let fix = format!("sysctl -w {SETTING}=262144");
-    Finding::new("pipe_quota", subject, found).could_if(bound && pipes < 256, effect, fix)
+    Finding::new("pipe_quota", subject, found).with_hint_if(bound && pipes < 256, effect, fix)
 }
 
-fn accept_queue(reading: &Reading) -> Finding {
+fn accept_queue(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.core.somaxconn";
     let subject = "accept queue";
     let Some(most) = reading.number(SETTING, 0) else {
@@ -76,11 +76,11 @@ fn accept_queue(reading: &Reading) -> Finding {
     let effect =
         format!("of a burst of more than {most} new connections the rest waits a second or more for its second SYN");
     let fix = format!("sysctl -w {SETTING}=4096");
-    Finding::new("accept_queue", subject, format!("{most} connections")).could_if(most < 4096, effect, fix)
+    Finding::new("accept_queue", subject, format!("{most} connections")).with_hint_if(most < 4096, effect, fix)
 }
 
 /// Handshakes that are under way; with SYN cookies (tcp(7)) more are answered, and lose their window scale.
-fn syn_queue(reading: &Reading) -> Finding {
+fn syn_queue(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_max_syn_backlog";
     let subject = "handshakes under way";
     let Some(most) = reading.number(SETTING, 0) else {
@@ -95,19 +95,19 @@ fn syn_queue(reading: &Reading) -> Finding {
         false => (format!("of more than {most} clients at once the rest is not answered"), 4096),
     };
     let fix = format!("sysctl -w {SETTING}=4096");
-    Finding::new("syn_queue", subject, found).could_if(most < least, effect, fix)
+    Finding::new("syn_queue", subject, found).with_hint_if(most < least, effect, fix)
 }
 
 /// How many ports there are for connections of our own to one target.
-fn range(reading: &Reading) -> Option<(u64, u64)> {
+fn port_range(reading: &SystemState) -> Option<(u64, u64)> {
     let setting = "net.ipv4.ip_local_port_range";
     Some((reading.number(setting, 0)?, reading.number(setting, 1)?))
 }
 
-fn ports(reading: &Reading, purpose: &Purpose) -> Finding {
+fn local_ports(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.ip_local_port_range";
     let subject = "local ports";
-    let Some((first, last)) = range(reading) else {
+    let Some((first, last)) = port_range(reading) else {
         return Finding::unknown("local_ports", subject, SETTING);
     };
     let ports = (last + 1).saturating_sub(first);
@@ -116,13 +116,13 @@ fn ports(reading: &Reading, purpose: &Purpose) -> Finding {
         "at most {ports} sessions at once to one target (a server, a proxy, the next relay), and {} are wanted",
         purpose.sessions
     );
-    finding.could_if(ports < purpose.sessions, effect, format!("sysctl -w {SETTING}=\"1024 65535\""))
+    finding.with_hint_if(ports < purpose.sessions, effect, format!("sysctl -w {SETTING}=\"1024 65535\""))
 }
 
-fn time_wait(reading: &Reading, purpose: &Purpose) -> Finding {
+fn time_wait(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_tw_reuse";
     let subject = "ports of ended sessions";
-    let (Some(mode), Some((first, last))) = (reading.number(SETTING, 0), range(reading)) else {
+    let (Some(mode), Some((first, last))) = (reading.number(SETTING, 0), port_range(reading)) else {
         return Finding::unknown("time_wait", subject, SETTING);
     };
     let ports = (last + 1).saturating_sub(first);
@@ -131,11 +131,11 @@ fn time_wait(reading: &Reading, purpose: &Purpose) -> Finding {
     let finding = Finding::new("time_wait", subject, format!("{waiting} in TIME_WAIT, {reused}"));
     let effect = format!("at most {} new sessions a second to one target, in the long run", ports / TIME_WAIT);
     let scarce = ports < 2 * purpose.sessions || reading.time_wait.is_some_and(|number| 2 * number > ports);
-    finding.could_if(mode != 1 && scarce, effect, format!("sysctl -w {SETTING}=1"))
+    finding.with_hint_if(mode != 1 && scarce, effect, format!("sysctl -w {SETTING}=1"))
 }
 
 /// A full table drops first packets of everybody, and says so only in the kernel's log.
-fn tracking(reading: &Reading, purpose: &Purpose) -> Finding {
+fn conntrack(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.netfilter.nf_conntrack_max";
     let subject = "connection tracking";
     let (Some(most), Some(count)) = (reading.number(SETTING, 0), reading.number("net.netfilter.nf_conntrack_count", 0))
@@ -151,12 +151,13 @@ fn tracking(reading: &Reading, purpose: &Purpose) -> Finding {
     let room = most.saturating_sub(count) / 2;
     let fix = format!("sysctl -w {SETTING}={}", (count + 2 * purpose.sessions).next_power_of_two());
     if count * 10 >= most * 9 {
-        return finding.bad(format!("nearly full: from {room} sessions more on, new connections are dropped"), fix);
+        return finding
+            .with_error(format!("nearly full: from {room} sessions more on, new connections are dropped"), fix);
     }
     let effect = format!(
         "a session takes two entries: room for {room} of {} sessions; then first packets are dropped. Sessions of \
          transparent listeners take none",
         purpose.sessions
     );
-    finding.could_if(room < purpose.sessions, effect, fix)
+    finding.with_hint_if(room < purpose.sessions, effect, fix)
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use ekiden_proto::units::Rate;
-use ekiden_sys::adjtimex::Adjusted;
+use ekiden_sys::adjtimex::ClockStatus;
 
 use super::*;
 use crate::config::read::from_text;
 
 /// A machine that lacks nothing for the purpose below.
-fn healthy() -> Reading {
+fn healthy() -> SystemState {
     let settings = [
         ("fs.pipe-max-size", "1048576"),
         ("fs.pipe-user-pages-soft", "262144"),
@@ -36,41 +36,41 @@ fn healthy() -> Reading {
         ("net.netfilter.nf_conntrack_max", "262144"),
         ("net.netfilter.nf_conntrack_tcp_timeout_established", "432000"),
     ];
-    Reading {
+    SystemState {
         settings: settings.into_iter().map(|(name, value)| (name, value.to_owned())).collect(),
         open_files: Some(1 << 20),
         capabilities: 0,
         time_wait: Some(10),
-        clock: Some(Ok(Adjusted { synchronised: true, max_error: Duration::from_millis(3) })),
-        page: 4096,
-        kept_devices: Vec::new(),
+        clock: Some(Ok(ClockStatus { synchronised: true, max_error: Duration::from_millis(3) })),
+        page_size: 4096,
+        persistent_devices: Vec::new(),
     }
 }
 
 /// 1 Gbit/s over 100 ms: 12.5 MB under way.
-fn purpose(config: &str) -> Purpose {
+fn purpose(config: &str) -> Workload {
     let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{config}");
     let config = from_text(&text).unwrap_or_else(|mistakes| panic!("{mistakes}"));
     let rate: Rate = "1Gbit/s".parse().unwrap();
-    Purpose { rate, rtt: Duration::from_millis(100), sessions: 10_000, config: Some(config) }
+    Workload { rate, rtt: Duration::from_millis(100), sessions: 10_000, config: Some(config) }
 }
 
 const LONGHAUL: &str = "target_profile = \"longhaul\"\n";
 
-fn with(setting: &'static str, value: &str) -> Reading {
+fn with(setting: &'static str, value: &str) -> SystemState {
     let mut reading = healthy();
     reading.settings.insert(setting, value.to_owned());
     reading
 }
 
 /// The findings of a check that are not good.
-fn about(reading: &Reading, purpose: &Purpose, check: &str) -> Vec<Finding> {
+fn about(reading: &SystemState, purpose: &Workload, check: &str) -> Vec<Finding> {
     let judged = judge(reading, purpose).into_iter();
     judged.filter(|finding| finding.check == check && finding.verdict != Verdict::Good).collect()
 }
 
 /// The purpose of a relay with a profile for long paths.
-fn long() -> Purpose {
+fn long() -> Workload {
     let mut purpose = purpose("");
     purpose.config =
         Some(from_text(&format!("version = 1\n{LONGHAUL}[[listener]]\nbind = \"127.0.0.1:0\"\n")).unwrap());
@@ -167,7 +167,7 @@ fn each_setting_that_is_not_shown_is_said_to_be_so() {
         assert_eq!(finding.verdict, Verdict::Unknown);
         assert!(finding.found.starts_with(setting) && finding.effect.contains("ask on the host"), "{finding}");
     }
-    let nothing = judge(&Reading::default(), &long());
+    let nothing = judge(&SystemState::default(), &long());
     assert!(nothing.iter().all(|finding| finding.verdict != Verdict::Bad), "{nothing:#?}");
 }
 
@@ -213,8 +213,8 @@ fn what_nobody_asks_for_is_not_missed() {
 
 #[test]
 fn a_clock_that_nobody_keeps_is_told() {
-    let clock = |clock| Reading { clock, ..healthy() };
-    let adrift = Some(Ok(Adjusted { synchronised: false, max_error: Duration::from_secs(16) }));
+    let clock = |clock| SystemState { clock, ..healthy() };
+    let adrift = Some(Ok(ClockStatus { synchronised: false, max_error: Duration::from_secs(16) }));
     assert_eq!(about(&clock(adrift), &long(), "clock")[0].fix, "timedatectl set-ntp true");
     let forbidden = about(&clock(Some(Err("EPERM".to_owned()))), &long(), "clock");
     assert_eq!((forbidden[0].verdict, forbidden[0].found.as_str()), (Verdict::Unknown, "EPERM"));
@@ -222,10 +222,10 @@ fn a_clock_that_nobody_keeps_is_told() {
 
 #[test]
 fn descriptors_and_ports_in_use_are_counted() {
-    let few = Reading { open_files: Some(1024), ..healthy() };
+    let few = SystemState { open_files: Some(1024), ..healthy() };
     let found = about(&few, &long(), "open_files");
     assert!(found[0].effect.contains("LimitNOFILE") && found[0].fix == "ulimit -n 1048576", "{found:#?}");
-    let busy = Reading { time_wait: Some(40_000), ..healthy() };
+    let busy = SystemState { time_wait: Some(40_000), ..healthy() };
     assert_eq!(about(&busy, &long(), "time_wait").len(), 1);
     let mut reused = busy;
     reused.settings.insert("net.ipv4.tcp_tw_reuse", "1".to_owned());
@@ -234,7 +234,7 @@ fn descriptors_and_ports_in_use_are_counted() {
 
 #[test]
 fn a_finding_reads_as_what_is_there_what_comes_of_it_and_the_fix() {
-    let finding = Finding::new("x", "subject", "found").could("effect", "fix it");
+    let finding = Finding::new("x", "subject", "found").with_hint("effect", "fix it");
     assert_eq!(finding.to_string(), "hint  subject                      found\n      effect\n      -> fix it");
     let json = serde_json::to_value(&finding).unwrap();
     let expected = serde_json::json!({

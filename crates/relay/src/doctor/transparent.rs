@@ -1,14 +1,14 @@
 //! What transparent listeners need, and what the kernel has of theirs. Who may not look sees nothing of this.
 
 use super::finding::Finding;
-use super::purpose::Purpose;
-use super::reading::Reading;
+use super::purpose::Workload;
+use super::reading::SystemState;
 use crate::rules::{self, Counter, Holder, Queue, RulesError};
 
 /// Looks at what may be wrong with transparent listeners.
-pub fn all(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
-    let mut findings = vec![fitness()];
-    let live: Vec<_> = (1..=15).filter_map(instance).collect();
+pub fn transparent_checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
+    let mut findings = vec![check_rules()];
+    let live: Vec<_> = (1..=15).filter_map(check_instance).collect();
     if purpose.is_transparent() || !live.is_empty() {
         findings.push(forwarding(reading));
     }
@@ -17,7 +17,7 @@ pub fn all(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
 }
 
 /// Tries every kind of rule.
-fn fitness() -> Finding {
+fn check_rules() -> Finding {
     let finding = |found: String| Finding::new("transparent", "transparent listeners", found);
     let needs = "tproxy, redirect and keep_client_address need it; all else works without";
     match rules::probe().map(|applied| applied.map(|applied| applied.queue)) {
@@ -27,17 +27,17 @@ fn fitness() -> Finding {
         Ok(Some(Queue::Missing(why))) => {
             let effect = "connect = \"hold\" is only \"strict\": a closed port looks open for a moment. Or a kernel with \
                 CONFIG_NFT_QUEUE or CONFIG_NETFILTER_XT_TARGET_NFQUEUE";
-            finding(format!("all rules work, no queues: {why}")).could(effect, "apt-get install iptables")
+            finding(format!("all rules work, no queues: {why}")).with_hint(effect, "apt-get install iptables")
         }
         Err(RulesError::NotInstalled { program, package }) => {
-            finding(format!("no {program}")).could(needs, format!("apt-get install {package}"))
+            finding(format!("no {program}")).with_hint(needs, format!("apt-get install {package}"))
         }
-        Err(error) => finding(error.to_string()).could(needs, ""),
+        Err(error) => finding(error.to_string()).with_hint(needs, ""),
     }
 }
 
 /// Nothing is routed through this host while it does not forward.
-fn forwarding(reading: &Reading) -> Finding {
+fn forwarding(reading: &SystemState) -> Finding {
     let off: Vec<_> = ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"]
         .into_iter()
         .filter(|key| reading.number(key, 0).unwrap_or(0) == 0)
@@ -45,30 +45,35 @@ fn forwarding(reading: &Reading) -> Finding {
     let found = if off.is_empty() { "on".to_owned() } else { format!("off: {}", off.join(", ")) };
     let sysctl: Vec<_> = off.iter().map(|key| format!("{key}=1")).collect();
     let fix = format!("sysctl -w {}", sysctl.join(" "));
-    Finding::new("forwarding", "forwarding", found).could_if(!off.is_empty(), "what is not caught goes nowhere", fix)
+    Finding::new("forwarding", "forwarding", found).with_hint_if(
+        !off.is_empty(),
+        "what is not caught goes nowhere",
+        fix,
+    )
 }
 
 /// The rules of one daemon, where there are any.
-fn instance(instance: u8) -> Option<Finding> {
+fn check_instance(instance: u8) -> Option<Finding> {
     let finding = |found: String| Finding::new("rules", format!("rules of instance {instance}"), found);
     let effect = "connections that they catch go by without a relay, each a little later";
     let remove = format!("ekiden rules remove --instance {instance}");
     Some(match rules::holder(instance) {
-        Ok(Some(Holder::Running(pid))) => finding(format!("of pid {pid}: {}", counted(instance))),
-        Ok(Some(Holder::Operator)) => finding(format!("by ekiden rules: {}", counted(instance))),
+        Ok(Some(Holder::Running(pid))) => finding(format!("of pid {pid}: {}", counter_summary(instance))),
+        Ok(Some(Holder::Operator)) => finding(format!("by ekiden rules: {}", counter_summary(instance))),
         Ok(Some(Holder::Gone(pid))) => {
-            finding(format!("rules of instance {instance} were left by pid {pid}, which is gone")).bad(effect, remove)
+            finding(format!("rules of instance {instance} were left by pid {pid}, which is gone"))
+                .with_error(effect, remove)
         }
         Ok(None) if rules::has_parts(instance) => {
             let effect = "the next relay of this instance has to take them out first";
-            finding(format!("a part of the rules of instance {instance} is left")).bad(effect, remove)
+            finding(format!("a part of the rules of instance {instance} is left")).with_error(effect, remove)
         }
         Ok(None) | Err(_) => return None,
     })
 }
 
 /// `3 caught by tproxy-7001, 1 passed`.
-fn counted(instance: u8) -> String {
+fn counter_summary(instance: u8) -> String {
     let shown = |counter: &Counter| match &counter.listener {
         Some(listener) => format!("{} {} by {listener}", counter.packets, counter.what),
         None => format!("{} {}", counter.packets, counter.what),

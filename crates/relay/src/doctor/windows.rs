@@ -5,32 +5,32 @@ use ekiden_proto::profile::{Profile, Setting};
 use ekiden_proto::units::Bytes;
 
 use super::finding::Finding;
-use super::purpose::Purpose;
-use super::reading::Reading;
+use super::purpose::Workload;
+use super::reading::SystemState;
 
 /// All of it.
-pub fn all(reading: &Reading, purpose: &Purpose) -> Vec<Finding> {
+pub fn checks(reading: &SystemState, purpose: &Workload) -> Vec<Finding> {
     let mut findings = vec![send_buffer(reading, purpose), receive_buffer(reading, purpose)];
     findings.extend(scaling(reading, purpose));
     findings.extend([memory(reading, purpose), slow_start(reading), mtu_probing(reading)]);
-    findings.extend(purpose.profiles().iter().flat_map(|profile| fixed(reading, purpose, profile)));
+    findings.extend(purpose.profiles().iter().flat_map(|profile| check_fixed_buffers(reading, purpose, profile)));
     findings
 }
 
 /// The next power of two of whole MiB.
-fn rounded(bytes: u64) -> u64 {
+fn round_up(bytes: u64) -> u64 {
     bytes.next_power_of_two().max(1 << 20)
 }
 
 /// The command that gives `setting` another last number.
-fn raised(reading: &Reading, setting: &str, most: u64) -> String {
+fn raise_command(reading: &SystemState, setting: &str, most: u64) -> String {
     let first: Vec<&str> = reading.words(setting).take(2).collect();
     format!("sysctl -w {setting}=\"{} {most}\"", first.join(" "))
 }
 
 /// What is sent waits here until it is acknowledged, so this bounds what is under way. Linux lets a little more in: up to
 /// 1 MiB more was seen on 6.18, so that small ceilings are less of a bound than they seem.
-fn send_buffer(reading: &Reading, purpose: &Purpose) -> Finding {
+fn send_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_wmem";
     let subject = "send buffer ceiling";
     let Some(most) = reading.number(SETTING, 2) else {
@@ -38,58 +38,62 @@ fn send_buffer(reading: &Reading, purpose: &Purpose) -> Finding {
     };
     let finding = Finding::new("send_buffer", subject, format!("tcp_wmem up to {most} bytes"));
     // Twice: unsent bytes and the kernel's books wait there, too.
-    let fix = raised(reading, SETTING, rounded(2 * purpose.window()));
-    finding.could_if(most < purpose.window(), purpose.bound(most), fix)
+    let fix = raise_command(reading, SETTING, round_up(2 * purpose.bandwidth_delay_product()));
+    finding.with_hint_if(most < purpose.bandwidth_delay_product(), purpose.limit_message(most), fix)
 }
 
 /// What of a receive buffer is offered as window, the rest is for the kernel's books: about two thirds as measured on
 /// Linux 6.18 (docs/lab.md, `window`), half before 6.6 (`tcp_adv_win_scale` of ip-sysctl).
-const fn offered(reading: Option<(u32, u32)>, buffer: u64) -> u64 {
+const fn offered_window(reading: Option<(u32, u32)>, buffer: u64) -> u64 {
     match reading {
         Some((major, minor)) if major > 6 || (major == 6 && minor >= 6) => buffer / 3 * 2,
         _ => buffer / 2,
     }
 }
 
-fn receive_buffer(reading: &Reading, purpose: &Purpose) -> Finding {
+fn receive_buffer(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_rmem";
     let subject = "receive buffer ceiling";
     let Some(most) = reading.number(SETTING, 2) else {
         return Finding::unknown("receive_buffer", subject, SETTING);
     };
-    let window = offered(reading.kernel(), most);
+    let window = offered_window(reading.kernel_version(), most);
     let finding = Finding::new("receive_buffer", subject, format!("tcp_rmem up to {most} bytes"));
-    let fix = raised(reading, SETTING, rounded(2 * purpose.window()));
-    finding.could_if(window < purpose.window(), purpose.bound(window), fix)
+    let fix = raise_command(reading, SETTING, round_up(2 * purpose.bandwidth_delay_product()));
+    finding.with_hint_if(window < purpose.bandwidth_delay_product(), purpose.limit_message(window), fix)
 }
 
 /// Without window scaling a window has 16 bits (RFC 7323).
-fn scaling(reading: &Reading, purpose: &Purpose) -> Option<Finding> {
+fn scaling(reading: &SystemState, purpose: &Workload) -> Option<Finding> {
     const SETTING: &str = "net.ipv4.tcp_window_scaling";
     let off = reading.number(SETTING, 0)? == 0;
     let finding = Finding::new("window_scaling", "window scaling", if off { "off" } else { "on" });
-    Some(finding.could_if(off, purpose.bound(65_535), format!("sysctl -w {SETTING}=1")))
+    Some(finding.with_hint_if(off, purpose.limit_message(65_535), format!("sysctl -w {SETTING}=1")))
 }
 
 /// What all sockets may have together (tcp(7)); under pressure, the second of the three numbers, no window grows any more.
-fn memory(reading: &Reading, purpose: &Purpose) -> Finding {
+fn memory(reading: &SystemState, purpose: &Workload) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_mem";
     const MIB: u64 = 1 << 20;
     let subject = "memory of all sockets";
     let Some(pages) = reading.number(SETTING, 1) else {
         return Finding::unknown("tcp_memory", subject, SETTING);
     };
-    let page = reading.page.max(1);
-    let full = (pages * page / purpose.window().max(1)).max(1);
-    let found = format!("tcp_mem: {} MiB, {full} full windows of {} KiB", pages * page / MIB, purpose.window() / 1024);
-    let wanted = (16 * purpose.window()).div_ceil(page);
+    let page = reading.page_size.max(1);
+    let full = (pages * page / purpose.bandwidth_delay_product().max(1)).max(1);
+    let found = format!(
+        "tcp_mem: {} MiB, {full} full windows of {} KiB",
+        pages * page / MIB,
+        purpose.bandwidth_delay_product() / 1024
+    );
+    let wanted = (16 * purpose.bandwidth_delay_product()).div_ceil(page);
     let fix = format!("sysctl -w {SETTING}=\"{} {wanted} {}\"", wanted / 4 * 3, wanted / 2 * 3);
     let effect = format!("when more than {full} connections have full windows, the kernel shrinks all of them");
-    Finding::new("tcp_memory", subject, found).could_if(full < 8, effect, fix)
+    Finding::new("tcp_memory", subject, found).with_hint_if(full < 8, effect, fix)
 }
 
 /// RFC 2861: connections that are kept, as those between relays, begin again with ten packets when they were idle.
-fn slow_start(reading: &Reading) -> Finding {
+fn slow_start(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_slow_start_after_idle";
     let subject = "after an idle time TCP";
     let Some(on) = reading.number(SETTING, 0).map(|number| number == 1) else {
@@ -99,11 +103,11 @@ fn slow_start(reading: &Reading) -> Finding {
     let effect =
         "a connection that was idle for one retransmission timeout (200 ms or more) begins again with 10 packets";
     let fix = format!("sysctl -w {SETTING}=0");
-    Finding::new("slow_start_after_idle", subject, found).could_if(on, effect, fix)
+    Finding::new("slow_start_after_idle", subject, found).with_hint_if(on, effect, fix)
 }
 
 /// RFC 4821: what a connection does when packets are too long for the path and no ICMP says so.
-fn mtu_probing(reading: &Reading) -> Finding {
+fn mtu_probing(reading: &SystemState) -> Finding {
     const SETTING: &str = "net.ipv4.tcp_mtu_probing";
     let subject = "path MTU without ICMP";
     let Some(mode) = reading.number(SETTING, 0) else {
@@ -112,34 +116,38 @@ fn mtu_probing(reading: &Reading) -> Finding {
     let found = ["not looked for", "looked for after timeouts", "always looked for"];
     let found = found.get(mode as usize).copied().unwrap_or("set in a way that we do not know");
     let effect = "where a router drops long packets and says nothing, a connection stands but carries 0 Mbit/s";
-    Finding::new("mtu_probing", subject, found).could_if(mode == 0, effect, format!("sysctl -w {SETTING}=1"))
+    Finding::new("mtu_probing", subject, found).with_hint_if(mode == 0, effect, format!("sysctl -w {SETTING}=1"))
 }
 
 /// What a profile itself fixes; that wins over all of the above.
-fn fixed(reading: &Reading, purpose: &Purpose, profile: &Profile) -> Vec<Finding> {
+fn check_fixed_buffers(reading: &SystemState, purpose: &Workload, profile: &Profile) -> Vec<Finding> {
     let judge = |setting: &Setting| match setting {
-        Setting::Sndbuf(size) => Some(buffer(reading, purpose, (profile, setting), *size)),
-        Setting::Rcvbuf(size) => Some(buffer(reading, purpose, (profile, setting), *size)),
-        Setting::WindowClamp(size) => Some(bounded(purpose, (profile, setting), size.0)),
+        Setting::Sndbuf(size) => Some(check_buffer(reading, purpose, (profile, setting), *size)),
+        Setting::Rcvbuf(size) => Some(check_buffer(reading, purpose, (profile, setting), *size)),
+        Setting::WindowClamp(size) => Some(check_window(purpose, (profile, setting), size.0)),
         _ => None,
     };
     profile.settings().iter().filter_map(judge).collect()
 }
 
 /// A buffer that a profile fixes: the kernel cuts it to its own bound unless `CAP_NET_ADMIN` asks (socket(7)).
-fn buffer(reading: &Reading, purpose: &Purpose, who: (&Profile, &Setting), Bytes(size): Bytes) -> Finding {
+fn check_buffer(reading: &SystemState, purpose: &Workload, who: (&Profile, &Setting), Bytes(size): Bytes) -> Finding {
     let ceiling = if matches!(who.1, Setting::Sndbuf(_)) { "net.core.wmem_max" } else { "net.core.rmem_max" };
     match reading.number(ceiling, 0) {
-        Some(most) if most < size && !reading.is_net_admin() => {
-            let finding = bounded(purpose, who, most);
-            let effect = format!("cut to {most} bytes: {}", purpose.bound(most));
-            finding.could(effect, format!("sysctl -w {ceiling}={size}"))
+        Some(most) if most < size && !reading.has_net_admin() => {
+            let finding = check_window(purpose, who, most);
+            let effect = format!("cut to {most} bytes: {}", purpose.limit_message(most));
+            finding.with_hint(effect, format!("sysctl -w {ceiling}={size}"))
         }
-        _ => bounded(purpose, who, size),
+        _ => check_window(purpose, who, size),
     }
 }
 
-fn bounded(purpose: &Purpose, (profile, setting): (&Profile, &Setting), window: u64) -> Finding {
+fn check_window(purpose: &Workload, (profile, setting): (&Profile, &Setting), window: u64) -> Finding {
     let finding = Finding::new("profile_window", format!("profile {}", profile.name), setting.to_string());
-    finding.could_if(window < purpose.window(), format!("as {} says, {}", setting.key(), purpose.bound(window)), "")
+    finding.with_hint_if(
+        window < purpose.bandwidth_delay_product(),
+        format!("as {} says, {}", setting.key(), purpose.limit_message(window)),
+        "",
+    )
 }

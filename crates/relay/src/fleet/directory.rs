@@ -8,67 +8,67 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::{Member, Roster};
+use ekiden_proto::fleet::{Member, MemberList};
 use ekiden_proto::key::PublicKey;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep, timeout};
 
-use super::doubts::Doubts;
+use super::doubts::Rejections;
 use super::thread;
-use super::view::{Etcd, FleetView};
-use crate::config::Fleet;
+use super::view::{EtcdStatus, FleetView};
+use crate::config::FleetConfig;
 use crate::shared::Shared;
 
 /// How long etcd has for taking the word that we drain.
-const FAREWELL: Duration = Duration::from_secs(2);
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long the others have for hearing it, before we accept nothing more.
-const HEARD: Duration = Duration::from_millis(500);
+const DRAIN_PROPAGATION: Duration = Duration::from_millis(500);
 
 /// How long it may take until those who are known may come in.
-const SERVED: Duration = Duration::from_secs(2);
+const APPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long etcd has for taking our entry away.
-const GONE: Duration = Duration::from_secs(1);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What is known of the fleet.
 #[derive(Debug)]
-pub struct Directory {
-    pub(super) inner: Arc<Inner>,
+pub struct FleetDirectory {
+    pub(super) shared: Arc<FleetShared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What the thread shares with the others.
-pub struct Inner {
+pub struct FleetShared {
     /// The settings in force; none where there is no fleet.
-    pub settings: watch::Sender<Option<Arc<Fleet>>>,
+    pub settings: watch::Sender<Option<Arc<FleetConfig>>>,
     /// What we are to be there.
-    pub wish: watch::Sender<Wish>,
+    pub target: watch::Sender<Membership>,
     /// What we are there, as far as etcd has said.
-    pub done: watch::Sender<Wish>,
+    pub confirmed: watch::Sender<Membership>,
     /// Whether everything that stands there has been read.
-    pub read: watch::Sender<bool>,
+    pub synced: watch::Sender<bool>,
     /// How etcd does.
-    pub etcd: Mutex<Etcd>,
+    pub etcd: Mutex<EtcdStatus>,
     /// Wakes whoever serves the members.
     pub changed: Notify,
     /// How often who is there has changed, and up to which change that is served.
-    pub changes: watch::Sender<(u64, u64)>,
-    roster: Mutex<Option<Roster>>,
-    began: Instant,
+    pub change_numbers: watch::Sender<(u64, u64)>,
+    roster: Mutex<Option<MemberList>>,
+    started_at: Instant,
     /// Who is not believed.
-    pub doubts: Doubts,
+    pub rejections: Rejections,
     /// When we have last learnt from an entry what its relay has measured, by the clock of the book.
-    pub learnt: Mutex<BTreeMap<PublicKey, Duration>>,
+    pub learned_at: Mutex<BTreeMap<PublicKey, Duration>>,
     /// Where measurements are, and events go.
-    pub shared: Weak<Shared>,
+    pub relay_shared: Weak<Shared>,
 }
 
 /// What we are to be in the fleet, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wish {
+pub enum Membership {
     /// Nobody yet, who hears of the others: another process of this relay is still one of them.
-    Hear,
+    Observe,
     /// One of those that take sessions.
     Serve,
     /// One that takes no more.
@@ -76,185 +76,185 @@ pub enum Wish {
     /// None of them.
     Leave,
     /// Nothing more is wanted of the thread.
-    End,
+    Stop,
 }
 
-impl Directory {
+impl FleetDirectory {
     /// Nobody is known.
     #[must_use]
     pub fn new(shared: Weak<Shared>) -> Self {
-        let inner = Inner {
+        let inner = FleetShared {
             settings: watch::Sender::new(None),
-            wish: watch::Sender::new(Wish::Serve),
-            done: watch::Sender::new(Wish::Serve),
-            read: watch::Sender::new(false),
+            target: watch::Sender::new(Membership::Serve),
+            confirmed: watch::Sender::new(Membership::Serve),
+            synced: watch::Sender::new(false),
             etcd: Mutex::default(),
             changed: Notify::new(),
-            changes: watch::Sender::new((0, 0)),
+            change_numbers: watch::Sender::new((0, 0)),
             roster: Mutex::default(),
-            began: Instant::now(),
-            doubts: Doubts::default(),
-            learnt: Mutex::default(),
-            shared,
+            started_at: Instant::now(),
+            rejections: Rejections::default(),
+            learned_at: Mutex::default(),
+            relay_shared: shared,
         };
-        Self { inner: Arc::new(inner), thread: Mutex::default() }
+        Self { shared: Arc::new(inner), thread: Mutex::default() }
     }
 
     /// Belongs to this fleet from now on, or to none. What was kept in its file is known when this returns.
     ///
     /// # Errors
     /// The kernel's, when no thread can be started.
-    pub fn serve(&self, fleet: Option<&Arc<Fleet>>) -> io::Result<()> {
+    pub fn apply_config(&self, fleet: Option<&Arc<FleetConfig>>) -> io::Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(fleet) = fleet else {
-            self.inner.settings.send_replace(None);
-            *self.inner.roster() = None;
+            self.shared.settings.send_replace(None);
+            *self.shared.roster() = None;
             return Ok(());
         };
-        self.inner.begin(fleet);
-        self.inner.settings.send_replace(Some(Arc::clone(fleet)));
+        self.shared.load_state(fleet);
+        self.shared.settings.send_replace(Some(Arc::clone(fleet)));
         if thread.is_none() {
-            *thread = Some(thread::start(Arc::clone(&self.inner))?);
+            *thread = Some(thread::start(Arc::clone(&self.shared))?);
         }
         Ok(())
     }
 
-    /// Only hears of the others until [`Directory::join`]: another process of this relay is still one of them. To be said
-    /// before [`Directory::serve`].
-    pub fn wait(&self) {
-        self.inner.wish.send_replace(Wish::Hear);
+    /// Only hears of the others until [`FleetDirectory::join`]: another process of this relay is still one of them. To be said
+    /// before [`FleetDirectory::apply_config`].
+    pub fn observe(&self) {
+        self.shared.target.send_replace(Membership::Observe);
     }
 
     /// Waits until everything that stands in etcd is known, within reason; not where there is no fleet.
-    pub async fn is_read(&self) {
-        if self.inner.settings.borrow().is_some() {
+    pub async fn wait_synced(&self) {
+        if self.shared.settings.borrow().is_some() {
             // Without etcd it is what the file knows.
-            let _ = timeout(SERVED, self.inner.read.subscribe().wait_for(|read| *read)).await;
+            let _ = timeout(APPLY_TIMEOUT, self.shared.synced.subscribe().wait_for(|read| *read)).await;
         }
     }
 
     /// Says who we are, from now on: the other process has stopped.
     pub fn join(&self) {
-        self.inner.wish.send_replace(Wish::Serve);
+        self.shared.target.send_replace(Membership::Serve);
     }
 
     /// Completes when relays have come or gone since the last time.
-    pub async fn changed(&self) {
-        self.inner.changed.notified().await;
+    pub async fn wait_changed(&self) {
+        self.shared.changed.notified().await;
     }
 
     /// Everybody who is known, with the last word of theirs; and the number of the change that this is by.
     #[must_use]
     pub fn members(&self) -> (Vec<Member>, u64) {
         // The number first: what changes now comes again.
-        let (number, _) = *self.inner.changes.borrow();
-        let roster = self.inner.roster();
+        let (number, _) = *self.shared.change_numbers.borrow();
+        let roster = self.shared.roster();
         (roster.iter().flat_map(|roster| roster.members().map(|(_, member)| member.clone())).collect(), number)
     }
 
     /// Notes that the members of this change are hops and peers now.
-    pub fn served(&self, number: u64) {
-        self.inner.changes.send_modify(|(_, served)| *served = number.max(*served));
+    pub fn mark_applied(&self, number: u64) {
+        self.shared.change_numbers.send_modify(|(_, served)| *served = number.max(*served));
     }
 
     /// Tells the fleet that this relay takes no more sessions, and waits until the others have had time to hear it.
     pub async fn drain(&self) {
-        if self.asks(Wish::Drain, FAREWELL).await {
-            sleep(HEARD).await;
+        if self.request(Membership::Drain, DRAIN_TIMEOUT).await {
+            sleep(DRAIN_PROPAGATION).await;
         }
     }
 
     /// Takes our entry away, and ends the thread, which keeps what is known in the file.
     pub async fn leave(&self) {
-        self.asks(Wish::Leave, GONE).await;
-        self.end().await;
+        self.request(Membership::Leave, LEAVE_TIMEOUT).await;
+        self.stop().await;
     }
 
     /// Ends the thread, which keeps what is known in the file. Our entry stays, for another process of this relay.
-    pub async fn end(&self) {
+    pub async fn stop(&self) {
         let runs = self.thread.lock().unwrap_or_else(PoisonError::into_inner).is_some();
-        self.inner.wish.send_replace(Wish::End);
-        let mut done = self.inner.done.subscribe();
+        self.shared.target.send_replace(Membership::Stop);
+        let mut done = self.shared.confirmed.subscribe();
         if runs {
             // A disk that hangs holds up nobody either.
-            let _ = timeout(GONE, done.wait_for(|done| *done == Wish::End)).await;
+            let _ = timeout(LEAVE_TIMEOUT, done.wait_for(|done| *done == Membership::Stop)).await;
         }
     }
 
     /// Whether etcd has taken it within `patience`; not when we are nobody there.
-    async fn asks(&self, wish: Wish, patience: Duration) -> bool {
-        if !self.inner.is_published() {
+    async fn request(&self, wish: Membership, patience: Duration) -> bool {
+        if !self.shared.is_published() {
             return false;
         }
-        self.inner.wish.send_replace(wish);
-        let mut done = self.inner.done.subscribe();
+        self.shared.target.send_replace(wish);
+        let mut done = self.shared.confirmed.subscribe();
         timeout(patience, done.wait_for(|done| *done >= wish)).await.is_ok()
     }
 
     /// What `ekiden status` and `ekiden fleet list` show; none where there is no fleet.
     #[must_use]
     pub fn view(&self) -> Option<FleetView> {
-        let settings = self.inner.settings.borrow().clone()?;
-        let roster = self.inner.roster();
-        let now = self.inner.now();
-        Some(FleetView::of(&settings, roster.as_ref()?, &self.inner.etcd(), now))
+        let settings = self.shared.settings.borrow().clone()?;
+        let roster = self.shared.roster();
+        let now = self.shared.now();
+        Some(FleetView::new(&settings, roster.as_ref()?, &self.shared.etcd(), now))
     }
 }
 
-impl Drop for Directory {
+impl Drop for FleetDirectory {
     fn drop(&mut self) {
-        self.inner.wish.send_replace(Wish::End);
+        self.shared.target.send_replace(Membership::Stop);
     }
 }
 
-impl Inner {
+impl FleetShared {
     /// What is known; none where there is no fleet. Held for no longer than a look.
-    pub fn roster(&self) -> MutexGuard<'_, Option<Roster>> {
+    pub fn roster(&self) -> MutexGuard<'_, Option<MemberList>> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How etcd does.
-    pub fn etcd(&self) -> MutexGuard<'_, Etcd> {
+    pub fn etcd(&self) -> MutexGuard<'_, EtcdStatus> {
         self.etcd.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that who is there has changed.
-    pub fn has_changed(&self) {
+    pub fn notify_changed(&self) {
         self.etcd().version += 1;
-        self.changes.send_modify(|(number, _)| *number += 1);
+        self.change_numbers.send_modify(|(number, _)| *number += 1);
         self.changed.notify_one();
     }
 
     /// Waits until who is known may come in, within reason. Whoever hears of us after that is not turned away.
-    pub async fn is_served(&self) {
-        let mut changes = self.changes.subscribe();
+    pub async fn wait_applied(&self) {
+        let mut changes = self.change_numbers.subscribe();
         let (wanted, _) = *changes.borrow();
         // One that cannot be served is told elsewhere.
-        let _ = timeout(SERVED, changes.wait_for(|(_, served)| *served >= wanted)).await;
+        let _ = timeout(APPLY_TIMEOUT, changes.wait_for(|(_, served)| *served >= wanted)).await;
     }
 
     /// The time, as the roster counts it.
     pub fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.started_at.elapsed()
     }
 
     /// Tells the operator.
-    pub fn tell(&self, event: &Event) {
-        if let Some(shared) = self.shared.upgrade() {
+    pub fn emit(&self, event: &Event) {
+        if let Some(shared) = self.relay_shared.upgrade() {
             shared.emit(event);
         }
     }
 
     /// Tells the operator, in words.
     pub fn warn(&self, message: String) {
-        self.tell(&Event::Warning { message });
+        self.emit(&Event::Warning { message });
     }
 
     /// Whether what stands at the place of `relay` is the newest that is known of it.
     pub fn is_newest(&self, relay: &PublicKey, value: &[u8]) -> bool {
         let roster = self.roster();
         let member = roster.as_ref().and_then(|roster| roster.member(relay));
-        member.is_some_and(|member| member.text.as_bytes() == value)
+        member.is_some_and(|member| member.signed_text.as_bytes() == value)
     }
 
     /// Whether others know of us.
@@ -264,15 +264,15 @@ impl Inner {
     }
 
     /// Begins with what the file knows, unless this fleet is known already.
-    fn begin(&self, fleet: &Fleet) {
+    fn load_state(&self, fleet: &FleetConfig) {
         let mut roster = self.roster();
         let same = self.settings.borrow().as_ref().is_some_and(|before| before.key == fleet.key);
         if same && roster.is_some() {
             return;
         }
-        let mut read = Roster::new(fleet.key, fleet.keep);
-        if let Some(path) = &fleet.state
-            && let Err(why) = super::state::read(path, &mut read, self.now(), unix())
+        let mut read = MemberList::new(fleet.key, fleet.member_timeout);
+        if let Some(path) = &fleet.state_file
+            && let Err(why) = super::state::read(path, &mut read, self.now(), unix_seconds())
         {
             self.warn(format!("fleet: the last known state is not in {}: {why}", path.display()));
         }
@@ -281,16 +281,16 @@ impl Inner {
 }
 
 /// The time by the clock on the wall.
-pub fn since_1970() -> Duration {
+pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Seconds since 1970.
-pub fn unix() -> u64 {
-    since_1970().as_secs()
+pub fn unix_seconds() -> u64 {
+    unix_time().as_secs()
 }
 
-impl fmt::Debug for Inner {
+impl fmt::Debug for FleetShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Inner").field("roster", &self.roster).finish_non_exhaustive()
     }

@@ -3,73 +3,73 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ekiden_proto::fleet::{Member, Refused, TOLERANCE};
+use ekiden_proto::fleet::{EntryError, MAX_CLOCK_SKEW, Member};
 use ekiden_proto::key::PublicKey;
 
-use super::directory::Inner;
+use super::directory::FleetShared;
 
 /// Most relays of whom anything is noted here: whoever writes to etcd can claim to be many.
-const MOST: usize = 1000;
+const MAX_RELAYS: usize = 1000;
 
 /// What has been told, and who may be believed later.
 #[derive(Debug, Default)]
-pub struct Doubts {
+pub struct Rejections {
     /// What was told of whom.
-    told: Mutex<BTreeMap<PublicKey, BTreeSet<String>>>,
+    reported: Mutex<BTreeMap<PublicKey, BTreeSet<String>>>,
     /// Whose certificate is not valid now. Clocks go on, and are set right.
-    waiting: Mutex<BTreeSet<PublicKey>>,
+    rechecks: Mutex<BTreeSet<PublicKey>>,
 }
 
-impl Inner {
+impl FleetShared {
     /// Notes that what stands at the place of `relay` is not believed, and tells the operator, once for each reason.
-    pub fn doubt(&self, relay: &PublicKey, why: Refused) {
-        if matches!(why, Refused::Early(_) | Refused::Expired(_)) {
-            self.look_again_at(*relay);
+    pub fn reject(&self, relay: &PublicKey, why: EntryError) {
+        if matches!(why, EntryError::NotYetValid(_) | EntryError::Expired(_)) {
+            self.schedule_recheck(*relay);
         }
         let word = format!("{:?}", std::mem::discriminant(&why));
-        self.once(relay, word, || format!("fleet: the entry of {relay} is not believed: {why}"));
+        self.warn_once(relay, word, || format!("fleet: the entry of {relay} is not believed: {why}"));
     }
 
     /// Notes that it depends on a clock whether `relay` is believed.
-    pub fn look_again_at(&self, relay: PublicKey) {
-        let mut waiting = self.waiting();
-        if waiting.len() < MOST {
+    pub fn schedule_recheck(&self, relay: PublicKey) {
+        let mut waiting = self.rechecks();
+        if waiting.len() < MAX_RELAYS {
             waiting.insert(relay);
         }
     }
 
     /// Those for whom it does. They are noted again if nothing has changed.
-    pub fn take_waiting(&self) -> BTreeSet<PublicKey> {
-        std::mem::take(&mut *self.waiting())
+    pub fn take_rechecks(&self) -> BTreeSet<PublicKey> {
+        std::mem::take(&mut *self.rechecks())
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeSet<PublicKey>> {
-        self.doubts.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rechecks(&self) -> MutexGuard<'_, BTreeSet<PublicKey>> {
+        self.rejections.rechecks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells the operator whose clock is far from ours. Only the validity of certificates depends on it.
-    pub fn look_at_clock(&self, member: Option<&Member>, unix: u64) {
+    pub fn check_clock(&self, member: Option<&Member>, unix: u64) {
         let Some(Member { entry, .. }) = member else { return };
-        let certificate = &entry.issued.certificate;
-        if certificate.is_at_the_edge(unix) {
-            self.once(&certificate.key, "edge".to_owned(), || {
+        let certificate = &entry.signed_certificate.certificate;
+        if certificate.is_within_clock_skew(unix) {
+            self.warn_once(&certificate.key, "edge".to_owned(), || {
                 format!(
                     "fleet: the certificate of {} is not valid by our clock; some minutes are let pass",
                     certificate.name
                 )
             });
-        } else if entry.at.abs_diff(unix) > TOLERANCE.as_secs() {
-            let (apart, name) = (entry.at.abs_diff(unix), &certificate.name);
-            let word = if entry.at > unix { "ahead of" } else { "behind" };
-            self.once(&certificate.key, format!("clock {word}"), || {
+        } else if entry.created_at.abs_diff(unix) > MAX_CLOCK_SKEW.as_secs() {
+            let (apart, name) = (entry.created_at.abs_diff(unix), &certificate.name);
+            let word = if entry.created_at > unix { "ahead of" } else { "behind" };
+            self.warn_once(&certificate.key, format!("clock {word}"), || {
                 format!("fleet: the clock of {name} is {apart} s {word} ours: set them (certificates have an end)")
             });
         }
     }
 
-    fn once(&self, relay: &PublicKey, word: String, message: impl FnOnce() -> String) {
-        let mut told = self.doubts.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MOST && !told.contains_key(relay) || !told.entry(*relay).or_default().insert(word) {
+    fn warn_once(&self, relay: &PublicKey, word: String, message: impl FnOnce() -> String) {
+        let mut told = self.rejections.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= MAX_RELAYS && !told.contains_key(relay) || !told.entry(*relay).or_default().insert(word) {
             return;
         }
         drop(told);

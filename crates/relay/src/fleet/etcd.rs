@@ -5,44 +5,46 @@ use std::time::Duration;
 
 use etcd_client::{Client, ConnectOptions, Error, KvClient, WatchClient};
 
-use super::Trouble;
-use crate::config::Fleet;
+use super::EtcdErrorMessage;
+use crate::config::FleetConfig;
 
 /// How long one answer may take.
-const ANSWER: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Most bytes of one answer. Whoever writes to etcd may have put up to 1.5 MiB at each key.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_RESPONSE: usize = 32 << 20;
 
 /// What gRPC says of an answer that is too large, and etcd of a revision that it has no more.
 const OUT_OF_RANGE: i32 = 11;
 
 /// What it says of a store that is full (`RESOURCE_EXHAUSTED`).
-const EXHAUSTED: i32 = 8;
+const RESOURCE_EXHAUSTED: i32 = 8;
 
 /// Why a question has no good answer.
 #[derive(Debug)]
-pub enum Failure {
+pub enum EtcdError {
     /// The answer would be too large.
     TooLarge,
     /// The server is there, and says no.
-    Refuses(Trouble),
+    Rejected(EtcdErrorMessage),
     /// The server is away, or behaves as if it were.
-    Away(Trouble),
+    Unavailable(EtcdErrorMessage),
 }
 
-impl Failure {
+impl EtcdError {
     /// The same in words.
-    pub fn trouble(self) -> Trouble {
+    pub fn into_message(self) -> EtcdErrorMessage {
         match self {
-            Self::TooLarge => Trouble("what stands under its prefix is too large: remove what is not ours".to_owned()),
-            Self::Refuses(trouble) | Self::Away(trouble) => trouble,
+            Self::TooLarge => {
+                EtcdErrorMessage("what stands under its prefix is too large: remove what is not ours".to_owned())
+            }
+            Self::Rejected(trouble) | Self::Unavailable(trouble) => trouble,
         }
     }
 }
 
 /// A connection to a server, with what is asked there.
-pub struct Connection {
+pub struct EtcdConnection {
     /// Leases.
     pub client: Client,
     /// Keys and values.
@@ -51,52 +53,54 @@ pub struct Connection {
     pub watch: WatchClient,
 }
 
-impl Connection {
+impl EtcdConnection {
     /// Connects to `url`.
-    pub async fn open(fleet: &Fleet, url: &str) -> Result<Self, Failure> {
-        let keep_alive = (ANSWER, ANSWER);
+    pub async fn open(fleet: &FleetConfig, url: &str) -> Result<Self, EtcdError> {
+        let keep_alive = (REQUEST_TIMEOUT, REQUEST_TIMEOUT);
         let mut options = ConnectOptions::new()
-            .with_connect_timeout(ANSWER)
+            .with_connect_timeout(REQUEST_TIMEOUT)
             .with_keep_alive(keep_alive.0, keep_alive.1)
             .with_keep_alive_while_idle(true);
-        if let Some(user) = &fleet.user {
+        if let Some(user) = &fleet.credentials {
             // etcd forgets who we are after minutes of silence (--auth-token-ttl), and when a password is set.
             options = options.with_user(&user.user, &user.password).with_auto_token_refresh(true);
         }
-        let client = answered(Client::connect([url], Some(options))).await?;
-        let kv = client.kv_client().max_decoding_message_size(MOST_BYTES);
-        let watch = client.watch_client().max_decoding_message_size(MOST_BYTES);
+        let client = with_timeout(Client::connect([url], Some(options))).await?;
+        let kv = client.kv_client().max_decoding_message_size(MAX_RESPONSE);
+        let watch = client.watch_client().max_decoding_message_size(MAX_RESPONSE);
         Ok(Self { client, kv, watch })
     }
 }
 
 /// Waits for an answer, within reason.
-pub async fn answered<T>(question: impl Future<Output = Result<T, Error>>) -> Result<T, Failure> {
-    match tokio::time::timeout(ANSWER, question).await {
-        Ok(answer) => answer.map_err(failure),
-        Err(_) => Err(Failure::Away(Trouble(format!("no answer within {} s", ANSWER.as_secs())))),
+pub async fn with_timeout<T>(question: impl Future<Output = Result<T, Error>>) -> Result<T, EtcdError> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, question).await {
+        Ok(answer) => answer.map_err(classify_error),
+        Err(_) => {
+            Err(EtcdError::Unavailable(EtcdErrorMessage(format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()))))
+        }
     }
 }
 
 /// What an error means.
-pub fn failure(error: Error) -> Failure {
-    let Error::GRpcStatus(status) = &error else { return Failure::Away(Trouble(error.to_string())) };
+pub fn classify_error(error: Error) -> EtcdError {
+    let Error::GRpcStatus(status) = &error else { return EtcdError::Unavailable(EtcdErrorMessage(error.to_string())) };
     let (code, said) = (status.code() as i32, status.message());
     let remedy = remedy(code, said).map_or(String::new(), |remedy| format!("; {remedy}"));
-    let trouble = Trouble(format!("{:?}: {said}{remedy}", status.code()));
+    let trouble = EtcdErrorMessage(format!("{:?}: {said}{remedy}", status.code()));
     match code {
-        OUT_OF_RANGE if said.contains("compacted") => Failure::Away(trouble),
-        OUT_OF_RANGE => Failure::TooLarge,
+        OUT_OF_RANGE if said.contains("compacted") => EtcdError::Unavailable(trouble),
+        OUT_OF_RANGE => EtcdError::TooLarge,
         // Permission, arguments: asked again at once, it would say the same.
-        3 | 7 | 8 | 9 | 16 => Failure::Refuses(trouble),
-        _ => Failure::Away(trouble),
+        3 | 7 | 8 | 9 | 16 => EtcdError::Rejected(trouble),
+        _ => EtcdError::Unavailable(trouble),
     }
 }
 
 /// What the operator can do about it, as far as etcd's words tell.
 fn remedy(code: i32, said: &str) -> Option<&'static str> {
     [
-        (EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),
+        (RESOURCE_EXHAUSTED, "space", "etcd is full: compact, defragment, and disarm its alarm (etcdctl alarm disarm)"),
         (OUT_OF_RANGE, "compacted", "everything is read again"),
         (3, "user name is empty", "set user and password_file in [fleet], then reload (SIGHUP)"),
         (3, "authentication failed", "see user and password_file in [fleet], then reload (SIGHUP)"),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ekiden_proto::event::Event;
-use ekiden_proto::fleet::{Member, State};
+use ekiden_proto::fleet::{Member, RelayState};
 use ekiden_proto::key::PublicKey;
 
-use crate::config::{Access, Config, Fleet, Hop, HopKind, Listener, Path, Peer, Peering, Peers, Route};
+use crate::config::{AccessRules, Config, FleetConfig, Hop, HopKind, Listener, Path, Peer, Peering, Peers, Route};
 
 impl Config {
     /// The configuration that was written, with the relays of the fleet that are there. What the file says of a relay
@@ -15,32 +15,34 @@ impl Config {
     #[must_use]
     pub fn with_fleet(&self, members: &[Member]) -> Self {
         let Some(fleet) = &self.fleet else { return self.clone() };
-        let (own, others) = (fleet.own.public(), self.others(members));
-        let peers: Vec<_> = members.iter().filter(|member| member.entry.issued.certificate.key != own).collect();
-        let hops: Vec<_> = others.iter().map(|member| (hop(fleet, member), member.entry.state)).collect();
-        let draining = |(hop, state): &(Arc<Hop>, State)| {
-            hop.peering().filter(|_| *state == State::Draining).map(|peering| peering.key)
+        let (own, others) = (fleet.own_key.public_key(), self.joining_members(members));
+        let peers: Vec<_> =
+            members.iter().filter(|member| member.entry.signed_certificate.certificate.key != own).collect();
+        let hops: Vec<_> = others.iter().map(|member| (member_hop(fleet, member), member.entry.state)).collect();
+        let draining = |(hop, state): &(Arc<Hop>, RelayState)| {
+            hop.peering().filter(|_| *state == RelayState::Draining).map(|peering| peering.key)
         };
         Self {
-            listeners: self.listeners.iter().map(|listener| letting_in(listener, &peers)).collect(),
+            listeners: self.listeners.iter().map(|listener| with_fleet_peers(listener, &peers)).collect(),
             relays: self.relays.iter().cloned().chain(hops.iter().map(|(hop, _)| Arc::clone(hop))).collect(),
-            routes: self.routes.iter().map(|route| led_by(route, &hops)).collect(),
+            routes: self.routes.iter().map(|route| resolve_route(route, &hops)).collect(),
             draining: hops.iter().filter_map(draining).collect(),
             ..self.clone()
         }
     }
 
     /// The members that are neither this relay nor one of the file. Of two with one name it is the one that was certified last.
-    fn others<'m>(&self, members: &'m [Member]) -> Vec<&'m Member> {
-        let own = self.fleet.as_ref().map(|fleet| fleet.own.public());
+    fn joining_members<'m>(&self, members: &'m [Member]) -> Vec<&'m Member> {
+        let own = self.fleet.as_ref().map(|fleet| fleet.own_key.public_key());
         let ours = |key: &PublicKey, name: &str| {
             let is = |hop: &Arc<Hop>| *hop.name == *name || hop.peering().is_some_and(|peering| peering.key == *key);
             own == Some(*key) || self.relays.iter().any(is)
         };
         let mut by_name: BTreeMap<&str, &Member> = BTreeMap::new();
         for member in members {
-            let certificate = &member.entry.issued.certificate;
-            let later = |known: &&Member| known.entry.issued.certificate.not_before >= certificate.not_before;
+            let certificate = &member.entry.signed_certificate.certificate;
+            let later =
+                |known: &&Member| known.entry.signed_certificate.certificate.not_before >= certificate.not_before;
             if !ours(&certificate.key, &certificate.name) && !by_name.get(&*certificate.name).is_some_and(later) {
                 by_name.insert(&certificate.name, member);
             }
@@ -50,15 +52,15 @@ impl Config {
 
     /// What has become different since `before`, for the operator; none where nothing has.
     #[must_use]
-    pub fn fleet_news(&self, before: &Self) -> Option<Event> {
+    pub fn fleet_change(&self, before: &Self) -> Option<Event> {
         let same = (&self.relays, &self.draining) == (&before.relays, &before.draining);
         if same && self.peers().eq(before.peers()) {
             return None;
         }
-        let (serving, draining, rested) = (self.names(false), self.names(true), before.names(true));
-        let joined = without(&serving, &before.names(false));
-        let left = without(&without(&[before.names(false), rested.clone()].concat(), &serving), &draining);
-        let draining = without(&draining, &rested);
+        let (serving, draining, rested) = (self.relay_names(false), self.relay_names(true), before.relay_names(true));
+        let joined = difference(&serving, &before.relay_names(false));
+        let left = difference(&difference(&[before.relay_names(false), rested.clone()].concat(), &serving), &draining);
+        let draining = difference(&draining, &rested);
         Some(Event::FleetChanged { relays: serving.len(), joined, draining, left })
     }
 
@@ -67,19 +69,19 @@ impl Config {
     }
 
     /// The relays that drain, or those that do not.
-    fn names(&self, draining: bool) -> Vec<String> {
+    fn relay_names(&self, draining: bool) -> Vec<String> {
         let rests = |hop: &Hop| hop.peering().is_some_and(|peering| self.draining.contains(&peering.key));
         self.relays.iter().filter(|hop| rests(hop) == draining).map(ToString::to_string).collect()
     }
 }
 
-fn without(all: &[String], those: &[String]) -> Vec<String> {
+fn difference(all: &[String], those: &[String]) -> Vec<String> {
     all.iter().filter(|name| !those.contains(name)).cloned().collect()
 }
 
-fn hop(fleet: &Fleet, member: &Member) -> Arc<Hop> {
-    let certificate = &member.entry.issued.certificate;
-    let peering = Peering { key: certificate.key, own: Arc::clone(&fleet.own), encrypt: fleet.encrypt };
+fn member_hop(fleet: &FleetConfig, member: &Member) -> Arc<Hop> {
+    let certificate = &member.entry.signed_certificate.certificate;
+    let peering = Peering { key: certificate.key, own_key: Arc::clone(&fleet.own_key), encrypt: fleet.encrypt };
     Arc::new(Hop {
         name: certificate.name.as_str().into(),
         kind: HopKind::Section(peering),
@@ -89,13 +91,13 @@ fn hop(fleet: &Fleet, member: &Member) -> Arc<Hop> {
 }
 
 /// A section listener that is open to the fleet, with all of it among its peers; the file of peers counts first.
-fn letting_in(listener: &Arc<Listener>, members: &[&Member]) -> Arc<Listener> {
+fn with_fleet_peers(listener: &Arc<Listener>, members: &[&Member]) -> Arc<Listener> {
     let Some(section) = listener.section.as_ref().filter(|section| section.fleet) else { return Arc::clone(listener) };
     let mut peers = section.peers.as_deref().cloned().unwrap_or_default();
     for member in members {
-        let certificate = &member.entry.issued.certificate;
-        let access = Access { allow_private: true, ..Access::default() };
-        let peer = || Arc::new(Peer { name: certificate.name.as_str().into(), access, relays: None, from: None });
+        let certificate = &member.entry.signed_certificate.certificate;
+        let access = AccessRules { allow_private: true, ..AccessRules::default() };
+        let peer = || Arc::new(Peer { name: certificate.name.as_str().into(), access, next_hops: None, from: None });
         peers.0.entry(certificate.key).or_insert_with(peer);
     }
     let section = crate::config::SectionListener { peers: Some(Arc::<Peers>::new(peers)), ..section.clone() };
@@ -104,36 +106,36 @@ fn letting_in(listener: &Arc<Listener>, members: &[&Member]) -> Arc<Listener> {
 
 /// A route whose paths lead over those who are there. A path over somebody who is not, or who drains, stays only where
 /// there is no other.
-fn led_by(route: &Route, hops: &[(Arc<Hop>, State)]) -> Route {
-    let paths: Vec<_> = route.paths.iter().map(|path| led(path, hops)).collect();
-    let rank = |(_, rank): &(Arc<Path>, Standing)| *rank;
-    let best = paths.iter().map(rank).min().unwrap_or(Standing::Good);
+fn resolve_route(route: &Route, hops: &[(Arc<Hop>, RelayState)]) -> Route {
+    let paths: Vec<_> = route.paths.iter().map(|path| resolve_path(path, hops)).collect();
+    let rank = |(_, rank): &(Arc<Path>, PathAvailability)| *rank;
+    let best = paths.iter().map(rank).min().unwrap_or(PathAvailability::Available);
     let paths = paths.iter().filter(|path| rank(path) == best).map(|(path, _)| Arc::clone(path)).collect();
     Route { paths, ..route.clone() }
 }
 
 /// What a path is good for, the best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    Good,
+enum PathAvailability {
+    Available,
     Draining,
     Absent,
 }
 
-fn led(path: &Arc<Path>, fleet: &[(Arc<Hop>, State)]) -> (Arc<Path>, Standing) {
+fn resolve_path(path: &Arc<Path>, fleet: &[(Arc<Hop>, RelayState)]) -> (Arc<Path>, PathAvailability) {
     let find = |hop: &Arc<Hop>| match hop.kind {
         HopKind::Absent => match fleet.iter().find(|(member, _)| member.name == hop.name) {
-            Some((member, State::Serving)) => (Arc::clone(member), Standing::Good),
-            Some((member, State::Draining)) => (Arc::clone(member), Standing::Draining),
-            None => (Arc::clone(hop), Standing::Absent),
+            Some((member, RelayState::Serving)) => (Arc::clone(member), PathAvailability::Available),
+            Some((member, RelayState::Draining)) => (Arc::clone(member), PathAvailability::Draining),
+            None => (Arc::clone(hop), PathAvailability::Absent),
         },
-        _ => (Arc::clone(hop), Standing::Good),
+        _ => (Arc::clone(hop), PathAvailability::Available),
     };
     if path.hops.iter().all(|hop| hop.kind != HopKind::Absent) {
-        return (Arc::clone(path), Standing::Good);
+        return (Arc::clone(path), PathAvailability::Available);
     }
     let found: Vec<_> = path.hops.iter().map(find).collect();
-    let standing = found.iter().map(|(_, standing)| *standing).max().unwrap_or(Standing::Good);
+    let standing = found.iter().map(|(_, standing)| *standing).max().unwrap_or(PathAvailability::Available);
     let hops = found.into_iter().map(|(hop, _)| hop).collect();
     (Arc::new(Path { name: path.name.clone(), hops }), standing)
 }

@@ -6,39 +6,41 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use ekiden_proto::fleet::{Member, Neighbour};
-use ekiden_proto::path::figures::Figures;
-use ekiden_proto::wire::section::report::{Entry, Subject, Told};
+use ekiden_proto::path::figures::EstimateSnapshot;
+use ekiden_proto::wire::section::report::{DirectionEstimate, SectionReport, Subject};
 
-use super::directory::Inner;
+use super::directory::FleetShared;
 
 const MILLION: f64 = 1e6;
 
 /// How many segments a told loss counts as: some, for it was worth telling.
-const SEGMENTS: f64 = 100.0;
+const REPORTED_SEGMENTS: f64 = 100.0;
 
-impl Inner {
+impl FleetShared {
     /// What this relay knows of the sections to its neighbours.
     pub fn neighbours(&self) -> Vec<Neighbour> {
-        let Some(shared) = self.shared.upgrade() else { return Vec::new() };
-        shared.book.neighbours().iter().filter_map(neighbour).collect()
+        let Some(shared) = self.relay_shared.upgrade() else { return Vec::new() };
+        shared.estimates.neighbours().iter().filter_map(to_neighbour).collect()
     }
 
     /// Takes in what a member says of the sections to its neighbours, unless it tells us itself.
-    pub fn learn(&self, member: &Member) {
-        let Some(shared) = self.shared.upgrade() else { return };
-        let teller = member.entry.issued.certificate.key;
-        let entries: Vec<_> = member.entry.neighbours.iter().map(entry).collect();
-        let mut learnt = self.learnt.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn record_measurements(&self, member: &Member) {
+        let Some(shared) = self.relay_shared.upgrade() else { return };
+        let teller = member.entry.signed_certificate.certificate.key;
+        let entries: Vec<_> = member.entry.neighbours.iter().map(to_entry).collect();
+        let mut learnt = self.learned_at.lock().unwrap_or_else(PoisonError::into_inner);
         let before = learnt.get(&teller).copied().unwrap_or_default();
-        if !entries.is_empty() && !shared.book.is_told_by(&teller, before) {
-            learnt.insert(teller, shared.book.now());
-            shared.book.hear(teller, &entries);
+        if !entries.is_empty() && !shared.estimates.has_report_since(&teller, before) {
+            learnt.insert(teller, shared.estimates.now());
+            shared.estimates.record_report(teller, &entries);
         }
     }
 }
 
-fn neighbour(entry: &Entry) -> Option<Neighbour> {
-    let (Subject::Relay(key), Told { figures, age }) = (entry.subject, entry.sending) else { return None };
+fn to_neighbour(entry: &SectionReport) -> Option<Neighbour> {
+    let (Subject::Relay(key), DirectionEstimate { snapshot: figures, age }) = (entry.subject, entry.sending) else {
+        return None;
+    };
     Some(Neighbour {
         key,
         rtt: figures.rtt?,
@@ -48,15 +50,15 @@ fn neighbour(entry: &Entry) -> Option<Neighbour> {
     })
 }
 
-fn entry(neighbour: &Neighbour) -> Entry {
+fn to_entry(neighbour: &Neighbour) -> SectionReport {
     let Neighbour { key, rtt, loss_ppm, rate, age } = *neighbour;
-    let figures = Figures {
+    let figures = EstimateSnapshot {
         rtt: Some(rtt),
         loss: Some(f64::from(loss_ppm) / MILLION),
         rate: (rate > 0).then_some(rate as f64),
-        segments: SEGMENTS,
-        ..Figures::default()
+        segments: REPORTED_SEGMENTS,
+        ..EstimateSnapshot::default()
     };
-    let sending = Told { figures, age: Duration::from_secs(age) };
-    Entry { subject: Subject::Relay(key), sending, receiving: Told::default() }
+    let sending = DirectionEstimate { snapshot: figures, age: Duration::from_secs(age) };
+    SectionReport { subject: Subject::Relay(key), sending, receiving: DirectionEstimate::default() }
 }

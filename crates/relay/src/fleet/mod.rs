@@ -18,10 +18,10 @@ mod state;
 mod thread;
 mod view;
 
-pub(crate) use directory::Directory;
-pub use view::{FleetSummary, FleetView, Gauges, MemberView, table};
+pub(crate) use directory::FleetDirectory;
+pub use view::{FleetMetrics, FleetSummary, FleetView, MemberView, table};
 
 /// Why nothing came of asking etcd, in words for the operator.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-struct Trouble(String);
+struct EtcdErrorMessage(String);

@@ -8,108 +8,112 @@ use std::time::{Duration, Instant};
 use etcd_client::{EventType, LeaseKeepAliveStream, LeaseKeeper, PutOptions, WatchOptions, WatchResponse, WatchStream};
 use tokio::time::sleep_until;
 
-use super::Trouble;
-use super::author::Author;
-use super::directory::{Inner, Wish};
-use super::etcd::{Connection, Failure, answered};
-use super::listing::{key_of, read_all, relay_at};
-use crate::config::Fleet;
+use super::EtcdErrorMessage;
+use super::author::EntryWriter;
+use super::directory::{FleetShared, Membership};
+use super::etcd::{EtcdConnection, EtcdError, with_timeout};
+use super::listing::{entry_key, parse_entry_key, read_all};
+use crate::config::FleetConfig;
 
 /// How often it is looked whether measurements are worth telling.
-const LOOK: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pause after etcd has refused to be written to, and the longest.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// A connection that stands, and has told everything.
-pub struct Session<'a> {
-    inner: &'a Inner,
-    fleet: &'a Fleet,
-    connection: Connection,
+pub struct EtcdSession<'a> {
+    shared: &'a FleetShared,
+    fleet: &'a FleetConfig,
+    connection: EtcdConnection,
     watch: WatchStream,
     /// The newest revision that an answer was of; what the watch says may be older.
     revision: i64,
-    lease: Option<Lease>,
+    lease: Option<EtcdLease>,
     /// When our entry is to be written; none when it stands.
-    due: Option<Instant>,
+    write_at: Option<Instant>,
     /// When something has to be heard from etcd again.
-    beat: Instant,
+    keep_alive_at: Instant,
     /// When those are looked at again who are not believed because of a clock.
-    again: Instant,
+    recheck_at: Instant,
     /// What we are there.
-    told: Wish,
-    pause: Duration,
-    refusal: Option<Trouble>,
+    published: Membership,
+    write_retry_delay: Duration,
+    last_rejection: Option<EtcdErrorMessage>,
 }
 
 /// What our entry lives by.
-struct Lease {
+struct EtcdLease {
     id: i64,
     keeper: LeaseKeeper,
-    answers: LeaseKeepAliveStream,
+    responses: LeaseKeepAliveStream,
 }
 
-impl<'a> Session<'a> {
+impl<'a> EtcdSession<'a> {
     /// Connects, reads everything, and watches from there.
-    pub async fn open(inner: &'a Inner, fleet: &'a Fleet, url: &str) -> Result<Self, Trouble> {
-        let mut connection = Connection::open(fleet, url).await?;
+    pub async fn open(inner: &'a FleetShared, fleet: &'a FleetConfig, url: &str) -> Result<Self, EtcdErrorMessage> {
+        let mut connection = EtcdConnection::open(fleet, url).await?;
         let revision = read_all(&mut connection, inner, fleet).await?;
-        inner.read.send_replace(true);
-        inner.is_served().await;
+        inner.synced.send_replace(true);
+        inner.wait_applied().await;
         let options = WatchOptions::new().with_prefix().with_start_revision(revision + 1).with_fragment();
-        let watch = answered(connection.watch.watch(fleet.prefix.as_str(), Some(options))).await?;
-        let (now, wish) = (Instant::now(), *inner.wish.borrow());
+        let watch = with_timeout(connection.watch.watch(fleet.prefix.as_str(), Some(options))).await?;
+        let (now, wish) = (Instant::now(), *inner.target.borrow());
         Ok(Self {
-            inner,
+            shared: inner,
             fleet,
             connection,
             watch,
             revision,
             lease: None,
-            due: (fleet.certificate.is_some() && wish > Wish::Hear).then_some(now),
-            beat: now + fleet.lease / 3,
-            again: now + fleet.every,
-            told: wish.min(Wish::Serve),
-            pause: RETRY.0,
-            refusal: None,
+            write_at: (fleet.certificate.is_some() && wish > Membership::Observe).then_some(now),
+            keep_alive_at: now + fleet.lease / 3,
+            recheck_at: now + fleet.publish_interval,
+            published: wish.min(Membership::Serve),
+            write_retry_delay: RETRY_DELAYS.0,
+            last_rejection: None,
         })
     }
 
     /// Goes on until etcd does not; returns why.
-    pub async fn run(mut self, author: &mut Author) -> Trouble {
+    pub async fn run(mut self, author: &mut EntryWriter) -> EtcdErrorMessage {
         loop {
             if let Err(failure) = self.step(author).await {
-                return failure.trouble();
+                return failure.into_message();
             }
         }
     }
 
-    async fn step(&mut self, author: &mut Author) -> Result<(), Failure> {
-        let mut wishes = self.inner.wish.subscribe();
+    async fn step(&mut self, author: &mut EntryWriter) -> Result<(), EtcdError> {
+        let mut wishes = self.shared.target.subscribe();
         let wish = *wishes.borrow_and_update();
-        if wish == Wish::End {
+        if wish == Membership::Stop {
             // Whoever has left has said so before. Else another process of this relay may have our entry by now.
             return std::future::pending().await;
         }
-        if wish > self.told && self.due.is_none() && self.fleet.certificate.is_some() {
-            self.due = Some(Instant::now());
+        if wish > self.published && self.write_at.is_none() && self.fleet.certificate.is_some() {
+            self.write_at = Some(Instant::now());
         }
         let now = Instant::now();
-        if self.due.is_some_and(|due| due <= now) {
+        if self.write_at.is_some_and(|due| due <= now) {
             return self.write(author, wish).await;
         }
-        if self.beat <= now {
+        if self.keep_alive_at <= now {
             return self.keep_alive().await;
         }
-        if self.again <= now {
-            return self.look_again().await;
+        if self.recheck_at <= now {
+            return self.recheck().await;
         }
-        if self.due.is_none() && self.lease.is_some() && author.has_news(self.inner, self.fleet.every) {
+        if self.write_at.is_none()
+            && self.lease.is_some()
+            && author.has_changes(self.shared, self.fleet.publish_interval)
+        {
             return self.write(author, wish).await;
         }
-        let next = self.due.map_or(self.beat, |due| due.min(self.beat)).min(now + LOOK);
+        let next =
+            self.write_at.map_or(self.keep_alive_at, |due| due.min(self.keep_alive_at)).min(now + CHECK_INTERVAL);
         tokio::select! {
-            message = self.watch.message() => self.hear(message)?,
+            message = self.watch.message() => self.on_watch(message)?,
             _ = wishes.changed() => {}
             () = sleep_until(next.into()) => {}
         }
@@ -117,9 +121,11 @@ impl<'a> Session<'a> {
     }
 
     /// Takes what has changed.
-    fn hear(&mut self, message: Result<Option<WatchResponse>, etcd_client::Error>) -> Result<(), Failure> {
-        let away = |why: &str| Err(Failure::Away(Trouble(why.to_owned())));
-        let Some(message) = message.map_err(super::etcd::failure)? else { return away("etcd has closed the watch") };
+    fn on_watch(&mut self, message: Result<Option<WatchResponse>, etcd_client::Error>) -> Result<(), EtcdError> {
+        let away = |why: &str| Err(EtcdError::Unavailable(EtcdErrorMessage(why.to_owned())));
+        let Some(message) = message.map_err(super::etcd::classify_error)? else {
+            return away("etcd has closed the watch");
+        };
         if message.compact_revision() > 0 {
             return away("etcd has forgotten what changed meanwhile (compaction): everything is read again");
         }
@@ -129,127 +135,128 @@ impl<'a> Session<'a> {
         let mut changed = false;
         for event in message.events() {
             let Some(kv) = event.kv() else { continue };
-            let Some(relay) = relay_at(&self.fleet.prefix, kv.key()) else { continue };
+            let Some(relay) = parse_entry_key(&self.fleet.prefix, kv.key()) else { continue };
             let known = match event.event_type() {
                 EventType::Put => {
-                    let (heard, known) = self.inner.hear(&relay, kv.value());
+                    let (heard, known) = self.shared.on_entry(&relay, kv.value());
                     changed |= heard;
-                    known && self.inner.is_newest(&relay, kv.value())
+                    known && self.shared.is_newest(&relay, kv.value())
                 }
                 EventType::Delete => {
-                    changed |= self.inner.hear_nothing(&relay);
+                    changed |= self.shared.on_entry_removed(&relay);
                     false
                 }
             };
-            if !known && self.is_us(&relay) && (Wish::Serve..Wish::Leave).contains(&self.told) {
+            if !known && self.is_own_key(&relay) && (Membership::Serve..Membership::Leave).contains(&self.published) {
                 // Somebody has taken our entry away, or put another in its place.
-                self.due.get_or_insert(Instant::now() + self.fleet.every.min(RETRY.1));
+                self.write_at.get_or_insert(Instant::now() + self.fleet.publish_interval.min(RETRY_DELAYS.1));
             }
         }
         if changed {
-            self.inner.has_changed();
+            self.shared.notify_changed();
         }
         Ok(())
     }
 
     /// Reads again what was not believed because of a clock: nobody writes only because time goes on.
-    async fn look_again(&mut self) -> Result<(), Failure> {
-        self.again = Instant::now() + self.fleet.every.max(LOOK);
+    async fn recheck(&mut self) -> Result<(), EtcdError> {
+        self.recheck_at = Instant::now() + self.fleet.publish_interval.max(CHECK_INTERVAL);
         let mut changed = false;
-        for relay in self.inner.take_waiting() {
-            let answer = answered(self.connection.kv.get(key_of(&self.fleet.prefix, &relay), None)).await?;
-            changed |= answer.kvs().iter().any(|kv| self.inner.hear(&relay, kv.value()).0);
+        for relay in self.shared.take_rechecks() {
+            let answer = with_timeout(self.connection.kv.get(entry_key(&self.fleet.prefix, &relay), None)).await?;
+            changed |= answer.kvs().iter().any(|kv| self.shared.on_entry(&relay, kv.value()).0);
         }
         if changed {
-            self.inner.has_changed();
+            self.shared.notify_changed();
         }
         Ok(())
     }
 
     /// Writes our entry, or takes it away.
-    async fn write(&mut self, author: &mut Author, wish: Wish) -> Result<(), Failure> {
-        let written = if wish >= Wish::Leave { self.revoke().await } else { self.put(author, wish).await };
+    async fn write(&mut self, author: &mut EntryWriter, wish: Membership) -> Result<(), EtcdError> {
+        let written = if wish >= Membership::Leave { self.revoke().await } else { self.put(author, wish).await };
         match written {
             Ok(()) => {
-                (self.due, self.pause, self.refusal, self.told) = (None, RETRY.0, None, wish);
-                self.inner.done.send_replace(wish);
+                (self.write_at, self.write_retry_delay, self.last_rejection, self.published) =
+                    (None, RETRY_DELAYS.0, None, wish);
+                self.shared.confirmed.send_replace(wish);
                 Ok(())
             }
-            Err(Failure::Refuses(trouble)) => {
-                self.due = Some(Instant::now() + self.pause);
-                self.pause = (self.pause * 2).min(RETRY.1);
-                if self.refusal.as_ref() != Some(&trouble) {
-                    self.inner.warn(format!("fleet: etcd does not take our entry: {trouble}"));
+            Err(EtcdError::Rejected(trouble)) => {
+                self.write_at = Some(Instant::now() + self.write_retry_delay);
+                self.write_retry_delay = (self.write_retry_delay * 2).min(RETRY_DELAYS.1);
+                if self.last_rejection.as_ref() != Some(&trouble) {
+                    self.shared.warn(format!("fleet: etcd does not take our entry: {trouble}"));
                 }
-                self.refusal = Some(trouble);
+                self.last_rejection = Some(trouble);
                 Ok(())
             }
             Err(failure) => Err(failure),
         }
     }
 
-    async fn put(&mut self, author: &mut Author, wish: Wish) -> Result<(), Failure> {
+    async fn put(&mut self, author: &mut EntryWriter, wish: Membership) -> Result<(), EtcdError> {
         let lease = match &self.lease {
             Some(lease) => lease.id,
             None => self.grant().await?,
         };
-        let Some(entry) = author.write(self.fleet, self.inner, wish) else { return Ok(()) };
-        let key = key_of(&self.fleet.prefix, &self.fleet.own.public());
+        let Some(entry) = author.next_entry(self.fleet, self.shared, wish) else { return Ok(()) };
+        let key = entry_key(&self.fleet.prefix, &self.fleet.own_key.public_key());
         let options = PutOptions::new().with_lease(lease);
-        let answer = answered(self.connection.kv.put(key, entry, Some(options))).await?;
-        self.inner.etcd().written += 1;
-        self.is_at(answer.header().map(etcd_client::ResponseHeader::revision))
+        let answer = with_timeout(self.connection.kv.put(key, entry, Some(options))).await?;
+        self.shared.etcd().written += 1;
+        self.check_revision(answer.header().map(etcd_client::ResponseHeader::revision))
     }
 
-    async fn grant(&mut self) -> Result<i64, Failure> {
+    async fn grant(&mut self) -> Result<i64, EtcdError> {
         let span = i64::try_from(self.fleet.lease.as_secs()).unwrap_or(i64::MAX);
-        let id = answered(self.connection.client.lease_grant(span, None)).await?.id();
-        let (keeper, answers) = answered(self.connection.client.lease_keep_alive(id)).await?;
-        self.lease = Some(Lease { id, keeper, answers });
+        let id = with_timeout(self.connection.client.lease_grant(span, None)).await?.id();
+        let (keeper, answers) = with_timeout(self.connection.client.lease_keep_alive(id)).await?;
+        self.lease = Some(EtcdLease { id, keeper, responses: answers });
         Ok(id)
     }
 
-    async fn revoke(&mut self) -> Result<(), Failure> {
-        let Some(Lease { id, .. }) = self.lease.take() else { return Ok(()) };
-        answered(self.connection.client.lease_revoke(id)).await.map(|_| ())
+    async fn revoke(&mut self) -> Result<(), EtcdError> {
+        let Some(EtcdLease { id, .. }) = self.lease.take() else { return Ok(()) };
+        with_timeout(self.connection.client.lease_revoke(id)).await.map(|_| ())
     }
 
     /// Keeps our entry where it is, and shows that etcd still answers.
-    async fn keep_alive(&mut self) -> Result<(), Failure> {
-        self.beat = Instant::now() + self.fleet.lease / 3;
+    async fn keep_alive(&mut self) -> Result<(), EtcdError> {
+        self.keep_alive_at = Instant::now() + self.fleet.lease / 3;
         let revision = match &mut self.lease {
-            Some(Lease { keeper, answers, .. }) => {
-                answered(keeper.keep_alive()).await?;
-                let answer = answered(answers.message()).await?;
+            Some(EtcdLease { keeper, responses: answers, .. }) => {
+                with_timeout(keeper.keep_alive()).await?;
+                let answer = with_timeout(answers.message()).await?;
                 let Some(answer) = answer.filter(|answer| answer.ttl() > 0) else {
                     // It has run out while etcd, or we, slept.
                     self.lease = None;
-                    self.due = Some(Instant::now());
+                    self.write_at = Some(Instant::now());
                     return Ok(());
                 };
                 answer.header().map(etcd_client::ResponseHeader::revision)
             }
             None => {
                 let options = etcd_client::GetOptions::new().with_count_only();
-                let answer = answered(self.connection.kv.get(self.fleet.prefix.as_str(), Some(options))).await?;
+                let answer = with_timeout(self.connection.kv.get(self.fleet.prefix.as_str(), Some(options))).await?;
                 answer.header().map(etcd_client::ResponseHeader::revision)
             }
         };
-        self.is_at(revision)
+        self.check_revision(revision)
     }
 
     /// Notes how far etcd is; it never goes back, unless it was restored from an old copy.
-    fn is_at(&mut self, revision: Option<i64>) -> Result<(), Failure> {
+    fn check_revision(&mut self, revision: Option<i64>) -> Result<(), EtcdError> {
         let Some(revision) = revision else { return Ok(()) };
         if revision < self.revision {
             let why = format!("it went back from revision {} to {revision}: everything is read again", self.revision);
-            return Err(Failure::Away(Trouble(why)));
+            return Err(EtcdError::Unavailable(EtcdErrorMessage(why)));
         }
         self.revision = revision;
         Ok(())
     }
 
-    fn is_us(&self, relay: &ekiden_proto::key::PublicKey) -> bool {
+    fn is_own_key(&self, relay: &ekiden_proto::key::PublicKey) -> bool {
         self.fleet.certificate.as_ref().is_some_and(|issued| issued.certificate.key == *relay)
     }
 }

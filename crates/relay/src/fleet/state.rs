@@ -8,16 +8,16 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use ekiden_proto::fleet::{Roster, VerifyKey};
+use ekiden_proto::fleet::{MemberList, VerifyKey};
 use ekiden_proto::key::PublicKey;
 use serde_json::{Value, json};
 
 /// What is known, as the file has it.
-pub fn text(fleet: &VerifyKey, roster: &Roster, now: Duration, unix: u64) -> String {
+pub fn serialize(fleet: &VerifyKey, roster: &MemberList, now: Duration, unix: u64) -> String {
     let members = roster.members().map(
-        |(key, member)| json!({ "key": key, "age": now.saturating_sub(member.seen).as_secs(), "entry": member.text }),
+        |(key, member)| json!({ "key": key, "age": now.saturating_sub(member.received_at).as_secs(), "entry": member.signed_text }),
     );
-    let numbers = roster.numbers().map(|(key, number, not_after)| json!([key, number, not_after]));
+    let numbers = roster.sequences().map(|(key, number, not_after)| json!([key, number, not_after]));
     let state = json!({
         "fleet": fleet,
         "saved": unix,
@@ -34,7 +34,7 @@ pub fn text(fleet: &VerifyKey, roster: &Roster, now: Duration, unix: u64) -> Str
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let written = fill(beside.as_ref(), text).and_then(|()| fs::rename(&beside, path));
+    let written = write_synced(beside.as_ref(), text).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // Half a file is of no use, and where the disk is full somebody needs the room.
         let _ = fs::remove_file(&beside);
@@ -42,7 +42,7 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     written
 }
 
-fn fill(path: &Path, text: &str) -> io::Result<()> {
+fn write_synced(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
@@ -52,7 +52,7 @@ fn fill(path: &Path, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// Why it is not used, or what of it.
-pub fn read(path: &Path, roster: &mut Roster, now: Duration, unix: u64) -> Result<(), String> {
+pub fn read(path: &Path, roster: &mut MemberList, now: Duration, unix: u64) -> Result<(), String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -62,20 +62,22 @@ pub fn read(path: &Path, roster: &mut Roster, now: Duration, unix: u64) -> Resul
     let list = |name: &str| state[name].as_array().cloned().unwrap_or_default();
     let mut refused = None;
     for member in list("members") {
-        if let Some((key, entry)) = key(&member["key"]).zip(member["entry"].as_str())
-            && let Err(why) = roster.accept(&key, entry.as_bytes(), now, unix)
+        if let Some((key, entry)) = parse_key(&member["key"]).zip(member["entry"].as_str())
+            && let Err(why) = roster.apply_entry(&key, entry.as_bytes(), now, unix)
         {
             refused = Some(format!("{key} is not believed: {why}"));
         }
     }
     for number in list("numbers") {
-        if let (Some(key), Some(number), Some(not_after)) = (key(&number[0]), number[1].as_u64(), number[2].as_u64()) {
-            roster.forbid(key, number, not_after);
+        if let (Some(key), Some(number), Some(not_after)) =
+            (parse_key(&number[0]), number[1].as_u64(), number[2].as_u64())
+        {
+            roster.record_sequence(key, number, not_after);
         }
     }
     refused.map_or(Ok(()), Err)
 }
 
-fn key(text: &Value) -> Option<PublicKey> {
+fn parse_key(text: &Value) -> Option<PublicKey> {
     text.as_str()?.parse().ok()
 }

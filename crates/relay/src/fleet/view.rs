@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ekiden_proto::fleet::{Roster, State, VerifyKey};
+use ekiden_proto::fleet::{MemberList, RelayState, VerifyKey};
 use ekiden_proto::key::PublicKey;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,12 +10,12 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::config::Fleet;
-use crate::metrics::{Declare, take_over};
+use crate::config::FleetConfig;
+use crate::metrics::{Declare, set_count};
 
 /// How etcd does, as its thread sees it.
 #[derive(Debug, Default)]
-pub struct Etcd {
+pub struct EtcdStatus {
     /// Whether it answers.
     pub up: bool,
     /// Which server of it.
@@ -28,28 +28,28 @@ pub struct Etcd {
     pub version: u64,
     /// Since when it is as it is; none before it was ever asked.
     since: Option<Instant>,
-    trouble: Option<String>,
+    last_error: Option<String>,
 }
 
-impl Etcd {
+impl EtcdStatus {
     /// Notes that a server answers; for how long none did, where that was so.
-    pub fn is_up(&mut self, server: &str) -> Option<Duration> {
+    pub fn mark_up(&mut self, server: &str) -> Option<Duration> {
         let down = self.since.filter(|_| !self.up).map(|since| since.elapsed());
         if !self.up {
             self.since = Some(Instant::now());
         }
-        (self.up, self.trouble) = (true, None);
+        (self.up, self.last_error) = (true, None);
         server.clone_into(&mut self.server);
         down
     }
 
     /// Notes that no server answers; true when that is news.
-    pub fn is_down(&mut self, trouble: &str) -> bool {
+    pub fn mark_down(&mut self, trouble: &str) -> bool {
         let news = self.up || self.since.is_none();
         if news {
             self.since = Some(Instant::now());
         }
-        (self.up, self.trouble) = (false, Some(trouble.to_owned()));
+        (self.up, self.last_error) = (false, Some(trouble.to_owned()));
         news
     }
 }
@@ -87,7 +87,7 @@ pub struct MemberView {
     /// Where it listens.
     pub address: String,
     /// Whether it takes sessions.
-    pub state: State,
+    pub state: RelayState,
     /// How old its last word is.
     pub age_seconds: f64,
     /// Since when it is not listed any more.
@@ -111,7 +111,7 @@ pub struct FleetSummary {
 
 /// A fleet as numbers for Prometheus, made when somebody asks.
 #[derive(Debug, Default)]
-pub struct Gauges {
+pub struct FleetMetrics {
     members: Gauge,
     draining: Gauge,
     missing: Gauge,
@@ -120,7 +120,7 @@ pub struct Gauges {
     refused: Counter,
 }
 
-impl Gauges {
+impl FleetMetrics {
     /// Makes them known.
     pub fn register(&self, registry: &mut Registry) {
         for (name, help, gauge) in [
@@ -140,7 +140,7 @@ impl Gauges {
     }
 
     /// Shows this fleet; zeros where there is none.
-    pub fn show(&self, view: Option<FleetView>) {
+    pub fn update(&self, view: Option<FleetView>) {
         let Some(view) = view else { return };
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let summary = view.summary();
@@ -148,8 +148,8 @@ impl Gauges {
         self.draining.set(number(summary.draining));
         self.missing.set(number(summary.missing));
         self.etcd_up.set(i64::from(view.etcd_up));
-        take_over(&self.written, view.written);
-        take_over(&self.refused, view.refused);
+        set_count(&self.written, view.written);
+        set_count(&self.refused, view.refused);
     }
 }
 
@@ -181,7 +181,7 @@ impl FleetView {
         FleetSummary {
             name: self.name.clone(),
             relays: self.members.len(),
-            draining: count(|member| member.state == State::Draining),
+            draining: count(|member| member.state == RelayState::Draining),
             missing: count(|member| member.missing_seconds.is_some()),
             etcd_up: self.etcd_up,
             etcd_trouble: self.etcd_trouble.clone(),
@@ -189,17 +189,17 @@ impl FleetView {
     }
 
     /// That of these.
-    pub(super) fn of(settings: &Fleet, roster: &Roster, etcd: &Etcd, now: Duration) -> Self {
+    pub(super) fn new(settings: &FleetConfig, roster: &MemberList, etcd: &EtcdStatus, now: Duration) -> Self {
         let member = |(key, member): (&PublicKey, &ekiden_proto::fleet::Member)| {
-            let certificate = &member.entry.issued.certificate;
+            let certificate = &member.entry.signed_certificate.certificate;
             let since = |at: Duration| now.saturating_sub(at).as_secs_f64();
             MemberView {
                 name: certificate.name.clone(),
                 key: *key,
                 address: certificate.address.to_string(),
                 state: member.entry.state,
-                age_seconds: since(member.seen),
-                missing_seconds: member.missing.map(since),
+                age_seconds: since(member.received_at),
+                missing_seconds: member.missing_since.map(since),
                 not_after: certificate.not_after,
                 neighbours: member.entry.neighbours.len(),
             }
@@ -212,7 +212,7 @@ impl FleetView {
             etcd_up: etcd.up,
             etcd_seconds: etcd.since.map(|since| since.elapsed().as_secs_f64()),
             etcd_server: etcd.server.clone(),
-            etcd_trouble: etcd.trouble.clone(),
+            etcd_trouble: etcd.last_error.clone(),
             written: etcd.written,
             refused: etcd.refused,
             members,

@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::event::{Closed, End, Event};
+use ekiden_proto::event::{EndReason, Event, SessionClosed};
 use ekiden_proto::wire::syn::Syn;
-use ekiden_sys::nfqueue::{Queue, Verdict};
-use ekiden_sys::sock_diag::Destroyer;
+use ekiden_sys::nfqueue::{NfQueue, Verdict};
+use ekiden_sys::sock_diag::SocketDestroyer;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, interval, timeout};
 
 use crate::admission::SessionPermit;
-use crate::config::{Connect, Kind};
+use crate::config::{ConnectMode, ListenerKind};
 use crate::dial::{DialError, Dialled};
 use crate::entrance::Entrance;
 use crate::rules::Marks;
@@ -44,14 +44,14 @@ const MOST_SILENT: usize = 4096;
 /// The first packets for one listener.
 pub struct Gate {
     entrance: Rc<Entrance>,
-    queue: AsyncFd<Queue>,
+    queue: AsyncFd<NfQueue>,
     marks: Marks,
     /// The mark of packets that may go to the listener.
     welcome: u32,
     /// Those that were let in, the oldest first.
     let_in: RefCell<VecDeque<(Instant, Ends)>>,
     /// Ends sockets in TIME_WAIT; none where the kernel has no such thing.
-    destroyer: Option<Destroyer>,
+    destroyer: Option<SocketDestroyer>,
     /// Servers that said nothing, and since when.
     silent: RefCell<HashMap<SocketAddr, Instant>>,
     /// Why packets are let pass that could be ours, while that is so.
@@ -62,21 +62,21 @@ pub struct Gate {
 ///
 /// # Errors
 /// The kernel's, when the queue cannot be watched.
-pub async fn run(entrance: Rc<Entrance>, queue: Queue, number: usize, mut stop: Stop) -> io::Result<()> {
+pub async fn run(entrance: Rc<Entrance>, queue: NfQueue, number: usize, mut stop: Stop) -> io::Result<()> {
     let marks = entrance.config.marks();
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a queue never does")]
     let queue = AsyncFd::new(queue)?;
     let gate = Rc::new(Gate {
         // TPROXY finds out by itself whether the listener is there; address translation would lead to nowhere.
         welcome: match entrance.listener.kind {
-            Kind::Redirect => marks.let_in(number),
+            ListenerKind::Redirect => marks.let_in(number),
             _ => marks.caught(number),
         },
         marks,
         entrance,
         queue,
         let_in: RefCell::default(),
-        destroyer: Destroyer::open().ok(),
+        destroyer: SocketDestroyer::open().ok(),
         silent: RefCell::default(),
         passing: Cell::new(None),
     });
@@ -116,7 +116,7 @@ impl Gate {
                 return self.pass(id, &ends, reason);
             }
         };
-        if self.entrance.listener.connect == Connect::Hold {
+        if self.entrance.listener.connect == ConnectMode::Hold {
             tokio::task::spawn_local(hold(Rc::clone(self), ends, id, permit));
         } else {
             self.let_in(id, ends, permit, None);
@@ -152,13 +152,13 @@ impl Gate {
     fn pass(&self, id: u32, ends: &Ends, reason: &'static str) {
         let (client, server) = (ends.client.0, ends.server.0);
         // Through a tunnel this host's own programs come too: at the client's end is one of their sockets then.
-        let theirs = (self.entrance.listener.kind != Kind::Tun).then_some((client, server));
+        let theirs = (self.entrance.listener.kind != ListenerKind::Tun).then_some((client, server));
         for (local, remote) in [(server, client)].into_iter().chain(theirs) {
             // Nearly always there is none.
             let _ = self.destroyer.as_ref().map(|destroyer| destroyer.destroy(local, remote));
         }
         let shared = self.entrance.shared();
-        shared.metrics.passed(&self.name(), reason);
+        shared.metrics.record_passed(&self.name(), reason);
         // What one server is or does is nothing to tell the operator.
         if !matches!(reason, "silent" | "denied" | "reset") && self.passing.replace(Some(reason)).is_none() {
             shared.emit(&Event::BypassBegan { listener: self.name(), reason });
@@ -172,7 +172,7 @@ impl Gate {
 
     fn tell(&self, id: u32, verdict: Verdict) {
         // Fails only when the kernel has no memory; then the packet is dropped with the queue, and sent again by its sender.
-        let _ = self.queue.get_ref().verdict(id, verdict);
+        let _ = self.queue.get_ref().set_verdict(id, verdict);
     }
 
     fn name(&self) -> String {
@@ -205,7 +205,7 @@ impl Gate {
             if let Some((permit, ahead)) = self.entrance.shared().held.give_up(&ends, since) {
                 let (server, path) = ahead.as_ref().map_or((None, None), |a| (Some(a.server), a.taken.path.clone()));
                 ahead.into_iter().for_each(|ahead| ahead.abandon());
-                self.ends(permit, End::LeftEarly, Closed { server, ..self.closed(&ends, path) });
+                self.ends(permit, EndReason::LeftEarly, SessionClosed { server, ..self.closed(&ends, path) });
             }
         }
         self.silent.borrow_mut().retain(|_, since| since.elapsed() < SILENCE);
@@ -218,19 +218,19 @@ impl Gate {
     }
 
     /// The end of what has not become a session, with the closing event of one.
-    fn ends(&self, permit: SessionPermit, end: End, closed: Closed) {
+    fn ends(&self, permit: SessionPermit, end: EndReason, closed: SessionClosed) {
         let shared = self.entrance.shared();
-        shared.metrics.accepted(&self.name());
+        shared.metrics.record_accepted(&self.name());
         // The reader of the closing event finds the place free.
         drop(permit);
-        shared.emit(&Event::Closed(Box::new(Closed { end, ..closed })));
+        shared.emit(&Event::Closed(Box::new(SessionClosed { end, ..closed })));
     }
 
-    fn closed(&self, ends: &Ends, path: Option<Box<str>>) -> Closed {
+    fn closed(&self, ends: &Ends, path: Option<Box<str>>) -> SessionClosed {
         let target = Some(Target::from(ends.server.0));
         let session = self.entrance.shared().next_session();
         let path = path.map_or_else(|| "-".to_owned(), String::from);
-        Closed { target, path, ..Closed::new(session, self.name(), ends.client) }
+        SessionClosed { target, path, ..SessionClosed::new(session, self.name(), ends.client) }
     }
 }
 
@@ -247,8 +247,13 @@ async fn hold(gate: Rc<Gate>, ends: Ends, id: u32, permit: SessionPermit) {
             gate.decline(id, &ends, &error);
             let closed = gate.closed(&ends, errand.path());
             let (detail, trace, duration) = (error.detail(), errand.trace(), asked.elapsed());
-            let chosen = errand.expected().map(|(expected, left)| Box::new(expected.told(&left, None, None)));
-            gate.ends(permit, End::ConnectFailed(error.cause), Closed { detail, trace, duration, chosen, ..closed });
+            let chosen =
+                errand.expected().map(|(expected, left)| Box::new(expected.to_choice_record(&left, None, None)));
+            gate.ends(
+                permit,
+                EndReason::ConnectFailed(error.cause),
+                SessionClosed { detail, trace, duration, chosen, ..closed },
+            );
         }
     }
 }

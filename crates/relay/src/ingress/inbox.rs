@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::{Parsed, WireError};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
@@ -31,7 +31,7 @@ pub enum Trouble {
     Wire(WireError),
 }
 
-impl From<Trouble> for End {
+impl From<Trouble> for EndReason {
     fn from(trouble: Trouble) -> Self {
         match trouble {
             Trouble::Gone(_) => Self::LeftEarly,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::{socks4, socks5};
 use socket2::SockRef;
 use tokio::net::TcpStream;
@@ -64,11 +64,11 @@ impl Manner {
     ///
     /// # Errors
     /// The client's section is broken.
-    pub async fn granted_early(self, client: &TcpStream) -> Result<Self, End> {
+    pub async fn granted_early(self, client: &TcpStream) -> Result<Self, EndReason> {
         if !self.waits() {
             return Ok(self);
         }
-        self.granted(client, None, &[]).await.map_err(|_| End::ResetByClient)?;
+        self.granted(client, None, &[]).await.map_err(|_| EndReason::ResetByClient)?;
         Ok(Self::Silent)
     }
 

@@ -1,6 +1,6 @@
 //! The ways in: from a client's first bytes to what it wants.
 //!
-//! Every protocol ends in a [`Wish`]: a tunnel to a target, or an HTTP request to be forwarded. How the client is told
+//! Every protocol ends in a [`Membership`]: a tunnel to a target, or an HTTP request to be forwarded. How the client is told
 //! of success or failure travels with the tunnel as its [`Manner`].
 
 pub mod http;
@@ -13,11 +13,11 @@ pub mod transparent;
 use std::rc::Rc;
 
 use ekiden_proto::addr::Target;
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::{socks4, socks5, tls};
 use tokio::net::TcpStream;
 
-use crate::config::Kind;
+use crate::config::ListenerKind;
 use crate::gate::Ahead;
 use crate::session::Session;
 
@@ -60,14 +60,14 @@ pub struct Tunnel {
 ///
 /// # Errors
 /// How the session ended instead. The client has been told, where its protocol has words for it.
-pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
+pub async fn accept(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, EndReason> {
     inbox.bound(Some(session.entrance.config.timeouts.handshake));
     let wish = listen(session, inbox).await;
     inbox.bound(None);
     wish
 }
 
-async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
+async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, EndReason> {
     let listener = &session.entrance.listener;
     if let Some(arrival) = &session.errand.arrival {
         let target = arrival.open.purpose.target().expect("invariant: a lane wants to go nowhere").clone();
@@ -77,19 +77,23 @@ async fn listen(session: &Session, inbox: &mut Inbox<'_>) -> Result<Wish, End> {
     if listener.kind.is_transparent() {
         return transparent::accept(session);
     }
-    if listener.kind == Kind::Tcp {
+    if listener.kind == ListenerKind::Tcp {
         let target = listener.target.clone().expect("invariant: a tcp listener has a target");
         return Ok(Wish::Tunnel(Tunnel { target, early: Vec::new(), manner: Manner::Silent }));
     }
     let first = inbox.first_byte().await?;
-    if inbox.next(tls::is_handshake).await? {
+    if inbox.next(tls::detect_handshake).await? {
         manner::last_words(&session.client, &tls::HANDSHAKE_FAILURE).await;
-        return Err(End::BadHandshake(SPEAKS_TLS));
+        return Err(EndReason::BadHandshake(SPEAKS_TLS));
     }
     match (listener.kind, first) {
-        (Kind::Auto | Kind::Socks, socks4::VERSION) => socks::accept_socks4(session, inbox).await.map(Wish::Tunnel),
-        (Kind::Auto | Kind::Socks, socks5::VERSION) => socks::accept_socks5(session, inbox).await.map(Wish::Tunnel),
-        (Kind::Socks, _) => Err(End::BadHandshake("not SOCKS")),
+        (ListenerKind::Auto | ListenerKind::Socks, socks4::VERSION) => {
+            socks::accept_socks4(session, inbox).await.map(Wish::Tunnel)
+        }
+        (ListenerKind::Auto | ListenerKind::Socks, socks5::VERSION) => {
+            socks::accept_socks5(session, inbox).await.map(Wish::Tunnel)
+        }
+        (ListenerKind::Socks, _) => Err(EndReason::BadHandshake("not SOCKS")),
         _ => http::accept(session, inbox).await,
     }
 }

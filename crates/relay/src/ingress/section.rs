@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::ClientAddr;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::wire::section::noise::refusal;
-use ekiden_proto::wire::section::{Answer, Failure, Hello, Open, Purpose, Refusal, Responder, Versions};
+use ekiden_proto::wire::section::noise::write_refusal;
+use ekiden_proto::wire::section::{Hello, NoiseResponder, Open, OpenAnswer, OpenFailure, Purpose, Refusal, Versions};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -52,12 +52,12 @@ pub async fn wait(entrance: Rc<Entrance>, mut stream: TcpStream, address: Client
     match opened {
         Some(Ok(Some(arrival))) => match permit.prove() {
             Some(_permit) => begin(&entrance, arrival, (stream, address)).await,
-            None => entrance.shared().metrics.section_evicted(&entrance.listener.name),
+            None => entrance.shared().metrics.record_section_evicted(&entrance.listener.name),
         },
         // It was closed before a session needed it.
         Some(Ok(None)) => {}
         Some(Err(stopped)) => entrance.turn_away(stream, address, Came::Itself, stopped),
-        None => entrance.shared().metrics.section_evicted(&entrance.listener.name),
+        None => entrance.shared().metrics.record_section_evicted(&entrance.listener.name),
     }
 }
 
@@ -68,34 +68,35 @@ async fn until_open(
     permit: &UnprovenPermit,
 ) -> Result<Option<Arrival>, Stopped> {
     let shaken = timeout(entrance.config.timeouts.handshake, shake_hands(entrance, stream)).await;
-    let (seal, key) = shaken.unwrap_or(Err((End::HandshakeTimeout, None)))?;
-    let _waiting = entrance.shared().metrics.section_waits(&entrance.listener.name);
-    let open = next_session(entrance, stream, &seal, permit).await.map_err(|why| (End::BadHandshake(why), None))?;
+    let (seal, key) = shaken.unwrap_or(Err((EndReason::HandshakeTimeout, None)))?;
+    let _waiting = entrance.shared().metrics.track_waiting_section(&entrance.listener.name);
+    let open =
+        next_session(entrance, stream, &seal, permit).await.map_err(|why| (EndReason::BadHandshake(why), None))?;
     let arrival = |open| Arrival { open, peer: None, key, seal: RefCell::new(Some(Rc::new(seal))), at: Instant::now() };
     Ok(open.map(arrival))
 }
 
 /// How a handshake ended that came to nothing, and more for the log.
-type Stopped = (End, Option<String>);
+type Stopped = (EndReason, Option<String>);
 
 async fn shake_hands(entrance: &Entrance, stream: &mut TcpStream) -> Result<(Seal, PublicKey), Stopped> {
     let hello = read_hello(stream).await.map_err(|trouble| match trouble {
-        Trouble::Io(_) => (End::LeftEarly, None),
-        _ => (End::BadHandshake("not the section protocol"), None),
+        Trouble::Io(_) => (EndReason::LeftEarly, None),
+        _ => (EndReason::BadHandshake("not the section protocol"), None),
     })?;
-    let now = entrance.shared().began.elapsed();
+    let now = entrance.shared().started_at.elapsed();
     let (responder, key, ours) = match recognise(entrance, &hello, now) {
         Ok(known) => known,
         Err((why, detail)) => {
             // Whoever does not wait for it goes without.
-            let _ = stream.write_all(&refusal(Versions::OURS, why)).await;
+            let _ = stream.write_all(&write_refusal(Versions::SUPPORTED, why)).await;
             return Err((refused(why), detail));
         }
     };
-    let gift = (!hello.again).then(|| entrance.shared().tickets.issue(&ours, &key, now));
+    let gift = (!hello.is_resumption).then(|| entrance.shared().tickets.issue(&ours, &key, now));
     let (transport, answer) = responder.accept(gift.as_ref());
-    stream.write_all(&answer).await.map_err(|_| (End::LeftEarly, None))?;
-    Ok((Seal::new(transport, Open::MOST), key))
+    stream.write_all(&answer).await.map_err(|_| (EndReason::LeftEarly, None))?;
+    Ok((Seal::new(transport, Open::MAX_LENGTH), key))
 }
 
 /// The key of the relay that dials, and the key of this listener; an error when the relay may not come in.
@@ -103,18 +104,23 @@ fn recognise(
     entrance: &Entrance,
     hello: &Hello,
     now: Duration,
-) -> Result<(Responder, PublicKey, PublicKey), (Refusal, Option<String>)> {
+) -> Result<(NoiseResponder, PublicKey, PublicKey), (Refusal, Option<String>)> {
     // By the rules that are in force now: it may have waited while a relay was let in.
     let successor = entrance.worker.successor(entrance);
     let section = section_of(successor.as_deref().unwrap_or(entrance));
-    let read = if hello.again {
-        Responder::read_again((&entrance.shared().tickets, &section.public), hello, Versions::OURS, now)
+    let read = if hello.is_resumption {
+        NoiseResponder::read_resumption(
+            (&entrance.shared().tickets, &section.public_key),
+            hello,
+            Versions::SUPPORTED,
+            now,
+        )
     } else {
-        Responder::read(&section.key, hello, Versions::OURS)
+        NoiseResponder::read(&section.private_key, hello, Versions::SUPPORTED)
     };
     let (responder, key) = read.map_err(|why| (why, None))?;
     let known = section.peers.as_ref().is_none_or(|peers| peers.0.contains_key(&key));
-    if known { Ok((responder, key, section.public)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
+    if known { Ok((responder, key, section.public_key)) } else { Err((Refusal::UnknownPeer, stranger(&key))) }
 }
 
 /// What it takes to let a stranger in.
@@ -126,12 +132,12 @@ fn section_of(entrance: &Entrance) -> &SectionListener {
     entrance.listener.section.as_ref().expect("invariant: a section listener has keys")
 }
 
-fn refused(why: Refusal) -> End {
+fn refused(why: Refusal) -> EndReason {
     match why {
-        Refusal::UnknownPeer => End::Unauthenticated,
-        Refusal::WrongKey => End::BadHandshake("not made for our key"),
-        Refusal::Version(_) => End::BadHandshake("no version in common"),
-        Refusal::Stale => End::BadHandshake("a ticket from before"),
+        Refusal::UnknownPeer => EndReason::Unauthenticated,
+        Refusal::WrongKey => EndReason::BadHandshake("not made for our key"),
+        Refusal::Version(_) => EndReason::BadHandshake("no version in common"),
+        Refusal::UnknownTicket => EndReason::BadHandshake("a ticket from before"),
     }
 }
 
@@ -158,7 +164,7 @@ async fn next_session(
     }
     match timeout(timeouts.handshake, seal.next(stream)).await {
         Ok(Ok(opened)) => {
-            Open::read(&opened.record[opened.plain]).map(Some).map_err(|_| "not the beginning of a session")
+            Open::read(&opened.record[opened.plaintext]).map(Some).map_err(|_| "not the beginning of a session")
         }
         Ok(Err(error)) if error.kind() == std::io::ErrorKind::InvalidData => Err("a record that was altered"),
         Ok(Err(_)) => Ok(None),
@@ -178,7 +184,7 @@ async fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address):
     let mut counted_for = Client::Address(address.0.ip());
     if let Some(peers) = &section_of(&entrance).peers {
         let Some(peer) = peers.0.get(&arrival.key) else {
-            let stopped = (End::Unauthenticated, stranger(&arrival.key));
+            let stopped = (EndReason::Unauthenticated, stranger(&arrival.key));
             return entrance.turn_away(stream, client, Came::Itself, stopped);
         };
         (arrival.peer, counted_for) = (Some(Arc::clone(peer)), Client::Peer(arrival.key));
@@ -199,7 +205,12 @@ async fn begin(entrance: &Rc<Entrance>, mut arrival: Arrival, (stream, address):
 
 /// Ends a session for which there is no place, and tells the relay that has opened it: after a reset that relay would take
 /// this one for dead.
-async fn refuse(entrance: &Rc<Entrance>, arrival: Rc<Arrival>, (stream, client): (TcpStream, ClientAddr), end: End) {
+async fn refuse(
+    entrance: &Rc<Entrance>,
+    arrival: Rc<Arrival>,
+    (stream, client): (TcpStream, ClientAddr),
+    end: EndReason,
+) {
     let session = Session::open(Rc::clone(entrance), stream, client, Came::ByRelay(Rc::clone(&arrival)), None);
     if let Some(target) = arrival.open.purpose.target() {
         session.wants(target);
@@ -211,12 +222,12 @@ async fn refuse(entrance: &Rc<Entrance>, arrival: Rc<Arrival>, (stream, client):
 /// Sends a relay the measurements of our sections. This is no session, but takes the place of one.
 async fn report(entrance: Rc<Entrance>, arrival: Arrival, stream: TcpStream, _permit: SessionPermit) {
     let shared = entrance.shared();
-    if let Err(error) = shared.reports.asked(&entrance.config, shared) {
+    if let Err(error) = shared.reports.on_query(&entrance.config, shared) {
         entrance.warn(format!("cannot ask other relays what their sections are like: {error}"));
     }
     if let Some(seal) = arrival.data_seal() {
         tokio::select! {
-            () = answer::serve(&shared.book, stream, &seal, arrival.key, arrival.at) => {}
+            () = answer::serve(&shared.estimates, stream, &seal, arrival.key, arrival.at) => {}
             () = entrance.worker.leaving.begins() => {}
         }
     }
@@ -240,7 +251,7 @@ impl Arrival {
 
     /// Whether it may go this way.
     pub fn permits(&self, way: &Way) -> bool {
-        let relays = self.peer.as_ref().and_then(|peer| peer.relays.as_ref());
+        let relays = self.peer.as_ref().and_then(|peer| peer.next_hops.as_ref());
         match (relays, way.path.hops.first()) {
             (Some(relays), Some(hop)) => relays.contains(&hop.name),
             _ => true,
@@ -253,13 +264,13 @@ impl Arrival {
     }
 
     /// The answer when it does not.
-    pub fn refused(&self, failure: Failure) -> Vec<u8> {
+    pub fn refused(&self, failure: OpenFailure) -> Vec<u8> {
         self.answer(Err(failure), &[])
     }
 
-    fn answer(&self, outcome: Result<(), Failure>, times: &[Duration]) -> Vec<u8> {
+    fn answer(&self, outcome: Result<(), OpenFailure>, times: &[Duration]) -> Vec<u8> {
         let times = [self.at.elapsed()].into_iter().chain(times.iter().copied()).collect();
         let seal = self.data_seal().or_else(|| self.seal.take()).expect("invariant: there is one answer");
-        seal.sealed(&Answer { outcome, times }.write())
+        seal.sealed(&OpenAnswer { outcome, relay_times: times }.write())
     }
 }

@@ -1,14 +1,14 @@
 //! Clients that know nothing of us: where they wanted to go is what the kernel says.
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_sys::origdst::original_destination;
 use ekiden_sys::transparent::is_local;
 use std::os::fd::AsFd;
 use tokio::net::TcpStream;
 
 use super::{Manner, Tunnel, Wish};
-use crate::config::Kind;
+use crate::config::ListenerKind;
 use crate::entrance::{Entrance, canonical};
 use crate::gate::Ends;
 use crate::pump;
@@ -18,7 +18,7 @@ use crate::session::Session;
 /// would lead back here for ever.
 pub fn ends(entrance: &Entrance, stream: &TcpStream, client: ClientAddr) -> Option<Ends> {
     let server = match entrance.listener.kind {
-        Kind::Redirect => original_destination(stream.as_fd()),
+        ListenerKind::Redirect => original_destination(stream.as_fd()),
         _ => stream.local_addr(),
     };
     let server = canonical(server.ok()?);
@@ -31,10 +31,10 @@ pub fn ends(entrance: &Entrance, stream: &TcpStream, client: ClientAddr) -> Opti
 ///
 /// # Errors
 /// It called us.
-pub fn accept(session: &Session) -> Result<Wish, End> {
+pub fn accept(session: &Session) -> Result<Wish, EndReason> {
     let Some(ends) = session.caught else {
         pump::abort(&session.client);
-        return Err(End::BadHandshake("it came to the listener itself"));
+        return Err(EndReason::BadHandshake("it came to the listener itself"));
     };
     if let Some(ahead) = session.take_ahead() {
         session.wants(&Target::from(ends.server.0));

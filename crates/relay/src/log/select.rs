@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use ekiden_proto::event::{Closed, End, Event, Request};
+use ekiden_proto::event::{EndReason, Event, RequestCompleted, SessionClosed};
 
-use crate::config::{LogLevel, Redact};
+use crate::config::{LogLevel, Redaction};
 
 /// Whether `event` has a line at `level`.
-pub fn is_wanted(event: &Event, level: LogLevel) -> bool {
+pub fn is_logged(event: &Event, level: LogLevel) -> bool {
     match (level, event) {
         (LogLevel::Off, _) => false,
         (LogLevel::Problems, Event::Closed(closed)) => is_problem(closed.end),
@@ -18,47 +18,48 @@ pub fn is_wanted(event: &Event, level: LogLevel) -> bool {
 }
 
 /// Whether `end` is a failure: the session did not begin, or was broken on the way.
-const fn is_problem(end: End) -> bool {
+const fn is_problem(end: EndReason) -> bool {
     match end {
-        End::Finished
-        | End::ResetByClient
-        | End::ResetByServer
-        | End::ClientLost
-        | End::Idle
-        | End::HalfCloseIdle
-        | End::LeftEarly
-        | End::Drained => false,
-        End::ServerLost
-        | End::Altered(_)
-        | End::HandshakeTimeout
-        | End::BadHandshake(_)
-        | End::Unauthenticated
-        | End::Overloaded
-        | End::ClientLimit
-        | End::ConnectFailed(_)
-        | End::Panicked => true,
+        EndReason::Finished
+        | EndReason::ResetByClient
+        | EndReason::ResetByServer
+        | EndReason::ClientLost
+        | EndReason::Idle
+        | EndReason::HalfCloseIdle
+        | EndReason::LeftEarly
+        | EndReason::Drained => false,
+        EndReason::ServerLost
+        | EndReason::Altered(_)
+        | EndReason::HandshakeTimeout
+        | EndReason::BadHandshake(_)
+        | EndReason::Unauthenticated
+        | EndReason::Overloaded
+        | EndReason::ClientLimit
+        | EndReason::ConnectFailed(_)
+        | EndReason::Panicked => true,
     }
 }
 
 /// `event` without the redacted fields.
-pub fn redacted(event: &Event, redact: Redact) -> Cow<'_, Event> {
-    let Redact { client, target } = redact;
+pub fn redacted(event: &Event, redact: Redaction) -> Cow<'_, Event> {
+    let Redaction { client, target } = redact;
     match event {
         Event::Closed(closed) if client || target => {
-            let mut closed = Closed::clone(closed);
+            let mut closed = SessionClosed::clone(closed);
             if client {
                 (closed.client, closed.user) = (None, None);
             }
             if target {
                 (closed.target, closed.server) = (None, None);
                 // The detail may quote another relay or a server, and thus name the target.
-                closed.detail = closed.detail.filter(|_| !matches!(closed.end, End::ConnectFailed(_)));
+                closed.detail = closed.detail.filter(|_| !matches!(closed.end, EndReason::ConnectFailed(_)));
             }
             Cow::Owned(Event::Closed(Box::new(closed)))
         }
-        Event::Request(request) if target => {
-            Cow::Owned(Event::Request(Box::new(Request { url: "-".to_owned(), ..Request::clone(request) })))
-        }
+        Event::Request(request) if target => Cow::Owned(Event::Request(Box::new(RequestCompleted {
+            url: "-".to_owned(),
+            ..RequestCompleted::clone(request)
+        }))),
         Event::PathChanged { likely_bytes, likely_direction, from, to, why, .. } if target => {
             Cow::Owned(Event::PathChanged {
                 prefix: None,
@@ -83,12 +84,12 @@ mod tests {
     fn problems_are_what_went_wrong() {
         let closed = |end| {
             let client = ClientAddr("192.0.2.1:1".parse().unwrap());
-            Event::Closed(Box::new(Closed { end, ..Closed::new(1, "door".to_owned(), client) }))
+            Event::Closed(Box::new(SessionClosed { end, ..SessionClosed::new(1, "door".to_owned(), client) }))
         };
         let levels = [LogLevel::Sessions, LogLevel::Problems, LogLevel::Off];
-        let wanted = |event: &Event| levels.map(|level| is_wanted(event, level));
-        assert_eq!(wanted(&closed(End::Finished)), [true, false, false]);
-        assert_eq!(wanted(&closed(End::Panicked)), [true, true, false]);
+        let wanted = |event: &Event| levels.map(|level| is_logged(event, level));
+        assert_eq!(wanted(&closed(EndReason::Finished)), [true, false, false]);
+        assert_eq!(wanted(&closed(EndReason::Panicked)), [true, true, false]);
         assert_eq!(wanted(&Event::Reloaded { listeners: 1 }), [true, true, false]);
         assert_eq!(wanted(&Event::Warning { message: String::new() }), [true, true, false]);
     }
@@ -104,7 +105,7 @@ mod tests {
             why: String::new(),
         };
         let text = |redact| serde_json::to_string(&redacted(&event, redact)).unwrap();
-        assert!(text(Redact { client: true, target: false }).contains("192.0.2."));
-        assert!(!text(Redact { client: false, target: true }).contains("192.0.2."));
+        assert!(text(Redaction { client: true, target: false }).contains("192.0.2."));
+        assert!(!text(Redaction { client: false, target: true }).contains("192.0.2."));
     }
 }

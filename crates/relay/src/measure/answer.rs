@@ -5,90 +5,92 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::path::reading::{Pumped, Reading, receiving, sending};
-use ekiden_proto::wire::section::Answer;
-use ekiden_proto::wire::section::report::{Look, Report};
-use ekiden_sys::tcp_info::reading;
+use ekiden_proto::path::reading::{PumpTimes, TcpCounters, sample_receiving, sample_sending};
+use ekiden_proto::wire::section::OpenAnswer;
+use ekiden_proto::wire::section::report::{ProbeTrain, ReportMessage};
+use ekiden_sys::tcp_info::tcp_counters;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::told::Heard;
-use super::{Book, Place};
+use super::told::SentEntries;
+use super::{EstimateStore, PeerId};
 use crate::pump::Seal;
 
 /// A train is sent back at most as often as this, whoever asks for more.
-const APART: Duration = Duration::from_secs(5);
+const MIN_TRAIN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A caller that says nothing for so long is gone: it asks every few seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers until the caller leaves, or says what is no report.
-pub async fn serve(book: &Book, mut stream: TcpStream, seal: &Seal, caller: PublicKey, came: Instant) {
-    let answer = Answer { outcome: Ok(()), times: vec![came.elapsed()] };
+pub async fn serve(book: &EstimateStore, mut stream: TcpStream, seal: &Seal, caller: PublicKey, came: Instant) {
+    let answer = OpenAnswer { outcome: Ok(()), relay_times: vec![came.elapsed()] };
     let talk = async {
         stream.write_all(&seal.sealed(&answer.write())).await?;
-        let mut line = Line::new(stream, seal, caller, false);
-        line.talk(book).await
+        let mut line = ReportConnection::new(stream, seal, caller, false);
+        line.answer_requests(book).await
     };
     // However it ends, there is nobody to tell: the caller comes again.
     let _: io::Result<()> = talk.await;
 }
 
 /// One report connection, of either side.
-pub(super) struct Line<'a> {
+pub(super) struct ReportConnection<'a> {
     pub stream: TcpStream,
-    pub seal: &'a Seal,
-    other: PublicKey,
+    pub cipher: &'a Seal,
+    remote_key: PublicKey,
     /// Whether we have made the connection.
     dialled: bool,
-    before: Reading,
-    at: Instant,
+    last_reading: TcpCounters,
+    last_read_at: Instant,
 }
 
-impl<'a> Line<'a> {
-    pub fn new(stream: TcpStream, seal: &'a Seal, other: PublicKey, dialled: bool) -> Self {
-        let before = reading(stream.as_fd()).unwrap_or_default();
-        Self { stream, seal, other, dialled, before, at: Instant::now() }
+impl<'a> ReportConnection<'a> {
+    pub fn new(stream: TcpStream, cipher: &'a Seal, remote_key: PublicKey, dialled: bool) -> Self {
+        let last_reading = tcp_counters(stream.as_fd()).unwrap_or_default();
+        Self { stream, cipher, remote_key, dialled, last_reading, last_read_at: Instant::now() }
     }
 
-    async fn talk(&mut self, book: &Book) -> io::Result<()> {
-        let mut heard = Heard::default();
+    async fn answer_requests(&mut self, book: &EstimateStore) -> io::Result<()> {
+        let mut heard = SentEntries::default();
         let mut last_train: Option<Instant> = None;
         loop {
-            match self.next(PATIENCE).await? {
-                Report::Ask(ask) => {
-                    let entries = book.answer(&ask, self.other, &mut heard);
-                    self.send(&Report::Tell(entries)).await?;
+            match self.receive(IDLE_TIMEOUT).await? {
+                ReportMessage::Query(ask) => {
+                    let entries = book.report_for(&ask, self.remote_key, &mut heard);
+                    self.send(&ReportMessage::Reply(entries)).await?;
                 }
-                Report::Look(look) => {
-                    let is_early = last_train.is_some_and(|at| at.elapsed() < APART);
-                    let bytes = if is_early { 0 } else { look.back };
+                ReportMessage::Probe(look) => {
+                    let is_early = last_train.is_some_and(|at| at.elapsed() < MIN_TRAIN_INTERVAL);
+                    let bytes = if is_early { 0 } else { look.reply_bytes };
                     last_train = Some(Instant::now());
-                    self.send(&Report::Look(Look { bytes, back: 0 })).await?;
-                    self.measure(book);
+                    self.send(&ReportMessage::Probe(ProbeTrain { bytes, reply_bytes: 0 })).await?;
+                    self.record_sample(book);
                 }
-                Report::Tell(_) => return Err(io::ErrorKind::InvalidData.into()),
+                ReportMessage::Reply(_) => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
     }
 
     /// The next record.
-    pub async fn next(&self, patience: Duration) -> io::Result<Report> {
-        let record = timeout(patience, self.seal.next(&self.stream)).await??;
-        Report::read(&record.record[record.plain]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    pub async fn receive(&self, patience: Duration) -> io::Result<ReportMessage> {
+        let record = timeout(patience, self.cipher.next(&self.stream)).await??;
+        ReportMessage::read(&record.record[record.plaintext])
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
-    pub async fn send(&mut self, report: &Report) -> io::Result<()> {
-        timeout(PATIENCE, self.stream.write_all(&self.seal.sealed(&report.write()))).await?
+    pub async fn send(&mut self, report: &ReportMessage) -> io::Result<()> {
+        timeout(IDLE_TIMEOUT, self.stream.write_all(&self.cipher.sealed(&report.write()))).await?
     }
 
     /// Writes down what the connection has shown since the last time.
-    pub fn measure(&mut self, book: &Book) {
-        let Ok(now) = reading(self.stream.as_fd()) else { return };
-        let pumped = Pumped { span: self.at.elapsed(), ..Pumped::default() };
-        let (out, back) = (sending(&self.before, &now, pumped), receiving(&self.before, &now, pumped));
-        (self.before, self.at) = (now, Instant::now());
-        book.note_look(Place::Relay(self.other), self.dialled, (&out, &back));
+    pub fn record_sample(&mut self, book: &EstimateStore) {
+        let Ok(now) = tcp_counters(self.stream.as_fd()) else { return };
+        let pumped = PumpTimes { span: self.last_read_at.elapsed(), ..PumpTimes::default() };
+        let (out, back) =
+            (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
+        (self.last_reading, self.last_read_at) = (now, Instant::now());
+        book.record_probe(PeerId::Relay(self.remote_key), self.dialled, (&out, &back));
     }
 }

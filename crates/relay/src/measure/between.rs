@@ -3,16 +3,16 @@
 use ekiden_proto::key::PublicKey;
 use serde::Serialize;
 
-use super::book::{Both, EstimateView};
-use super::{Book, Place};
+use super::book::{DuplexEstimate, EstimateView};
+use super::{EstimateStore, PeerId};
 use crate::config::Config;
 
 /// Most relays of which this is told: each may have a section to each.
-const MOST_RELAYS: usize = 32;
+const MAX_RELAYS: usize = 32;
 
 /// A section between relays.
 #[derive(Debug, Clone, Serialize)]
-pub struct BetweenView {
+pub struct RelaySectionView {
     /// The relay that dials; none for this one.
     pub from: Option<String>,
     /// The relay that it dials.
@@ -23,25 +23,25 @@ pub struct BetweenView {
     pub down: EstimateView,
 }
 
-impl Book {
+impl EstimateStore {
     /// The sections from this relay to those of `config`, and between those, as far as they were measured.
     #[must_use]
-    pub fn between(&self, config: &Config) -> Vec<BetweenView> {
+    pub fn relay_sections(&self, config: &Config) -> Vec<RelaySectionView> {
         let keyed = config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, &*hop.name)));
-        let relays: Vec<(PublicKey, &str)> = keyed.take(MOST_RELAYS).collect();
-        let (now, pages) = (self.now(), self.pages());
-        let view = |from: Option<&str>, to: &str, both: &Both| BetweenView {
+        let relays: Vec<(PublicKey, &str)> = keyed.take(MAX_RELAYS).collect();
+        let (now, pages) = (self.now(), self.lock());
+        let view = |from: Option<&str>, to: &str, both: &DuplexEstimate| RelaySectionView {
             from: from.map(str::to_owned),
             to: to.to_owned(),
-            up: EstimateView::of(&both.sending, now),
-            down: EstimateView::of(&both.receiving, now),
+            up: EstimateView::from_estimate(&both.sending, now),
+            down: EstimateView::from_estimate(&both.receiving, now),
         };
         let mut sections = Vec::new();
         for (key, to) in &relays {
-            let place = Place::Relay(*key);
-            sections.extend(pages.own.peek(&place).map(|entry| view(None, to, &entry.both)));
+            let place = PeerId::Relay(*key);
+            sections.extend(pages.own.peek(&place).map(|entry| view(None, to, &entry.estimate)));
             for (teller, from) in relays.iter().filter(|(teller, _)| teller != key) {
-                let told = pages.told.get(teller).and_then(|told| told.peek(&place));
+                let told = pages.reported.get(teller).and_then(|told| told.peek(&place));
                 sections.extend(told.filter(|both| both.dialled).map(|both| view(Some(from), to, both)));
             }
         }

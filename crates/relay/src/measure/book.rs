@@ -6,74 +6,74 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::path::bounded::Bounded;
-use ekiden_proto::path::estimate::{Estimate, Sample};
-use ekiden_proto::path::figures::Figures;
+use ekiden_proto::path::bounded::BoundedMap;
+use ekiden_proto::path::estimate::{Estimate, SectionSample};
+use ekiden_proto::path::figures::EstimateSnapshot;
 use ekiden_proto::path::prefix::Prefix;
 use serde::Serialize;
 
-use super::Place;
-use super::history::Expected;
+use super::PeerId;
+use super::history::Baselines;
 
 /// Most sections of our own: what was not used for longest goes.
-const MOST_PLACES: usize = 1 << 16;
+const MAX_PEERS: usize = 1 << 16;
 
 /// Most sections that one other relay may tell of.
-pub(super) const MOST_TOLD: usize = 1 << 14;
+pub(super) const MAX_REPORTED: usize = 1 << 14;
 
 /// Most networks that other relays are asked for.
-const MOST_WANTED: usize = 1 << 12;
+const MAX_REQUESTED: usize = 1 << 12;
 
 /// Most relays that are remembered to have used a section.
-const MOST_USERS: usize = 32;
+const MAX_ORIGIN_RELAYS: usize = 32;
 
 /// Bytes of sessions on a section make it busy for so long, if they are so many.
-const BUSY: Duration = Duration::from_secs(10);
-const MANY: u64 = 16 * 1024;
+const BUSY_PERIOD: Duration = Duration::from_secs(10);
+const BUSY_BYTES: u64 = 16 * 1024;
 
 /// All that is known of sections; shared by all threads behind a short lock.
 #[derive(Debug)]
-pub struct Book {
-    began: Instant,
-    pages: Mutex<Pages>,
+pub struct EstimateStore {
+    started_at: Instant,
+    tables: Mutex<EstimateTables>,
 }
 
 #[derive(Debug)]
-pub(super) struct Pages {
-    pub own: Bounded<Place, Entry>,
+pub(super) struct EstimateTables {
+    pub own: BoundedMap<PeerId, SectionEstimate>,
     /// By who has told.
-    pub told: HashMap<PublicKey, Bounded<Place, Both>>,
+    pub reported: HashMap<PublicKey, BoundedMap<PeerId, DuplexEstimate>>,
     /// When a session of ours went there last.
-    pub wanted: Bounded<Prefix, Duration>,
+    pub requested: BoundedMap<Prefix, Duration>,
     /// The targets at which a relay is to look, and when it last looked at one of a network.
-    pub looks: HashMap<PublicKey, Vec<SocketAddr>>,
-    pub looked: Bounded<(PublicKey, Prefix), Duration>,
+    pub pending_probes: HashMap<PublicKey, Vec<SocketAddr>>,
+    pub last_probes: BoundedMap<(PublicKey, Prefix), Duration>,
     /// What this hour is usually like.
-    pub expected: Expected,
+    pub baselines: Baselines,
 }
 
 /// A direction of a section, as seen from one end of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Way {
+pub(super) enum EstimateDirection {
     Sending,
     Receiving,
 }
 
 /// What was measured of one section.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Entry {
-    pub both: Both,
+pub(super) struct SectionEstimate {
+    pub estimate: DuplexEstimate,
     /// Whose sessions went there, where relays have sent them.
-    pub users: Vec<PublicKey>,
+    pub origin_relays: Vec<PublicKey>,
     /// When sessions moved many bytes there last.
-    busy: Option<Duration>,
+    last_busy: Option<Duration>,
     /// When somebody looked at it last, here or there.
-    looked: Option<Duration>,
+    last_probed: Option<Duration>,
 }
 
 /// Both directions of a section, as seen from one end of it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Both {
+pub(super) struct DuplexEstimate {
     /// Data from here to there.
     pub sending: Estimate,
     /// Data from there to here.
@@ -84,7 +84,7 @@ pub(super) struct Both {
 
 /// One section in `/api/paths`.
 #[derive(Debug, Clone, Serialize)]
-pub struct PlaceView {
+pub struct SectionEstimateView {
     /// What is at its other end: the key of a relay, the address of a proxy, or a network of targets.
     pub to: String,
     /// The relay that has told of it; none for what we have measured ourselves.
@@ -118,140 +118,156 @@ pub struct EstimateView {
     pub age_seconds: f64,
 }
 
-impl Book {
+impl EstimateStore {
     /// An empty one.
     #[must_use]
-    pub fn new(began: Instant) -> Self {
-        let pages = Pages {
-            own: Bounded::new(MOST_PLACES),
-            told: HashMap::new(),
-            wanted: Bounded::new(MOST_WANTED),
-            looks: HashMap::new(),
-            looked: Bounded::new(MOST_PLACES),
-            expected: Expected::default(),
+    pub fn new(started_at: Instant) -> Self {
+        let pages = EstimateTables {
+            own: BoundedMap::new(MAX_PEERS),
+            reported: HashMap::new(),
+            requested: BoundedMap::new(MAX_REQUESTED),
+            pending_probes: HashMap::new(),
+            last_probes: BoundedMap::new(MAX_PEERS),
+            baselines: Baselines::default(),
         };
-        Self { began, pages: Mutex::new(pages) }
+        Self { started_at, tables: Mutex::new(pages) }
     }
 
     /// The time by which estimates count.
     #[must_use]
     pub fn now(&self) -> Duration {
-        self.began.elapsed()
+        self.started_at.elapsed()
     }
 
-    pub(super) fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn lock(&self) -> MutexGuard<'_, EstimateTables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes in what a connection that we have made to `place` has shown, sending and receiving, while it carried `bytes` of
     /// a session. `user` is the relay whose session it was.
-    pub fn note(&self, place: Place, user: Option<PublicKey>, samples: (&Sample, &Sample), bytes: u64) {
+    pub fn record_session(
+        &self,
+        place: PeerId,
+        user: Option<PublicKey>,
+        samples: (&SectionSample, &SectionSample),
+        bytes: u64,
+    ) {
         let now = self.now();
-        let mut pages = self.pages();
-        let entry = pages.seen(place, samples, now);
-        entry.both.dialled = true;
-        entry.moved(bytes, now);
+        let mut pages = self.lock();
+        let entry = pages.record(place, samples, now);
+        entry.estimate.dialled = true;
+        entry.record_bytes(bytes, now);
         match (place, user) {
-            (Place::Targets(prefix), None) => pages.wanted.insert(prefix, now),
-            (_, Some(user)) => entry.is_used_by(user),
+            (PeerId::Targets(prefix), None) => pages.requested.insert(prefix, now),
+            (_, Some(user)) => entry.add_origin_relay(user),
             _ => {}
         }
     }
 
     /// The same for a connection that a relay has made to us.
-    pub(super) fn note_caller(&self, caller: Place, samples: (&Sample, &Sample), bytes: u64) {
+    pub(super) fn record_incoming_session(
+        &self,
+        caller: PeerId,
+        samples: (&SectionSample, &SectionSample),
+        bytes: u64,
+    ) {
         let now = self.now();
-        self.pages().seen(caller, samples, now).moved(bytes, now);
+        self.lock().record(caller, samples, now).record_bytes(bytes, now);
     }
 
     /// Takes in what a look at `place` has shown, by a connection that we have `dialled`, or been called by.
-    pub(super) fn note_look(&self, place: Place, dialled: bool, samples: (&Sample, &Sample)) {
+    pub(super) fn record_probe(&self, place: PeerId, dialled: bool, samples: (&SectionSample, &SectionSample)) {
         let now = self.now();
-        let mut pages = self.pages();
-        let entry = pages.seen(place, samples, now);
-        entry.both.dialled |= dialled;
-        entry.looked = Some(now);
+        let mut pages = self.lock();
+        let entry = pages.record(place, samples, now);
+        entry.estimate.dialled |= dialled;
+        entry.last_probed = Some(now);
     }
 
     /// Whether nobody has looked at it for so long, and no session tells.
     #[must_use]
-    pub(super) fn needs_look(&self, place: Place, after: Duration) -> bool {
+    pub(super) fn needs_probe(&self, place: PeerId, after: Duration) -> bool {
         let now = self.now();
-        let pages = self.pages();
+        let pages = self.lock();
         let lately = |at: Duration| now.saturating_sub(at) < after;
-        pages.own.peek(&place).is_none_or(|entry| !entry.is_busy(now) && !entry.looked.is_some_and(lately))
+        pages.own.peek(&place).is_none_or(|entry| !entry.is_busy(now) && !entry.last_probed.is_some_and(lately))
     }
 
     /// Whether sessions move bytes there, so that nobody needs to look.
     #[must_use]
-    pub fn is_busy(&self, place: Place) -> bool {
+    pub fn is_busy(&self, place: PeerId) -> bool {
         let now = self.now();
-        self.pages().own.peek(&place).is_some_and(|entry| entry.is_busy(now))
+        self.lock().own.peek(&place).is_some_and(|entry| entry.is_busy(now))
     }
 
     /// Our own estimates that have a sample of after `since`.
-    pub(super) fn news(&self, since: Duration) -> Vec<(Place, Both)> {
-        let pages = self.pages();
-        let news = pages.own.iter().filter(|(_, entry)| entry.both.at() > since);
-        news.map(|(place, entry)| (*place, entry.both)).collect()
+    pub(super) fn updated_since(&self, since: Duration) -> Vec<(PeerId, DuplexEstimate)> {
+        let pages = self.lock();
+        let news = pages.own.iter().filter(|(_, entry)| entry.estimate.updated_at() > since);
+        news.map(|(place, entry)| (*place, entry.estimate)).collect()
     }
 
     /// From now on this is usual.
-    pub(super) fn expects(&self, expected: Expected) {
-        self.pages().expected = expected;
+    pub(super) fn set_baselines(&self, expected: Baselines) {
+        self.lock().baselines = expected;
     }
 
     /// All of it, for `/api/paths`.
     #[must_use]
-    pub fn estimates(&self) -> Vec<PlaceView> {
+    pub fn views(&self) -> Vec<SectionEstimateView> {
         let now = self.now();
-        let pages = self.pages();
-        let own = pages.own.iter().map(|(place, entry)| PlaceView {
+        let pages = self.lock();
+        let own = pages.own.iter().map(|(place, entry)| SectionEstimateView {
             busy: entry.is_busy(now),
-            ..PlaceView::of(*place, None, &entry.both, now)
+            ..SectionEstimateView::new(*place, None, &entry.estimate, now)
         });
-        let told = pages.told.iter().flat_map(|(relay, told)| {
-            told.iter().map(move |(place, both)| PlaceView::of(*place, Some(*relay), both, now))
+        let told = pages.reported.iter().flat_map(|(relay, told)| {
+            told.iter().map(move |(place, both)| SectionEstimateView::new(*place, Some(*relay), both, now))
         });
         own.chain(told).collect()
     }
 }
 
-impl Pages {
-    fn seen(&mut self, place: Place, (out, back): (&Sample, &Sample), now: Duration) -> &mut Entry {
-        let entry = self.own.entry(place, Entry::default);
-        entry.both.sending.note(out, now);
-        entry.both.receiving.note(back, now);
+impl EstimateTables {
+    fn record(
+        &mut self,
+        place: PeerId,
+        (out, back): (&SectionSample, &SectionSample),
+        now: Duration,
+    ) -> &mut SectionEstimate {
+        let entry = self.own.get_or_insert_with(place, SectionEstimate::default);
+        entry.estimate.sending.record(out, now);
+        entry.estimate.receiving.record(back, now);
         entry
     }
 }
 
-impl Entry {
-    fn moved(&mut self, bytes: u64, now: Duration) {
-        if bytes >= MANY {
-            self.busy = Some(now);
+impl SectionEstimate {
+    fn record_bytes(&mut self, bytes: u64, now: Duration) {
+        if bytes >= BUSY_BYTES {
+            self.last_busy = Some(now);
         }
     }
 
-    fn is_used_by(&mut self, user: PublicKey) {
-        if self.users.contains(&user) {
+    fn add_origin_relay(&mut self, user: PublicKey) {
+        if self.origin_relays.contains(&user) {
             return;
         }
-        if self.users.len() >= MOST_USERS {
-            self.users.remove(0);
+        if self.origin_relays.len() >= MAX_ORIGIN_RELAYS {
+            self.origin_relays.remove(0);
         }
-        self.users.push(user);
+        self.origin_relays.push(user);
     }
 
     fn is_busy(&self, now: Duration) -> bool {
-        self.busy.is_some_and(|at| now.saturating_sub(at) < BUSY)
+        self.last_busy.is_some_and(|at| now.saturating_sub(at) < BUSY_PERIOD)
     }
 }
 
-impl Both {
+impl DuplexEstimate {
     /// The time of the newest sample; none is zero.
-    pub fn at(&self) -> Duration {
-        self.sending.at().max(self.receiving.at())
+    pub fn updated_at(&self) -> Duration {
+        self.sending.updated_at().max(self.receiving.updated_at())
     }
 
     /// The round trip is the same both ways.
@@ -260,16 +276,17 @@ impl Both {
     }
 }
 
-impl PlaceView {
-    fn of(place: Place, told_by: Option<PublicKey>, both: &Both, now: Duration) -> Self {
-        let (sending, receiving) = (EstimateView::of(&both.sending, now), EstimateView::of(&both.receiving, now));
+impl SectionEstimateView {
+    fn new(place: PeerId, told_by: Option<PublicKey>, both: &DuplexEstimate, now: Duration) -> Self {
+        let (sending, receiving) =
+            (EstimateView::from_estimate(&both.sending, now), EstimateView::from_estimate(&both.receiving, now));
         Self { to: place.to_string(), told_by, sending, receiving, busy: false }
     }
 }
 
 impl EstimateView {
-    pub(super) fn of(estimate: &Estimate, now: Duration) -> Self {
-        let Figures { rtt, loss, rate, at_least, window, segments } = estimate.figures();
+    pub(super) fn from_estimate(estimate: &Estimate, now: Duration) -> Self {
+        let EstimateSnapshot { rtt, loss, rate, at_least, window, segments } = estimate.snapshot();
         Self {
             rtt_seconds: rtt.map(|rtt| rtt.as_secs_f64()),
             loss,

@@ -11,14 +11,14 @@ use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
 use ekiden_proto::path::prefix::Prefix;
-use ekiden_proto::wire::section::report::{Ask, Look, MOST_LOOK, Report};
-use ekiden_proto::wire::section::{Answer, Failure, Purpose, open};
+use ekiden_proto::wire::section::report::{MAX_PROBE, ProbeTrain, ReportMessage, ReportQuery};
+use ekiden_proto::wire::section::{OpenAnswer, OpenFailure, Purpose, open};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::answer::Line;
-use super::keeper::Means;
-use super::{Book, Place};
+use super::answer::ReportConnection;
+use super::keeper::ReportContext;
+use super::{EstimateStore, PeerId};
 use crate::config::{Hop, Peering};
 use crate::dial::section::{self, Destination};
 use crate::dial::{Journey, Ready};
@@ -26,34 +26,34 @@ use crate::pump::{Seal, abort};
 use crate::shared::Shared;
 
 /// How often it asks.
-const ASK: Duration = Duration::from_secs(3);
+const QUERY_INTERVAL: Duration = Duration::from_secs(3);
 
 /// How often it looks where nothing flows: 16 KiB each way are 22 kbit/s, and twice as much where both sides look.
-const LOOK: Duration = Duration::from_secs(12);
+const PROBE_INTERVAL: Duration = Duration::from_secs(12);
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Pauses between two calls: after a connection that broke, and after a relay has not understood.
-const PAUSE: Duration = Duration::from_secs(5);
-const LONG_PAUSE: Duration = Duration::from_secs(600);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+const UNSUPPORTED_RETRY_DELAY: Duration = Duration::from_secs(600);
 
 /// How a call ended.
-enum Ended {
+enum ReportCallEnd {
     /// The relay cannot be reached, or has gone.
     Broken,
     /// It does not know what a report is.
-    NotUnderstood,
+    Unsupported,
 }
 
 /// Calls `hop` for as long as it is wanted.
-pub async fn run(hop: Arc<Hop>, means: Rc<Means>, shared: Arc<Shared>) {
+pub async fn run(hop: Arc<Hop>, means: Rc<ReportContext>, shared: Arc<Shared>) {
     let Some(peering) = hop.peering() else { return };
     let mut has_told = false;
     loop {
-        let pause = match call(&hop, peering, &means, &shared).await {
-            Ended::Broken => PAUSE,
-            Ended::NotUnderstood => {
+        let pause = match run_once(&hop, peering, &means, &shared).await {
+            ReportCallEnd::Broken => RETRY_DELAY,
+            ReportCallEnd::Unsupported => {
                 if !has_told {
                     let message = format!(
                         "relay {hop} does not say what its sections are like: update ekiden there to have it choose well"
@@ -61,70 +61,82 @@ pub async fn run(hop: Arc<Hop>, means: Rc<Means>, shared: Arc<Shared>) {
                     shared.emit(&Event::Warning { message });
                 }
                 has_told = true;
-                LONG_PAUSE
+                UNSUPPORTED_RETRY_DELAY
             }
         };
         sleep(pause).await;
     }
 }
 
-async fn call(hop: &Arc<Hop>, peering: &Peering, means: &Means, shared: &Shared) -> Ended {
-    let Ok((stream, seal)) = open(hop, peering, means, Purpose::Report, true).await else { return Ended::Broken };
-    let answer = timeout(PATIENCE, seal.next(&stream)).await;
+async fn run_once(hop: &Arc<Hop>, peering: &Peering, means: &ReportContext, shared: &Shared) -> ReportCallEnd {
+    let Ok((stream, seal)) = dial_and_open(hop, peering, means, Purpose::Report, true).await else {
+        return ReportCallEnd::Broken;
+    };
+    let answer = timeout(ANSWER_TIMEOUT, seal.next(&stream)).await;
     match answer {
-        Ok(Ok(record)) if Answer::read(&record.record[record.plain.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
-        _ => return Ended::NotUnderstood,
+        Ok(Ok(record))
+            if OpenAnswer::read(&record.record[record.plaintext.clone()]).is_ok_and(|it| it.outcome.is_ok()) => {}
+        _ => return ReportCallEnd::Unsupported,
     }
-    let mut caller =
-        Caller { line: Line::new(stream, &seal, peering.key, true), place: Place::Relay(peering.key), from: None };
+    let mut caller = ReportClient {
+        connection: ReportConnection::new(stream, &seal, peering.key, true),
+        peer: PeerId::Relay(peering.key),
+        cursor: None,
+    };
     // However it ends, it begins anew.
-    let _: io::Result<()> = caller.talk(&shared.book, hop, peering, means).await;
-    Ended::Broken
+    let _: io::Result<()> = caller.run(&shared.estimates, hop, peering, means).await;
+    ReportCallEnd::Broken
 }
 
-struct Caller<'a> {
-    line: Line<'a>,
-    place: Place,
+struct ReportClient<'a> {
+    connection: ReportConnection<'a>,
+    peer: PeerId,
     /// Where the last question has ended.
-    from: Option<Prefix>,
+    cursor: Option<Prefix>,
 }
 
-impl Caller<'_> {
-    async fn talk(&mut self, book: &Book, hop: &Arc<Hop>, peering: &Peering, means: &Means) -> io::Result<()> {
+impl ReportClient<'_> {
+    async fn run(
+        &mut self,
+        book: &EstimateStore,
+        hop: &Arc<Hop>,
+        peering: &Peering,
+        means: &ReportContext,
+    ) -> io::Result<()> {
         loop {
             let begun = Instant::now();
-            self.ask(book).await?;
-            if book.needs_look(self.place, LOOK) {
-                self.look(book).await?;
+            self.query(book).await?;
+            if book.needs_probe(self.peer, PROBE_INTERVAL) {
+                self.probe(book).await?;
             }
-            for target in book.take_looks(&peering.key) {
-                if let Some(took) = look_at(target, hop, peering, means).await {
-                    book.looked(peering.key, target, took);
+            for target in book.take_target_probes(&peering.key) {
+                if let Some(took) = probe_target(target, hop, peering, means).await {
+                    book.record_target_probe(peering.key, target, took);
                 }
             }
-            tokio::time::sleep_until(begun + ASK).await;
+            tokio::time::sleep_until(begun + QUERY_INTERVAL).await;
         }
     }
 
-    async fn ask(&mut self, book: &Book) -> io::Result<()> {
-        let (prefixes, end) = book.wanted(self.from);
-        self.from = end;
-        self.line.send(&Report::Ask(Ask { neighbours: true, prefixes })).await?;
-        match self.line.next(PATIENCE).await? {
-            Report::Tell(entries) => {
-                let Place::Relay(teller) = self.place else { return Ok(()) };
-                book.hear(teller, &entries);
+    async fn query(&mut self, book: &EstimateStore) -> io::Result<()> {
+        let (prefixes, end) = book.requested_prefixes(self.cursor);
+        self.cursor = end;
+        self.connection.send(&ReportMessage::Query(ReportQuery { neighbours: true, prefixes })).await?;
+        match self.connection.receive(ANSWER_TIMEOUT).await? {
+            ReportMessage::Reply(entries) => {
+                let PeerId::Relay(teller) = self.peer else { return Ok(()) };
+                book.record_report(teller, &entries);
                 Ok(())
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
-    async fn look(&mut self, book: &Book) -> io::Result<()> {
-        self.line.send(&Report::Look(Look { bytes: MOST_LOOK, back: MOST_LOOK })).await?;
-        match self.line.next(PATIENCE).await? {
-            Report::Look(_) => {
-                self.line.measure(book);
+    async fn probe(&mut self, book: &EstimateStore) -> io::Result<()> {
+        self.connection.send(&ReportMessage::Probe(ProbeTrain { bytes: MAX_PROBE, reply_bytes: MAX_PROBE })).await?;
+        match self.connection.receive(ANSWER_TIMEOUT).await? {
+            ReportMessage::Probe(_) => {
+                self.connection.record_sample(book);
                 Ok(())
             }
             _ => Err(io::ErrorKind::InvalidData.into()),
@@ -133,36 +145,41 @@ impl Caller<'_> {
 }
 
 /// Has a relay connect to a target, and says how long that took there.
-async fn look_at(target: SocketAddr, hop: &Arc<Hop>, peering: &Peering, means: &Means) -> Option<Duration> {
+async fn probe_target(
+    target: SocketAddr,
+    hop: &Arc<Hop>,
+    peering: &Peering,
+    means: &ReportContext,
+) -> Option<Duration> {
     let purpose = Purpose::Stream(Target::from(target));
-    let (stream, seal) = open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
+    let (stream, seal) = dial_and_open(hop, peering, means, purpose, peering.encrypt).await.ok()?;
     let record = timeout(means.config.timeouts.connect, seal.next(&stream)).await.ok()?.ok()?;
     abort(&stream);
-    let answer = Answer::read(&record.record[record.plain]).ok()?;
+    let answer = OpenAnswer::read(&record.record[record.plaintext]).ok()?;
     let has_heard = match answer.outcome {
         Ok(()) => true,
-        Err(Failure { cause, relay, of_hop }) => cause == Cause::Refused && relay == 0 && !of_hop,
+        Err(OpenFailure { cause, relay, is_about_hop: of_hop }) => cause == Cause::Refused && relay == 0 && !of_hop,
     };
-    answer.times.first().copied().filter(|_| has_heard)
+    answer.relay_times.first().copied().filter(|_| has_heard)
 }
 
 /// Dials a relay, and opens on the connection what `purpose` says.
-async fn open(
+async fn dial_and_open(
     hop: &Arc<Hop>,
     peering: &Peering,
-    means: &Means,
+    means: &ReportContext,
     purpose: Purpose,
     encrypt: bool,
-) -> Result<(TcpStream, Seal), Ended> {
+) -> Result<(TcpStream, Seal), ReportCallEnd> {
     let deadline = Instant::now() + means.config.timeouts.connect;
     let dialling = (&means.names, &means.config.congestion, means.config.needed_marks());
     let ready = section::prepare(hop, peering, None, dialling, deadline).await;
-    let Ready { mut stream, transport, .. } = ready.map_err(|_| Ended::Broken)?;
-    let client = ClientAddr(stream.local_addr().map_err(|_| Ended::Broken)?);
-    let journey = Journey { trace: None, client, early: false, encrypt, hops_left: open::MOST_HOPS };
-    let seal = Seal::new(transport, open::Answer::MOST);
+    let Ready { mut stream, transport, .. } = ready.map_err(|_| ReportCallEnd::Broken)?;
+    let client = ClientAddr(stream.local_addr().map_err(|_| ReportCallEnd::Broken)?);
+    let journey = Journey { trace: None, client, early: false, encrypt, hops_left: open::MAX_HOPS };
+    let seal = Seal::new(transport, open::OpenAnswer::MAX_LENGTH);
     let destination = Destination { path: Vec::new(), purpose, encrypt };
-    section::open(&mut stream, &seal, &journey, destination).await.map_err(|_| Ended::Broken)?;
+    section::open(&mut stream, &seal, &journey, destination).await.map_err(|_| ReportCallEnd::Broken)?;
     if encrypt {
         seal.only_records();
     }

@@ -13,16 +13,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ekiden_proto::event::Event;
-use ekiden_proto::path::hours::{Usual, WEEK};
+use ekiden_proto::path::hours::{HOURS_PER_WEEK, HourlyBaseline};
 use rusqlite::{Connection, params};
 
-use super::Place;
-use super::book::{Both, Way};
-use crate::config::History as Kept;
+use super::PeerId;
+use super::book::{DuplexEstimate, EstimateDirection};
+use crate::config::HistoryConfig as Kept;
 use crate::shared::Shared;
 
 /// How often what is new is written.
-const WRITE: Duration = Duration::from_secs(60);
+const WRITE_INTERVAL: Duration = Duration::from_secs(60);
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -30,141 +30,146 @@ const HOUR: Duration = Duration::from_secs(3600);
 const IN_MEMORY: &str = ":memory:";
 
 /// Largest file, in pages of 4 KiB: 64 MiB, a million hours of sections.
-const MOST_PAGES: u32 = 16 * 1024;
+const MAX_PAGES: u32 = 16 * 1024;
 
 /// Most rows; the oldest go.
-const MOST_ROWS: u32 = 500_000;
+const MAX_ROWS: u32 = 500_000;
 
 /// Most sections of which it is known what is usual.
-const MOST_USUAL: u32 = 1 << 15;
+const MAX_BASELINES: u32 = 1 << 15;
 
-const TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
+const CREATE_TABLE: &str = "CREATE TABLE IF NOT EXISTS sections (
     place TEXT NOT NULL, way INTEGER NOT NULL, hour INTEGER NOT NULL, samples INTEGER NOT NULL,
     rtt REAL, loss REAL, rate REAL, PRIMARY KEY (place, way, hour)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS by_hour ON sections (hour);";
 
 /// Each figure is the mean of what was seen in the hour.
-const NOTE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
+const UPSERT_SAMPLE: &str = "INSERT INTO sections VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6)
     ON CONFLICT (place, way, hour) DO UPDATE SET
     rtt = coalesce((rtt * samples + excluded.rtt) / (samples + 1), excluded.rtt, rtt),
     loss = coalesce((loss * samples + excluded.loss) / (samples + 1), excluded.loss, loss),
     rate = coalesce((rate * samples + excluded.rate) / (samples + 1), excluded.rate, rate),
     samples = samples + 1";
 
-const USUAL: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate), count(*) FROM sections
+const SELECT_BASELINE: &str = "SELECT place, way, avg(rtt), avg(loss), avg(rate), count(*) FROM sections
     WHERE hour % ?1 = ?2 % ?1 AND hour < ?2 GROUP BY place, way LIMIT ?3";
 
-const FORGET: &str = "DELETE FROM sections WHERE hour < max(?1,
+const DELETE_OLD: &str = "DELETE FROM sections WHERE hour < max(?1,
     coalesce((SELECT hour FROM sections ORDER BY hour DESC LIMIT 1 OFFSET ?2), 0))";
 
 /// What two hours are usually like: this one, and the one before.
 #[derive(Debug, Default)]
-pub(super) struct Expected {
-    pub now: Hour,
-    pub before: Hour,
+pub(super) struct Baselines {
+    pub now: HourBaseline,
+    pub previous: HourBaseline,
     /// When this hour began, by the time of the book; none where nothing is kept.
-    pub since: Option<Duration>,
+    pub current_since: Option<Duration>,
 }
 
 /// What one hour is usually like.
-pub(super) type Hour = HashMap<(Place, Way), Usual>;
+pub(super) type HourBaseline = HashMap<(PeerId, EstimateDirection), HourlyBaseline>;
 
 /// The thread that writes, where something is kept.
 #[derive(Debug, Default)]
-pub struct History(Mutex<Option<Writer>>);
+pub struct EstimateHistory(Mutex<Option<HistoryThread>>);
 
 #[derive(Debug)]
-struct Writer {
-    kept: Kept,
+struct HistoryThread {
+    config: Kept,
     thread: JoinHandle<()>,
     /// Dropped to end it.
-    running: Sender<()>,
+    stop_sender: Sender<()>,
 }
 
-impl History {
+impl EstimateHistory {
     /// Keeps what `kept` says from now on.
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn serve(&self, kept: Option<&Kept>, shared: &Arc<Shared>) -> std::io::Result<()> {
+    pub fn apply_config(&self, kept: Option<&Kept>, shared: &Arc<Shared>) -> std::io::Result<()> {
         let mut writer = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if writer.as_ref().map(|writer| &writer.kept) == kept {
+        if writer.as_ref().map(|writer| &writer.config) == kept {
             return Ok(());
         }
-        writer.take().into_iter().for_each(Writer::end);
+        writer.take().into_iter().for_each(HistoryThread::stop);
         if let Some(kept) = kept {
-            *writer = Some(Writer::start(kept.clone(), Arc::downgrade(shared))?);
+            *writer = Some(HistoryThread::start(kept.clone(), Arc::downgrade(shared))?);
         }
         Ok(())
     }
 
     /// Writes what is new, and ends.
     pub fn close(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(Writer::end);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take().into_iter().for_each(HistoryThread::stop);
     }
 }
 
-impl Writer {
+impl HistoryThread {
     fn start(kept: Kept, shared: Weak<Shared>) -> std::io::Result<Self> {
         let (running, ended) = channel();
         let of_thread = kept.clone();
         let thread = std::thread::Builder::new().name("history".to_owned()).spawn(move || {
-            let mut keeping =
-                Keeping { kept: of_thread, shared, database: None, written: Duration::ZERO, has_told: false };
+            let mut keeping = HistoryWriter {
+                config: of_thread,
+                shared,
+                database: None,
+                written_at: Duration::ZERO,
+                has_warned: false,
+            };
             loop {
-                keeping.turn();
-                if ended.recv_timeout(WRITE) == Err(RecvTimeoutError::Disconnected) {
-                    return keeping.turn();
+                keeping.write_new();
+                if ended.recv_timeout(WRITE_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
+                    return keeping.write_new();
                 }
             }
         })?;
-        Ok(Self { kept, thread, running })
+        Ok(Self { config: kept, thread, stop_sender: running })
     }
 
-    fn end(self) {
-        drop(self.running);
+    fn stop(self) {
+        drop(self.stop_sender);
         // One that panicked has ended as well.
         let _ = self.thread.join();
     }
 }
 
-struct Keeping {
-    kept: Kept,
+struct HistoryWriter {
+    config: Kept,
     shared: Weak<Shared>,
     /// The database, and the hour whose usual figures were read last.
     database: Option<(Connection, u32)>,
     /// By the time of the book.
-    written: Duration,
-    has_told: bool,
+    written_at: Duration,
+    has_warned: bool,
 }
 
-impl Keeping {
+impl HistoryWriter {
     /// Writes what is new, and reads what is usual when an hour begins.
-    fn turn(&mut self) {
+    fn write_new(&mut self) {
         let Some(shared) = self.shared.upgrade() else { return };
-        if let Err(error) = self.try_turn(&shared) {
+        if let Err(error) = self.try_write_new(&shared) {
             self.database = None;
-            if !self.has_told {
-                let file = self.kept.file.display();
+            if !self.has_warned {
+                let file = self.config.file.display();
                 let message = format!("no history is kept in {file}: {error}: make room or move the file away");
                 shared.emit(&Event::Warning { message });
             }
-            self.has_told = true;
+            self.has_warned = true;
         }
     }
 
-    fn try_turn(&mut self, shared: &Shared) -> rusqlite::Result<()> {
-        let (hour, into_it) = hour_of(SystemTime::now());
+    fn try_write_new(&mut self, shared: &Shared) -> rusqlite::Result<()> {
+        let (hour, into_it) = hour_since_epoch(SystemTime::now());
         let (database, read) = match &mut self.database {
             Some(open) => open,
-            none => none.insert((open(&self.kept.file)?, 0)),
+            none => none.insert((open_database(&self.config.file)?, 0)),
         };
-        let now = shared.book.now();
-        write(database, &shared.book.news(self.written), hour)?;
-        self.written = now;
+        let now = shared.estimates.now();
+        write_samples(database, &shared.estimates.updated_since(self.written_at), hour)?;
+        self.written_at = now;
         if *read != hour {
-            forget(database, hour, self.kept.keep)?;
-            shared.book.expects(expected(database, hour, now.saturating_sub(into_it))?);
+            delete_old(database, hour, self.config.retention)?;
+            shared.estimates.set_baselines(read_baselines(database, hour, now.saturating_sub(into_it))?);
             *read = hour;
         }
         Ok(())
@@ -172,24 +177,26 @@ impl Keeping {
 }
 
 /// Opens the database. A new database has mode 600; SQLite gives the journal the permissions of the database.
-fn open(file: &Path) -> rusqlite::Result<Connection> {
+fn open_database(file: &Path) -> rusqlite::Result<Connection> {
     if file != Path::new(IN_MEMORY) {
         // Opening the database below fails with the same error, and reports it with the name of the file.
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(file);
     }
     let database = Connection::open(file)?;
     database.busy_timeout(Duration::from_secs(1))?;
-    database.pragma_update(None, "max_page_count", MOST_PAGES)?;
-    database.execute_batch(TABLE)?;
+    database.pragma_update(None, "max_page_count", MAX_PAGES)?;
+    database.execute_batch(CREATE_TABLE)?;
     Ok(database)
 }
 
-fn write(database: &mut Connection, news: &[(Place, Both)], hour: u32) -> rusqlite::Result<()> {
+fn write_samples(database: &mut Connection, news: &[(PeerId, DuplexEstimate)], hour: u32) -> rusqlite::Result<()> {
     let transaction = database.transaction()?;
     {
-        let mut note = transaction.prepare_cached(NOTE)?;
+        let mut note = transaction.prepare_cached(UPSERT_SAMPLE)?;
         for (place, both) in news {
-            for (way, estimate) in [(Way::Sending, &both.sending), (Way::Receiving, &both.receiving)] {
+            for (way, estimate) in
+                [(EstimateDirection::Sending, &both.sending), (EstimateDirection::Receiving, &both.receiving)]
+            {
                 let rtt = estimate.rtt().map(|rtt| rtt.as_secs_f64());
                 note.execute(params![place.to_string(), way as i64, hour, rtt, estimate.loss(), estimate.rate()])?;
             }
@@ -199,30 +206,34 @@ fn write(database: &mut Connection, news: &[(Place, Both)], hour: u32) -> rusqli
 }
 
 /// Leaves out what is older than that, and what is too much.
-fn forget(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
+fn delete_old(database: &Connection, hour: u32, keep: Duration) -> rusqlite::Result<()> {
     let kept = u32::try_from(keep.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
-    database.execute(FORGET, params![hour.saturating_sub(kept), MOST_ROWS]).map(drop)
+    database.execute(DELETE_OLD, params![hour.saturating_sub(kept), MAX_ROWS]).map(drop)
 }
 
 /// What this hour is usually like, and the one before; it began at `since`.
-fn expected(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Expected> {
-    let (now, before) = (usual(database, hour)?, usual(database, hour.saturating_sub(1))?);
-    Ok(Expected { now, before, since: Some(since) })
+fn read_baselines(database: &Connection, hour: u32, since: Duration) -> rusqlite::Result<Baselines> {
+    let (now, before) = (read_hour_baseline(database, hour)?, read_hour_baseline(database, hour.saturating_sub(1))?);
+    Ok(Baselines { now, previous: before, current_since: Some(since) })
 }
 
 /// What the hour is usually like; lines of somebody else are passed over.
-fn usual(database: &Connection, hour: u32) -> rusqlite::Result<Hour> {
-    let mut query = database.prepare_cached(USUAL)?;
-    let rows = query.query_map(params![WEEK, hour, MOST_USUAL], |row| {
-        let usual = Usual { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
-        let way = if row.get::<_, i64>(1)? == Way::Sending as i64 { Way::Sending } else { Way::Receiving };
-        Ok((row.get::<_, String>(0)?.parse::<Place>().ok().map(|place| (place, way)), usual))
+fn read_hour_baseline(database: &Connection, hour: u32) -> rusqlite::Result<HourBaseline> {
+    let mut query = database.prepare_cached(SELECT_BASELINE)?;
+    let rows = query.query_map(params![HOURS_PER_WEEK, hour, MAX_BASELINES], |row| {
+        let usual = HourlyBaseline { rtt: row.get(2)?, loss: row.get(3)?, rate: row.get(4)?, weeks: row.get(5)? };
+        let way = if row.get::<_, i64>(1)? == EstimateDirection::Sending as i64 {
+            EstimateDirection::Sending
+        } else {
+            EstimateDirection::Receiving
+        };
+        Ok((row.get::<_, String>(0)?.parse::<PeerId>().ok().map(|place| (place, way)), usual))
     })?;
     rows.filter_map(|row| row.map(|(key, usual)| key.map(|key| (key, usual))).transpose()).collect()
 }
 
 /// The hour since 1970, and how much of it is over.
-fn hour_of(time: SystemTime) -> (u32, Duration) {
+fn hour_since_epoch(time: SystemTime) -> (u32, Duration) {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let hour = u32::try_from(since.as_secs() / HOUR.as_secs()).unwrap_or(u32::MAX);
     (hour, since.saturating_sub(HOUR * hour))

@@ -18,39 +18,39 @@ use crate::dial::Names;
 use crate::shared::Shared;
 
 /// The configuration in force; none before there is one.
-type Served = Option<Arc<Config>>;
+type ReportClientsConfig = Option<Arc<Config>>;
 
 /// The report connections of this relay.
 #[derive(Debug)]
-pub struct Reports {
-    served: watch::Sender<Served>,
+pub struct ReportClients {
+    config: watch::Sender<ReportClientsConfig>,
     /// Whether another relay has asked since this one began.
-    is_asked: AtomicBool,
+    is_queried: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// What it takes to dial.
-pub struct Means {
+pub struct ReportContext {
     /// The configuration.
     pub config: Arc<Config>,
     /// The resolver.
     pub names: Names,
 }
 
-impl Default for Reports {
+impl Default for ReportClients {
     fn default() -> Self {
-        Self { served: watch::Sender::new(None), is_asked: AtomicBool::new(false), thread: Mutex::default() }
+        Self { config: watch::Sender::new(None), is_queried: AtomicBool::new(false), thread: Mutex::default() }
     }
 }
 
-impl Reports {
+impl ReportClients {
     /// Asks the relays of `config` from now on, and no others.
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn serve(&self, config: &Arc<Config>, shared: &Arc<Shared>) -> io::Result<()> {
-        self.served.send_replace(Some(Arc::clone(config)));
-        let is_wanted = config.chooses() || self.is_asked.load(Ordering::Relaxed);
+    pub fn apply_config(&self, config: &Arc<Config>, shared: &Arc<Shared>) -> io::Result<()> {
+        self.config.send_replace(Some(Arc::clone(config)));
+        let is_wanted = config.has_auto_route() || self.is_queried.load(Ordering::Relaxed);
         if is_wanted { self.start(config, shared) } else { Ok(()) }
     }
 
@@ -58,21 +58,21 @@ impl Reports {
     ///
     /// # Errors
     /// The kernel's, when there are no more threads.
-    pub fn asked(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
-        if self.is_asked.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, shared) }
+    pub fn on_query(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
+        if self.is_queried.swap(true, Ordering::Relaxed) { Ok(()) } else { self.start(config, shared) }
     }
 
     fn start(&self, config: &Config, shared: &Arc<Shared>) -> io::Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if thread.is_none() && self.served.borrow().is_some() && config.relays.iter().any(|hop| hop.is_section()) {
-            *thread = Some(start(self.served.subscribe(), Arc::downgrade(shared))?);
+        if thread.is_none() && self.config.borrow().is_some() && config.relays.iter().any(|hop| hop.is_section()) {
+            *thread = Some(spawn_thread(self.config.subscribe(), Arc::downgrade(shared))?);
         }
         Ok(())
     }
 
     /// Ends all of them.
     pub fn close(&self) {
-        self.served.send_replace(None);
+        self.config.send_replace(None);
         if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
             // One that panicked has ended as well.
             let _ = thread.join();
@@ -80,16 +80,16 @@ impl Reports {
     }
 }
 
-fn start(mut served: watch::Receiver<Served>, shared: Weak<Shared>) -> io::Result<JoinHandle<()>> {
+fn spawn_thread(mut served: watch::Receiver<ReportClientsConfig>, shared: Weak<Shared>) -> io::Result<JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = std::thread::Builder::new().name("reports".to_owned());
     thread.spawn(move || {
         LocalSet::new().block_on(&runtime, async {
-            let mut calls = Calls::default();
+            let mut calls = ReportTasks::default();
             loop {
                 let config = served.borrow_and_update().clone();
                 let (Some(config), Some(shared)) = (config, shared.upgrade()) else { return };
-                calls.follow(config, &shared);
+                calls.apply_config(config, &shared);
                 drop(shared);
                 if served.changed().await.is_err() {
                     return;
@@ -101,30 +101,30 @@ fn start(mut served: watch::Receiver<Served>, shared: Weak<Shared>) -> io::Resul
 
 /// The calls that are made, by whom they are for.
 #[derive(Default)]
-struct Calls(HashMap<PublicKey, Call>);
+struct ReportTasks(HashMap<PublicKey, ReportTask>);
 
-struct Call {
+struct ReportTask {
     hop: Arc<Hop>,
     task: Task<()>,
 }
 
-impl Calls {
+impl ReportTasks {
     /// Calls the relays of `config`; who is called already in the same way is left in peace.
-    fn follow(&mut self, config: Arc<Config>, shared: &Arc<Shared>) {
+    fn apply_config(&mut self, config: Arc<Config>, shared: &Arc<Shared>) {
         let relays: HashMap<_, _> =
             config.relays.iter().filter_map(|hop| Some((hop.peering()?.key, Arc::clone(hop)))).collect();
         self.0.retain(|key, call| relays.get(key).is_some_and(|hop| *hop == call.hop));
-        let means = Rc::new(Means { names: Names::new(&config.dns_servers), config });
+        let means = Rc::new(ReportContext { names: Names::new(&config.dns_servers), config });
         for (key, hop) in relays {
             self.0.entry(key).or_insert_with(|| {
                 let task = spawn_local(caller::run(Arc::clone(&hop), Rc::clone(&means), Arc::clone(shared)));
-                Call { hop, task }
+                ReportTask { hop, task }
             });
         }
     }
 }
 
-impl Drop for Call {
+impl Drop for ReportTask {
     fn drop(&mut self) {
         self.task.abort();
     }

@@ -1,7 +1,7 @@
 //! What sections are like: measured on the connections of sessions, told by other relays, and looked at where nothing
 //! flows.
 //!
-//! [`Book`] is where it gathers, shared by all threads; [`Watch`] is one connection of a session; [`answer`] and [`Reports`]
+//! [`EstimateStore`] is where it gathers, shared by all threads; [`SectionSampler`] is one connection of a session; [`answer`] and [`ReportClients`]
 //! are the two sides of the connections on which relays tell each other.
 
 pub mod answer;
@@ -17,9 +17,9 @@ mod tests;
 mod told;
 mod watch;
 
-pub use between::BetweenView;
-pub use book::Book;
-pub use history::History;
-pub use keeper::Reports;
-pub use place::{Place, Via};
-pub use watch::Watch;
+pub use between::RelaySectionView;
+pub use book::EstimateStore;
+pub use history::EstimateHistory;
+pub use keeper::ReportClients;
+pub use place::{FirstHop, PeerId};
+pub use watch::SectionSampler;

@@ -12,7 +12,7 @@ use crate::config::Path;
 
 /// What is at the other end of a section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum PeerId {
     /// Another relay.
     Relay(PublicKey),
     /// A proxy of somebody else.
@@ -23,7 +23,7 @@ pub enum Place {
 
 /// What a way begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Via {
+pub enum FirstHop {
     /// The target itself.
     Direct,
     /// Another relay.
@@ -32,10 +32,10 @@ pub enum Via {
     Proxy,
 }
 
-impl Via {
+impl FirstHop {
     /// That of `path`.
     #[must_use]
-    pub fn of(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         match path.hops.first() {
             None => Self::Direct,
             Some(hop) => hop.peering().map_or(Self::Proxy, |peering| Self::Relay(peering.key)),
@@ -44,16 +44,16 @@ impl Via {
 
     /// What is at the other end when `server` was dialled.
     #[must_use]
-    pub fn place(self, ServerAddr(server): ServerAddr) -> Place {
+    pub fn peer_id(self, ServerAddr(server): ServerAddr) -> PeerId {
         match self {
-            Self::Direct => Place::Targets(server.ip().into()),
-            Self::Relay(key) => Place::Relay(key),
-            Self::Proxy => Place::Proxy(server),
+            Self::Direct => PeerId::Targets(server.ip().into()),
+            Self::Relay(key) => PeerId::Relay(key),
+            Self::Proxy => PeerId::Proxy(server),
         }
     }
 }
 
-impl FromStr for Place {
+impl FromStr for PeerId {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
         let targets = text.parse().map(Self::Targets);
@@ -61,7 +61,7 @@ impl FromStr for Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PeerId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Relay(key) => key.fmt(f),

@@ -6,24 +6,24 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::key::{PrivateKey, PublicKey};
-use ekiden_proto::path::estimate::Sample;
-use ekiden_proto::path::figures::Figures;
-use ekiden_proto::path::hours::Usual;
-use ekiden_proto::path::map::{HERE, Map};
+use ekiden_proto::path::estimate::SectionSample;
+use ekiden_proto::path::figures::EstimateSnapshot;
+use ekiden_proto::path::hours::HourlyBaseline;
+use ekiden_proto::path::map::{NetworkMap, THIS_RELAY};
 use ekiden_proto::path::prefix::Prefix;
-use ekiden_proto::wire::section::report::{Ask, Entry, MOST, Subject, Told};
+use ekiden_proto::wire::section::report::{DirectionEstimate, MAX_ENTRIES, ReportQuery, SectionReport, Subject};
 
-use super::book::Way;
-use super::history::Expected;
-use super::told::Heard;
+use super::book::EstimateDirection;
+use super::history::Baselines;
+use super::told::SentEntries;
 use super::*;
 use crate::config::Config;
 use crate::config::read::from_text;
 
 const RTT: Duration = Duration::from_millis(30);
 
-fn book() -> Book {
-    Book::new(Instant::now())
+fn book() -> EstimateStore {
+    EstimateStore::new(Instant::now())
 }
 
 fn key(number: u8) -> PublicKey {
@@ -34,14 +34,15 @@ fn prefix(number: u8) -> Prefix {
     format!("192.0.{number}.0/24").parse().unwrap()
 }
 
-fn sample(lost: u64) -> Sample {
-    Sample { rtt: Some(RTT), segments: 10_000, lost, rate: Some(1e6), rate_is_limit: true, window: None }
+fn sample(lost: u64) -> SectionSample {
+    SectionSample { rtt: Some(RTT), segments: 10_000, lost, rate: Some(1e6), rate_is_limit: true, window: None }
 }
 
-fn says(subject: Subject, loss: f64) -> Entry {
-    let figures = Figures { rtt: Some(RTT), loss: Some(loss), segments: 10_000.0, ..Figures::default() };
-    let told = Told { figures, age: Duration::ZERO };
-    Entry { subject, sending: told, receiving: told }
+fn says(subject: Subject, loss: f64) -> SectionReport {
+    let figures =
+        EstimateSnapshot { rtt: Some(RTT), loss: Some(loss), segments: 10_000.0, ..EstimateSnapshot::default() };
+    let told = DirectionEstimate { snapshot: figures, age: Duration::ZERO };
+    SectionReport { subject, sending: told, receiving: told }
 }
 
 /// A relay that knows two others, and the keys of all three.
@@ -51,12 +52,12 @@ fn config() -> (Config, PublicKey) {
     };
     let text = format!("version = 1\n[[listener]]\nbind = \"127.0.0.1:0\"\n{}{}", relay(1), relay(2));
     let config = from_text(&text).unwrap();
-    let own: &PrivateKey = &config.relays[0].peering().unwrap().own;
-    let own = own.public();
+    let own: &PrivateKey = &config.relays[0].peering().unwrap().own_key;
+    let own = own.public_key();
     (config, own)
 }
 
-fn loss_of(map: &Map, from: u32, to: PublicKey, direction: Direction) -> Option<f64> {
+fn loss_of(map: &NetworkMap, from: u32, to: PublicKey, direction: Direction) -> Option<f64> {
     let known = map.section(from, map.find(&to)?, direction)?;
     Some((known.section.loss * 1000.0).round() / 1000.0)
 }
@@ -64,36 +65,41 @@ fn loss_of(map: &Map, from: u32, to: PublicKey, direction: Direction) -> Option<
 #[test]
 fn the_map_has_what_was_measured_and_what_was_told() {
     let ((config, own), book) = (config(), book());
-    book.note(Place::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
-    book.note(Place::Targets(prefix(7)), None, (&sample(0), &Sample { rate: None, ..sample(50) }), 0);
-    book.hear(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
+    book.record_session(PeerId::Relay(key(1)), None, (&sample(20), &sample(10)), 0);
+    book.record_session(PeerId::Targets(prefix(7)), None, (&sample(0), &SectionSample { rate: None, ..sample(50) }), 0);
+    book.record_report(key(1), &[says(Subject::Relay(key(2)), 0.004), says(Subject::Caller(own), 0.3)]);
     let map = book.map(&config, None).unwrap();
-    assert_eq!(loss_of(&map, HERE, key(1), Direction::Up), Some(0.002));
-    assert_eq!(loss_of(&map, HERE, key(1), Direction::Down), Some(0.001), "our own goes before what we are told");
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Up), Some(0.002));
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.001), "our own goes before what we are told");
     let first = map.find(&key(1)).unwrap();
     assert_eq!(loss_of(&map, first, key(2), Direction::Down), Some(0.004));
-    assert_eq!(loss_of(&map, HERE, key(2), Direction::Down), None, "nothing is known of it");
-    let last = map.last(HERE, prefix(7), Direction::Down).unwrap();
-    assert!(last.own && (last.section.loss - 0.0048).abs() < 1e-4 && last.section.rtt == RTT, "{last:?}");
+    assert_eq!(loss_of(&map, THIS_RELAY, key(2), Direction::Down), None, "nothing is known of it");
+    let last = map.last_section(THIS_RELAY, prefix(7), Direction::Down).unwrap();
+    assert!(last.is_own && (last.section.loss - 0.0048).abs() < 1e-4 && last.section.rtt == RTT, "{last:?}");
 }
 
 #[test]
 fn what_is_told_of_our_own_section_counts_where_we_have_seen_little() {
     let ((config, own), book) = (config(), book());
-    book.note(Place::Relay(key(1)), None, (&sample(0), &Sample { rtt: Some(RTT), ..Sample::default() }), 0);
-    book.hear(key(1), &[says(Subject::Caller(own), 0.03)]);
+    book.record_session(
+        PeerId::Relay(key(1)),
+        None,
+        (&sample(0), &SectionSample { rtt: Some(RTT), ..SectionSample::default() }),
+        0,
+    );
+    book.record_report(key(1), &[says(Subject::Caller(own), 0.03)]);
     let map = book.map(&config, None).unwrap();
-    assert_eq!(loss_of(&map, HERE, key(1), Direction::Down), Some(0.029), "who sends knows");
-    let known = map.section(HERE, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
-    assert!(!known.own && known.confidence < 0.95, "{known:?}");
+    assert_eq!(loss_of(&map, THIS_RELAY, key(1), Direction::Down), Some(0.029), "who sends knows");
+    let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
+    assert!(!known.is_own && known.confidence < 0.95, "{known:?}");
 }
 
 /// A relay goes on only to those that it calls itself.
 #[test]
 fn who_only_calls_is_no_way_back() {
     let ((config, _), book) = (config(), book());
-    book.hear(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
-    book.hear(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
+    book.record_report(key(1), &[says(Subject::Caller(key(2)), 0.0)]);
+    book.record_report(key(2), &[says(Subject::Relay(key(1)), 0.0)]);
     let map = book.map(&config, None).unwrap();
     let (one, two) = (map.find(&key(1)).unwrap(), map.find(&key(2)).unwrap());
     assert_eq!(map.section(one, two, Direction::Down), None);
@@ -111,40 +117,40 @@ fn relays_keep_their_numbers() {
 #[test]
 fn networks_that_nobody_asked_for_are_not_taken() {
     let ((config, _), book) = (config(), book());
-    book.wants(prefix(1));
+    book.request_prefix(prefix(1));
     let entries = [1, 2].map(|number| says(Subject::Targets(prefix(number)), 0.0));
-    book.hear(key(1), &entries);
+    book.record_report(key(1), &entries);
     let map = book.map(&config, None).unwrap();
     let one = map.find(&key(1)).unwrap();
-    assert!(map.last(one, prefix(1), Direction::Down).is_some_and(|known| !known.own));
-    assert_eq!(map.last(one, prefix(2), Direction::Down), None);
+    assert!(map.last_section(one, prefix(1), Direction::Down).is_some_and(|known| !known.is_own));
+    assert_eq!(map.last_section(one, prefix(2), Direction::Down), None);
 }
 
 #[test]
 fn a_network_is_told_to_those_who_go_there_and_only_news() {
-    let (book, mut heard) = (book(), Heard::default());
-    book.note(Place::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
-    let ask = Ask { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
-    let told = book.answer(&ask, key(1), &mut heard);
+    let (book, mut heard) = (book(), SentEntries::default());
+    book.record_session(PeerId::Targets(prefix(1)), Some(key(1)), (&sample(0), &sample(0)), 0);
+    let ask = ReportQuery { neighbours: true, prefixes: vec![prefix(1), prefix(2)] };
+    let told = book.report_for(&ask, key(1), &mut heard);
     assert_eq!(told.iter().map(|entry| entry.subject).collect::<Vec<_>>(), [Subject::Targets(prefix(1))]);
-    assert_eq!(book.answer(&ask, key(1), &mut heard), [], "told already");
-    assert_eq!(book.answer(&ask, key(2), &mut Heard::default()), [], "somebody else");
+    assert_eq!(book.report_for(&ask, key(1), &mut heard), [], "told already");
+    assert_eq!(book.report_for(&ask, key(2), &mut SentEntries::default()), [], "somebody else");
 }
 
 #[test]
 fn answers_are_bounded_and_begin_with_who_asks() {
-    let (book, mut heard) = (book(), Heard::default());
+    let (book, mut heard) = (book(), SentEntries::default());
     for number in 1..=200 {
-        book.note(Place::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
+        book.record_session(PeerId::Relay(key(number)), None, (&sample(0), &sample(0)), 0);
     }
-    let ask = Ask { neighbours: true, prefixes: Vec::new() };
+    let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
     let mut seen = Vec::new();
     loop {
-        let told = book.answer(&ask, key(150), &mut heard);
+        let told = book.report_for(&ask, key(150), &mut heard);
         if told.is_empty() {
             break;
         }
-        assert!(told.len() <= MOST);
+        assert!(told.len() <= MAX_ENTRIES);
         seen.extend(told.into_iter().map(|entry| entry.subject));
     }
     assert_eq!((seen.len(), seen[0]), (200, Subject::Relay(key(150))));
@@ -153,11 +159,11 @@ fn answers_are_bounded_and_begin_with_who_asks() {
 #[test]
 fn questions_go_round_all_networks() {
     let book = book();
-    (0..=200).for_each(|number| book.wants(prefix(number)));
+    (0..=200).for_each(|number| book.request_prefix(prefix(number)));
     let (mut asked, mut from) = (Vec::new(), None);
     for _ in 0..4 {
-        let (prefixes, end) = book.wanted(from);
-        assert!(prefixes.len() <= MOST);
+        let (prefixes, end) = book.requested_prefixes(from);
+        assert!(prefixes.len() <= MAX_ENTRIES);
         asked.extend(prefixes);
         from = end;
     }
@@ -170,46 +176,48 @@ fn questions_go_round_all_networks() {
 fn a_relay_looks_once_at_a_network() {
     let book = book();
     let target = |host: u8| format!("192.0.2.{host}:443").parse().unwrap();
-    assert!(book.look(key(1), target(1)));
-    assert!(!book.look(key(1), target(2)), "the same network");
-    assert!(book.look(key(2), target(2)), "another relay");
-    assert_eq!(book.take_looks(&key(1)), [target(1)]);
-    assert_eq!(book.take_looks(&key(1)), []);
-    assert!(!book.look(key(1), target(1)), "just looked");
-    let full = (0..100).filter(|number| book.look(key(3), format!("10.0.{number}.1:443").parse().unwrap())).count();
+    assert!(book.queue_target_probe(key(1), target(1)));
+    assert!(!book.queue_target_probe(key(1), target(2)), "the same network");
+    assert!(book.queue_target_probe(key(2), target(2)), "another relay");
+    assert_eq!(book.take_target_probes(&key(1)), [target(1)]);
+    assert_eq!(book.take_target_probes(&key(1)), []);
+    assert!(!book.queue_target_probe(key(1), target(1)), "just looked");
+    let full = (0..100)
+        .filter(|number| book.queue_target_probe(key(3), format!("10.0.{number}.1:443").parse().unwrap()))
+        .count();
     assert!(full < 100, "a queue without bound");
-    book.looked(key(1), target(1), RTT);
-    book.wants(target(1).ip().into());
+    book.record_target_probe(key(1), target(1), RTT);
+    book.request_prefix(target(1).ip().into());
     let (config, _) = config();
     let map = book.map(&config, None).unwrap();
-    let last = map.last(map.find(&key(1)).unwrap(), target(9).ip().into(), Direction::Down).unwrap();
-    assert!(last.section.rtt == RTT && !last.own);
+    let last = map.last_section(map.find(&key(1)).unwrap(), target(9).ip().into(), Direction::Down).unwrap();
+    assert!(last.section.rtt == RTT && !last.is_own);
 }
 
 #[test]
 fn the_fleet_hears_of_relays_only() {
     let book = book();
-    let proxy = Place::Proxy("192.0.2.1:1080".parse().unwrap());
-    for place in [Place::Targets(prefix(1)), proxy, Place::Relay(key(1))] {
-        book.note(place, Some(key(2)), (&sample(0), &sample(0)), 0);
+    let proxy = PeerId::Proxy("192.0.2.1:1080".parse().unwrap());
+    for place in [PeerId::Targets(prefix(1)), proxy, PeerId::Relay(key(1))] {
+        book.record_session(place, Some(key(2)), (&sample(0), &sample(0)), 0);
     }
-    book.note_caller(Place::Relay(key(2)), (&sample(0), &sample(0)), 0);
+    book.record_incoming_session(PeerId::Relay(key(2)), (&sample(0), &sample(0)), 0);
     let mut published: Vec<_> = book.neighbours().into_iter().map(|entry| entry.subject).collect();
     published.sort_by_key(|subject| format!("{subject:?}"));
     assert_eq!(published, [Subject::Caller(key(2)), Subject::Relay(key(1))]);
-    let nothing = Ask { neighbours: false, prefixes: Vec::new() };
-    assert_eq!(book.answer(&nothing, key(2), &mut Heard::default()), []);
+    let nothing = ReportQuery { neighbours: false, prefixes: Vec::new() };
+    assert_eq!(book.report_for(&nothing, key(2), &mut SentEntries::default()), []);
 }
 
 /// Who looks at us calls us, and that is no way on from here.
 #[test]
 fn who_looks_is_a_caller_until_we_call() {
     let book = book();
-    let ask = Ask { neighbours: true, prefixes: Vec::new() };
-    let told = |book: &Book| book.answer(&ask, key(9), &mut Heard::default())[0].subject;
-    book.note_look(Place::Relay(key(1)), false, (&sample(0), &sample(0)));
+    let ask = ReportQuery { neighbours: true, prefixes: Vec::new() };
+    let told = |book: &EstimateStore| book.report_for(&ask, key(9), &mut SentEntries::default())[0].subject;
+    book.record_probe(PeerId::Relay(key(1)), false, (&sample(0), &sample(0)));
     assert_eq!(told(&book), Subject::Caller(key(1)));
-    book.note_look(Place::Relay(key(1)), true, (&sample(0), &sample(0)));
+    book.record_probe(PeerId::Relay(key(1)), true, (&sample(0), &sample(0)));
     assert_eq!(told(&book), Subject::Relay(key(1)));
 }
 
@@ -217,43 +225,46 @@ fn who_looks_is_a_caller_until_we_call() {
 fn users_and_tellers_are_bounded() {
     let book = book();
     for user in 1..=40 {
-        book.note(Place::Targets(prefix(1)), Some(key(user)), (&sample(0), &sample(0)), 0);
+        book.record_session(PeerId::Targets(prefix(1)), Some(key(user)), (&sample(0), &sample(0)), 0);
     }
-    let ask = Ask { neighbours: false, prefixes: vec![prefix(1)] };
-    let hears = |user: &u8| !book.answer(&ask, key(*user), &mut Heard::default()).is_empty();
+    let ask = ReportQuery { neighbours: false, prefixes: vec![prefix(1)] };
+    let hears = |user: &u8| !book.report_for(&ask, key(*user), &mut SentEntries::default()).is_empty();
     assert_eq!((1..=40).filter(hears).collect::<Vec<_>>(), (9..=40).collect::<Vec<_>>(), "the last 32");
     for teller in 0..1100_u32 {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&teller.to_be_bytes());
-        book.hear(PublicKey(key), &[says(Subject::Relay(PublicKey([1; 32])), 0.0)]);
+        book.record_report(PublicKey(key), &[says(Subject::Relay(PublicKey([1; 32])), 0.0)]);
     }
-    assert_eq!(book.estimates().iter().filter(|entry| entry.told_by.is_some()).count(), 1024);
+    assert_eq!(book.views().iter().filter(|entry| entry.told_by.is_some()).count(), 1024);
 }
 
 #[test]
 fn the_map_knows_what_a_section_is_like() {
     let ((config, _), book) = (config(), book());
-    let unseen = Sample { rtt: None, ..sample(0) };
-    book.note(Place::Relay(key(1)), None, (&unseen, &sample(0)), 0);
-    book.note(Place::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
+    let unseen = SectionSample { rtt: None, ..sample(0) };
+    book.record_session(PeerId::Relay(key(1)), None, (&unseen, &sample(0)), 0);
+    book.record_session(PeerId::Targets(prefix(1)), None, (&sample(0), &sample(0)), 0);
     let map = book.map(&config, None).unwrap();
-    let up = map.section(HERE, map.find(&key(1)).unwrap(), Direction::Up).unwrap().section;
-    assert_eq!((up.rtt, up.line, up.warm), (RTT, Some(1e6), true), "the round trip is the same both ways");
-    assert!(!map.last(HERE, prefix(1), Direction::Down).unwrap().section.warm, "no connection to a target is ready");
+    let up = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Up).unwrap().section;
+    assert_eq!((up.rtt, up.line_rate, up.is_warm), (RTT, Some(1e6), true), "the round trip is the same both ways");
+    assert!(
+        !map.last_section(THIS_RELAY, prefix(1), Direction::Down).unwrap().section.is_warm,
+        "no connection to a target is ready"
+    );
 }
 
 #[test]
 fn who_drains_is_on_no_map_and_keeps_its_number() {
     let ((mut config, _), book) = (config(), book());
     for relay in [1, 2] {
-        book.note(Place::Relay(key(relay)), None, (&sample(0), &sample(0)), 0);
+        book.record_session(PeerId::Relay(key(relay)), None, (&sample(0), &sample(0)), 0);
     }
-    book.hear(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
+    book.record_report(key(1), &[says(Subject::Relay(key(2)), 0.0)]);
     let before = book.map(&config, None).unwrap();
-    assert_eq!(before.sections(), 3);
+    assert_eq!(before.section_count(), 3);
     config.draining.push(key(1));
     let after = book.map(&config, Some(&before)).unwrap();
-    assert_eq!((after.sections(), after.find(&key(1)), after.find(&key(2))), (1, Some(1), Some(2)));
+    assert_eq!((after.section_count(), after.find(&key(1)), after.find(&key(2))), (1, Some(1), Some(2)));
     assert_eq!(book.map(&config, None).unwrap().find(&key(2)), Some(1), "a new map begins anew");
 }
 
@@ -261,10 +272,10 @@ fn who_drains_is_on_no_map_and_keeps_its_number() {
 #[test]
 fn what_we_have_measured_goes_before_what_we_are_told() {
     let ((config, own), book) = (config(), book());
-    let some = Sample { segments: 100, lost: 2, ..sample(0) };
-    book.note(Place::Relay(key(1)), None, (&some, &some), 0);
-    book.hear(key(1), &[says(Subject::Caller(own), 0.3)]);
+    let some = SectionSample { segments: 100, lost: 2, ..sample(0) };
+    book.record_session(PeerId::Relay(key(1)), None, (&some, &some), 0);
+    book.record_report(key(1), &[says(Subject::Caller(own), 0.3)]);
     let map = book.map(&config, None).unwrap();
-    let known = map.section(HERE, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
-    assert!(known.own && known.section.loss < 0.1 && (0.5..0.9).contains(&known.confidence), "{known:?}");
+    let known = map.section(THIS_RELAY, map.find(&key(1)).unwrap(), Direction::Down).unwrap();
+    assert!(known.is_own && known.section.loss < 0.1 && (0.5..0.9).contains(&known.confidence), "{known:?}");
 }

@@ -6,95 +6,96 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
 use ekiden_proto::key::PublicKey;
-use ekiden_proto::path::reading::{Pumped, Reading, receiving, sending};
-use ekiden_sys::tcp_info::reading;
+use ekiden_proto::path::reading::{PumpTimes, TcpCounters, sample_receiving, sample_sending};
+use ekiden_sys::tcp_info::tcp_counters;
 use tokio::net::TcpStream;
 
-use super::{Book, Place};
+use super::{EstimateStore, PeerId};
 use crate::pump::Meter;
 
 /// The shortest time between two looks: less says little of a rate.
-const APART: Duration = Duration::from_secs(3);
+const MIN_INTERVAL: Duration = Duration::from_secs(3);
 
 /// A connection whose section is measured.
 #[derive(Debug)]
-pub struct Watch {
+pub struct SectionSampler {
     stream: Weak<TcpStream>,
     /// `Down` for the client's section.
     side: Direction,
-    place: Place,
+    peer: PeerId,
     /// The relay whose session it is.
-    user: Option<PublicKey>,
-    before: Reading,
-    at: Instant,
+    origin_relay: Option<PublicKey>,
+    last_reading: TcpCounters,
+    sampled_at: Instant,
     /// Of the meter, by the last look.
-    moved: u64,
+    bytes_moved: u64,
     stalled: Duration,
     held: Duration,
     /// Whether nothing was noted yet.
-    starts: bool,
+    is_first_sample: bool,
 }
 
-impl Watch {
+impl SectionSampler {
     /// Begins with what the counters say now: the connection may have been somebody else's before.
     #[must_use]
-    pub fn begin(stream: &std::rc::Rc<TcpStream>, side: Direction, place: Place, meter: &Meter) -> Self {
+    pub fn start(stream: &std::rc::Rc<TcpStream>, side: Direction, peer: PeerId, meter: &Meter) -> Self {
         Self {
-            before: reading(stream.as_fd()).unwrap_or_default(),
+            last_reading: tcp_counters(stream.as_fd()).unwrap_or_default(),
             stream: std::rc::Rc::downgrade(stream),
             side,
-            place,
-            user: None,
-            at: Instant::now(),
-            moved: meter.moved(),
+            peer,
+            origin_relay: None,
+            sampled_at: Instant::now(),
+            bytes_moved: meter.moved(),
             stalled: meter.blocked_for(side),
-            held: meter.blocked_for(side.other()),
-            starts: true,
+            held: meter.blocked_for(side.opposite()),
+            is_first_sample: true,
         }
     }
 
     /// Notes the relay whose session it is.
     #[must_use]
-    pub fn of(self, user: Option<PublicKey>) -> Self {
-        Self { user, ..self }
+    pub fn with_origin_relay(self, user: Option<PublicKey>) -> Self {
+        Self { origin_relay: user, ..self }
     }
 
     /// Looks, unless it has just been looked at or nothing has moved since.
-    pub fn look(&mut self, meter: &Meter, book: &Book) {
-        if self.at.elapsed() >= APART && meter.moved() != self.moved {
-            self.note(meter, book);
+    pub fn sample_if_due(&mut self, meter: &Meter, book: &EstimateStore) {
+        if self.sampled_at.elapsed() >= MIN_INTERVAL && meter.moved() != self.bytes_moved {
+            self.sample(meter, book);
         }
     }
 
     /// Writes down what was seen since the last time.
-    pub fn note(&mut self, meter: &Meter, book: &Book) {
+    pub fn sample(&mut self, meter: &Meter, book: &EstimateStore) {
         // Fails only when the socket is already dead.
         let Some(stream) = self.stream.upgrade() else { return };
-        let Ok(now) = reading(stream.as_fd()) else { return };
-        let pumped = Pumped {
-            span: self.at.elapsed(),
+        let Ok(now) = tcp_counters(stream.as_fd()) else { return };
+        let pumped = PumpTimes {
+            span: self.sampled_at.elapsed(),
             stalled: meter.blocked_for(self.side).saturating_sub(self.stalled),
-            held: meter.blocked_for(self.side.other()).saturating_sub(self.held),
-            starts: self.starts,
+            held: meter.blocked_for(self.side.opposite()).saturating_sub(self.held),
+            includes_start: self.is_first_sample,
         };
-        let (out, back) = (sending(&self.before, &now, pumped), receiving(&self.before, &now, pumped));
-        let bytes = meter.moved() - self.moved;
+        let (out, back) =
+            (sample_sending(&self.last_reading, &now, pumped), sample_receiving(&self.last_reading, &now, pumped));
+        let bytes = meter.moved() - self.bytes_moved;
         match self.side {
-            Direction::Up => book.note(self.place, self.user, (&out, &back), bytes),
-            Direction::Down => book.note_caller(self.place, (&out, &back), bytes),
+            Direction::Up => book.record_session(self.peer, self.origin_relay, (&out, &back), bytes),
+            Direction::Down => book.record_incoming_session(self.peer, (&out, &back), bytes),
         }
-        let Self { stream, side, place, user, .. } = self;
+        let Self { stream, side, peer: place, origin_relay: user, .. } = self;
         *self = Self {
             stream: stream.clone(),
             side: *side,
-            place: *place,
-            user: *user,
-            before: now,
-            at: Instant::now(),
-            moved: meter.moved(),
+            peer: *place,
+            origin_relay: *user,
+            last_reading: now,
+            sampled_at: Instant::now(),
+            bytes_moved: meter.moved(),
             stalled: meter.blocked_for(*side),
-            held: meter.blocked_for(side.other()),
-            starts: false,
+            held: meter.blocked_for(side.opposite()),
+            is_first_sample: false,
         };
     }
 }

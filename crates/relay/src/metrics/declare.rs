@@ -27,19 +27,19 @@ impl Declare for Registry {
 }
 
 /// A counter of time.
-pub type Seconds = Counter<f64, AtomicU64>;
+pub type SecondsCounter = Counter<f64, AtomicU64>;
 
 /// Takes over a number that the kernel counts.
-pub fn set(counter: &Seconds, value: f64) {
+pub fn set_seconds(counter: &SecondsCounter, value: f64) {
     counter.inner().store(value.to_bits(), Ordering::Relaxed);
 }
 
 /// Sets the counter to a count that another part of the relay keeps.
-pub fn take_over(counter: &Counter, count: u64) {
+pub fn set_count(counter: &Counter, count: u64) {
     counter.inner().store(count, Ordering::Relaxed);
 }
 
 /// From a tenth of a millisecond to a bit over three seconds, in powers of two.
-pub fn spans() -> Histogram {
+pub fn duration_histogram() -> Histogram {
     Histogram::new((0..16).map(|power| 0.0001 * f64::from(1 << power)))
 }

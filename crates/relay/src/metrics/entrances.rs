@@ -15,14 +15,14 @@ label_sets! {
 
 /// The numbers of entrances.
 #[derive(Debug, Default)]
-pub(super) struct Entrances {
+pub(super) struct AdmissionMetrics {
     pauses: Family<ByReason, Counter>,
     passed: Family<ByReason, Counter>,
     waiting: Family<ByListener, Gauge>,
     evicted: Family<ByListener, Counter>,
 }
 
-impl Entrances {
+impl AdmissionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         r.declare("accept_pauses", "How often accepting paused, by why", self.pauses.clone());
         let passed = "Caught connections that went on without us, by why";
@@ -33,27 +33,27 @@ impl Entrances {
         r.declare("sections_evicted", evicted, self.evicted.clone());
     }
 
-    pub(super) fn paused(&self, listener: &str, reason: &'static str) {
+    pub(super) fn record_pause(&self, listener: &str, reason: &'static str) {
         self.pauses.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
     }
 }
 
 impl Metrics {
     /// Counts a connection of a relay that waits for a session, until the guard is dropped.
-    pub fn section_waits(&self, listener: &str) -> WaitingGuard {
-        let waiting = self.entrances.waiting.get_or_create_owned(&ByListener { listener: listener.to_owned() });
+    pub fn track_waiting_section(&self, listener: &str) -> WaitingGuard {
+        let waiting = self.admission.waiting.get_or_create_owned(&ByListener { listener: listener.to_owned() });
         waiting.inc();
         WaitingGuard(waiting)
     }
 
     /// Counts a connection of a relay that had no place, or lost it to a newer one, before a session used it.
-    pub fn section_evicted(&self, listener: &str) {
-        self.entrances.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
+    pub fn record_section_evicted(&self, listener: &str) {
+        self.admission.evicted.get_or_create(&ByListener { listener: listener.to_owned() }).inc();
     }
 
     /// Counts a caught connection that goes on without us.
-    pub fn passed(&self, listener: &str, reason: &'static str) {
-        self.entrances.passed.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
+    pub fn record_passed(&self, listener: &str, reason: &'static str) {
+        self.admission.passed.get_or_create(&ByReason { listener: listener.to_owned(), reason }).inc();
     }
 }
 

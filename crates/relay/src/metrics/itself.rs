@@ -10,8 +10,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
 use super::Metrics;
-use super::declare::{Declare, Seconds, set, spans, take_over};
-use super::process::Process;
+use super::declare::{Declare, SecondsCounter, duration_histogram, set_count, set_seconds};
+use super::process::ProcessMetrics;
 use crate::worker::Counts;
 
 label_sets! {
@@ -19,35 +19,35 @@ label_sets! {
     ByWorker { worker: String }
 }
 
-/// The words of [`ByResult`].
+/// The words of [`ExportLabels`].
 const RESULTS: [&str; 2] = ["taken", "rejected"];
 
 /// The numbers of the relay itself.
 #[derive(Debug)]
-pub(super) struct Itself {
+pub(super) struct RelayMetrics {
     reloads: Family<ByResult, Counter>,
     reload_taken: Gauge,
-    reload: Histogram,
-    busy: Family<ByWorker, Seconds>,
+    reload_duration: Histogram,
+    busy: Family<ByWorker, SecondsCounter>,
     event_loop_lag: Histogram,
     pipes_open: Gauge,
     pipes_idle: Gauge,
     pipe_fallbacks: Counter,
-    process: Process,
+    process: ProcessMetrics,
 }
 
-impl Default for Itself {
+impl Default for RelayMetrics {
     fn default() -> Self {
         let itself = Self {
             reloads: Family::default(),
             reload_taken: Gauge::default(),
-            reload: spans(),
+            reload_duration: duration_histogram(),
             busy: Family::default(),
             event_loop_lag: Histogram::new((0..18).map(|power| 0.000_01 * f64::from(1 << power))),
             pipes_open: Gauge::default(),
             pipes_idle: Gauge::default(),
             pipe_fallbacks: Counter::default(),
-            process: Process::default(),
+            process: ProcessMetrics::default(),
         };
         // What the relay has started with is in force.
         itself.reload_taken.set(1);
@@ -57,7 +57,7 @@ impl Default for Itself {
     }
 }
 
-impl Itself {
+impl RelayMetrics {
     pub(super) fn register(&self, registry: &mut Registry) {
         self.process.register(registry);
         let r = registry.sub_registry_with_prefix("ekiden");
@@ -65,7 +65,11 @@ impl Itself {
         r.declare("reloads", "Configuration reloads", self.reloads.clone());
         let taken = "Whether the newest configuration is in force: 1, or 0 when it was rejected";
         r.declare("reload_taken", taken, self.reload_taken.clone());
-        r.declare("reload_seconds", "How long reloads took, from the signal to the answer", self.reload.clone());
+        r.declare(
+            "reload_seconds",
+            "How long reloads took, from the signal to the answer",
+            self.reload_duration.clone(),
+        );
         r.declare("worker_busy_seconds", "Processor time of each worker", self.busy.clone());
         let lag = "Time from an event being ready to its worker handling it, sampled";
         r.declare("event_loop_lag_seconds", lag, self.event_loop_lag.clone());
@@ -74,34 +78,34 @@ impl Itself {
         r.declare("pipe_fallbacks", "Times a flow copied for want of a pipe", self.pipe_fallbacks.clone());
     }
 
-    pub(super) fn reloaded(&self, taken: bool) {
+    pub(super) fn record_reload(&self, taken: bool) {
         self.reloads.get_or_create(&ByResult { result: RESULTS[usize::from(!taken)] }).inc();
         self.reload_taken.set(i64::from(taken));
     }
 
     /// Shows what is known only when somebody asks.
-    pub(super) fn show(&self, workers: &[Counts]) {
+    pub(super) fn update(&self, workers: &[Counts]) {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let pipes = || workers.iter().map(|worker| worker.pipes);
         self.pipes_open.set(number(pipes().map(|pipes| pipes.open).sum()));
         self.pipes_idle.set(number(pipes().map(|pipes| pipes.idle).sum()));
-        take_over(&self.pipe_fallbacks, pipes().map(|pipes| pipes.fallbacks).sum());
+        set_count(&self.pipe_fallbacks, pipes().map(|pipes| pipes.fallbacks).sum());
         for worker in workers {
             let label = ByWorker { worker: worker.name.clone() };
-            set(&self.busy.get_or_create(&label), worker.busy.as_secs_f64());
+            set_seconds(&self.busy.get_or_create(&label), worker.busy.as_secs_f64());
         }
-        self.process.show();
+        self.process.update();
     }
 }
 
 impl Metrics {
     /// Notes how long a reload took, whatever came of it.
-    pub fn reloaded_in(&self, span: Duration) {
-        self.itself.reload.observe(span.as_secs_f64());
+    pub fn record_reload_duration(&self, span: Duration) {
+        self.relay.reload_duration.observe(span.as_secs_f64());
     }
 
     /// Notes how long something that was ready has waited for its worker.
-    pub fn waited_for_worker(&self, span: Duration) {
-        self.itself.event_loop_lag.observe(span.as_secs_f64());
+    pub fn record_event_loop_lag(&self, span: Duration) {
+        self.relay.event_loop_lag.observe(span.as_secs_f64());
     }
 }

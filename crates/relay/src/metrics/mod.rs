@@ -25,7 +25,7 @@ mod tunnels;
 
 use std::sync::{Mutex, PoisonError};
 
-use ekiden_proto::event::{Closed, Event};
+use ekiden_proto::event::{Event, SessionClosed};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
@@ -36,34 +36,34 @@ use crate::status::InterfaceView;
 use crate::traces;
 use crate::worker::Counts;
 
-pub use declare::{Declare, Seconds, take_over};
-pub use rules::Rules;
-pub use sections::{Sections, When};
+pub use declare::{Declare, SecondsCounter, set_count};
+pub use rules::RuleMetrics;
+pub use sections::{SampleMoment, SectionMetrics};
 
 /// All numbers of the relay.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
-    sessions: sessions::Sessions,
+    sessions: sessions::SessionMetrics,
     /// What the kernel knows of sections.
-    pub sections: Sections,
-    paths: paths::Paths,
-    entrances: entrances::Entrances,
-    tunnels: tunnels::Tunnels,
+    pub sections: SectionMetrics,
+    paths: paths::PathMetrics,
+    admission: entrances::AdmissionMetrics,
+    tunnels: tunnels::TunnelMetrics,
     /// What the rules in the kernel have counted.
-    pub rules: Rules,
-    itself: itself::Itself,
+    pub rules: RuleMetrics,
+    relay: itself::RelayMetrics,
     /// Ready connections to relays; the pools count by themselves.
     pub pools: pool::Counts,
     /// What became of traces; the exporter counts by itself.
-    pub traces: traces::Counts,
-    fleet: fleet::Gauges,
-    shares: share::Gauges,
+    pub traces: traces::TraceMetrics,
+    fleet: fleet::FleetMetrics,
+    shares: share::ShareMetrics,
 }
 
 /// What is known only when somebody asks.
 #[derive(Debug, Default)]
-pub struct Now {
+pub struct ScrapeData {
     /// Each worker by itself.
     pub workers: Vec<Counts>,
     /// Shared interfaces.
@@ -78,17 +78,17 @@ impl Metrics {
     pub fn new() -> Self {
         let metrics = Self {
             registry: Mutex::default(),
-            sessions: sessions::Sessions::default(),
-            sections: Sections::default(),
-            paths: paths::Paths::default(),
-            entrances: entrances::Entrances::default(),
-            tunnels: tunnels::Tunnels::default(),
-            rules: Rules::default(),
-            itself: itself::Itself::default(),
-            pools: pool::Counts::new(declare::spans),
-            traces: traces::Counts::default(),
-            fleet: fleet::Gauges::default(),
-            shares: share::Gauges::default(),
+            sessions: sessions::SessionMetrics::default(),
+            sections: SectionMetrics::default(),
+            paths: paths::PathMetrics::default(),
+            admission: entrances::AdmissionMetrics::default(),
+            tunnels: tunnels::TunnelMetrics::default(),
+            rules: RuleMetrics::default(),
+            relay: itself::RelayMetrics::default(),
+            pools: pool::Counts::new(declare::duration_histogram),
+            traces: traces::TraceMetrics::default(),
+            fleet: fleet::FleetMetrics::default(),
+            shares: share::ShareMetrics::default(),
         };
         metrics.register();
         metrics
@@ -100,25 +100,25 @@ impl Metrics {
         self.sessions.register(r);
         self.sections.register(r);
         self.paths.register(r);
-        self.entrances.register(r);
+        self.admission.register(r);
         self.tunnels.register(r);
         self.rules.register(r);
         self.pools.register(r);
         self.traces.register(r);
         self.fleet.register(r);
         self.shares.register(r);
-        self.itself.register(&mut registry);
+        self.relay.register(&mut registry);
     }
 
     /// Counts `event`.
     pub fn observe(&self, event: &Event) {
         match event {
             Event::Closed(closed) => self.observe_closed(closed),
-            Event::Request(request) => self.sessions.requested(request.status),
-            Event::PathChanged { .. } => self.paths.changed(),
-            Event::AcceptPaused { listener, reason } => self.entrances.paused(listener, reason),
-            Event::Reloaded { .. } => self.itself.reloaded(true),
-            Event::ReloadRejected { .. } => self.itself.reloaded(false),
+            Event::Request(request) => self.sessions.record_request(request.status),
+            Event::PathChanged { .. } => self.paths.record_change(),
+            Event::AcceptPaused { listener, reason } => self.admission.record_pause(listener, reason),
+            Event::Reloaded { .. } => self.relay.record_reload(true),
+            Event::ReloadRejected { .. } => self.relay.record_reload(false),
             Event::Listening { .. }
             | Event::ProfileApplied { .. }
             | Event::Congestion(_)
@@ -139,19 +139,19 @@ impl Metrics {
         }
     }
 
-    fn observe_closed(&self, closed: &Closed) {
-        self.sessions.closed(closed);
-        self.sections.closed(closed);
-        self.paths.closed(closed);
+    fn observe_closed(&self, closed: &SessionClosed) {
+        self.sessions.record_closed(closed);
+        self.sections.record_closed(closed);
+        self.paths.record_closed(closed);
     }
 
     /// All numbers in the text format of OpenMetrics.
     #[must_use]
-    pub fn text(&self, now: Now) -> String {
-        let Now { workers, interfaces, fleet } = now;
-        self.itself.show(&workers);
-        self.shares.show(interfaces);
-        self.fleet.show(fleet);
+    pub fn encode(&self, now: ScrapeData) -> String {
+        let ScrapeData { workers, interfaces, fleet } = now;
+        self.relay.update(&workers);
+        self.shares.update(interfaces);
+        self.fleet.update(fleet);
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
         encode(&mut text, &registry).expect("invariant: writing to a String does not fail");

@@ -1,12 +1,12 @@
 //! Which paths were chosen, and how they came out beside what was predicted.
 
-use ekiden_proto::event::{Chosen, Closed};
+use ekiden_proto::event::{ChoiceRecord, SessionClosed};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::declare::{Declare, Seconds};
+use super::declare::{Declare, SecondsCounter};
 use crate::config::Path;
 
 label_sets! {
@@ -15,57 +15,57 @@ label_sets! {
 }
 
 /// From a quarter of what was predicted to four times as much; in between lie 10 % and 25 %.
-const PREDICTION: [f64; 11] = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0];
+const PREDICTION_BUCKETS: [f64; 11] = [0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0];
 
 /// The numbers of choices.
 #[derive(Debug)]
-pub(super) struct Paths {
+pub(super) struct PathMetrics {
     chosen: Family<ByVia, Counter>,
     choices: Family<ByReason, Counter>,
     changes: Counter,
-    took_over_predicted: Histogram,
-    predicted: Family<ByVia, Seconds>,
-    took: Family<ByVia, Seconds>,
+    prediction_ratio: Histogram,
+    predicted: Family<ByVia, SecondsCounter>,
+    took: Family<ByVia, SecondsCounter>,
 }
 
-impl Default for Paths {
+impl Default for PathMetrics {
     fn default() -> Self {
         Self {
             chosen: Family::default(),
             choices: Family::default(),
             changes: Counter::default(),
-            took_over_predicted: Histogram::new(PREDICTION),
+            prediction_ratio: Histogram::new(PREDICTION_BUCKETS),
             predicted: Family::default(),
             took: Family::default(),
         }
     }
 }
 
-impl Paths {
+impl PathMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         r.declare("paths_chosen", "Sessions by the first relay of the path chosen for them", self.chosen.clone());
         r.declare("path_choices", "Choices of a path, by why", self.choices.clone());
         let changes = "How often sessions to some targets changed to another path";
         r.declare("path_changes", changes, self.changes.clone());
         let share = "What a session took, for one that was predicted";
-        r.declare("path_took_over_predicted_ratio", share, self.took_over_predicted.clone());
+        r.declare("path_took_over_predicted_ratio", share, self.prediction_ratio.clone());
         let predicted = "What was predicted, by first relay, of sessions that could be compared";
         r.declare("path_predicted_seconds", predicted, self.predicted.clone());
         r.declare("path_took_seconds", "What the same sessions took", self.took.clone());
     }
 
-    pub(super) fn changed(&self) {
+    pub(super) fn record_change(&self) {
         self.changes.inc();
     }
 
-    pub(super) fn closed(&self, closed: &Closed) {
+    pub(super) fn record_closed(&self, closed: &SessionClosed) {
         if let Some(chosen) = &closed.chosen {
-            self.came(&closed.path, chosen);
+            self.record_choice(&closed.path, chosen);
         }
     }
 
     /// By the first relay only: there are too many paths for labels.
-    fn came(&self, path: &str, chosen: &Chosen) {
+    fn record_choice(&self, path: &str, chosen: &ChoiceRecord) {
         let via = path.split(',').next().unwrap_or(path).to_owned();
         let relays = if via == Path::DIRECT { 0 } else { u32::try_from(path.split(',').count()).unwrap_or(u32::MAX) };
         let label = ByVia { via, relays };
@@ -75,7 +75,7 @@ impl Paths {
             && !predicted.is_zero()
         {
             let (predicted, took) = (predicted.as_secs_f64(), took.as_secs_f64());
-            self.took_over_predicted.observe(took / predicted);
+            self.prediction_ratio.observe(took / predicted);
             self.predicted.get_or_create(&label).inc_by(predicted);
             self.took.get_or_create(&label).inc_by(took);
         }

@@ -16,52 +16,52 @@ label_sets! {
 }
 
 /// How long an answer of the kernel's is good enough.
-const FRESH: Duration = Duration::from_secs(10);
+const MAX_AGE: Duration = Duration::from_secs(10);
 
 /// The numbers of rules.
 #[derive(Debug, Default)]
-pub struct Rules {
+pub struct RuleMetrics {
     packets: Family<ByRule, Number>,
-    followed: Mutex<Followed>,
+    source: Mutex<RuleSource>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Followed {
+struct RuleSource {
     /// None where there are no rules.
     instance: Option<u8>,
-    asked: Option<Instant>,
+    queried_at: Option<Instant>,
 }
 
-impl Rules {
+impl RuleMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         let packets = "First packets by what the rules did with them; of all listeners where none is named";
         r.declare("rules_packets", packets, self.packets.clone());
     }
 
     /// Reads the counters of this daemon from now on; of none, where there are no rules.
-    pub fn follow(&self, instance: Option<u8>) {
-        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) = Followed { instance, asked: None };
+    pub fn set_instance(&self, instance: Option<u8>) {
+        *self.source.lock().unwrap_or_else(PoisonError::into_inner) = RuleSource { instance, queried_at: None };
     }
 
     /// Which instance is to be asked now.
-    fn due(&self) -> Option<u8> {
-        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+    fn take_due(&self) -> Option<u8> {
+        let mut followed = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let instance = followed.instance?;
-        if followed.asked.is_some_and(|asked| asked.elapsed() < FRESH) {
+        if followed.queried_at.is_some_and(|asked| asked.elapsed() < MAX_AGE) {
             return None;
         }
-        followed.asked = Some(Instant::now());
+        followed.queried_at = Some(Instant::now());
         Some(instance)
     }
 
     /// Asks the kernel, if it is time again. What it cannot say is left out.
     pub async fn refresh(&self) {
-        let Some(instance) = self.due() else { return };
+        let Some(instance) = self.take_due() else { return };
         let answer = tokio::task::spawn_blocking(move || counters(instance)).await;
-        self.show(&answer.ok().and_then(Result::ok).unwrap_or_default());
+        self.update(&answer.ok().and_then(Result::ok).unwrap_or_default());
     }
 
-    pub(super) fn show(&self, counters: &[Counter]) {
+    pub(super) fn update(&self, counters: &[Counter]) {
         self.packets.clear();
         for Counter { what, listener, packets } in counters {
             let label = ByRule { listener: listener.clone().unwrap_or_default(), what: what.clone() };

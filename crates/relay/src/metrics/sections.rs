@@ -3,32 +3,32 @@
 
 use std::time::Duration;
 
-use ekiden_proto::event::{Closed, SectionInfo};
+use ekiden_proto::event::{SectionInfo, SessionClosed};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::declare::{Declare, spans};
+use super::declare::{Declare, duration_histogram};
 
 label_sets! {
     BySection { section: &'static str }
     ByMoment { section: &'static str, at: &'static str }
 }
 
-type Spread = Family<ByMoment, Histogram, fn() -> Histogram>;
+type HistogramFamily = Family<ByMoment, Histogram, fn() -> Histogram>;
 
 /// When a section was looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum SampleMoment {
     /// While its bytes moved; shares are those of the last seconds.
     Running,
     /// At the end of its session; shares are those of its whole life.
     End,
 }
 
-impl When {
-    const fn word(self) -> &'static str {
+impl SampleMoment {
+    const fn as_str(self) -> &'static str {
         match self {
             Self::Running => "running",
             Self::End => "end",
@@ -38,55 +38,55 @@ impl When {
 
 /// The numbers of sections.
 #[derive(Debug)]
-pub struct Sections {
-    rtt: Spread,
-    min_rtt: Spread,
-    retransmitted: Spread,
-    window: Spread,
-    rate: Spread,
-    busy: Spread,
-    rwnd_limited: Spread,
-    sndbuf_limited: Spread,
-    segments_again: Family<BySection, Counter>,
+pub struct SectionMetrics {
+    rtt: HistogramFamily,
+    min_rtt: HistogramFamily,
+    retransmitted: HistogramFamily,
+    window: HistogramFamily,
+    rate: HistogramFamily,
+    busy: HistogramFamily,
+    rwnd_limited: HistogramFamily,
+    sndbuf_limited: HistogramFamily,
+    segments_retransmitted: Family<BySection, Counter>,
 }
 
 /// Shares of segments sent again: CUBIC fills a 50 ms path at 10 Mbit/s up to one in two hundred.
-fn losses() -> Histogram {
+fn loss_histogram() -> Histogram {
     Histogram::new([0.0, 0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2])
 }
 
 /// Shares of time.
-fn shares() -> Histogram {
+fn ratio_histogram() -> Histogram {
     Histogram::new([0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99])
 }
 
 /// From 2 segments to 32,768.
-fn windows() -> Histogram {
+fn window_histogram() -> Histogram {
     Histogram::new((1..16).map(|power| f64::from(1 << power)))
 }
 
 /// From 16 KiB to 4 GiB a second, each four times the one before.
-fn rates() -> Histogram {
+fn rate_histogram() -> Histogram {
     Histogram::new((0..10).map(|power| 16_384.0 * 4_f64.powi(power)))
 }
 
-impl Default for Sections {
+impl Default for SectionMetrics {
     fn default() -> Self {
         Self {
-            rtt: Family::new_with_constructor(spans),
-            min_rtt: Family::new_with_constructor(spans),
-            retransmitted: Family::new_with_constructor(losses),
-            window: Family::new_with_constructor(windows),
-            rate: Family::new_with_constructor(rates),
-            busy: Family::new_with_constructor(shares),
-            rwnd_limited: Family::new_with_constructor(shares),
-            sndbuf_limited: Family::new_with_constructor(shares),
-            segments_again: Family::default(),
+            rtt: Family::new_with_constructor(duration_histogram),
+            min_rtt: Family::new_with_constructor(duration_histogram),
+            retransmitted: Family::new_with_constructor(loss_histogram),
+            window: Family::new_with_constructor(window_histogram),
+            rate: Family::new_with_constructor(rate_histogram),
+            busy: Family::new_with_constructor(ratio_histogram),
+            rwnd_limited: Family::new_with_constructor(ratio_histogram),
+            sndbuf_limited: Family::new_with_constructor(ratio_histogram),
+            segments_retransmitted: Family::default(),
         }
     }
 }
 
-impl Sections {
+impl SectionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         r.declare("section_rtt_seconds", "Smoothed round-trip time", self.rtt.clone());
         r.declare("section_min_rtt_seconds", "Smallest round-trip time", self.min_rtt.clone());
@@ -99,22 +99,29 @@ impl Sections {
         let sndbuf = "Time held back by our send buffer, of the time with bytes to send";
         r.declare("section_sndbuf_limited_ratio", sndbuf, self.sndbuf_limited.clone());
         let again = "Segments sent again by sessions that have ended";
-        r.declare("section_retransmitted_segments", again, self.segments_again.clone());
+        r.declare("section_retransmitted_segments", again, self.segments_retransmitted.clone());
     }
 
-    pub(super) fn closed(&self, closed: &Closed) {
+    pub(super) fn record_closed(&self, closed: &SessionClosed) {
         for (section, info) in [("down", closed.down), ("up", closed.up)] {
             let Some(info) = info else { continue };
-            self.seen(section, When::End, &SectionInfo::default(), &info, closed.duration);
+            self.record_sample(section, SampleMoment::End, &SectionInfo::default(), &info, closed.duration);
             let again = u64::from(info.retransmitted);
-            self.segments_again.get_or_create(&BySection { section }).inc_by(again);
+            self.segments_retransmitted.get_or_create(&BySection { section }).inc_by(again);
         }
     }
 
     /// Notes what a section is like, and what has come since `before`, which was `span` ago.
-    pub fn seen(&self, section: &'static str, when: When, before: &SectionInfo, now: &SectionInfo, span: Duration) {
-        let label = ByMoment { section, at: when.word() };
-        let note = |spread: &Spread, value: f64| spread.get_or_create(&label).observe(value);
+    pub fn record_sample(
+        &self,
+        section: &'static str,
+        when: SampleMoment,
+        before: &SectionInfo,
+        now: &SectionInfo,
+        span: Duration,
+    ) {
+        let label = ByMoment { section, at: when.as_str() };
+        let note = |spread: &HistogramFamily, value: f64| spread.get_or_create(&label).observe(value);
         // Zero is a connection that has not measured any.
         if now.rtt > Duration::ZERO {
             note(&self.rtt, now.rtt.as_secs_f64());

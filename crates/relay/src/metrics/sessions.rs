@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ekiden_proto::event::Closed;
+use ekiden_proto::event::SessionClosed;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::Metrics;
-use super::declare::{Declare, Seconds, spans};
+use super::declare::{Declare, SecondsCounter, duration_histogram};
 use crate::pump::Totals;
 
 label_sets! {
@@ -24,26 +24,26 @@ label_sets! {
     ByResult { result: &'static str }
 }
 
-type Times = Family<ByListener, Histogram, fn() -> Histogram>;
+type DurationFamily = Family<ByListener, Histogram, fn() -> Histogram>;
 
 /// The numbers of sessions.
 #[derive(Debug)]
-pub(super) struct Sessions {
+pub(super) struct SessionMetrics {
     totals: Mutex<HashMap<String, Arc<Totals>>>,
     open: Family<ByListener, Gauge>,
     accepted: Family<ByListener, Counter>,
     closed: Family<ByEnd, Counter>,
     limited: Family<ByLimit, Counter>,
     bytes: Family<ByWay, Counter>,
-    stalled: Family<ByDirection, Seconds>,
+    stalled: Family<ByDirection, SecondsCounter>,
     queued: Family<ByDirection, Gauge>,
-    connect: Times,
-    first_byte: Times,
+    connect: DurationFamily,
+    first_byte: DurationFamily,
     requests: Family<ByClass, Counter>,
-    kept: Family<ByResult, Counter>,
+    upstream_reuse: Family<ByResult, Counter>,
 }
 
-impl Default for Sessions {
+impl Default for SessionMetrics {
     fn default() -> Self {
         Self {
             totals: Mutex::default(),
@@ -54,15 +54,15 @@ impl Default for Sessions {
             bytes: Family::default(),
             stalled: Family::default(),
             queued: Family::default(),
-            connect: Family::new_with_constructor(spans),
-            first_byte: Family::new_with_constructor(spans),
+            connect: Family::new_with_constructor(duration_histogram),
+            first_byte: Family::new_with_constructor(duration_histogram),
             requests: Family::default(),
-            kept: Family::default(),
+            upstream_reuse: Family::default(),
         }
     }
 }
 
-impl Sessions {
+impl SessionMetrics {
     pub(super) fn register(&self, r: &mut Registry) {
         r.declare("sessions_open", "Sessions open now", self.open.clone());
         r.declare("sessions_accepted", "Sessions accepted", self.accepted.clone());
@@ -76,14 +76,14 @@ impl Sessions {
         let first_byte = "From the client's request to the first byte for the client";
         r.declare("first_byte_seconds", first_byte, self.first_byte.clone());
         r.declare("http_requests", "Requests through the forward proxy, by status class", self.requests.clone());
-        r.declare("kept_connections", "Idle server connections asked for", self.kept.clone());
+        r.declare("kept_connections", "Idle server connections asked for", self.upstream_reuse.clone());
     }
 
-    pub(super) fn requested(&self, status: u16) {
+    pub(super) fn record_request(&self, status: u16) {
         self.requests.get_or_create(&ByClass { class: format!("{}xx", status / 100) }).inc();
     }
 
-    pub(super) fn closed(&self, closed: &Closed) {
+    pub(super) fn record_closed(&self, closed: &SessionClosed) {
         let listener = ByListener { listener: closed.listener.clone() };
         self.open.get_or_create(&listener).dec();
         if let Some(connect) = closed.connect {
@@ -93,13 +93,13 @@ impl Sessions {
             self.first_byte.get_or_create(&listener).observe(first_byte.as_secs_f64());
         }
         let ByListener { listener } = listener;
-        self.closed.get_or_create(&ByEnd { listener, reason: closed.end.word() }).inc();
+        self.closed.get_or_create(&ByEnd { listener, reason: closed.end.as_str() }).inc();
         if let Some(limited) = closed.limited {
             self.limited.get_or_create(&ByLimit { limited: limited.to_string() }).inc();
         }
     }
 
-    fn totals(&self, listener: &str) -> Totals {
+    fn new_totals(&self, listener: &str) -> Totals {
         let bytes =
             |direction, way| self.bytes.get_or_create_owned(&ByWay { listener: listener.to_owned(), direction, way });
         let direction = |direction| ByDirection { listener: listener.to_owned(), direction };
@@ -121,26 +121,26 @@ impl Metrics {
     #[must_use]
     pub fn totals(&self, listener: &str) -> Arc<Totals> {
         let mut totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
-        let made = totals.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.sessions.totals(listener)));
+        let made = totals.entry(listener.to_owned()).or_insert_with(|| Arc::new(self.sessions.new_totals(listener)));
         Arc::clone(made)
     }
 
     /// Bytes toward clients and toward servers since the start, through all listeners.
     #[must_use]
-    pub fn moved(&self) -> (u64, u64) {
+    pub fn bytes_moved(&self) -> (u64, u64) {
         let totals = self.sessions.totals.lock().unwrap_or_else(PoisonError::into_inner);
         totals.values().map(|one| one.moved()).fold((0, 0), |(down, up), one| (down + one.0, up + one.1))
     }
 
     /// Counts a session in.
-    pub fn accepted(&self, listener: &str) {
+    pub fn record_accepted(&self, listener: &str) {
         let label = ByListener { listener: listener.to_owned() };
         self.sessions.accepted.get_or_create(&label).inc();
         self.sessions.open.get_or_create(&label).inc();
     }
 
     /// Counts a question to the idle server connections: `hit`, `miss` or `stale`.
-    pub fn kept(&self, result: &'static str) {
-        self.sessions.kept.get_or_create(&ByResult { result }).inc();
+    pub fn record_upstream_reuse(&self, result: &'static str) {
+        self.sessions.upstream_reuse.get_or_create(&ByResult { result }).inc();
     }
 }

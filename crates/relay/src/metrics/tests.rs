@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ekiden_proto::addr::{ClientAddr, Target};
-use ekiden_proto::event::{Chosen, End, SectionInfo};
-use ekiden_proto::limiting::{Bottleneck, Culprit, Limited};
+use ekiden_proto::event::{ChoiceRecord, EndReason, SectionInfo};
+use ekiden_proto::limiting::{Bottleneck, LimitingFactor, LimitingSection};
 
 use super::*;
 use crate::rules::Counter;
@@ -27,7 +27,7 @@ fn session(client: SocketAddr, target: &str) -> Event {
         rwnd_limited: second / 4,
         sndbuf_limited: second / 8,
     };
-    let chosen = Chosen {
+    let chosen = ChoiceRecord {
         reason: "best",
         why: String::new(),
         likely_bytes: 1,
@@ -35,36 +35,36 @@ fn session(client: SocketAddr, target: &str) -> Event {
         predicted: Some(second),
         took: Some(second * 2),
     };
-    Event::Closed(Box::new(Closed {
+    Event::Closed(Box::new(SessionClosed {
         target: Some(target.parse::<Target>().unwrap()),
         path: "osaka,tokyo".to_owned(),
         chosen: Some(Box::new(chosen)),
-        end: End::Finished,
+        end: EndReason::Finished,
         duration: second,
         connect: Some(second / 10),
         first_byte: Some(second / 5),
         down: Some(info),
         up: Some(info),
-        limited: Some(Limited { section: Culprit::Up, by: Bottleneck::Loss }),
-        ..Closed::new(1, "door".to_owned(), ClientAddr(client))
+        limited: Some(LimitingFactor { section: LimitingSection::Up, by: Bottleneck::Loss }),
+        ..SessionClosed::new(1, "door".to_owned(), ClientAddr(client))
     }))
 }
 
 /// Metrics of a relay to which everything has happened.
 fn eventful() -> Metrics {
     let metrics = Metrics::new();
-    drop((metrics.totals("door"), metrics.crossing("tunnel"), metrics.pools.of("osaka")));
-    metrics.accepted("door");
-    drop(metrics.section_waits("section"));
-    metrics.section_evicted("section");
-    metrics.passed("caught", "draining");
-    metrics.dropped("tunnel", "full");
-    metrics.kept("hit");
-    metrics.sessions.requested(200);
+    drop((metrics.totals("door"), metrics.packet_counters("tunnel"), metrics.pools.of("osaka")));
+    metrics.record_accepted("door");
+    drop(metrics.track_waiting_section("section"));
+    metrics.record_section_evicted("section");
+    metrics.record_passed("caught", "draining");
+    metrics.record_packet_dropped("tunnel", "full");
+    metrics.record_upstream_reuse("hit");
+    metrics.sessions.record_request(200);
     metrics.observe(&Event::AcceptPaused { listener: "door".to_owned(), reason: "session_limit" });
     metrics.observe(&session("192.0.2.1:1".parse().unwrap(), "server.example:443"));
-    metrics.rules.show(&[Counter { what: "asymmetric".to_owned(), listener: None, packets: 3 }]);
-    metrics.traces.queue_full();
+    metrics.rules.update(&[Counter { what: "asymmetric".to_owned(), listener: None, packets: 3 }]);
+    metrics.traces.record_queue_full();
     metrics
 }
 
@@ -78,7 +78,7 @@ fn scrape(metrics: &Metrics) -> String {
         fairness: Some(1.0),
     };
     let worker = Counts { name: "worker-0".to_owned(), ..Counts::default() };
-    metrics.text(Now { workers: vec![worker], interfaces: vec![interface], fleet: None })
+    metrics.encode(ScrapeData { workers: vec![worker], interfaces: vec![interface], fleet: None })
 }
 
 /// The value of one line.
@@ -145,7 +145,7 @@ fn shares_are_of_what_has_come_since() {
         rwnd_limited: second / 4,
         ..SectionInfo::default()
     };
-    metrics.sections.seen("up", When::Running, &before, &now, 2 * second);
+    metrics.sections.record_sample("up", SampleMoment::Running, &before, &now, 2 * second);
     let text = scrape(&metrics);
     let sum = |name: &str| value(&text, &format!("ekiden_section_{name}_sum{{section=\"up\",at=\"running\"}}"));
     for (name, share) in [
@@ -166,7 +166,7 @@ fn whatever_clients_and_targets_there_are_the_number_of_lines_stays() {
     let before = lines(&metrics);
     for number in 0..1000_u32 {
         let client = SocketAddr::from((std::net::Ipv4Addr::from(0xc000_0200 + number), 1000));
-        metrics.accepted("door");
+        metrics.record_accepted("door");
         metrics.observe(&session(client, &format!("host-{number}.example:{}", 1 + number)));
     }
     assert_eq!(lines(&metrics), before);
@@ -183,7 +183,7 @@ fn a_reload_that_was_rejected_shows_until_one_is_taken() {
     metrics.observe(&Event::ReloadRejected { mistakes: Vec::new() });
     assert!(taken(&metrics).abs() < 0.5);
     metrics.observe(&Event::Reloaded { listeners: 1 });
-    metrics.reloaded_in(Duration::from_millis(3));
+    metrics.record_reload_duration(Duration::from_millis(3));
     let text = scrape(&metrics);
     for (line, count) in
         [("reload_taken", 1.0), ("reload_seconds_count", 1.0), ("reloads_total{result=\"taken\"}", 1.0)]

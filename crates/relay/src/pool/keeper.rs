@@ -110,7 +110,7 @@ async fn prepare(queue: &Queue, config: &Config, names: &Names) -> Result<Waitin
     let known = queue.known();
     let means = (names, &config.congestion, config.needed_marks());
     let mut ready = section::prepare(hop, peering, known.as_ref(), means, deadline).await?;
-    if let Some(gift) = ready.transport.again.take() {
+    if let Some(gift) = ready.transport.resumption.take() {
         queue.met(gift);
     }
     let stream = ready.stream.into_std().map_err(|_| DialError::of_hop(Cause::Exhausted, hop))?;

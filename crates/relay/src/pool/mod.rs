@@ -23,7 +23,7 @@ use std::time::Instant;
 use ekiden_proto::addr::ServerAddr;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
-use ekiden_proto::wire::section::Transport;
+use ekiden_proto::wire::section::TransportKeys;
 use tokio::sync::Notify;
 
 use crate::config::{Config, Hop};
@@ -42,7 +42,7 @@ pub struct Waiting {
     /// Its address.
     pub server: ServerAddr,
     /// What the handshake has brought.
-    pub transport: Transport,
+    pub transport: TransportKeys,
 }
 
 /// The pools of all next relays.
@@ -98,10 +98,10 @@ impl Pools {
         let gone = before.queues().filter(|queue| !hops.iter().any(|(_, kept)| Arc::ptr_eq(queue, kept)));
         gone.for_each(|queue| queue.bound(Bounds::default()));
         for (hop, queue) in &hops {
-            let most = if config.calls(hop) { config.limits.ready_connections.min(most) } else { 0 };
+            let most = if config.may_dial(hop) { config.limits.ready_connections.min(most) } else { 0 };
             queue.bound(Bounds { most, age: config.timeouts.ready_age });
         }
-        let has_relays = config.relays.iter().any(|hop| config.calls(hop));
+        let has_relays = config.relays.iter().any(|hop| config.may_dial(hop));
         self.inner.serve(Served { config: Some(Arc::clone(config)), hops });
         if has_relays { self.start_keeper() } else { Ok(()) }
     }
@@ -154,7 +154,7 @@ impl Pools {
     pub fn views(&self) -> Vec<PoolView> {
         let served = self.inner.served();
         let Some(config) = &served.config else { return Vec::new() };
-        served.hops.iter().filter(|(hop, _)| config.calls(hop)).map(|(_, queue)| queue.view()).collect()
+        served.hops.iter().filter(|(hop, _)| config.may_dial(hop)).map(|(_, queue)| queue.view()).collect()
     }
 
     /// The configuration in force.

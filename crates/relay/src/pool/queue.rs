@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ekiden_proto::wire::section::Acquaintance;
+use ekiden_proto::wire::section::ResumptionTicket;
 use ekiden_sys::poll::Poll;
 
 use super::Waiting;
@@ -37,7 +37,7 @@ struct State {
     bounds: Bounds,
     demand: Demand,
     health: Health,
-    known: Option<Acquaintance>,
+    known: Option<ResumptionTicket>,
 }
 
 #[derive(Debug)]
@@ -117,12 +117,12 @@ impl Queue {
     }
 
     /// What makes the next handshake shorter, where there has been one.
-    pub fn known(&self) -> Option<Acquaintance> {
+    pub fn known(&self) -> Option<ResumptionTicket> {
         self.lock().known.clone()
     }
 
     /// There has been one.
-    pub fn met(&self, gift: Acquaintance) {
+    pub fn met(&self, gift: ResumptionTicket) {
         self.lock().known = Some(gift);
     }
 

@@ -11,7 +11,7 @@ use crate::pool::Pools;
 /// Names that are none of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("--via {name}: expected {}", expected(known))]
-pub struct Unknown {
+pub struct UnknownCandidate {
     name: String,
     known: Vec<String>,
 }
@@ -27,7 +27,12 @@ fn expected(known: &[String]) -> String {
 ///
 /// # Errors
 /// A name in `via` that nothing has.
-pub fn candidates(config: &Config, via: &[String], target: &Target, pools: &Pools) -> Result<Vec<Way>, Unknown> {
+pub fn candidates(
+    config: &Config,
+    via: &[String],
+    target: &Target,
+    pools: &Pools,
+) -> Result<Vec<Way>, UnknownCandidate> {
     let alone = config.relays.iter().map(|hop| Path { name: hop.name.clone(), hops: vec![Arc::clone(hop)] });
     let mut paths: Vec<Arc<Path>> = alone.map(Arc::new).collect();
     for path in config.routes.iter().flat_map(|route| &route.paths) {
@@ -37,7 +42,7 @@ pub fn candidates(config: &Config, via: &[String], target: &Target, pools: &Pool
     }
     let known: Vec<String> = paths.iter().map(|path| path.name.to_string()).collect();
     if let Some(name) = via.iter().find(|name| !known.contains(name)) {
-        return Err(Unknown { name: name.clone(), known });
+        return Err(UnknownCandidate { name: name.clone(), known });
     }
     paths.retain(|path| via.is_empty() || via.iter().any(|name| **name == *path.name));
     let direct = Path { name: "direct".into(), hops: Vec::new() };
@@ -52,7 +57,7 @@ pub fn candidates(config: &Config, via: &[String], target: &Target, pools: &Pool
 mod tests {
     use super::*;
     use crate::config::read::from_text;
-    use crate::probe::no_pools;
+    use crate::probe::empty_pools;
 
     #[test]
     fn every_way_is_tried_once_and_direct_first() {
@@ -70,7 +75,7 @@ mod tests {
         let target = Target::parse("server.example:443", None).unwrap();
         let names = |via: &[&str]| {
             let via: Vec<String> = via.iter().map(|name| (*name).to_owned()).collect();
-            let ways = candidates(&config, &via, &target, &no_pools());
+            let ways = candidates(&config, &via, &target, &empty_pools());
             ways.map(|ways| ways.iter().map(|way| way.path.name.to_string()).collect::<Vec<_>>())
         };
         assert_eq!(names(&[]).unwrap(), ["direct", "a", "b", "both"]);

@@ -9,38 +9,38 @@ use std::time::{Duration, Instant};
 use ekiden_proto::addr::{ClientAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::event::SectionInfo;
-use ekiden_proto::wire::section::open::MOST_HOPS;
+use ekiden_proto::wire::section::open::MAX_HOPS;
 use ekiden_sys::tcp_info::tcp_info;
 use ekiden_sys::transparent::set_mark;
 use tokio::net::TcpStream;
 
-use super::{Wanted, no_pools};
-use crate::config::access::Rules;
-use crate::config::{Access, Config, HopKind, Path};
-use crate::congestion::Controls;
+use super::{ProbeTarget, empty_pools};
+use crate::config::access::AccessPolicy;
+use crate::config::{AccessRules, Config, HopKind, Path};
+use crate::congestion::CongestionControls;
 use crate::dial::{DialError, Dialler, Journey, Names, plain};
 use crate::path::Way;
 use crate::pool::Pools;
 use crate::rules::Marks;
 
 /// What dialling needs, as a session has it.
-pub struct Surroundings<'a> {
+pub struct ProbeContext<'a> {
     config: &'a Config,
     names: Names,
     pools: Arc<Pools>,
     marks: Option<Marks>,
-    access: Access,
+    access: AccessRules,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> ProbeContext<'a> {
     /// Those of `config`; its listeners forbid us nothing.
     pub fn new(config: &'a Config) -> Self {
         Self {
             names: Names::new(&config.dns_servers),
-            pools: no_pools(),
+            pools: empty_pools(),
             // Without the privilege the rules take us for a client, which still works.
             marks: config.needed_marks().filter(may_mark),
-            access: anything(),
+            access: allow_all(),
             config,
         }
     }
@@ -52,14 +52,14 @@ impl<'a> Surroundings<'a> {
             names: &self.names,
             congestion: &self.config.congestion,
             pools: &self.pools,
-            rules: Rules { listener: &self.access, peer: None },
+            rules: AccessPolicy { listener: &self.access, peer: None },
             patience: self.config.timeouts.connect,
         }
     }
 }
 
-fn anything() -> Access {
-    Access { allow_private: true, ..Access::default() }
+fn allow_all() -> AccessRules {
+    AccessRules { allow_private: true, ..AccessRules::default() }
 }
 
 fn may_mark(marks: &Marks) -> bool {
@@ -67,20 +67,20 @@ fn may_mark(marks: &Marks) -> bool {
 }
 
 /// A connection that stands.
-pub struct Stands {
+pub struct ProbeConnection {
     /// Where to speak with the target.
     pub stream: TcpStream,
     /// The section nearest to us, to be asked about.
     pub section: OwnedFd,
     /// When a session that finds a ready connection would have begun.
-    pub begun: Instant,
+    pub started_at: Instant,
     /// What was found out on the way.
-    pub found: Connected,
+    pub result: ConnectResult,
 }
 
 /// What one connection tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Connected {
+pub struct ConnectResult {
     /// From the client's wish to "connected", with a ready connection where relays keep some.
     pub setup: Duration,
     /// The round trips of the sections, the nearest first; none where hops do not tell.
@@ -92,19 +92,23 @@ pub struct Connected {
 }
 
 /// Connects once, and closes again.
-pub async fn once(around: &Surroundings<'_>, way: &Way, wanted: &Wanted) -> Result<Connected, DialError> {
-    open(around, way, wanted).await.map(|stands| stands.found)
+pub async fn connect_once(
+    around: &ProbeContext<'_>,
+    way: &Way,
+    wanted: &ProbeTarget,
+) -> Result<ConnectResult, DialError> {
+    open(around, way, wanted).await.map(|stands| stands.result)
 }
 
 /// Connects, and waits until the path stands from end to end.
-pub async fn open(around: &Surroundings<'_>, way: &Way, wanted: &Wanted) -> Result<Stands, DialError> {
+pub async fn open(around: &ProbeContext<'_>, way: &Way, wanted: &ProbeTarget) -> Result<ProbeConnection, DialError> {
     let dialler = around.dialler();
     let asked = Instant::now();
-    let by_proxy = wanted.asked(way).is_some();
+    let by_proxy = wanted.http_proxy(way).is_some();
     let dialled = if by_proxy {
-        dialler.connect_to_last_hop(way, &wanted.target, &journey()).await?
+        dialler.connect_to_last_hop(way, &wanted.target, &open_params()).await?
     } else {
-        dialler.connect(way, &wanted.target, &journey()).await?
+        dialler.connect(way, &wanted.target, &open_params()).await?
     };
     let connected = asked.elapsed();
     let ready = dialled.opened.is_some();
@@ -121,17 +125,17 @@ pub async fn open(around: &Surroundings<'_>, way: &Way, wanted: &Wanted) -> Resu
     let sections = match () {
         // How far it is from there to the target is not known before the proxy is asked.
         () if by_proxy => Vec::new(),
-        () if ready => differences(setup, &times),
-        () => asked_hops(way, setup, &info),
+        () if ready => section_times(setup, &times),
+        () => proxy_section_times(way, setup, &info),
     };
     let (segments, retransmitted) = (info.segments_out, info.retransmitted);
-    let found = Connected { setup, sections, segments, retransmitted };
+    let found = ConnectResult { setup, sections, segments, retransmitted };
     let stream = Rc::into_inner(plain.stream).expect("invariant: the answer held the only other one");
-    Ok(Stands { stream, section, begun, found })
+    Ok(ProbeConnection { stream, section, started_at: begun, result: found })
 }
 
 /// Each relay says how long it and all behind it took; what is left for each section is a round trip.
-fn differences(whole: Duration, times: &[Duration]) -> Vec<Duration> {
+fn section_times(whole: Duration, times: &[Duration]) -> Vec<Duration> {
     let from = [whole].into_iter().chain(times.iter().copied());
     let behind = times.iter().copied().chain([Duration::ZERO]);
     from.zip(behind).map(|(whole, behind)| whole.saturating_sub(behind)).collect()
@@ -139,7 +143,7 @@ fn differences(whole: Duration, times: &[Duration]) -> Vec<Duration> {
 
 /// A proxy is connected to and asked, and only the last answer waits for the target. Of several in a row nothing can be
 /// told.
-fn asked_hops(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
+fn proxy_section_times(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
     let asked = match &way.path.hops[..] {
         [] => return vec![setup],
         [hop] => match &hop.kind {
@@ -153,8 +157,8 @@ fn asked_hops(way: &Way, setup: Duration, info: &SectionInfo) -> Vec<Duration> {
     vec![info.min_rtt, setup.saturating_sub(info.min_rtt * asked)]
 }
 
-fn journey() -> Journey {
-    Journey { trace: None, client: ClientAddr(own_address()), early: false, encrypt: false, hops_left: MOST_HOPS }
+fn open_params() -> Journey {
+    Journey { trace: None, client: ClientAddr(own_address()), early: false, encrypt: false, hops_left: MAX_HOPS }
 }
 
 /// The address that others know this host by, for relays that keep the client's.
@@ -170,17 +174,22 @@ fn own_address() -> SocketAddr {
 }
 
 /// The shortest of `count` connections to `target` itself; whoever refuses has answered.
-pub async fn shortest(names: &Names, pools: &Arc<Pools>, target: &Target, count: u32) -> Result<Duration, Cause> {
-    let (access, congestion) = (anything(), Controls::default());
+pub async fn min_connect_time(
+    names: &Names,
+    pools: &Arc<Pools>,
+    target: &Target,
+    count: u32,
+) -> Result<Duration, Cause> {
+    let (access, congestion) = (allow_all(), CongestionControls::default());
     let path = Arc::new(Path { name: "direct".into(), hops: Vec::new() });
     let way = Way { path, beyond: Vec::new(), profile: Arc::default(), expected: None };
     let patience = Duration::from_secs(5);
-    let rules = Rules { listener: &access, peer: None };
+    let rules = AccessPolicy { listener: &access, peer: None };
     let dialler = Dialler { marks: None, source: None, names, congestion: &congestion, pools, rules, patience };
     let mut shortest = Err(Cause::TimedOut);
     for _ in 0..count {
         let begun = Instant::now();
-        match dialler.connect(&way, target, &journey()).await {
+        match dialler.connect(&way, target, &open_params()).await {
             Err(error) if error.cause != Cause::Refused => return Err(error.cause),
             Ok(_) | Err(_) => {}
         }
@@ -192,7 +201,7 @@ pub async fn shortest(names: &Names, pools: &Arc<Pools>, target: &Target, count:
 
 /// How much may be on its way to us: half of the largest receive buffer, as the kernel keeps the other half for itself
 /// (tcp(7), `tcp_rmem`). None where it does not say.
-pub fn window() -> Option<u64> {
+pub fn receive_window() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").ok()?;
     text.split_whitespace().nth(2)?.parse::<u64>().ok().map(|bytes| bytes / 2)
 }
@@ -204,9 +213,9 @@ mod tests {
     #[test]
     fn what_is_left_for_each_section_is_a_round_trip() {
         let ms = Duration::from_millis;
-        assert_eq!(differences(ms(90), &[ms(60), ms(20)]), [ms(30), ms(40), ms(20)]);
-        assert_eq!(differences(ms(90), &[]), [ms(90)]);
-        assert_eq!(differences(ms(10), &[ms(11)]), [ms(0), ms(11)], "clocks are read at different moments");
+        assert_eq!(section_times(ms(90), &[ms(60), ms(20)]), [ms(30), ms(40), ms(20)]);
+        assert_eq!(section_times(ms(90), &[]), [ms(90)]);
+        assert_eq!(section_times(ms(10), &[ms(11)]), [ms(0), ms(11)], "clocks are read at different moments");
     }
 
     /// Connecting is a round trip, and so is each question to the proxy.
@@ -229,7 +238,7 @@ mod tests {
         let info = SectionInfo { min_rtt: Duration::from_millis(10), ..SectionInfo::default() };
         for (url, rest) in [("http://192.0.2.1:1", 80), ("socks5://192.0.2.1:1", 70), ("socks5://u:p@192.0.2.1:1", 60)]
         {
-            let sections = asked_hops(&hops(url), Duration::from_millis(100), &info);
+            let sections = proxy_section_times(&hops(url), Duration::from_millis(100), &info);
             assert_eq!(sections, [info.min_rtt, Duration::from_millis(rest)], "{url}");
         }
     }

@@ -5,29 +5,29 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::wire::WireError;
-use ekiden_proto::wire::http::auth::basic_value;
-use ekiden_proto::wire::http::{Body, ResponseHead};
-use ekiden_sys::tcp_info::reading;
+use ekiden_proto::wire::http::auth::write_basic;
+use ekiden_proto::wire::http::{BodyFraming, ResponseHead};
+use ekiden_sys::tcp_info::tcp_counters;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::connect::{self, Stands, Surroundings};
-use super::target::Url;
-use super::{Effort, Wanted};
+use super::connect::{self, ProbeConnection, ProbeContext};
+use super::target::FileUrl;
+use super::{ProbeBudget, ProbeTarget};
 use crate::config::{Credentials, Hop, HopKind};
 use crate::path::Way;
 
 /// Longest head of an answer.
-const LONGEST_HEAD: usize = 64 * 1024;
+const MAX_HEAD: usize = 64 * 1024;
 
 /// What is read at once.
-const READ: usize = 64 * 1024;
+const READ_SIZE: usize = 64 * 1024;
 
 /// How long a server may take for the head of its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A download as it went.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,9 +35,9 @@ pub struct Download {
     /// From the client's wish to the first byte of the answer.
     pub first_byte: Duration,
     /// How many bytes had come when; the last is when it was enough. Times count from the client's wish.
-    pub curve: Vec<(u64, Duration)>,
+    pub progress: Vec<(u64, Duration)>,
     /// Whether that was the whole file.
-    pub whole: bool,
+    pub is_complete: bool,
     /// Segments that the section nearest to us has brought.
     pub segments: u64,
     /// How often one was missing among them.
@@ -48,23 +48,35 @@ pub struct Download {
 ///
 /// # Errors
 /// What went wrong, and what to do about it.
-pub async fn once(around: &Surroundings<'_>, way: &Way, wanted: &Wanted, effort: Effort) -> Result<Download, String> {
+pub async fn download_once(
+    around: &ProbeContext<'_>,
+    way: &Way,
+    wanted: &ProbeTarget,
+    effort: ProbeBudget,
+) -> Result<Download, String> {
     let url = wanted.url.as_ref().expect("invariant: asked only where there is a file");
     let stands = connect::open(around, way, wanted).await;
-    let Stands { stream, section, begun, .. } = stands.map_err(|error| super::fault::told(&error))?;
-    let work = Work { section: section.as_fd(), begun, effort, url, proxy: wanted.asked(way) };
+    let ProbeConnection { stream, section, started_at: begun, .. } =
+        stands.map_err(|error| super::fault::describe(&error))?;
+    let work = DownloadTask {
+        section: section.as_fd(),
+        started_at: begun,
+        budget: effort,
+        url,
+        proxy: wanted.http_proxy(way),
+    };
     if !url.tls {
         return work.fetch(stream).await;
     }
     let name = ServerName::try_from(wanted.target.host.to_string());
     let name = name.map_err(|_| "the server has no name that a certificate could have".to_owned())?;
-    let secured = timeout(PATIENCE, connector().connect(name, stream)).await;
+    let secured = timeout(RESPONSE_TIMEOUT, tls_connector().connect(name, stream)).await;
     let secured = secured.map_err(|_| "the server did not answer the TLS handshake in time".to_owned())?;
     work.fetch(secured.map_err(|error| format!("no TLS: {error}"))?).await
 }
 
 /// Trusts whom the system trusts.
-fn connector() -> TlsConnector {
+fn tls_connector() -> TlsConnector {
     let mut roots = RootCertStore::empty();
     // Those that cannot be read are missing; without any, the handshake says that nobody is trusted.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -77,66 +89,66 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-struct Work<'a> {
+struct DownloadTask<'a> {
     section: BorrowedFd<'a>,
-    begun: Instant,
-    effort: Effort,
-    url: &'a Url,
+    started_at: Instant,
+    budget: ProbeBudget,
+    url: &'a FileUrl,
     /// The proxy that is asked for the file, instead of the server.
     proxy: Option<&'a Hop>,
 }
 
-impl Work<'_> {
+impl DownloadTask<'_> {
     async fn fetch(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin) -> Result<Download, String> {
         let broken = |error: std::io::Error| format!("the connection broke: {error}");
         stream.write_all(self.request().as_bytes()).await.map_err(broken)?;
-        let mut bytes = Vec::with_capacity(READ);
-        let head = timeout(PATIENCE, read_head(&mut stream, &mut bytes)).await;
+        let mut bytes = Vec::with_capacity(READ_SIZE);
+        let head = timeout(RESPONSE_TIMEOUT, read_head(&mut stream, &mut bytes)).await;
         let (head, used) = head.map_err(|_| "the server did not answer in time".to_owned())??;
-        let first_byte = self.begun.elapsed();
-        let whole = wanted_body(&head)?;
-        let most = whole.unwrap_or(u64::MAX).min(self.effort.bytes);
+        let first_byte = self.started_at.elapsed();
+        let whole = body_length(&head)?;
+        let most = whole.unwrap_or(u64::MAX).min(self.budget.bytes);
         let mut download = Download { first_byte, ..Download::default() };
         let mut count = (bytes.len() - used) as u64;
-        let mut last = self.note(&mut download, count, 0);
-        let end = tokio::time::Instant::now() + self.effort.time.saturating_sub(first_byte.min(self.effort.time / 2));
-        bytes.resize(READ, 0);
+        let mut last = self.record_progress(&mut download, count, 0);
+        let end = tokio::time::Instant::now() + self.budget.time.saturating_sub(first_byte.min(self.budget.time / 2));
+        bytes.resize(READ_SIZE, 0);
         while count < most {
             match tokio::time::timeout_at(end, stream.read(&mut bytes)).await {
                 // Time is up, which is no failure.
                 Err(_) => break,
                 Ok(Ok(0)) => {
-                    download.whole = true;
+                    download.is_complete = true;
                     break;
                 }
                 Ok(Ok(more)) => count += more as u64,
                 // Not every server says goodbye by TLS.
                 Ok(Err(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => break,
-                Ok(Err(error)) if download.curve.len() < 2 => return Err(broken(error)),
+                Ok(Err(error)) if download.progress.len() < 2 => return Err(broken(error)),
                 Ok(Err(_)) => break,
             }
-            last = self.note(&mut download, count, last);
+            last = self.record_progress(&mut download, count, last);
         }
-        download.whole |= whole == Some(count);
+        download.is_complete |= whole == Some(count);
         Ok(download)
     }
 
     /// Notes how far it is, and whether more segments have come out of order than the last time; how many have.
-    fn note(&self, download: &mut Download, count: u64, last: u32) -> u32 {
-        download.curve.push((count, self.begun.elapsed()));
-        let Ok(now) = reading(self.section) else { return last };
+    fn record_progress(&self, download: &mut Download, count: u64, last: u32) -> u32 {
+        download.progress.push((count, self.started_at.elapsed()));
+        let Ok(now) = tcp_counters(self.section) else { return last };
         download.gaps += u64::from(now.out_of_order > last);
-        download.segments = u64::from(now.received);
+        download.segments = u64::from(now.segments_received);
         now.out_of_order
     }
 
     fn request(&self) -> String {
-        let Url { authority, path, .. } = self.url;
+        let FileUrl { authority, path, .. } = self.url;
         let (mut to, mut login) = (path.clone(), String::new());
         if let Some(proxy) = self.proxy {
             to = format!("http://{authority}{path}");
             if let HopKind::Http(Some(Credentials { user, password })) = &proxy.kind {
-                let value = basic_value(user.as_bytes(), password.as_bytes());
+                let value = write_basic(user.as_bytes(), password.as_bytes());
                 login = format!("Proxy-Authorization: {value}\r\n");
             }
         }
@@ -154,7 +166,7 @@ async fn read_head(
     bytes: &mut Vec<u8>,
 ) -> Result<(ResponseHead, usize), String> {
     loop {
-        match ResponseHead::parse(bytes, LONGEST_HEAD, "GET") {
+        match ResponseHead::parse(bytes, MAX_HEAD, "GET") {
             Ok((head, used)) if (100..200).contains(&head.status) => {
                 bytes.drain(..used);
                 continue;
@@ -171,11 +183,11 @@ async fn read_head(
 }
 
 /// How long the file is, where the server says so.
-fn wanted_body(head: &ResponseHead) -> Result<Option<u64>, String> {
+fn body_length(head: &ResponseHead) -> Result<Option<u64>, String> {
     let ResponseHead { status, reason, headers, body, .. } = head;
     match (status, body) {
-        (200 | 203, Body::Length(length)) => Ok(Some(*length)),
-        (200 | 203, Body::Chunked | Body::UntilClose) => Ok(None),
+        (200 | 203, BodyFraming::Length(length)) => Ok(Some(*length)),
+        (200 | 203, BodyFraming::Chunked | BodyFraming::UntilClose) => Ok(None),
         (300..400, _) => {
             let location = headers.get("Location").map(String::from_utf8_lossy).unwrap_or_default();
             Err(format!("the server answers {status} and sends us to {location:?}: probe that instead"))

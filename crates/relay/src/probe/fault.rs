@@ -5,7 +5,7 @@ use ekiden_proto::cause::Cause;
 use crate::dial::DialError;
 
 /// What went wrong, whose fault it is, and who says so.
-pub(super) fn told(error: &DialError) -> String {
+pub(super) fn describe(error: &DialError) -> String {
     let DialError { cause, hop, teller, remark, .. } = error;
     let who = hop.as_deref().unwrap_or("the target");
     let what = match cause {
@@ -35,6 +35,6 @@ mod tests {
     #[test]
     fn it_is_told_who_says_what_went_wrong() {
         let cause = DialError::from(Cause::Denied);
-        assert!(told(&cause).starts_with("the target is no target that this relay allows"), "{}", told(&cause));
+        assert!(describe(&cause).starts_with("the target is no target that this relay allows"), "{}", describe(&cause));
     }
 }

@@ -4,89 +4,89 @@ mod curve;
 
 use std::time::Duration;
 
-use ekiden_proto::path::model::{self, Congestion, Costs, Section};
+use ekiden_proto::path::model::{self, CongestionControl, RelayCosts, SectionModel};
 use ekiden_proto::profile::Profile;
 
-use super::candidates::{Unknown, candidates};
-use super::connect::Connected;
+use super::candidates::{UnknownCandidate, candidates};
+use super::connect::ConnectResult;
 use super::download::Download;
-use super::fault::told;
-use super::{Wanted, no_pools};
+use super::fault::describe;
+use super::{ProbeTarget, empty_pools};
 use crate::config::Config;
 use crate::dial::DialError;
 use crate::path::Way;
 
-pub use curve::Time;
+pub use curve::CompletionTime;
 
 /// The sizes that are compared, bytes.
 pub const SIZES: [u64; 4] = [10_000, 100_000, 1 << 20, 8 << 20];
 
 /// From so many segments on the share that was lost says something about the next ones.
-pub const MANY: u64 = 100;
+pub const MIN_SEGMENTS: u64 = 100;
 
 /// What the other side has under way at most if it is a Linux host: half of its send buffer (tcp(7), `tcp_wmem`).
-const SENT: u64 = 2 << 20;
+const MAX_SEND_WINDOW: u64 = 2 << 20;
 
 /// Payload of a full packet on Ethernet, with timestamps.
 const MSS: u16 = 1448;
 
 /// What is known of a target.
 #[derive(Debug)]
-pub struct Report {
+pub struct ProbeReport {
     /// The target.
-    pub wanted: Wanted,
+    pub target: ProbeTarget,
     /// Each candidate, direct first.
-    pub findings: Vec<Findings>,
+    pub findings: Vec<CandidateFindings>,
 }
 
 /// What is known of one candidate.
 #[derive(Debug)]
-pub struct Findings {
-    way: Way,
-    connected: Vec<Connected>,
+pub struct CandidateFindings {
+    path_choice: Way,
+    connections: Vec<ConnectResult>,
     downloads: Vec<Download>,
     /// What went wrong the last time.
     pub failure: Option<String>,
     /// How often something did.
     pub failures: u32,
-    predicted: Option<Predicted>,
+    prediction: Option<ProbePrediction>,
 }
 
 /// What the model says of a candidate.
 #[derive(Debug, Clone, PartialEq)]
-struct Predicted {
+struct ProbePrediction {
     rate: f64,
-    times: Vec<Duration>,
+    completion_times: Vec<Duration>,
 }
 
 /// Segments that were missing, of so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Loss {
+pub struct LossCount {
     /// Those that did not come the first time.
     pub missing: u64,
     /// All of them.
     pub segments: u64,
 }
 
-impl Report {
+impl ProbeReport {
     /// Nothing is known yet of the candidates for `wanted`: direct, and those of `config` that `via` names, or all.
     ///
     /// # Errors
     /// A name in `via` that nothing has.
-    pub fn new(config: &Config, via: &[String], wanted: Wanted) -> Result<Self, Unknown> {
-        let ways = candidates(config, via, &wanted.target, &no_pools())?;
-        Ok(Self { wanted, findings: ways.into_iter().map(Findings::new).collect() })
+    pub fn new(config: &Config, via: &[String], wanted: ProbeTarget) -> Result<Self, UnknownCandidate> {
+        let ways = candidates(config, via, &wanted.target, &empty_pools())?;
+        Ok(Self { target: wanted, findings: ways.into_iter().map(CandidateFindings::new).collect() })
     }
 
     /// What is to be dialled for the candidate at this place.
-    pub(super) fn order(&self, at: usize) -> (Way, Wanted) {
-        (self.findings[at].way.clone(), self.wanted.clone())
+    pub(super) fn task(&self, at: usize) -> (Way, ProbeTarget) {
+        (self.findings[at].path_choice.clone(), self.target.clone())
     }
 
     /// Whether the target was reached by any way.
     #[must_use]
     pub fn is_reached(&self) -> bool {
-        self.findings.iter().any(Findings::is_reached)
+        self.findings.iter().any(CandidateFindings::is_reached)
     }
 
     /// Predicts what was not measured; `window` is how much may be on its way to us.
@@ -97,45 +97,45 @@ impl Report {
     }
 }
 
-impl Findings {
-    fn new(way: Way) -> Self {
-        let (connected, downloads) = (Vec::new(), Vec::new());
-        Self { way, connected, downloads, failure: None, failures: 0, predicted: None }
+impl CandidateFindings {
+    fn new(path_choice: Way) -> Self {
+        let (connections, downloads) = (Vec::new(), Vec::new());
+        Self { path_choice, connections, downloads, failure: None, failures: 0, prediction: None }
     }
 
     /// Its name: `direct`, or by what.
     #[must_use]
     pub fn name(&self) -> String {
-        if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.way.path.name) }
+        if self.is_direct() { "direct".to_owned() } else { format!("via {}", self.path_choice.path.name) }
     }
 
     /// Whether it is the way without relays.
     #[must_use]
     pub fn is_direct(&self) -> bool {
-        self.way.path.is_direct()
+        self.path_choice.path.is_direct()
     }
 
     /// Whether the target was reached that way.
     #[must_use]
     pub fn is_reached(&self) -> bool {
-        !self.connected.is_empty()
+        !self.connections.is_empty()
     }
 
-    pub(super) fn connected(&mut self, result: Result<Connected, DialError>) {
+    pub(super) fn record_connect(&mut self, result: Result<ConnectResult, DialError>) {
         match result {
-            Ok(connected) => self.connected.push(connected),
-            Err(error) => self.failed(told(&error)),
+            Ok(connected) => self.connections.push(connected),
+            Err(error) => self.record_failure(describe(&error)),
         }
     }
 
-    pub(super) fn downloaded(&mut self, result: Result<Download, String>) {
+    pub(super) fn record_download(&mut self, result: Result<Download, String>) {
         match result {
             Ok(download) => self.downloads.push(download),
-            Err(failure) => self.failed(failure),
+            Err(failure) => self.record_failure(failure),
         }
     }
 
-    fn failed(&mut self, failure: String) {
+    fn record_failure(&mut self, failure: String) {
         self.failure = Some(failure);
         self.failures += 1;
     }
@@ -145,27 +145,27 @@ impl Findings {
         if round_trips.is_empty() {
             return;
         }
-        let loss = self.loss().filter(|loss| loss.segments >= MANY).map_or(0.0, Loss::share);
+        let loss = self.loss().filter(|loss| loss.segments >= MIN_SEGMENTS).map_or(0.0, LossCount::ratio);
         let last = round_trips.len() - 1;
-        let sections = round_trips.iter().enumerate().map(|(at, rtt)| Section {
+        let sections = round_trips.iter().enumerate().map(|(at, rtt)| SectionModel {
             rtt: *rtt,
             loss,
-            window: window.filter(|_| at == 0).map(|window| window.min(SENT)),
-            line: None,
-            congestion: congestion(&self.way.profile),
+            window: window.filter(|_| at == 0).map(|window| window.min(MAX_SEND_WINDOW)),
+            line_rate: None,
+            congestion: congestion_model(&self.path_choice.profile),
             mss: MSS,
             // Relays keep connections ready, from this host on; to the target there is none.
-            warm: at < last && self.way.path.hops.iter().all(|hop| hop.is_section()),
+            is_warm: at < last && self.path_choice.path.hops.iter().all(|hop| hop.is_section()),
         });
-        let (sections, costs): (Vec<Section>, _) = (sections.collect(), Costs::default());
+        let (sections, costs): (Vec<SectionModel>, _) = (sections.collect(), RelayCosts::default());
         let times = SIZES.iter().map(|size| model::completion(&sections, *size, &costs)).collect();
-        self.predicted = Some(Predicted { rate: model::rate(&sections, &costs), times });
+        self.prediction = Some(ProbePrediction { rate: model::path_rate(&sections, &costs), completion_times: times });
     }
 
     /// The round trips of the sections, the nearest first, as the fastest connection has seen them.
     #[must_use]
     pub fn sections(&self) -> Vec<Duration> {
-        let fastest = self.connected.iter().min_by_key(|connected| connected.setup);
+        let fastest = self.connections.iter().min_by_key(|connected| connected.setup);
         fastest.map(|connected| connected.sections.clone()).unwrap_or_default()
     }
 
@@ -178,7 +178,7 @@ impl Findings {
     /// From the client's wish to "connected": the median.
     #[must_use]
     pub fn setup(&self) -> Option<Duration> {
-        let mut times: Vec<Duration> = self.connected.iter().map(|connected| connected.setup).collect();
+        let mut times: Vec<Duration> = self.connections.iter().map(|connected| connected.setup).collect();
         times.sort_unstable();
         times.get(times.len() / 2).copied()
     }
@@ -191,14 +191,14 @@ impl Findings {
 
     /// What was lost: of what came, where something was downloaded, otherwise of what was sent.
     #[must_use]
-    pub fn loss(&self) -> Option<Loss> {
+    pub fn loss(&self) -> Option<LossCount> {
         let loss = if self.downloads.is_empty() {
             let (sent, again) =
-                (self.connected.iter().map(|c| c.segments), self.connected.iter().map(|c| c.retransmitted));
-            Loss { missing: again.map(u64::from).sum(), segments: sent.map(u64::from).sum() }
+                (self.connections.iter().map(|c| c.segments), self.connections.iter().map(|c| c.retransmitted));
+            LossCount { missing: again.map(u64::from).sum(), segments: sent.map(u64::from).sum() }
         } else {
             let came = self.downloads.iter().map(|download| download.segments);
-            Loss { missing: self.downloads.iter().map(|download| download.gaps).sum(), segments: came.sum() }
+            LossCount { missing: self.downloads.iter().map(|download| download.gaps).sum(), segments: came.sum() }
         };
         (loss.segments > 0).then_some(loss)
     }
@@ -206,7 +206,7 @@ impl Findings {
     /// What it carries, bytes/s; measured where there was a download that was long enough.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
-        self.measured_rate().or_else(|| self.predicted.as_ref().map(|predicted| predicted.rate))
+        self.measured_rate().or_else(|| self.prediction.as_ref().map(|predicted| predicted.rate))
     }
 
     /// Of the second halves of all downloads together, so that a slow one counts for as long as it took.
@@ -230,43 +230,44 @@ impl Findings {
     /// Whether rate and times are the model's.
     #[must_use]
     pub fn is_predicted(&self) -> bool {
-        self.predicted.is_some()
+        self.prediction.is_some()
     }
 
     /// Bytes that were downloaded.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.downloads.iter().filter_map(|download| download.curve.last()).map(|(bytes, _)| bytes).sum()
+        self.downloads.iter().filter_map(|download| download.progress.last()).map(|(bytes, _)| bytes).sum()
     }
 
-    /// How long an object of each of `SIZES` takes: the mean of the downloads, or as predicted.
+    /// How long an object of each of `DEFAULT_SIZES` takes: the mean of the downloads, or as predicted.
     #[must_use]
-    pub fn times(&self) -> Vec<Option<Time>> {
-        if let Some(Predicted { times, .. }) = &self.predicted {
-            return times.iter().map(|time| Some(Time { time: *time, continued: false })).collect();
+    pub fn completion_times(&self) -> Vec<Option<CompletionTime>> {
+        if let Some(ProbePrediction { completion_times: times, .. }) = &self.prediction {
+            return times.iter().map(|time| Some(CompletionTime { time: *time, is_extrapolated: false })).collect();
         }
-        SIZES.iter().map(|size| self.time_of(*size)).collect()
+        SIZES.iter().map(|size| self.completion_time(*size)).collect()
     }
 
-    fn time_of(&self, size: u64) -> Option<Time> {
+    fn completion_time(&self, size: u64) -> Option<CompletionTime> {
         let rate = self.measured_rate();
-        let times: Vec<Time> = self.downloads.iter().filter_map(|download| download.time_of(size, rate)).collect();
+        let times: Vec<CompletionTime> =
+            self.downloads.iter().filter_map(|download| download.completion_time(size, rate)).collect();
         let count = u32::try_from(times.len()).ok().filter(|count| *count > 0)?;
         let time = times.iter().map(|time| time.time).sum::<Duration>() / count;
-        Some(Time { time, continued: times.iter().any(|time| time.continued) })
+        Some(CompletionTime { time, is_extrapolated: times.iter().any(|time| time.is_extrapolated) })
     }
 }
 
-impl Loss {
+impl LossCount {
     /// The share that was lost.
     #[must_use]
-    pub fn share(self) -> f64 {
+    pub fn ratio(self) -> f64 {
         self.missing as f64 / self.segments.max(1) as f64
     }
 }
 
-fn congestion(profile: &Profile) -> Congestion {
-    profile.congestion().map_or(Congestion::default(), |algorithm| Congestion::of_name(&algorithm.0))
+fn congestion_model(profile: &Profile) -> CongestionControl {
+    profile.congestion().map_or(CongestionControl::default(), |algorithm| CongestionControl::from_name(&algorithm.0))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Trying a target out: direct and through each relay, one after the other in turns, so that all meet the same conditions.
 //!
-//! It dials as a session does, with the same profiles and keys, and makes real traffic. [`run`] fills a [`Report`] as it
+//! It dials as a session does, with the same profiles and keys, and makes real traffic. [`run`] fills a [`ProbeReport`] as it
 //! goes, so that whoever interrupts it has what is known so far.
 
 mod candidates;
@@ -24,19 +24,19 @@ use prometheus_client::metrics::histogram::Histogram;
 use tokio::task::LocalSet;
 
 use crate::config::Config;
-use crate::config::plan::Measurable;
+use crate::config::plan::UnmeasuredRtt;
 use crate::dial::Names;
 use crate::pool::{Counts, Pools};
 
-pub use candidates::Unknown;
-pub use findings::{Findings, Report};
-pub use target::Wanted;
+pub use candidates::UnknownCandidate;
+pub use findings::{CandidateFindings, ProbeReport};
+pub use target::ProbeTarget;
 
-use connect::Surroundings;
+use connect::ProbeContext;
 
 /// How hard to try.
 #[derive(Debug, Clone, Copy)]
-pub struct Effort {
+pub struct ProbeBudget {
     /// Connections by each candidate.
     pub count: u32,
     /// For downloads: how long by each candidate.
@@ -49,22 +49,22 @@ pub struct Effort {
 const PASSES: u32 = 2;
 
 /// Tries `report`'s candidates. `tell` hears what is being done.
-pub async fn run(config: &Config, report: &RefCell<Report>, effort: Effort, tell: &dyn Fn(&str)) {
-    let around = Surroundings::new(config);
-    let names: Vec<String> = report.borrow().findings.iter().map(Findings::name).collect();
+pub async fn run(config: &Config, report: &RefCell<ProbeReport>, effort: ProbeBudget, tell: &dyn Fn(&str)) {
+    let around = ProbeContext::new(config);
+    let names: Vec<String> = report.borrow().findings.iter().map(CandidateFindings::name).collect();
     for turn in 1..=effort.count {
         for (at, name) in names.iter().enumerate() {
             tell(&format!("connecting, {turn} of {}: {name}", effort.count));
-            let (way, wanted) = report.borrow().order(at);
-            let result = connect::once(&around, &way, &wanted).await;
-            report.borrow_mut().findings[at].connected(result);
+            let (way, wanted) = report.borrow().task(at);
+            let result = connect::connect_once(&around, &way, &wanted).await;
+            report.borrow_mut().findings[at].record_connect(result);
         }
     }
-    if report.borrow().wanted.url.is_none() {
-        report.borrow_mut().predict(connect::window());
+    if report.borrow().target.url.is_none() {
+        report.borrow_mut().predict(connect::receive_window());
         return;
     }
-    let slice = Effort { time: effort.time / PASSES, bytes: effort.bytes / u64::from(PASSES), ..effort };
+    let slice = ProbeBudget { time: effort.time / PASSES, bytes: effort.bytes / u64::from(PASSES), ..effort };
     for pass in 1..=PASSES {
         let mut turns: Vec<usize> = (0..names.len()).collect();
         if pass % 2 == 0 {
@@ -72,9 +72,9 @@ pub async fn run(config: &Config, report: &RefCell<Report>, effort: Effort, tell
         }
         for at in turns.into_iter().filter(|at| report.borrow().findings[*at].is_reached()) {
             tell(&format!("downloading, {pass} of {PASSES}: {}", names[at]));
-            let (way, wanted) = report.borrow().order(at);
-            let result = download::once(&around, &way, &wanted, slice).await;
-            report.borrow_mut().findings[at].downloaded(result);
+            let (way, wanted) = report.borrow().task(at);
+            let result = download::download_once(&around, &way, &wanted, slice).await;
+            report.borrow_mut().findings[at].record_download(result);
         }
     }
 }
@@ -83,7 +83,7 @@ pub async fn run(config: &Config, report: &RefCell<Report>, effort: Effort, tell
 ///
 /// # Errors
 /// The system's: no runtime, no signals.
-pub fn until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool> {
+pub fn run_until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(LocalSet::new().run_until(async {
         tokio::select! {
@@ -94,20 +94,20 @@ pub fn until_interrupted(work: impl Future<Output = ()>) -> io::Result<bool> {
 }
 
 /// A round trip that was to be measured, and what came of it.
-pub type RoundTrip = (Measurable, Result<Duration, Cause>);
+pub type RoundTrip = (UnmeasuredRtt, Result<Duration, Cause>);
 
 /// Measures round trips from here: the shortest of several connections each. One that is refused has come back, too.
 ///
 /// # Errors
 /// The system's: no runtime.
-pub fn round_trips(wanted: &[Measurable]) -> io::Result<Vec<RoundTrip>> {
+pub fn measure_round_trips(wanted: &[UnmeasuredRtt]) -> io::Result<Vec<RoundTrip>> {
     const COUNT: u32 = 5;
     let measured = Rc::new(RefCell::new(Vec::new()));
     let into = Rc::clone(&measured);
-    until_interrupted(async move {
-        let (names, pools) = (Names::new(&[]), no_pools());
+    run_until_interrupted(async move {
+        let (names, pools) = (Names::new(&[]), empty_pools());
         for entry in wanted {
-            let shortest = connect::shortest(&names, &pools, &entry.address, COUNT).await;
+            let shortest = connect::min_connect_time(&names, &pools, &entry.address, COUNT).await;
             into.borrow_mut().push((entry.clone(), shortest));
         }
     })?;
@@ -115,6 +115,6 @@ pub fn round_trips(wanted: &[Measurable]) -> io::Result<Vec<RoundTrip>> {
 }
 
 /// Nothing is ready, and nobody keeps anything ready.
-fn no_pools() -> Arc<Pools> {
+fn empty_pools() -> Arc<Pools> {
     Arc::new(Pools::new(Counts::new(|| Histogram::new(std::iter::empty())), |_| {}))
 }

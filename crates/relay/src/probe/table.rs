@@ -3,43 +3,45 @@
 use std::fmt::Write;
 
 use ekiden_proto::path::plan::numbers::{factor, megabits, milliseconds, size};
-use ekiden_proto::path::plan::table::wrapped;
+use ekiden_proto::path::plan::table::wrap;
 
-use super::findings::{Findings, MANY, Report, SIZES};
+use super::findings::{CandidateFindings, MIN_SEGMENTS, ProbeReport, SIZES};
 use super::verdict;
 
 /// Width of a candidate's name.
-const NAME: usize = 20;
+const NAME_WIDTH: usize = 20;
 
 /// Everything that is known so far.
 #[must_use]
-pub fn table(report: &Report) -> String {
-    let downloads = report.wanted.url.is_some();
+pub fn table(report: &ProbeReport) -> String {
+    let downloads = report.target.url.is_some();
     let wait = if downloads { "1st byte" } else { "set-up" };
     let sizes: String = SIZES.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
-    let mut text = format!("  {:<NAME$}{:>8}{wait:>9}{:>8}{:>8}{sizes}\n", "path", "RTT ms", "loss", "Mbit/s");
+    let mut text = format!("  {:<NAME_WIDTH$}{:>8}{wait:>9}{:>8}{:>8}{sizes}\n", "path", "RTT ms", "loss", "Mbit/s");
     let direct = report.findings.iter().find(|findings| findings.is_direct());
     for findings in &report.findings {
         text += &row(findings, direct, downloads);
     }
     for note in notes(report) {
-        text += &wrapped(&note, "  ");
+        text += &wrap(&note, "  ");
     }
-    text + &wrapped(&verdict::of(report), "")
+    text + &wrap(&verdict::verdict_text(report), "")
 }
 
-fn row(findings: &Findings, direct: Option<&Findings>, downloads: bool) -> String {
+fn row(findings: &CandidateFindings, direct: Option<&CandidateFindings>, downloads: bool) -> String {
     let name = findings.name();
-    let mut text = format!("  {name:<NAME$}");
-    if name.chars().count() > NAME - 1 {
-        let _ = write!(text, "\n  {:<NAME$}", "");
+    let mut text = format!("  {name:<NAME_WIDTH$}");
+    if name.chars().count() > NAME_WIDTH - 1 {
+        let _ = write!(text, "\n  {:<NAME_WIDTH$}", "");
     }
-    let margin = " ".repeat(2 + NAME);
+    let margin = " ".repeat(2 + NAME_WIDTH);
     if findings.is_reached() {
         let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
         let wait = if downloads { findings.first_byte() } else { findings.setup() };
-        let loss =
-            findings.loss().filter(|loss| loss.segments >= MANY).map(|loss| format!("{:.1}%", loss.share() * 100.0));
+        let loss = findings
+            .loss()
+            .filter(|loss| loss.segments >= MIN_SEGMENTS)
+            .map(|loss| format!("{:.1}%", loss.ratio() * 100.0));
         let rate = findings.rate().map(megabits);
         let _ = write!(text, "{:>8}", or_dash(findings.rtt().map(milliseconds)));
         let _ = write!(text, "{:>9}{:>8}", or_dash(wait.map(milliseconds)), or_dash(loss));
@@ -51,7 +53,7 @@ fn row(findings: &Findings, direct: Option<&Findings>, downloads: bool) -> Strin
     if let Some(failure) = &findings.failure {
         let told =
             if findings.is_reached() { format!("{} failed: {failure}", findings.failures) } else { failure.clone() };
-        let told = wrapped(&told, &margin);
+        let told = wrap(&told, &margin);
         text += if findings.is_reached() { &told } else { told.trim_start() };
     } else if !findings.is_reached() {
         text += "not tried yet\n";
@@ -60,9 +62,9 @@ fn row(findings: &Findings, direct: Option<&Findings>, downloads: bool) -> Strin
 }
 
 /// What the figures do not say by themselves.
-fn notes(report: &Report) -> Vec<String> {
+fn notes(report: &ProbeReport) -> Vec<String> {
     let mut notes = Vec::new();
-    let reached: Vec<&Findings> = report.findings.iter().filter(|findings| findings.is_reached()).collect();
+    let reached: Vec<&CandidateFindings> = report.findings.iter().filter(|findings| findings.is_reached()).collect();
     if reached.is_empty() {
         return notes;
     }
@@ -73,7 +75,8 @@ fn notes(report: &Report) -> Vec<String> {
             "Mbit/s and sizes are predicted from round trips, buffers and loss; of {sent} segments there is little to \
              tell of loss. Name the URL of a large file to measure instead."
         ));
-    } else if reached.iter().flat_map(|findings| findings.times()).flatten().any(|time| time.continued) {
+    } else if reached.iter().flat_map(|findings| findings.completion_times()).flatten().any(|time| time.is_extrapolated)
+    {
         notes.push("Where a download was stopped before, it is taken to have gone on at the rate it had.".to_owned());
     }
     notes

@@ -10,16 +10,16 @@ use crate::path::Way;
 
 /// A target, and the file to fetch from it where that was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ProbeTarget {
     /// Where to connect to.
     pub target: Target,
     /// What to download.
-    pub url: Option<Url>,
+    pub url: Option<FileUrl>,
 }
 
 /// A file on a web server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Url {
+pub struct FileUrl {
     /// Whether it is fetched by TLS.
     pub tls: bool,
     /// The server, as the URL writes it.
@@ -28,10 +28,10 @@ pub struct Url {
     pub path: String,
 }
 
-impl Wanted {
+impl ProbeTarget {
     /// The HTTP proxy at the end of a way that is asked for the file itself, as a session by that way would: a tunnel to
     /// port 80 is what proxies refuse.
-    pub(super) fn asked<'w>(&self, way: &'w Way) -> Option<&'w Hop> {
+    pub(super) fn http_proxy<'w>(&self, way: &'w Way) -> Option<&'w Hop> {
         let plain = self.url.as_ref().is_some_and(|url| !url.tls);
         way.path.http_hop().filter(|_| plain).map(|hop| &**hop)
     }
@@ -40,7 +40,7 @@ impl Wanted {
 /// What is expected of a target.
 const EXPECTED: &str = "HOST[:PORT], or a URL like http://HOST/FILE or https://HOST/FILE";
 
-impl FromStr for Wanted {
+impl FromStr for ProbeTarget {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -65,15 +65,15 @@ impl FromStr for Wanted {
             return Err("expected a URL with everything but printable ASCII percent-encoded".to_owned());
         }
         let target = Target::parse(authority, Some(port)).map_err(|_| wrong())?;
-        Ok(Self { target, url: Some(Url { tls, authority: authority.to_owned(), path }) })
+        Ok(Self { target, url: Some(FileUrl { tls, authority: authority.to_owned(), path }) })
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for ProbeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.url {
             None => self.target.fmt(f),
-            Some(Url { tls, authority, path }) => {
+            Some(FileUrl { tls, authority, path }) => {
                 write!(f, "http{}://{authority}{path}", if *tls { "s" } else { "" })
             }
         }
@@ -94,12 +94,12 @@ mod tests {
             ("https://server.example/a?b#c", "server.example:443", Some("/a?b")),
             ("http://127.0.0.1:8080?x", "127.0.0.1:8080", Some("/?x")),
         ] {
-            let wanted: Wanted = text.parse().unwrap();
+            let wanted: ProbeTarget = text.parse().unwrap();
             assert_eq!(wanted.target.to_string(), target, "{text}");
             assert_eq!(wanted.url.as_ref().map(|url| url.path.as_str()), url, "{text}");
         }
         for text in ["", "ftp://server.example/", "http://", "http://user:secret@host/", "a b", "http://h/ x"] {
-            assert!(text.parse::<Wanted>().is_err(), "{text}");
+            assert!(text.parse::<ProbeTarget>().is_err(), "{text}");
         }
     }
 }

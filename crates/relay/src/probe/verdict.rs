@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use ekiden_proto::path::plan::numbers::{factor, size, time};
 
-use super::findings::{Findings, Report, SIZES, Time};
+use super::findings::{CandidateFindings, CompletionTime, ProbeReport, SIZES};
 
 /// Less than that is the weather.
-const WORTH: f64 = 1.1;
+const MIN_GAIN: f64 = 1.1;
 
 /// From here on two downloads by the same way are too different to say which way is the best.
-const UNSTEADY: f64 = 1.5;
+const UNSTEADY_SPREAD: f64 = 1.5;
 
 /// A difference at the first byte that somebody could notice.
-const NOTICED: Duration = Duration::from_millis(2);
+const NOTICEABLE_DELAY: Duration = Duration::from_millis(2);
 
 /// One or two sentences.
 #[must_use]
-pub fn of(report: &Report) -> String {
+pub fn verdict_text(report: &ProbeReport) -> String {
     let direct = report.findings.iter().find(|findings| findings.is_direct());
     let relayed = || report.findings.iter().filter(|findings| !findings.is_direct());
     let Some(direct) = direct.filter(|direct| has_result(report, direct)) else {
@@ -34,57 +34,60 @@ pub fn of(report: &Report) -> String {
     };
     let prefix = if best.is_predicted() { "Predicted, not measured: " } else { "" };
     let spread = direct.spread().max(best.spread());
-    let doubt = if spread < UNSTEADY {
+    let doubt = if spread < UNSTEADY_SPREAD {
         String::new()
     } else {
         format!(" But downloads by the same way differ by {} times: try again, or longer with --time.", factor(spread))
     };
-    format!("{prefix}{}{doubt}", compared(direct, best))
+    format!("{prefix}{}{doubt}", compare_with_direct(direct, best))
 }
 
 /// Whether there is something to compare.
-fn has_result(report: &Report, findings: &Findings) -> bool {
-    if report.wanted.url.is_some() { findings.first_byte().is_some() } else { findings.is_reached() }
+fn has_result(report: &ProbeReport, findings: &CandidateFindings) -> bool {
+    if report.target.url.is_some() { findings.first_byte().is_some() } else { findings.is_reached() }
 }
 
-fn without_direct(report: &Report, direct: Option<&Findings>) -> String {
+fn without_direct(report: &ProbeReport, direct: Option<&CandidateFindings>) -> String {
     let why = direct.and_then(|direct| direct.failure.as_deref());
-    let working: Vec<&Findings> = report.findings.iter().filter(|findings| has_result(report, findings)).collect();
-    let best =
-        working.iter().min_by_key(|findings| findings.times().into_iter().rev().flatten().next().map(|t| t.time));
+    let working: Vec<&CandidateFindings> =
+        report.findings.iter().filter(|findings| has_result(report, findings)).collect();
+    let best = working
+        .iter()
+        .min_by_key(|findings| findings.completion_times().into_iter().rev().flatten().next().map(|t| t.time));
     match (best, why) {
-        (Some(best), Some(why)) => format!("Direct does not work: {why}. {} does.", capital(&best.name())),
+        (Some(best), Some(why)) => format!("Direct does not work: {why}. {} does.", capitalize(&best.name())),
         (None, Some(_)) => "No way leads there.".to_owned(),
         (_, None) => "Nothing is known yet of direct, so there is nothing to compare with.".to_owned(),
     }
 }
 
-fn compared(direct: &Findings, best: &Findings) -> String {
+fn compare_with_direct(direct: &CandidateFindings, best: &CandidateFindings) -> String {
     let gains = gains(direct, best);
     let known: Vec<(usize, f64)> = gains.iter().enumerate().filter_map(|(at, gain)| Some((at, (*gain)?))).collect();
     let name = best.name();
     let Some((_, last)) = known.last().copied() else {
-        let small = of_small(direct, best).unwrap_or_else(|| "are as fast either way".to_owned());
+        let small = first_byte_difference(direct, best).unwrap_or_else(|| "are as fast either way".to_owned());
         return format!("Too little was downloaded to compare rates; first bytes {small} {name}.");
     };
-    let small = of_small(direct, best).map(|small| format!("; small pages {small}")).unwrap_or_default();
-    if last >= WORTH {
+    let small = first_byte_difference(direct, best).map(|small| format!("; small pages {small}")).unwrap_or_default();
+    if last >= MIN_GAIN {
         // Those before it that are as good belong to it.
-        let from = known.iter().rposition(|(_, gain)| *gain < WORTH).map_or(0, |below| below + 1);
+        let from = known.iter().rposition(|(_, gain)| *gain < MIN_GAIN).map_or(0, |below| below + 1);
         let start = size(SIZES[known[from].0]);
         let least = known[from..].iter().map(|(_, gain)| *gain).fold(last, f64::min);
-        let times = if least * WORTH < last { format!("{} to {}", factor(least), factor(last)) } else { factor(last) };
+        let times =
+            if least * MIN_GAIN < last { format!("{} to {}", factor(least), factor(last)) } else { factor(last) };
         return format!("{name} is {times} times as fast as direct for files of {start} and more{small}.");
     }
     let (at, most) = known.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, last));
-    if last <= 1.0 / WORTH {
+    if last <= 1.0 / MIN_GAIN {
         let size = size(SIZES[known[known.len() - 1].0]);
         return format!(
             "Direct is the best: {name}, the best of the others, takes {} times as long for {size}.",
             factor(1.0 / last)
         );
     }
-    if most >= WORTH {
+    if most >= MIN_GAIN {
         let (most, size) = (factor(most), size(SIZES[at]));
         return format!(
             "{name} is {most} times as fast as direct for files of {size}, and as fast for larger ones{small}."
@@ -94,12 +97,14 @@ fn compared(direct: &Findings, best: &Findings) -> String {
 }
 
 /// What becomes of the first byte; none where nobody would notice.
-fn of_small(direct: &Findings, best: &Findings) -> Option<String> {
-    let first = |findings: &Findings| findings.first_byte().or_else(|| Some(findings.times().first()?.as_ref()?.time));
+fn first_byte_difference(direct: &CandidateFindings, best: &CandidateFindings) -> Option<String> {
+    let first = |findings: &CandidateFindings| {
+        findings.first_byte().or_else(|| Some(findings.completion_times().first()?.as_ref()?.time))
+    };
     let (direct, best) = (first(direct)?, first(best)?);
-    if best > direct + NOTICED {
+    if best > direct + NOTICEABLE_DELAY {
         Some(format!("are {} slower", time(best - direct)))
-    } else if direct > best + NOTICED {
+    } else if direct > best + NOTICEABLE_DELAY {
         Some(format!("are {} faster", time(direct - best)))
     } else {
         None
@@ -108,21 +113,21 @@ fn of_small(direct: &Findings, best: &Findings) -> Option<String> {
 
 /// How many times as fast as direct a candidate is, for each size.
 #[must_use]
-pub fn gains(direct: &Findings, other: &Findings) -> Vec<Option<f64>> {
-    let of = |pair: (Option<Time>, Option<Time>)| {
+pub fn gains(direct: &CandidateFindings, other: &CandidateFindings) -> Vec<Option<f64>> {
+    let of = |pair: (Option<CompletionTime>, Option<CompletionTime>)| {
         let (direct, other) = (pair.0?.time, pair.1?.time);
         Some(direct.as_secs_f64() / other.as_secs_f64().max(1e-9))
     };
-    direct.times().into_iter().zip(other.times()).map(of).collect()
+    direct.completion_times().into_iter().zip(other.completion_times()).map(of).collect()
 }
 
 /// The gain at the largest size that is known; for files too small, at the first byte.
-fn last_gain(direct: &Findings, other: &Findings) -> f64 {
+fn last_gain(direct: &CandidateFindings, other: &CandidateFindings) -> f64 {
     let first = || Some(direct.first_byte()?.as_secs_f64() / other.first_byte()?.as_secs_f64().max(1e-9));
     gains(direct, other).into_iter().flatten().next_back().or_else(first).unwrap_or(0.0)
 }
 
-fn capital(text: &str) -> String {
+fn capitalize(text: &str) -> String {
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::findings::{Findings, Report, SIZES};
+use super::findings::{CandidateFindings, ProbeReport, SIZES};
 use super::verdict;
 
 /// Everything.
 #[derive(Debug, Serialize)]
-pub struct View {
+pub struct ProbeView {
     target: String,
     /// Whether it was interrupted.
     interrupted: bool,
     sizes: [u64; SIZES.len()],
-    candidates: Vec<Candidate>,
+    candidates: Vec<ProbeCandidateView>,
     verdict: String,
 }
 
 #[derive(Debug, Serialize)]
-struct Candidate {
+struct ProbeCandidateView {
     name: String,
     reached: bool,
     failures: u32,
@@ -41,20 +41,20 @@ struct Candidate {
 
 /// Shows a report.
 #[must_use]
-pub fn of(report: &Report, interrupted: bool) -> View {
+pub fn probe_view(report: &ProbeReport, interrupted: bool) -> ProbeView {
     let direct = report.findings.iter().find(|findings| findings.is_direct());
-    View {
-        target: report.wanted.to_string(),
+    ProbeView {
+        target: report.target.to_string(),
         interrupted,
         sizes: SIZES,
-        candidates: report.findings.iter().map(|findings| candidate(findings, direct)).collect(),
-        verdict: verdict::of(report),
+        candidates: report.findings.iter().map(|findings| candidate_view(findings, direct)).collect(),
+        verdict: verdict::verdict_text(report),
     }
 }
 
-fn candidate(findings: &Findings, direct: Option<&Findings>) -> Candidate {
+fn candidate_view(findings: &CandidateFindings, direct: Option<&CandidateFindings>) -> ProbeCandidateView {
     let loss = findings.loss();
-    Candidate {
+    ProbeCandidateView {
         name: findings.name(),
         reached: findings.is_reached(),
         failures: findings.failures,
@@ -68,7 +68,7 @@ fn candidate(findings: &Findings, direct: Option<&Findings>) -> Candidate {
         bytes: findings.bytes(),
         bytes_per_second: findings.rate(),
         predicted: findings.is_predicted(),
-        completion_ms: findings.times().into_iter().map(|time| Some(milliseconds(time?.time))).collect(),
+        completion_ms: findings.completion_times().into_iter().map(|time| Some(milliseconds(time?.time))).collect(),
         gain: direct.map(|direct| verdict::gains(direct, findings)).unwrap_or_default(),
     }
 }

@@ -8,7 +8,8 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ekiden_sys::queued::{
-    fix_receive, free_receive, is_receive_fixed, notsent_lowat, receive_buffer, set_notsent_lowat,
+    is_receive_buffer_locked, lock_receive_buffer, notsent_lowat, receive_buffer, set_notsent_lowat,
+    unlock_receive_buffer,
 };
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
@@ -97,7 +98,7 @@ impl Backlog {
 
     fn bound(&mut self, from: &TcpStream, to: &TcpStream, rate: f64) -> std::io::Result<()> {
         let (from, to) = (from.as_fd(), to.as_fd());
-        if self.bounds.is_none() && is_receive_fixed(from)? {
+        if self.bounds.is_none() && is_receive_buffer_locked(from)? {
             // Its profile says so.
             return Ok(());
         }
@@ -110,9 +111,9 @@ impl Backlog {
         self.bounds = Some(Bounds { before, now, excess: None });
         set_notsent_lowat(to, now)?;
         let (least, held) = (ahead.max(LEAST_AHEAD), receive_buffer(from)?);
-        if fix_receive(from, held.max(least)).is_err() {
+        if lock_receive_buffer(from, held.max(least)).is_err() {
             // As large as that, or not at all.
-            return free_receive(from);
+            return unlock_receive_buffer(from);
         }
         if let Some(bounds) = &mut self.bounds {
             bounds.excess = (held > least).then_some(Excess { least, read: 0 });
@@ -123,7 +124,7 @@ impl Backlog {
     fn lift(&mut self, from: &TcpStream, to: &TcpStream) -> std::io::Result<()> {
         let Some(bounds) = self.bounds.take() else { return Ok(()) };
         set_notsent_lowat(to.as_fd(), bounds.before)?;
-        free_receive(from.as_fd())
+        unlock_receive_buffer(from.as_fd())
     }
 }
 
@@ -134,7 +135,7 @@ impl Excess {
         let from = from.as_fd();
         let read = u32::try_from(self.read / 2).unwrap_or(u32::MAX);
         let left = receive_buffer(from)?.saturating_sub(read).max(self.least);
-        fix_receive(from, left)?;
+        lock_receive_buffer(from, left)?;
         Ok((left > self.least).then_some(Self { read: 0, ..self }))
     }
 }
@@ -150,12 +151,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let connected = || TcpStream::connect(listener.local_addr().unwrap());
         let (from, to) = (connected().await.unwrap(), connected().await.unwrap());
-        if let Err(error) = fix_receive(from.as_fd(), LEAST_AHEAD + held) {
+        if let Err(error) = lock_receive_buffer(from.as_fd(), LEAST_AHEAD + held) {
             println!("skipped: receive buffers of this size are not granted here: {error}");
             return None;
         }
-        fix_receive(from.as_fd(), held).unwrap();
-        free_receive(from.as_fd()).unwrap();
+        lock_receive_buffer(from.as_fd(), held).unwrap();
+        unlock_receive_buffer(from.as_fd()).unwrap();
         let mut backlog = Backlog { since: Instant::now().checked_sub(SPAN).unwrap(), ..Backlog::new() };
         backlog.waited(&from, &to, SPAN, 1000);
         Some((backlog, from, to))
@@ -170,7 +171,7 @@ mod tests {
     async fn a_receive_buffer_shrinks_by_what_was_read() {
         const HELD: u32 = LEAST_AHEAD + 100_000;
         let Some((mut backlog, from, to)) = slow(HELD).await else { return };
-        assert!(is_receive_fixed(from.as_fd()).unwrap());
+        assert!(is_receive_buffer_locked(from.as_fd()).unwrap());
         assert_eq!(size(&from), HELD, "nothing was read yet");
         backlog.took(&from, STEP - 1);
         assert_eq!(size(&from), HELD, "little was read");
@@ -185,7 +186,7 @@ mod tests {
 
         backlog.since = Instant::now().checked_sub(SPAN).unwrap();
         backlog.waited(&from, &to, Duration::ZERO, 1_000_000);
-        assert!(!is_receive_fixed(from.as_fd()).unwrap(), "it is fast again");
+        assert!(!is_receive_buffer_locked(from.as_fd()).unwrap(), "it is fast again");
         backlog.took(&from, STEP);
         assert_eq!(size(&from), LEAST_AHEAD);
     }

@@ -1,6 +1,6 @@
 //! One direction of a session: read from one socket, write to the other.
 //!
-//! Order of things in [`Flow::poll`]: first write what is held, then read more. A flow holds bytes
+//! Order of things in [`DuplexBytes::poll`]: first write what is held, then read more. A flow holds bytes
 //! only while the receiving side has no room, so an idle session has neither buffer nor pipe.
 
 mod fill;

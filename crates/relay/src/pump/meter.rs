@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::limiting::Clocks;
+use ekiden_proto::limiting::FlowCounters;
 
 use super::course::{Answer, Course};
 use super::totals::Totals;
-use crate::metrics::Seconds;
-use crate::share::Member;
+use crate::metrics::SecondsCounter;
+use crate::share::PacedSocket;
 use crate::tuning::Tuner;
 
 /// The counters of one session. A session never leaves its thread, so they are plain cells.
@@ -38,7 +38,7 @@ struct OneWay {
     /// Bytes that waited in this host when somebody looked last.
     queued: Cell<i64>,
     /// The section that sends these bytes, where it shares an interface with others.
-    member: RefCell<Option<Rc<Member>>>,
+    member: RefCell<Option<Rc<PacedSocket>>>,
     /// Who tunes that section, if somebody does.
     tuner: RefCell<Option<Rc<Tuner>>>,
 }
@@ -58,9 +58,9 @@ impl Meter {
     }
 
     /// Notes who sends the bytes of a direction from now on; nobody that shares, for `None`.
-    pub fn is_sent_by(&self, direction: Direction, member: Option<Rc<Member>>) {
+    pub fn is_sent_by(&self, direction: Direction, member: Option<Rc<PacedSocket>>) {
         if let Some(before) = self.one_way(direction).member.replace(member) {
-            before.leave();
+            before.deactivate();
         }
     }
 
@@ -83,20 +83,20 @@ impl Meter {
 
     /// Notes how large the records of a direction may be now.
     pub fn makes_records_of(&self, direction: Direction, most: usize) {
-        self.one_way(direction).tuner.borrow().iter().for_each(|tuner| tuner.makes_records_of(most));
+        self.one_way(direction).tuner.borrow().iter().for_each(|tuner| tuner.set_max_record(most));
     }
 
     /// Bytes of either direction go through both sections: sent by one, acknowledged by the other.
     fn wake_tuners(&self) {
         for one_way in [&self.down, &self.up] {
-            one_way.tuner.borrow().iter().for_each(Tuner::moved);
+            one_way.tuner.borrow().iter().for_each(Tuner::on_bytes_moved);
         }
     }
 
     /// Notes how many shares its sections have.
     pub fn weigh(&self, weight: u32) {
         for one_way in [&self.down, &self.up] {
-            one_way.member.borrow().iter().for_each(|member| member.weigh(weight));
+            one_way.member.borrow().iter().for_each(|member| member.set_weight(weight));
         }
     }
 
@@ -170,14 +170,14 @@ impl Meter {
 
     /// What there is to say of one direction, until now.
     #[must_use]
-    pub fn clocks(&self, direction: Direction) -> Clocks {
+    pub fn clocks(&self, direction: Direction) -> FlowCounters {
         let one_way = self.one_way(direction);
-        Clocks {
+        FlowCounters {
             bytes: one_way.bytes.get(),
             moves: one_way.moves.get(),
             blocked: self.blocked_for(direction),
             waiting: one_way.waiting.get(),
-            squares: one_way.squares.get(),
+            wait_squares: one_way.squares.get(),
         }
     }
 
@@ -230,7 +230,7 @@ impl OneWay {
         self.bytes.set(self.bytes.get() + bytes);
         self.moves.set(self.moves.get() + 1);
         if let Some(member) = &*self.member.borrow() {
-            member.moved(bytes);
+            member.record_bytes(bytes);
         }
     }
 
@@ -252,7 +252,7 @@ impl OneWay {
 pub struct Stall<'a> {
     one_way: &'a OneWay,
     /// That of all sessions.
-    total: &'a Seconds,
+    total: &'a SecondsCounter,
     since: Instant,
 }
 

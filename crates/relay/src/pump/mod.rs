@@ -1,6 +1,6 @@
 //! The pump: carries bytes between two sections until both sides have said all they had.
 //!
-//! Each direction is a [`Flow`]: it starts with a small read and a write, and changes to splice(2) through a pooled
+//! Each direction is a [`DuplexBytes`]: it starts with a small read and a write, and changes to splice(2) through a pooled
 //! pipe once it has moved enough to be worth it. The rules that the rest of the relay relies on:
 //!
 //! - a byte is in the kernel, in one pipe, or in one buffer, and order survives the change from copy to splice;
@@ -27,7 +27,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
@@ -76,7 +76,7 @@ pub struct Between<'a> {
 ///
 /// # Errors
 /// That of `opening`: the client has got nothing from us, and has not been told.
-pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -> Result<End, E> {
+pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -> Result<EndReason, E> {
     let Between { client, server, early, meter, pipes, patience } = between;
     let mut pump = Pump {
         client: client.stream,
@@ -102,7 +102,7 @@ pub async fn run<'a, E>(between: Between<'a>, opening: Option<Opening<'a, E>>) -
     })
     .await;
     match end {
-        Ok(End::Finished) => {
+        Ok(EndReason::Finished) => {
             settle(pump.client);
             settle(pump.server);
         }
@@ -131,13 +131,13 @@ struct Pump<'a, E> {
     down: Flow<'a>,
     opening: Option<Opening<'a, E>>,
     /// Why nothing more goes up while the answer to OPEN is awaited, which may say more.
-    stuck: Option<End>,
+    stuck: Option<EndReason>,
     /// Once a side has closed its direction nobody reads from it any more, so a reset from it has to be watched for.
     watch: Option<Watch<'a>>,
 }
 
 impl<E> Pump<'_, E> {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<End, E>> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<EndReason, E>> {
         if self.opening.is_some() {
             ready!(self.poll_opening(cx))?;
         }
@@ -165,7 +165,7 @@ impl<E> Pump<'_, E> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_flows(&mut self, cx: &mut Context<'_>) -> Poll<End> {
+    fn poll_flows(&mut self, cx: &mut Context<'_>) -> Poll<EndReason> {
         if let Some(end) = self.stuck {
             return Poll::Ready(end);
         }
@@ -189,38 +189,38 @@ impl<E> Pump<'_, E> {
         if up && down {
             for flow in [&self.up, &self.down] {
                 if has_byte_behind_end(flow.sides().0) {
-                    return Poll::Ready(End::Altered(flow.direction()));
+                    return Poll::Ready(EndReason::Altered(flow.direction()));
                 }
             }
             // Both sockets are about to be closed, which passes on what end is still to be passed on.
-            return Poll::Ready(End::Finished);
+            return Poll::Ready(EndReason::Finished);
         }
         self.watch.get_or_insert_with(|| half_close(if up { &self.up } else { &self.down }, up)).as_mut().poll(cx)
     }
 
-    fn swallowed_reset(&self, up_ended: bool, down_ended: bool) -> Option<End> {
+    fn swallowed_reset(&self, up_ended: bool, down_ended: bool) -> Option<EndReason> {
         if up_ended && is_cut_off(self.client) {
-            return Some(End::ResetByClient);
+            return Some(EndReason::ResetByClient);
         }
-        (down_ended && is_cut_off(self.server)).then_some(End::ResetByServer)
+        (down_ended && is_cut_off(self.server)).then_some(EndReason::ResetByServer)
     }
 }
 
 /// The end of a session whose `direction` broke.
-pub fn end_of(broken: &Broken, direction: Direction) -> End {
+pub fn end_of(broken: &Broken, direction: Direction) -> EndReason {
     let (error, client_side) = match (broken, direction) {
         (Broken::Reading(e), Direction::Up) | (Broken::Writing(e), Direction::Down) => (e, true),
         (Broken::Reading(e), Direction::Down) | (Broken::Writing(e), Direction::Up) => (e, false),
     };
     let reset = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe);
     if error.kind() == io::ErrorKind::InvalidData {
-        return End::Altered(direction);
+        return EndReason::Altered(direction);
     }
     match (client_side, reset) {
-        (true, true) => End::ResetByClient,
-        (true, false) => End::ClientLost,
-        (false, true) => End::ResetByServer,
-        (false, false) => End::ServerLost,
+        (true, true) => EndReason::ResetByClient,
+        (true, false) => EndReason::ClientLost,
+        (false, true) => EndReason::ResetByServer,
+        (false, false) => EndReason::ServerLost,
     }
 }
 
@@ -236,7 +236,13 @@ impl Silence {
         self.last_move + if self.half_closed { self.patience.half_closed } else { self.patience.idle }
     }
 
-    fn poll(&mut self, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>, moved: bool, half_closed: bool) -> Poll<End> {
+    fn poll(
+        &mut self,
+        mut timer: Pin<&mut Sleep>,
+        cx: &mut Context<'_>,
+        moved: bool,
+        half_closed: bool,
+    ) -> Poll<EndReason> {
         if moved {
             self.last_move = Instant::now();
         }
@@ -247,7 +253,7 @@ impl Silence {
         }
         while timer.as_mut().poll(cx).is_ready() {
             if Instant::now() >= self.deadline() {
-                return Poll::Ready(if half_closed { End::HalfCloseIdle } else { End::Idle });
+                return Poll::Ready(if half_closed { EndReason::HalfCloseIdle } else { EndReason::Idle });
             }
             timer.as_mut().reset(self.deadline());
         }

@@ -54,7 +54,7 @@ impl Pause {
             let mut waiting = pauses.waiting.borrow_mut();
             // Who comes later waits for less.
             if waiting.is_empty() {
-                timer.get_ref().set(PAUSE).ok()?;
+                timer.get_ref().set_after(PAUSE).ok()?;
             }
             waiting.push(cx.waker().clone());
             Some(Self(pauses.rung.get()))

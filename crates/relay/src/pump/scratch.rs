@@ -3,11 +3,11 @@
 
 use std::cell::RefCell;
 
-use ekiden_proto::wire::section::record::{HEADER, TAG};
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
 
 /// Large enough that copying costs about as little as it can, small enough that what a slow reader leaves behind in a
 /// session is bounded by it: 64 KiB, or a record of about as much with all that belongs to it.
-const SIZE: usize = HEADER + PLAIN + TAG;
+const SIZE: usize = HEADER_LENGTH + PLAIN + TAG_LENGTH;
 
 /// Most that is read at once where it leaves as it is, in bytes.
 pub const PLAIN: usize = 64 * 1024;

@@ -9,12 +9,12 @@ use std::os::fd::AsFd;
 
 use ekiden_proto::wire::WireError;
 use ekiden_proto::wire::section::reader::RecordReader;
-use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
-use ekiden_proto::wire::section::{RecordKey, Transport};
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
+use ekiden_proto::wire::section::{RecordKey, TransportKeys};
 use ekiden_sys::recv::append;
 use tokio::net::TcpStream;
 
-pub use ekiden_proto::wire::section::reader::Opened;
+pub use ekiden_proto::wire::section::reader::OpenedRecord;
 
 use super::reading::read_once;
 
@@ -29,14 +29,14 @@ impl Seal {
     /// The keys that a handshake has brought. The first record has at most `first` bytes of plaintext, and nothing is read
     /// behind it.
     #[must_use]
-    pub fn new(transport: Transport, first: usize) -> Self {
+    pub fn new(transport: TransportKeys, first: usize) -> Self {
         let opener = RecordReader::new(transport.open, first);
-        Self { sealer: RefCell::new(transport.seal), opener: RefCell::new(opener) }
+        Self { sealer: RefCell::new(transport.send_key), opener: RefCell::new(opener) }
     }
 
     /// From here on everything that arrives is records.
     pub fn only_records(&self) {
-        self.opener.borrow_mut().only_records();
+        self.opener.borrow_mut().allow_read_ahead();
     }
 
     /// Makes a record of what lies between header and tag.
@@ -47,13 +47,13 @@ impl Seal {
     /// Makes records of `plaintext`.
     #[must_use]
     pub fn sealed(&self, plaintext: &[u8]) -> Vec<u8> {
-        let pieces = plaintext.len().div_ceil(MOST);
-        let mut records = Vec::with_capacity(plaintext.len() + pieces * (HEADER + TAG));
-        for piece in plaintext.chunks(MOST) {
+        let pieces = plaintext.len().div_ceil(MAX_PLAINTEXT);
+        let mut records = Vec::with_capacity(plaintext.len() + pieces * (HEADER_LENGTH + TAG_LENGTH));
+        for piece in plaintext.chunks(MAX_PLAINTEXT) {
             let start = records.len();
-            records.extend_from_slice(&[0; HEADER]);
+            records.extend_from_slice(&[0; HEADER_LENGTH]);
             records.extend_from_slice(piece);
-            records.extend_from_slice(&[0; TAG]);
+            records.extend_from_slice(&[0; TAG_LENGTH]);
             self.seal(&mut records[start..]);
         }
         records
@@ -62,7 +62,7 @@ impl Seal {
     /// The record that ends a stream.
     #[must_use]
     pub fn end(&self) -> Vec<u8> {
-        let mut record = vec![0; HEADER + TAG];
+        let mut record = vec![0; HEADER_LENGTH + TAG_LENGTH];
         self.seal(&mut record);
         record
     }
@@ -70,7 +70,7 @@ impl Seal {
     /// Whether the next read needs no bytes from the socket: a record has arrived, or a length that no record has.
     #[must_use]
     pub fn has_record(&self) -> bool {
-        self.opener.borrow().is_decided()
+        self.opener.borrow().has_result()
     }
 
     /// Reads once, unless a record is there already, and opens it. `None` when there is more to come.
@@ -78,27 +78,27 @@ impl Seal {
     /// # Errors
     /// The socket's; `ConnectionReset` when the stream ends before its last record; `InvalidData` for a record that was
     /// changed, left out, repeated or moved, and for an end of the stream with bytes behind it.
-    pub fn read(&self, from: &TcpStream) -> io::Result<Option<Opened>> {
+    pub fn read(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();
         receive(&mut opener, from)?;
-        opener.take().map_err(invalid)
+        opener.next_record().map_err(invalid)
     }
 
     /// The same, but small records that have arrived behind each other come as one.
     ///
     /// # Errors
     /// As [`Seal::read`].
-    pub fn read_row(&self, from: &TcpStream) -> io::Result<Option<Opened>> {
+    pub fn read_row(&self, from: &TcpStream) -> io::Result<Option<OpenedRecord>> {
         let mut opener = self.opener.borrow_mut();
         receive(&mut opener, from)?;
-        opener.take_row().map_err(invalid)
+        opener.next_batch().map_err(invalid)
     }
 
     /// Waits for a record.
     ///
     /// # Errors
     /// As [`Seal::read`].
-    pub async fn next(&self, from: &TcpStream) -> io::Result<Opened> {
+    pub async fn next(&self, from: &TcpStream) -> io::Result<OpenedRecord> {
         loop {
             if !self.has_record() {
                 from.readable().await?;
@@ -115,11 +115,11 @@ impl Seal {
 
 /// Reads once, unless [`Seal::has_record`].
 fn receive(opener: &mut RecordReader, from: &TcpStream) -> io::Result<()> {
-    if opener.is_decided() {
+    if opener.has_result() {
         return Ok(());
     }
     let size = opener.read_size().map_err(invalid)?;
-    let arrived = opener.arrived();
+    let arrived = opener.buffer_mut();
     arrived.reserve_exact(size);
     let read = read_once(from, size, || append(from.as_fd(), arrived, size))?;
     opener.on_read(size, read);

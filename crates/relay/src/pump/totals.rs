@@ -4,7 +4,7 @@ use ekiden_proto::direction::Direction;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::metrics::Seconds;
+use crate::metrics::SecondsCounter;
 
 /// Its counters, which are told to whoever asks for the metrics.
 #[derive(Debug, Clone, Default)]
@@ -18,9 +18,9 @@ pub struct Totals {
     /// Toward the server, spliced.
     pub up_spliced: Counter,
     /// Time in which bytes toward the client had no room.
-    pub down_stalled: Seconds,
+    pub down_stalled: SecondsCounter,
     /// Time in which bytes toward the server had no room.
-    pub up_stalled: Seconds,
+    pub up_stalled: SecondsCounter,
     /// Bytes toward the client that wait in this host.
     pub down_queued: Gauge,
     /// Bytes toward the server that wait in this host.
@@ -36,7 +36,7 @@ impl Totals {
 
     /// That of stalls in a direction.
     #[must_use]
-    pub fn stalled(&self, direction: Direction) -> &Seconds {
+    pub fn stalled(&self, direction: Direction) -> &SecondsCounter {
         match direction {
             Direction::Down => &self.down_stalled,
             Direction::Up => &self.up_stalled,

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::time::Duration;
 
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_sys::outq::unacknowledged;
 use ekiden_sys::tcp_info::is_closed;
 use socket2::SockRef;
@@ -21,7 +21,7 @@ use super::{Flow, Side};
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Completes when the side that ended first is reset.
-pub type Watch<'a> = Pin<Box<dyn Future<Output = End> + 'a>>;
+pub type Watch<'a> = Pin<Box<dyn Future<Output = EndReason> + 'a>>;
 
 /// Whether the end of stream just read from `stream`, which we have not closed ourselves, hides a reset.
 ///
@@ -37,10 +37,10 @@ pub fn is_cut_off(stream: &TcpStream) -> bool {
 pub fn half_close<'a>(ended: &Flow<'a>, by_client: bool) -> Watch<'a> {
     ended.pass_end();
     let ((from, to), direction) = (ended.sides(), ended.direction());
-    let reset = if by_client { End::ResetByClient } else { End::ResetByServer };
+    let reset = if by_client { EndReason::ResetByClient } else { EndReason::ResetByServer };
     Box::pin(async move {
         if from.seal.is_some() && byte_behind_end(from.stream).await {
-            return End::Altered(direction);
+            return EndReason::Altered(direction);
         }
         late_reset(from.stream, to.stream, reset).await
     })
@@ -58,7 +58,7 @@ async fn byte_behind_end(from: &TcpStream) -> bool {
 
 /// Completes when `from`, which has already closed its direction, is reset. All it sent before is on its way to `to`, and
 /// a reset would overtake and destroy it: so that one waits until the last byte is acknowledged.
-async fn late_reset(from: &TcpStream, to: &TcpStream, end: End) -> End {
+async fn late_reset(from: &TcpStream, to: &TcpStream, end: EndReason) -> EndReason {
     // [`is_cut_off`] and a read consume the error of a reset that came right behind the end, and epoll does not report a
     // consumed error.
     if !is_closed(from.as_fd()) {
@@ -113,7 +113,7 @@ mod tests {
         };
         let session = async { tokio::join!(run(between, None::<Opening<'_, ()>>), peers).0 };
         let end = timeout(Duration::from_secs(20), session).await.expect("the byte is seen");
-        assert_eq!(end, Ok(End::Altered(Direction::Up)));
+        assert_eq!(end, Ok(EndReason::Altered(Direction::Up)));
     }
 
     /// The reset comes between the event that tells of the end and the look that tells the two apart.
@@ -130,7 +130,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(!is_cut_off(&near), "the end was real");
-        let seen = timeout(Duration::from_secs(30), late_reset(&near, &next, End::ResetByClient)).await;
-        assert_eq!(seen.expect("the reset is seen"), End::ResetByClient);
+        let seen = timeout(Duration::from_secs(30), late_reset(&near, &next, EndReason::ResetByClient)).await;
+        assert_eq!(seen.expect("the reset is seen"), EndReason::ResetByClient);
     }
 }

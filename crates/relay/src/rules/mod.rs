@@ -147,7 +147,7 @@ fn interfaces(listener: &Listener) -> impl Iterator<Item = &str> {
 
 /// Whether it is caught by TPROXY rather than by address translation.
 fn by_tproxy(listener: &Listener) -> bool {
-    listener.kind.is_by_tproxy()
+    listener.kind.uses_tproxy()
 }
 
 impl Family {

@@ -1,7 +1,7 @@
 //! Whose rules they are: the comment of our nftables table says it, so that no daemon takes the rules of another one
 //! that runs, and those of one that died are known as left over.
 
-use ekiden_sys::process::started;
+use ekiden_sys::process::start_time;
 
 use super::Marks;
 use super::error::RulesError;
@@ -37,7 +37,7 @@ impl Owner {
             Self::Operator => format!("ekiden instance {instance}, by ekiden rules"),
             Self::Daemon | Self::Successor(_) => {
                 let pid = std::process::id();
-                format!("ekiden instance {instance}, pid {pid}, started {}", started(pid).unwrap_or(0))
+                format!("ekiden instance {instance}, pid {pid}, started {}", start_time(pid).unwrap_or(0))
             }
         }
     }
@@ -77,7 +77,7 @@ fn read(text: &str) -> Holder {
         after.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
     };
     match (number(", pid ").and_then(|pid| u32::try_from(pid).ok()), number(", started ")) {
-        (Some(pid), Some(then)) if started(pid) == Some(then) => Holder::Running(pid),
+        (Some(pid), Some(then)) if start_time(pid) == Some(then) => Holder::Running(pid),
         (Some(pid), Some(_)) => Holder::Gone(pid),
         _ => Holder::Operator,
     }

@@ -29,9 +29,9 @@ pub fn probe() -> Result<Option<Applied>, RulesError> {
         Flags { listen: EVERYTHING.map(str::to_owned).into(), forward: vec![ONWARD.to_owned()], ..Flags::default() };
     let config = load(None, &flags).expect("invariant: the listeners are right");
     let rules = Ruleset::of(&config).expect("invariant: transparent listeners need rules");
-    let Ok(namespace) = netns::new_network() else { return Ok(None) };
+    let Ok(namespace) = netns::new_network_namespace() else { return Ok(None) };
     let inside = || {
-        let Ok(()) = netns::enter_network(namespace.as_fd()) else { return Ok(None) };
+        let Ok(()) = netns::enter_network_namespace(namespace.as_fd()) else { return Ok(None) };
         run("ip", &["link", "set", "lo", "up"], "")?;
         rules.apply(Owner::Operator).map(Some)
     };

@@ -38,7 +38,7 @@ impl Relay {
         self.shared.emit(&Event::Draining { open: self.shared.admission.sessions(), deadline });
         self.shared.reports.close();
         self.shared.pools.close();
-        self.shared.choosing.close();
+        self.shared.path_selector.close();
         self.sockets.close();
         tokio::select! {
             () = self.is_empty(deadline) => {}

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::{InForce, Means, RunError, warn, with_controls};
 use crate::admin;
 use crate::budget::{Budget, limit_open_files};
-use crate::config::{Admin, AdminPlace, Config};
+use crate::config::{AdminBind, AdminConfig, Config};
 use crate::rules::{Owner, Ruleset};
 use crate::share;
 use crate::shared::Shared;
@@ -40,9 +40,9 @@ pub(super) struct Relay {
     pub notifier: Notifier,
     /// When it was last looked whether no thread hangs.
     pub alive: Cell<Instant>,
-    pub admin: Option<admin::Running>,
+    pub admin: Option<admin::AdminListener>,
     /// Where it answers.
-    pub admin_at: Admin,
+    pub admin_at: AdminConfig,
     /// The process that has taken its place.
     pub successor: Option<Successor>,
 }
@@ -57,10 +57,10 @@ impl Relay {
             queues: Queues::default(),
             rules: Rules::new(before.map_or(Owner::Daemon, |before| Owner::Successor(before.pid))),
             devices: Devices::default(),
-            notifier: Notifier::from_environment()?,
+            notifier: Notifier::from_env()?,
             alive: Cell::new(Instant::now()),
             admin: None,
-            admin_at: AdminPlace::Off.into(),
+            admin_at: AdminBind::Off.into(),
             successor: None,
         })
     }
@@ -75,7 +75,7 @@ impl Relay {
     /// Answers `ekiden status`, by the listener of another process where that is for the same address.
     pub fn start_admin(&mut self, config: &Config, inherited: Option<std::os::fd::OwnedFd>) {
         self.shared.upgrades.may_take(config.timeouts.upgrade);
-        if config.admin.place == AdminPlace::Off {
+        if config.admin.bind == AdminBind::Off {
             return;
         }
         match admin::start(&config.admin, inherited, Arc::clone(&self.shared), self.workers.commands()) {
@@ -89,7 +89,7 @@ impl Relay {
 
     /// Goes over to `config` with the relays of its fleet, as far as they are known; returns what is in force by that.
     pub async fn take_all(&mut self, config: &Arc<Config>) -> Result<Arc<Config>, RunError> {
-        self.shared.fleet.serve(config.fleet.as_ref())?;
+        self.shared.fleet.apply_config(config.fleet.as_ref())?;
         self.take_with_fleet(config).await
     }
 
@@ -98,7 +98,7 @@ impl Relay {
         let (members, change) = self.shared.fleet.members();
         let served = Arc::new(config.with_fleet(&members));
         self.take(&served).await?;
-        self.shared.fleet.served(change);
+        self.shared.fleet.mark_applied(change);
         Ok(served)
     }
 
@@ -108,13 +108,13 @@ impl Relay {
         sleep(GATHER).await;
         let (members, change) = self.shared.fleet.members();
         let new = Arc::new(written.with_fleet(&members));
-        let Some(news) = new.fleet_news(served) else { return self.shared.fleet.served(change) };
+        let Some(news) = new.fleet_change(served) else { return self.shared.fleet.mark_applied(change) };
         match self.go_over(&new).await {
             Ok(()) => {
                 *served = new;
                 // Whoever is told that we are there may be let in by any of them. One that hangs is told elsewhere.
                 let _ = timeout(SETTLED, self.workers.answer()).await;
-                self.shared.fleet.served(change);
+                self.shared.fleet.mark_applied(change);
                 self.shared.emit(&news);
             }
             Err(error) => {
@@ -129,8 +129,8 @@ impl Relay {
         self.go_over(config).await?;
         self.sockets.settle(config, &self.shared);
         self.queues.settle(config);
-        self.devices.settle(config, &self.shared);
-        let hints = share::missing(&config.interfaces).chain(config.unbound());
+        self.devices.commit(config, &self.shared);
+        let hints = share::missing_interface_warnings(&config.interfaces).chain(config.unbound_network_warnings());
         hints.for_each(|message| self.shared.emit(&Event::Warning { message }));
         Ok(())
     }
@@ -144,16 +144,16 @@ impl Relay {
         self.queues.bind(config, &self.shared)?;
         self.devices.bind(config)?;
         let gated = self.rules.apply(config, &self.shared)? && self.queues.are_complete(config);
-        self.shared.metrics.rules.follow(Ruleset::of(config).map(|rules| rules.instance()));
-        self.shared.traces.serve(config, &self.shared)?;
+        self.shared.metrics.rules.set_instance(Ruleset::of(config).map(|rules| rules.instance()));
+        self.shared.traces.apply_config(config, &self.shared)?;
         self.shared.pools.serve(config, budget.ready)?;
-        self.shared.reports.serve(config, &self.shared)?;
-        self.shared.history.serve(config.history.as_ref(), &self.shared)?;
-        self.shared.choosing.serve(config)?;
+        self.shared.reports.apply_config(config, &self.shared)?;
+        self.shared.history.apply_config(config.history.as_ref(), &self.shared)?;
+        self.shared.path_selector.apply_config(config)?;
         let gates = if gated { self.queues.lend(config)? } else { Vec::new() };
-        self.shared.shares.serve(&config.interfaces);
-        let devices = self.devices.lend(config);
-        self.shared.tunnels.serve(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
+        self.shared.shared_interfaces.apply_config(&config.interfaces);
+        let devices = self.devices.devices_for(config);
+        self.shared.tunnels.apply_config(devices.iter().map(|(_, device)| Arc::clone(device)).collect(), config);
         self.workers.serve(config, &self.sockets, Steering { gates, devices }, budget).await?;
         Ok(())
     }
@@ -173,8 +173,8 @@ impl Relay {
             Err(error) => {
                 self.sockets.forget_all_but(served);
                 self.queues.settle(served);
-                self.devices.settle(served, &self.shared);
-                self.shared.fleet.serve(old.fleet.as_ref())?;
+                self.devices.commit(served, &self.shared);
+                self.shared.fleet.apply_config(old.fleet.as_ref())?;
                 return Err(error);
             }
         };

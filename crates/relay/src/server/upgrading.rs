@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::relay::{Relay, SETTLED};
 use super::{Leaves, RunError};
 use crate::admin;
-use crate::config::{AdminPlace, Config};
+use crate::config::{AdminBind, Config};
 use crate::signals::Signals;
 use crate::steering::Queues;
 use crate::upgrade::{Failure, Legacy, Predecessor, Successor, Thing};
@@ -26,13 +26,13 @@ impl Relay {
         config: &Arc<Config>,
     ) -> Result<Arc<Config>, RunError> {
         let admin = self.inherit(legacy);
-        self.shared.fleet.wait();
-        self.shared.fleet.serve(config.fleet.as_ref())?;
+        self.shared.fleet.observe();
+        self.shared.fleet.apply_config(config.fleet.as_ref())?;
         // Its relays are to be known to the first session.
-        self.shared.fleet.is_read().await;
+        self.shared.fleet.wait_synced().await;
         let served = self.take_with_fleet(config).await?;
         before.serves().await?;
-        self.devices.are_shared(false);
+        self.devices.set_shared(false);
         self.shared.fleet.join();
         self.inherit_admin(config, admin);
         Ok(served)
@@ -92,9 +92,9 @@ impl Relay {
     fn legacy(&self) -> io::Result<Legacy> {
         let mut legacy = self.sockets.legacy()?;
         legacy.extend(self.queues.legacy()?);
-        legacy.extend(self.devices.legacy()?);
-        if let Some(running) = self.admin.as_ref().filter(|_| self.admin_at.place != AdminPlace::Off) {
-            legacy.push((Thing::Admin { at: self.admin_at.to_string() }, running.lend()?));
+        legacy.extend(self.devices.inheritable()?);
+        if let Some(running) = self.admin.as_ref().filter(|_| self.admin_at.bind != AdminBind::Off) {
+            legacy.push((Thing::Admin { at: self.admin_at.to_string() }, running.try_clone_descriptor()?));
         }
         Ok(legacy)
     }
@@ -105,14 +105,14 @@ impl Relay {
         // Whoever comes when that is done comes to the other process. One that hangs does not accept either.
         let _ = timeout(SETTLED, self.workers.answer()).await;
         // Two that write our entry would take each other's away.
-        self.shared.fleet.end().await;
-        self.tell_manager(|notifier| notifier.hand_over(pid));
+        self.shared.fleet.stop().await;
+        self.tell_manager(|notifier| notifier.set_main_pid(pid));
         // From now on the manager hears only the other one.
         self.notifier = Notifier::default();
         self.rules.hand_over(&self.shared);
         self.queues = Queues::default();
-        self.devices.are_shared(true);
-        self.admin.take().into_iter().for_each(admin::Running::hand_over);
+        self.devices.set_shared(true);
+        self.admin.take().into_iter().for_each(admin::AdminListener::hand_over);
         successor.go().await;
         self.successor = Some(successor);
         self.shared.emit(&Event::Upgraded { pid, version });

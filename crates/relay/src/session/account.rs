@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, ServerAddr, Target};
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::{End, SectionInfo};
+use ekiden_proto::event::{EndReason, SectionInfo};
 use ekiden_proto::key::PublicKey;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
@@ -20,7 +20,7 @@ use crate::dial::DialError;
 use crate::entrance::Entrance;
 use crate::gate::{Ahead, Ends};
 use crate::ingress::section::Arrival;
-use crate::measure::{Place, Watch};
+use crate::measure::{PeerId, SectionSampler};
 use crate::pump::{Meter, Patience, Seal};
 use crate::session::limits::Limiting;
 use crate::session::{Course, Errand, Samples};
@@ -83,8 +83,8 @@ pub(super) struct Story {
     hops: Vec<Duration>,
     up: Option<SectionInfo>,
     /// What measures the client's section, where that is a relay, and the server's.
-    watches: [Option<Watch>; 2],
-    end: Option<End>,
+    watches: [Option<SectionSampler>; 2],
+    end: Option<EndReason>,
     detail: Option<String>,
 }
 
@@ -98,14 +98,14 @@ impl Session {
         permit: Option<SessionPermit>,
     ) -> Rc<Self> {
         let shared = entrance.shared();
-        shared.metrics.accepted(&entrance.listener.name);
+        shared.metrics.record_accepted(&entrance.listener.name);
         let (arrival, caught, ahead) = match came {
             Came::Itself => (None, None, None),
             Came::ByRelay(arrival) => (Some(arrival), None, None),
             Came::Caught { ends, ahead } => (None, ends, ahead),
         };
         let (client, meter) = (Rc::new(client), Meter::new(entrance.totals()));
-        meter.is_sent_by(Direction::Down, entrance.worker.desk.member(&client, entrance.listener.weight));
+        meter.is_sent_by(Direction::Down, entrance.worker.desk.register(&client, entrance.listener.weight));
         let idle = entrance.config.timeouts.idle;
         meter.is_tuned_by(Direction::Down, entrance.worker.rounds.tuner(&client, &entrance.listener.profile, idle));
         let session = Rc::new(Self {
@@ -144,17 +144,19 @@ impl Session {
     /// Notes the section that was dialled for it.
     pub fn reached(&self, server: ServerAddr, stream: Rc<TcpStream>, asked: Instant) {
         let (worker, idle) = (&self.entrance.worker, self.entrance.config.timeouts.idle);
-        self.meter.is_sent_by(Direction::Up, worker.desk.member(&stream, self.weight()));
+        self.meter.is_sent_by(Direction::Up, worker.desk.register(&stream, self.weight()));
         let tuner = self.errand.profile().and_then(|profile| worker.rounds.tuner(&stream, &profile, idle));
         self.meter.is_tuned_by(Direction::Up, tuner);
         let mut story = self.story.borrow_mut();
         story.asked.get_or_insert(asked);
         story.connect = Some(asked.elapsed());
         story.server = Some(server);
-        let place = self.errand.via().map(|via| via.place(server)).filter(|_| self.entrance.config.measures());
-        let watch = place.map(|place| Watch::begin(&stream, Direction::Up, place, &self.meter).of(self.sender()));
+        let place = self.errand.via().map(|via| via.peer_id(server)).filter(|_| self.entrance.config.needs_estimates());
+        let watch = place.map(|place| {
+            SectionSampler::start(&stream, Direction::Up, place, &self.meter).with_origin_relay(self.sender())
+        });
         if let Some(mut before) = std::mem::replace(&mut story.watches[1], watch) {
-            before.note(&self.meter, &self.entrance.shared().book);
+            before.sample(&self.meter, &self.entrance.shared().estimates);
         }
         story.stream = Some(stream);
         drop(story);
@@ -163,7 +165,7 @@ impl Session {
 
     /// A relay is a neighbour; what other clients' sections are like is nobody's choice.
     fn watch_client(&self) {
-        let watch = |key| Watch::begin(&self.client, Direction::Down, Place::Relay(key), &self.meter);
+        let watch = |key| SectionSampler::start(&self.client, Direction::Down, PeerId::Relay(key), &self.meter);
         self.story.borrow_mut().watches[0] = self.sender().map(watch);
     }
 
@@ -174,8 +176,8 @@ impl Session {
 
     /// Measures its sections while it runs.
     pub fn look(&self) {
-        let book = &self.entrance.shared().book;
-        self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.look(&self.meter, book));
+        let book = &self.entrance.shared().estimates;
+        self.story.borrow_mut().watches.iter_mut().flatten().for_each(|watch| watch.sample_if_due(&self.meter, book));
         self.tells();
         self.look_for_limits();
         self.sample();
@@ -210,7 +212,7 @@ impl Session {
         self.meter.is_tuned_by(Direction::Up, None);
         let mut story = self.story.borrow_mut();
         if let Some(mut watch) = story.watches[1].take() {
-            watch.note(&self.meter, &self.entrance.shared().book);
+            watch.sample(&self.meter, &self.entrance.shared().estimates);
         }
         if let Some(stream) = story.stream.take() {
             story.up = tcp_info(stream.as_fd()).ok();
@@ -218,9 +220,9 @@ impl Session {
     }
 
     /// Notes why the target was not reached.
-    pub fn failed(&self, error: &DialError) -> End {
+    pub fn failed(&self, error: &DialError) -> EndReason {
         self.remarks(error.detail());
-        End::ConnectFailed(error.cause)
+        EndReason::ConnectFailed(error.cause)
     }
 
     /// Notes more on how it ends.
@@ -229,7 +231,7 @@ impl Session {
     }
 
     /// Notes how it ended.
-    pub fn ends(&self, end: End) {
+    pub fn ends(&self, end: EndReason) {
         self.story.borrow_mut().end = Some(end);
     }
 
@@ -256,18 +258,17 @@ impl Session {
             seconds: self.opened.elapsed().as_secs_f64(),
             bytes_up: self.meter.bytes(Direction::Up),
             bytes_down: self.meter.bytes(Direction::Down),
-            down: SectionView::of(&self.client, congestion, self.meter.tuner(Direction::Down)),
-            up: story
-                .stream
-                .as_ref()
-                .and_then(|stream| SectionView::of(stream.as_ref(), congestion, self.meter.tuner(Direction::Up))),
+            down: SectionView::from_socket(&self.client, congestion, self.meter.tuner(Direction::Down)),
+            up: story.stream.as_ref().and_then(|stream| {
+                SectionView::from_socket(stream.as_ref(), congestion, self.meter.tuner(Direction::Up))
+            }),
             limits: self.limits(),
         }
     }
 
     /// How many shares of an interface it has.
     fn weight(&self) -> u32 {
-        let user = self.entrance.config.weights.of(self.story.borrow().user.as_deref());
+        let user = self.entrance.config.weights.weight_of(self.story.borrow().user.as_deref());
         self.entrance.listener.weight * user
     }
 

@@ -11,15 +11,15 @@ use ekiden_proto::addr::{ClientAddr, Host, ServerAddr, Target};
 use ekiden_proto::cause::Cause;
 use ekiden_proto::profile::Profile;
 use ekiden_proto::wire::section::TraceId;
-use ekiden_proto::wire::section::open::MOST_HOPS;
+use ekiden_proto::wire::section::open::MAX_HOPS;
 
-use crate::choose::Expected;
-use crate::config::access::Rules;
-use crate::config::{Connect, Kind};
+use crate::choose::Prediction;
+use crate::config::access::AccessPolicy;
+use crate::config::{ConnectMode, ListenerKind};
 use crate::dial::{DialError, Dialler, Journey};
 use crate::entrance::Entrance;
 use crate::ingress::section::Arrival;
-use crate::measure::Via;
+use crate::measure::FirstHop;
 use crate::path::{self, Way};
 
 /// On whose behalf something is dialled, and which way it went.
@@ -45,13 +45,13 @@ pub struct Taken {
     /// Its name.
     pub path: Option<Box<str>>,
     /// What it begins with.
-    pub via: Option<Via>,
+    pub via: Option<FirstHop>,
     /// The TCP settings of the section that was dialled for it.
     pub profile: Option<Arc<Profile>>,
     /// The name under which it went on to relays.
     pub trace: Option<TraceId>,
     /// What is expected of it, where the relay has chosen.
-    pub expected: Option<Arc<Expected>>,
+    pub expected: Option<Arc<Prediction>>,
     /// The ways that were tried before, and why they were left.
     pub left: Vec<String>,
 }
@@ -96,7 +96,7 @@ impl Errand {
     pub fn goes(&self, way: &Way) {
         let mut taken = self.taken.borrow_mut();
         taken.path = Some(way.path.name.clone());
-        taken.via = Some(Via::of(&way.path));
+        taken.via = Some(FirstHop::from_path(&way.path));
         taken.profile = Some(Arc::clone(way.path.hops.first().map_or(&way.profile, |hop| &hop.profile)));
         taken.expected = way.expected.clone();
     }
@@ -106,23 +106,23 @@ impl Errand {
         let Some(expected) = &way.expected else { return };
         self.taken.borrow_mut().left.push(format!("{} failed: {}", way.path.name, error.cause));
         if error.hop.is_some() {
-            self.entrance.shared().choosing.failed(expected);
+            self.entrance.shared().path_selector.on_failure(expected);
         }
     }
 
     /// Notes that a way stands, and so that it was not the target's fault where others did not.
     pub fn stands(&self, way: &Way, server: ServerAddr, target: &Target, left: &[Way]) {
-        let choosing = &self.entrance.shared().choosing;
+        let choosing = &self.entrance.shared().path_selector;
         let Some(expected) = &way.expected else { return };
-        left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.failed(expected));
-        choosing.stood(expected);
+        left.iter().filter_map(|way| way.expected.as_ref()).for_each(|expected| choosing.on_failure(expected));
+        choosing.on_connected(expected);
         if let (Host::Name(name), true) = (&target.host, way.path.is_direct()) {
-            choosing.learn(name, server.0.ip());
+            choosing.record_address(name, server.0.ip());
         }
     }
 
     /// What is expected of the way that it tried last, and what was tried before.
-    pub fn expected(&self) -> Option<(Arc<Expected>, Vec<String>)> {
+    pub fn expected(&self) -> Option<(Arc<Prediction>, Vec<String>)> {
         let taken = self.taken.borrow();
         taken.expected.clone().map(|expected| (expected, taken.left.clone()))
     }
@@ -148,7 +148,7 @@ impl Errand {
     }
 
     /// What that way begins with.
-    pub fn via(&self) -> Option<Via> {
+    pub fn via(&self) -> Option<FirstHop> {
         self.taken.borrow().via
     }
 
@@ -172,7 +172,7 @@ impl Errand {
         let (shared, config) = (entrance.shared(), &entrance.config);
         let Some(arrival) = &self.arrival else {
             let ways = path::select(shared, config, target);
-            return if self.entrance.listener.kind == Kind::Tun { path::relayed(ways) } else { Ok(ways) };
+            return if self.entrance.listener.kind == ListenerKind::Tun { path::relayed(ways) } else { Ok(ways) };
         };
         let ways = match self.chosen(arrival)? {
             Some(way) => vec![way],
@@ -218,21 +218,21 @@ impl Errand {
             None => Journey {
                 trace: None,
                 client: self.client,
-                early: self.entrance.listener.connect == Connect::Early,
+                early: self.entrance.listener.connect == ConnectMode::Early,
                 encrypt: false,
-                hops_left: MOST_HOPS,
+                hops_left: MAX_HOPS,
             },
         }
     }
 
     /// Which targets it may have.
-    pub fn rules(&self) -> Rules<'_> {
+    pub fn rules(&self) -> AccessPolicy<'_> {
         self.rules_at(&self.entrance)
     }
 
-    fn rules_at<'a>(&'a self, entrance: &'a Entrance) -> Rules<'a> {
+    fn rules_at<'a>(&'a self, entrance: &'a Entrance) -> AccessPolicy<'a> {
         let peer = self.arrival.as_ref().and_then(|arrival| arrival.peer.as_ref());
-        Rules { listener: &entrance.listener.access, peer: peer.map(|peer| &peer.access) }
+        AccessPolicy { listener: &entrance.listener.access, peer: peer.map(|peer| &peer.access) }
     }
 
     /// The dialler for the configuration of `entrance` ([`Errand::in_force`]), when `ways` paths share the time.

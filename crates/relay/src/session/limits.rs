@@ -4,9 +4,9 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::limiting::{Account, Limit, Limits, Look, Side};
+use ekiden_proto::limiting::{Diagnoses, Diagnosis, LimitTracker, SessionSample, SideSample};
 use ekiden_sys::outq::{unread, unsent};
-use ekiden_sys::tcp_info::reading;
+use ekiden_sys::tcp_info::tcp_counters;
 use tokio::net::TcpStream;
 
 use super::Session;
@@ -20,7 +20,7 @@ const STALE: Duration = Duration::from_secs(10);
 /// What was seen so far.
 #[derive(Debug)]
 pub(super) struct Limiting {
-    account: Account,
+    account: LimitTracker,
     at: Instant,
     /// Of the meter, by the last look.
     moved: u64,
@@ -42,17 +42,17 @@ impl Session {
     }
 
     /// What holds it back now.
-    pub(super) fn limits(&self) -> Limits {
+    pub(super) fn limits(&self) -> Diagnoses {
         let limiting = self.limiting.borrow();
         let fresh = limiting.as_ref().filter(|limiting| limiting.at.elapsed() < STALE);
         fresh.map(|limiting| limiting.account.limits()).unwrap_or_default()
     }
 
     /// What has held it back, all in all, in the direction in which most went.
-    pub(super) fn limit(&self) -> Option<Limit> {
+    pub(super) fn limit(&self) -> Option<Diagnosis> {
         let is_upload = self.meter.bytes(Direction::Up) > self.meter.bytes(Direction::Down);
         let direction = if is_upload { Direction::Up } else { Direction::Down };
-        self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.whole(direction))
+        self.limiting.borrow().as_ref().and_then(|limiting| limiting.account.overall_limit(direction))
     }
 
     fn waits_for_room(&self) -> bool {
@@ -66,21 +66,21 @@ impl Session {
     fn note_limits(&self) {
         let mut limiting = self.limiting.borrow_mut();
         let limiting = limiting
-            .get_or_insert_with(|| Box::new(Limiting { account: Account::default(), at: self.opened, moved: 0 }));
+            .get_or_insert_with(|| Box::new(Limiting { account: LimitTracker::default(), at: self.opened, moved: 0 }));
         let (now, load) = (Instant::now(), &self.entrance.worker.load);
         let span = now.saturating_duration_since(limiting.at);
         let story = self.story.borrow();
-        let side = |direction, stream: Option<&TcpStream>| Side {
-            reading: stream.and_then(|stream| reading(stream.as_fd()).ok()),
-            unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
-            no_room: self.meter.is_blocked(direction),
-            all_sent: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
-            clocks: self.meter.clocks(direction),
+        let side = |direction, stream: Option<&TcpStream>| SideSample {
+            counters: stream.and_then(|stream| tcp_counters(stream.as_fd()).ok()),
+            has_unread: stream.is_some_and(|stream| unread(stream.as_fd()).is_ok_and(|bytes| bytes > 0)),
+            send_buffer_full: self.meter.is_blocked(direction),
+            all_in_flight: stream.is_some_and(|stream| unsent(stream.as_fd()).is_ok_and(|bytes| bytes == 0)),
+            flow: self.meter.clocks(direction),
         };
-        limiting.account.note(&Look {
+        limiting.account.record(&SessionSample {
             span,
-            ran: load.ran(span),
-            queued: load.queued(span),
+            run_time: load.ran(span),
+            runqueue_wait: load.queued(span),
             down: side(Direction::Down, Some(&self.client)),
             up: side(Direction::Up, story.stream.as_deref()),
         });

@@ -1,7 +1,7 @@
 //! One client connection, from accept to its closing event.
 //!
 //! [`run`] is the life of a connection: what does the client want, which way, dial, answer, pump. Everything that is
-//! known of it gathers in [`Session`], whose drop writes the closing event, so there is always exactly one, even when
+//! known of it gathers in [`EtcdSession`], whose drop writes the closing event, so there is always exactly one, even when
 //! the session was cut off or panicked.
 
 mod account;
@@ -16,12 +16,12 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use ekiden_proto::cause::Cause;
-use ekiden_proto::event::End;
+use ekiden_proto::event::EndReason;
 use ekiden_proto::wire::section::Purpose;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::config::Connect;
+use crate::config::ConnectMode;
 use crate::dial::{DialError, Dialled, Opened};
 use crate::gate::Ahead;
 use crate::ingress::{self, Manner, Tunnel, Wish};
@@ -42,7 +42,7 @@ pub async fn run(session: Rc<Session>) {
     session.ends(end);
 }
 
-async fn stream(session: &Rc<Session>) -> End {
+async fn stream(session: &Rc<Session>) -> EndReason {
     match connect(session).await {
         Ok(connected) => carry(session, connected).await,
         Err(end) => end,
@@ -63,7 +63,7 @@ struct Connected {
 type Awaited = (Opened, Manner, Instant);
 
 /// Handshake, exchange and dial need much more room than the pump, which lasts longer: each gets its own, and gives it back.
-async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
+async fn connect(session: &Rc<Session>) -> Result<Connected, EndReason> {
     let mut inbox = ingress::Inbox::new(session);
     let mut wish = Box::pin(ingress::accept(session, &mut inbox)).await?;
     let tunnel = loop {
@@ -80,10 +80,10 @@ async fn connect(session: &Rc<Session>) -> Result<Connected, End> {
 }
 
 /// Goes on where the gate has dialled already.
-fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, End> {
+fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, EndReason> {
     let Ahead { stream, server, seal, taken, times, took } = ahead;
     session.errand.went(taken);
-    let stream = TcpStream::from_std(stream).map_err(|_| End::ConnectFailed(Cause::Exhausted))?;
+    let stream = TcpStream::from_std(stream).map_err(|_| EndReason::ConnectFailed(Cause::Exhausted))?;
     let asked = Instant::now().checked_sub(took).unwrap_or_else(Instant::now);
     let stream = Rc::new(stream);
     session.reached(server, Rc::clone(&stream), asked);
@@ -91,10 +91,10 @@ fn go_on(session: &Session, ahead: Ahead) -> Result<Connected, End> {
     Ok(Connected { server: stream, seal: seal.map(Rc::new), awaits: None, early: Vec::new() })
 }
 
-async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End> {
+async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, EndReason> {
     let Tunnel { target, early, manner } = tunnel;
     session.wants(&target);
-    let manner = if session.entrance.listener.connect == Connect::Early {
+    let manner = if session.entrance.listener.connect == ConnectMode::Early {
         manner.granted_early(&session.client).await?
     } else {
         manner
@@ -104,7 +104,7 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
     let reached = tokio::select! {
         biased;
         reached = reaching => reached,
-        _ = session.client.ready(Interest::ERROR) => return Err(End::ResetByClient),
+        _ = session.client.ready(Interest::ERROR) => return Err(EndReason::ResetByClient),
     };
     let Reached { dialled: Dialled { stream, server, opened }, times, .. } = match reached {
         Ok(reached) => reached,
@@ -119,18 +119,18 @@ async fn open_tunnel(session: &Session, tunnel: Tunnel) -> Result<Connected, End
     };
     session.answered(times, asked);
     let granted = manner.granted(&session.client, stream.local_addr().ok(), &session.hop_times()).await;
-    granted.map_err(|_| End::ResetByClient)?;
+    granted.map_err(|_| EndReason::ResetByClient)?;
     Ok(Connected { server: stream, seal, awaits: None, early })
 }
 
-async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> End {
-    let names_hops = !session.entrance.listener.admits_strangers();
+async fn refuse(session: &Session, manner: &Manner, error: &DialError) -> EndReason {
+    let names_hops = !session.entrance.listener.admits_unauthenticated();
     manner.refused(&session.client, error, names_hops).await;
     session.failed(error)
 }
 
 /// Pumps, from the first byte on; where a relay still owes an answer, the client is told of it when it comes.
-async fn carry(session: &Session, connected: Connected) -> End {
+async fn carry(session: &Session, connected: Connected) -> EndReason {
     let Connected { server, seal: up, awaits, early } = connected;
     let down = session.data_seal();
     let manner = awaits.as_ref().map_or(Manner::Silent, |(_, manner, _)| manner.clone());

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::Chosen;
+use ekiden_proto::event::ChoiceRecord;
 
 use super::Session;
-use crate::choose::{Carried, Choosing, Expected};
+use crate::choose::{PathSelector, Prediction, TransferStats};
 use crate::pump::Meter;
 
 /// How long bytes have flowed before the chooser is told of a session that goes on.
@@ -16,74 +16,78 @@ const PART: Duration = Duration::from_secs(3);
 /// One chosen way, and what has come by it.
 #[derive(Debug)]
 pub struct Course {
-    expected: Arc<Expected>,
+    expected: Arc<Prediction>,
     /// The ways that were tried before.
     left: Vec<String>,
     /// From the client's wish until bytes could go.
     connect: Duration,
     /// What the counters said when it began,
-    begun: Carried,
+    begun: TransferStats,
     /// and when the chooser was told of a part of it.
-    told: Option<Carried>,
+    told: Option<TransferStats>,
 }
 
 impl Course {
     /// Begins now.
-    pub fn new((expected, left): (Arc<Expected>, Vec<String>), connect: Duration, meter: &Meter) -> Self {
+    pub fn new((expected, left): (Arc<Prediction>, Vec<String>), connect: Duration, meter: &Meter) -> Self {
         Self { expected, left, connect, begun: seen(meter), told: None }
     }
 
     /// All that has come so far.
-    fn carried(&self, meter: &Meter) -> Carried {
-        Carried { connect: self.connect, answer: meter.largest_answer(), ..seen(meter).since(&self.begun) }
+    fn carried(&self, meter: &Meter) -> TransferStats {
+        TransferStats {
+            connect_time: self.connect,
+            largest_response: meter.largest_answer(),
+            ..seen(meter).since(&self.begun)
+        }
     }
 
     /// Tells of what has come since the last time, when that is enough to tell.
-    fn tell(&mut self, meter: &Meter, choosing: &Choosing) {
+    fn tell(&mut self, meter: &Meter, choosing: &PathSelector) {
         let now = seen(meter);
         let part = now.since(self.told.as_ref().unwrap_or(&self.begun));
         let carried = self.carried(meter);
-        if part.flowing < PART || !carried.is_bulk() {
+        if part.active_time < PART || !carried.is_bulk() {
             return;
         }
-        let of = carried.most().bytes.max(self.expected.plan.likely.bytes);
-        if let Some(outcome) = part.part(of) {
-            choosing.came(&self.expected, &outcome);
+        let of = carried.dominant_direction().bytes.max(self.expected.context.likely.bytes);
+        if let Some(outcome) = part.partial_outcome(of) {
+            choosing.record_outcome(&self.expected, &outcome);
         }
         self.told = Some(now);
     }
 
     /// Tells how it came out.
-    pub fn ends(self, meter: &Meter, choosing: &Choosing) -> Chosen {
+    pub fn ends(self, meter: &Meter, choosing: &PathSelector) -> ChoiceRecord {
         let carried = self.carried(meter);
-        choosing.carried(&self.expected.plan, &carried);
+        choosing.record_transfer(&self.expected.context, &carried);
         let outcome = carried.outcome();
-        let predicted = outcome.as_ref().and_then(|outcome| choosing.predicted(&self.expected, outcome));
+        let predicted = outcome.as_ref().and_then(|outcome| choosing.predict(&self.expected, outcome));
         match &self.told {
-            None => outcome.iter().for_each(|outcome| choosing.came(&self.expected, outcome)),
+            None => outcome.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome)),
             Some(told) => {
                 let rest = seen(meter).since(told);
-                let rest = if rest.is_bulk() { rest.part(carried.most().bytes) } else { None };
-                rest.iter().for_each(|outcome| choosing.came(&self.expected, outcome));
+                let rest = if rest.is_bulk() { rest.partial_outcome(carried.dominant_direction().bytes) } else { None };
+                rest.iter().for_each(|outcome| choosing.record_outcome(&self.expected, outcome));
             }
         }
-        self.expected.told(&self.left, predicted, outcome.map(|outcome| outcome.took))
+        self.expected.to_choice_record(&self.left, predicted, outcome.map(|outcome| outcome.elapsed))
     }
 
     /// The same while it goes on.
-    fn view(&self) -> Chosen {
-        self.expected.told(&self.left, self.expected.predicted, None)
+    fn view(&self) -> ChoiceRecord {
+        self.expected.to_choice_record(&self.left, self.expected.completion_time, None)
     }
 }
 
-fn seen(meter: &Meter) -> Carried {
-    Carried {
+fn seen(meter: &Meter) -> TransferStats {
+    TransferStats {
         down: meter.bytes(Direction::Down),
         up: meter.bytes(Direction::Up),
-        flowing: meter.flowing(),
-        held_down: meter.blocked_for(Direction::Down),
-        held_up: meter.blocked_for(Direction::Up),
-        ..Carried::default()
+        active_time: meter.flowing(),
+        blocked_down: meter.blocked_for(Direction::Down),
+        blocked_up: meter.blocked_for(Direction::Up),
+        ..TransferStats::default()
     }
 }
 
@@ -94,27 +98,27 @@ impl Session {
         let before = self.course.replace(next);
         self.meter.begins();
         if let Some(before) = before {
-            before.ends(&self.meter, &self.entrance.shared().choosing);
+            before.ends(&self.meter, &self.entrance.shared().path_selector);
         }
     }
 
     /// Tells the chooser how it goes.
     pub(super) fn tells(&self) {
         if let Some(course) = &mut *self.course.borrow_mut() {
-            course.tell(&self.meter, &self.entrance.shared().choosing);
+            course.tell(&self.meter, &self.entrance.shared().path_selector);
         }
     }
 
     /// Why this way, and what is predicted.
-    pub(super) fn choice(&self) -> Option<Chosen> {
+    pub(super) fn choice(&self) -> Option<ChoiceRecord> {
         self.course.borrow().as_ref().map(Course::view)
     }
 
     /// The same, and what came; or, where no way stood, which one was tried last.
-    pub(super) fn conclusion(&self) -> Option<Chosen> {
+    pub(super) fn conclusion(&self) -> Option<ChoiceRecord> {
         match self.course.take() {
-            Some(course) => Some(course.ends(&self.meter, &self.entrance.shared().choosing)),
-            None => self.errand.expected().map(|(expected, left)| expected.told(&left, None, None)),
+            Some(course) => Some(course.ends(&self.meter, &self.entrance.shared().path_selector)),
+            None => self.errand.expected().map(|(expected, left)| expected.to_choice_record(&left, None, None)),
         }
     }
 }

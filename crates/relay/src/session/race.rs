@@ -5,14 +5,14 @@ use std::os::fd::AsFd;
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::path::estimate::Sample;
+use ekiden_proto::path::estimate::SectionSample;
 use ekiden_sys::tcp_info::tcp_info;
 use tokio::task::JoinSet;
 
 use super::Errand;
 use super::reach::{Reached, one_by_one, stand};
 use crate::dial::DialError;
-use crate::measure::Via;
+use crate::measure::FirstHop;
 use crate::path::{self, Way};
 
 /// One way that is tried, and how it came out.
@@ -74,12 +74,12 @@ pub async fn race(errand: &Errand, target: &Target, mut ways: Vec<Way>) -> Resul
 async fn hear_out(mut running: JoinSet<Ran>) {
     while let Some(ran) = running.join_next().await {
         let Ok(Ran { errand, result: Ok(reached), .. }) = ran else { continue };
-        if errand.taken().via != Some(Via::Direct) {
+        if errand.taken().via != Some(FirstHop::Direct) {
             continue;
         }
         let Ok(info) = tcp_info(reached.dialled.stream.as_fd()) else { continue };
-        let seen = Sample { rtt: Some(info.min_rtt), ..Sample::default() };
-        let place = Via::Direct.place(reached.dialled.server);
-        errand.entrance.shared().book.note(place, None, (&seen, &seen), 0);
+        let seen = SectionSample { rtt: Some(info.min_rtt), ..SectionSample::default() };
+        let place = FirstHop::Direct.peer_id(reached.dialled.server);
+        errand.entrance.shared().estimates.record_session(place, None, (&seen, &seen), 0);
     }
 }

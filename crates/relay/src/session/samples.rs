@@ -11,7 +11,7 @@ use ekiden_sys::tcp_info::tcp_info;
 use tokio::net::TcpStream;
 
 use super::Session;
-use crate::metrics::When;
+use crate::metrics::SampleMoment;
 
 /// The shortest time between two looks at what the kernel knows: less says little of a share.
 const APART: Duration = Duration::from_secs(3);
@@ -67,7 +67,7 @@ impl Session {
             // Another connection, of the next request.
             *before = SectionInfo::default();
         }
-        self.entrance.shared().metrics.sections.seen(section, When::Running, before, &now, span);
+        self.entrance.shared().metrics.sections.record_sample(section, SampleMoment::Running, before, &now, span);
         *before = now;
     }
 }

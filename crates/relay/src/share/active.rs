@@ -4,160 +4,160 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ekiden_proto::share::{Pace, Seen};
-use ekiden_sys::pacing::{Sent, ceiling, sent, set_ceiling};
+use ekiden_proto::share::{DemandEstimator, SendSample};
+use ekiden_sys::pacing::{SendCounters, max_pacing_rate, send_counters, set_max_pacing_rate};
 
 /// A link's header, as tc(8) counts it, in bytes. What Ethernet adds beyond that is the operator's to leave room for.
-const LINK: u64 = 14;
+const LINK_HEADER: u64 = 14;
 
 /// Looks in which nothing was sent, until a section is idle.
-const QUIET: u32 = 3;
+const IDLE_SAMPLES: u32 = 3;
 
 /// The shortest time that says something of a rate.
-const LEAST_WATCH: Duration = Duration::from_millis(50);
+const MIN_SAMPLE_SPAN: Duration = Duration::from_millis(50);
 
 /// The lowest ceiling, in bytes a second: below it a connection might be taken for dead.
-const LEAST: u64 = 1500;
+const MIN_CEILING: u64 = 1500;
 
 /// What is known of it. Rates are of whole packets, in bytes a second, where nothing else is said.
 #[derive(Debug)]
-pub struct Active {
+pub struct PacingState {
     /// The ceiling that it had before, and gets back; of payload.
-    own: u64,
+    original_ceiling: u64,
     /// The one it has now; of payload.
-    set: u64,
+    applied_ceiling: u64,
     /// The same, of whole packets.
-    ceiling: u64,
-    sent: Sent,
-    at: Instant,
-    pace: Pace,
-    wants: u64,
-    quiet: u32,
-    second: Second,
+    packet_ceiling: u64,
+    last_sent: SendCounters,
+    sampled_at: Instant,
+    pace: DemandEstimator,
+    demand: u64,
+    idle_samples: u32,
+    window: RateWindow,
 }
 
 /// What was seen since the last figures.
 #[derive(Debug)]
-struct Second {
-    since: Instant,
+struct RateWindow {
+    started_at: Instant,
     bytes: u64,
-    looks: u32,
-    held: u32,
+    samples: u32,
+    limited: u32,
 }
 
 /// What a section got of late, in bytes a second.
 #[derive(Debug, Clone, Copy)]
-pub struct Got {
+pub struct AchievedRate {
     /// The rate.
     pub rate: f64,
     /// Whether it was watched for long enough, and held back for most of that.
-    pub held: bool,
+    pub is_limited: bool,
 }
 
-impl Active {
+impl PacingState {
     /// Begins to watch.
     ///
     /// # Errors
     /// The kernel's.
     pub fn new(socket: BorrowedFd<'_>, now: Instant) -> io::Result<Self> {
-        let own = ceiling(socket)?;
+        let own = max_pacing_rate(socket)?;
         Ok(Self {
-            own,
-            set: own,
-            ceiling: own,
-            sent: sent(socket)?,
-            at: now,
-            pace: Pace::default(),
-            wants: 0,
-            quiet: 0,
-            second: Second::new(now),
+            original_ceiling: own,
+            applied_ceiling: own,
+            packet_ceiling: own,
+            last_sent: send_counters(socket)?,
+            sampled_at: now,
+            pace: DemandEstimator::default(),
+            demand: 0,
+            idle_samples: 0,
+            window: RateWindow::new(now),
         })
     }
 
     /// What it could use.
-    pub fn wants(&self) -> u64 {
-        self.wants
+    pub fn demand(&self) -> u64 {
+        self.demand
     }
 
     /// Looks what it has sent; false when it has become idle.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn look(&mut self, socket: BorrowedFd<'_>, now: Instant) -> io::Result<bool> {
-        let span = now.saturating_duration_since(self.at);
-        if span < LEAST_WATCH.max(Pace::watch(self.ceiling, self.packet())) {
+    pub fn sample(&mut self, socket: BorrowedFd<'_>, now: Instant) -> io::Result<bool> {
+        let span = now.saturating_duration_since(self.sampled_at);
+        if span < MIN_SAMPLE_SPAN.max(DemandEstimator::min_interval(self.packet_ceiling, self.packet_size())) {
             return Ok(true);
         }
-        let sent = sent(socket)?;
-        let bytes = self.on_the_wire(sent.bytes.saturating_sub(self.sent.bytes));
-        let receiver_held = sent.receiver_held.saturating_sub(self.sent.receiver_held) > span / 2;
-        let seen = Seen { bytes, span, pauses: sent.unsent > 0 && !receiver_held };
-        (self.sent, self.at) = (sent, now);
-        let wants = self.pace.judge(seen, self.ceiling);
-        self.second.note(bytes, wants == u64::MAX);
+        let sent = send_counters(socket)?;
+        let bytes = self.wire_bytes(sent.bytes.saturating_sub(self.last_sent.bytes));
+        let receiver_held = sent.rwnd_limited.saturating_sub(self.last_sent.rwnd_limited) > span / 2;
+        let seen = SendSample { bytes, span, congestion_limited: sent.unsent > 0 && !receiver_held };
+        (self.last_sent, self.sampled_at) = (sent, now);
+        let wants = self.pace.judge(seen, self.packet_ceiling);
+        self.window.record(bytes, wants == u64::MAX);
         // Its own profile may allow less than its share: what it does not use is the others'.
-        self.wants = wants.min(self.on_the_wire(self.own));
-        self.quiet = if bytes == 0 { self.quiet + 1 } else { 0 };
-        Ok(self.quiet < QUIET)
+        self.demand = wants.min(self.wire_bytes(self.original_ceiling));
+        self.idle_samples = if bytes == 0 { self.idle_samples + 1 } else { 0 };
+        Ok(self.idle_samples < IDLE_SAMPLES)
     }
 
     /// Gives it a ceiling of whole packets.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn bound(&mut self, socket: BorrowedFd<'_>, ceiling: u64) -> io::Result<()> {
-        let ceiling = ceiling.max(LEAST);
-        let payload = (u128::from(ceiling) * u128::from(self.sent.segment) / u128::from(self.packet())) as u64;
-        let payload = payload.min(self.own);
-        self.ceiling = self.on_the_wire(payload);
-        if payload != std::mem::replace(&mut self.set, payload) {
-            set_ceiling(socket, payload)?;
+    pub fn apply_ceiling(&mut self, socket: BorrowedFd<'_>, ceiling: u64) -> io::Result<()> {
+        let ceiling = ceiling.max(MIN_CEILING);
+        let payload = (u128::from(ceiling) * u128::from(self.last_sent.mss) / u128::from(self.packet_size())) as u64;
+        let payload = payload.min(self.original_ceiling);
+        self.packet_ceiling = self.wire_bytes(payload);
+        if payload != std::mem::replace(&mut self.applied_ceiling, payload) {
+            set_max_pacing_rate(socket, payload)?;
         }
         Ok(())
     }
 
     /// Gives back the ceiling that it had before.
-    pub fn release(&self, socket: BorrowedFd<'_>) {
-        if self.set != self.own {
+    pub fn restore_ceiling(&self, socket: BorrowedFd<'_>) {
+        if self.applied_ceiling != self.original_ceiling {
             // Fails only when the socket is already dead.
-            let _ = set_ceiling(socket, self.own);
+            let _ = set_max_pacing_rate(socket, self.original_ceiling);
         }
     }
 
     /// What it got since this was asked last, which should be a second ago.
-    pub fn got(&mut self, now: Instant) -> Got {
-        std::mem::replace(&mut self.second, Second::new(now)).got(now)
+    pub fn take_rate(&mut self, now: Instant) -> AchievedRate {
+        std::mem::replace(&mut self.window, RateWindow::new(now)).rate(now)
     }
 
     /// A full packet.
-    fn packet(&self) -> u64 {
-        self.sent.segment + self.sent.headers + LINK
+    fn packet_size(&self) -> u64 {
+        self.last_sent.mss + self.last_sent.headers + LINK_HEADER
     }
 
     /// Payload with the headers it has in full packets.
-    fn on_the_wire(&self, payload: u64) -> u64 {
-        let whole = u128::from(payload) * u128::from(self.packet()) / u128::from(self.sent.segment);
+    fn wire_bytes(&self, payload: u64) -> u64 {
+        let whole = u128::from(payload) * u128::from(self.packet_size()) / u128::from(self.last_sent.mss);
         u64::try_from(whole).unwrap_or(u64::MAX)
     }
 }
 
-impl Second {
+impl RateWindow {
     /// Half of a second may be missing when there are many to look at.
-    const LEAST: Duration = Duration::from_millis(500);
+    const MIN_SPAN: Duration = Duration::from_millis(500);
 
-    fn new(since: Instant) -> Self {
-        Self { since, bytes: 0, looks: 0, held: 0 }
+    fn new(started_at: Instant) -> Self {
+        Self { started_at, bytes: 0, samples: 0, limited: 0 }
     }
 
-    fn note(&mut self, bytes: u64, held: bool) {
+    fn record(&mut self, bytes: u64, held: bool) {
         self.bytes += bytes;
-        self.looks += 1;
-        self.held += u32::from(held);
+        self.samples += 1;
+        self.limited += u32::from(held);
     }
 
-    fn got(&self, now: Instant) -> Got {
-        let span = now.saturating_duration_since(self.since);
-        let held = span >= Self::LEAST && self.held * 2 > self.looks;
-        Got { rate: self.bytes as f64 / span.as_secs_f64().max(1e-9), held }
+    fn rate(&self, now: Instant) -> AchievedRate {
+        let span = now.saturating_duration_since(self.started_at);
+        let held = span >= Self::MIN_SPAN && self.limited * 2 > self.samples;
+        AchievedRate { rate: self.bytes as f64 / span.as_secs_f64().max(1e-9), is_limited: held }
     }
 }

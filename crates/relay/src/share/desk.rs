@@ -14,101 +14,102 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::interface::{Figures, Post};
-use super::{Interface, Member, Shares};
+use super::interface::{FairnessStats, ShareReport};
+use super::{PacedSocket, SharedInterface, SharedInterfaces};
 
 /// How often sections are looked at.
-const ROUND: Duration = Duration::from_millis(100);
+const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
-const MOST_LOOKS: usize = 1000;
+const MAX_SAMPLES_PER_ROUND: usize = 1000;
 
 /// How often figures are made.
-const FIGURES: Duration = Duration::from_secs(1);
+const STATS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A thread's part of all shares.
 #[derive(Debug)]
-pub struct Desk {
-    number: usize,
-    shares: Arc<Shares>,
-    interfaces: RefCell<Vec<Served>>,
+pub struct ThreadShaper {
+    index: usize,
+    shared_interfaces: Arc<SharedInterfaces>,
+    interfaces: RefCell<Vec<ShapedInterface>>,
     routes: OnceCell<Option<Routes>>,
     /// The members that send; whose turn it is comes first.
-    sending: RefCell<VecDeque<Rc<Member>>>,
+    sending: RefCell<VecDeque<Rc<PacedSocket>>>,
     /// Since when somebody has been sending, or when there were figures last.
-    figures_at: RefCell<Option<Instant>>,
-    woken: Notify,
+    stats_at: RefCell<Option<Instant>>,
+    wake: Notify,
 }
 
 /// An interface, and what this desk says of it.
 #[derive(Debug)]
-struct Served {
-    interface: Arc<Interface>,
-    figures: Figures,
+struct ShapedInterface {
+    interface: Arc<SharedInterface>,
+    stats: FairnessStats,
     /// Kept for its room.
-    post: Post,
+    report: ShareReport,
 }
 
-impl Desk {
+impl ThreadShaper {
     /// Nobody sends.
-    pub fn new(shares: Arc<Shares>) -> Rc<Self> {
+    pub fn new(shares: Arc<SharedInterfaces>) -> Rc<Self> {
         Rc::new(Self {
-            number: shares.next_desk(),
-            shares,
+            index: shares.next_shaper_index(),
+            shared_interfaces: shares,
             interfaces: RefCell::default(),
             routes: OnceCell::new(),
             sending: RefCell::default(),
-            figures_at: RefCell::default(),
-            woken: Notify::new(),
+            stats_at: RefCell::default(),
+            wake: Notify::new(),
         })
     }
 
     /// Follows a change of the interfaces: the members of those that are gone are free.
-    pub fn follow(&self) {
-        let interfaces = self.shares.all();
+    pub fn update_interfaces(&self) {
+        let interfaces = self.shared_interfaces.all();
         self.sending.borrow_mut().retain(|member| {
-            let stays = interfaces.iter().any(|interface| member.is_at(interface));
+            let stays = interfaces.iter().any(|interface| member.is_on(interface));
             if !stays {
-                member.leave();
+                member.deactivate();
             }
             stays
         });
-        let served = |interface| Served { interface, figures: Figures::default(), post: Post::default() };
+        let served =
+            |interface| ShapedInterface { interface, stats: FairnessStats::default(), report: ShareReport::default() };
         *self.interfaces.borrow_mut() = interfaces.into_iter().map(served).collect();
     }
 
     /// Makes a section a member, where the interface that it leaves by is shared.
-    pub fn member(self: &Rc<Self>, stream: &Rc<TcpStream>, weight: u32) -> Option<Rc<Member>> {
+    pub fn register(self: &Rc<Self>, stream: &Rc<TcpStream>, weight: u32) -> Option<Rc<PacedSocket>> {
         let interfaces = self.interfaces.borrow();
         if interfaces.is_empty() || is_multipath(stream.as_fd()) {
             return None;
         }
         let routes = self.routes.get_or_init(|| Routes::open().ok()).as_ref()?;
-        let name = interface_name(routes.of_socket(stream.as_fd()).ok()?).ok()?;
+        let name = interface_name(routes.egress_interface(stream.as_fd()).ok()?).ok()?;
         let served = interfaces.iter().find(|served| served.interface.name() == name)?;
-        Some(Member::new(stream, &served.interface, self, weight))
+        Some(PacedSocket::new(stream, &served.interface, self, weight))
     }
 
     /// Whether this interface is still shared.
-    pub fn serves(&self, member: &Member) -> bool {
-        self.interfaces.borrow().iter().any(|served| member.is_at(&served.interface))
+    pub fn is_shaping(&self, member: &PacedSocket) -> bool {
+        self.interfaces.borrow().iter().any(|served| member.is_on(&served.interface))
     }
 
     /// Looks at a member from now on.
-    pub fn take(&self, member: Rc<Member>) {
+    pub fn activate(&self, member: Rc<PacedSocket>) {
         self.sending.borrow_mut().push_back(member);
-        self.woken.notify_one();
+        self.wake.notify_one();
     }
 
     /// Makes rounds for as long as somebody sends.
     pub async fn run(self: Rc<Self>) {
         loop {
-            self.woken.notified().await;
-            let mut rounds = interval(ROUND);
+            self.wake.notified().await;
+            let mut rounds = interval(ROUND_INTERVAL);
             rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
             loop {
                 rounds.tick().await;
-                self.round(Instant::now());
+                self.run_round(Instant::now());
                 if self.sending.borrow().is_empty() {
                     break;
                 }
@@ -117,60 +118,60 @@ impl Desk {
     }
 
     /// Looks, says what is claimed, and gives out what there is.
-    pub fn round(&self, now: Instant) {
+    pub fn run_round(&self, now: Instant) {
         let mut sending = self.sending.borrow_mut();
-        let looks = self.look(&mut sending, now);
-        self.make_figures(&sending, now);
+        let looks = self.sample_due(&mut sending, now);
+        self.update_stats(&sending, now);
         for served in &mut *self.interfaces.borrow_mut() {
-            let members = || sending.iter().filter(|member| member.is_at(&served.interface));
-            served.post.claims.clear();
-            served.post.claims.extend(members().map(|member| member.claim()));
-            served.post.figures = served.figures;
-            let division = served.interface.exchange(self.number, &mut served.post);
-            for member in sending.iter().rev().take(looks).filter(|member| member.is_at(&served.interface)) {
+            let members = || sending.iter().filter(|member| member.is_on(&served.interface));
+            served.report.claims.clear();
+            served.report.claims.extend(members().map(|member| member.claim()));
+            served.report.stats = served.stats;
+            let division = served.interface.exchange_report(self.index, &mut served.report);
+            for member in sending.iter().rev().take(looks).filter(|member| member.is_on(&served.interface)) {
                 // One that is gone is found out by the next look.
-                let _ = member.bound(&division);
+                let _ = member.apply_share(&division);
             }
         }
     }
 
     /// Looks at those whose turn it is, which are the last then; how many they are.
-    fn look(&self, sending: &mut VecDeque<Rc<Member>>, now: Instant) -> usize {
+    fn sample_due(&self, sending: &mut VecDeque<Rc<PacedSocket>>, now: Instant) -> usize {
         let mut stay = 0;
-        for _ in 0..sending.len().min(MOST_LOOKS) {
+        for _ in 0..sending.len().min(MAX_SAMPLES_PER_ROUND) {
             let Some(member) = sending.pop_front() else { break };
-            if member.look(now) {
+            if member.sample(now) {
                 sending.push_back(member);
                 stay += 1;
             } else {
-                member.leave();
+                member.deactivate();
             }
         }
         stay
     }
 
     /// What members got in the last second, once a second; nothing when nobody sends.
-    fn make_figures(&self, sending: &VecDeque<Rc<Member>>, now: Instant) {
-        let since = *self.figures_at.borrow_mut().get_or_insert(now);
+    fn update_stats(&self, sending: &VecDeque<Rc<PacedSocket>>, now: Instant) {
+        let since = *self.stats_at.borrow_mut().get_or_insert(now);
         if sending.is_empty() {
-            self.figures_at.take();
-        } else if now.saturating_duration_since(since) < FIGURES {
+            self.stats_at.take();
+        } else if now.saturating_duration_since(since) < STATS_INTERVAL {
             return;
         } else {
-            self.figures_at.replace(Some(now));
+            self.stats_at.replace(Some(now));
         }
         for served in &mut *self.interfaces.borrow_mut() {
-            let mut figures = Figures::default();
-            let members = sending.iter().filter(|member| member.is_at(&served.interface));
-            for (got, weight) in members.filter_map(|member| member.got(now)) {
+            let mut figures = FairnessStats::default();
+            let members = sending.iter().filter(|member| member.is_on(&served.interface));
+            for (got, weight) in members.filter_map(|member| member.take_rate(now)) {
                 figures.rate += got.rate;
-                if got.held {
-                    figures.held += 1;
-                    figures.sum += got.rate / weight;
-                    figures.squares += (got.rate / weight).powi(2);
+                if got.is_limited {
+                    figures.limited += 1;
+                    figures.rate_sum += got.rate / weight;
+                    figures.rate_square_sum += (got.rate / weight).powi(2);
                 }
             }
-            served.figures = figures;
+            served.stats = figures;
         }
     }
 }

@@ -11,24 +11,24 @@ use crate::metrics::Declare;
 use crate::status::InterfaceView;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByInterface {
+struct InterfaceLabels {
     interface: String,
 }
 
-type Numbers = Family<ByInterface, Gauge<f64, AtomicU64>>;
+type InterfaceGauges = Family<InterfaceLabels, Gauge<f64, AtomicU64>>;
 
 /// One number of each interface.
 #[derive(Debug, Default)]
-pub struct Gauges {
-    rate: Numbers,
-    sending: Numbers,
-    level: Numbers,
-    sent: Numbers,
-    fairness: Numbers,
+pub struct ShareMetrics {
+    rate: InterfaceGauges,
+    sending: InterfaceGauges,
+    level: InterfaceGauges,
+    sent: InterfaceGauges,
+    fairness: InterfaceGauges,
 }
 
-impl Gauges {
-    fn all(&self) -> [(&'static str, &'static str, &Numbers); 5] {
+impl ShareMetrics {
+    fn all(&self) -> [(&'static str, &'static str, &InterfaceGauges); 5] {
         [
             ("share_rate_bits_per_second", "What sections share, in bits a second", &self.rate),
             ("share_sections_sending", "Sections that send now", &self.sending),
@@ -46,7 +46,7 @@ impl Gauges {
     }
 
     /// Shows these interfaces and no others; what is not known of one is left out.
-    pub fn show(&self, interfaces: Vec<InterfaceView>) {
+    pub fn update(&self, interfaces: Vec<InterfaceView>) {
         self.all().iter().for_each(|(_, _, numbers)| numbers.clear());
         for InterfaceView {
             interface,
@@ -57,8 +57,8 @@ impl Gauges {
             fairness,
         } in interfaces
         {
-            let label = ByInterface { interface };
-            let set = |numbers: &Numbers, value: f64| {
+            let label = InterfaceLabels { interface };
+            let set = |numbers: &InterfaceGauges, value: f64| {
                 numbers.get_or_create(&label).set(value);
             };
             set(&self.rate, rate_bits_per_second as f64);

@@ -2,58 +2,63 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use ekiden_proto::share::{Claim, Division, divide, jain};
+use ekiden_proto::share::{Allocation, Claim, allocate, jain_index};
 
 use crate::status::InterfaceView;
 
 /// An interface whose rate is shared.
 #[derive(Debug)]
-pub struct Interface {
+pub struct SharedInterface {
     name: String,
-    books: Mutex<Books>,
+    state: Mutex<InterfaceState>,
 }
 
 #[derive(Debug)]
-struct Books {
+struct InterfaceState {
     /// Bytes a second, with the headers of all packets.
     rate: u64,
     /// By the numbers of the desks.
-    desks: Vec<Post>,
-    division: Division,
+    reports: Vec<ShareReport>,
+    division: Allocation,
     /// The weight of those who have come since then.
-    arrivals: u64,
+    new_weight: u64,
     /// All claims; kept for its room.
     claims: Vec<Claim>,
 }
 
 /// What one desk says.
 #[derive(Debug, Clone, Default)]
-pub struct Post {
+pub struct ShareReport {
     /// Of the members that send.
     pub claims: Vec<Claim>,
     /// What they have sent.
-    pub figures: Figures,
+    pub stats: FairnessStats,
 }
 
 /// What members have sent in the last second.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Figures {
+pub struct FairnessStats {
     /// Bytes a second of all.
     pub rate: f64,
     /// How many were held back most of the time, so that their shares can be compared.
-    pub held: usize,
+    pub limited: usize,
     /// What they got for each unit of weight, in bytes a second.
-    pub sum: f64,
+    pub rate_sum: f64,
     /// The squares of that.
-    pub squares: f64,
+    pub rate_square_sum: f64,
 }
 
-impl Interface {
+impl SharedInterface {
     /// Nobody sends.
     pub fn new(name: &str, rate: u64) -> Self {
-        let books =
-            Books { rate, desks: Vec::new(), division: Division::of_nobody(rate), arrivals: 0, claims: Vec::new() };
-        Self { name: name.to_owned(), books: Mutex::new(books) }
+        let books = InterfaceState {
+            rate,
+            reports: Vec::new(),
+            division: Allocation::empty(rate),
+            new_weight: 0,
+            claims: Vec::new(),
+        };
+        Self { name: name.to_owned(), state: Mutex::new(books) }
     }
 
     /// Its name.
@@ -62,57 +67,57 @@ impl Interface {
     }
 
     /// Goes over to another rate.
-    pub fn change(&self, rate: u64) {
+    pub fn set_rate(&self, rate: u64) {
         let mut books = self.lock();
         books.rate = rate;
         books.divide();
     }
 
     /// Takes what a desk says in exchange for what it said before, and divides anew.
-    pub fn exchange(&self, desk: usize, post: &mut Post) -> Division {
+    pub fn exchange_report(&self, desk: usize, post: &mut ShareReport) -> Allocation {
         let mut books = self.lock();
-        if books.desks.len() <= desk {
-            books.desks.resize_with(desk + 1, Post::default);
+        if books.reports.len() <= desk {
+            books.reports.resize_with(desk + 1, ShareReport::default);
         }
-        std::mem::swap(&mut books.desks[desk], post);
+        std::mem::swap(&mut books.reports[desk], post);
         books.divide()
     }
 
     /// Up to what somebody may send who has just begun: less for each who begins before all is divided anew.
-    pub fn welcome(&self, weight: u32) -> u64 {
+    pub fn initial_ceiling(&self, weight: u32) -> u64 {
         let mut books = self.lock();
-        books.arrivals += u64::from(weight);
-        let alone = books.division.ceiling(Claim { weight, wants: 0 });
-        (u128::from(alone) * u128::from(weight) / u128::from(books.arrivals)) as u64
+        books.new_weight += u64::from(weight);
+        let alone = books.division.ceiling(Claim { weight, demand: 0 });
+        (u128::from(alone) * u128::from(weight) / u128::from(books.new_weight)) as u64
     }
 
     /// What `ekiden status` shows of it.
     pub fn view(&self) -> InterfaceView {
         let books = self.lock();
-        let all = || books.desks.iter().map(|post| post.figures);
+        let all = || books.reports.iter().map(|post| post.stats);
         let (held, sum, squares) =
-            (all().map(|f| f.held).sum(), all().map(|f| f.sum).sum(), all().map(|f| f.squares).sum());
+            (all().map(|f| f.limited).sum(), all().map(|f| f.rate_sum).sum(), all().map(|f| f.rate_square_sum).sum());
         InterfaceView {
             interface: self.name.clone(),
             rate_bits_per_second: books.rate * 8,
-            sending: books.desks.iter().map(|post| post.claims.len()).sum(),
+            sending: books.reports.iter().map(|post| post.claims.len()).sum(),
             level_bits_per_second: books.division.level().map(|level| level * 8),
             sent_bits_per_second: (all().map(|f| f.rate).sum::<f64>() * 8.0) as u64,
-            fairness: jain(held, sum, squares),
+            fairness: jain_index(held, sum, squares),
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, InterfaceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Books {
-    fn divide(&mut self) -> Division {
+impl InterfaceState {
+    fn divide(&mut self) -> Allocation {
         self.claims.clear();
-        self.claims.extend(self.desks.iter().flat_map(|post| &post.claims));
-        self.arrivals = 0;
-        self.division = divide(self.rate, &mut self.claims);
+        self.claims.extend(self.reports.iter().flat_map(|post| &post.claims));
+        self.new_weight = 0;
+        self.division = allocate(self.rate, &mut self.claims);
         self.division
     }
 }

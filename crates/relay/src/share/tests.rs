@@ -6,22 +6,22 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ekiden_proto::share::Claim;
-use ekiden_sys::pacing::{UNBOUNDED, ceiling, set_ceiling};
+use ekiden_sys::pacing::{UNLIMITED, max_pacing_rate, set_max_pacing_rate};
 use tokio::net::TcpStream;
 
-use super::interface::{Figures, Post};
+use super::interface::{FairnessStats, ShareReport};
 use super::*;
 
-fn lo(rate: &str) -> Vec<config::Interface> {
-    vec![config::Interface { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
+fn lo(rate: &str) -> Vec<config::InterfaceConfig> {
+    vec![config::InterfaceConfig { name: "lo".to_owned(), rate: rate.parse().unwrap() }]
 }
 
 /// A desk that shares lo, and what it takes to change that.
-fn desk(rate: &str) -> (Arc<Shares>, Rc<Desk>) {
-    let shares = Arc::new(Shares::default());
-    shares.serve(&lo(rate));
-    let desk = Desk::new(Arc::clone(&shares));
-    desk.follow();
+fn desk(rate: &str) -> (Arc<SharedInterfaces>, Rc<ThreadShaper>) {
+    let shares = Arc::new(SharedInterfaces::default());
+    shares.apply_config(&lo(rate));
+    let desk = ThreadShaper::new(Arc::clone(&shares));
+    desk.update_interfaces();
     (shares, desk)
 }
 
@@ -34,7 +34,7 @@ fn section() -> (Rc<TcpStream>, Socket) {
 }
 
 fn pace(stream: &TcpStream) -> u64 {
-    ceiling(stream.as_fd()).unwrap()
+    max_pacing_rate(stream.as_fd()).unwrap()
 }
 
 fn in_a_runtime(test: impl FnOnce()) {
@@ -47,13 +47,16 @@ fn only_sections_of_shared_interfaces_are_members() {
     in_a_runtime(|| {
         let (shares, desk) = desk("8Mbit/s");
         let (stream, _far) = section();
-        assert!(desk.member(&stream, 1).is_some());
-        shares.serve(&[config::Interface { name: "elsewhere".to_owned(), rate: "8Mbit/s".parse().unwrap() }]);
-        desk.follow();
-        assert!(desk.member(&stream, 1).is_none());
-        shares.serve(&[]);
-        desk.follow();
-        assert!(desk.member(&stream, 1).is_none());
+        assert!(desk.register(&stream, 1).is_some());
+        shares.apply_config(&[config::InterfaceConfig {
+            name: "elsewhere".to_owned(),
+            rate: "8Mbit/s".parse().unwrap(),
+        }]);
+        desk.update_interfaces();
+        assert!(desk.register(&stream, 1).is_none());
+        shares.apply_config(&[]);
+        desk.update_interfaces();
+        assert!(desk.register(&stream, 1).is_none());
     });
 }
 
@@ -62,13 +65,13 @@ fn who_moves_much_has_a_ceiling_until_it_leaves() {
     in_a_runtime(|| {
         let (_shares, desk) = desk("8Mbit/s");
         let (stream, _far) = section();
-        set_ceiling(stream.as_fd(), 5_000_000).unwrap();
-        let member = desk.member(&stream, 1).unwrap();
-        member.moved(1000);
+        set_max_pacing_rate(stream.as_fd(), 5_000_000).unwrap();
+        let member = desk.register(&stream, 1).unwrap();
+        member.record_bytes(1000);
         assert_eq!(pace(&stream), 5_000_000, "short messages are not worth a look");
-        member.moved(100_000);
+        member.record_bytes(100_000);
         assert!((500_000..1_000_000).contains(&pace(&stream)), "{} of a megabyte", pace(&stream));
-        member.leave();
+        member.deactivate();
         assert_eq!(pace(&stream), 5_000_000);
     });
 }
@@ -78,8 +81,8 @@ fn its_own_ceiling_stays_where_it_is_lower() {
     in_a_runtime(|| {
         let (_shares, desk) = desk("8Mbit/s");
         let (stream, _far) = section();
-        set_ceiling(stream.as_fd(), 10_000).unwrap();
-        desk.member(&stream, 1).unwrap().moved(100_000);
+        set_max_pacing_rate(stream.as_fd(), 10_000).unwrap();
+        desk.register(&stream, 1).unwrap().record_bytes(100_000);
         assert_eq!(pace(&stream), 10_000);
     });
 }
@@ -89,18 +92,18 @@ fn a_reload_changes_rates_and_frees_members() {
     in_a_runtime(|| {
         let (shares, desk) = desk("8Mbit/s");
         let (stream, _far) = section();
-        let member = desk.member(&stream, 1).unwrap();
-        member.moved(100_000);
+        let member = desk.register(&stream, 1).unwrap();
+        member.record_bytes(100_000);
         let before = pace(&stream);
-        shares.serve(&lo("16Mbit/s"));
-        desk.follow();
-        desk.round(Instant::now());
+        shares.apply_config(&lo("16Mbit/s"));
+        desk.update_interfaces();
+        desk.run_round(Instant::now());
         assert_eq!(pace(&stream), before * 2, "a new rate holds for those who send");
-        shares.serve(&[]);
-        desk.follow();
-        assert_eq!(pace(&stream), UNBOUNDED);
-        member.moved(100_000);
-        assert_eq!(pace(&stream), UNBOUNDED, "and nobody comes back to an interface that is gone");
+        shares.apply_config(&[]);
+        desk.update_interfaces();
+        assert_eq!(pace(&stream), UNLIMITED);
+        member.record_bytes(100_000);
+        assert_eq!(pace(&stream), UNLIMITED, "and nobody comes back to an interface that is gone");
     });
 }
 
@@ -109,47 +112,52 @@ fn who_has_stopped_or_gone_is_forgotten() {
     in_a_runtime(|| {
         let (shares, desk) = desk("8Mbit/s");
         let ((stops, _far), (goes, _other)) = (section(), section());
-        desk.member(&stops, 1).unwrap().moved(100_000);
-        desk.member(&goes, 1).unwrap().moved(100_000);
+        desk.register(&stops, 1).unwrap().record_bytes(100_000);
+        desk.register(&goes, 1).unwrap().record_bytes(100_000);
         let mut now = Instant::now();
-        desk.round(now);
+        desk.run_round(now);
         assert_eq!(shares.views()[0].sending, 2);
         drop(goes);
-        desk.round(now);
+        desk.run_round(now);
         assert_eq!(shares.views()[0].sending, 1);
         for _ in 0..3 {
             now += Duration::from_secs(1);
-            desk.round(now);
+            desk.run_round(now);
         }
         assert_eq!(shares.views()[0].sending, 0);
-        assert_eq!(pace(&stops), UNBOUNDED);
+        assert_eq!(pace(&stops), UNLIMITED);
     });
 }
 
 #[test]
 fn all_desks_share_one_rate() {
-    let interface = Interface::new("one", 1000);
-    let greedy = Claim { weight: 1, wants: u64::MAX };
-    let figures = Figures { rate: 500.0, held: 1, sum: 500.0, squares: 250_000.0 };
-    interface.exchange(0, &mut Post { claims: vec![greedy], figures });
-    assert_eq!(interface.exchange(2, &mut Post { claims: vec![greedy], figures }).share(greedy), 500);
+    let interface = SharedInterface::new("one", 1000);
+    let greedy = Claim { weight: 1, demand: u64::MAX };
+    let figures = FairnessStats { rate: 500.0, limited: 1, rate_sum: 500.0, rate_square_sum: 250_000.0 };
+    interface.exchange_report(0, &mut ShareReport { claims: vec![greedy], stats: figures });
+    assert_eq!(
+        interface.exchange_report(2, &mut ShareReport { claims: vec![greedy], stats: figures }).share(greedy),
+        500
+    );
     let view = interface.view();
     assert_eq!(
         (view.rate_bits_per_second, view.sending, view.level_bits_per_second, view.sent_bits_per_second),
         (8000, 2, Some(4000), 8000)
     );
     assert_eq!(view.fairness, Some(1.0));
-    interface.change(3000);
+    interface.set_rate(3000);
     assert_eq!(interface.view().level_bits_per_second, Some(12_000));
-    assert_eq!(interface.exchange(2, &mut Post::default()).share(greedy), 3000);
+    assert_eq!(interface.exchange_report(2, &mut ShareReport::default()).share(greedy), 3000);
     assert_eq!(interface.view().fairness, None);
 }
 
 #[test]
 fn who_comes_with_others_gets_less() {
-    let interface = Interface::new("one", 1200);
-    assert_eq!([1, 1, 1, 3].map(|weight| interface.welcome(weight)), [1200, 600, 400, 600]);
-    interface
-        .exchange(0, &mut Post { claims: vec![Claim { weight: 1, wants: u64::MAX }], figures: Figures::default() });
-    assert_eq!([1, 1].map(|weight| interface.welcome(weight)), [600, 300]);
+    let interface = SharedInterface::new("one", 1200);
+    assert_eq!([1, 1, 1, 3].map(|weight| interface.initial_ceiling(weight)), [1200, 600, 400, 600]);
+    interface.exchange_report(
+        0,
+        &mut ShareReport { claims: vec![Claim { weight: 1, demand: u64::MAX }], stats: FairnessStats::default() },
+    );
+    assert_eq!([1, 1].map(|weight| interface.initial_ceiling(weight)), [600, 300]);
 }

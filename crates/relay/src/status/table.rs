@@ -11,29 +11,29 @@ use serde_json::Value;
 /// When it is no such answer.
 pub fn table(json: &str) -> Result<String, serde_json::Error> {
     let answer: Value = serde_json::from_str(json)?;
-    let mut rows = vec![HEADINGS.map(str::to_owned)];
+    let mut rows = vec![SESSION_HEADINGS.map(str::to_owned)];
     for session in answer["sessions"].as_array().into_iter().flatten() {
         rows.push([
-            text(&session["session"]),
-            text(&session["client"]),
-            text(&session["target"]),
-            text(&session["path"]),
+            cell_text(&session["session"]),
+            cell_text(&session["client"]),
+            cell_text(&session["target"]),
+            cell_text(&session["path"]),
             format!("{:.0}s", session["seconds"].as_f64().unwrap_or(0.0)),
-            bytes(&session["bytes_up"]),
-            bytes(&session["bytes_down"]),
+            format_bytes(&session["bytes_up"]),
+            format_bytes(&session["bytes_down"]),
         ]);
     }
-    let mut out = aligned(&rows);
-    below(&mut out, &choices::reasons(&answer["sessions"]));
-    below(&mut out, &choices::standing(&answer["choices"]));
-    below(&mut out, &limits::rows(&answer["sessions"]));
-    below(&mut out, &sections(&answer["sessions"]));
-    below(&mut out, &tunings(&answer["sessions"]));
-    below(&mut out, &lanes(&answer["lanes"]));
-    below(&mut out, &pools(&answer["pools"]));
-    below(&mut out, &interfaces(&answer["interfaces"]));
-    below(&mut out, &fleet(&answer["fleet"]));
-    below(&mut out, &congestion(&answer["congestion"]));
+    let mut out = align_columns(&rows);
+    append_table(&mut out, &choices::reason_rows(&answer["sessions"]));
+    append_table(&mut out, &choices::choice_rows(&answer["choices"]));
+    append_table(&mut out, &limits::limit_rows(&answer["sessions"]));
+    append_table(&mut out, &section_rows(&answer["sessions"]));
+    append_table(&mut out, &tuning_rows(&answer["sessions"]));
+    append_table(&mut out, &lane_rows(&answer["lanes"]));
+    append_table(&mut out, &pool_rows(&answer["pools"]));
+    append_table(&mut out, &interface_rows(&answer["interfaces"]));
+    append_table(&mut out, &fleet_rows(&answer["fleet"]));
+    append_table(&mut out, &congestion_rows(&answer["congestion"]));
     if out.lines().count() > rows.len() {
         out.push('\n');
     }
@@ -41,18 +41,18 @@ pub fn table(json: &str) -> Result<String, serde_json::Error> {
     out.push_str(&format!(
         "{} sessions, {open} pipes ({idle} idle), ekiden {}\n",
         rows.len() - 1,
-        text(&answer["version"])
+        cell_text(&answer["version"])
     ));
     Ok(out)
 }
 
-const HEADINGS: [&str; 7] = ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN"];
+const SESSION_HEADINGS: [&str; 7] = ["SESSION", "CLIENT", "TARGET", "PATH", "AGE", "UP", "DOWN"];
 
 const SECTION_HEADINGS: [&str; 8] =
     ["SESSION", "SECTION", "CONGESTION", "WINDOW", "QUEUED", "BASE RTT", "RTT", "RETRANS"];
 
 /// Both sections of every session: packets, and times.
-fn sections(sessions: &Value) -> Vec<[String; 8]> {
+fn section_rows(sessions: &Value) -> Vec<[String; 8]> {
     let mut rows = vec![SECTION_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
         for (side, whose) in [("down", "client"), ("up", "server")] {
@@ -61,14 +61,14 @@ fn sections(sessions: &Value) -> Vec<[String; 8]> {
                 continue;
             }
             rows.push([
-                text(&session["session"]),
+                cell_text(&session["session"]),
                 whose.to_owned(),
-                text(&section["congestion"]),
-                text(&section["window"]),
-                text(&section["queued"]),
-                milliseconds(&section["base_rtt_seconds"]),
-                milliseconds(&section["rtt_seconds"]),
-                text(&section["retransmitted"]),
+                cell_text(&section["congestion"]),
+                cell_text(&section["window"]),
+                cell_text(&section["queued"]),
+                format_milliseconds(&section["base_rtt_seconds"]),
+                format_milliseconds(&section["rtt_seconds"]),
+                cell_text(&section["retransmitted"]),
             ]);
         }
     }
@@ -79,7 +79,7 @@ const TUNING_HEADINGS: [&str; 10] =
     ["SESSION", "SECTION", "RTO", "RTO MIN", "RTO MAX", "DELAYED ACK", "UNSENT", "THIN", "RECORD", "NOT IN FORCE"];
 
 /// The sections that are tuned, and how.
-fn tunings(sessions: &Value) -> Vec<[String; 10]> {
+fn tuning_rows(sessions: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![TUNING_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
         for (side, whose) in [("down", "client"), ("up", "server")] {
@@ -88,15 +88,15 @@ fn tunings(sessions: &Value) -> Vec<[String; 10]> {
                 continue;
             }
             rows.push([
-                text(&session["session"]),
+                cell_text(&session["session"]),
                 whose.to_owned(),
-                milliseconds(&tuning["rto_seconds"]),
-                milliseconds(&tuning["rto_min_seconds"]),
-                milliseconds(&tuning["rto_max_seconds"]),
-                milliseconds(&tuning["delack_max_seconds"]),
-                bytes(&tuning["notsent_lowat"]),
+                format_milliseconds(&tuning["rto_seconds"]),
+                format_milliseconds(&tuning["rto_min_seconds"]),
+                format_milliseconds(&tuning["rto_max_seconds"]),
+                format_milliseconds(&tuning["delack_max_seconds"]),
+                format_bytes(&tuning["notsent_lowat"]),
                 if tuning["thin_linear_timeouts"] == true { "linear" } else { "doubled" }.to_owned(),
-                if tuning["record"].is_null() { "-".to_owned() } else { bytes(&tuning["record"]) },
+                if tuning["record"].is_null() { "-".to_owned() } else { format_bytes(&tuning["record"]) },
                 not_in_force(tuning),
             ]);
         }
@@ -107,8 +107,8 @@ fn tunings(sessions: &Value) -> Vec<[String; 10]> {
 /// What stands in the way: options that the kernel lacks, and a route that wins over the socket.
 fn not_in_force(tuning: &Value) -> String {
     let route = &tuning["route_rto_min_seconds"];
-    let route = (!route.is_null()).then(|| format!("the route has rto_min {}", milliseconds(route)));
-    let refused = tuning["refused"].as_array().into_iter().flatten().map(text);
+    let route = (!route.is_null()).then(|| format!("the route has rto_min {}", format_milliseconds(route)));
+    let refused = tuning["refused"].as_array().into_iter().flatten().map(cell_text);
     let all: Vec<String> = route.into_iter().chain(refused).collect();
     if all.is_empty() { "-".to_owned() } else { all.join("; ") }
 }
@@ -116,12 +116,18 @@ fn not_in_force(tuning: &Value) -> String {
 const FLEET_HEADINGS: [&str; 5] = ["FLEET", "RELAYS", "DRAINING", "MISSING", "ETCD"];
 
 /// The fleet, where there is one; `ekiden fleet list` says more.
-fn fleet(fleet: &Value) -> Vec<[String; 5]> {
+fn fleet_rows(fleet: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![FLEET_HEADINGS.map(str::to_owned)];
     if !fleet.is_null() {
-        let name = if fleet["name"].is_null() { "(reads only)".to_owned() } else { text(&fleet["name"]) };
-        let etcd = if fleet["etcd_up"] == true { "up".to_owned() } else { text(&fleet["etcd_trouble"]) };
-        rows.push([name, text(&fleet["relays"]), text(&fleet["draining"]), text(&fleet["missing"]), etcd]);
+        let name = if fleet["name"].is_null() { "(reads only)".to_owned() } else { cell_text(&fleet["name"]) };
+        let etcd = if fleet["etcd_up"] == true { "up".to_owned() } else { cell_text(&fleet["etcd_trouble"]) };
+        rows.push([
+            name,
+            cell_text(&fleet["relays"]),
+            cell_text(&fleet["draining"]),
+            cell_text(&fleet["missing"]),
+            etcd,
+        ]);
     }
     rows
 }
@@ -129,19 +135,19 @@ fn fleet(fleet: &Value) -> Vec<[String; 5]> {
 const CONGESTION_HEADINGS: [&str; 4] = ["ASKED FOR", "IN USE", "FROM", "WHY"];
 
 /// What became of the congestion controls that profiles ask for.
-fn congestion(all: &Value) -> Vec<[String; 4]> {
+fn congestion_rows(all: &Value) -> Vec<[String; 4]> {
     let mut rows = vec![CONGESTION_HEADINGS.map(str::to_owned)];
     for one in all.as_array().into_iter().flatten() {
-        rows.push([&one["name"], &one["in_use"], &one["from"], &one["why"]].map(text));
+        rows.push([&one["name"], &one["in_use"], &one["from"], &one["why"]].map(cell_text));
     }
     rows
 }
 
 /// A table under another, where it has any rows.
-fn below<const N: usize>(out: &mut String, rows: &[[String; N]]) {
+fn append_table<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     if rows.len() > 1 {
         out.push('\n');
-        out.push_str(&aligned(rows));
+        out.push_str(&align_columns(rows));
     }
 }
 
@@ -149,27 +155,27 @@ const LANE_HEADINGS: [&str; 10] =
     ["LISTENER", "LANE BY", "WE HAVE", "STATE", "AGE", "SENT", "RECEIVED", "WAITING", "DROPPED", "DROPPED FOR"];
 
 /// The lanes; all but their age is in packets.
-fn lanes(lanes: &Value) -> Vec<[String; 10]> {
+fn lane_rows(lanes: &Value) -> Vec<[String; 10]> {
     let mut rows = vec![LANE_HEADINGS.map(str::to_owned)];
     for lane in lanes.as_array().into_iter().flatten() {
         rows.push([
-            text(&lane["listener"]),
-            text(&lane["by"]),
+            cell_text(&lane["listener"]),
+            cell_text(&lane["by"]),
             if lane["dialled"] == true { "dialled" } else { "accepted" }.to_owned(),
             if lane["stands"] == true { "stands" } else { "asked" }.to_owned(),
             format!("{:.0}s", lane["seconds"].as_f64().unwrap_or(0.0)),
-            text(&lane["packets_sent"]),
-            text(&lane["packets_received"]),
-            text(&lane["waiting"]),
-            text(&lane["packets_dropped"]),
-            reasons(&lane["dropped_for"]),
+            cell_text(&lane["packets_sent"]),
+            cell_text(&lane["packets_received"]),
+            cell_text(&lane["waiting"]),
+            cell_text(&lane["packets_dropped"]),
+            drop_reasons(&lane["dropped_for"]),
         ]);
     }
     rows
 }
 
 /// The dropped packets of each reason.
-fn reasons(dropped: &Value) -> String {
+fn drop_reasons(dropped: &Value) -> String {
     let reasons = dropped.as_object().into_iter().flatten().map(|(why, packets)| format!("{why} {packets}"));
     reasons.collect::<Vec<_>>().join(", ")
 }
@@ -178,38 +184,38 @@ const POOL_HEADINGS: [&str; 7] = ["RELAY", "STATE", "READY", "WANTED", "HITS", "
 
 const INTERFACE_HEADINGS: [&str; 6] = ["INTERFACE", "RATE", "SENDING", "LEVEL", "SENT", "FAIRNESS"];
 
-fn pools(pools: &Value) -> Vec<[String; 7]> {
+fn pool_rows(pools: &Value) -> Vec<[String; 7]> {
     let mut rows = vec![POOL_HEADINGS.map(str::to_owned)];
     for pool in pools.as_array().into_iter().flatten() {
         rows.push([
-            text(&pool["relay"]),
+            cell_text(&pool["relay"]),
             if pool["up"] == true { "up" } else { "down" }.to_owned(),
-            text(&pool["ready"]),
-            text(&pool["wanted"]),
-            text(&pool["hits"]),
-            text(&pool["misses"]),
-            text(&pool["stale"]),
+            cell_text(&pool["ready"]),
+            cell_text(&pool["wanted"]),
+            cell_text(&pool["hits"]),
+            cell_text(&pool["misses"]),
+            cell_text(&pool["stale"]),
         ]);
     }
     rows
 }
 
-fn interfaces(interfaces: &Value) -> Vec<[String; 6]> {
+fn interface_rows(interfaces: &Value) -> Vec<[String; 6]> {
     let mut rows = vec![INTERFACE_HEADINGS.map(str::to_owned)];
     for interface in interfaces.as_array().into_iter().flatten() {
         rows.push([
-            text(&interface["interface"]),
-            rate(&interface["rate_bits_per_second"]),
-            text(&interface["sending"]),
-            rate(&interface["level_bits_per_second"]),
-            rate(&interface["sent_bits_per_second"]),
+            cell_text(&interface["interface"]),
+            format_rate(&interface["rate_bits_per_second"]),
+            cell_text(&interface["sending"]),
+            format_rate(&interface["level_bits_per_second"]),
+            format_rate(&interface["sent_bits_per_second"]),
             interface["fairness"].as_f64().map_or_else(|| "-".to_owned(), |jain| format!("{jain:.3}")),
         ]);
     }
     rows
 }
 
-fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
+fn align_columns<const N: usize>(rows: &[[String; N]]) -> String {
     let widths: Vec<usize> = (0..N).map(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0)).collect();
     let mut out = String::new();
     for row in rows {
@@ -220,7 +226,7 @@ fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     out
 }
 
-fn text(value: &Value) -> String {
+fn cell_text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -228,7 +234,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-fn bytes(value: &Value) -> String {
+fn format_bytes(value: &Value) -> String {
     let mut amount = value.as_f64().unwrap_or(0.0);
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if amount < 1024.0 {
@@ -239,11 +245,11 @@ fn bytes(value: &Value) -> String {
     format!("{amount:.1} TiB")
 }
 
-fn rate(value: &Value) -> String {
+fn format_rate(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |bits| format!("{:.2} Mbit/s", bits / 1e6))
 }
 
-fn milliseconds(value: &Value) -> String {
+fn format_milliseconds(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_owned(), |seconds| format!("{:.1}ms", seconds * 1000.0))
 }
 

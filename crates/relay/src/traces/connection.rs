@@ -17,104 +17,104 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use super::Settings;
-use super::otlp::rejected;
+use super::ExportSettings;
+use super::otlp::rejected_spans;
 use crate::config::Collector;
 
 /// How long one batch may take; OpenTelemetry's own default.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Most of an answer that is read, in bytes.
-const LONGEST_ANSWER: usize = 64 * 1024;
+const MAX_RESPONSE: usize = 64 * 1024;
 
 /// Why a batch was not taken.
 #[derive(Debug, thiserror::Error)]
-pub enum Trouble {
+pub enum ExportError {
     /// Nobody is there, or says nothing that could be understood.
     #[error("cannot be reached: {0}")]
     Unreachable(String),
     /// It says no.
     #[error("answers {0}")]
-    Refuses(hyper::StatusCode),
+    Rejected(hyper::StatusCode),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for ExportError {
     fn from(error: io::Error) -> Self {
         Self::Unreachable(error.to_string())
     }
 }
 
-impl From<hyper::Error> for Trouble {
+impl From<hyper::Error> for ExportError {
     fn from(error: hyper::Error) -> Self {
         Self::Unreachable(error.to_string())
     }
 }
 
 /// The way to the collector.
-pub struct Connection {
-    settings: Arc<Settings>,
+pub struct CollectorConnection {
+    settings: Arc<ExportSettings>,
     /// The one that was used last.
-    kept: Option<SendRequest<Full<Bytes>>>,
+    idle: Option<SendRequest<Full<Bytes>>>,
 }
 
-impl Connection {
+impl CollectorConnection {
     /// Connects when it is used.
-    pub fn new(settings: Arc<Settings>) -> Self {
-        Self { settings, kept: None }
+    pub fn new(settings: Arc<ExportSettings>) -> Self {
+        Self { settings, idle: None }
     }
 
     /// Sends a batch, and says how many spans of it were not taken.
     ///
     /// # Errors
     /// Nothing of it was taken, as far as is known.
-    pub async fn post(&mut self, body: Vec<u8>) -> Result<u64, Trouble> {
-        match timeout(PATIENCE, self.exchange(body.into())).await {
+    pub async fn post(&mut self, body: Vec<u8>) -> Result<u64, ExportError> {
+        match timeout(EXPORT_TIMEOUT, self.exchange(body.into())).await {
             Ok(done) => done,
             Err(_) => {
-                self.kept = None;
-                Err(Trouble::Unreachable(format!("no answer in {} s", PATIENCE.as_secs())))
+                self.idle = None;
+                Err(ExportError::Unreachable(format!("no answer in {} s", EXPORT_TIMEOUT.as_secs())))
             }
         }
     }
 
-    async fn exchange(&mut self, body: Bytes) -> Result<u64, Trouble> {
-        let response = self.ask(body).await?;
+    async fn exchange(&mut self, body: Bytes) -> Result<u64, ExportError> {
+        let response = self.send_request(body).await?;
         let status = response.status();
-        let answer = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+        let answer = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
         if answer.is_err() {
             // What is left of it would be taken for the next answer.
-            self.kept = None;
+            self.idle = None;
         }
         if !status.is_success() {
-            return Err(Trouble::Refuses(status));
+            return Err(ExportError::Rejected(status));
         }
-        Ok(answer.map_or(0, |answer| rejected(&answer.to_bytes())))
+        Ok(answer.map_or(0, |answer| rejected_spans(&answer.to_bytes())))
     }
 
-    async fn ask(&mut self, body: Bytes) -> Result<Response<Incoming>, Trouble> {
-        if let Some(mut kept) = self.kept.take()
+    async fn send_request(&mut self, body: Bytes) -> Result<Response<Incoming>, ExportError> {
+        if let Some(mut kept) = self.idle.take()
             && kept.ready().await.is_ok()
             && let Ok(response) = kept.send_request(self.request(body.clone())?).await
         {
-            self.kept = Some(kept);
+            self.idle = Some(kept);
             return Ok(response);
         }
         // The collector may close what is idle at any time.
         let (mut fresh, driving) = handshake(TokioIo::new(self.connect().await?)).await?;
         tokio::spawn(driving);
         let response = fresh.send_request(self.request(body)?).await?;
-        self.kept = Some(fresh);
+        self.idle = Some(fresh);
         Ok(response)
     }
 
-    fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, Trouble> {
+    fn request(&self, body: Bytes) -> Result<Request<Full<Bytes>>, ExportError> {
         let Collector { address, path } = &self.settings.traces.collector;
         let request = Request::post(format!("{path}/v1/traces"))
             .header(HOST, address.to_string())
             .header(USER_AGENT, concat!("ekiden/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(body));
-        request.map_err(|error| Trouble::Unreachable(error.to_string()))
+        request.map_err(|error| ExportError::Unreachable(error.to_string()))
     }
 
     async fn connect(&self) -> io::Result<TcpStream> {

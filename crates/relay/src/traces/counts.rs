@@ -8,15 +8,15 @@ use prometheus_client::registry::Registry;
 use crate::metrics::Declare;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByResult {
+struct ExportLabels {
     result: &'static str,
 }
 
 /// Sessions of which a collector was to be told.
 #[derive(Debug, Clone, Default)]
-pub struct Counts(Family<ByResult, Counter>);
+pub struct TraceMetrics(Family<ExportLabels, Counter>);
 
-impl Counts {
+impl TraceMetrics {
     /// Has them told to whoever asks for the metrics.
     pub fn register(&self, r: &mut Registry) {
         r.declare(
@@ -27,32 +27,32 @@ impl Counts {
     }
 
     fn count(&self, result: &'static str, sessions: u64) {
-        self.0.get_or_create(&ByResult { result }).inc_by(sessions);
+        self.0.get_or_create(&ExportLabels { result }).inc_by(sessions);
     }
 
     /// It was told.
-    pub fn sent(&self, sessions: u64) {
+    pub fn record_sent(&self, sessions: u64) {
         self.count("sent", sessions);
     }
 
     /// Too many waited.
-    pub fn queue_full(&self) {
+    pub fn record_queue_full(&self) {
         self.count("queue_full", 1);
     }
 
     /// Nobody was there, or answered in time.
-    pub fn unreachable(&self, sessions: u64) {
+    pub fn record_unreachable(&self, sessions: u64) {
         self.count("unreachable", sessions);
     }
 
     /// It would not take them.
-    pub fn refused(&self, sessions: u64) {
+    pub fn record_refused(&self, sessions: u64) {
         self.count("refused", sessions);
     }
 
     /// What was counted of this result.
     #[cfg(test)]
-    pub fn of(&self, result: &'static str) -> u64 {
-        self.0.get_or_create(&ByResult { result }).get()
+    pub fn get(&self, result: &'static str) -> u64 {
+        self.0.get_or_create(&ExportLabels { result }).get()
     }
 }

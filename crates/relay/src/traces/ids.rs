@@ -9,7 +9,7 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::wire::section::TraceId;
 use sha2::{Digest, Sha256};
 
-use crate::config::Share;
+use crate::config::SampleRatio;
 
 /// The name of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct SpanId([u8; 8]);
 
 /// The spans of one session in one relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ids {
+pub struct SessionSpanIds {
     /// All of it.
     pub session: SpanId,
     /// Up to the client's request.
@@ -28,10 +28,10 @@ pub struct Ids {
     pub transfer: SpanId,
 }
 
-impl Ids {
+impl SessionSpanIds {
     /// Those in the relay that calls others with `key`.
     #[must_use]
-    pub fn of(trace: TraceId, key: &PublicKey) -> Self {
+    pub fn derive(trace: TraceId, key: &PublicKey) -> Self {
         let digest = Sha256::new().chain_update(trace.0).chain_update(key.0).finalize();
         let part = |at: usize| SpanId(std::array::from_fn(|byte| digest[at * 8 + byte]));
         Self { session: part(0), ingress: part(1), dial: part(2), transfer: part(3) }
@@ -44,11 +44,11 @@ impl fmt::Display for SpanId {
     }
 }
 
-impl Share {
+impl SampleRatio {
     /// Whether a trace is in it. It is the last seven bytes of the name that have to be random (W3C Trace Context, Level 2,
     /// "Random Trace ID Flag"), so all who go by these tell of the same traces.
     #[must_use]
-    pub fn has(self, trace: TraceId) -> bool {
+    pub fn is_sampled(self, trace: TraceId) -> bool {
         const BITS: u32 = 56;
         let chance = u128::from_be_bytes(trace.0) & ((1 << BITS) - 1);
         (chance as f64) < self.0 * (1_u64 << BITS) as f64
@@ -62,10 +62,10 @@ mod tests {
     #[test]
     fn relays_name_the_spans_of_their_neighbours() {
         let (trace, key) = (TraceId([7; 16]), PublicKey([1; 32]));
-        let ids = Ids::of(trace, &key);
-        assert_eq!(ids, Ids::of(trace, &key));
-        assert_ne!(ids.session, Ids::of(trace, &PublicKey([2; 32])).session);
-        assert_ne!(ids.session, Ids::of(TraceId([8; 16]), &key).session);
+        let ids = SessionSpanIds::derive(trace, &key);
+        assert_eq!(ids, SessionSpanIds::derive(trace, &key));
+        assert_ne!(ids.session, SessionSpanIds::derive(trace, &PublicKey([2; 32])).session);
+        assert_ne!(ids.session, SessionSpanIds::derive(TraceId([8; 16]), &key).session);
         let all = [ids.session, ids.ingress, ids.dial, ids.transfer];
         assert!((1..all.len()).all(|at| !all[..at].contains(&all[at])), "{all:?}");
         assert_eq!(SpanId([0, 1, 2, 3, 4, 5, 6, 0xab]).to_string(), "00010203040506ab");
@@ -74,12 +74,14 @@ mod tests {
     #[test]
     fn a_share_takes_as_many_as_it_says_and_a_larger_one_all_of_these() {
         let traces: Vec<TraceId> = (0..10_000).map(|_| TraceId::generate()).collect();
-        let taken = |share: f64| traces.iter().filter(|trace| Share(share).has(**trace)).count();
+        let taken = |share: f64| traces.iter().filter(|trace| SampleRatio(share).is_sampled(**trace)).count();
         assert_eq!((taken(0.0), taken(1.0)), (0, traces.len()));
         // Five standard deviations.
         assert!((2283..=2717).contains(&taken(0.25)), "{}", taken(0.25));
-        assert!(traces.iter().all(|trace| !Share(0.25).has(*trace) || Share(0.5).has(*trace)));
+        assert!(
+            traces.iter().all(|trace| !SampleRatio(0.25).is_sampled(*trace) || SampleRatio(0.5).is_sampled(*trace))
+        );
         let smallest = TraceId([255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0]);
-        assert!(Share(1e-15).has(smallest) && !Share(0.99).has(TraceId([255; 16])));
+        assert!(SampleRatio(1e-15).is_sampled(smallest) && !SampleRatio(0.99).is_sampled(TraceId([255; 16])));
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 
 /// What kind of work a span is (opentelemetry.proto.trace.v1, `Span.SpanKind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     /// Our own.
     Internal,
     /// For somebody who has asked.
@@ -17,39 +17,39 @@ pub enum Kind {
 
 /// A value of an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub enum Value {
+pub enum AttributeValue {
     /// A text.
     #[serde(rename = "stringValue")]
     Text(String),
     /// A whole number.
     #[serde(rename = "intValue")]
-    Whole(String),
+    Integer(String),
     /// Any other number.
     #[serde(rename = "doubleValue")]
-    Decimal(f64),
+    Double(f64),
 }
 
 /// A name and what it is.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Attribute {
     key: &'static str,
-    value: Value,
+    value: AttributeValue,
 }
 
 impl Attribute {
     /// A text.
     pub fn text(key: &'static str, value: impl ToString) -> Self {
-        Self { key, value: Value::Text(value.to_string()) }
+        Self { key, value: AttributeValue::Text(value.to_string()) }
     }
 
     /// A whole number.
     pub fn number(key: &'static str, value: impl Into<u64>) -> Self {
-        Self { key, value: Value::Whole(value.into().to_string()) }
+        Self { key, value: AttributeValue::Integer(value.into().to_string()) }
     }
 
     /// A time.
     pub fn seconds(key: &'static str, value: std::time::Duration) -> Self {
-        Self { key, value: Value::Decimal(value.as_secs_f64()) }
+        Self { key, value: AttributeValue::Double(value.as_secs_f64()) }
     }
 }
 
@@ -67,21 +67,21 @@ pub struct Span {
     end_time_unix_nano: String,
     attributes: Vec<Attribute>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    events: Vec<Moment>,
+    events: Vec<SpanEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<Status>,
+    status: Option<SpanStatus>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Moment {
+struct SpanEvent {
     time_unix_nano: String,
     name: &'static str,
     attributes: Vec<Attribute>,
 }
 
 #[derive(Debug, Serialize)]
-struct Status {
+struct SpanStatus {
     code: u8,
     message: String,
 }
@@ -90,7 +90,7 @@ impl Span {
     /// One that began and ended then, in a trace, under a parent where there is one.
     pub fn new(
         name: &'static str,
-        kind: Kind,
+        kind: SpanKind,
         (trace, id, parent): (impl ToString, impl ToString, Option<String>),
         (start, end): (u64, u64),
     ) -> Self {
@@ -100,9 +100,9 @@ impl Span {
             parent_span_id: parent,
             name,
             kind: match kind {
-                Kind::Internal => 1,
-                Kind::Server => 2,
-                Kind::Client => 3,
+                SpanKind::Internal => 1,
+                SpanKind::Server => 2,
+                SpanKind::Client => 3,
             },
             start_time_unix_nano: start.to_string(),
             end_time_unix_nano: end.max(start).to_string(),
@@ -114,23 +114,23 @@ impl Span {
 
     /// More on it.
     #[must_use]
-    pub fn with(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
+    pub fn with_attributes(mut self, attributes: impl IntoIterator<Item = Attribute>) -> Self {
         self.attributes.extend(attributes);
         self
     }
 
     /// Something that happened during it.
     #[must_use]
-    pub fn when(mut self, name: &'static str, at: u64, attributes: Vec<Attribute>) -> Self {
-        self.events.push(Moment { time_unix_nano: at.to_string(), name, attributes });
+    pub fn with_event(mut self, name: &'static str, at: u64, attributes: Vec<Attribute>) -> Self {
+        self.events.push(SpanEvent { time_unix_nano: at.to_string(), name, attributes });
         self
     }
 
     /// It came to nothing.
     #[must_use]
-    pub fn failed(mut self, message: String) -> Self {
+    pub fn with_error(mut self, message: String) -> Self {
         const STATUS_CODE_ERROR: u8 = 2;
-        self.status = Some(Status { code: STATUS_CODE_ERROR, message });
+        self.status = Some(SpanStatus { code: STATUS_CODE_ERROR, message });
         self
     }
 }
@@ -139,24 +139,24 @@ impl Span {
 ///
 /// # Errors
 /// Never, as far as is known.
-pub fn request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>> {
+pub fn export_request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Request<'a> {
-        resource_spans: [Resources<'a>; 1],
+    struct ExportRequest<'a> {
+        resource_spans: [ResourceSpans<'a>; 1],
     }
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Resources<'a> {
+    struct ResourceSpans<'a> {
         resource: Resource,
-        scope_spans: [Scopes<'a>; 1],
+        scope_spans: [ScopeSpans<'a>; 1],
     }
     #[derive(Serialize)]
     struct Resource {
         attributes: [Attribute; 3],
     }
     #[derive(Serialize)]
-    struct Scopes<'a> {
+    struct ScopeSpans<'a> {
         scope: Scope,
         spans: &'a [Span],
     }
@@ -171,13 +171,15 @@ pub fn request(name: &str, spans: &[Span]) -> serde_json::Result<Vec<u8>> {
         Attribute::text("service.version", version),
         Attribute::text("service.instance.id", name),
     ];
-    let scope_spans = [Scopes { scope: Scope { name: "ekiden", version }, spans }];
-    serde_json::to_vec(&Request { resource_spans: [Resources { resource: Resource { attributes }, scope_spans }] })
+    let scope_spans = [ScopeSpans { scope: Scope { name: "ekiden", version }, spans }];
+    serde_json::to_vec(&ExportRequest {
+        resource_spans: [ResourceSpans { resource: Resource { attributes }, scope_spans }],
+    })
 }
 
 /// How many spans the collector has not taken, by its answer (`ExportTracePartialSuccess`).
 #[must_use]
-pub fn rejected(answer: &[u8]) -> u64 {
+pub fn rejected_spans(answer: &[u8]) -> u64 {
     let answer: Json = serde_json::from_slice(answer).unwrap_or_default();
     let spans = &answer["partialSuccess"]["rejectedSpans"];
     spans.as_u64().or_else(|| spans.as_str()?.parse().ok()).unwrap_or(0)
@@ -191,13 +193,13 @@ mod tests {
 
     #[test]
     fn a_request_is_as_the_protocol_has_it() {
-        let span = Span::new("session", Kind::Server, ("aa", "bb", None), (5, 3))
-            .with([Attribute::text("a", "b"), Attribute::number("n", 7_u64)])
-            .with([Attribute::seconds("s", std::time::Duration::from_millis(250))])
-            .when("first byte", 4, Vec::new());
-        let child =
-            Span::new("dial", Kind::Client, ("aa", "cc", Some("bb".to_owned())), (1, 2)).failed("refused".into());
-        let request: Json = serde_json::from_slice(&request("tokyo", &[span, child]).unwrap()).unwrap();
+        let span = Span::new("session", SpanKind::Server, ("aa", "bb", None), (5, 3))
+            .with_attributes([Attribute::text("a", "b"), Attribute::number("n", 7_u64)])
+            .with_attributes([Attribute::seconds("s", std::time::Duration::from_millis(250))])
+            .with_event("first byte", 4, Vec::new());
+        let child = Span::new("dial", SpanKind::Client, ("aa", "cc", Some("bb".to_owned())), (1, 2))
+            .with_error("refused".into());
+        let request: Json = serde_json::from_slice(&export_request("tokyo", &[span, child]).unwrap()).unwrap();
         let resource = &request["resourceSpans"][0];
         let instance = json!({"key": "service.instance.id", "value": {"stringValue": "tokyo"}});
         assert_eq!(resource["resource"]["attributes"][2], instance);
@@ -228,7 +230,7 @@ mod tests {
             ("<html>", 0),
             (r#"{"partialSuccess":{"rejectedSpans":"many"}}"#, 0),
         ] {
-            assert_eq!(rejected(answer.as_bytes()), count, "{answer}");
+            assert_eq!(rejected_spans(answer.as_bytes()), count, "{answer}");
         }
     }
 }

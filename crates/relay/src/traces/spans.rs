@@ -4,38 +4,38 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ekiden_proto::addr::Host;
-use ekiden_proto::event::{Closed, End, SectionInfo};
+use ekiden_proto::event::{EndReason, SectionInfo, SessionClosed};
 
-use super::Ended;
-use super::ids::Ids;
-use super::otlp::{Attribute, Kind, Span};
-use crate::config::Traces;
+use super::EndedSession;
+use super::ids::SessionSpanIds;
+use super::otlp::{Attribute, Span, SpanKind};
+use crate::config::TracesConfig;
 
 /// When it was what, in nanoseconds since 1970.
-struct Times {
-    begin: u64,
+struct SpanTimes {
+    started: u64,
     /// None where the client never said what it wants.
-    asked: Option<u64>,
+    requested: Option<u64>,
     /// None where no path stood.
-    stands: Option<u64>,
+    connected: Option<u64>,
     first_byte: Option<u64>,
-    end: u64,
+    ended: u64,
 }
 
-impl Times {
-    fn of(closed: &Closed, at: SystemTime) -> Self {
+impl SpanTimes {
+    fn from_closed(closed: &SessionClosed, at: SystemTime) -> Self {
         let end = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         let begin = end.saturating_sub(closed.duration);
         let asked = closed.handshake.map(|handshake| begin + handshake);
         let after = |span: Option<Duration>| asked.zip(span).map(|(asked, span)| nanoseconds((asked + span).min(end)));
         // OPEN may have been sent and not been granted.
-        let stood = !matches!(closed.end, End::ConnectFailed(_));
+        let stood = !matches!(closed.end, EndReason::ConnectFailed(_));
         Self {
-            begin: nanoseconds(begin),
-            asked: asked.map(|asked| nanoseconds(asked.min(end))),
-            stands: after(closed.connect).filter(|_| stood),
+            started: nanoseconds(begin),
+            requested: asked.map(|asked| nanoseconds(asked.min(end))),
+            connected: after(closed.connect).filter(|_| stood),
             first_byte: after(closed.first_byte),
-            end: nanoseconds(end),
+            ended: nanoseconds(end),
         }
     }
 }
@@ -46,32 +46,37 @@ fn nanoseconds(since_epoch: Duration) -> u64 {
 }
 
 /// All spans of it: the session, and in it ingress, dial and transfer, as far as it came.
-pub fn of(ended: &Ended, traces: &Traces) -> Vec<Span> {
-    let Ended { trace, sender, closed, at } = ended;
-    let (ids, times) = (Ids::of(*trace, &traces.key), Times::of(closed, *at));
-    let caller = sender.as_ref().map(|key| Ids::of(*trace, key).session.to_string());
+pub fn session_spans(ended: &EndedSession, traces: &TracesConfig) -> Vec<Span> {
+    let EndedSession { trace, sender, closed, ended_at: at } = ended;
+    let (ids, times) = (SessionSpanIds::derive(*trace, &traces.key), SpanTimes::from_closed(closed, *at));
+    let caller = sender.as_ref().map(|key| SessionSpanIds::derive(*trace, key).session.to_string());
     let part = |name, kind, id, span| Span::new(name, kind, (trace, id, Some(ids.session.to_string())), span);
-    let whole = Span::new("session", Kind::Server, (trace, ids.session, caller), (times.begin, times.end));
-    let mut spans = vec![session(whole, closed, traces.client_address)];
-    spans.push(part("ingress", Kind::Internal, ids.ingress, (times.begin, times.asked.unwrap_or(times.end))));
-    if let Some(asked) = times.asked {
-        let span = part("dial", Kind::Client, ids.dial, (asked, times.stands.unwrap_or(times.end)));
-        spans.push(dial(span, closed, asked));
+    let whole = Span::new("session", SpanKind::Server, (trace, ids.session, caller), (times.started, times.ended));
+    let mut spans = vec![session_span(whole, closed, traces.client_address)];
+    spans.push(part(
+        "ingress",
+        SpanKind::Internal,
+        ids.ingress,
+        (times.started, times.requested.unwrap_or(times.ended)),
+    ));
+    if let Some(asked) = times.requested {
+        let span = part("dial", SpanKind::Client, ids.dial, (asked, times.connected.unwrap_or(times.ended)));
+        spans.push(dial_span(span, closed, asked));
     }
-    if let Some(stands) = times.stands {
-        let span = part("transfer", Kind::Internal, ids.transfer, (stands, times.end));
-        spans.push(transfer(span, closed, times.first_byte.map(|first| first.max(stands))));
+    if let Some(stands) = times.connected {
+        let span = part("transfer", SpanKind::Internal, ids.transfer, (stands, times.ended));
+        spans.push(transfer_span(span, closed, times.first_byte.map(|first| first.max(stands))));
     }
     spans
 }
 
-fn session(span: Span, closed: &Closed, client_address: bool) -> Span {
+fn session_span(span: Span, closed: &SessionClosed, client_address: bool) -> Span {
     let mut more = vec![
         Attribute::text("network.transport", "tcp"),
         Attribute::text("ekiden.listener", &closed.listener),
         Attribute::number("ekiden.session", closed.session),
         Attribute::text("ekiden.path", &closed.path),
-        Attribute::text("ekiden.end", closed.end.word()),
+        Attribute::text("ekiden.end", closed.end.as_str()),
         Attribute::number("ekiden.bytes_up", closed.bytes_up),
         Attribute::number("ekiden.bytes_down", closed.bytes_down),
     ];
@@ -88,23 +93,26 @@ fn session(span: Span, closed: &Closed, client_address: bool) -> Span {
         more.push(Attribute::text("client.address", client.0.ip()));
         more.push(Attribute::number("client.port", client.0.port()));
     }
-    let span = span.with(more);
-    if is_failure(closed.end) { failed(span, closed) } else { span }
+    let span = span.with_attributes(more);
+    if is_failure(closed.end) { failed_span(span, closed) } else { span }
 }
 
 /// What to look into; the others are ends that somebody wanted, or that nobody did anything about.
-fn is_failure(end: End) -> bool {
-    !matches!(end, End::Finished | End::LeftEarly | End::Idle | End::HalfCloseIdle | End::Drained)
+fn is_failure(end: EndReason) -> bool {
+    !matches!(
+        end,
+        EndReason::Finished | EndReason::LeftEarly | EndReason::Idle | EndReason::HalfCloseIdle | EndReason::Drained
+    )
 }
 
-fn failed(span: Span, closed: &Closed) -> Span {
-    let word = closed.end.word();
+fn failed_span(span: Span, closed: &SessionClosed) -> Span {
+    let word = closed.end.as_str();
     let message = closed.detail.as_ref().map_or_else(|| word.to_owned(), |detail| format!("{word}: {detail}"));
-    span.with([Attribute::text("error.type", word)]).failed(message)
+    span.with_attributes([Attribute::text("error.type", word)]).with_error(message)
 }
 
 /// Each relay on the way says how long it took from OPEN to its answer.
-fn dial(span: Span, closed: &Closed, asked: u64) -> Span {
+fn dial_span(span: Span, closed: &SessionClosed, asked: u64) -> Span {
     let mut more = vec![Attribute::text("ekiden.path", &closed.path)];
     if let Some(server) = closed.server {
         more.push(Attribute::text("network.peer.address", server.0.ip()));
@@ -115,31 +123,31 @@ fn dial(span: Span, closed: &Closed, asked: u64) -> Span {
         more.extend(chosen.predicted.map(|span| Attribute::seconds("ekiden.predicted_seconds", span)));
         more.extend(chosen.took.map(|span| Attribute::seconds("ekiden.took_seconds", span)));
     }
-    let span = (1_u64..).zip(&closed.hops).fold(span.with(more), |span, (number, took)| {
+    let span = (1_u64..).zip(&closed.hops).fold(span.with_attributes(more), |span, (number, took)| {
         let of = vec![Attribute::number("ekiden.hop", number), Attribute::seconds("ekiden.hop_seconds", *took)];
-        span.when("hop answered", asked.saturating_add(nanoseconds(*took)), of)
+        span.with_event("hop answered", asked.saturating_add(nanoseconds(*took)), of)
     });
-    if matches!(closed.end, End::ConnectFailed(_)) { failed(span, closed) } else { span }
+    if matches!(closed.end, EndReason::ConnectFailed(_)) { failed_span(span, closed) } else { span }
 }
 
-fn transfer(span: Span, closed: &Closed, first_byte: Option<u64>) -> Span {
+fn transfer_span(span: Span, closed: &SessionClosed, first_byte: Option<u64>) -> Span {
     let mut more = vec![Attribute::number("ekiden.bytes_spliced", closed.bytes_spliced)];
-    more.extend(closed.down.iter().flat_map(|info| section(DOWN, info)));
-    more.extend(closed.up.iter().flat_map(|info| section(UP, info)));
-    let span = span.with(more);
+    more.extend(closed.down.iter().flat_map(|info| section_attributes(DOWN_ATTRIBUTES, info)));
+    more.extend(closed.up.iter().flat_map(|info| section_attributes(UP_ATTRIBUTES, info)));
+    let span = span.with_attributes(more);
     match first_byte {
-        Some(at) => span.when("first byte", at, Vec::new()),
+        Some(at) => span.with_event("first byte", at, Vec::new()),
         None => span,
     }
 }
 
 /// Round-trip time, the smallest one, segments sent and segments sent again.
-const DOWN: [&str; 4] =
+const DOWN_ATTRIBUTES: [&str; 4] =
     ["ekiden.down.rtt_seconds", "ekiden.down.min_rtt_seconds", "ekiden.down.segments_out", "ekiden.down.retransmitted"];
-const UP: [&str; 4] =
+const UP_ATTRIBUTES: [&str; 4] =
     ["ekiden.up.rtt_seconds", "ekiden.up.min_rtt_seconds", "ekiden.up.segments_out", "ekiden.up.retransmitted"];
 
-fn section([rtt, min_rtt, out, again]: [&'static str; 4], info: &SectionInfo) -> [Attribute; 4] {
+fn section_attributes([rtt, min_rtt, out, again]: [&'static str; 4], info: &SectionInfo) -> [Attribute; 4] {
     [
         Attribute::seconds(rtt, info.rtt),
         Attribute::seconds(min_rtt, info.min_rtt),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
-use ekiden_proto::wire::section::record::{HEADER, TAG};
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
 use socket2::SockRef;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -19,31 +19,31 @@ use crate::ingress::write_all;
 use crate::pump::{self, Meter, Seal};
 
 /// Most bytes that are handed to the kernel at once, and that it keeps unsent: what is there cannot be dropped any more.
-pub const UNSENT: u32 = 16 * 1024;
+pub const MAX_UNSENT: u32 = 16 * 1024;
 
 /// Records before other sessions of this thread get their turn.
-const ROUNDS: usize = 64;
+const RECORDS_PER_TURN: usize = 64;
 
 /// How long the other side has to take our last words.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a lane has ended that was to go on.
 #[derive(Debug)]
-pub enum Broken {
+pub enum LaneError {
     /// The other side has not agreed, or the way there does not stand.
     Refused(DialError),
     /// The connection is broken over which packets came in this direction.
     Connection(io::Error, Direction),
 }
 
-impl Broken {
+impl LaneError {
     /// Whether the next relay broke off before it has agreed.
     pub fn is_break(&self) -> bool {
         matches!(self, Self::Refused(error) if error.is_break())
     }
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(DialError {
@@ -58,8 +58,8 @@ impl fmt::Display for Broken {
                 )
             }
             Self::Refused(error) => match error.detail() {
-                Some(detail) => write!(f, "{} ({detail})", error.cause.word()),
-                None => f.write_str(error.cause.word()),
+                Some(detail) => write!(f, "{} ({detail})", error.cause.as_str()),
+                None => f.write_str(error.cause.as_str()),
             },
             Self::Connection(error, _) if error.kind() == io::ErrorKind::InvalidData => write!(f, "{error}"),
             Self::Connection(error, _) => write!(f, "its connection is broken: {error}"),
@@ -67,25 +67,25 @@ impl fmt::Display for Broken {
     }
 }
 
-impl From<DialError> for Broken {
+impl From<DialError> for LaneError {
     fn from(error: DialError) -> Self {
         Self::Refused(error)
     }
 }
 
 /// The connection of a lane.
-pub struct Carrier<'a> {
+pub struct LaneTransport<'a> {
     /// Where packets wait.
     pub lane: &'a Lane,
     /// The section.
     pub stream: &'a TcpStream,
     /// Its keys.
-    pub seal: &'a Seal,
+    pub cipher: &'a Seal,
     /// Who counts its bytes.
-    pub meter: &'a Meter,
+    pub stats: &'a Meter,
 }
 
-impl Carrier<'_> {
+impl LaneTransport<'_> {
     /// Sends while `receiving`, which ends with the other side's last word, until that or `done`; or until the lane is
     /// retired. Then says goodbye.
     ///
@@ -93,9 +93,9 @@ impl Carrier<'_> {
     /// Why it has ended otherwise: the socket is to be closed by a reset.
     pub async fn run(
         &self,
-        receiving: impl Future<Output = Result<(), Broken>>,
+        receiving: impl Future<Output = Result<(), LaneError>>,
         done: impl Future<Output = ()>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), LaneError> {
         // A relay that is killed closes its sockets, and that must not look like a goodbye.
         pump::abort(self.stream);
         let (mut sending, mut receiving) = (pin!(self.send()), pin!(receiving));
@@ -105,14 +105,14 @@ impl Carrier<'_> {
                 received?;
                 self.lane.retire();
                 // Whoever has said goodbye may be gone, and need not hear ours.
-                let _ = timeout(LAST_WORDS, sending).await;
+                let _ = timeout(CLOSE_TIMEOUT, sending).await;
             }
             () = done => {
                 self.lane.retire();
-                let sent = timeout(LAST_WORDS, sending).await;
-                sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| self.broken(error))?;
+                let sent = timeout(CLOSE_TIMEOUT, sending).await;
+                sent.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())).map_err(|error| self.connection_error(error))?;
             }
-            sent = &mut sending => self.sent(sent, receiving).await?,
+            sent = &mut sending => self.on_send_end(sent, receiving).await?,
         }
         pump::settle(self.stream);
         Ok(())
@@ -120,35 +120,35 @@ impl Carrier<'_> {
 
     /// Nothing more can be sent. Where that is an error, what the other side said before is still there to be read: it may
     /// have been goodbye, or why.
-    async fn sent(
+    async fn on_send_end(
         &self,
         sent: io::Result<()>,
-        receiving: impl Future<Output = Result<(), Broken>>,
-    ) -> Result<(), Broken> {
+        receiving: impl Future<Output = Result<(), LaneError>>,
+    ) -> Result<(), LaneError> {
         let Err(error) = sent else { return Ok(()) };
-        match timeout(LAST_WORDS, receiving).await {
+        match timeout(CLOSE_TIMEOUT, receiving).await {
             Ok(Ok(())) => {
                 self.lane.retire();
                 Ok(())
             }
-            Ok(Err(refused @ Broken::Refused(_))) => Err(refused),
-            _ => Err(self.broken(error)),
+            Ok(Err(refused @ LaneError::Refused(_))) => Err(refused),
+            _ => Err(self.connection_error(error)),
         }
     }
 
-    fn broken(&self, error: io::Error) -> Broken {
-        Broken::Connection(error, self.lane.receives())
+    fn connection_error(&self, error: io::Error) -> LaneError {
+        LaneError::Connection(error, self.lane.receive_direction())
     }
 
     /// Sends what waits, several packets at once if there are, until the lane is retired.
     async fn send(&self) -> io::Result<()> {
         loop {
-            self.lane.has_packets().await;
-            let records = self.records();
+            self.lane.wait_ready().await;
+            let records = self.take_records();
             if !records.is_empty() {
                 write_all(self.stream, &records).await?;
             } else if self.lane.is_retired() {
-                write_all(self.stream, &self.seal.end()).await?;
+                write_all(self.stream, &self.cipher.end()).await?;
                 // Whoever is gone already has heard enough.
                 let _ = SockRef::from(self.stream).shutdown(Shutdown::Write);
                 return Ok(());
@@ -157,18 +157,18 @@ impl Carrier<'_> {
     }
 
     /// What waits and is not late, as records.
-    fn records(&self) -> Vec<u8> {
+    fn take_records(&self) -> Vec<u8> {
         let mut records = Vec::new();
         let mut room = usize::MAX;
         while let Some(packet) = self.lane.pop(room) {
             let start = records.len();
-            records.extend_from_slice(&[0; HEADER]);
+            records.extend_from_slice(&[0; HEADER_LENGTH]);
             records.extend_from_slice(&packet);
-            records.extend_from_slice(&[0; TAG]);
-            self.seal.seal(&mut records[start..]);
-            self.lane.sent(packet.len());
-            self.meter.copied(self.lane.sends(), packet.len());
-            room = (UNSENT as usize).saturating_sub(records.len());
+            records.extend_from_slice(&[0; TAG_LENGTH]);
+            self.cipher.seal(&mut records[start..]);
+            self.lane.record_sent(packet.len());
+            self.stats.copied(self.lane.send_direction(), packet.len());
+            room = (MAX_UNSENT as usize).saturating_sub(records.len());
         }
         records
     }
@@ -177,16 +177,16 @@ impl Carrier<'_> {
     ///
     /// # Errors
     /// The socket's; `InvalidData` for a record that was changed, left out, repeated or moved.
-    pub async fn receive(&self, mut take: impl FnMut(&[u8])) -> Result<(), Broken> {
+    pub async fn receive(&self, mut take: impl FnMut(&[u8])) -> Result<(), LaneError> {
         loop {
-            for _ in 0..ROUNDS {
-                let opened = self.seal.next(self.stream).await.map_err(|error| self.broken(error))?;
-                let packet = &opened.record[opened.plain];
+            for _ in 0..RECORDS_PER_TURN {
+                let opened = self.cipher.next(self.stream).await.map_err(|error| self.connection_error(error))?;
+                let packet = &opened.record[opened.plaintext];
                 if packet.is_empty() {
                     return Ok(());
                 }
-                self.lane.received(packet.len());
-                self.meter.copied(self.lane.receives(), packet.len());
+                self.lane.record_received(packet.len());
+                self.stats.copied(self.lane.receive_direction(), packet.len());
                 take(packet);
             }
             tokio::task::yield_now().await;
@@ -202,10 +202,10 @@ mod tests {
     use super::*;
     use crate::metrics::Metrics;
     use crate::pump::{seals, sockets};
-    use crate::tun::sources::Remote;
+    use crate::tun::sources::LaneRemote;
 
     /// What comes of a lane whose other side has said `last` and gone, with our packets unread.
-    async fn ends(last: impl FnOnce(&Seal) -> Vec<u8>, reads_late: bool) -> Result<(), Broken> {
+    async fn ends(last: impl FnOnce(&Seal) -> Vec<u8>, reads_late: bool) -> Result<(), LaneError> {
         let metrics = Metrics::new();
         let (ours, theirs) = seals();
         ours.only_records();
@@ -214,12 +214,15 @@ mod tests {
         other.write_all(&last(&theirs)).unwrap();
         SockRef::from(&other).set_linger(Some(Duration::ZERO)).unwrap();
         drop(other);
-        let lane =
-            Lane::new(&metrics.crossing("tunnel"), Remote::Path { name: "osaka".into(), key: None }, Direction::Up);
-        lane.is_agreed();
+        let lane = Lane::new(
+            &metrics.packet_counters("tunnel"),
+            LaneRemote::Path { name: "osaka".into(), key: None },
+            Direction::Up,
+        );
+        lane.mark_established();
         lane.push(&[0x45; 100]);
         let carrier =
-            Carrier { lane: &lane, stream: &stream, seal: &ours, meter: &Meter::new(metrics.totals("tunnel")) };
+            LaneTransport { lane: &lane, stream: &stream, cipher: &ours, stats: &Meter::new(metrics.totals("tunnel")) };
         let receiving = async {
             if reads_late {
                 tokio::task::yield_now().await;
@@ -242,7 +245,7 @@ mod tests {
     async fn without_a_goodbye_it_is_broken() {
         for reads_late in [false, true] {
             let ended = ends(|seal| seal.sealed(b"a packet"), reads_late).await;
-            assert!(matches!(ended, Err(Broken::Connection(..))), "late: {reads_late}");
+            assert!(matches!(ended, Err(LaneError::Connection(..))), "late: {reads_late}");
         }
     }
 }

@@ -5,37 +5,37 @@ use std::array;
 use ekiden_proto::direction::Direction;
 use prometheus_client::metrics::counter::Counter;
 
-use super::judge::Dropped;
+use super::judge::DropReason;
 
 /// The counters of a listener.
 #[derive(Debug, Default)]
-pub struct Crossing {
+pub struct PacketCounters {
     /// Toward the client.
-    pub down: Counts,
+    pub down: DirectionCounters,
     /// Toward the server.
-    pub up: Counts,
-    /// Those that went nowhere, in the order of [`Dropped::ALL`].
-    dropped: [Counter; Dropped::ALL.len()],
+    pub up: DirectionCounters,
+    /// Those that went nowhere, in the order of [`DropReason::ALL`].
+    dropped: [Counter; DropReason::ALL.len()],
 }
 
 /// Those of a direction.
 #[derive(Debug, Default, Clone)]
-pub struct Counts {
+pub struct DirectionCounters {
     /// Packets.
     pub packets: Counter,
     /// Their bytes, from the IP header on.
     pub bytes: Counter,
 }
 
-impl Crossing {
+impl PacketCounters {
     /// The counters that these functions find.
-    pub fn new(counts: impl Fn(&'static str) -> Counts, dropped: impl Fn(&'static str) -> Counter) -> Self {
-        let dropped = array::from_fn(|place| dropped(Dropped::ALL[place].word()));
+    pub fn new(counts: impl Fn(&'static str) -> DirectionCounters, dropped: impl Fn(&'static str) -> Counter) -> Self {
+        let dropped = array::from_fn(|place| dropped(DropReason::ALL[place].as_str()));
         Self { down: counts("down"), up: counts("up"), dropped }
     }
 
     /// Counts a packet that crosses.
-    pub fn crossed(&self, direction: Direction, bytes: usize) {
+    pub fn record_carried(&self, direction: Direction, bytes: usize) {
         let counts = match direction {
             Direction::Down => &self.down,
             Direction::Up => &self.up,
@@ -45,7 +45,7 @@ impl Crossing {
     }
 
     /// Counts packets that go nowhere.
-    pub fn dropped(&self, why: Dropped, packets: usize) {
+    pub fn record_dropped(&self, why: DropReason, packets: usize) {
         self.dropped[why as usize].inc_by(packets as u64);
     }
 }

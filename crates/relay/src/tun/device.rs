@@ -25,7 +25,7 @@ impl Device {
 
     /// Whether `ip` is behind it.
     #[must_use]
-    pub fn leads_to(&self, ip: IpAddr) -> bool {
+    pub fn has_network_of(&self, ip: IpAddr) -> bool {
         self.nets.iter().any(|net| net.contains(ip))
     }
 
@@ -41,7 +41,7 @@ impl Device {
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn reading(&self) -> io::Result<File> {
+    pub fn try_clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 }

@@ -11,16 +11,16 @@ use ekiden_proto::addr::Network;
 use ekiden_proto::event::Event;
 use ekiden_sys::link::{Links, index};
 use ekiden_sys::route::{Route, Routes, interface_name};
-use ekiden_sys::tun::create_bare;
+use ekiden_sys::tun::create_plain;
 
 use super::Device;
-use crate::config::{Config, Listener, Tun};
+use crate::config::{Config, Listener, TunConfig};
 use crate::shared::Shared;
 use crate::sockets::NEEDS_NET_ADMIN;
 use crate::upgrade::{Legacy, Thing};
 
 /// The dummy address of IPv4 (RFC 7600, 4.8). Packets from elsewhere are not taken by an interface without any address.
-const DUMMY: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+const DUMMY_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
 
 /// A tunnel that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum TunnelError {
     },
     /// Packets go another way.
     #[error("tunnel {device}: {net} has a route already, by {by}: ip route del {net}, or take it out of net")]
-    Routed {
+    RouteExists {
         /// The device.
         device: String,
         /// The network behind it.
@@ -45,7 +45,7 @@ pub enum TunnelError {
     },
     /// The network is here.
     #[error("tunnel {device}: {net} is a part of {own}, where {by} is: sites need networks of their own, renumber one")]
-    Here {
+    LocalNetwork {
         /// The device.
         device: String,
         /// The network behind it.
@@ -81,7 +81,7 @@ fn hint(error: &io::Error) -> &'static str {
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Devices {
-    held: Vec<Held>,
+    devices: Vec<OwnedDevice>,
 }
 
 impl Devices {
@@ -90,67 +90,67 @@ impl Devices {
         // One that was deleted meanwhile is made anew.
         let Some(index) = index(&name) else { return };
         let file = Arc::new(File::from(descriptor));
-        self.held.push(Held { name, index, file, mtu, routed, is_shared: true });
+        self.devices.push(OwnedDevice { name, index, file, mtu, routed, is_shared: true });
     }
 
     /// What another process takes over.
     ///
     /// # Errors
     /// The kernel's, when it is out of descriptors.
-    pub fn legacy(&self) -> io::Result<Legacy> {
-        let thing = |held: &Held| {
+    pub fn inheritable(&self) -> io::Result<Legacy> {
+        let thing = |held: &OwnedDevice| {
             let routed = held.routed.iter().map(|(net, source)| (net.to_string(), *source)).collect();
             let thing = Thing::Device { name: held.name.clone(), mtu: held.mtu, routed };
             Ok((thing, held.file.as_fd().try_clone_to_owned()?))
         };
-        self.held.iter().map(thing).collect()
+        self.devices.iter().map(thing).collect()
     }
 
     /// Whether another process has the same ones: then they stay when ours are dropped.
-    pub fn are_shared(&mut self, shared: bool) {
-        self.held.iter_mut().for_each(|held| held.is_shared = shared);
+    pub fn set_shared(&mut self, shared: bool) {
+        self.devices.iter_mut().for_each(|held| held.is_shared = shared);
     }
 
-    /// Makes what `config` has and we have not. If that is turned down, [`Devices::settle`] takes away what was made.
+    /// Makes what `config` has and we have not. If that is turned down, [`Devices::commit`] takes away what was made.
     ///
     /// # Errors
     /// The first tunnel that cannot be had.
     pub fn bind(&mut self, config: &Config) -> Result<(), TunnelError> {
         // Somebody may have deleted one.
-        self.held.retain(Held::is_there);
-        config.tunnels().try_for_each(|(_, tun)| self.have(tun))
+        self.devices.retain(OwnedDevice::exists);
+        config.tunnels().try_for_each(|(_, tun)| self.ensure(tun))
     }
 
-    fn have(&mut self, tun: &Tun) -> Result<(), TunnelError> {
+    fn ensure(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
         let no_device = |cause| TunnelError::Device { device: tun.device.clone(), cause };
-        let routes = Routes::open().and_then(|routes| routes.all()).map_err(no_device)?;
-        tun.nets.iter().try_for_each(|net| self.check(&tun.device, net, &routes))?;
-        let place = self.held.iter().position(|held| held.name == tun.device);
+        let routes = Routes::open().and_then(|routes| routes.list()).map_err(no_device)?;
+        tun.nets.iter().try_for_each(|net| self.check_routes(&tun.device, net, &routes))?;
+        let place = self.devices.iter().position(|held| held.name == tun.device);
         if place.is_none() {
-            self.held.push(Held::new(tun).map_err(no_device)?);
+            self.devices.push(OwnedDevice::new(tun).map_err(no_device)?);
         }
-        let place = place.unwrap_or(self.held.len() - 1);
+        let place = place.unwrap_or(self.devices.len() - 1);
         for net in &tun.nets {
             // What another device of ours gives away comes here when that is settled.
-            if !self.held.iter().any(|held| held.leads_to(net)) {
-                self.held[place].add(net, tun.source)?;
+            if !self.devices.iter().any(|held| held.has_route(net)) {
+                self.devices[place].add_route(net, tun.source)?;
             }
         }
         Ok(())
     }
 
     /// Looks for routes of others that would be in the way, or for hosts that are here.
-    fn check(&self, device: &str, net: &Network, routes: &[Route]) -> Result<(), TunnelError> {
-        let ours = |route: &&Route| self.held.iter().any(|held| route.interface == Some(held.index));
+    fn check_routes(&self, device: &str, net: &Network, routes: &[Route]) -> Result<(), TunnelError> {
+        let ours = |route: &&Route| self.devices.iter().any(|held| route.interface == Some(held.index));
         let by = |route: &Route| route.interface.and_then(|index| interface_name(index).ok()).unwrap_or_default();
         let (device, net) = (device.to_owned(), *net);
         for route in routes.iter().filter(|route| !ours(route)) {
             let (own, by) = (route.to, by(route));
             if route.is_connected && own.covers(&net) {
-                return Err(TunnelError::Here { device, net, own, by });
+                return Err(TunnelError::LocalNetwork { device, net, own, by });
             }
             if own == net {
-                return Err(TunnelError::Routed { device, net, by });
+                return Err(TunnelError::RouteExists { device, net, by });
             }
         }
         Ok(())
@@ -158,9 +158,9 @@ impl Devices {
 
     /// The devices of `config`, with their listeners.
     #[must_use]
-    pub fn lend(&self, config: &Config) -> Vec<(Arc<Listener>, Arc<Device>)> {
-        let lend = |(listener, tun): (&Arc<Listener>, &Tun)| {
-            let held = self.held.iter().find(|held| held.name == tun.device)?;
+    pub fn devices_for(&self, config: &Config) -> Vec<(Arc<Listener>, Arc<Device>)> {
+        let lend = |(listener, tun): (&Arc<Listener>, &TunConfig)| {
+            let held = self.devices.iter().find(|held| held.name == tun.device)?;
             let device = Device::new(tun.device.clone(), tun.nets.clone(), Arc::clone(&held.file));
             Some((Arc::clone(listener), Arc::new(device)))
         };
@@ -168,15 +168,15 @@ impl Devices {
     }
 
     /// Takes away what `config` has no use for, and goes over to its networks.
-    pub fn settle(&mut self, config: &Config, shared: &Shared) {
-        let wanted = |held: &Held| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
-        self.held.retain(|held| wanted(held).is_some());
+    pub fn commit(&mut self, config: &Config, shared: &Shared) {
+        let wanted = |held: &OwnedDevice| config.tunnels().map(|(_, tun)| tun).find(|tun| tun.device == held.name);
+        self.devices.retain(|held| wanted(held).is_some());
         let mut results = Vec::new();
-        for held in &mut self.held {
-            results.push(wanted(held).map_or(Ok(()), |tun| held.keep_only(tun)));
+        for held in &mut self.devices {
+            results.push(wanted(held).map_or(Ok(()), |tun| held.remove_stale_routes(tun)));
         }
-        for held in &mut self.held {
-            results.push(wanted(held).map_or(Ok(()), |tun| held.follow(tun)));
+        for held in &mut self.devices {
+            results.push(wanted(held).map_or(Ok(()), |tun| held.apply_config(tun)));
         }
         for error in results.into_iter().filter_map(Result::err) {
             shared.emit(&Event::Warning { message: error.to_string() });
@@ -186,7 +186,7 @@ impl Devices {
 
 /// A device that is there.
 #[derive(Debug)]
-struct Held {
+struct OwnedDevice {
     name: String,
     index: u32,
     file: Arc<File>,
@@ -197,28 +197,28 @@ struct Held {
     is_shared: bool,
 }
 
-impl Held {
-    fn new(tun: &Tun) -> io::Result<Self> {
-        let file = Arc::new(create_bare(&tun.device)?);
+impl OwnedDevice {
+    fn new(tun: &TunConfig) -> io::Result<Self> {
+        let file = Arc::new(create_plain(&tun.device)?);
         let index = index(&tun.device).ok_or(io::ErrorKind::NotFound)?;
         let held = Self { name: tun.device.clone(), index, file, mtu: tun.mtu, routed: Vec::new(), is_shared: false };
         let links = Links::open()?;
         links.set_mtu(index, tun.mtu)?;
-        links.accept_from_anywhere(index)?;
-        links.add_silent_address(index, DUMMY)?;
+        links.accept_any_source(index)?;
+        links.add_scope_nowhere_address(index, DUMMY_ADDRESS)?;
         links.set_up(index)?;
         Ok(held)
     }
 
-    fn is_there(&self) -> bool {
+    fn exists(&self) -> bool {
         index(&self.name) == Some(self.index)
     }
 
-    fn leads_to(&self, net: &Network) -> bool {
+    fn has_route(&self, net: &Network) -> bool {
         self.routed.iter().any(|(routed, _)| routed == net)
     }
 
-    fn add(&mut self, net: &Network, source: Option<IpAddr>) -> Result<(), TunnelError> {
+    fn add_route(&mut self, net: &Network, source: Option<IpAddr>) -> Result<(), TunnelError> {
         let added = Routes::open().and_then(|routes| routes.add(net, self.index, source));
         added.map_err(|cause| TunnelError::Route { device: self.name.clone(), net: *net, cause })?;
         self.routed.push((*net, source));
@@ -226,7 +226,7 @@ impl Held {
     }
 
     /// Takes routes away that `tun` does not have.
-    fn keep_only(&mut self, tun: &Tun) -> Result<(), TunnelError> {
+    fn remove_stale_routes(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
         let stays = |routed: &(Network, _)| tun.nets.contains(&routed.0) && routed.1 == tun.source;
         let (stay, go): (Vec<_>, Vec<_>) = self.routed.drain(..).partition(stays);
         self.routed = stay;
@@ -238,10 +238,10 @@ impl Held {
     }
 
     /// Adds what it has and we have not. An MTU that somebody else has changed stays until ours does.
-    fn follow(&mut self, tun: &Tun) -> Result<(), TunnelError> {
+    fn apply_config(&mut self, tun: &TunConfig) -> Result<(), TunnelError> {
         for net in &tun.nets {
-            if !self.leads_to(net) {
-                self.add(net, tun.source)?;
+            if !self.has_route(net) {
+                self.add_route(net, tun.source)?;
             }
         }
         if std::mem::replace(&mut self.mtu, tun.mtu) != tun.mtu {
@@ -253,7 +253,7 @@ impl Held {
 }
 
 /// At once, also while somebody who has stopped reading still has the descriptor.
-impl Drop for Held {
+impl Drop for OwnedDevice {
     fn drop(&mut self) {
         if self.is_shared {
             return;
@@ -276,18 +276,23 @@ mod tests {
     /// Lanes and readers on other threads let go of a descriptor when they come to it.
     #[test]
     fn a_device_goes_though_somebody_has_it_open() {
-        let namespace = match netns::new_network() {
+        let namespace = match netns::new_network_namespace() {
             Ok(namespace) => namespace,
             Err(error) => return drop(writeln!(io::stderr(), "skipped: no network namespace: {error}; it wants root")),
         };
         let inside = || {
-            netns::enter_network(namespace.as_fd()).unwrap();
+            netns::enter_network_namespace(namespace.as_fd()).unwrap();
             let nets = vec!["192.0.2.0/24".parse().unwrap()];
-            let held =
-                Held::new(&Tun { device: "ekiden0".to_owned(), nets, mtu: 1400, source: None, answer_only: false })
-                    .unwrap();
+            let held = OwnedDevice::new(&TunConfig {
+                device: "ekiden0".to_owned(),
+                nets,
+                mtu: 1400,
+                source: None,
+                answer_only: false,
+            })
+            .unwrap();
             let reading = held.file.try_clone().unwrap();
-            assert!(held.is_there());
+            assert!(held.exists());
             drop(held);
             assert_eq!(index("ekiden0"), None);
             drop(reading);

@@ -1,6 +1,6 @@
 //! A lane as the other threads know it: where to leave packets for it, and what has crossed it so far.
 //!
-//! The connection under it belongs to one thread, and [`Carrier`](super::carrier::Carrier) drives it there. A packet may
+//! The connection under it belongs to one thread, and [`LaneTransport`](super::carrier::LaneTransport) drives it there. A packet may
 //! come from any: whoever reads the device has no other way to the lane of an answer.
 
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use std::time::Instant;
 use ekiden_proto::direction::Direction;
 use tokio::sync::Notify;
 
-use super::crossing::Crossing;
-use super::judge::{Dropped, judge};
-use super::queue::Queue;
-use super::sources::Remote;
-use crate::config::access::Rules;
+use super::crossing::PacketCounters;
+use super::judge::{DropReason, judge};
+use super::queue::LaneQueue;
+use super::sources::LaneRemote;
+use crate::config::access::AccessPolicy;
 use crate::shared::Shared;
 use crate::status::LaneView;
 
@@ -23,28 +23,28 @@ use crate::status::LaneView;
 #[derive(Debug)]
 pub struct Lane {
     /// The relay at the other end.
-    remote: Remote,
+    remote: LaneRemote,
     /// Which way we send: up where we have dialled.
-    sends: Direction,
-    crossing: Arc<Crossing>,
-    queue: Mutex<Queue>,
+    send_direction: Direction,
+    counters: Arc<PacketCounters>,
+    queue: Mutex<LaneQueue>,
     wake: Notify,
-    stands: AtomicBool,
+    established: AtomicBool,
     retired: AtomicBool,
-    began: Instant,
-    sent: Tally,
-    received: Tally,
-    /// In the order of [`Dropped::ALL`].
-    dropped: [AtomicU64; Dropped::ALL.len()],
+    started_at: Instant,
+    sent: PacketTally,
+    received: PacketTally,
+    /// In the order of [`DropReason::ALL`].
+    dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct PacketTally {
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Tally {
+impl PacketTally {
     fn count(&self, bytes: usize) {
         self.packets.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -57,39 +57,39 @@ impl Tally {
 
 impl Lane {
     /// A lane that has carried no packet.
-    pub fn new(crossing: &Arc<Crossing>, remote: Remote, sends: Direction) -> Arc<Self> {
+    pub fn new(crossing: &Arc<PacketCounters>, remote: LaneRemote, sends: Direction) -> Arc<Self> {
         Arc::new(Self {
             remote,
-            sends,
-            crossing: Arc::clone(crossing),
+            send_direction: sends,
+            counters: Arc::clone(crossing),
             queue: Mutex::default(),
             wake: Notify::new(),
-            stands: AtomicBool::new(false),
+            established: AtomicBool::new(false),
             retired: AtomicBool::new(false),
-            began: Instant::now(),
-            sent: Tally::default(),
-            received: Tally::default(),
+            started_at: Instant::now(),
+            sent: PacketTally::default(),
+            received: PacketTally::default(),
             dropped: Default::default(),
         })
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    fn queue(&self) -> MutexGuard<'_, LaneQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The relay at the other end.
-    pub fn remote(&self) -> &Remote {
+    pub fn remote(&self) -> &LaneRemote {
         &self.remote
     }
 
     /// Which way we send.
-    pub fn sends(&self) -> Direction {
-        self.sends
+    pub fn send_direction(&self) -> Direction {
+        self.send_direction
     }
 
     /// Which way packets go that come from the other side.
-    pub fn receives(&self) -> Direction {
-        self.sends.other()
+    pub fn receive_direction(&self) -> Direction {
+        self.send_direction.opposite()
     }
 
     /// Leaves a packet to be sent. Never waits: what there is no room for is dropped, and so are those before it that
@@ -100,13 +100,13 @@ impl Lane {
             let mut queue = self.queue();
             (queue.expire(now), queue.push(packet, now))
         };
-        self.drops(Dropped::Late, late);
-        self.drops(Dropped::Full, usize::from(!taken));
+        self.record_dropped(DropReason::Late, late);
+        self.record_dropped(DropReason::Full, usize::from(!taken));
         self.wake.notify_one();
     }
 
     /// Completes when there is something to send, or nothing will be any more.
-    pub async fn has_packets(&self) {
+    pub async fn wait_ready(&self) {
         while self.queue().len() == 0 && !self.is_retired() {
             self.wake.notified().await;
         }
@@ -118,42 +118,42 @@ impl Lane {
             let mut queue = self.queue();
             (queue.expire(Instant::now()), queue.pop(room))
         };
-        self.drops(Dropped::Late, late);
+        self.record_dropped(DropReason::Late, late);
         packet
     }
 
     /// Counts a packet that is on its way to the other side.
-    pub fn sent(&self, bytes: usize) {
+    pub fn record_sent(&self, bytes: usize) {
         self.sent.count(bytes);
-        self.crossing.crossed(self.sends, bytes);
+        self.counters.record_carried(self.send_direction, bytes);
     }
 
     /// Counts a packet that has come from there.
-    pub fn received(&self, bytes: usize) {
+    pub fn record_received(&self, bytes: usize) {
         self.received.count(bytes);
-        self.crossing.crossed(self.receives(), bytes);
+        self.counters.record_carried(self.receive_direction(), bytes);
     }
 
     /// Gives this host a packet that has come from the other side, and notes where answers to it go.
-    pub fn gives(self: &Arc<Self>, packet: &[u8], shared: &Shared, rules: Option<Rules<'_>>) {
+    pub fn deliver(self: &Arc<Self>, packet: &[u8], shared: &Shared, rules: Option<AccessPolicy<'_>>) {
         let taken = judge(packet, rules).and_then(|head| {
-            let learn = || shared.lanes.seen.note(head.source, self, Instant::now());
-            shared.tunnels.take(packet, (&head, &self.remote), learn)
+            let learn = || shared.lanes.addresses.record(head.source, self, Instant::now());
+            shared.tunnels.deliver(packet, (&head, &self.remote), learn)
         });
-        taken.unwrap_or_else(|why| self.drops(why, 1));
+        taken.unwrap_or_else(|why| self.record_dropped(why, 1));
     }
 
     /// Counts packets that go nowhere.
-    pub fn drops(&self, why: Dropped, packets: usize) {
+    pub fn record_dropped(&self, why: DropReason, packets: usize) {
         if packets > 0 {
             self.dropped[why as usize].fetch_add(packets as u64, Ordering::Relaxed);
-            self.crossing.dropped(why, packets);
+            self.counters.record_dropped(why, packets);
         }
     }
 
     /// Notes that both sides have agreed on it.
-    pub fn is_agreed(&self) {
-        self.stands.store(true, Ordering::Relaxed);
+    pub fn mark_established(&self) {
+        self.established.store(true, Ordering::Relaxed);
     }
 
     /// Says goodbye as soon as what waits is sent: somebody else takes its place, or nobody.
@@ -170,14 +170,14 @@ impl Lane {
     /// What `ekiden status` shows of it.
     pub fn view(&self, listener: &str) -> LaneView {
         let ((sent, bytes_sent), (received, bytes_received)) = (self.sent.read(), self.received.read());
-        let dropped = Dropped::ALL.map(|why| (why.word(), self.dropped[why as usize].load(Ordering::Relaxed)));
+        let dropped = DropReason::ALL.map(|why| (why.as_str(), self.dropped[why as usize].load(Ordering::Relaxed)));
         let dropped_for: BTreeMap<_, _> = dropped.into_iter().filter(|(_, packets)| *packets > 0).collect();
         LaneView {
             listener: listener.to_owned(),
             by: self.remote.name().to_owned(),
-            dialled: self.sends == Direction::Up,
-            stands: self.stands.load(Ordering::Relaxed),
-            seconds: self.began.elapsed().as_secs_f64(),
+            dialled: self.send_direction == Direction::Up,
+            stands: self.established.load(Ordering::Relaxed),
+            seconds: self.started_at.elapsed().as_secs_f64(),
             waiting: self.queue().len(),
             packets_sent: sent,
             packets_received: received,
@@ -193,6 +193,6 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         let left = self.queue().len();
-        self.drops(Dropped::NoLane, left);
+        self.record_dropped(DropReason::NoLane, left);
     }
 }

@@ -12,16 +12,16 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::{ClientAddr, Host};
 use ekiden_proto::direction::Direction;
-use ekiden_proto::wire::ip::Head;
-use ekiden_proto::wire::section::open::MOST_HOPS;
+use ekiden_proto::wire::ip::IpHeader;
+use ekiden_proto::wire::section::open::MAX_HOPS;
 use tokio::net::TcpStream;
 
-use super::carrier::{Broken, Carrier};
-use super::crossing::Crossing;
-use super::judge::{Dropped, judge};
+use super::carrier::{LaneError, LaneTransport};
+use super::crossing::PacketCounters;
+use super::judge::{DropReason, judge};
 use super::lane::Lane;
-use super::sources::Remote;
-use crate::config::access::Rules;
+use super::sources::LaneRemote;
+use crate::config::access::AccessPolicy;
 use crate::dial::{Dialled, Dialler, Journey, Opened};
 use crate::entrance::Entrance;
 use crate::path::{self, Way};
@@ -29,188 +29,195 @@ use crate::pump::{Meter, silence};
 use crate::tuning::Tuner;
 
 /// How long nobody tries after the first failure; twice as long after each that follows.
-const REST: Duration = Duration::from_millis(100);
+const INITIAL_BACKOFF: Duration = Duration::from_millis(100);
 
 /// The longest of these.
-const LONGEST_REST: Duration = Duration::from_secs(5);
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
 
 /// Packets of many hosts share a lane.
-const NOBODY: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
+const NO_CLIENT: ClientAddr = ClientAddr(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0));
 
 /// The lanes of one device, on the thread that reads it.
-pub struct Lanes {
-    entrance: Rc<Entrance>,
-    crossing: Arc<Crossing>,
+pub struct DeviceLanes {
+    listener_context: Rc<Entrance>,
+    counters: Arc<PacketCounters>,
     /// By the name of their path.
-    kept: RefCell<HashMap<Box<str>, Kept>>,
+    slots: RefCell<HashMap<Box<str>, LaneSlot>>,
 }
 
 /// What is known of the lane of a path.
 #[derive(Default)]
-struct Kept {
+struct LaneSlot {
     lane: Option<Arc<Lane>>,
-    trouble: Option<Trouble>,
+    backoff: Option<LaneBackoff>,
 }
 
 /// A lane that cannot be had.
-struct Trouble {
-    since: Instant,
+struct LaneBackoff {
+    failing_since: Instant,
     failures: u32,
-    rests_until: Instant,
+    retry_at: Instant,
 }
 
-impl Lanes {
+impl DeviceLanes {
     /// None so far.
     pub fn new(entrance: Rc<Entrance>) -> Rc<Self> {
-        let crossing = entrance.shared().metrics.crossing(&entrance.listener.name);
-        Rc::new(Self { entrance, crossing, kept: RefCell::default() })
+        let crossing = entrance.shared().metrics.packet_counters(&entrance.listener.name);
+        Rc::new(Self { listener_context: entrance, counters: crossing, slots: RefCell::default() })
     }
 
     /// Takes a packet that the host sent into the device. Never waits.
-    pub fn carry(self: &Rc<Self>, packet: &[u8]) {
-        match judge(packet, Some(self.rules())).and_then(|head| self.lane(&head)) {
+    pub fn send(self: &Rc<Self>, packet: &[u8]) {
+        match judge(packet, Some(self.rules())).and_then(|head| self.lane_to(&head)) {
             Ok(lane) => lane.push(packet),
-            Err(why) => self.crossing.dropped(why, 1),
+            Err(why) => self.counters.record_dropped(why, 1),
         }
     }
 
-    fn rules(&self) -> Rules<'_> {
-        Rules { listener: &self.entrance.listener.access, peer: None }
+    fn rules(&self) -> AccessPolicy<'_> {
+        AccessPolicy { listener: &self.listener_context.listener.access, peer: None }
     }
 
     /// The lane in which the destination was last seen as a source, if the relay there may still send from that address; else the
     /// lane of the best path that has not failed.
-    fn lane(self: &Rc<Self>, head: &Head) -> Result<Arc<Lane>, Dropped> {
-        let shared = self.entrance.shared();
-        let seen = shared.lanes.seen.lane(head.destination);
+    fn lane_to(self: &Rc<Self>, head: &IpHeader) -> Result<Arc<Lane>, DropReason> {
+        let shared = self.listener_context.shared();
+        let seen = shared.lanes.addresses.lane(head.destination);
         if let Some(lane) = seen.filter(|lane| shared.tunnels.permits(lane.remote(), head.destination)) {
             return Ok(lane);
         }
-        let (config, destination) = (&self.entrance.config, Host::from(head.destination));
+        let (config, destination) = (&self.listener_context.config, Host::from(head.destination));
         let ways = path::ways_to(config, &shared.pools, &destination, head.port.unwrap_or(0));
         // Past all relays it would come back into the device.
         let mut onward = ways.iter().filter(|way| !way.path.is_direct());
-        onward.find_map(|way| self.lane_of(way)).ok_or(Dropped::NoLane)
+        onward.find_map(|way| self.lane_by_path(way)).ok_or(DropReason::NoLane)
     }
 
     /// The lane of a path, which is dialled if there is none; nothing while that rests.
-    fn lane_of(self: &Rc<Self>, way: &Way) -> Option<Arc<Lane>> {
-        let mut all = self.kept.borrow_mut();
+    fn lane_by_path(self: &Rc<Self>, way: &Way) -> Option<Arc<Lane>> {
+        let mut all = self.slots.borrow_mut();
         let kept = all.entry(way.path.name.clone()).or_default();
         if let Some(lane) = kept.lane.as_ref().filter(|lane| !lane.is_retired()) {
             return Some(Arc::clone(lane));
         }
-        if kept.trouble.as_ref().is_some_and(|trouble| Instant::now() < trouble.rests_until) {
+        if kept.backoff.as_ref().is_some_and(|trouble| Instant::now() < trouble.retry_at) {
             return None;
         }
-        let listener = &self.entrance.listener.name;
-        let remote = Remote::of_path(&way.path);
-        let lane = self.entrance.shared().lanes.enter(listener, &self.crossing, remote, Direction::Up);
+        let listener = &self.listener_context.listener.name;
+        let remote = LaneRemote::from_path(&way.path);
+        let lane = self.listener_context.shared().lanes.register(listener, &self.counters, remote, Direction::Up);
         kept.lane = Some(Arc::clone(&lane));
-        let trip = Trip { lanes: Rc::downgrade(self), entrance: Rc::clone(&self.entrance), way: way.clone() };
+        let trip = LaneTask {
+            lanes: Rc::downgrade(self),
+            listener_context: Rc::clone(&self.listener_context),
+            path_choice: way.clone(),
+        };
         tokio::task::spawn_local(trip.run(Arc::clone(&lane)));
         Some(lane)
     }
 
     /// Notes that a lane of this path stands.
-    fn stands(&self, path: &str) {
-        let mut all = self.kept.borrow_mut();
-        if let Some(trouble) = all.get_mut(path).and_then(|kept| kept.trouble.take()) {
-            let (listener, span) = (&self.entrance.listener.name, trouble.since.elapsed().as_secs_f64());
-            self.entrance.warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
+    fn on_established(&self, path: &str) {
+        let mut all = self.slots.borrow_mut();
+        if let Some(trouble) = all.get_mut(path).and_then(|kept| kept.backoff.take()) {
+            let (listener, span) =
+                (&self.listener_context.listener.name, trouble.failing_since.elapsed().as_secs_f64());
+            self.listener_context
+                .warn(format!("{listener}: the lane by {path} is there again, after {span:.1} seconds"));
         }
     }
 
     /// Notes that it has ended, and whether something went wrong.
-    fn ended(&self, path: &str, lane: &Arc<Lane>, broken: Option<&Broken>) {
-        let mut all = self.kept.borrow_mut();
+    fn on_ended(&self, path: &str, lane: &Arc<Lane>, broken: Option<&LaneError>) {
+        let mut all = self.slots.borrow_mut();
         let Some(kept) = all.get_mut(path) else { return };
         kept.lane.take_if(|kept| Arc::ptr_eq(kept, lane));
         let Some(broken) = broken else { return };
         let now = Instant::now();
-        let trouble = kept.trouble.get_or_insert_with(|| {
-            let listener = &self.entrance.listener.name;
-            self.entrance
+        let trouble = kept.backoff.get_or_insert_with(|| {
+            let listener = &self.listener_context.listener.name;
+            self.listener_context
                 .warn(format!("{listener}: no lane by {path}, so packets that are not TCP are dropped: {broken}"));
-            Trouble { since: now, failures: 0, rests_until: now }
+            LaneBackoff { failing_since: now, failures: 0, retry_at: now }
         });
-        trouble.rests_until = now + REST.saturating_mul(1 << trouble.failures.min(16)).min(LONGEST_REST);
+        trouble.retry_at = now + INITIAL_BACKOFF.saturating_mul(1 << trouble.failures.min(16)).min(MAX_BACKOFF);
         trouble.failures += 1;
     }
 }
 
-impl Drop for Lanes {
+impl Drop for DeviceLanes {
     fn drop(&mut self) {
-        self.kept.borrow().values().filter_map(|kept| kept.lane.as_ref()).for_each(|lane| lane.retire());
+        self.slots.borrow().values().filter_map(|kept| kept.lane.as_ref()).for_each(|lane| lane.retire());
     }
 }
 
 /// One lane from dialling to its end.
-struct Trip {
-    lanes: Weak<Lanes>,
-    entrance: Rc<Entrance>,
-    way: Way,
+struct LaneTask {
+    lanes: Weak<DeviceLanes>,
+    listener_context: Rc<Entrance>,
+    path_choice: Way,
 }
 
-impl Trip {
+impl LaneTask {
     async fn run(self, lane: Arc<Lane>) {
-        let mut ended = self.go(&lane).await;
+        let mut ended = self.dial_and_run(&lane).await;
         // The relay has restarted since that connection was made ready, and nobody has heard of a lane yet.
         if let Err((broken, true)) = &ended
             && broken.is_break()
         {
-            ended = self.go(&lane).await;
+            ended = self.dial_and_run(&lane).await;
         }
         lane.retire();
         let lanes = self.lanes.upgrade();
         let broken = ended.err().map(|(broken, _)| broken);
-        lanes.iter().for_each(|lanes| lanes.ended(&self.way.path.name, &lane, broken.as_ref()));
+        lanes.iter().for_each(|lanes| lanes.on_ended(&self.path_choice.path.name, &lane, broken.as_ref()));
     }
 
     /// Dials and carries; with an error, whether the connection had been ready before.
-    async fn go(&self, lane: &Arc<Lane>) -> Result<(), (Broken, bool)> {
-        let dialled = self.dialler().open_lane(&self.way, &journey()).await.map_err(|error| (error.into(), false))?;
+    async fn dial_and_run(&self, lane: &Arc<Lane>) -> Result<(), (LaneError, bool)> {
+        let dialled =
+            self.dialler().open_lane(&self.path_choice, &open_params()).await.map_err(|error| (error.into(), false))?;
         let was_ready = dialled.was_ready();
-        self.carry(lane, dialled).await.map_err(|broken| (broken, was_ready))
+        self.run_lane(lane, dialled).await.map_err(|broken| (broken, was_ready))
     }
 
-    async fn carry(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), Broken> {
+    async fn run_lane(&self, lane: &Arc<Lane>, dialled: Dialled) -> Result<(), LaneError> {
         let Dialled { stream, opened, .. } = dialled;
         let Opened { opening, seal, .. } = opened.expect("invariant: a lane was opened at a relay");
-        let (stream, entrance) = (Rc::new(stream), &self.entrance);
+        let (stream, entrance) = (Rc::new(stream), &self.listener_context);
         let meter = Meter::new(entrance.totals());
-        meter.is_sent_by(Direction::Up, entrance.worker.desk.member(&stream, entrance.listener.weight));
+        meter.is_sent_by(Direction::Up, entrance.worker.desk.register(&stream, entrance.listener.weight));
         meter.is_tuned_by(Direction::Up, self.tuner(&stream));
-        let carrier = Carrier { lane, stream: &stream, seal: &seal, meter: &meter };
+        let carrier = LaneTransport { lane, stream: &stream, cipher: &seal, stats: &meter };
         let receiving = async {
             opening.answer(&stream, &seal).await?;
-            lane.is_agreed();
-            self.lanes.upgrade().iter().for_each(|lanes| lanes.stands(&self.way.path.name));
-            carrier.receive(|packet| lane.gives(packet, entrance.shared(), None)).await
+            lane.mark_established();
+            self.lanes.upgrade().iter().for_each(|lanes| lanes.on_established(&self.path_choice.path.name));
+            carrier.receive(|packet| lane.deliver(packet, entrance.shared(), None)).await
         };
         carrier.run(receiving, silence(&meter, entrance.config.timeouts.idle)).await
     }
 
     /// Who tunes the section to the first hop.
     fn tuner(&self, stream: &Rc<TcpStream>) -> Option<Rc<Tuner>> {
-        let hop = self.way.path.hops.first().expect("invariant: a lane goes by relays");
-        self.entrance.worker.rounds.tuner(stream, &hop.profile, self.entrance.config.timeouts.idle)
+        let hop = self.path_choice.path.hops.first().expect("invariant: a lane goes by relays");
+        self.listener_context.worker.rounds.tuner(stream, &hop.profile, self.listener_context.config.timeouts.idle)
     }
 
     fn dialler(&self) -> Dialler<'_> {
-        let entrance = &self.entrance;
+        let entrance = &self.listener_context;
         Dialler {
             marks: entrance.config.needed_marks(),
             source: None,
             names: entrance.names(),
             congestion: &entrance.config.congestion,
             pools: &entrance.shared().pools,
-            rules: Rules { listener: &entrance.listener.access, peer: None },
+            rules: AccessPolicy { listener: &entrance.listener.access, peer: None },
             patience: entrance.config.timeouts.connect,
         }
     }
 }
 
-fn journey() -> Journey {
-    Journey { trace: None, client: NOBODY, early: false, encrypt: true, hops_left: MOST_HOPS }
+fn open_params() -> Journey {
+    Journey { trace: None, client: NO_CLIENT, early: false, encrypt: true, hops_left: MAX_HOPS }
 }

@@ -21,64 +21,65 @@ mod sources;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use ekiden_proto::wire::ip::Head;
+use ekiden_proto::wire::ip::IpHeader;
 
 pub use arrived::serve;
-pub use carrier::UNSENT;
-pub use crossing::{Counts, Crossing};
+pub use carrier::MAX_UNSENT;
+pub use crossing::{DirectionCounters, PacketCounters};
 pub use device::Device;
 pub use devices::{Devices, TunnelError};
-pub use reader::run;
-pub use roll::Roll;
+pub use reader::read_device;
+pub use roll::LaneRegistry;
 
-use judge::Dropped;
-use sources::{Remote, Sources};
+use judge::DropReason;
+use sources::{LaneRemote, SourceBindings};
 
 use crate::config::Config;
 
 /// The devices that are in force now, and which packets may come into them, for all threads.
 #[derive(Debug, Default)]
-pub struct Tunnels(RwLock<InForce>);
+pub struct Tunnels(RwLock<ActiveTunnels>);
 
 #[derive(Debug, Default)]
-struct InForce {
+struct ActiveTunnels {
     devices: Vec<Arc<Device>>,
-    sources: Sources,
+    sources: SourceBindings,
     /// The configuration of `sources`; `None` before the first one is in force.
     config: Option<Arc<Config>>,
 }
 
-impl InForce {
+impl ActiveTunnels {
     /// The device behind which `ip` is.
-    fn device(&self, ip: IpAddr) -> Option<&Arc<Device>> {
-        self.devices.iter().find(|device| device.leads_to(ip))
+    fn device_for(&self, ip: IpAddr) -> Option<&Arc<Device>> {
+        self.devices.iter().find(|device| device.has_network_of(ip))
     }
 
-    fn permits(&self, remote: &Remote, source: IpAddr) -> bool {
+    fn permits(&self, remote: &LaneRemote, source: IpAddr) -> bool {
         self.config.as_ref().is_some_and(|config| self.sources.permits(config, remote, source))
     }
 }
 
 impl Tunnels {
     /// Puts these devices, and the source bindings of `config`, in force.
-    pub fn serve(&self, devices: Vec<Arc<Device>>, config: &Arc<Config>) {
-        let in_force = InForce { devices, sources: Sources::new(config), config: Some(Arc::clone(config)) };
+    pub fn apply_config(&self, devices: Vec<Arc<Device>>, config: &Arc<Config>) {
+        let in_force =
+            ActiveTunnels { devices, sources: SourceBindings::new(config), config: Some(Arc::clone(config)) };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = in_force;
     }
 
-    fn in_force(&self) -> RwLockReadGuard<'_, InForce> {
+    fn active(&self) -> RwLockReadGuard<'_, ActiveTunnels> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.in_force().devices.is_empty()
+        self.active().devices.is_empty()
     }
 
     /// Whether packets from `ip` may come from `remote`, so that packets to it may go there.
-    fn permits(&self, remote: &Remote, ip: IpAddr) -> bool {
-        self.in_force().permits(remote, ip)
+    fn permits(&self, remote: &LaneRemote, ip: IpAddr) -> bool {
+        self.active().permits(remote, ip)
     }
 
     /// Has this host receive a packet that has come from the other side. What is to be done `before` is done when nothing
@@ -86,33 +87,38 @@ impl Tunnels {
     ///
     /// # Errors
     /// Why it goes nowhere.
-    fn take(&self, packet: &[u8], (head, remote): (&Head, &Remote), before: impl FnOnce()) -> Result<(), Dropped> {
+    fn deliver(
+        &self,
+        packet: &[u8],
+        (head, remote): (&IpHeader, &LaneRemote),
+        before: impl FnOnce(),
+    ) -> Result<(), DropReason> {
         let device = {
-            let in_force = self.in_force();
-            let device = in_force.device(head.source).ok_or(Dropped::Spoofed)?;
+            let in_force = self.active();
+            let device = in_force.device_for(head.source).ok_or(DropReason::Spoofed)?;
             if !in_force.permits(remote, head.source) {
-                return Err(Dropped::WrongPeer);
+                return Err(DropReason::WrongPeer);
             }
             // It would come back at once.
-            if in_force.device(head.destination).is_some() {
-                return Err(Dropped::Denied);
+            if in_force.device_for(head.destination).is_some() {
+                return Err(DropReason::Denied);
             }
             Arc::clone(device)
         };
         before();
-        device.write(packet).map_err(|_| Dropped::NotTaken)
+        device.write(packet).map_err(|_| DropReason::NotTaken)
     }
 
     /// Judges a packet that passes from `remote` to another relay.
     ///
     /// # Errors
     /// When `remote` may not send from the source address of the packet.
-    fn pass(&self, head: &Head, remote: &Remote) -> Result<(), Dropped> {
-        let in_force = self.in_force();
-        let permits = match in_force.device(head.source) {
+    fn check_forward(&self, head: &IpHeader, remote: &LaneRemote) -> Result<(), DropReason> {
+        let in_force = self.active();
+        let permits = match in_force.device_for(head.source) {
             Some(_) => in_force.permits(remote, head.source),
             None => in_force.sources.permits_through(remote, head.source),
         };
-        if permits { Ok(()) } else { Err(Dropped::WrongPeer) }
+        if permits { Ok(()) } else { Err(DropReason::WrongPeer) }
     }
 }

@@ -5,25 +5,25 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Most packets that wait.
-const MOST: usize = 256;
+const MAX_PACKETS: usize = 256;
 
 /// Most bytes of packets that wait: the longest packet that fits into a record, and more.
-const MOST_BYTES: usize = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 
 /// How long a packet may wait.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_WAIT: Duration = Duration::from_millis(100);
 
 /// The packets in order.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub struct LaneQueue {
     packets: VecDeque<(Instant, Vec<u8>)>,
     bytes: usize,
 }
 
-impl Queue {
+impl LaneQueue {
     /// Takes one, unless there are too many already.
     pub fn push(&mut self, packet: &[u8], now: Instant) -> bool {
-        let has_room = self.packets.len() < MOST && self.bytes + packet.len() <= MOST_BYTES;
+        let has_room = self.packets.len() < MAX_PACKETS && self.bytes + packet.len() <= MAX_BYTES;
         if has_room {
             self.packets.push_back((now, packet.to_vec()));
             self.bytes += packet.len();
@@ -41,7 +41,7 @@ impl Queue {
 
     /// Drops those that have waited too long; how many that were.
     pub fn expire(&mut self, now: Instant) -> usize {
-        let is_late = |(since, _): &(Instant, Vec<u8>)| now.saturating_duration_since(*since) > LONGEST;
+        let is_late = |(since, _): &(Instant, Vec<u8>)| now.saturating_duration_since(*since) > MAX_WAIT;
         let late = self.packets.iter().take_while(|waiting| is_late(waiting)).count();
         self.bytes -= self.packets.drain(..late).map(|(_, packet)| packet.len()).sum::<usize>();
         late
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn packets_leave_in_order_and_as_they_came() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (LaneQueue::default(), Instant::now());
         assert!(queue.push(b"first", now) && queue.push(b"", now) && queue.push(b"last", now));
         assert_eq!(std::iter::from_fn(|| queue.pop(ALL)).collect::<Vec<_>>(), [b"first".as_slice(), b"", b"last"]);
         assert_eq!((queue.len(), queue.bytes), (0, 0));
@@ -69,12 +69,12 @@ mod tests {
 
     #[test]
     fn it_is_full_by_number_and_by_bytes() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        assert_eq!((0..300).filter(|_| queue.push(b"small", now)).count(), MOST);
-        let mut queue = Queue::default();
-        assert_eq!((0..300).filter(|_| queue.push(&[0; 1400], now)).count(), MOST_BYTES / 1400);
+        let (mut queue, now) = (LaneQueue::default(), Instant::now());
+        assert_eq!((0..300).filter(|_| queue.push(b"small", now)).count(), MAX_PACKETS);
+        let mut queue = LaneQueue::default();
+        assert_eq!((0..300).filter(|_| queue.push(&[0; 1400], now)).count(), MAX_BYTES / 1400);
         assert!(queue.pop(ALL).is_some() && queue.push(&[0; 1400], now), "there is room again");
-        let mut queue = Queue::default();
+        let mut queue = LaneQueue::default();
         assert!(queue.push(&[0; 65_535], now), "the longest there is");
         assert!(!queue.push(&[0; 2], now) && queue.push(&[0; 1], now));
         assert_eq!(queue.pop(ALL).map(|packet| packet.len()), Some(65_535));
@@ -82,19 +82,19 @@ mod tests {
 
     #[test]
     fn who_waits_too_long_is_dropped() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
-        let step = LONGEST / 2;
+        let (mut queue, now) = (LaneQueue::default(), Instant::now());
+        let step = MAX_WAIT / 2;
         assert!(queue.push(b"a", now) && queue.push(b"b", now + step) && queue.push(b"c", now + 2 * step));
-        assert_eq!(queue.expire(now + LONGEST), 0, "just in time");
-        assert_eq!(queue.expire(now + LONGEST + step), 1);
+        assert_eq!(queue.expire(now + MAX_WAIT), 0, "just in time");
+        assert_eq!(queue.expire(now + MAX_WAIT + step), 1);
         assert_eq!(queue.pop(ALL).as_deref(), Some(b"b".as_slice()));
-        assert_eq!(queue.expire(now + 9 * LONGEST), 1);
+        assert_eq!(queue.expire(now + 9 * MAX_WAIT), 1);
         assert_eq!((queue.pop(ALL), queue.bytes), (None, 0));
     }
 
     #[test]
     fn what_has_no_room_stays() {
-        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (mut queue, now) = (LaneQueue::default(), Instant::now());
         assert!(queue.push(&[1; 100], now));
         assert_eq!(queue.pop(99), None);
         assert_eq!(queue.pop(100), Some(vec![1; 100]));

@@ -5,37 +5,37 @@ use std::io::{self, Read};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ekiden_proto::wire::ip::{Head, TCP};
+use ekiden_proto::wire::ip::{IpHeader, TCP};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Device;
-use super::lanes::Lanes;
+use super::lanes::DeviceLanes;
 use crate::entrance::Entrance;
 use crate::worker::Stop;
 
 /// The longest packet there is, whatever the interface's MTU is made to be while we run.
-const LONGEST: usize = 65_536;
+const MAX_PACKET: usize = 65_536;
 
 /// How many are read before others on this thread have their turn.
-const BATCH: usize = 64;
+const PACKETS_PER_TURN: usize = 64;
 
 /// A packet, or that the device has gone.
-const WANTED: Interest = Interest::READABLE.add(Interest::ERROR);
+const READABLE_OR_ERROR: Interest = Interest::READABLE.add(Interest::ERROR);
 
 /// Reads a device until told to stop.
 ///
 /// # Errors
 /// The kernel's: the device has gone, or cannot be watched.
-pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: Stop) -> io::Result<()> {
+pub async fn read_device(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: Stop) -> io::Result<()> {
     #[expect(deprecated, reason = "`register` is unsafe, for types that change their descriptor; a file never does")]
-    let file = AsyncFd::with_interest(device.reading()?, WANTED)?;
-    let lanes = Lanes::new(Rc::clone(&entrance));
-    let reader = Reader { entrance, device, lanes };
-    let mut buffer = vec![0; LONGEST];
+    let file = AsyncFd::with_interest(device.try_clone_file()?, READABLE_OR_ERROR)?;
+    let lanes = DeviceLanes::new(Rc::clone(&entrance));
+    let reader = DeviceReader { listener_context: entrance, device, lanes };
+    let mut buffer = vec![0; MAX_PACKET];
     loop {
-        let Some(readable) = stop.or(file.ready(WANTED)).await else { return Ok(()) };
-        match readable?.try_io(|file| reader.batch(file.get_ref(), &mut buffer)) {
+        let Some(readable) = stop.or(file.ready(READABLE_OR_ERROR)).await else { return Ok(()) };
+        match readable?.try_io(|file| reader.read_batch(file.get_ref(), &mut buffer)) {
             // Nothing is left.
             Err(_) => {}
             Ok(done) => done?,
@@ -44,21 +44,21 @@ pub async fn run(entrance: Rc<Entrance>, device: Arc<Device>, mut stop: Stop) ->
     }
 }
 
-struct Reader {
-    entrance: Rc<Entrance>,
+struct DeviceReader {
+    listener_context: Rc<Entrance>,
     device: Arc<Device>,
-    lanes: Rc<Lanes>,
+    lanes: Rc<DeviceLanes>,
 }
 
-impl Reader {
+impl DeviceReader {
     /// Reads a few packets.
     ///
     /// # Errors
     /// `WouldBlock` when there were not so many, else the kernel's.
-    fn batch(&self, mut file: &File, buffer: &mut [u8]) -> io::Result<()> {
-        for _ in 0..BATCH {
+    fn read_batch(&self, mut file: &File, buffer: &mut [u8]) -> io::Result<()> {
+        for _ in 0..PACKETS_PER_TURN {
             match file.read(buffer) {
-                Ok(length) => self.take(&buffer[..length]),
+                Ok(length) => self.dispatch(&buffer[..length]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -66,12 +66,15 @@ impl Reader {
         Ok(())
     }
 
-    fn take(&self, packet: &[u8]) {
-        if !Head::read(packet).is_ok_and(|head| head.protocol == TCP) {
-            self.lanes.carry(packet);
+    fn dispatch(&self, packet: &[u8]) {
+        if !IpHeader::parse(packet).is_ok_and(|head| head.protocol == TCP) {
+            self.lanes.send(packet);
         } else if self.device.write(packet).is_err() {
             // The kernel has no memory for it, or the interface is down: a packet lost, as on any link.
-            self.entrance.shared().metrics.dropped(&self.entrance.listener.name, "not_taken");
+            self.listener_context
+                .shared()
+                .metrics
+                .record_packet_dropped(&self.listener_context.listener.name, "not_taken");
         }
     }
 }

@@ -4,31 +4,31 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ekiden_proto::direction::Direction;
 
-use super::crossing::Crossing;
+use super::crossing::PacketCounters;
 use super::lane::Lane;
-use super::seen::Seen;
-use super::sources::Remote;
+use super::seen::AddressTable;
+use super::sources::LaneRemote;
 use crate::status::LaneView;
 
 /// All lanes, of all threads.
 #[derive(Debug, Default)]
-pub struct Roll {
-    all: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
+pub struct LaneRegistry {
+    lanes: Mutex<Vec<(Box<str>, Weak<Lane>)>>,
     /// Where addresses were last seen.
-    pub(super) seen: Seen,
+    pub(super) addresses: AddressTable,
 }
 
-impl Roll {
+impl LaneRegistry {
     /// Enters a new lane of a listener.
-    pub(super) fn enter(
+    pub(super) fn register(
         &self,
         listener: &str,
-        crossing: &Arc<Crossing>,
-        remote: Remote,
+        crossing: &Arc<PacketCounters>,
+        remote: LaneRemote,
         sends: Direction,
     ) -> Arc<Lane> {
         let lane = Lane::new(crossing, remote, sends);
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(_, lane)| lane.strong_count() > 0);
         all.push((listener.into(), Arc::downgrade(&lane)));
         lane
@@ -37,7 +37,7 @@ impl Roll {
     /// What `ekiden status` shows.
     #[must_use]
     pub fn views(&self) -> Vec<LaneView> {
-        let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         all.iter().filter_map(|(listener, lane)| Some(lane.upgrade()?.view(listener))).collect()
     }
 }

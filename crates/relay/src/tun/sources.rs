@@ -19,7 +19,7 @@ use crate::path::Way;
 
 /// The relay at the other end of a lane.
 #[derive(Debug)]
-pub enum Remote {
+pub enum LaneRemote {
     /// A relay with this key that has dialled the lane. Relays behind it may have dialled it before, so it stands for the
     /// networks of paths that end at it.
     Dialler {
@@ -44,15 +44,15 @@ pub enum Remote {
     },
 }
 
-impl Remote {
+impl LaneRemote {
     /// The end of a path.
-    pub fn of_path(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         let key = path.hops.last().and_then(|hop| hop.peering()).map(|peering| peering.key);
         Self::Path { name: path.name.clone(), key }
     }
 
     /// The next relay of a way that the relay before us has chosen.
-    pub fn next(way: &Way) -> Option<Self> {
+    pub fn next_hop(way: &Way) -> Option<Self> {
         let peering = way.path.hops.first()?.peering()?;
         Some(Self::Next { name: way.path.name.clone(), key: peering.key })
     }
@@ -71,7 +71,7 @@ impl Remote {
         }
     }
 
-    fn is_on(&self, path: &Path) -> bool {
+    fn is_reached_by(&self, path: &Path) -> bool {
         match self {
             Self::Dialler { key, .. } => matches!(path.hops.as_slice(), [hop] if hop.has_key(key)),
             Self::Next { key, .. } => path.hops.first().is_some_and(|hop| hop.has_key(key)),
@@ -82,85 +82,85 @@ impl Remote {
 
 /// The source bindings of one configuration.
 #[derive(Debug, Default)]
-pub struct Sources {
+pub struct SourceBindings {
     /// The networks of the peers that have `from=`.
-    from: BTreeMap<PublicKey, Vec<Network>>,
+    networks: BTreeMap<PublicKey, Vec<Network>>,
     /// The peer without `from=`, if there is exactly one and no listener is open to others.
-    only: Option<PublicKey>,
+    sole_unbound_peer: Option<PublicKey>,
 }
 
-impl Sources {
+impl SourceBindings {
     /// Reads the peers of all section listeners.
     pub fn new(config: &Config) -> Self {
         let sections = || config.listeners.iter().filter_map(|listener| listener.section.as_ref());
         let peers = || sections().filter_map(|section| section.peers.as_deref()).flat_map(|Peers(peers)| peers);
-        let mut from: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let mut networks: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (key, nets) in peers().filter_map(|(key, peer)| Some((key, peer.from.as_ref()?))) {
-            from.entry(*key).or_default().extend(nets);
+            networks.entry(*key).or_default().extend(nets);
         }
-        let without: BTreeSet<_> = peers().map(|(key, _)| *key).filter(|key| !from.contains_key(key)).collect();
+        let without: BTreeSet<_> = peers().map(|(key, _)| *key).filter(|key| !networks.contains_key(key)).collect();
         let is_open = sections().any(|section| section.peers.is_none());
-        let only = without.first().copied().filter(|_| without.len() == 1 && !is_open);
-        Self { from, only }
+        let sole_unbound_peer = without.first().copied().filter(|_| without.len() == 1 && !is_open);
+        Self { networks, sole_unbound_peer }
     }
 
     /// Whether packets with this source address may come from `remote` into a tunnel.
-    pub fn permits(&self, config: &Config, remote: &Remote, source: IpAddr) -> bool {
-        if let Some(nets) = remote.key().and_then(|key| self.from.get(&key)) {
-            return has(nets, source);
+    pub fn permits(&self, config: &Config, remote: &LaneRemote, source: IpAddr) -> bool {
+        if let Some(nets) = remote.key().and_then(|key| self.networks.get(&key)) {
+            return contains_address(nets, source);
         }
         let mut paths = paths(config, source).peekable();
         if paths.peek().is_none() {
-            remote.key().is_some() && remote.key() == self.only && !self.is_in_from(source)
+            remote.key().is_some() && remote.key() == self.sole_unbound_peer && !self.is_bound(source)
         } else {
-            paths.any(|path| remote.is_on(path))
+            paths.any(|path| remote.is_reached_by(path))
         }
     }
 
     /// Whether packets with this source address may pass from a neighbour to the next relay, where no tunnel of this host
     /// leads to that address. The routes of this relay do not apply then: the relay that has dialled chose the path.
-    pub fn permits_through(&self, remote: &Remote, source: IpAddr) -> bool {
-        match remote.key().and_then(|key| self.from.get(&key)) {
-            Some(nets) => has(nets, source),
-            None => !self.is_in_from(source),
+    pub fn permits_through(&self, remote: &LaneRemote, source: IpAddr) -> bool {
+        match remote.key().and_then(|key| self.networks.get(&key)) {
+            Some(nets) => contains_address(nets, source),
+            None => !self.is_bound(source),
         }
     }
 
     /// Whether a peer has the address in its `from=`.
-    fn is_in_from(&self, source: IpAddr) -> bool {
-        self.from.values().any(|nets| has(nets, source))
+    fn is_bound(&self, source: IpAddr) -> bool {
+        self.networks.values().any(|nets| contains_address(nets, source))
     }
 
     /// The networks of tunnels from which no peer may send, because the configuration binds them to none.
-    fn unbound(&self, config: &Config) -> Vec<Network> {
+    fn unbound_networks(&self, config: &Config) -> Vec<Network> {
         let nets = config.tunnels().filter(|(_, tun)| tun.answer_only).flat_map(|(_, tun)| &tun.nets);
-        let is_bound = |net: &Network| self.from.values().flatten().any(|from| from.overlaps(net));
-        nets.filter(|net| self.only.is_none() && !is_bound(net)).copied().collect()
+        let is_bound = |net: &Network| self.networks.values().flatten().any(|from| from.overlaps(net));
+        nets.filter(|net| self.sole_unbound_peer.is_none() && !is_bound(net)).copied().collect()
     }
 }
 
 impl Config {
     /// The warning about networks from which no peer may send packets.
     #[must_use]
-    pub fn unbound(&self) -> Vec<String> {
+    pub fn unbound_network_warnings(&self) -> Vec<String> {
         let tell = |net: Network| {
             format!(
                 "no peer may send packets from {net}, so only TCP crosses: no route says which peer that network belongs \
                  to; write from={net} into the line of that peer in the file of peers"
             )
         };
-        Sources::new(self).unbound(self).into_iter().map(tell).collect()
+        SourceBindings::new(self).unbound_networks(self).into_iter().map(tell).collect()
     }
 }
 
 /// The paths over relays that packets to `ip` may take; none in a network with `answer_only`.
 fn paths(config: &Config, ip: IpAddr) -> impl Iterator<Item = &Path> {
-    let answers_only = config.tunnels().any(|(_, tun)| tun.answer_only && has(&tun.nets, ip));
+    let answers_only = config.tunnels().any(|(_, tun)| tun.answer_only && contains_address(&tun.nets, ip));
     let routes = (!answers_only).then(|| config.routes_into(Network::from(ip))).into_iter().flatten();
     routes.flat_map(|route| &route.paths).map(Arc::as_ref).filter(|path| !path.is_direct())
 }
 
-fn has(nets: &[Network], ip: IpAddr) -> bool {
+fn contains_address(nets: &[Network], ip: IpAddr) -> bool {
     nets.iter().any(|net| net.contains(ip))
 }
 
@@ -214,27 +214,27 @@ net = ["10.3.0.0/16"]
 answer_only = true
 "#;
 
-    struct Peer(&'static str, PublicKey);
+    struct TestPeer(&'static str, PublicKey);
 
-    impl Peer {
+    impl TestPeer {
         fn new(name: &'static str) -> Self {
-            Self(name, PrivateKey::generate().public())
+            Self(name, PrivateKey::generate().public_key())
         }
 
         /// A lane that it has dialled.
-        fn dials(&self) -> Remote {
-            Remote::Dialler { name: self.0.into(), key: self.1 }
+        fn dials(&self) -> LaneRemote {
+            LaneRemote::Dialler { name: self.0.into(), key: self.1 }
         }
 
         /// A lane that passes through, and goes on to it.
-        fn passes(&self) -> Remote {
-            Remote::Next { name: self.0.into(), key: self.1 }
+        fn passes(&self) -> LaneRemote {
+            LaneRemote::Next { name: self.0.into(), key: self.1 }
         }
     }
 
     /// The bindings for these peers, each with the options of its line; `None` for an open listener.
-    fn sources(relays: &[Peer; 3], peers: Option<&[(&Peer, &str)]>) -> (Sources, Config) {
-        let relay = |peer: &Peer| {
+    fn sources(relays: &[TestPeer; 3], peers: Option<&[(&TestPeer, &str)]>) -> (SourceBindings, Config) {
+        let relay = |peer: &TestPeer| {
             format!(
                 "[[relay]]\nname = {:?}\naddress = \"192.0.2.1:7000\"\nkey = \"{}\"\nencrypt = true\n",
                 peer.0, peer.1
@@ -245,32 +245,33 @@ answer_only = true
         let peers = lines.map(|lines| Arc::new(Peers::from_text(&lines.collect::<String>(), &[], &[]).unwrap()));
         let listener = Listener::clone(&config.listeners[0]);
         let key = Arc::new(PrivateKey::generate());
-        let section = SectionListener { public: key.public(), key, peers, fleet: false, encrypt: true };
+        let section =
+            SectionListener { public_key: key.public_key(), private_key: key, peers, fleet: false, encrypt: true };
         config.listeners[0] = Arc::new(Listener { section: Some(section), ..listener });
-        (Sources::new(&config), config)
+        (SourceBindings::new(&config), config)
     }
 
     /// Where `remote` may send from, of one address in each network.
-    fn permitted<'a>((sources, config): &(Sources, Config), remote: &Remote) -> Vec<&'a str> {
+    fn permitted<'a>((sources, config): &(SourceBindings, Config), remote: &LaneRemote) -> Vec<&'a str> {
         let all = ["10.1.5.1", "10.1.200.1", "fd01::1", "10.2.0.1", "10.3.0.1"];
         all.into_iter().filter(|ip| sources.permits(config, remote, ip.parse().unwrap())).collect()
     }
 
     /// The same by a lane that was dialled by this path.
-    fn permitted_by<'a>(sources: &(Sources, Config), path: &str) -> Vec<&'a str> {
+    fn permitted_by<'a>(sources: &(SourceBindings, Config), path: &str) -> Vec<&'a str> {
         let paths = sources.1.paths();
-        permitted(sources, &Remote::of_path(paths.iter().find(|known| *known.name == *path).unwrap()))
+        permitted(sources, &LaneRemote::from_path(paths.iter().find(|known| *known.name == *path).unwrap()))
     }
 
-    fn unbound((sources, config): &(Sources, Config)) -> Vec<String> {
-        sources.unbound(config).iter().map(ToString::to_string).collect()
+    fn unbound((sources, config): &(SourceBindings, Config)) -> Vec<String> {
+        sources.unbound_networks(config).iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn without_from_the_routes_bind() {
-        let relays = ["one", "two", "hub"].map(Peer::new);
+        let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
-        let stranger = Peer::new("stranger");
+        let stranger = TestPeer::new("stranger");
         let of_one = vec!["10.1.5.1", "10.1.200.1", "fd01::1"];
         for peers in [None, Some(&[(one, ""), (two, ""), (hub, ""), (&stranger, "")][..])] {
             let sources = sources(&relays, peers);
@@ -288,7 +289,7 @@ answer_only = true
 
     #[test]
     fn from_takes_the_place_of_the_routes() {
-        let relays = ["one", "two", "hub"].map(Peer::new);
+        let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
         let peers = [(one, "from=10.1.5.0/24,10.3.0.0/24"), (two, ""), (hub, "from=10.2.0.0/16")];
         let sources = sources(&relays, Some(&peers));
@@ -303,19 +304,19 @@ answer_only = true
 
     #[test]
     fn a_network_without_a_route_is_the_only_peers() {
-        let relays = ["one", "two", "hub"].map(Peer::new);
-        let one = Peer::new("site");
+        let relays = ["one", "two", "hub"].map(TestPeer::new);
+        let one = TestPeer::new("site");
         let sources = sources(&relays, Some(&[(&one, "")]));
         assert_eq!(permitted(&sources, &one.dials()), ["10.3.0.1"]);
-        assert_eq!(permitted(&sources, &Peer::new("was struck off the list").dials()), [""; 0]);
+        assert_eq!(permitted(&sources, &TestPeer::new("was struck off the list").dials()), [""; 0]);
     }
 
     #[test]
     fn what_passes_through_is_bound_by_from_only() {
-        let relays = ["one", "two", "hub"].map(Peer::new);
+        let relays = ["one", "two", "hub"].map(TestPeer::new);
         let [one, two, hub] = &relays;
         let (sources, _) = sources(&relays, Some(&[(one, "from=10.8.0.0/16"), (two, "from=10.9.0.0/16"), (hub, "")]));
-        let passing = |peer: &Peer| {
+        let passing = |peer: &TestPeer| {
             let all = ["10.7.0.1", "10.8.0.1", "10.9.0.1"];
             all.into_iter().filter(|ip| sources.permits_through(&peer.dials(), ip.parse().unwrap())).collect::<Vec<_>>()
         };

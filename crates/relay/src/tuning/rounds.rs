@@ -14,29 +14,29 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::Tuner;
 
 /// How often sections are looked at.
-const ROUND: Duration = Duration::from_millis(100);
+const ROUND_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Most sections that are looked at in a round; more than these have their turns in later ones. A look costs some 2 us.
-const MOST_LOOKS: usize = 1000;
+const MAX_TUNED_PER_ROUND: usize = 1000;
 
 /// The tuned sections of a thread whose bytes move.
 #[derive(Debug)]
-pub struct Rounds {
+pub struct TuneScheduler {
     /// Whose turn it is comes first.
-    moving: RefCell<VecDeque<Rc<Tuner>>>,
+    queue: RefCell<VecDeque<Rc<Tuner>>>,
     routes: OnceCell<Option<Routes>>,
-    began: Instant,
-    woken: Notify,
+    started_at: Instant,
+    wake: Notify,
 }
 
-impl Rounds {
+impl TuneScheduler {
     /// Nothing moves.
     pub fn new() -> Rc<Self> {
         Rc::new(Self {
-            moving: RefCell::default(),
+            queue: RefCell::default(),
             routes: OnceCell::new(),
-            began: Instant::now(),
-            woken: Notify::new(),
+            started_at: Instant::now(),
+            wake: Notify::new(),
         })
     }
 
@@ -46,33 +46,33 @@ impl Rounds {
     }
 
     /// Looks at a section in the next round.
-    pub fn take(&self, tuner: Rc<Tuner>) {
-        let mut moving = self.moving.borrow_mut();
+    pub fn enqueue(&self, tuner: Rc<Tuner>) {
+        let mut moving = self.queue.borrow_mut();
         if moving.is_empty() {
-            self.woken.notify_one();
+            self.wake.notify_one();
         }
         moving.push_back(tuner);
     }
 
     /// Makes rounds for as long as bytes move.
     pub async fn run(self: Rc<Self>) {
-        let mut rounds = interval(ROUND);
+        let mut rounds = interval(ROUND_INTERVAL);
         rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            self.woken.notified().await;
-            while !self.moving.borrow().is_empty() {
+            self.wake.notified().await;
+            while !self.queue.borrow().is_empty() {
                 rounds.tick().await;
-                self.round(self.began.elapsed());
+                self.run_round(self.started_at.elapsed());
             }
         }
     }
 
     /// Looks at those whose turn it is. Each has to move again to be looked at again.
-    pub fn round(&self, now: Duration) {
-        let turns = self.moving.borrow().len().min(MOST_LOOKS);
+    pub fn run_round(&self, now: Duration) {
+        let turns = self.queue.borrow().len().min(MAX_TUNED_PER_ROUND);
         for _ in 0..turns {
-            let Some(tuner) = self.moving.borrow_mut().pop_front() else { break };
-            tuner.look(now);
+            let Some(tuner) = self.queue.borrow_mut().pop_front() else { break };
+            tuner.tune(now);
         }
     }
 

@@ -6,36 +6,36 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use ekiden_proto::profile::{Outcome, Profile, Setting};
-use ekiden_proto::tuning::Section;
+use ekiden_proto::tuning::SectionTuner;
 use ekiden_proto::units::Span;
-use ekiden_sys::sockopt::{Role, change};
-use ekiden_sys::tuned::sample;
+use ekiden_sys::sockopt::{SocketRole, apply_setting};
+use ekiden_sys::tuned::tuning_sample;
 use tokio::net::TcpStream;
 
-use super::{Rounds, TuningView};
+use super::{TuneScheduler, TuningView};
 
 /// A section that is tuned. It belongs to a session; its thread's rounds know it while bytes move.
 #[derive(Debug)]
 pub struct Tuner {
     /// Gone when the section is.
     stream: Weak<TcpStream>,
-    rounds: Weak<Rounds>,
+    scheduler: Weak<TuneScheduler>,
     /// What the profile says itself.
-    said: Said,
+    overrides: ProfileOverrides,
     /// How long its session may be silent.
-    idle: Duration,
+    idle_timeout: Duration,
     /// Whether the next round looks at it.
-    awaited: Cell<bool>,
-    section: RefCell<Section>,
+    is_queued: Cell<bool>,
+    section: RefCell<SectionTuner>,
     /// Options that the kernel has refused here, and what it said.
     refused: RefCell<Vec<(&'static str, String)>>,
     /// Most plaintext of the newest record, where its bytes are in records.
-    record: Cell<Option<usize>>,
+    max_record: Cell<Option<usize>>,
 }
 
 /// What a profile says itself, which is left alone.
 #[derive(Debug, Clone, Copy)]
-struct Said {
+struct ProfileOverrides {
     rto_min: bool,
     rto_max: bool,
     delack_max: bool,
@@ -43,22 +43,22 @@ struct Said {
     user_timeout: bool,
 }
 
-impl Said {
-    fn by(profile: &Profile) -> Self {
-        let user_timeout = profile.says("user_timeout");
+impl ProfileOverrides {
+    fn from_profile(profile: &Profile) -> Self {
+        let user_timeout = profile.has_setting("user_timeout");
         // With the number of probes, or their distance, the profile has said when a peer is dead. It is not heard any more
         // where there is a user timeout (tcp(7)), which `rto_max` has to bring with it.
-        let probes = profile.says("keepalive_interval") || profile.says("keepalive_count");
+        let probes = profile.has_setting("keepalive_interval") || profile.has_setting("keepalive_count");
         Self {
-            rto_min: profile.says("rto_min"),
-            rto_max: profile.says("rto_max") || probes && !user_timeout,
-            delack_max: profile.says("delack_max"),
-            thin_linear_timeouts: profile.says("thin_linear_timeouts"),
+            rto_min: profile.has_setting("rto_min"),
+            rto_max: profile.has_setting("rto_max") || probes && !user_timeout,
+            delack_max: profile.has_setting("delack_max"),
+            thin_linear_timeouts: profile.has_setting("thin_linear_timeouts"),
             user_timeout,
         }
     }
 
-    fn says(self, setting: &Setting) -> bool {
+    fn has(self, setting: &Setting) -> bool {
         match setting {
             Setting::RtoMin(_) => self.rto_min,
             Setting::RtoMax(_) => self.rto_max,
@@ -72,57 +72,57 @@ impl Said {
 
 impl Tuner {
     /// One of a section that has just begun.
-    pub fn new(stream: &Rc<TcpStream>, rounds: &Rc<Rounds>, profile: &Profile, idle: Duration) -> Rc<Self> {
+    pub fn new(stream: &Rc<TcpStream>, rounds: &Rc<TuneScheduler>, profile: &Profile, idle: Duration) -> Rc<Self> {
         Rc::new(Self {
             stream: Rc::downgrade(stream),
-            rounds: Rc::downgrade(rounds),
-            said: Said::by(profile),
-            idle,
-            awaited: Cell::new(false),
+            scheduler: Rc::downgrade(rounds),
+            overrides: ProfileOverrides::from_profile(profile),
+            idle_timeout: idle,
+            is_queued: Cell::new(false),
             section: RefCell::default(),
             refused: RefCell::default(),
-            record: Cell::new(None),
+            max_record: Cell::new(None),
         })
     }
 
     /// Bytes have moved into it, or out of it.
-    pub fn moved(self: &Rc<Self>) {
-        if !self.awaited.replace(true)
-            && let Some(rounds) = self.rounds.upgrade()
+    pub fn on_bytes_moved(self: &Rc<Self>) {
+        if !self.is_queued.replace(true)
+            && let Some(rounds) = self.scheduler.upgrade()
         {
-            rounds.take(Rc::clone(self));
+            rounds.enqueue(Rc::clone(self));
         }
     }
 
     /// Notes how large its records are now.
-    pub fn makes_records_of(&self, most: usize) {
-        self.record.set(Some(most));
+    pub fn set_max_record(&self, most: usize) {
+        self.max_record.set(Some(most));
     }
 
     /// Looks how the section is doing, and sets what has to change.
-    pub fn look(&self, now: Duration) {
-        self.awaited.set(false);
+    pub fn tune(&self, now: Duration) {
+        self.is_queued.set(false);
         let Some(stream) = self.stream.upgrade() else { return };
         // Fails only when the socket is already dead.
-        let Ok(sample) = sample(stream.as_fd(), now) else { return };
+        let Ok(sample) = tuning_sample(stream.as_fd(), now) else { return };
         let mut section = self.section.borrow_mut();
         let before = section.tuning();
-        for setting in section.look(sample).since(before) {
+        for setting in section.update(sample).changes_from(before) {
             self.set(&stream, &setting);
         }
     }
 
     fn set(&self, stream: &TcpStream, setting: &Setting) {
         let refused = self.refused.borrow().iter().any(|(key, _)| *key == setting.key());
-        if self.said.says(setting) || refused {
+        if self.overrides.has(setting) || refused {
             return;
         }
         // The kernel counts retries by it, fifteen of them (`tcp_retries2`): the sooner they come, the shorter an outage
         // would end the connection. With a time of its own it lasts as long as its session may be silent.
         if matches!(setting, Setting::RtoMax(_)) {
-            self.set(stream, &Setting::UserTimeout(Span(self.idle)));
+            self.set(stream, &Setting::UserTimeout(Span(self.idle_timeout)));
         }
-        if let Outcome::Unsupported(why) = change(stream.as_fd(), setting, Role::Dials) {
+        if let Outcome::Unsupported(why) = apply_setting(stream.as_fd(), setting, SocketRole::Dialer) {
             self.refused.borrow_mut().push((setting.key(), why));
         }
     }
@@ -130,15 +130,15 @@ impl Tuner {
     /// What `ekiden status` shows of it; nothing when the section is gone.
     pub fn view(&self) -> Option<TuningView> {
         let stream = self.stream.upgrade()?;
-        let rounds = self.rounds.upgrade()?;
+        let rounds = self.scheduler.upgrade()?;
         let refused = self.refused.borrow().iter().map(|(key, why)| format!("{key}: {why}")).collect();
-        Some(TuningView::of(stream.as_fd(), self.record.get(), rounds.routes(), refused))
+        Some(TuningView::from_socket(stream.as_fd(), self.max_record.get(), rounds.routes(), refused))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ekiden_sys::tuned::{InForce, in_force};
+    use ekiden_sys::tuned::{TcpTimers, tcp_timers};
     use socket2::{Domain, Protocol, Socket, Type};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
@@ -168,15 +168,15 @@ mod tests {
     }
 
     /// What is in force after a look, and what the profile leaves alone.
-    async fn looked_at(settings: &[(&str, &str)]) -> InForce {
+    async fn looked_at(settings: &[(&str, &str)]) -> TcpTimers {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
-        let rounds = Rounds::new();
+        let rounds = TuneScheduler::new();
         let tuner = rounds.tuner(&stream, &profile(settings), IDLE).unwrap();
-        tuner.moved();
-        tuner.moved();
-        rounds.round(Duration::from_secs(1));
+        tuner.on_bytes_moved();
+        tuner.on_bytes_moved();
+        rounds.run_round(Duration::from_secs(1));
         assert_eq!(tuner.view().unwrap().refused, Vec::<String>::new());
-        in_force(stream.as_fd())
+        tcp_timers(stream.as_fd())
     }
 
     #[tokio::test]
@@ -200,7 +200,9 @@ mod tests {
         let all = looked_at(&[("keepalive_count", "3")]).await;
         assert_eq!((all.rto_max, all.user_timeout), untouched, "it says when a peer is dead");
         assert!(
-            Rounds::new().tuner(&connection(Protocol::TCP).await.unwrap().0, &Profile::named("none"), IDLE).is_none()
+            TuneScheduler::new()
+                .tuner(&connection(Protocol::TCP).await.unwrap().0, &Profile::named("none"), IDLE)
+                .is_none()
         );
     }
 
@@ -210,10 +212,10 @@ mod tests {
         let Some((stream, _far)) = connection(Protocol::MPTCP).await else {
             return println!("skipped: this kernel has no Multipath TCP, so it refuses nothing");
         };
-        let rounds = Rounds::new();
+        let rounds = TuneScheduler::new();
         let tuner = rounds.tuner(&stream, &profile(&[]), IDLE).unwrap();
         for second in 1..5 {
-            tuner.look(Duration::from_secs(second));
+            tuner.tune(Duration::from_secs(second));
         }
         let refused = tuner.view().unwrap().refused;
         let keys: Vec<&str> = refused.iter().map(|told| told.split(':').next().unwrap()).collect();
@@ -227,16 +229,16 @@ mod tests {
     #[tokio::test]
     async fn who_moves_nothing_is_not_looked_at() {
         let (stream, _far) = connection(Protocol::TCP).await.unwrap();
-        let rounds = Rounds::new();
+        let rounds = TuneScheduler::new();
         let tuner = rounds.tuner(&stream, &profile(&[]), IDLE).unwrap();
-        rounds.round(Duration::from_secs(1));
-        assert_eq!(in_force(stream.as_fd()).rto_max, Some(Duration::from_secs(120)));
-        tuner.moved();
-        rounds.round(Duration::from_secs(2));
-        assert_eq!(in_force(stream.as_fd()).rto_max, Some(Duration::from_secs(1)));
+        rounds.run_round(Duration::from_secs(1));
+        assert_eq!(tcp_timers(stream.as_fd()).rto_max, Some(Duration::from_secs(120)));
+        tuner.on_bytes_moved();
+        rounds.run_round(Duration::from_secs(2));
+        assert_eq!(tcp_timers(stream.as_fd()).rto_max, Some(Duration::from_secs(1)));
         drop(stream);
-        tuner.moved();
-        rounds.round(Duration::from_secs(3));
+        tuner.on_bytes_moved();
+        rounds.run_round(Duration::from_secs(3));
         assert_eq!(tuner.view(), None, "the section is gone");
     }
 }

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use ekiden_sys::route::Routes;
-use ekiden_sys::tuned::in_force;
+use ekiden_sys::tuned::tcp_timers;
 use serde::Serialize;
 
 /// What is in force, as the kernel has it now.
@@ -32,8 +32,13 @@ pub struct TuningView {
 
 impl TuningView {
     /// That of `socket`.
-    pub fn of(socket: BorrowedFd<'_>, record: Option<usize>, routes: Option<&Routes>, refused: Vec<String>) -> Self {
-        let now = in_force(socket);
+    pub fn from_socket(
+        socket: BorrowedFd<'_>,
+        record: Option<usize>,
+        routes: Option<&Routes>,
+        refused: Vec<String>,
+    ) -> Self {
+        let now = tcp_timers(socket);
         let seconds = |span: Option<Duration>| span.map(|span| span.as_secs_f64());
         Self {
             rto_min_seconds: seconds(now.rto_min),

@@ -45,7 +45,7 @@ impl Call {
         // Whoever has the variable by inheritance has another parent.
         let Some(pid) = named.filter(|pid| *pid == parent_id()) else { return Ok(None) };
         let end = io::stdin().as_fd().try_clone_to_owned()?;
-        process::close_standard_input()?;
+        process::replace_stdin_with_null()?;
         if init::fork()?.is_some() {
             std::process::exit(0);
         }
@@ -110,7 +110,7 @@ impl Predecessor {
     /// Completes when it has ended, and the kernel has taken away what was its own.
     pub async fn has_ended(&self) {
         while let Ok(Some(_)) = self.channel.receive().await {}
-        while process::started(self.pid).is_some() {
+        while process::start_time(self.pid).is_some() {
             sleep(LOOK).await;
         }
     }

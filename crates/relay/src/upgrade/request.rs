@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::view::View;
 use crate::admin;
-use crate::config::{Admin, AdminPlace};
+use crate::config::{AdminBind, AdminConfig};
 
 /// How often it is looked what became of it.
 const LOOK: Duration = Duration::from_millis(50);
@@ -81,11 +81,11 @@ pub enum RequestError {
 ///
 /// # Errors
 /// Why that did not happen.
-pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
+pub async fn request(admin: &AdminConfig) -> Result<(View, View), RequestError> {
     let no_answer = |cause| RequestError::NoAnswer { at: admin.to_string(), cause };
     let (before, listener) = ask(admin).await.map_err(no_answer)?;
     let pid = identify(admin, &before, listener)?;
-    signal::ask_for_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
+    signal::send_upgrade(pid).map_err(|cause| RequestError::Refused { pid, cause })?;
     let until = Instant::now() + Duration::from_secs_f64(before.patience_seconds.clamp(0.0, 1e6)) + MARGIN;
     loop {
         match ask(admin).await {
@@ -93,7 +93,7 @@ pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
             Ok((now, _)) if now.failed > before.failed => {
                 return Err(RequestError::Failed { pid, why: now.why.unwrap_or_default() });
             }
-            Err(_) if process::started(pid) != before.started => return Err(RequestError::Ended(pid)),
+            Err(_) if process::start_time(pid) != before.started => return Err(RequestError::Ended(pid)),
             _ if Instant::now() > until => return Err(RequestError::Late(pid)),
             _ => sleep(LOOK).await,
         }
@@ -101,11 +101,11 @@ pub async fn request(admin: &Admin) -> Result<(View, View), RequestError> {
 }
 
 /// The process that gets the signal: the process that has the listening socket, even if the answer names another one.
-fn identify(admin: &Admin, told: &View, listener: Option<u32>) -> Result<u32, RequestError> {
-    let pid = match (&admin.place, listener) {
-        (AdminPlace::Tcp(address), _) => {
+fn identify(admin: &AdminConfig, told: &View, listener: Option<u32>) -> Result<u32, RequestError> {
+    let pid = match (&admin.bind, listener) {
+        (AdminBind::Tcp(address), _) => {
             let (pid, address) = (told.pid, *address);
-            let listens = process::listens(pid, address).or_else(|cause| match cause.kind() {
+            let listens = process::has_listener(pid, address).or_else(|cause| match cause.kind() {
                 io::ErrorKind::NotFound => Ok(false),
                 _ => Err(RequestError::Refused { pid, cause }),
             });
@@ -117,14 +117,14 @@ fn identify(admin: &Admin, told: &View, listener: Option<u32>) -> Result<u32, Re
         (_, Some(pid)) => pid,
         (_, None) => return Err(RequestError::Elsewhere(told.pid)),
     };
-    if told.started.is_some() && process::started(pid) == told.started {
+    if told.started.is_some() && process::start_time(pid) == told.started {
         return Ok(pid);
     }
     let told = told.pid;
     Err(if pid == told { RequestError::Elsewhere(told) } else { RequestError::Contradicts { listens: pid, told } })
 }
 
-async fn ask(admin: &Admin) -> io::Result<(View, Option<u32>)> {
-    let (text, listener) = timeout(PATIENCE, admin::ask_and_identify(admin, "/api/upgrade")).await??;
+async fn ask(admin: &AdminConfig) -> io::Result<(View, Option<u32>)> {
+    let (text, listener) = timeout(PATIENCE, admin::fetch_and_identify(admin, "/api/upgrade")).await??;
     Ok((serde_json::from_str(&text)?, listener))
 }

@@ -111,7 +111,7 @@ impl Successor {
         if std::process::id() == 1 {
             return Err(UpgradeError::First);
         }
-        let (ours, its) = along::pair()?;
+        let (ours, its) = along::seqpacket_pair()?;
         let channel = Channel::new(ours)?;
         let mut arguments = env::args_os();
         // As it was called, so that a link or a search path leads to the new program.
@@ -169,7 +169,7 @@ impl Successor {
             // Whatever has ended already cannot be ended again.
             let _ = self.child.kill();
             let _ = self.child.wait();
-            let _ = self.pid().map(signal::kill);
+            let _ = self.pid().map(signal::send_kill);
         }
     }
 

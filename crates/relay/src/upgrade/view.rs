@@ -54,7 +54,7 @@ impl Attempts {
         let pid = std::process::id();
         View {
             pid,
-            started: process::started(pid),
+            started: process::start_time(pid),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             failed: failed.count,
             why: failed.why.clone(),

@@ -15,7 +15,7 @@ fn verify(users: &Users, user: &str, password: &[u8]) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let client = IpAddr::from([192, 0, 2, 1]);
     let verdict = runtime.block_on(users.verify(client, user.as_bytes(), password, std::future::pending()));
-    verdict.map_err(|error| assert_eq!(error, AuthError::Wrong)).is_ok()
+    verdict.map_err(|error| assert_eq!(error, AuthError::WrongCredentials)).is_ok()
 }
 
 #[test]
@@ -73,21 +73,21 @@ fn a_verified_password_is_remembered_for_five_minutes() {
     let users = users(&[("alice", "hunter2")]);
     let digest = users.digest(b"alice", b"hunter2");
     let alice = &users.users[b"alice".as_slice()];
-    assert!(alice.right_before(&digest).is_none());
+    assert!(alice.last_verified(&digest).is_none());
     assert!(!verify(&users, "alice", b"wrong"));
-    assert!(alice.right_before(&users.digest(b"alice", b"wrong")).is_none(), "a wrong one is remembered");
+    assert!(alice.last_verified(&users.digest(b"alice", b"wrong")).is_none(), "a wrong one is remembered");
     let before = Instant::now();
     assert!(verify(&users, "alice", b"hunter2"));
-    assert!(alice.right_before(&digest).is_some_and(|at| at >= before));
-    assert!(alice.right_before(&users.digest(b"alice", b"wrong")).is_none());
+    assert!(alice.last_verified(&digest).is_some_and(|at| at >= before));
+    assert!(alice.last_verified(&users.digest(b"alice", b"wrong")).is_none());
     // A remembered password needs no bcrypt: it passes although the hash is another.
     let mut users = users;
     let alice = users.users.get_mut(b"alice".as_slice()).unwrap();
-    alice.hash = no_password(4);
+    alice.hash = dummy_hash(4);
     assert!(verify(&users, "alice", b"hunter2"));
     // After five minutes it does.
     let alice = &users.users[b"alice".as_slice()];
-    alice.remember(digest, Instant::now().checked_sub(REMEMBERED).unwrap());
+    alice.record_verified(digest, Instant::now().checked_sub(VERIFIED_TTL).unwrap());
     assert!(!verify(&users, "alice", b"hunter2"));
 }
 
@@ -120,7 +120,7 @@ fn every_check_costs_the_highest_cost_of_the_file() {
     for name in ["cheap", "usual", "dear"] {
         assert!(verify(&users, name, b"hunter2"), "{name}");
     }
-    assert!(bcrypt::verify("hunter2", &no_password(10)).is_ok_and(|right| !right));
+    assert!(bcrypt::verify("hunter2", &dummy_hash(10)).is_ok_and(|right| !right));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ekiden_sys::nfqueue::Queue;
+use ekiden_sys::nfqueue::NfQueue;
 use tokio::sync::oneshot;
 
 use super::{Description, Wish};
@@ -31,7 +31,7 @@ pub enum Command {
 }
 
 /// A transparent listener, its number, and the queue of its first packets.
-pub type Gated = (Arc<Listener>, usize, Queue);
+pub type Gated = (Arc<Listener>, usize, NfQueue);
 
 /// What brings connections here that know nothing of us.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::rc::{Rc, Weak};
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::Congestion;
+use ekiden_proto::event::CongestionStatus;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
@@ -41,7 +41,7 @@ pub struct Description {
     /// Its pipes.
     pub pipes: PipeCounts,
     /// The congestion controls that its configuration asks for.
-    pub congestion: Vec<Congestion>,
+    pub congestion: Vec<CongestionStatus>,
 }
 
 /// How far a session has come.

@@ -26,7 +26,7 @@ pub(super) async fn wait_in_turn(worker: Rc<Worker>) {
         samples.tick().await;
         let ready = Instant::now();
         yield_now().await;
-        worker.shared.metrics.waited_for_worker(ready.elapsed());
+        worker.shared.metrics.record_event_loop_lag(ready.elapsed());
     }
 }
 
@@ -55,7 +55,7 @@ impl Worker {
         *most_sessions_seen = open.max(*most_sessions_seen);
         if *most_sessions_seen >= 64 && open < *most_sessions_seen / 4 {
             self.sessions.borrow_mut().shrink_to_fit();
-            ekiden_sys::process::give_memory_back();
+            ekiden_sys::process::trim_heap();
             *most_sessions_seen = open;
         }
     }

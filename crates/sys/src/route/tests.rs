@@ -2,10 +2,10 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
 use super::*;
-use crate::namespace::inside;
+use crate::namespace::run_in_namespace;
 
 fn name_for(routes: &Routes, stream: &TcpStream) -> String {
-    interface_name(routes.of_socket(stream.as_fd()).unwrap()).unwrap()
+    interface_name(routes.egress_interface(stream.as_fd()).unwrap()).unwrap()
 }
 
 #[test]
@@ -20,7 +20,7 @@ fn connections_leave_by_their_routes() {
         "ip route add 198.51.100.0/24 dev one",
         "ip route add 198.51.100.0/24 dev two table 100",
     ];
-    inside(&network, || {
+    run_in_namespace(&network, || {
         let routes = Routes::open().unwrap();
         for address in ["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.1]:0"] {
             let listener = TcpListener::bind(address).unwrap();
@@ -28,7 +28,7 @@ fn connections_leave_by_their_routes() {
             assert_eq!(name_for(&routes, &stream), "lo", "{address}");
         }
         let lookup = |from: Option<&str>, to: &str, mark| {
-            let found = routes.ask(from.map(|from| from.parse().unwrap()), to.parse().unwrap(), mark, interface);
+            let found = routes.query(from.map(|from| from.parse().unwrap()), to.parse().unwrap(), mark, interface);
             found.and_then(interface_name)
         };
         assert_eq!(lookup(Some("192.0.2.1"), "192.0.2.9", 0).unwrap(), "one");
@@ -51,22 +51,26 @@ fn routes_come_and_go() {
         "ip route add 198.51.100.0/25 dev one table 100",
         "ip route add unreachable 198.51.100.128/25",
     ];
-    inside(&network, || {
+    run_in_namespace(&network, || {
         let (routes, two) = (Routes::open().unwrap(), link::index("two").unwrap());
-        let all = routes.all().unwrap();
+        let all = routes.list().unwrap();
         let one = link::index("one");
         let to = |net: &str, is_connected| Route { to: net.parse().unwrap(), interface: one, is_connected };
         assert!(all.contains(&to("198.51.100.0/24", false)) && all.contains(&to("192.0.2.0/24", true)), "{all:?}");
-        assert_eq!(all.iter().filter(|route| route.to.prefix() == 25).count(), 0, "of another table, and to nowhere");
+        assert_eq!(
+            all.iter().filter(|route| route.to.prefix_len() == 25).count(),
+            0,
+            "of another table, and to nowhere"
+        );
         for net in ["203.0.113.0/24", "fd00:1::/48"] {
             let net: Network = net.parse().unwrap();
             let ours = Route { to: net, interface: Some(two), is_connected: false };
             routes.add(&net, two, Some("192.0.2.1".parse().unwrap())).unwrap();
-            assert!(routes.all().unwrap().contains(&ours));
+            assert!(routes.list().unwrap().contains(&ours));
             let again = routes.add(&net, two, None).unwrap_err();
             assert_eq!(again.raw_os_error(), Some(libc::EEXIST));
             routes.remove(&net, two).unwrap();
-            assert!(!routes.all().unwrap().contains(&ours));
+            assert!(!routes.list().unwrap().contains(&ours));
             assert_eq!(routes.remove(&net, two).unwrap_err().raw_os_error(), Some(libc::ESRCH));
         }
         let foreign = routes.add(&"203.0.113.0/24".parse().unwrap(), two, Some("203.0.113.9".parse().unwrap()));
@@ -77,7 +81,7 @@ fn routes_come_and_go() {
 #[test]
 fn a_bound_of_the_route_is_seen() {
     let network = ["ip link set lo up", "ip route add local 127.7.0.0/16 dev lo rto_min 3s table local"];
-    inside(&network, || {
+    run_in_namespace(&network, || {
         let routes = Routes::open().unwrap();
         for (address, expected) in [("127.0.0.1:0", None), ("127.7.0.1:0", Some(Duration::from_secs(3)))] {
             let listener = TcpListener::bind(address).unwrap();
@@ -90,7 +94,7 @@ fn a_bound_of_the_route_is_seen() {
 #[test]
 fn what_is_no_connection_has_no_interface() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    assert!(Routes::open().unwrap().of_socket(listener.as_fd()).is_err());
+    assert!(Routes::open().unwrap().egress_interface(listener.as_fd()).is_err());
     assert!(has_interface("lo") && !has_interface("no such one") && !has_interface("a\0b"));
     assert!(interface_name(u32::MAX).is_err());
 }

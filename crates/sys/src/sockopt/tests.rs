@@ -15,7 +15,7 @@ fn outcome(key: &str, value: &str) -> String {
 fn outcome_of(setting: Setting) -> String {
     let mut profile = Profile::named("test");
     profile.set(setting);
-    let report = apply_and_report(socket().as_fd(), &profile, Role::Dials);
+    let report = apply_and_report(socket().as_fd(), &profile, SocketRole::Dialer);
     report[0].outcome.to_string()
 }
 
@@ -138,7 +138,7 @@ fn accepted_sockets_inherit_from_their_listener() {
     }
     let listener = socket();
     listener.bind(&SockAddr::from("127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap())).unwrap();
-    apply(listener.as_fd(), &profile, Role::Listens);
+    apply(listener.as_fd(), &profile, SocketRole::Listener);
     listener.listen(1).unwrap();
     let client = socket();
     client.connect(&listener.local_addr().unwrap()).unwrap();

@@ -4,40 +4,40 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::cell;
+use super::draw_text;
 use crate::app::App;
 use crate::column::Column;
 use crate::fit::fit;
-use crate::live::Running;
-use crate::look::Look;
+use crate::live::LiveSession;
+use crate::look::Theme;
 
 /// Two lines of headings stand over the rows, where the screen has so many.
-const WITH_HEADINGS: u16 = 5;
+const MIN_HEIGHT_FOR_HEADINGS: u16 = 5;
 
 pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
     let columns = fit(area.width, app.list.sort());
-    let headed = if area.height >= WITH_HEADINGS { 2 } else { 0 };
+    let headed = if area.height >= MIN_HEIGHT_FOR_HEADINGS { 2 } else { 0 };
     if headed > 0 {
-        groups(&columns, app.look, area, out);
+        groups(&columns, app.theme, area, out);
         headings(&columns, app, area, out);
     }
     let body = Rect { y: area.y + headed, height: area.height - headed, ..area };
-    app.rows = usize::from(body.height).max(1);
-    let look = app.look;
-    let (visible, cursor) = app.list.visible(app.rows, &app.live.sessions);
+    app.visible_rows = usize::from(body.height).max(1);
+    let look = app.theme;
+    let (visible, cursor) = app.list.visible(app.visible_rows, &app.live.sessions);
     rows(visible, cursor, &columns, look, body, out);
     if app.list.len() == 0 {
         let nothing = if app.list.filter().is_empty() { "no sessions" } else { "no session has that; Esc: no filter" };
-        cell(out, (body.x, body.y), nothing, body.width, look, look.faint());
+        draw_text(out, (body.x, body.y), nothing, body.width, look, look.dim());
     }
 }
 
 /// Draws `sessions`, as many as there is room for, one of them as selected.
 fn rows<'a>(
-    sessions: impl Iterator<Item = &'a Running>,
+    sessions: impl Iterator<Item = &'a LiveSession>,
     selected: usize,
     columns: &[(Column, u16)],
-    look: Look,
+    look: Theme,
     area: Rect,
     out: &mut Buffer,
 ) {
@@ -46,7 +46,7 @@ fn rows<'a>(
         out.set_style(row, style);
         let mut x = row.x;
         for (column, width) in columns {
-            put(out, (x, row.y), (*column, *width), &column.text(running), look, style);
+            draw_cell(out, (x, row.y), (*column, *width), &column.text(running), look, style);
             x += width + 1;
         }
     }
@@ -55,21 +55,21 @@ fn rows<'a>(
 fn headings(columns: &[(Column, u16)], app: &App, area: Rect, out: &mut Buffer) {
     let mut x = area.x;
     for (column, width) in columns {
-        let style = if *column == app.list.sort() { app.look.sorted() } else { app.look.heading() };
-        put(out, (x, area.y + 1), (*column, *width), column.heading(), app.look, style);
+        let style = if *column == app.list.sort() { app.theme.sorted() } else { app.theme.heading() };
+        draw_cell(out, (x, area.y + 1), (*column, *width), column.heading(), app.theme, style);
         x += width + 1;
     }
 }
 
 /// What both columns of a pair have in common, over the first of them.
-fn groups(columns: &[(Column, u16)], look: Look, area: Rect, out: &mut Buffer) {
+fn groups(columns: &[(Column, u16)], look: Theme, area: Rect, out: &mut Buffer) {
     let mut x = area.x;
     let mut before = "";
     for (column, width) in columns {
         let group = column.group();
         if group != before && !group.is_empty() {
             let over = 2 * width + 1;
-            cell(out, (x, area.y), &format!("{group:^0$}", usize::from(over)), over, look, look.heading());
+            draw_text(out, (x, area.y), &format!("{group:^0$}", usize::from(over)), over, look, look.heading());
         }
         before = group;
         x += width + 1;
@@ -77,11 +77,11 @@ fn groups(columns: &[(Column, u16)], look: Look, area: Rect, out: &mut Buffer) {
 }
 
 /// Words at the left, numbers at the right.
-fn put(out: &mut Buffer, at: (u16, u16), (column, width): (Column, u16), text: &str, look: Look, style: Style) {
+fn draw_cell(out: &mut Buffer, at: (u16, u16), (column, width): (Column, u16), text: &str, look: Theme, style: Style) {
     let padding = usize::from(width).saturating_sub(text.len());
     if column.is_text() || padding == 0 {
-        cell(out, at, text, width, look, style);
+        draw_text(out, at, text, width, look, style);
     } else {
-        cell(out, at, &format!("{:padding$}{text}", ""), width, look, style);
+        draw_text(out, at, &format!("{:padding$}{text}", ""), width, look, style);
     }
 }

@@ -13,19 +13,19 @@ use ratatui::widgets::Widget;
 
 use crate::app::{App, Page};
 use crate::keys::HELP;
-use crate::look::Look;
+use crate::look::Theme;
 
 /// Draws everything.
 pub fn draw(app: &mut App, area: Rect, out: &mut Buffer) {
     let body = summary::draw(app, area, out);
     match &app.page {
-        _ if app.helping => help(app.look, body, out),
+        _ if app.shows_help => draw_help(app.theme, body, out),
         Page::List | Page::Filter { .. } => list::draw(app, body, out),
-        Page::Session(followed) => session::draw(followed, app.look, body, out),
+        Page::Session(followed) => session::draw(followed, app.theme, body, out),
     }
 }
 
-fn help(look: Look, area: Rect, out: &mut Buffer) {
+fn draw_help(look: Theme, area: Rect, out: &mut Buffer) {
     let line = |(keys, what): &(&'static str, &'static str)| {
         Line::from(vec![Span::styled(format!("{keys:<16}"), look.strong()), Span::raw(*what)])
     };
@@ -36,11 +36,11 @@ fn help(look: Look, area: Rect, out: &mut Buffer) {
         "LIMITED BY is the section that limits the faster direction, and by what.",
         "Enter has the reason in words.",
     ];
-    lines(HELP.iter().map(line).chain(notes.map(Line::raw)), area, out);
+    draw_lines(HELP.iter().map(line).chain(notes.map(Line::raw)), area, out);
 }
 
 /// One line under the other, as many as there is room for; how many that were.
-fn lines<'a>(lines: impl IntoIterator<Item = Line<'a>>, area: Rect, out: &mut Buffer) -> u16 {
+fn draw_lines<'a>(lines: impl IntoIterator<Item = Line<'a>>, area: Rect, out: &mut Buffer) -> u16 {
     let mut used = 0;
     for (row, line) in area.rows().zip(lines) {
         line.render(row, out);
@@ -50,19 +50,19 @@ fn lines<'a>(lines: impl IntoIterator<Item = Line<'a>>, area: Rect, out: &mut Bu
 }
 
 /// Writes a text of at most `width` characters, as far as the screen goes; one that is longer ends in a mark.
-fn cell(out: &mut Buffer, (x, y): (u16, u16), text: &str, width: u16, look: Look, style: Style) {
+fn draw_text(out: &mut Buffer, (x, y): (u16, u16), text: &str, width: u16, look: Theme, style: Style) {
     if !out.area.contains(Position { x, y }) {
         return;
     }
     let width = width.min(out.area.right() - x);
     let (end, _) = out.set_stringn(x, y, text, usize::from(width), style);
     if Span::raw(text).width() > usize::from(width) && end > x {
-        out.set_stringn(end - 1, y, look.cut(), 1, style);
+        out.set_stringn(end - 1, y, look.ellipsis(), 1, style);
     }
 }
 
 /// A text in lines of `width` at most, each behind `indent`.
-fn wrapped(text: &str, indent: &str, width: u16) -> Vec<Line<'static>> {
+fn wrap(text: &str, indent: &str, width: u16) -> Vec<Line<'static>> {
     let mut lines = vec![indent.to_owned()];
     let mut empty = true;
     for word in text.split_whitespace() {

@@ -4,20 +4,20 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Sparkline, Widget};
 
-use super::cell;
+use super::draw_text;
 use crate::amount::{milliseconds, short};
-use crate::answer::Side;
+use crate::answer::Direction;
 use crate::history::{History, Quantity};
-use crate::look::Look;
+use crate::look::Theme;
 
 /// What stands at the left of a plot is so wide.
-const LABEL: u16 = 30;
+const LABEL_WIDTH: u16 = 30;
 
 /// Draws one, the newest at the right; its scale ends at the highest.
-pub fn draw(history: &History, (quantity, side): (Quantity, Side), look: Look, area: Rect, out: &mut Buffer) {
+pub fn draw(history: &History, (quantity, side): (Quantity, Direction), look: Theme, area: Rect, out: &mut Buffer) {
     let series = history.series(quantity, side);
-    cell(out, (area.x, area.y), &label(&series, quantity, side), area.width.min(LABEL), look, look.strong());
-    let area = Rect { x: area.x + LABEL, width: area.width.saturating_sub(LABEL), ..area };
+    draw_text(out, (area.x, area.y), &label(&series, quantity, side), area.width.min(LABEL_WIDTH), look, look.strong());
+    let area = Rect { x: area.x + LABEL_WIDTH, width: area.width.saturating_sub(LABEL_WIDTH), ..area };
     let bars = bars(&series, usize::from(area.width));
     let free = usize::from(area.width) - bars.len();
     let highest = bars.iter().flatten().copied().max().unwrap_or(0).max(1);
@@ -26,15 +26,15 @@ pub fn draw(history: &History, (quantity, side): (Quantity, Side), look: Look, a
 }
 
 /// What it is, how much now, and how much at most.
-fn label(series: &[Option<f32>], quantity: Quantity, side: Side) -> String {
+fn label(series: &[Option<f32>], quantity: Quantity, side: Direction) -> String {
     let word = match quantity {
         Quantity::Rate => "rate",
         Quantity::Rtt => "RTT",
         Quantity::Queued => "queued",
     };
     let direction = match side {
-        Side::Down => "down",
-        Side::Up => "up",
+        Direction::Down => "down",
+        Direction::Up => "up",
     };
     let text = |value: Option<f32>| match (value.map(f64::from), quantity) {
         (None, _) => "-".to_owned(),

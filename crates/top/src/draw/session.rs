@@ -4,35 +4,36 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
-use super::{cell, lines, plot, wrapped};
+use super::{draw_lines, draw_text, plot, wrap};
 use crate::amount::{age, bytes, milliseconds, percent, short};
-use crate::answer::Side::{Down, Up};
-use crate::answer::{Chosen, Limit, SIDES, Section, Session, Side};
-use crate::app::Followed;
+use crate::answer::Direction::{Down, Up};
+use crate::answer::{ChosenPath, DIRECTIONS, Direction, Limit, Section, Session};
+use crate::app::FollowedSession;
 use crate::history::Quantity::{Queued, Rate, Rtt};
 use crate::history::{History, Quantity};
-use crate::look::Look;
+use crate::look::Theme;
 
 /// The plots, the most important first: a low screen has only some.
-const PLOTS: [(Quantity, Side); 6] = [(Rate, Down), (Rate, Up), (Rtt, Up), (Rtt, Down), (Queued, Up), (Queued, Down)];
+const PLOTS: [(Quantity, Direction); 6] =
+    [(Rate, Down), (Rate, Up), (Rtt, Up), (Rtt, Down), (Queued, Up), (Queued, Down)];
 
 /// No plot is higher.
-const HIGHEST: u16 = 4;
+const MAX_PLOT_HEIGHT: u16 = 4;
 
-pub fn draw(followed: &Followed, look: Look, area: Rect, out: &mut Buffer) {
+pub fn draw(followed: &FollowedSession, look: Theme, area: Rect, out: &mut Buffer) {
     let (title, directions) = (title(followed, look, area.width), directions(followed, look, area.width));
     let text = title.into_iter().chain(directions).chain(sections(followed, look));
-    let used = lines(text, area, out);
+    let used = draw_lines(text, area, out);
     plots(&followed.history, look, Rect { y: area.y + used, height: area.height - used, ..area }, out);
 }
 
 /// Whose session it is, and which way it goes.
-fn title(followed: &Followed, look: Look, width: u16) -> Vec<Line<'static>> {
+fn title(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'static>> {
     let Session { session, client, target, server, path, listener, user, peer, trace, chosen, seconds, .. } =
         &followed.running.session;
     let or = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
     let named = |name: &str, text: &Option<String>| text.as_ref().map(|text| format!("  {name} {text}"));
-    let over = if followed.over { "OVER: this is how it ended. " } else { "" };
+    let over = if followed.is_over { "OVER: this is how it ended. " } else { "" };
     let first = format!("Session {session}, {}: {client} -> {}", age(*seconds), or(target));
     let whose = [named("user", user), named("relay", peer), named("trace", trace)].into_iter().flatten();
     let by = format!("by {}, server {}, listener {}", or(path), or(server), or(listener));
@@ -40,14 +41,14 @@ fn title(followed: &Followed, look: Look, width: u16) -> Vec<Line<'static>> {
         Line::from(vec![Span::styled(over, look.warning()), Span::styled(first, look.strong())]),
         Line::raw(by + &whose.collect::<String>()),
     ];
-    if let Some(Chosen { reason, why }) = chosen {
-        title.extend(wrapped(&format!("chosen, {reason}: {why}"), "", width));
+    if let Some(ChosenPath { reason, why }) = chosen {
+        title.extend(wrap(&format!("chosen, {reason}: {why}"), "", width));
     }
     title
 }
 
 /// How much goes each way, and what limits it.
-fn directions(followed: &Followed, look: Look, width: u16) -> Vec<Line<'static>> {
+fn directions(followed: &FollowedSession, look: Theme, width: u16) -> Vec<Line<'static>> {
     let running = &followed.running;
     let direction = |side| {
         let word = match side {
@@ -57,19 +58,19 @@ fn directions(followed: &Followed, look: Look, width: u16) -> Vec<Line<'static>>
         let rate = running.rate(side).map_or_else(|| "-".to_owned(), short);
         let moved = bytes(running.session.bytes(side));
         let limit = running.session.limit(side);
-        let by = limit.map_or_else(|| "-".to_owned(), Limit::name);
+        let by = limit.map_or_else(|| "-".to_owned(), Limit::factor);
         let first = format!("{word:<5}{rate:>5} bit/s, {moved:>5} bytes in all, limited by {by}");
-        let why = limit.filter(|limit| !limit.why.is_empty()).map(|limit| wrapped(&limit.why, "     ", width));
+        let why = limit.filter(|limit| !limit.why.is_empty()).map(|limit| wrap(&limit.why, "     ", width));
         std::iter::once(Line::styled(first, look.strong())).chain(why.into_iter().flatten())
     };
-    SIDES.into_iter().flat_map(direction).collect()
+    DIRECTIONS.into_iter().flat_map(direction).collect()
 }
 
 /// What the kernel says of both sections, side by side.
-fn sections(followed: &Followed, look: Look) -> Vec<Line<'static>> {
+fn sections(followed: &FollowedSession, look: Theme) -> Vec<Line<'static>> {
     let pick = |side| followed.running.session.section(side);
     let row = |name: &str, text: fn(&Section) -> Option<String>| {
-        let [down, up] = SIDES.map(|side| pick(side).and_then(text).unwrap_or_else(|| "-".to_owned()));
+        let [down, up] = DIRECTIONS.map(|side| pick(side).and_then(text).unwrap_or_else(|| "-".to_owned()));
         Line::raw(format!("{name:<30}{down:<24}{up}"))
     };
     vec![
@@ -97,14 +98,14 @@ fn sections(followed: &Followed, look: Look) -> Vec<Line<'static>> {
 }
 
 /// As many as there is room for, and below them how far back they go.
-fn plots(history: &History, look: Look, area: Rect, out: &mut Buffer) {
+fn plots(history: &History, look: Theme, area: Rect, out: &mut Buffer) {
     let count = PLOTS.len().min(usize::from(area.height.saturating_sub(1)));
     let Some(height) = (area.height.saturating_sub(1)).checked_div(count as u16) else { return };
-    let height = height.min(HIGHEST);
+    let height = height.min(MAX_PLOT_HEIGHT);
     for (at, what) in PLOTS[..count].iter().enumerate() {
         let y = area.y + at as u16 * height;
         plot::draw(history, *what, look, Rect { y, height, ..area }, out);
     }
     let axis = format!("the last {}, the newest at the right", age(history.span()));
-    cell(out, (area.x, area.y + count as u16 * height), &axis, area.width, look, look.faint());
+    draw_text(out, (area.x, area.y + count as u16 * height), &axis, area.width, look, look.dim());
 }

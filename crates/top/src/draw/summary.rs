@@ -4,52 +4,52 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::cell;
+use super::draw_text;
 use crate::amount::short;
 use crate::answer::Pool;
 use crate::app::{App, Page};
 
 /// Below so many rows there is only the body.
-const LOW: u16 = 8;
+const MIN_HEIGHT: u16 = 8;
 
 /// Draws them, as far as there is room; what is left.
 pub fn draw(app: &App, area: Rect, out: &mut Buffer) -> Rect {
     let (x, bottom) = (area.x, area.bottom());
-    if area.height < LOW {
-        let Some(lost) = lost(app).filter(|_| area.height > 1) else { return area };
-        cell(out, (x, area.y), &lost, area.width, app.look, app.look.warning());
-        return below(area, 1, 0);
+    if area.height < MIN_HEIGHT {
+        let Some(lost) = outage_line(app).filter(|_| area.height > 1) else { return area };
+        draw_text(out, (x, area.y), &lost, area.width, app.theme, app.theme.warning());
+        return inset(area, 1, 0);
     }
-    cell(out, (x, area.y), &relay(app), area.width, app.look, app.look.strong());
-    let (text, style) = match lost(app) {
-        Some(lost) => (lost, app.look.warning()),
-        None => (state(app), Style::new()),
+    draw_text(out, (x, area.y), &relay_line(app), area.width, app.theme, app.theme.strong());
+    let (text, style) = match outage_line(app) {
+        Some(lost) => (lost, app.theme.warning()),
+        None => (state_line(app), Style::new()),
     };
-    cell(out, (x, area.y + 1), &text, area.width, app.look, style);
-    cell(out, (x, bottom - 1), &keys(app), area.width, app.look, app.look.faint());
-    below(area, 2, 1)
+    draw_text(out, (x, area.y + 1), &text, area.width, app.theme, style);
+    draw_text(out, (x, bottom - 1), &key_line(app), area.width, app.theme, app.theme.dim());
+    inset(area, 2, 1)
 }
 
-fn below(area: Rect, above: u16, under: u16) -> Rect {
+fn inset(area: Rect, above: u16, under: u16) -> Rect {
     Rect { y: area.y + above, height: area.height - above - under, ..area }
 }
 
 /// Which relay, and how much goes through it.
-fn relay(app: &App) -> String {
+fn relay_line(app: &App) -> String {
     let (summary, count) = (&app.live.summary, app.live.sessions.len());
     let [down, up] = summary.rates.map(short);
     let plural = if count == 1 { "session" } else { "sessions" };
     format!("ekiden {}  {count} {plural}  down {down} up {up} bit/s  at {}", summary.version, app.relay)
 }
 
-fn lost(app: &App) -> Option<String> {
-    let lost = app.lost.as_ref()?;
+fn outage_line(app: &App) -> Option<String> {
+    let lost = app.outage.as_ref()?;
     let since = if lost.seconds == 0 { String::new() } else { format!(" for {} s", lost.seconds) };
     Some(format!("no answer from {}{since}: {}; is `ekiden run` up? Still asking", app.relay, lost.why))
 }
 
 /// How it is listed, and what else the relay has.
-fn state(app: &App) -> String {
+fn state_line(app: &App) -> String {
     let (list, summary) = (&app.list, &app.live.summary);
     let mut parts = Vec::new();
     if app.paused {
@@ -70,19 +70,19 @@ fn state(app: &App) -> String {
         parts.push(format!("{open} {plural} ({idle} idle)"));
     }
     if !summary.pools.is_empty() {
-        parts.push(format!("ready {}", summary.pools.iter().map(pool).collect::<Vec<_>>().join(", ")));
+        parts.push(format!("ready {}", summary.pools.iter().map(pool_text).collect::<Vec<_>>().join(", ")));
     }
     parts.join("  ")
 }
 
-fn pool(pool: &Pool) -> String {
+fn pool_text(pool: &Pool) -> String {
     let Pool { relay, up, ready, wanted } = pool;
     if *up { format!("{relay} {ready}/{wanted}") } else { format!("{relay} DOWN") }
 }
 
-fn keys(app: &App) -> String {
+fn key_line(app: &App) -> String {
     match &app.page {
-        _ if app.helping => "any key goes back, q ends".to_owned(),
+        _ if app.shows_help => "any key goes back, q ends".to_owned(),
         Page::List => "q end  Enter session  / filter  < > sort  r reverse  p pause  ? help".to_owned(),
         Page::Filter { .. } => format!("filter: {}_   Enter keeps it, Esc takes it back", app.list.filter()),
         Page::Session(_) => "q end  Esc back to the list  p pause  ? help".to_owned(),

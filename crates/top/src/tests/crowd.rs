@@ -2,39 +2,39 @@
 
 use super::*;
 use crate::answer::Session;
-use crate::column::ALL;
-use crate::history::SESSIONS;
+use crate::column::COLUMNS;
+use crate::history::MAX_SESSIONS;
 
 const MANY: u64 = 10_000;
 
-fn crowd(second: u64) -> Answer {
+fn crowd(second: u64) -> SessionsResponse {
     let all = answer(&[session(0, "", second, 0)]);
     let one = |number| {
         let target = Some(format!("host-{number}.example:443"));
         let bytes_down = (1000 + number * 7919 % 100_003) * second;
         Session { session: number, target, bytes_down, ..all.sessions[0].clone() }
     };
-    Answer { sessions: (0..MANY).map(one).collect(), ..all.clone() }
+    SessionsResponse { sessions: (0..MANY).map(one).collect(), ..all.clone() }
 }
 
 #[test]
 fn only_what_is_on_the_screen_is_looked_at() {
     let mut app = app();
-    hear(&mut app, crowd(1));
-    hear(&mut app, crowd(2));
+    feed(&mut app, crowd(1));
+    feed(&mut app, crowd(2));
     let shown = lines(&mut app, 80, 24);
     assert!(shown[0].contains("10000 sessions  down 4.0"), "{shown:#?}");
-    assert_eq!(app.rows, 19, "three lines and two headings of 24 are something else");
+    assert_eq!(app.visible_rows, 19, "three lines and two headings of 24 are something else");
     for press in [KeyCode::End, KeyCode::Home, KeyCode::PageDown, KeyCode::Down, KeyCode::PageUp] {
-        key(&mut app, press);
-        let (visible, _) = app.list.visible(app.rows, &app.live.sessions);
+        press_key(&mut app, press);
+        let (visible, _) = app.list.visible(app.visible_rows, &app.live.sessions);
         assert_eq!(visible.count(), 19, "{press:?}");
     }
-    key(&mut app, KeyCode::End);
+    press_key(&mut app, KeyCode::End);
     let last = *listed(&app).last().unwrap();
     assert!(lines(&mut app, 80, 24)[22].starts_with(&format!("{last:>7} ")), "{:#?}", lines(&mut app, 80, 24));
     for _ in 0..3 {
-        key(&mut app, KeyCode::PageUp);
+        press_key(&mut app, KeyCode::PageUp);
     }
     let first = listed(&app)[MANY as usize - 1 - 3 * 19];
     assert!(lines(&mut app, 80, 24)[4].starts_with(&format!("{first:>7} ")), "{:#?}", lines(&mut app, 80, 24));
@@ -43,8 +43,8 @@ fn only_what_is_on_the_screen_is_looked_at() {
 #[test]
 fn moving_does_not_sort_and_drawing_changes_nothing() {
     let mut app = app();
-    hear(&mut app, crowd(1));
-    hear(&mut app, crowd(2));
+    feed(&mut app, crowd(1));
+    feed(&mut app, crowd(2));
     let before = listed(&app);
     // Were anything sorted again, this would show.
     for running in &mut app.live.sessions {
@@ -53,7 +53,7 @@ fn moving_does_not_sort_and_drawing_changes_nothing() {
     let by_bytes = app.list.sort();
     assert_eq!(by_bytes.name(), "down");
     for press in [KeyCode::Down, KeyCode::PageDown, KeyCode::End, KeyCode::Home] {
-        key(&mut app, press);
+        press_key(&mut app, press);
         lines(&mut app, 80, 24);
     }
     assert_eq!(listed(&app), before);
@@ -62,11 +62,11 @@ fn moving_does_not_sort_and_drawing_changes_nothing() {
 #[test]
 fn every_order_of_many_is_right_and_histories_have_a_bound() {
     let mut app = app();
-    hear(&mut app, crowd(1));
+    feed(&mut app, crowd(1));
     for second in 2..4 {
-        hear(&mut app, crowd(second));
+        feed(&mut app, crowd(second));
     }
-    for _ in 0..ALL.len() {
+    for _ in 0..COLUMNS.len() {
         let column = app.list.sort();
         let sessions: Vec<_> = app.list.listed(&app.live.sessions).collect();
         assert_eq!(sessions.len(), MANY as usize);
@@ -74,17 +74,17 @@ fn every_order_of_many_is_right_and_histories_have_a_bound() {
             sessions.windows(2).all(|pair| column.compare(app.list.is_descending(), pair[0], pair[1]).is_le()),
             "{column}"
         );
-        key(&mut app, KeyCode::Char('>'));
+        press_key(&mut app, KeyCode::Char('>'));
     }
-    assert!(listed(&app).len() > SESSIONS);
-    key(&mut app, KeyCode::Enter);
+    assert!(listed(&app).len() > MAX_SESSIONS);
+    press_key(&mut app, KeyCode::Enter);
     assert!(lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 1s")), "the first have a history");
-    key(&mut app, KeyCode::Esc);
-    key(&mut app, KeyCode::End);
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Esc);
+    press_key(&mut app, KeyCode::End);
+    press_key(&mut app, KeyCode::Enter);
     assert!(lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 0s")), "the last begin now");
-    hear(&mut app, crowd(4));
-    hear(&mut app, crowd(5));
+    feed(&mut app, crowd(4));
+    feed(&mut app, crowd(5));
     assert!(
         lines(&mut app, 80, 24).iter().any(|line| line.starts_with("the last 1s")),
         "{:#?}",
@@ -95,9 +95,9 @@ fn every_order_of_many_is_right_and_histories_have_a_bound() {
 #[test]
 fn many_are_filtered_to_few() {
     let mut app = app();
-    hear(&mut app, crowd(1));
-    write(&mut app, "/host-77. ");
+    feed(&mut app, crowd(1));
+    type_text(&mut app, "/host-77. ");
     assert_eq!(listed(&app), [77]);
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Enter);
     assert!(lines(&mut app, 80, 24)[1].contains("1 with \"host-77. \""));
 }

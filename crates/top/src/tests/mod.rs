@@ -13,18 +13,18 @@ use ratatui::buffer::Buffer;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use serde_json::{Value, json};
 
-use crate::answer::Answer;
+use crate::answer::SessionsResponse;
 use crate::app::App;
 use crate::draw::draw;
-use crate::keys::{Flow, press};
-use crate::run::{Options, text};
-use crate::{Column, Look, Side};
+use crate::keys::{KeyAction, on_key};
+use crate::run::{TopOptions, screen_text};
+use crate::{Column, Direction, Theme};
 
-const PLAIN: Look = Look { colour: false, unicode: true };
+const PLAIN: Theme = Theme { colour: false, unicode: true };
 
-fn options() -> Options {
+fn options() -> TopOptions {
     let every = Duration::from_secs(1);
-    Options { every, sort: Column::Rate(Side::Down), filter: String::new(), look: PLAIN }
+    TopOptions { interval: every, sort: Column::Rate(Direction::Down), filter: String::new(), theme: PLAIN }
 }
 
 fn app() -> App {
@@ -51,15 +51,15 @@ fn session(number: u64, target: &str, seconds: u64, rate: u64) -> Value {
     })
 }
 
-fn answer(sessions: &[Value]) -> Answer {
+fn answer(sessions: &[Value]) -> SessionsResponse {
     let pools = json!([{"relay": "osaka", "up": true, "ready": 7, "wanted": 8, "hits": 1, "misses": 0, "stale": 0},
         {"relay": "tokyo", "up": false, "ready": 0, "wanted": 4, "hits": 1, "misses": 0, "stale": 0}]);
     let answer = json!({"version": "0.1.0", "pipes_open": 24, "pipes_idle": 3, "sessions": sessions, "pools": pools});
-    Answer::read(&answer.to_string()).unwrap()
+    SessionsResponse::parse(&answer.to_string()).unwrap()
 }
 
 /// Three sessions, so many seconds later.
-fn three(second: u64) -> Answer {
+fn three_sessions(second: u64) -> SessionsResponse {
     let mut fast = session(17, "files.example.org:443", 100 + second, 101_250_000);
     fast["limits"] = json!({
         "down": {"section": "up", "by": "path_rate", "why": "the path carries 812 Mbit/s and its queue stands at 17 packets"},
@@ -79,8 +79,8 @@ fn three(second: u64) -> Answer {
     answer(&[chosen, fast, old])
 }
 
-fn hear(app: &mut App, answer: Answer) {
-    app.hear(Ok(answer), Instant::now());
+fn feed(app: &mut App, answer: SessionsResponse) {
+    app.on_response(Ok(answer), Instant::now());
 }
 
 /// What a terminal of that size shows.
@@ -92,16 +92,16 @@ fn screen(app: &mut App, width: u16, height: u16) -> Buffer {
 
 /// The same as lines.
 fn lines(app: &mut App, width: u16, height: u16) -> Vec<String> {
-    text(&screen(app, width, height)).lines().map(str::to_owned).collect()
+    screen_text(&screen(app, width, height)).lines().map(str::to_owned).collect()
 }
 
-fn key(app: &mut App, code: KeyCode) -> Flow {
-    press(app, KeyEvent::new(code, KeyModifiers::NONE))
+fn press_key(app: &mut App, code: KeyCode) -> KeyAction {
+    on_key(app, KeyEvent::new(code, KeyModifiers::NONE))
 }
 
-fn write(app: &mut App, text: &str) {
+fn type_text(app: &mut App, text: &str) {
     for letter in text.chars() {
-        assert_eq!(key(app, KeyCode::Char(letter)), Flow::On, "{letter}");
+        assert_eq!(press_key(app, KeyCode::Char(letter)), KeyAction::Continue, "{letter}");
     }
 }
 

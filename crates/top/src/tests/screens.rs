@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn eighty_by_twenty_four_has_what_matters() {
     let mut app = app();
-    hear(&mut app, three(0));
+    feed(&mut app, three_sessions(0));
     let expected = "
 ekiden 0.1.0  3 sessions  down 0 up 0 bit/s  at 127.0.0.1:9090
 by down, highest first  24 pipes (3 idle)  ready osaka 7/8, tokyo DOWN
@@ -17,7 +17,7 @@ SESSION CLIENT          TARGET           DOWN    UP  DOWN    UP LIMITED BY
      17 203.0.113.17:5… files.example.…     -     -  0.31  82.3 up:path_rate
     123 [2001:db8:7::2… [2001:db8::1]:…     -     -  0.31     - -";
     assert_eq!(lines(&mut app, 80, 24)[..7].join("\n"), expected.trim_start_matches('\n'));
-    hear(&mut app, three(1));
+    feed(&mut app, three_sessions(1));
     let expected = "
 ekiden 0.1.0  3 sessions  down 810M up 12.7M bit/s  at 127.0.0.1:9090
 by down, highest first  24 pipes (3 idle)  ready osaka 7/8, tokyo DOWN
@@ -36,9 +36,9 @@ SESSION CLIENT          TARGET           DOWN    UP  DOWN    UP LIMITED BY
 fn one_session_has_both_sections_and_its_last_minutes() {
     let mut app = app();
     for second in 0..40 {
-        hear(&mut app, three(second));
+        feed(&mut app, three_sessions(second));
     }
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Enter);
     let expected = "
 ekiden 0.1.0  3 sessions  down 810M up 12.7M bit/s  at 127.0.0.1:9090
 by down, highest first  24 pipes (3 idle)  ready osaka 7/8, tokyo DOWN
@@ -65,9 +65,9 @@ the last 39s, the newest at the right
 
 q end  Esc back to the list  p pause  ? help";
     assert_eq!(lines(&mut app, 80, 24).join("\n"), expected.trim_start_matches('\n'));
-    key(&mut app, KeyCode::Esc);
-    key(&mut app, KeyCode::Down);
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Esc);
+    press_key(&mut app, KeyCode::Down);
+    press_key(&mut app, KeyCode::Enter);
     let shown = lines(&mut app, 80, 40).join("\n");
     for part in [
         "Session 4, 1h57: ",
@@ -84,9 +84,9 @@ q end  Esc back to the list  p pause  ? help";
 fn a_history_is_kept_before_a_session_is_looked_at() {
     let mut app = app();
     for second in 0..10 {
-        hear(&mut app, three(second));
+        feed(&mut app, three_sessions(second));
     }
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Enter);
     let Some(at) = lines(&mut app, 80, 24).iter().position(|line| line.starts_with("the last 9s")) else {
         panic!("{:#?}", lines(&mut app, 80, 24))
     };
@@ -96,8 +96,8 @@ fn a_history_is_kept_before_a_session_is_looked_at() {
 #[test]
 fn without_colour_nothing_is_coloured_and_all_is_told_apart() {
     let mut app = app();
-    hear(&mut app, three(0));
-    hear(&mut app, three(1));
+    feed(&mut app, three_sessions(0));
+    feed(&mut app, three_sessions(1));
     let plain = screen(&mut app, 80, 24);
     assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     let modified = |y: u16, modifier| {
@@ -105,22 +105,22 @@ fn without_colour_nothing_is_coloured_and_all_is_told_apart() {
     };
     assert!(modified(3, Modifier::UNDERLINED), "what is sorted by");
     assert!(modified(4, Modifier::REVERSED) && !modified(5, Modifier::REVERSED), "what is selected");
-    app.look.colour = true;
+    app.theme.colour = true;
     let coloured = screen(&mut app, 80, 24);
     assert!(coloured.content().iter().any(|cell| cell.fg != Color::Reset));
-    assert_eq!(text(&plain), text(&coloured), "colour is nothing but colour");
+    assert_eq!(screen_text(&plain), screen_text(&coloured), "colour is nothing but colour");
 }
 
 #[test]
 fn where_there_is_only_ascii_plots_and_marks_are_ascii() {
     let mut app = app();
-    app.look.unicode = false;
+    app.theme.unicode = false;
     for second in 0..10 {
-        hear(&mut app, three(second));
+        feed(&mut app, three_sessions(second));
     }
     let list = lines(&mut app, 80, 24).join("\n");
     assert!(list.contains("files.example.~") && list.is_ascii(), "{list}");
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Enter);
     let session = lines(&mut app, 80, 24).join("\n");
     assert!(session.contains("#########") && session.is_ascii(), "{session}");
 }
@@ -128,8 +128,8 @@ fn where_there_is_only_ascii_plots_and_marks_are_ascii() {
 #[test]
 fn more_room_has_more_columns() {
     let mut app = app();
-    hear(&mut app, three(0));
-    hear(&mut app, three(1));
+    feed(&mut app, three_sessions(0));
+    feed(&mut app, three_sessions(1));
     let wide = lines(&mut app, 180, 24);
     for heading in ["USER", "PATH", "AGE", "LIMITED BY"] {
         assert!(wide[3].contains(heading), "{wide:#?}");

@@ -8,16 +8,16 @@ use super::*;
 fn a_relay_that_is_gone_is_told_of_and_what_was_known_stays() {
     let mut app = app();
     let begin = Instant::now();
-    hear(&mut app, three(0));
-    app.hear(Err("Connection refused (os error 111)".to_owned()), begin);
+    feed(&mut app, three_sessions(0));
+    app.on_response(Err("Connection refused (os error 111)".to_owned()), begin);
     let shown = lines(&mut app, 200, 24);
     let expected = "no answer from 127.0.0.1:9090: Connection refused (os error 111); is `ekiden run` up? Still asking";
     assert_eq!(shown[1], expected);
     assert!(shown[4].contains("example"), "{shown:#?}");
-    app.hear(Err("Connection refused (os error 111)".to_owned()), begin + Duration::from_secs(7));
+    app.on_response(Err("Connection refused (os error 111)".to_owned()), begin + Duration::from_secs(7));
     assert!(lines(&mut app, 200, 24)[1].starts_with("no answer from 127.0.0.1:9090 for 7 s: "));
     assert!(lines(&mut app, 80, 7)[0].starts_with("no answer from 127.0.0.1:9090 for 7 s: "), "also on a low screen");
-    hear(&mut app, three(1));
+    feed(&mut app, three_sessions(1));
     assert!(
         lines(&mut app, 200, 24)[1]
             .starts_with("by down, highest first  24 pipes (3 idle)  ready osaka 7/8, tokyo DOWN")
@@ -27,10 +27,10 @@ fn a_relay_that_is_gone_is_told_of_and_what_was_known_stays() {
 #[test]
 fn pause_is_told() {
     let mut app = app();
-    hear(&mut app, three(0));
-    key(&mut app, KeyCode::Char('p'));
+    feed(&mut app, three_sessions(0));
+    press_key(&mut app, KeyCode::Char('p'));
     assert!(app.paused && lines(&mut app, 80, 24)[1].starts_with("PAUSED  by down"));
-    key(&mut app, KeyCode::Char(' '));
+    press_key(&mut app, KeyCode::Char(' '));
     assert!(!app.paused && !lines(&mut app, 80, 24)[1].contains("PAUSED"));
 }
 
@@ -38,24 +38,24 @@ fn pause_is_told() {
 fn no_size_of_the_screen_is_too_small() {
     for before in [&[][..], &[KeyCode::Enter], &[KeyCode::Char('?')], &[KeyCode::Char('/')]] {
         let mut app = app();
-        hear(&mut app, three(0));
-        hear(&mut app, three(1));
+        feed(&mut app, three_sessions(0));
+        feed(&mut app, three_sessions(1));
         for code in before {
-            key(&mut app, *code);
+            press_key(&mut app, *code);
         }
         for (width, height) in
             (0..=91).step_by(7).flat_map(|width| (0..=30).step_by(3).map(move |height| (width, height)))
         {
             screen(&mut app, width, height);
         }
-        hear(&mut app, answer(&[]));
+        feed(&mut app, answer(&[]));
         for (width, height) in [(0, 0), (1, 1), (5, 3), (80, 1), (1, 24), (80, 24), (1000, 300)] {
             screen(&mut app, width, height);
         }
     }
     let mut app = app();
-    hear(&mut app, three(0));
-    hear(&mut app, three(1));
+    feed(&mut app, three_sessions(0));
+    feed(&mut app, three_sessions(1));
     let small = lines(&mut app, 46, 10).join("\n");
     for part in ["3 sessions", "TARGET", "files.example.", "810M"] {
         assert!(small.contains(part), "{small}");
@@ -67,13 +67,13 @@ fn no_size_of_the_screen_is_too_small() {
 fn names_cannot_write_to_the_terminal() {
     let mut app = app();
     let wild = "a\u{1b}[2J\u{1b}]0;title\u{7}\r\nb\u{9b}1mc\u{202e}日本語日本語日本語日本語:443";
-    hear(&mut app, answer(&[session(1, wild, 1, 1)]));
+    feed(&mut app, answer(&[session(1, wild, 1, 1)]));
     for open in [false, true] {
         if open {
-            key(&mut app, KeyCode::Enter);
+            press_key(&mut app, KeyCode::Enter);
         }
         for width in [1, 2, 3, 20, 33, 34, 35, 36, 37, 38, 60, 80, 81, 150] {
-            let shown = text(&screen(&mut app, width, 24));
+            let shown = screen_text(&screen(&mut app, width, 24));
             assert!(shown.chars().all(|letter| letter == '\n' || !letter.is_control()), "{shown:?}");
         }
     }
@@ -82,16 +82,19 @@ fn names_cannot_write_to_the_terminal() {
 #[test]
 fn less_than_a_relay_tells_today_is_enough_and_what_is_no_relay_is_told() {
     let mut app = app();
-    hear(
+    feed(
         &mut app,
-        Answer::read(r#"{"sessions":[{"session":1},{"session":2,"limits":{"up":{"section":"x","by":"y"}}}]}"#).unwrap(),
+        SessionsResponse::parse(
+            r#"{"sessions":[{"session":1},{"session":2,"limits":{"up":{"section":"x","by":"y"}}}]}"#,
+        )
+        .unwrap(),
     );
     let shown = lines(&mut app, 80, 24);
     assert!(shown[4].starts_with("      1 ") && shown[5].contains("x:y"), "{shown:#?}");
-    key(&mut app, KeyCode::Enter);
+    press_key(&mut app, KeyCode::Enter);
     assert!(lines(&mut app, 80, 24)[2].starts_with("Session 1, 0s:  -> -"));
     for text in ["", "404 page not found", "{}", "[]", r#"{"sessions":"none"}"#] {
-        let why = Answer::read(text).unwrap_err();
+        let why = SessionsResponse::parse(text).unwrap_err();
         assert!(why.starts_with("the answer is not of a relay"), "{text}: {why}");
     }
 }
@@ -104,7 +107,7 @@ async fn one_screen_takes_two_answers() {
         let fast = session(17, "files.example.org:443", asked.get(), 101_250_000);
         Ok(json!({"version": "0.1.0", "sessions": [fast]}).to_string())
     };
-    let shown = crate::once(&options(), "here", (80, 24), ask).await.unwrap();
+    let shown = crate::run_once(&options(), "here", (80, 24), ask).await.unwrap();
     assert_eq!((asked.get(), shown.lines().count()), (2, 24));
     assert!(
         shown.contains("810M") && shown.starts_with("ekiden 0.1.0  1 session  down 810M up 12.7M bit/s  at here"),
@@ -118,9 +121,9 @@ async fn nobody_and_silence_are_told() {
     let error = crate::run(&options(), "here", refuses).await.unwrap_err().to_string();
     assert_eq!(error, "no relay answers at here (is `ekiden run` up?): connection refused");
     let silent = async || std::future::pending().await;
-    let error = crate::once(&options(), "here", (80, 24), silent).await.unwrap_err().to_string();
+    let error = crate::run_once(&options(), "here", (80, 24), silent).await.unwrap_err().to_string();
     assert!(error.ends_with("nothing within 10 s"), "{error}");
     let other = async || Ok("<html>".to_owned());
-    let error = crate::once(&options(), "here", (80, 24), other).await.unwrap_err().to_string();
+    let error = crate::run_once(&options(), "here", (80, 24), other).await.unwrap_err().to_string();
     assert!(error.contains("not of a relay"), "{error}");
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::topology::{Backend, Host, Link, Mode};
+use crate::topology::{Backend, EmulationMode, Host, Link};
 
 fn conditions(text: &str) -> Conditions {
     toml::from_str(text).unwrap()
@@ -14,15 +14,15 @@ fn names(forward: &str, reverse: &str, congestion: &str) -> String {
     let lab = Lab {
         name: "lab".into(),
         seed: 1,
-        mode: Mode::Exact,
+        mode: EmulationMode::Exact,
         backend: Backend::Packet,
         hosts: BTreeMap::from([("a".into(), host.clone()), ("b".into(), host)]),
         links: BTreeMap::new(),
         events: Vec::new(),
     };
-    let place = Place { name: "wan", link: &link, forward: true };
-    let name = |measure: &Measure| format!("{measure:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();
-    measures(&place, &lab).iter().map(name).collect::<Vec<_>>().join(" ")
+    let place = CheckedDirection { name: "wan", link: &link, forward: true };
+    let name = |measure: &Measurement| format!("{measure:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();
+    measurements(&place, &lab).iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn theory_is_asked_only_where_it_has_an_answer() {
     );
 }
 
-fn offered(shots: &[Shot]) -> f64 {
+fn offered(shots: &[ProbeSend]) -> f64 {
     let gap = (shots[1].at - shots[0].at) as f64;
     f64::from(shots[0].bytes) * f64::from(shots[0].packets) * 8e9 / gap
 }
@@ -60,7 +60,7 @@ fn a_load_is_a_share_of_the_rate_at_any_rate() {
     for rate in ["64kbit/s", "1Mbit/s", "10Mbit/s", "1Gbit/s"] {
         let conditions = conditions(&format!("rate = '{rate}'"));
         let wanted = conditions.rate.unwrap().bits_per_second() as f64 * 1.2;
-        let shots = load(&conditions, 1500, 120, SECOND);
+        let shots = load_probes(&conditions, 1500, 120, SECOND);
         assert!((offered(&shots) / wanted - 1.0).abs() < 0.001, "{rate}: {} for {wanted}", offered(&shots));
         let packets: usize = shots.iter().map(|shot| usize::from(shot.packets)).sum();
         assert!(packets >= 500 && shots.len() <= 5000, "{rate}: {packets} packets by {} calls", shots.len());
@@ -70,17 +70,17 @@ fn a_load_is_a_share_of_the_rate_at_any_rate() {
 #[test]
 fn bursts_fit_the_queue_and_losses_do_not_fill_it() {
     let narrow = conditions("rate = '1Mbit/s'\nqueue = { kind = 'tail-drop', limit = '4pkt' }");
-    let budget = Budget::of(Size::Full);
-    assert_eq!(spacings(&narrow, 1500, &budget)[0].packets, 4);
-    let shots = chances(&narrow, 0.01, &budget);
+    let budget = TrafficBudget::for_size(CheckSize::Full);
+    assert_eq!(spacing_probes(&narrow, 1500, &budget)[0].packets, 4);
+    let shots = random_event_probes(&narrow, 0.01, &budget);
     assert_eq!(shots[0].packets, 2);
     assert!(offered(&shots) < 0.6e6, "{}", offered(&shots));
-    assert_eq!(chances(&Conditions::default(), 0.01, &budget).len(), 160_000 / 30 + 1);
+    assert_eq!(random_event_probes(&Conditions::default(), 0.01, &budget).len(), 160_000 / 30 + 1);
 }
 
 #[test]
 fn the_rarest_event_decides_how_many_packets_there_are() {
-    let p = |text: &str| rarest(&conditions(text));
+    let p = |text: &str| rarest_event_probability(&conditions(text));
     assert_eq!(p("loss = { model = 'bernoulli', p = 0.1 }\nduplicate = { p = 0.02 }"), Some(0.02));
     assert_eq!(p("loss = { model = 'gilbert-elliott', to_bad = 0.01, to_good = 0.03 }"), Some(0.25));
     assert_eq!((p("loss = { model = 'bernoulli', p = 0.0 }"), p("delay = '1ms'")), (None, None));
@@ -89,20 +89,21 @@ fn the_rarest_event_decides_how_many_packets_there_are() {
 #[test]
 fn the_acceptance_lab_asks_every_question() {
     let table = include_str!("../../../labs/acceptance.toml").parse().unwrap();
-    let lab = crate::topology::file::parse(table).unwrap();
-    let places = lab.links.iter().flat_map(|(name, link)| [true, false].map(|forward| Place { name, link, forward }));
-    let asked: Vec<Measure> = places.flat_map(|place| measures(&place, &lab)).collect();
-    let count = |wanted: fn(&Measure) -> bool| asked.iter().filter(|measure| wanted(measure)).count();
+    let lab = crate::topology::file::parse_lab(table).unwrap();
+    let places =
+        lab.links.iter().flat_map(|(name, link)| [true, false].map(|forward| CheckedDirection { name, link, forward }));
+    let asked: Vec<Measurement> = places.flat_map(|place| measurements(&place, &lab)).collect();
+    let count = |wanted: fn(&Measurement) -> bool| asked.iter().filter(|measure| wanted(measure)).count();
     let counts = [
-        count(|m| matches!(m, Measure::Ping)),
-        count(|m| matches!(m, Measure::Rate)),
-        count(|m| matches!(m, Measure::Loaded)),
-        count(|m| matches!(m, Measure::Spacing)),
-        count(|m| matches!(m, Measure::Jitter)),
-        count(|m| matches!(m, Measure::Queue)),
-        count(|m| matches!(m, Measure::Transfer(Periodic { law: Law::Reno, .. }))),
-        count(|m| matches!(m, Measure::Transfer(Periodic { law: Law::Cubic, .. }))),
+        count(|m| matches!(m, Measurement::Ping)),
+        count(|m| matches!(m, Measurement::Rate)),
+        count(|m| matches!(m, Measurement::Loaded)),
+        count(|m| matches!(m, Measurement::Spacing)),
+        count(|m| matches!(m, Measurement::Jitter)),
+        count(|m| matches!(m, Measurement::Queue)),
+        count(|m| matches!(m, Measurement::Transfer(PeriodicLoss { model: ThroughputModel::Reno, .. }))),
+        count(|m| matches!(m, Measurement::Transfer(PeriodicLoss { model: ThroughputModel::Cubic, .. }))),
     ];
     assert_eq!(counts, [1, 2, 9, 9, 3, 9, 3, 1]);
-    assert_eq!(count(|m| matches!(m, Measure::Chance)), 8);
+    assert_eq!(count(|m| matches!(m, Measurement::Chance)), 8);
 }

@@ -1,17 +1,17 @@
 //! An expectation that holds in a share of the places it is about: 95 of 100, say. Where nothing is known does not count, and is
 //! told.
 
-use crate::experiment::expect::OWN;
-use crate::experiment::file::Expect;
+use crate::experiment::expect::OWN_SOURCE;
+use crate::experiment::file::Expectation;
 use crate::experiment::metric;
 use crate::experiment::read::Experiment;
-use crate::experiment::results::{Outcome, Verdict};
+use crate::experiment::results::{ExpectationOutcome, ExpectationVerdict};
 
 /// How many places that miss it are named.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Finds what is wrong with the share of an expectation.
-pub(super) fn check(expect: &Expect, mut wrong: impl FnMut(String)) {
+pub(super) fn validate(expect: &Expectation, mut wrong: impl FnMut(String)) {
     let Some(share) = expect.share else { return };
     if !(0.0..=1.0).contains(&share) {
         wrong("share: from 0 to 1".into());
@@ -23,20 +23,25 @@ pub(super) fn check(expect: &Expect, mut wrong: impl FnMut(String)) {
 
 /// What came of it, from what came at each place; nothing if it is about none in this size.
 #[allow(clippy::cast_precision_loss, reason = "a number of places")]
-pub(super) fn outcome(experiment: &Experiment, expect: &Expect, all: &[Outcome]) -> Vec<Outcome> {
+pub(super) fn share_outcome(
+    experiment: &Experiment,
+    expect: &Expectation,
+    all: &[ExpectationOutcome],
+) -> Vec<ExpectationOutcome> {
     let Some(share) = expect.share.filter(|_| !all.is_empty()) else { return Vec::new() };
-    let count = |verdict: Verdict| all.iter().filter(|outcome| outcome.verdict == verdict).count();
-    let (met, missed, unknown) = (count(Verdict::Met), count(Verdict::Missed), count(Verdict::Unknown));
+    let count = |verdict: ExpectationVerdict| all.iter().filter(|outcome| outcome.verdict == verdict).count();
+    let (met, missed, unknown) =
+        (count(ExpectationVerdict::Met), count(ExpectationVerdict::Missed), count(ExpectationVerdict::Unknown));
     let known = met + missed;
     let reached = if known > 0 { met as f64 / known as f64 } else { 0.0 };
     let verdict = match known {
-        0 => Verdict::Unknown,
-        _ if reached >= share => Verdict::Met,
-        _ => Verdict::Missed,
+        0 => ExpectationVerdict::Unknown,
+        _ if reached >= share => ExpectationVerdict::Met,
+        _ => ExpectationVerdict::Missed,
     };
-    let outcome = Outcome {
-        expected: format!("{}, in at least {:.0} % of {}", words(experiment, expect), share * 100.0, all.len()),
-        source: expect.source.clone().unwrap_or_else(|| OWN.into()),
+    let outcome = ExpectationOutcome {
+        expected: format!("{}, in at least {:.0} % of {}", describe(experiment, expect), share * 100.0, all.len()),
+        source: expect.source.clone().unwrap_or_else(|| OWN_SOURCE.into()),
         published: expect.published.clone(),
         ours: (known > 0).then(|| format!("{:.1} %: {met} of {known}", reached * 100.0)),
         interval: None,
@@ -46,7 +51,7 @@ pub(super) fn outcome(experiment: &Experiment, expect: &Expect, all: &[Outcome])
     vec![outcome]
 }
 
-fn words(experiment: &Experiment, expect: &Expect) -> String {
+fn describe(experiment: &Experiment, expect: &Expectation) -> String {
     if let Some(what) = &expect.what {
         return what.clone();
     }
@@ -60,13 +65,15 @@ fn words(experiment: &Experiment, expect: &Expect) -> String {
 }
 
 /// What the file says, where it was missed, and how many places nobody knows of.
-fn remark(expect: &Expect, all: &[Outcome], unknown: usize) -> Option<String> {
-    let missed: Vec<&Outcome> = all.iter().filter(|outcome| outcome.verdict == Verdict::Missed).collect();
-    let named = |outcome: &&&Outcome| format!("{} ({})", outcome.expected, outcome.ours.as_deref().unwrap_or("?"));
+fn remark(expect: &Expectation, all: &[ExpectationOutcome], unknown: usize) -> Option<String> {
+    let missed: Vec<&ExpectationOutcome> =
+        all.iter().filter(|outcome| outcome.verdict == ExpectationVerdict::Missed).collect();
+    let named =
+        |outcome: &&&ExpectationOutcome| format!("{} ({})", outcome.expected, outcome.ours.as_deref().unwrap_or("?"));
     let mut remarks: Vec<String> = expect.remark.iter().cloned().collect();
     if !missed.is_empty() {
-        let names: Vec<String> = missed.iter().take(NAMED).map(|outcome| named(&outcome)).collect();
-        let more = if missed.len() > NAMED { ", ..." } else { "" };
+        let names: Vec<String> = missed.iter().take(MAX_NAMED).map(|outcome| named(&outcome)).collect();
+        let more = if missed.len() > MAX_NAMED { ", ..." } else { "" };
         remarks.push(format!("missed: {}{more}", names.join("; ")));
     }
     if unknown > 0 {
@@ -78,7 +85,7 @@ fn remark(expect: &Expect, all: &[Outcome], unknown: usize) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::examples_for_tests::small;
+    use crate::experiment::examples_for_tests::small_experiment;
     use crate::experiment::expect::outcomes;
     use crate::experiment::results::Run;
 
@@ -88,9 +95,9 @@ mod tests {
         Run { levels: levels.into(), treatment: treatment.into(), metrics, ..Run::default() }
     }
 
-    fn judged(share: f64) -> Vec<Outcome> {
+    fn judged(share: f64) -> Vec<ExpectationOutcome> {
         let text = format!("[[expect]]\ntreatment = \"dante\"\nat_least = 2.0\nshare = {share}");
-        let experiment = small(&text).unwrap();
+        let experiment = small_experiment(&text).unwrap();
         outcomes(&experiment, true, &[run("dante", "short", 1.0), run("dante", "long", 3.0)])
     }
 
@@ -98,18 +105,18 @@ mod tests {
     fn a_share_is_one_outcome_over_all_places_that_are_known() {
         let half = judged(0.5);
         assert_eq!(half.len(), 1);
-        assert_eq!((half[0].verdict, half[0].ours.as_deref()), (Verdict::Met, Some("50.0 %: 1 of 2")));
+        assert_eq!((half[0].verdict, half[0].ours.as_deref()), (ExpectationVerdict::Met, Some("50.0 %: 1 of 2")));
         assert_eq!(half[0].expected, "dante: mb_s at least 2 MB/s, in at least 50 % of 4");
         let remark = half[0].remark.clone().unwrap();
         assert!(remark.starts_with("missed: dante, short, http: at least 2.00 MB/s (1.00 MB/s)"), "{remark}");
         assert!(remark.ends_with("nothing is known of 2"), "FTP was not run: {remark}");
-        assert_eq!(judged(0.6)[0].verdict, Verdict::Missed);
+        assert_eq!(judged(0.6)[0].verdict, ExpectationVerdict::Missed);
     }
 
     #[test]
     fn a_share_needs_a_bound_and_is_one() {
         for wrong in ["at_least = 1\nshare = 1.5", "maximum_over = \"delay\"\nis = \"short\"\nshare = 0.5"] {
-            let mistakes = small(&format!("[[expect]]\ntreatment = \"dante\"\n{wrong}")).unwrap_err();
+            let mistakes = small_experiment(&format!("[[expect]]\ntreatment = \"dante\"\n{wrong}")).unwrap_err();
             assert!(mistakes[0].starts_with("expect 1: share: "), "{mistakes:?}");
         }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::experiment::examples_for_tests::small;
+use crate::experiment::examples_for_tests::small_experiment;
 
 /// Runs of three blocks, in which a treatment has so many MB/s at each delay, over HTTP.
 fn runs(table: &[(&str, &str, f64)]) -> Vec<Run> {
@@ -13,8 +13,8 @@ fn runs(table: &[(&str, &str, f64)]) -> Vec<Run> {
     (0..3).flat_map(|block| table.iter().map(move |row| one(block, row))).collect()
 }
 
-fn judged(expectation: &str, table: &[(&str, &str, f64)]) -> Vec<Outcome> {
-    let experiment = small(&format!("[[expect]]\n{expectation}")).unwrap();
+fn judged(expectation: &str, table: &[(&str, &str, f64)]) -> Vec<ExpectationOutcome> {
+    let experiment = small_experiment(&format!("[[expect]]\n{expectation}")).unwrap();
     outcomes(&experiment, true, &runs(table))
 }
 
@@ -32,7 +32,10 @@ fn a_ratio_is_judged_at_every_combination_that_matches() {
     let http = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nratio_to = \"direct\"\nat_least = 1.5\n\
                 published = \"17.7 MB/s\"\npublished_ratio = 1.7\nsource = \"them\"";
     let outcomes = judged(http, &TABLE);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>(), [Verdict::Met, Verdict::Missed]);
+    assert_eq!(
+        outcomes.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>(),
+        [ExpectationVerdict::Met, ExpectationVerdict::Missed]
+    );
     let first = &outcomes[0];
     assert_eq!(first.expected, "dante, short, http: at least 1.50 x direct");
     assert_eq!((first.ours.as_deref(), first.source.as_str()), (Some("1.70 x direct"), "them"));
@@ -48,7 +51,7 @@ fn the_best_of_others_is_the_best_where_it_stands() {
     );
     let ours: Vec<_> = outcomes.iter().filter_map(|outcome| outcome.ours.clone()).collect();
     assert_eq!(ours, ["0.59 x dante", "0.56 x haproxy"]);
-    assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Met));
+    assert!(outcomes.iter().all(|outcome| outcome.verdict == ExpectationVerdict::Met));
 }
 
 #[test]
@@ -59,23 +62,23 @@ fn a_shape_is_where_the_maximum_is() {
         );
         judged(&text, &TABLE).remove(0)
     };
-    assert_eq!(shape("short").verdict, Verdict::Met);
+    assert_eq!(shape("short").verdict, ExpectationVerdict::Met);
     assert_eq!(shape("short").expected, "dante, http: largest at delay short");
-    assert_eq!(shape("long").verdict, Verdict::Missed);
+    assert_eq!(shape("long").verdict, ExpectationVerdict::Missed);
     assert!(shape("long").remark.unwrap().contains("17.0 MB/s, at short"));
 }
 
 #[test]
 fn without_runs_nothing_is_known() {
     let outcomes = judged("what = \"all well\"\ntreatment = \"dante\"\nat_least = 1", &[]);
-    assert!(outcomes.iter().all(|outcome| outcome.verdict == Verdict::Unknown && outcome.ours.is_none()));
+    assert!(outcomes.iter().all(|outcome| outcome.verdict == ExpectationVerdict::Unknown && outcome.ours.is_none()));
     assert_eq!(outcomes[0].expected, "all well, short, http");
 }
 
 /// Runs of three blocks with a first byte at each of these, over 1 ms there and back.
-fn floors(expectation: &str, values: [f64; 3]) -> Vec<Outcome> {
+fn floors(expectation: &str, values: [f64; 3]) -> Vec<ExpectationOutcome> {
     let text = format!("[[expect]]\nwhere = {{ delay = \"short\", protocol = \"http\" }}\n{expectation}");
-    let experiment = small(&text).unwrap();
+    let experiment = small_experiment(&text).unwrap();
     let mut runs = runs(&[("direct", "short", 0.0)]);
     for (run, value) in runs.iter_mut().zip(values) {
         run.metrics.insert("first_byte_ms".to_owned(), value);
@@ -88,11 +91,11 @@ fn a_floor_is_made_of_the_delays_and_a_bar_is_above_it() {
     let text = "treatment = \"direct\"\nmetric = \"first_byte_ms\"\nover_floor = 1.05";
     let outcome = floors(text, [4.1, 4.1, 9.0]).remove(0);
     assert_eq!(outcome.expected, "direct, short, http: at most 4.2 ms, 1.05 x the floor 2T = 4.0 ms");
-    assert_eq!((outcome.verdict, outcome.ours.as_deref()), (Verdict::Met, Some("4.10 ms")));
+    assert_eq!((outcome.verdict, outcome.ours.as_deref()), (ExpectationVerdict::Met, Some("4.10 ms")));
     assert_eq!(outcome.remark.as_deref(), Some("the interval contains the bound"));
-    assert_eq!(floors(text, [4.3, 4.3, 4.3])[0].verdict, Verdict::Missed);
+    assert_eq!(floors(text, [4.3, 4.3, 4.3])[0].verdict, ExpectationVerdict::Missed);
     let stricter = format!("{text}\nat_most = 4.05");
-    assert_eq!(floors(&stricter, [4.1, 4.1, 4.1])[0].verdict, Verdict::Missed);
+    assert_eq!(floors(&stricter, [4.1, 4.1, 4.1])[0].verdict, ExpectationVerdict::Missed);
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn expectations_of_nothing_are_mistakes() {
         ("treatment = \"dante\"\nmaximum_over = \"delay\"\nat_least = 1", "belong together"),
     ];
     for (text, wanted) in wrong {
-        let mistakes = small(&format!("[[expect]]\n{text}")).unwrap_err();
+        let mistakes = small_experiment(&format!("[[expect]]\n{text}")).unwrap_err();
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{text}: {mistakes:?}");
     }
 }
@@ -121,19 +124,19 @@ fn a_treatment_may_be_compared_with_itself_at_another_level() {
                ratio_to_level = { delay = \"short\" }";
     let outcomes = judged(own, &TABLE);
     assert_eq!(outcomes.len(), 1, "6 to 17");
-    assert_eq!(outcomes[0].verdict, Verdict::Met);
+    assert_eq!(outcomes[0].verdict, ExpectationVerdict::Met);
     assert_eq!(outcomes[0].expected, "dante, long, http: at least 0.30, at most 0.36 x that at short");
     assert_eq!(outcomes[0].ours.as_deref(), Some("0.35 x that at short"));
 
     // In the quick size there is no long delay to compare with: nothing is expected.
     let other =
         own.replace("delay = \"long\"", "delay = \"short\"").replace("{ delay = \"short\" }", "{ delay = \"long\" }");
-    let experiment = small(&format!("[[expect]]\n{other}")).unwrap();
+    let experiment = small_experiment(&format!("[[expect]]\n{other}")).unwrap();
     assert_eq!(super::outcomes(&experiment, false, &runs(&TABLE)).len(), 0);
 
-    let wrong = small(&format!("[[expect]]\n{own}\nratio_to = \"direct\"")).unwrap_err();
+    let wrong = small_experiment(&format!("[[expect]]\n{own}\nratio_to = \"direct\"")).unwrap_err();
     assert_eq!(wrong, ["expect 1: one of ratio_to, ratio_to_best_of, ratio_to_level and minus"]);
-    let wrong = small(&format!("[[expect]]\n{}", own.replace("= \"short\"", "= \"none\""))).unwrap_err();
+    let wrong = small_experiment(&format!("[[expect]]\n{}", own.replace("= \"short\"", "= \"none\""))).unwrap_err();
     assert_eq!(wrong, ["expect 1: there is no level \"none\" of a factor \"delay\""]);
 }
 
@@ -141,9 +144,12 @@ fn a_treatment_may_be_compared_with_itself_at_another_level() {
 fn what_a_treatment_has_more_than_another_has_the_unit_of_the_metric() {
     let more = "treatment = \"dante\"\nwhere = { protocol = \"http\" }\nminus = \"direct\"\nat_most = 5";
     let outcomes = judged(more, &TABLE);
-    assert_eq!(outcomes.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>(), [Verdict::Missed, Verdict::Met]);
+    assert_eq!(
+        outcomes.iter().map(|outcome| outcome.verdict).collect::<Vec<_>>(),
+        [ExpectationVerdict::Missed, ExpectationVerdict::Met]
+    );
     assert_eq!(outcomes[0].expected, "dante, short, http: at most 5.00 MB/s more than direct");
     assert_eq!(outcomes[1].ours.as_deref(), Some("1.00 MB/s more than direct"));
-    let wrong = small(&format!("[[expect]]\n{}", more.replace("direct", "nobody"))).unwrap_err();
+    let wrong = small_experiment(&format!("[[expect]]\n{}", more.replace("direct", "nobody"))).unwrap_err();
     assert_eq!(wrong, ["expect 1: there is no treatment \"nobody\""]);
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use ekiden_proto::units::{Bytes, Rate, Span};
 use serde::{Deserialize, Serialize};
 
-use super::{Times, one};
-use crate::experiment::group::{Group, Short};
+use super::{SizedDuration, one};
+use crate::experiment::group::{FlowGroup, ShortFlowSettings};
 use crate::program::agent::Agent;
-use crate::program::server::{Protocol, Server};
+use crate::program::server::{Protocol, ServerProgram};
 
 /// `[workload]`: who transfers what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct Workload {
     /// What they speak.
     pub protocol: Protocol,
     /// The server program. Default: nginx for HTTP, vsftpd for FTP, iperf3 for streams, the laboratory's own for blocks.
-    pub program: Option<Server>,
+    pub program: Option<ServerProgram>,
     /// What fetches files.
     #[serde(default)]
     pub agent: Agent,
@@ -47,9 +47,9 @@ pub struct Workload {
     pub connections: Option<u32>,
     /// Short flows beside them, one after the other.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub short: Option<Short>,
+    pub short: Option<ShortFlowSettings>,
     /// How long a stream is. Not of files.
-    pub time: Option<Times>,
+    pub time: Option<SizedDuration>,
     /// How many transfers a run is, one after the other, each on a connection of its own.
     #[serde(default = "one")]
     pub transfers: u32,
@@ -58,16 +58,16 @@ pub struct Workload {
     pub warm_up_transfers: u32,
     /// What is fetched before them and does not count: so a relay that chooses has something to choose by.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub prime: Option<Prime>,
+    pub prime: Option<PrimeSettings>,
     /// Downloads that begin every so often, for the time, rather than one after the other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub arrivals: Vec<Arrivals>,
+    pub arrivals: Vec<ArrivalProcess>,
     /// When they begin, since the lab started, as events tell their time. Default: when all is ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub begins: Option<Span>,
     /// Relays that are killed while transfers are made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kill: Vec<Kill>,
+    pub kill: Vec<RelayKill>,
     /// The relay whose way becomes worse then: sessions that go to it first have not left. Default: the path most take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worse: Option<String>,
@@ -88,7 +88,7 @@ pub struct Workload {
     pub packet_log: Vec<String>,
     /// Who shares the bottleneck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub group: Vec<Group>,
+    pub group: Vec<FlowGroup>,
     /// The group whose rates are compared, and the one they are compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio: Option<[String; 2]>,
@@ -100,19 +100,19 @@ pub struct Workload {
 impl Workload {
     /// The server program.
     #[must_use]
-    pub fn server_program(&self) -> Server {
-        self.program.unwrap_or(Server::of(self.protocol))
+    pub fn server_program(&self) -> ServerProgram {
+        self.program.unwrap_or(ServerProgram::for_protocol(self.protocol))
     }
 
     /// The sizes of all files that are fetched.
-    pub fn files(&self) -> impl Iterator<Item = Bytes> {
+    pub fn file_sizes(&self) -> impl Iterator<Item = Bytes> {
         let primed = self.prime.iter().flat_map(|prime| prime.files.iter().copied());
         self.file.into_iter().chain(primed).chain(self.arrivals.iter().map(|arrivals| arrivals.file))
     }
 
     /// The size of blocks that carry their time, in bytes.
     #[must_use]
-    pub fn stamped(&self) -> Option<u64> {
+    pub fn stamped_block_size(&self) -> Option<u64> {
         self.pause.and(self.block).map(|block| block.0)
     }
 }
@@ -120,7 +120,7 @@ impl Workload {
 /// `prime`: files fetched one after the other, again and again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prime {
+pub struct PrimeSettings {
     /// How large they are, in this order. Default: the file of the workload.
     #[serde(default)]
     pub files: Vec<Bytes>,
@@ -136,7 +136,7 @@ pub struct Prime {
 /// `[[workload.arrivals]]`: downloads of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Arrivals {
+pub struct ArrivalProcess {
     /// How large the file is.
     pub file: Bytes,
     /// One begins every so often, whatever became of those before it.
@@ -146,7 +146,7 @@ pub struct Arrivals {
 /// `[[workload.kill]]`: a relay that ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kill {
+pub struct RelayKill {
     /// The host at which it stands.
     pub relay: String,
     /// When, since the lab started.

@@ -34,8 +34,8 @@ blocks = { quick = 1, full = 1 }
 "#;
 
 fn floor(treatment: &str) -> Option<(&'static str, f64)> {
-    let experiment = Experiment::read("line", &LINE.replace("TREATMENT", treatment)).unwrap();
-    of(&experiment.cells[0].spec).map(|floor| (floor.formula, (floor.milliseconds * 1e3).round() / 1e3))
+    let experiment = Experiment::parse("line", &LINE.replace("TREATMENT", treatment)).unwrap();
+    first_byte_floor(&experiment.cells[0].spec).map(|floor| (floor.formula, (floor.milliseconds * 1e3).round() / 1e3))
 }
 
 fn ekiden(mode: &str) -> Option<(&'static str, f64)> {

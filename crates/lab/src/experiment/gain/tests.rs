@@ -64,12 +64,14 @@ fn run([treatment, loss, delay]: [&str; 3], mbit_s: f64) -> Run {
 }
 
 /// What comes of a direct and a relayed figure at one combination of levels.
-fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, Outcome) {
-    let experiment = Experiment::read("pair", PAIR).unwrap();
+fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, ExpectationOutcome) {
+    let experiment = Experiment::parse("pair", PAIR).unwrap();
     let runs =
         [run(["direct", loss, delay], direct), run(["pair", loss, delay], pair), run(["section", loss, delay], 950.0)];
-    let row = rows(&experiment, true, &runs).into_iter().find(|row| row.verdict != Verdict::Unknown).unwrap();
-    let outcome = outcomes(&experiment, true, &runs).into_iter().find(|found| found.verdict != Verdict::Unknown);
+    let row =
+        gain_rows(&experiment, true, &runs).into_iter().find(|row| row.verdict != ExpectationVerdict::Unknown).unwrap();
+    let outcome =
+        outcomes(&experiment, true, &runs).into_iter().find(|found| found.verdict != ExpectationVerdict::Unknown);
     (row, outcome.unwrap())
 }
 
@@ -77,33 +79,33 @@ fn judged(loss: &str, delay: &str, [direct, pair]: [f64; 2]) -> (GainRow, Outcom
 fn the_published_gain_is_the_bar_where_the_base_is_no_better() {
     // 806 / 18.3 is 44.04.
     let (row, outcome) = judged("0", "0ms", [18.0, 794.0]);
-    assert_eq!((row.verdict, row.published), (Verdict::Met, [18.3, 806.0]));
+    assert_eq!((row.verdict, row.published), (ExpectationVerdict::Met, [18.3, 806.0]));
     assert_eq!(outcome.expected, "pair, 0ms, 0: at least 44.0 x direct");
     assert_eq!(outcome.published.as_deref(), Some("18.3 → 806 Mbit/s, 44.0 x"));
     assert_eq!(outcome.ours.as_deref(), Some("44.1 x direct"));
     assert_eq!(outcome.remark.as_deref(), Some("the slowest section alone carries 950 Mbit/s"));
-    assert_eq!(judged("0", "0ms", [18.0, 791.0]).0.verdict, Verdict::Missed);
+    assert_eq!(judged("0", "0ms", [18.0, 791.0]).0.verdict, ExpectationVerdict::Missed);
 }
 
 #[test]
 fn a_share_of_the_limit_is_the_bar_where_the_base_is_better() {
     // 65,535 bytes in 2 ms are 262.1 Mbit/s; nine tenths of it 235.9.
     let (row, outcome) = judged("0", "1ms", [17.0, 236.0]);
-    assert_eq!((row.verdict, row.bound.as_str()), (Verdict::Met, "window, client → relay"));
+    assert_eq!((row.verdict, row.bound.as_str()), (ExpectationVerdict::Met, "window, client → relay"));
     assert_eq!(outcome.expected, "pair, 1ms, 0: at least 0.9 of the limit 262 Mbit/s (window, client → relay)");
     assert_eq!(outcome.ours.as_deref(), Some("236 Mbit/s"));
     assert!(outcome.remark.unwrap().starts_with("direct is better here than published: 17.0 Mbit/s"));
-    assert_eq!(judged("0", "1ms", [17.0, 235.0]).0.verdict, Verdict::Missed);
+    assert_eq!(judged("0", "1ms", [17.0, 235.0]).0.verdict, ExpectationVerdict::Missed);
     // 1.22 / sqrt(0.001) packets of 1460 bytes in 2 ms are 225.3 Mbit/s.
-    assert_eq!(judged("0.1%", "1ms", [14.0, 203.0]).0.verdict, Verdict::Met);
+    assert_eq!(judged("0.1%", "1ms", [14.0, 203.0]).0.verdict, ExpectationVerdict::Met);
 }
 
 #[test]
 fn without_runs_nothing_is_known() {
-    let experiment = Experiment::read("pair", PAIR).unwrap();
-    let rows = rows(&experiment, true, &[run(["direct", "0", "0ms"], 18.0)]);
+    let experiment = Experiment::parse("pair", PAIR).unwrap();
+    let rows = gain_rows(&experiment, true, &[run(["direct", "0", "0ms"], 18.0)]);
     assert_eq!(rows.len(), 4);
-    assert!(rows.iter().all(|row| row.verdict == Verdict::Unknown && row.ceiling.is_none()));
+    assert!(rows.iter().all(|row| row.verdict == ExpectationVerdict::Unknown && row.ceiling.is_none()));
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn gains_that_say_nothing_are_mistakes() {
         ("ceiling = \"section\"", "ceiling = \"sky\"", "there is no treatment \"sky\""),
     ];
     for (from, to, wanted) in wrong {
-        let mistakes = Experiment::read("pair", &PAIR.replace(from, to)).unwrap_err();
+        let mistakes = Experiment::parse("pair", &PAIR.replace(from, to)).unwrap_err();
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:?}");
     }
 }

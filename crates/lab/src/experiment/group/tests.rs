@@ -1,4 +1,4 @@
-use crate::experiment::read::{Cell, Experiment};
+use crate::experiment::read::{Experiment, ExperimentCell};
 
 /// Two groups over one bottleneck, two levels of senders.
 const TEXT: &str = r#"
@@ -55,17 +55,17 @@ where = { senders = ["both", "all"] }
 at_least = 0.5
 "#;
 
-fn mistakes(from: &str, to: &str) -> Vec<String> {
+fn errors_of(from: &str, to: &str) -> Vec<String> {
     let text = TEXT.replace(from, to);
     assert_ne!(text, TEXT, "{from} is in the text");
-    Experiment::read("x", &text).unwrap_err()
+    Experiment::parse("x", &text).unwrap_err()
 }
 
 #[test]
 fn a_treatment_with_conditions_runs_where_they_hold_and_nowhere_else() {
-    let experiment = Experiment::read("x", TEXT).unwrap();
+    let experiment = Experiment::parse("x", TEXT).unwrap();
     let rate = |treatment: &str, senders: &str| {
-        let is_it = |cell: &&Cell| cell.place.treatment == treatment && cell.place.levels["senders"] == senders;
+        let is_it = |cell: &&ExperimentCell| cell.key.treatment == treatment && cell.key.levels["senders"] == senders;
         let cell = experiment.cells.iter().find(is_it)?;
         cell.spec.lab.links["line"].forward.rate.map(|rate| rate.to_string())
     };
@@ -97,7 +97,7 @@ fn groups_that_make_no_sense_are_told() {
         ("protocol = \"share\"", "protocol = \"stream\"", "[[workload.group]]: at least one with protocol = \"share\""),
     ];
     for (from, to, wanted) in wrong {
-        let mistakes = mistakes(from, to);
+        let mistakes = errors_of(from, to);
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
@@ -117,7 +117,7 @@ fn levels_and_figures_that_nobody_knows_are_told() {
         ("\"mbit_s.reno\"", "\"mbit_s.\"", "there is no metric \"mbit_s.\""),
     ];
     for (from, to, wanted) in wrong {
-        let mistakes = mistakes(from, to);
+        let mistakes = errors_of(from, to);
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }

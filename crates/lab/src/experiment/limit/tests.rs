@@ -45,8 +45,8 @@ blocks = { quick = 1, full = 1 }
 fn limits([congestion, window]: [&str; 2], delay: &str, loss: &str) -> [Option<(f64, String)>; 2] {
     let values = [("CONGESTION", congestion), ("WINDOW", window), ("DELAY", delay), ("LOSS", loss)];
     let text = values.iter().fold(PAIR.to_owned(), |text, (key, value)| text.replace(key, value));
-    let experiment = Experiment::read("pair", &text).unwrap();
-    let limit = |place: usize| of(&experiment.cells[place].spec);
+    let experiment = Experiment::parse("pair", &text).unwrap();
+    let limit = |place: usize| throughput_limit(&experiment.cells[place].spec);
     [0, 1].map(|place| limit(place).map(|limit| (limit.bytes_per_second * 8.0 / 1e6, limit.bound)))
 }
 

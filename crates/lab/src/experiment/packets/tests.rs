@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use crate::ledger::Cause;
+use crate::ledger::DropCause;
 use crate::packet::{Ecn, Packet};
 
 fn header(port: u16, sequence: u32, length: u32) -> TcpHeader {
@@ -15,35 +15,42 @@ fn header(port: u16, sequence: u32, length: u32) -> TcpHeader {
     }
 }
 
-fn record(number: u64, tcp: Option<TcpHeader>, fate: Fate) -> Record {
+fn record(number: u64, tcp: Option<TcpHeader>, fate: PacketOutcome) -> PacketRecord {
     let packet = Packet { number, at: 1000 * number, bytes: 60, flow: 0, source: 0, ecn: Ecn::NotCapable, tag: 0 };
-    Record { packet, segment: (0, 1), tcp, fate }
+    PacketRecord { packet, segment: (0, 1), tcp, outcome: fate }
 }
 
 /// A packet of the connection from this port.
-pub fn line(port: u16, at: Nanos, offset: i64, length: u32) -> Line {
-    Line { at, bytes: length + 40, tcp: Some(header(port, 0, length)), offset, again: false, fate: Fate::UnderWay }
+pub fn log_entry(port: u16, at: Nanos, offset: i64, length: u32) -> PacketLogEntry {
+    PacketLogEntry {
+        at,
+        bytes: length + 40,
+        tcp: Some(header(port, 0, length)),
+        offset,
+        is_retransmission: false,
+        outcome: PacketOutcome::InFlight,
+    }
 }
 
 /// A direction with these packets.
-pub fn pieces(lines: Vec<Line>) -> Direction {
-    Direction { link: "long".into(), from: "left".into(), to: "right".into(), lines, is_cut: false }
+pub fn direction_log(lines: Vec<PacketLogEntry>) -> DirectionLog {
+    DirectionLog { link: "long".into(), from: "left".into(), to: "right".into(), entries: lines, truncated: false }
 }
 
 #[test]
 fn what_begins_before_the_end_is_sent_again_also_where_numbers_begin_anew() {
     let start = u32::MAX - 1499;
     let sent = [(0, 1000), (1000, 1000), (2000, 1000), (1000, 1000), (3000, 0), (3000, 500), (2500, 1000), (3500, 0)];
-    let records: Vec<Record> = (0..)
+    let records: Vec<PacketRecord> = (0..)
         .zip(sent)
         .map(|(number, (offset, length))| {
-            record(number, Some(header(1, start.wrapping_add(offset), length)), Fate::UnderWay)
+            record(number, Some(header(1, start.wrapping_add(offset), length)), PacketOutcome::InFlight)
         })
         .collect();
-    let lines = lines(&records);
+    let lines = log_entries(&records);
     let offsets: Vec<i64> = lines.iter().map(|line| line.offset).collect();
     assert_eq!(offsets, sent.map(|(offset, _)| i64::from(offset)));
-    let again: Vec<bool> = lines.iter().map(|line| line.again).collect();
+    let again: Vec<bool> = lines.iter().map(|line| line.is_retransmission).collect();
     assert_eq!(again, [false, false, false, true, false, false, true, false]);
 }
 
@@ -52,37 +59,38 @@ fn connections_are_told_apart_by_their_ports() {
     let records = [(1, 100), (2, 900), (1, 150), (2, 900)];
     let records = (0..)
         .zip(records)
-        .map(|(number, (port, sequence))| record(number, Some(header(port, sequence, 50)), Fate::UnderWay));
-    let again: Vec<bool> = lines(&records.collect::<Vec<_>>()).iter().map(|line| line.again).collect();
+        .map(|(number, (port, sequence))| record(number, Some(header(port, sequence, 50)), PacketOutcome::InFlight));
+    let again: Vec<bool> =
+        log_entries(&records.collect::<Vec<_>>()).iter().map(|line| line.is_retransmission).collect();
     assert_eq!(again, [false, false, false, true]);
 }
 
 #[test]
 fn a_table_has_a_line_for_each_packet_and_says_why_it_was_dropped() {
     let fates = [
-        Fate::Delivered { ideal: 5_000, actual: 5_250, marked: false },
-        Fate::Dropped(Cause::WireLoss, 4_000),
-        Fate::UnderWay,
+        PacketOutcome::Delivered { ideal: 5_000, actual: 5_250, marked: false },
+        PacketOutcome::Dropped(DropCause::WireLoss, 4_000),
+        PacketOutcome::InFlight,
     ];
-    let mut records: Vec<Record> =
+    let mut records: Vec<PacketRecord> =
         (1..).zip(fates).map(|(number, fate)| record(number, Some(header(7, 300, 20)), fate)).collect();
-    records.push(record(4, None, Fate::UnderWay));
-    let text = table(&lines(&records));
+    records.push(record(4, None, PacketOutcome::InFlight));
+    let text = csv(&log_entries(&records));
     let rows: Vec<&str> = text.lines().skip(1).collect();
     assert_eq!(rows[0], "1.000,5.250,,60,10.0.0.1:7,10.0.0.2:80,AP,300,9,20,0,0");
     assert_eq!(rows[1], "2.000,,wire loss,60,10.0.0.1:7,10.0.0.2:80,AP,300,9,20,0,1");
     assert_eq!(rows[3], "4.000,,,60,,,,,,,,");
     let columns = |row: &str| row.split(',').count();
-    assert!(rows.iter().all(|row| columns(row) == columns(HEAD)), "{text}");
+    assert!(rows.iter().all(|row| columns(row) == columns(CSV_HEADER)), "{text}");
 }
 
 #[test]
 fn a_picture_is_of_the_way_of_the_data_and_all_begin_together() {
-    let way = |link: &str, from: &str, at, length| Direction {
+    let way = |link: &str, from: &str, at, length| DirectionLog {
         link: link.into(),
         from: from.into(),
-        lines: vec![line(1, at, 0, length), line(1, at + 500_000_000, 0, length)],
-        ..pieces(Vec::new())
+        entries: vec![log_entry(1, at, 0, length), log_entry(1, at + 500_000_000, 0, length)],
+        ..direction_log(Vec::new())
     };
     let log = [
         way("access", "client", 2_000_000_000, 1000),
@@ -90,7 +98,7 @@ fn a_picture_is_of_the_way_of_the_data_and_all_begin_together() {
         way("long", "right", 900_000_000, 0),
         way("long", "left", 2_000_001_000, 1000),
     ];
-    let pictures = pictures(&log);
+    let pictures = sequence_plots(&log);
     let ways: Vec<(&str, &str)> = pictures.iter().map(|one| (one.link.as_str(), one.from.as_str())).collect();
     assert_eq!(ways, [("access", "client"), ("long", "left")]);
     assert_eq!((pictures[0].line[0].0, pictures[1].line[0].0), (0.0, 0.000_001));

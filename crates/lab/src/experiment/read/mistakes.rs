@@ -3,31 +3,32 @@
 use ekiden_proto::units::Bytes;
 use toml::{Table, Value};
 
-use crate::experiment::factor::{self, Factor, Quick};
-use crate::experiment::file::{Settings, Workload};
+use crate::experiment::factor::{self, Factor, QuickRule};
+use crate::experiment::file::{ExperimentSettings, Workload};
 use crate::experiment::group;
-use crate::experiment::read::Spec;
-use crate::experiment::treatment::{Relay, Treatment};
+use crate::experiment::read::RunSpec;
+use crate::experiment::treatment::{RelayProgram, Treatment};
 use crate::program::agent::Agent;
 use crate::program::chain;
-use crate::program::command::{self, Way};
-use crate::program::ekiden::Mode;
-use crate::program::server::{Protocol, Server};
+use crate::program::command::{self, ProxyKind};
+use crate::program::ekiden::ListenerKind;
+use crate::program::server::{Protocol, ServerProgram};
 use crate::program::sink;
 use crate::topology::{self, Backend};
 
 mod paths;
 
 /// The keys at the top of an experiment file that are not the lab's.
-const KEYS: [&str; 8] = ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
+const TOP_LEVEL_KEYS: [&str; 8] =
+    ["title", "source", "workload", "background", "treatment", "experiment", "factor", "expect"];
 
 /// A block is in memory, and one write(2).
-const LARGEST_BLOCK: u64 = 16 << 20;
+const MAX_BLOCK_BYTES: u64 = 16 << 20;
 
 /// Why a combination makes no sense, if it makes none.
-pub fn senseless(spec: &Spec) -> Option<String> {
+pub fn skip_reason(spec: &RunSpec) -> Option<String> {
     let (treatment, protocol) = (&spec.treatment, spec.workload.protocol);
-    if treatment.program == Relay::Direct {
+    if treatment.program == RelayProgram::Direct {
         return None;
     }
     if protocol == Protocol::Share {
@@ -42,8 +43,8 @@ pub fn senseless(spec: &Spec) -> Option<String> {
     if treatment.encrypt && treatment.chain.len() == 1 && treatment.relays.is_empty() {
         return Some("no section between relays: there is nothing to encrypt".into());
     }
-    let forwards = chain::way(treatment) == Way::Forward;
-    let is_open = forwards || chain::way(treatment) == Way::Transparent;
+    let forwards = chain::proxy_kind(treatment) == ProxyKind::Forward;
+    let is_open = forwards || chain::proxy_kind(treatment) == ProxyKind::Transparent;
     match protocol {
         Protocol::Ftp if forwards => Some("FTP's data connections cannot pass a forwarder of one port".into()),
         Protocol::Stream if !is_open => Some("iperf3 knows no proxies".into()),
@@ -55,7 +56,7 @@ pub fn senseless(spec: &Spec) -> Option<String> {
 }
 
 /// Finds what is wrong with a combination of levels and a treatment.
-pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
+pub fn validate_spec(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let mut host = |key: &str, name: &String| {
         if !spec.lab.hosts.contains_key(name) {
             mistakes.push(format!("{key}: there is no host {name:?}"));
@@ -75,11 +76,11 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
         host("background.from", &traffic.from);
         host("background.to", &traffic.to);
     }
-    of_packet_log(spec, mistakes);
-    of_workload(&spec.workload, mistakes);
+    validate_packet_log(spec, mistakes);
+    validate_workload(&spec.workload, mistakes);
     let treatment = &spec.treatment;
-    let is_open = matches!(chain::way(treatment), Way::Transparent | Way::Http) && !treatment.tunnel;
-    if spec.workload.agent == Agent::Wget && !is_open && treatment.program != Relay::Direct {
+    let is_open = matches!(chain::proxy_kind(treatment), ProxyKind::Transparent | ProxyKind::Http) && !treatment.tunnel;
+    if spec.workload.agent == Agent::Wget && !is_open && treatment.program != RelayProgram::Direct {
         mistakes.push("workload: wget knows HTTP proxies only, and asks for no tunnel".into());
     }
     for traffic in &spec.background {
@@ -87,12 +88,12 @@ pub fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
             mistakes.push("background: either flows (1 or more) or rate".into());
         }
     }
-    of_treatment(&spec.treatment, mistakes);
-    paths::of_spec(spec, mistakes);
+    validate_treatment(&spec.treatment, mistakes);
+    paths::validate_path_choice(spec, mistakes);
 }
 
 /// Packets are seen by the emulator only.
-fn of_packet_log(spec: &Spec, mistakes: &mut Vec<String>) {
+fn validate_packet_log(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let log = &spec.workload.packet_log;
     for name in log {
         if !spec.lab.links.contains_key(name) {
@@ -109,13 +110,13 @@ fn of_packet_log(spec: &Spec, mistakes: &mut Vec<String>) {
     }
 }
 
-fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
+fn validate_workload(workload: &Workload, mistakes: &mut Vec<String>) {
     let own = matches!(workload.protocol, Protocol::Share | Protocol::Flows) && workload.program.is_none();
     if workload.server_program().protocol() != workload.protocol && !own {
         let (program, protocol) = (workload.server_program().name(), workload.protocol.name());
         mistakes.push(format!("workload: {program} does not speak {protocol}"));
     }
-    group::check(workload, mistakes);
+    group::validate(workload, mistakes);
     let [is_stream, is_blocks, is_file] = match workload.protocol {
         Protocol::Stream | Protocol::Share | Protocol::Flows => [true, false, false],
         Protocol::Blocks => [false, true, false],
@@ -130,8 +131,8 @@ fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
                 .into(),
         );
     }
-    of_blocks(workload, mistakes);
-    of_rates(workload, mistakes);
+    validate_blocks(workload, mistakes);
+    validate_rates(workload, mistakes);
     let times = workload.time.iter().flat_map(|time| [time.quick.0, time.full.0]);
     if times.into_iter().any(|time| time.is_zero() || time.subsec_nanos() > 0) {
         mistakes.push("workload: time: whole seconds".into());
@@ -142,12 +143,12 @@ fn of_workload(workload: &Workload, mistakes: &mut Vec<String>) {
     }
 }
 
-fn of_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
-    let least = if workload.pause.is_some() { sink::STAMP as u64 } else { 1 };
-    if workload.block.is_some_and(|block| !(least..=LARGEST_BLOCK).contains(&block.0)) {
+fn validate_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
+    let least = if workload.pause.is_some() { sink::STAMP_LEN as u64 } else { 1 };
+    if workload.block.is_some_and(|block| !(least..=MAX_BLOCK_BYTES).contains(&block.0)) {
         mistakes.push(format!(
-            "workload: block: from 1B to {LARGEST_BLOCK}B; with a pause it carries its time, {} bytes",
-            sink::STAMP
+            "workload: block: from 1B to {MAX_BLOCK_BYTES}B; with a pause it carries its time, {} bytes",
+            sink::STAMP_LEN
         ));
     }
     if workload.pause.is_some() && workload.protocol != Protocol::Blocks {
@@ -159,48 +160,48 @@ fn of_blocks(workload: &Workload, mistakes: &mut Vec<String>) {
     }
 }
 
-fn of_rates(workload: &Workload, mistakes: &mut Vec<String>) {
+fn validate_rates(workload: &Workload, mistakes: &mut Vec<String>) {
     let is_http = workload.protocol == Protocol::Http;
     if workload.client_rate.is_some() && !(is_http && workload.agent == Agent::Curl) {
         mistakes.push("workload: client_rate: of HTTP by curl only".into());
     }
-    if workload.server_rate.is_some() && workload.server_program() != Server::Nginx {
+    if workload.server_rate.is_some() && workload.server_program() != ServerProgram::Nginx {
         mistakes.push("workload: server_rate: of nginx only".into());
     }
 }
 
-fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
-    if treatment.program == Relay::Command {
-        mistakes.extend(command::ready(&treatment.ready).err().map(|mistake| format!("ready: {mistake}")));
+fn validate_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
+    if treatment.program == RelayProgram::Command {
+        mistakes.extend(command::parse_ready_port(&treatment.ready).err().map(|mistake| format!("ready: {mistake}")));
         if treatment.command.is_empty() {
             mistakes.push("command: a program and its arguments".into());
         }
     }
-    if treatment.tunnel && chain::way(treatment) != Way::Http {
+    if treatment.tunnel && chain::proxy_kind(treatment) != ProxyKind::Http {
         mistakes.push("tunnel: only an HTTP proxy is asked for one".into());
     }
-    if treatment.sections && treatment.program != Relay::Ekiden {
+    if treatment.sections && treatment.program != RelayProgram::Ekiden {
         mistakes.push("sections: only ekiden has them".into());
     }
     if treatment.program.is_pair() && treatment.chain.len() != 2 {
         mistakes.push("chain: two hosts, one for each end of the tunnel".into());
     }
     let has_keys = treatment.sections || !treatment.relays.is_empty();
-    if treatment.mode == Mode::Tcp && !has_keys {
+    if treatment.mode == ListenerKind::Tcp && !has_keys {
         mistakes
             .push("mode: tcp with sections = true or relays only; a relay by itself is program = \"command\"".into());
     }
-    if treatment.transparent && !matches!(treatment.program, Relay::Haproxy | Relay::Ekiden) {
+    if treatment.transparent && !matches!(treatment.program, RelayProgram::Haproxy | RelayProgram::Ekiden) {
         mistakes.push("transparent: only haproxy and ekiden can be".into());
     }
     if treatment.transparent && treatment.sections {
         mistakes.push("transparent: without sections = true".into());
     }
     let has_more = !treatment.config.is_empty() || !treatment.wrap.is_empty();
-    if has_more && (treatment.program != Relay::Ekiden || !treatment.relays.is_empty()) {
+    if has_more && (treatment.program != RelayProgram::Ekiden || !treatment.relays.is_empty()) {
         mistakes.push("config, wrap: for ekiden without relays only".into());
     }
-    if treatment.config.values().any(|value| !value.is_table() && !is_tables(value)) {
+    if treatment.config.values().any(|value| !value.is_table() && !is_array_of_tables(value)) {
         mistakes.push("config: tables only, as in { log = { format = \"json\" } }".into());
     }
     if treatment.near_profile.is_some() && !treatment.transparent {
@@ -211,12 +212,12 @@ fn of_treatment(treatment: &Treatment, mistakes: &mut Vec<String>) {
     }
 }
 
-fn is_tables(value: &Value) -> bool {
+fn is_array_of_tables(value: &Value) -> bool {
     value.as_array().is_some_and(|all| all.iter().all(Value::is_table))
 }
 
 /// Finds what is wrong with how the experiment is carried out.
-pub fn of_settings(settings: &Settings, document: &Table, mistakes: &mut Vec<String>) {
+pub fn validate_settings(settings: &ExperimentSettings, document: &Table, mistakes: &mut Vec<String>) {
     let written = document.get("treatment").and_then(Value::as_table).cloned().unwrap_or_default();
     if settings.treatments.is_empty() {
         mistakes.push("experiment.treatments: at least one".into());
@@ -238,12 +239,12 @@ pub fn of_settings(settings: &Settings, document: &Table, mistakes: &mut Vec<Str
 }
 
 /// Finds factors and levels that `quick` names and nobody knows.
-pub fn of_quick(factors: &[Factor], mistakes: &mut Vec<String>) {
+pub fn validate_quick_rules(factors: &[Factor], mistakes: &mut Vec<String>) {
     let is_known = |factor: &String, level: &String| {
         factors.iter().any(|other| other.name == *factor && other.levels.iter().any(|other| other.name == *level))
     };
     for level in factors.iter().flat_map(|factor| &factor.levels) {
-        let Quick::At(others) = &level.quick else { continue };
+        let QuickRule::AtLevels(others) = &level.quick else { continue };
         for (factor, names) in others {
             let unknown = names.iter().filter(|name| !is_known(factor, name));
             mistakes.extend(
@@ -256,7 +257,12 @@ pub fn of_quick(factors: &[Factor], mistakes: &mut Vec<String>) {
 }
 
 /// Finds factors and levels that a map or a treatment names and nobody knows.
-pub fn of_levels(settings: &Settings, factors: &[Factor], document: &Table, mistakes: &mut Vec<String>) {
+pub fn validate_level_names(
+    settings: &ExperimentSettings,
+    factors: &[Factor],
+    document: &Table,
+    mistakes: &mut Vec<String>,
+) {
     for name in settings.map.iter().flatten().filter(|name| !factors.iter().any(|factor| factor.name == **name)) {
         mistakes.push(format!("experiment.map: there is no factor {name:?}"));
     }
@@ -266,13 +272,13 @@ pub fn of_levels(settings: &Settings, factors: &[Factor], document: &Table, mist
     let treatments = document.get("treatment").and_then(Value::as_table).into_iter().flatten();
     for (name, treatment) in treatments {
         let read = treatment.clone().try_into::<Treatment>().ok();
-        let unknown = read.iter().flat_map(|read| &read.at).flat_map(|at| factor::unknown(factors, &at.levels));
+        let unknown = read.iter().flat_map(|read| &read.at).flat_map(|at| factor::unknown_levels(factors, &at.levels));
         mistakes.extend(unknown.map(|mistake| format!("treatment.{name}.at: {mistake}")));
     }
 }
 
 /// Finds keys at the top of a file that nobody knows.
-pub fn unknown_keys(document: &Table, mistakes: &mut Vec<String>) {
-    let known = |key: &str| KEYS.contains(&key) || topology::file::LAB_KEYS.contains(&key);
+pub fn validate_top_level_keys(document: &Table, mistakes: &mut Vec<String>) {
+    let known = |key: &str| TOP_LEVEL_KEYS.contains(&key) || topology::file::LAB_KEYS.contains(&key);
     mistakes.extend(document.keys().filter(|key| !known(key)).map(|key| format!("{key}: unknown key")));
 }

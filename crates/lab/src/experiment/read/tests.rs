@@ -1,23 +1,23 @@
 use super::*;
-use crate::experiment::examples_for_tests::{TEXT, small};
+use crate::experiment::examples_for_tests::{TEXT, small_experiment};
 
 mod paths;
 
-fn mistakes(text: &str) -> Vec<String> {
-    Experiment::read("x", text).unwrap_err()
+fn errors_of(text: &str) -> Vec<String> {
+    Experiment::parse("x", text).unwrap_err()
 }
 
 #[test]
 fn every_combination_is_read_with_what_its_levels_set() {
-    let experiment = small("").unwrap();
+    let experiment = small_experiment("").unwrap();
     // 2 delays, 2 protocols, 3 treatments, without haproxy for FTP.
     assert_eq!((experiment.cells.len(), experiment.skipped.len(), experiment.seed), (10, 2, 7));
-    assert_eq!(experiment.cells_of(false).count(), 5);
+    assert_eq!(experiment.selected_cells(false).count(), 5);
     for cell in &experiment.cells {
         let delay = cell.spec.lab.links["near"].forward.delay.map(|delay| delay.to_string());
-        let wanted = if cell.place.levels["delay"] == "short" { "1ms" } else { "9ms" };
-        assert_eq!(delay.as_deref(), Some(wanted), "{}", cell.place);
-        assert_eq!(cell.spec.workload.protocol.name(), cell.place.levels["protocol"]);
+        let wanted = if cell.key.levels["delay"] == "short" { "1ms" } else { "9ms" };
+        assert_eq!(delay.as_deref(), Some(wanted), "{}", cell.key);
+        assert_eq!(cell.spec.workload.protocol.name(), cell.key.levels["protocol"]);
         assert_eq!(cell.spec.treatment.chain, ["relay"]);
     }
     assert_eq!(experiment.skipped[0].0.to_string(), "haproxy, short, ftp");
@@ -26,9 +26,9 @@ fn every_combination_is_read_with_what_its_levels_set() {
 #[test]
 fn a_treatment_may_change_the_document_too() {
     let text = TEXT.replace("[treatment.dante]", "[treatment.dante]\nset = { \"link.far.delay\" = \"3ms\" }");
-    let experiment = Experiment::read("x", &text).unwrap();
+    let experiment = Experiment::parse("x", &text).unwrap();
     let far = |treatment: &str| {
-        let cell = experiment.cells.iter().find(|cell| cell.place.treatment == treatment).unwrap();
+        let cell = experiment.cells.iter().find(|cell| cell.key.treatment == treatment).unwrap();
         cell.spec.lab.links["far"].forward.delay.is_some()
     };
     assert!(far("dante") && !far("direct"));
@@ -41,7 +41,7 @@ fn mistakes_are_told_all_at_once_and_each_once() {
         .replace("title = \"A small one\"", "title = \"A small one\"\nflavour = 1")
         .replace("program = \"dante\"", "program = \"dante\"\nmod = \"socks\"")
         .replace("\"link.near.delay\" = \"9ms\"", "\"link.nowhere.delay\" = \"9ms\"");
-    let mistakes = mistakes(&text);
+    let mistakes = errors_of(&text);
     let has = |part: &str| mistakes.iter().filter(|mistake| mistake.contains(part)).count();
     assert_eq!(has("flavour: unknown key"), 1, "{mistakes:#?}");
     assert_eq!(has("workload.file: \"1\" is not a size like"), 1, "{mistakes:#?}");
@@ -62,7 +62,7 @@ fn hosts_treatments_and_programs_have_to_be_there() {
         ("program = \"dante\"", "program = \"command\"", "command: a program and its arguments"),
     ];
     for (from, to, wanted) in wrong {
-        let mistakes = mistakes(&TEXT.replace(from, to));
+        let mistakes = errors_of(&TEXT.replace(from, to));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
@@ -72,10 +72,10 @@ fn a_level_may_be_quick_at_some_levels_of_others_only() {
     let quick = |where_: &str| TEXT.replace("{ name = \"http\" }", &format!("{{ name = \"http\", quick = {where_} }}"));
     let text = quick(r#"{ delay = ["short"] }"#)
         .replace(r#"{ "link.near.delay" = "9ms" } }"#, r#"{ "link.near.delay" = "9ms" }, quick = true }"#);
-    let experiment = Experiment::read("x", &text).unwrap();
-    let cells: Vec<String> = experiment.cells_of(false).map(|cell| cell.place.to_string()).collect();
+    let experiment = Experiment::parse("x", &text).unwrap();
+    let cells: Vec<String> = experiment.selected_cells(false).map(|cell| cell.key.to_string()).collect();
     assert_eq!(cells, ["direct, short, http", "dante, short, http", "haproxy, short, http"]);
-    let mistakes = mistakes(&quick(r#"{ delay = ["none"] }"#));
+    let mistakes = errors_of(&quick(r#"{ delay = ["none"] }"#));
     assert_eq!(mistakes, ["level http: quick: there is no level \"none\" of a factor \"delay\""]);
 }
 
@@ -88,7 +88,7 @@ fn what_no_relay_can_do_is_a_mistake() {
         ("program = \"ekiden\"\nencrypt = true", "early, encrypt: with sections = true or relays only"),
     ];
     for (program, wanted) in wrong {
-        let mistakes = mistakes(&TEXT.replace("program = \"dante\"", program));
+        let mistakes = errors_of(&TEXT.replace("program = \"dante\"", program));
         assert_eq!(mistakes, [wanted], "{program}");
     }
 }
@@ -105,7 +105,7 @@ fn what_no_client_can_do_is_a_mistake() {
         ("program = \"dante\"", "program = \"ekiden\"\nnear_profile = \"lan\"", "with transparent = true only"),
     ];
     for (from, to, wanted) in wrong {
-        let mistakes = mistakes(&TEXT.replace(from, to));
+        let mistakes = errors_of(&TEXT.replace(from, to));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
@@ -115,30 +115,34 @@ fn a_stream_passes_what_is_open_and_is_longer_in_the_full_size() {
     let stream = "protocol = \"stream\"\ntime = { quick = \"1s\", full = \"60s\" }";
     let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", stream);
     let (text, _) = text.split_once("[[factor]]\nname = \"protocol\"").unwrap();
-    let experiment = Experiment::read("x", text).unwrap();
+    let experiment = Experiment::parse("x", text).unwrap();
     let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
     assert_eq!(skipped[0], ("dante, short".to_owned(), "iperf3 knows no proxies"));
-    assert!(experiment.cells.iter().any(|cell| cell.place.treatment == "haproxy"));
-    let takes = [false, true].map(|full| experiment.run_takes(full).as_secs());
+    assert!(experiment.cells.iter().any(|cell| cell.key.treatment == "haproxy"));
+    let takes = [false, true].map(|full| experiment.estimated_run_time(full).as_secs());
     assert_eq!(takes, [10, 69]);
 }
 
 /// The same experiment, but for FTP, with blocks instead of a file.
-fn in_blocks(keys: &str) -> String {
+fn with_blocks(keys: &str) -> String {
     let text = TEXT.replace("protocol = \"http\"\nfile = \"1MB\"", &format!("protocol = \"blocks\"\n{keys}"));
     text.split_once("[[factor]]\nname = \"protocol\"").unwrap().0.to_owned()
 }
 
 #[test]
 fn blocks_pass_what_is_open_and_have_a_server_of_their_own() {
-    let experiment = Experiment::read("x", &in_blocks("amount = \"1MiB\"\nblock = \"640B\"")).unwrap();
+    let experiment = Experiment::parse("x", &with_blocks("amount = \"1MiB\"\nblock = \"640B\"")).unwrap();
     let skipped: Vec<_> = experiment.skipped.iter().map(|(place, why)| (place.to_string(), why.as_str())).collect();
     assert_eq!(skipped[0], ("dante, short".to_owned(), "the writer knows no proxies"));
     let workload = &experiment.cells[0].spec.workload;
-    assert_eq!((workload.server_program().name(), workload.stamped()), ("sink", None));
-    let paused = in_blocks("amount = \"1MiB\"\nblock = \"64B\"\npause = \"20ms\"");
-    let experiment = Experiment::read("x", &paused).unwrap();
-    assert_eq!(experiment.cells[0].spec.workload.stamped(), Some(64), "the sink has to know where times are");
+    assert_eq!((workload.server_program().name(), workload.stamped_block_size()), ("sink", None));
+    let paused = with_blocks("amount = \"1MiB\"\nblock = \"64B\"\npause = \"20ms\"");
+    let experiment = Experiment::parse("x", &paused).unwrap();
+    assert_eq!(
+        experiment.cells[0].spec.workload.stamped_block_size(),
+        Some(64),
+        "the sink has to know where times are"
+    );
 }
 
 #[test]
@@ -157,43 +161,43 @@ fn what_blocks_cannot_be_is_a_mistake() {
         ("amount = \"1MiB\"\nblock = \"1B\"\nprogram = \"nginx\"", "nginx does not speak blocks"),
     ];
     for (keys, wanted) in wrong {
-        let mistakes = mistakes(&in_blocks(keys));
+        let mistakes = errors_of(&with_blocks(keys));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
     let file = TEXT.replace("file = \"1MB\"", "file = \"1MB\"\npause = \"1ms\"");
-    assert_eq!(mistakes(&file), ["workload: pause: between blocks only"]);
+    assert_eq!(errors_of(&file), ["workload: pause: between blocks only"]);
 }
 
 #[test]
 fn packets_are_written_down_where_the_emulator_sees_them() {
     let logged = |links: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\npacket_log = {links}"));
-    let experiment = Experiment::read("x", &logged("[\"near\"]")).unwrap();
+    let experiment = Experiment::parse("x", &logged("[\"near\"]")).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.packet_log, ["near"]);
     let perfect = "workload.packet_log: no emulator is in the perfect link \"far\": give it a delay";
-    assert_eq!(mistakes(&logged("[\"near\", \"far\"]")), [perfect]);
-    assert_eq!(mistakes(&logged("[\"wan\"]")), ["workload.packet_log: there is no link \"wan\""]);
-    let netem = mistakes(&logged("[\"near\"]").replace("lab = 1", "lab = 1\nbackend = \"netem\""));
+    assert_eq!(errors_of(&logged("[\"near\", \"far\"]")), [perfect]);
+    assert_eq!(errors_of(&logged("[\"wan\"]")), ["workload.packet_log: there is no link \"wan\""]);
+    let netem = errors_of(&logged("[\"near\"]").replace("lab = 1", "lab = 1\nbackend = \"netem\""));
     assert!(netem.contains(&"workload.packet_log: with netem nobody sees packets".to_owned()), "{netem:?}");
 }
 
 #[test]
 fn one_relay_has_no_section_to_encrypt() {
     let encrypted = "program = \"ekiden\"\nsections = true\nencrypt = true";
-    let experiment = Experiment::read("x", &TEXT.replace("program = \"dante\"", encrypted)).unwrap();
+    let experiment = Experiment::parse("x", &TEXT.replace("program = \"dante\"", encrypted)).unwrap();
     let reason =
         experiment.skipped.iter().find(|(place, _)| place.treatment == "dante").map(|(_, reason)| reason.as_str());
     assert_eq!(reason, Some("no section between relays: there is nothing to encrypt"));
 }
 
 /// The same experiment with flows instead of a file.
-fn in_flows(keys: &str) -> String {
-    in_blocks(&format!("time = {{ quick = \"5s\", full = \"5s\" }}\n{keys}")).replace("\"blocks\"", "\"flows\"")
+fn with_flows(keys: &str) -> String {
+    with_blocks(&format!("time = {{ quick = \"5s\", full = \"5s\" }}\n{keys}")).replace("\"blocks\"", "\"flows\"")
 }
 
 #[test]
 fn flows_have_a_number_and_a_time() {
     let keys = "connections = 128\nshort = { bytes = \"16KiB\", every = \"200ms\" }\nwarm_up = \"1s\"";
-    let experiment = Experiment::read("x", &in_flows(keys)).unwrap();
+    let experiment = Experiment::parse("x", &with_flows(keys)).unwrap();
     assert_eq!(experiment.cells[0].spec.workload.connections, Some(128));
     let wrong = [
         ("", "connections, and short beside them: with protocol = \"flows\""),
@@ -204,28 +208,28 @@ fn flows_have_a_number_and_a_time() {
         ("connections = 1\nfile = \"1MB\"", "everything else has a file"),
     ];
     for (keys, wanted) in wrong {
-        let mistakes = mistakes(&in_flows(keys));
+        let mistakes = errors_of(&with_flows(keys));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
-    let file = mistakes(&TEXT.replace("file = \"1MB\"", "file = \"1MB\"\nconnections = 2"));
+    let file = errors_of(&TEXT.replace("file = \"1MB\"", "file = \"1MB\"\nconnections = 2"));
     assert!(file[0].contains("with protocol = \"flows\", and there only"), "{file:?}");
 }
 
 #[test]
 fn what_else_a_relay_is_told_and_started_by_is_for_ekiden() {
-    let dante = mistakes(&TEXT.replace("program = \"dante\"", "program = \"dante\"\nwrap = [\"nice\"]"));
+    let dante = errors_of(&TEXT.replace("program = \"dante\"", "program = \"dante\"\nwrap = [\"nice\"]"));
     assert_eq!(dante, ["config, wrap: for ekiden without relays only"]);
     let ekiden =
         |config: &str| TEXT.replace("program = \"dante\"", &format!("program = \"ekiden\"\nconfig = {config}"));
-    assert_eq!(mistakes(&ekiden("{ threads = 1 }")), ["config: tables only, as in { log = { format = \"json\" } }"]);
+    assert_eq!(errors_of(&ekiden("{ threads = 1 }")), ["config: tables only, as in { log = { format = \"json\" } }"]);
     let right = ekiden("{ log = { format = \"json\" }, interface = [{ name = \"near\", rate = \"1Mbit/s\" }] }");
-    assert!(Experiment::read("x", &right).is_ok());
+    assert!(Experiment::parse("x", &right).is_ok());
 }
 
 #[test]
 fn who_cannot_be_slow_is_a_mistake() {
     let set = |keys: &str| TEXT.replace("file = \"1MB\"", &format!("file = \"1MB\"\n{keys}"));
-    let told = mistakes(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
+    let told = errors_of(&set("client_rate = \"1Mbit/s\"\nserver_rate = \"1Mbit/s\""));
     // HTTP by curl and nginx can, FTP cannot.
     assert_eq!(told, ["workload: client_rate: of HTTP by curl only", "workload: server_rate: of nginx only"]);
 }
@@ -234,18 +238,18 @@ fn who_cannot_be_slow_is_a_mistake() {
 fn a_tunnel_has_two_ends_and_a_forwarder_needs_sections() {
     for program in ["openvpn", "vtun", "ssh"] {
         let text = TEXT.replace("program = \"dante\"", &format!("program = \"{program}\""));
-        assert_eq!(mistakes(&text), ["chain: two hosts, one for each end of the tunnel"], "{program}");
+        assert_eq!(errors_of(&text), ["chain: two hosts, one for each end of the tunnel"], "{program}");
         let both = text.replace("chain = [\"relay\"]", "chain = [\"relay\", \"server\"]");
-        let experiment = Experiment::read("x", &both).unwrap();
-        let carries = experiment.cells.iter().filter(|cell| cell.place.treatment == "dante");
+        let experiment = Experiment::parse("x", &both).unwrap();
+        let carries = experiment.cells.iter().filter(|cell| cell.key.treatment == "dante");
         let ftp = carries.filter(|cell| cell.spec.workload.protocol.name() == "ftp").count();
         assert_eq!(ftp > 0, program != "ssh", "a forwarder of one port carries no FTP: {program}");
     }
-    let forwarder = mistakes(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nmode = \"tcp\""));
+    let forwarder = errors_of(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nmode = \"tcp\""));
     assert_eq!(
         forwarder,
         ["mode: tcp with sections = true or relays only; a relay by itself is program = \"command\""]
     );
-    let profile = mistakes(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nprofile = 3"));
+    let profile = errors_of(&TEXT.replace("program = \"dante\"", "program = \"ekiden\"\nprofile = 3"));
     assert!(profile[0].contains("the name of a profile, or a table of what is in one"), "{profile:?}");
 }

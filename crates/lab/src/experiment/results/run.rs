@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::emulator::DirectionReport;
-use crate::experiment::sequence::Sequence;
+use crate::experiment::sequence::SequencePlot;
 
 /// One run: one line of `runs.jsonl`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -34,7 +34,7 @@ pub struct Run {
     pub links: Vec<DirectionReport>,
     /// Sequence numbers over time, on the links whose packets are logged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sequences: Vec<Sequence>,
+    pub sequences: Vec<SequencePlot>,
     /// Bytes received by the client over time: seconds since the request, bytes so far.
     pub timeline: Vec<(f64, u64)>,
     /// Share of all cores that was busy during the transfer, from 0 to 1.

@@ -5,39 +5,39 @@ use serde::Deserialize;
 
 /// A client's answer, as far as it is about several connections.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct GroupReport {
     error: Option<String>,
     #[serde(default)]
-    end: End,
+    end: GroupEnd,
     #[serde(rename = "server_output_json")]
-    server: Option<ServerOutput>,
+    server: Option<GroupServerOutput>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct End {
-    sum_sent: Option<Sent>,
+struct GroupEnd {
+    sum_sent: Option<GroupSum>,
     sender_tcp_congestion: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Sent {
+struct GroupSum {
     retransmits: Option<u64>,
 }
 
 #[derive(Debug, Deserialize)]
-struct ServerOutput {
+struct GroupServerOutput {
     #[serde(default)]
-    intervals: Vec<Interval>,
+    intervals: Vec<GroupInterval>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Interval {
-    streams: Vec<Piece>,
+struct GroupInterval {
+    streams: Vec<StreamInterval>,
 }
 
 /// What came over one connection in one interval: seconds since the start, and bytes.
 #[derive(Debug, Clone, Copy, Deserialize)]
-struct Piece {
+struct StreamInterval {
     start: f64,
     end: f64,
     bytes: u64,
@@ -45,7 +45,7 @@ struct Piece {
 
 /// What came over the connections of a group.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Counted {
+pub struct GroupStats {
     /// The congestion control that the kernel said the sending sockets had.
     pub congestion: String,
     /// Bytes in a second over each connection, in the time that counts.
@@ -57,16 +57,16 @@ pub struct Counted {
 }
 
 /// Intervals end within this of a whole second.
-const NEAR: f64 = 0.5;
+const MAX_BOUNDARY_ERROR: f64 = 0.5;
 
-impl Counted {
+impl GroupStats {
     /// Reads the JSON object that a client printed. What counts is what came between `from` and `to`, in whole seconds of the
     /// receiver's clock, which starts with the first connection.
     ///
     /// # Errors
     /// It failed, with its own words; or it printed something else, or nothing of the time that counts.
-    pub fn read(text: &str, from: f64, to: f64) -> anyhow::Result<Self> {
-        let answer: Answer =
+    pub fn parse(text: &str, from: f64, to: f64) -> anyhow::Result<Self> {
+        let answer: GroupReport =
             serde_json::from_str(text).with_context(|| format!("iperf3 printed no answer: {text:.200}"))?;
         if let Some(error) = answer.error {
             anyhow::bail!("iperf3: {error}");
@@ -74,10 +74,13 @@ impl Counted {
         let congestion =
             answer.end.sender_tcp_congestion.context("iperf3 does not say which congestion control it had")?;
         let intervals = answer.server.map(|server| server.intervals).unwrap_or_default();
-        let counts = |interval: &&Interval| {
-            interval.streams.first().is_some_and(|piece| piece.start > from - NEAR && piece.end < to + NEAR)
+        let counts = |interval: &&GroupInterval| {
+            interval
+                .streams
+                .first()
+                .is_some_and(|piece| piece.start > from - MAX_BOUNDARY_ERROR && piece.end < to + MAX_BOUNDARY_ERROR)
         };
-        let counted: Vec<&Interval> = intervals.iter().filter(counts).collect();
+        let counted: Vec<&GroupInterval> = intervals.iter().filter(counts).collect();
         let connections = counted.first().map_or(0, |interval| interval.streams.len());
         let rate = |connection: usize| {
             let pieces = || counted.iter().filter_map(|interval| interval.streams.get(connection));
@@ -93,7 +96,7 @@ impl Counted {
     }
 }
 
-fn timeline(intervals: &[Interval]) -> Vec<(f64, u64)> {
+fn timeline(intervals: &[GroupInterval]) -> Vec<(f64, u64)> {
     let mut points = vec![(0.0, 0)];
     let mut bytes = 0;
     for interval in intervals {
@@ -123,7 +126,7 @@ mod tests {
     fn each_connection_has_a_rate_over_the_time_that_counts() {
         let pieces = [second(0.0, [1000, 1]), second(1.0, [100, 20]), second(2.0, [300, 20]), second(3.0, [5000, 0])];
         let text = answer(&pieces.join(","));
-        let counted = Counted::read(&text, 1.0, 3.0).unwrap();
+        let counted = GroupStats::parse(&text, 1.0, 3.0).unwrap();
         assert_eq!((counted.congestion.as_str(), counted.retransmits), ("reno", 7));
         assert_eq!(counted.rates, [200.0, 20.0]);
         assert_eq!(counted.timeline, [(0.0, 0), (1.0, 1001), (2.0, 1121), (3.0, 1441), (4.0, 6441)]);
@@ -131,7 +134,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_counted_is_told() {
-        let error = |text: &str| Counted::read(text, 0.0, 1.0).unwrap_err().to_string();
+        let error = |text: &str| GroupStats::parse(text, 0.0, 1.0).unwrap_err().to_string();
         assert_eq!(error(r#"{"error":"the server is busy"}"#), "iperf3: the server is busy");
         assert!(error("{}").contains("does not say which congestion control"));
         assert_eq!(error(&answer("")), "iperf3's server counted nothing between 0 and 1 s");

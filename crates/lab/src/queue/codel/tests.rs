@@ -1,21 +1,21 @@
 use super::*;
 use crate::packet::Ecn;
-use crate::queue::tests::{MS, Outcome, drive, packet, random, span, steady, table};
+use crate::queue::tests::{DriveOutcome, MS, drive, packet, random, span, steady, trace_table};
 
-const LIMIT: Limit = Limit::Packets(1000);
+const LIMIT: QueueLimit = QueueLimit::Packets(1000);
 /// What the line takes for 1500 bytes.
 const SERVICE: Nanos = 1_200_000;
 
-fn codel(limit: Limit, ecn: bool) -> Codel {
-    Codel::new(CodelSettings { limit, target: span(5), interval: span(100), ecn })
+fn codel(limit: QueueLimit, ecn: bool) -> CodelQueue {
+    CodelQueue::new(CodelSettings { limit, target: span(5), interval: span(100), ecn })
 }
 
-fn run(arrivals: &[Packet], ecn: bool) -> Outcome {
+fn run(arrivals: &[Packet], ecn: bool) -> DriveOutcome {
     drive(&mut codel(LIMIT, ecn), arrivals, |_, _, _| ())
 }
 
-fn drop_times(outcome: &Outcome) -> Vec<Nanos> {
-    outcome.ledger.dropped.iter().map(|drop| drop.packet.at).collect()
+fn drop_times(outcome: &DriveOutcome) -> Vec<Nanos> {
+    outcome.events.dropped.iter().map(|drop| drop.packet.at).collect()
 }
 
 /// Twice what the line carries, for `number` packets.
@@ -36,20 +36,20 @@ fn drops_begin_an_interval_after_the_delay_was_exceeded_and_come_faster_and_fast
         due = if count == 1 { time } else { due };
         due += (100.0 * MS as f64 / f64::from(count).sqrt()) as Nanos;
     }
-    assert_eq!(outcome.drops(Cause::Early), outcome.ledger.dropped.len());
+    assert_eq!(outcome.drops(DropCause::Early), outcome.events.dropped.len());
 }
 
 #[test]
 fn short_bursts_short_delays_and_the_last_packets_are_left_alone() {
     // 80 packets at once are gone within an interval.
     let burst: Vec<Packet> = (0..80).map(|number| packet(number, 0, 1500)).collect();
-    assert_eq!(run(&burst, false).ledger.dropped, []);
+    assert_eq!(run(&burst, false).events.dropped, []);
     // A standing queue of four packets is 4.8 ms.
     let standing: Vec<Packet> = (0..1000).map(|n| packet(n, n.saturating_sub(4) * SERVICE, 1500)).collect();
-    assert_eq!(run(&standing, false).ledger.dropped, []);
+    assert_eq!(run(&standing, false).events.dropped, []);
     // A line of 10 kbit/s takes 1.2 s for a packet: it waits long, but with one packet behind it.
     let mut codel = codel(LIMIT, false);
-    let mut ledger = Ledger::default();
+    let mut ledger = StageEvents::default();
     for number in 0..20 {
         let now = number * 1200 * MS;
         codel.enqueue(packet(number, now, 1500), &mut ledger);
@@ -64,7 +64,7 @@ fn short_bursts_short_delays_and_the_last_packets_are_left_alone() {
 fn a_byte_more_than_a_packet_behind_the_head_is_enough() {
     for (behind, drops) in [(1514, 0), (1515, 1)] {
         let mut codel = codel(LIMIT, false);
-        let mut ledger = Ledger::default();
+        let mut ledger = StageEvents::default();
         for number in 0..3 {
             codel.enqueue(packet(number, 0, behind), &mut ledger);
         }
@@ -98,10 +98,10 @@ fn soon_after_a_dropping_state_its_rate_is_taken_up_again() {
 
 #[test]
 fn a_new_dropping_state_begins_with_the_drops_of_the_last_one() {
-    let law = Law { target: 5 * MS, interval: 100 * MS, ecn: false };
+    let law = CodelParams { target: 5 * MS, interval: 100 * MS, ecn: false };
     let entered = |count, last_count, drop_next, now| {
-        let mut control = Control { count, last_count, drop_next, ..Control::default() };
-        control.enter(&law, now);
+        let mut control = CodelState { count, last_count, drop_next, ..CodelState::default() };
+        control.enter_dropping(&law, now);
         assert!(control.dropping && control.last_count == control.count);
         (control.count, control.drop_next - now)
     };
@@ -116,13 +116,13 @@ fn a_new_dropping_state_begins_with_the_drops_of_the_last_one() {
 fn a_departure_may_drop_many_packets_but_marks_one() {
     for (ecn, sent, count) in [(Ecn::NotCapable, 9, 7), (Ecn::Capable, 2, 2)] {
         let mut codel = codel(LIMIT, true);
-        let mut ledger = Ledger::default();
+        let mut ledger = StageEvents::default();
         for number in 0..11 {
             codel.enqueue(Packet { ecn, ..packet(number, 0, 1500) }, &mut ledger);
         }
         // The excess begins; the dropping state begins, with the next drop due at 210 ms; then drops are long overdue.
         let departures = [10 * MS, 110 * MS, 900 * MS].map(|now| codel.dequeue(now, &mut ledger).unwrap().number);
-        assert_eq!((departures[2], codel.control.count), (sent, count));
+        assert_eq!((departures[2], codel.state.count), (sent, count));
         assert_eq!(ledger.dropped.len(), if ecn == Ecn::Capable { 0 } else { 7 });
     }
 }
@@ -131,7 +131,7 @@ fn a_departure_may_drop_many_packets_but_marks_one() {
 fn capable_packets_are_marked_one_by_one_where_others_are_dropped() {
     let capable: Vec<Packet> = overload(600).into_iter().map(|p| Packet { ecn: Ecn::Capable, ..p }).collect();
     let (marked, dropped) = (run(&capable, true), run(&overload(600), true));
-    assert_eq!(marked.ledger.dropped, []);
+    assert_eq!(marked.events.dropped, []);
     let marks: Vec<Nanos> = marked.sent.iter().filter(|p| p.ecn == Ecn::Marked).map(|p| p.at).collect();
     let drops = drop_times(&dropped);
     // A drop shortens the queue and a mark does not, but the law is the same while both stay above the target.
@@ -146,22 +146,22 @@ fn capable_packets_are_marked_one_by_one_where_others_are_dropped() {
 #[test]
 fn what_does_not_fit_is_dropped_as_full() {
     let burst: Vec<Packet> = (0..12).map(|number| packet(number, 0, 1500)).collect();
-    let outcome = drive(&mut codel(Limit::Packets(10), true), &burst, |_, _, _| ());
-    assert_eq!((outcome.drops(Cause::Full), outcome.ledger.dropped[0].packet.number), (1, 11));
+    let outcome = drive(&mut codel(QueueLimit::Packets(10), true), &burst, |_, _, _| ());
+    assert_eq!((outcome.drops(DropCause::Full), outcome.events.dropped[0].packet.number), (1, 11));
 }
 
 #[test]
 fn the_law_rounds_down() {
-    let law = Law { target: 5 * MS, interval: 100 * MS, ecn: false };
-    let next: Vec<Nanos> = [1, 2, 3, 4, 1000].into_iter().map(|count| law.next(7, count)).collect();
+    let law = CodelParams { target: 5 * MS, interval: 100 * MS, ecn: false };
+    let next: Vec<Nanos> = [1, 2, 3, 4, 1000].into_iter().map(|count| law.next_drop(7, count)).collect();
     assert_eq!(next, [100_000_007, 70_710_685, 57_735_033, 50_000_007, 3_162_284]);
 }
 
 #[test]
 fn an_overload_goes_as_it_once_went() {
-    let mut codel = codel(Limit::Bytes(60_000), true);
-    let table = table(&mut codel, &random(42, 2000, MS), 200, |codel| {
-        format!("count {}, {}", codel.control.count, if codel.control.dropping { "dropping" } else { "not yet" })
+    let mut codel = codel(QueueLimit::Bytes(60_000), true);
+    let table = trace_table(&mut codel, &random(42, 2000, MS), 200, |codel| {
+        format!("count {}, {}", codel.state.count, if codel.state.dropping { "dropping" } else { "not yet" })
     });
     assert_eq!(
         table,

@@ -2,49 +2,49 @@ use super::*;
 use ekiden_proto::units::Bytes;
 
 use crate::packet::Ecn;
-use crate::queue::tests::{MS, Outcome, drive, packet, random, span, steady, table};
+use crate::queue::tests::{DriveOutcome, MS, drive, packet, random, span, steady, trace_table};
 
-fn settings(limit: Limit) -> FqCodelSettings {
+fn settings(limit: QueueLimit) -> FqCodelSettings {
     FqCodelSettings { limit, target: span(5), interval: span(100), ecn: false, flows: 1024, quantum: Bytes(1514) }
 }
 
-fn of(flow: u32, packets: Vec<Packet>) -> Vec<Packet> {
+fn with_flow(flow: u32, packets: Vec<Packet>) -> Vec<Packet> {
     packets.into_iter().map(|packet| Packet { flow, ..packet }).collect()
 }
 
 /// Flows together, numbered in order of time.
-fn together(flows: Vec<Vec<Packet>>) -> Vec<Packet> {
+fn interleave(flows: Vec<Vec<Packet>>) -> Vec<Packet> {
     let mut packets = flows.concat();
     packets.sort_by_key(|packet| packet.at);
     (0..).zip(packets).map(|(number, packet)| Packet { number, ..packet }).collect()
 }
 
-fn run(settings: FqCodelSettings, arrivals: &[Packet]) -> Outcome {
-    drive(&mut FqCodel::new(settings), arrivals, |_, _, _| ())
+fn run(settings: FqCodelSettings, arrivals: &[Packet]) -> DriveOutcome {
+    drive(&mut FqCodelQueue::new(settings), arrivals, |_, _, _| ())
 }
 
 /// Which flows departed, in order, as letters.
-fn departures(outcome: &Outcome) -> String {
+fn departures(outcome: &DriveOutcome) -> String {
     outcome.sent.iter().map(|packet| char::from(b'a' + packet.flow as u8)).collect()
 }
 
 #[test]
 fn a_sparse_flow_is_hardly_delayed_and_an_aggressive_one_pays_for_itself() {
-    let aggressive = of(1, steady(4000, MS / 2));
-    let sparse = of(2, (0..100).map(|number| packet(number, (10 + number * 20) * MS, 200)).collect());
-    let outcome = run(settings(Limit::Packets(1000)), &together(vec![aggressive, sparse]));
-    let waits = outcome.waits(2);
+    let aggressive = with_flow(1, steady(4000, MS / 2));
+    let sparse = with_flow(2, (0..100).map(|number| packet(number, (10 + number * 20) * MS, 200)).collect());
+    let outcome = run(settings(QueueLimit::Packets(1000)), &interleave(vec![aggressive, sparse]));
+    let waits = outcome.queue_delays(2);
     assert_eq!(waits.len(), 100, "no packet of the sparse flow is dropped");
     // It waits for the packet on the line and no other.
     assert!(waits.iter().all(|wait| *wait <= 1_200_000), "{:?}", waits.iter().max());
-    assert!(outcome.waits(1).iter().max() > Some(&(100 * MS)));
+    assert!(outcome.queue_delays(1).iter().max() > Some(&(100 * MS)));
 }
 
 #[test]
 fn greedy_flows_share_the_line_in_bytes() {
-    let large = of(1, steady(4000, MS / 2));
-    let small = of(2, (0..20_000).map(|number| packet(number, number * MS / 10, 300)).collect());
-    let outcome = run(settings(Limit::Packets(2000)), &together(vec![large, small]));
+    let large = with_flow(1, steady(4000, MS / 2));
+    let small = with_flow(2, (0..20_000).map(|number| packet(number, number * MS / 10, 300)).collect());
+    let outcome = run(settings(QueueLimit::Packets(2000)), &interleave(vec![large, small]));
     let sent = |flow| {
         let of_flow = outcome.sent.iter().filter(|packet| packet.flow == flow && packet.at < 2000 * MS);
         of_flow.map(|packet| f64::from(packet.bytes)).sum::<f64>()
@@ -56,21 +56,21 @@ fn greedy_flows_share_the_line_in_bytes() {
 #[test]
 fn new_flows_go_first_for_one_quantum() {
     // While the first packet of a is on the line, more of a wait, then b and c come. A quantum is two packets of 757.
-    let flow = |flow, number| of(flow, (0..number).map(|n| packet(n, u64::from(flow), 757)).collect());
-    let arrivals = together(vec![flow(0, 6), flow(1, 4), flow(2, 1)]);
+    let flow = |flow, number| with_flow(flow, (0..number).map(|n| packet(n, u64::from(flow), 757)).collect());
+    let arrivals = interleave(vec![flow(0, 6), flow(1, 4), flow(2, 1)]);
     // a spends the rest of its quantum, b its own; c is as new as they. Then a and b in turn (RFC 8290 section 4.2).
-    assert_eq!(departures(&run(settings(Limit::Packets(100)), &arrivals)), "aabbcaabbaa");
+    assert_eq!(departures(&run(settings(QueueLimit::Packets(100)), &arrivals)), "aabbcaabbaa");
 }
 
 #[test]
 fn a_new_flow_that_ends_is_behind_the_old_ones_if_it_comes_back_at_once() {
-    let mut queue = FqCodel::new(settings(Limit::Packets(100)));
-    let mut ledger = Ledger::default();
-    let arrive = |queue: &mut FqCodel, flow, bytes| {
-        queue.enqueue(Packet { flow, ..packet(0, 0, bytes) }, &mut Ledger::default());
-        (queue.new.len(), queue.old.len())
+    let mut queue = FqCodelQueue::new(settings(QueueLimit::Packets(100)));
+    let mut ledger = StageEvents::default();
+    let arrive = |queue: &mut FqCodelQueue, flow, bytes| {
+        queue.enqueue(Packet { flow, ..packet(0, 0, bytes) }, &mut StageEvents::default());
+        (queue.new_flows.len(), queue.old_flows.len())
     };
-    let mut depart = |queue: &mut FqCodel| queue.dequeue(0, &mut ledger).map(|head| head.flow);
+    let mut depart = |queue: &mut FqCodelQueue| queue.dequeue(0, &mut ledger).map(|head| head.flow);
     for _ in 0..4 {
         arrive(&mut queue, 1, 1514);
     }
@@ -86,45 +86,47 @@ fn a_new_flow_that_ends_is_behind_the_old_ones_if_it_comes_back_at_once() {
     assert_eq!(arrive(&mut queue, 2, 200), (1, 1));
     assert_eq!(depart(&mut queue), Some(2));
     assert_eq!(depart(&mut queue), Some(1));
-    assert_eq!((depart(&mut queue), queue.new.len(), queue.old.len()), (None, 0, 0));
+    assert_eq!((depart(&mut queue), queue.new_flows.len(), queue.old_flows.len()), (None, 0, 0));
 }
 
 #[test]
 fn an_overflow_drops_half_of_the_fattest_flow_from_its_head() {
     let numbers = |dropped: u64, limit, first, second| {
-        let mut queue = FqCodel::new(settings(limit));
-        let mut ledger = Ledger::default();
+        let mut queue = FqCodelQueue::new(settings(limit));
+        let mut ledger = StageEvents::default();
         let flows = [(5, first, 1000), (3, second, 1500)];
-        let burst = flows.into_iter().flat_map(|(flow, packets, bytes)| of(flow, vec![packet(0, 0, bytes); packets]));
+        let burst =
+            flows.into_iter().flat_map(|(flow, packets, bytes)| with_flow(flow, vec![packet(0, 0, bytes); packets]));
         for (number, packet) in (0..).zip(burst) {
             queue.enqueue(Packet { number, at: number, ..packet }, &mut ledger);
         }
-        assert!(ledger.dropped.iter().all(|drop| drop.cause == Cause::Full && drop.packet.at == dropped));
-        (ledger.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>(), queue.held())
+        assert!(ledger.dropped.iter().all(|drop| drop.cause == DropCause::Full && drop.packet.at == dropped));
+        (ledger.dropped.iter().map(|drop| drop.packet.number).collect::<Vec<_>>(), queue.backlog())
     };
     // Nine packets of 1000 bytes are more than five of 1500: five of them go, all at the arrival of number 13.
-    let (dropped, held) = numbers(13, Limit::Packets(13), 9, 5);
-    assert_eq!((dropped, held), (vec![0, 1, 2, 3, 4], Held { packets: 9, bytes: 11_500 }));
+    let (dropped, held) = numbers(13, QueueLimit::Packets(13), 9, 5);
+    assert_eq!((dropped, held), (vec![0, 1, 2, 3, 4], Backlog { packets: 9, bytes: 11_500 }));
     // As many bytes: the lower index goes, which is flow 3.
-    let (dropped, held) = numbers(7, Limit::Bytes(8_500), 6, 2);
-    assert_eq!((dropped, held), (vec![0, 1, 2], Held { packets: 5, bytes: 6_000 }));
-    let (dropped, held) = numbers(4, Limit::Bytes(5_900), 3, 2);
-    assert_eq!((dropped, held), (vec![3], Held { packets: 4, bytes: 4_500 }));
+    let (dropped, held) = numbers(7, QueueLimit::Bytes(8_500), 6, 2);
+    assert_eq!((dropped, held), (vec![0, 1, 2], Backlog { packets: 5, bytes: 6_000 }));
+    let (dropped, held) = numbers(4, QueueLimit::Bytes(5_900), 3, 2);
+    assert_eq!((dropped, held), (vec![3], Backlog { packets: 4, bytes: 4_500 }));
     // No more than 64 at once (RFC 8290 section 4.1).
-    let (dropped, _) = numbers(200, Limit::Packets(200), 201, 0);
+    let (dropped, _) = numbers(200, QueueLimit::Packets(200), 201, 0);
     assert_eq!(dropped, (0..64).collect::<Vec<_>>());
     // Less than a packet: nothing gets through.
-    assert_eq!(numbers(0, Limit::Bytes(900), 1, 0), (vec![0], Held::default()));
+    assert_eq!(numbers(0, QueueLimit::Bytes(900), 1, 0), (vec![0], Backlog::default()));
 }
 
 #[test]
 fn each_flow_has_a_law_of_its_own_and_colliding_flows_share_one() {
-    let greedy = |flow| of(flow, steady(1500, MS));
-    let modest = |flow| of(flow, steady(150, 10 * MS).into_iter().map(|p| Packet { ecn: Ecn::Capable, ..p }).collect());
-    let ecn = FqCodelSettings { ecn: true, ..settings(Limit::Packets(1000)) };
+    let greedy = |flow| with_flow(flow, steady(1500, MS));
+    let modest =
+        |flow| with_flow(flow, steady(150, 10 * MS).into_iter().map(|p| Packet { ecn: Ecn::Capable, ..p }).collect());
+    let ecn = FqCodelSettings { ecn: true, ..settings(QueueLimit::Packets(1000)) };
     let signals = |modest_flow| {
-        let outcome = run(ecn, &together(vec![greedy(1), modest(modest_flow)]));
-        (outcome.drops(Cause::Early) > 10, outcome.marks() > 0)
+        let outcome = run(ecn, &interleave(vec![greedy(1), modest(modest_flow)]));
+        (outcome.drops(DropCause::Early) > 10, outcome.marks() > 0)
     };
     assert_eq!(signals(2), (true, false));
     assert_eq!(signals(1 + 1024), (true, true));
@@ -132,10 +134,10 @@ fn each_flow_has_a_law_of_its_own_and_colliding_flows_share_one() {
 
 #[test]
 fn flows_go_as_they_once_went() {
-    let small = FqCodelSettings { ecn: true, quantum: Bytes(300), flows: 3, ..settings(Limit::Bytes(60_000)) };
-    let mut queue = FqCodel::new(small);
-    let table = table(&mut queue, &random(42, 2000, MS), 200, |queue| {
-        let bytes: Vec<String> = queue.flows.iter().map(|flow| flow.waiting.held().bytes.to_string()).collect();
+    let small = FqCodelSettings { ecn: true, quantum: Bytes(300), flows: 3, ..settings(QueueLimit::Bytes(60_000)) };
+    let mut queue = FqCodelQueue::new(small);
+    let table = trace_table(&mut queue, &random(42, 2000, MS), 200, |queue| {
+        let bytes: Vec<String> = queue.flows.iter().map(|flow| flow.waiting.backlog().bytes.to_string()).collect();
         bytes.join(" ")
     });
     assert_eq!(

@@ -1,13 +1,13 @@
 use super::*;
-use crate::ledger::{Cause, Ledger};
+use crate::ledger::{DropCause, StageEvents};
 use crate::packet::{Ecn, Packet};
 use crate::queue::Queue;
-use crate::queue::tests::{MS, packet, random, rate, table};
+use crate::queue::tests::{MS, packet, random, rate, trace_table};
 
 const SETTINGS: RedSettings = RedSettings {
-    limit: Limit::Packets(40),
-    min: Limit::Packets(5),
-    max: Limit::Packets(15),
+    limit: QueueLimit::Packets(40),
+    min: QueueLimit::Packets(5),
+    max: QueueLimit::Packets(15),
     p: 0.2,
     wq: 1.0,
     gentle: false,
@@ -15,8 +15,8 @@ const SETTINGS: RedSettings = RedSettings {
 };
 
 /// A queue whose average is `level` at each arrival: with `wq` = 1 it is what waits.
-fn at_level(settings: RedSettings, level: u64, seed: u64) -> Red {
-    let mut red = Red::new(&settings, Some(rate()), Dice::new(seed));
+fn at_level(settings: RedSettings, level: u64, seed: u64) -> RedQueue {
+    let mut red = RedQueue::new(&settings, Some(rate()), SeededRng::new(seed));
     for number in 0..level {
         red.waiting.push(packet(number, 0, 1000));
     }
@@ -26,10 +26,10 @@ fn at_level(settings: RedSettings, level: u64, seed: u64) -> Red {
 /// The gaps between hits among `arrivals` packets at a constant level of 10: `pb` = 0.1.
 fn gaps(seed: u64, arrivals: u64) -> Vec<u64> {
     let mut red = at_level(SETTINGS, 10, seed);
-    let mut ledger = Ledger::default();
+    let mut ledger = StageEvents::default();
     for number in 0..arrivals {
         red.enqueue(packet(number, number, 1000), &mut ledger);
-        if red.held().packets > 10 {
+        if red.backlog().packets > 10 {
             red.waiting.pop();
         }
     }
@@ -62,51 +62,57 @@ fn gaps_between_hits_are_uniform() {
 fn below_min_none_is_hit_and_from_max_on_all_are() {
     for (level, drops) in [(4, 0), (15, 100)] {
         let mut red = at_level(RedSettings { ecn: true, ..SETTINGS }, level, 1);
-        let mut ledger = Ledger::default();
+        let mut ledger = StageEvents::default();
         for number in 0..100 {
             // Capable or not: above max, RFC 3168 section 7 wants drops.
             red.enqueue(Packet { ecn: Ecn::Capable, ..packet(number, 0, 1000) }, &mut ledger);
-            if red.held().packets > level {
+            if red.backlog().packets > level {
                 red.waiting.pop();
             }
         }
-        assert_eq!(ledger.dropped.iter().filter(|drop| drop.cause == Cause::Forced).count(), drops);
-        assert_eq!((ledger.dropped.len(), red.law.state.count), (drops, if drops == 0 { [0, 0] } else { [1, 1] }));
+        assert_eq!(ledger.dropped.iter().filter(|drop| drop.cause == DropCause::Forced).count(), drops);
+        assert_eq!((ledger.dropped.len(), red.policy.state.count), (drops, if drops == 0 { [0, 0] } else { [1, 1] }));
     }
 }
 
 #[test]
 fn capable_packets_are_marked_and_a_full_queue_drops_them_unmarked() {
-    let certain =
-        RedSettings { p: 1.0, min: Limit::Packets(0), max: Limit::Packets(1), gentle: true, ecn: true, ..SETTINGS };
+    let certain = RedSettings {
+        p: 1.0,
+        min: QueueLimit::Packets(0),
+        max: QueueLimit::Packets(1),
+        gentle: true,
+        ecn: true,
+        ..SETTINGS
+    };
     let hit = |limit, level, ecn| {
-        let limit = Limit::Packets(limit);
+        let limit = QueueLimit::Packets(limit);
         let mut red = at_level(RedSettings { limit, ..certain }, level, 1);
-        let mut ledger = Ledger::default();
+        let mut ledger = StageEvents::default();
         red.enqueue(Packet { ecn, ..packet(9, 0, 1000) }, &mut ledger);
-        let kept = red.waiting.held().packets > level;
+        let kept = red.waiting.backlog().packets > level;
         let kept = kept.then(|| std::iter::from_fn(|| red.waiting.pop()).last().unwrap().ecn);
         (kept, ledger.dropped.first().map(|drop| (drop.cause, drop.packet.ecn)))
     };
     assert_eq!(hit(2, 1, Ecn::Capable), (Some(Ecn::Marked), None));
     assert_eq!(hit(2, 1, Ecn::Marked), (Some(Ecn::Marked), None));
-    assert_eq!(hit(2, 1, Ecn::NotCapable), (None, Some((Cause::Early, Ecn::NotCapable))));
-    assert_eq!(hit(1, 1, Ecn::Capable), (None, Some((Cause::Full, Ecn::Capable))));
+    assert_eq!(hit(2, 1, Ecn::NotCapable), (None, Some((DropCause::Early, Ecn::NotCapable))));
+    assert_eq!(hit(1, 1, Ecn::Capable), (None, Some((DropCause::Full, Ecn::Capable))));
 }
 
 /// The average as a number of packets or bytes.
-fn average(red: &Red) -> f64 {
-    red.law.state.average as f64 / f64::from(1 << 24)
+fn average_of(red: &RedQueue) -> f64 {
+    red.policy.state.average as f64 / f64::from(1 << 24)
 }
 
 #[test]
 fn an_idle_line_decays_the_average_by_the_packets_it_could_have_sent() {
-    let mut red = Red::new(&RedSettings { wq: 0.5, ..SETTINGS }, Some(rate()), Dice::new(1));
-    let mut ledger = Ledger::default();
+    let mut red = RedQueue::new(&RedSettings { wq: 0.5, ..SETTINGS }, Some(rate()), SeededRng::new(1));
+    let mut ledger = StageEvents::default();
     for number in 0..3 {
         red.enqueue(packet(number, 0, 750), &mut ledger);
     }
-    assert_eq!(average(&red), 0.5 * 0.5 + 0.5 * 2.0);
+    assert_eq!(average_of(&red), 0.5 * 0.5 + 0.5 * 2.0);
     for now in [0, 600_000, 1_200_000] {
         red.dequeue(now, &mut ledger);
     }
@@ -114,7 +120,7 @@ fn an_idle_line_decays_the_average_by_the_packets_it_could_have_sent() {
     let mut at = |now, wanted| {
         red.enqueue(packet(3, now, 750), &mut ledger);
         red.dequeue(now, &mut ledger);
-        assert_eq!(average(&red), wanted, "{now}");
+        assert_eq!(average_of(&red), wanted, "{now}");
     };
     at(4_800_000, 1.25 / 8.0);
     at(5_400_000, 1.25 / 8.0);
@@ -124,21 +130,21 @@ fn an_idle_line_decays_the_average_by_the_packets_it_could_have_sent() {
 #[test]
 fn a_line_of_another_rate_decays_the_average_by_its_own_packets() {
     let mut red = at_level(RedSettings { wq: 0.5, ..SETTINGS }, 1, 1);
-    let mut ledger = Ledger::default();
+    let mut ledger = StageEvents::default();
     red.enqueue(packet(1, 0, 1500), &mut ledger);
     while red.dequeue(0, &mut ledger).is_some() {}
     red.set_rate(Some("20Mbit/s".parse().unwrap()));
     red.enqueue(packet(2, 1_200_000, 1500), &mut ledger);
-    assert_eq!(average(&red), 0.5 / 4.0);
+    assert_eq!(average_of(&red), 0.5 / 4.0);
 }
 
 #[test]
 fn an_overload_goes_as_it_once_went() {
-    let bytes = |packets: u64| Limit::Bytes(packets * 1500);
+    let bytes = |packets: u64| QueueLimit::Bytes(packets * 1500);
     let (limit, min, max) = (bytes(20), bytes(3), bytes(9));
     let settings = RedSettings { limit, min, max, p: 0.1, wq: 0.02, gentle: true, ecn: true };
-    let mut red = Red::new(&settings, Some(rate()), Dice::new(42));
-    let table = table(&mut red, &random(42, 600, MS), 60, |red| format!("average {:.1}", average(red)));
+    let mut red = RedQueue::new(&settings, Some(rate()), SeededRng::new(42));
+    let table = trace_table(&mut red, &random(42, 600, MS), 60, |red| format!("average {:.1}", average_of(red)));
     assert_eq!(
         table,
         [

@@ -1,13 +1,13 @@
 //! A histogram.
 
-use crate::report::chart::frame::{Frame, HEIGHT, Px};
-use crate::report::chart::mark::class;
-use crate::report::chart::{Axis, Chart, Scale, ticks};
+use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
+use crate::report::chart::mark::style_class;
+use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 
 /// A chart of bars over bins.
 #[derive(Debug)]
-pub struct Bars {
+pub struct Histogram {
     /// What the axis across shows, with its unit.
     pub x_label: String,
     /// What the axis up shows, with its unit.
@@ -17,21 +17,21 @@ pub struct Bars {
     /// The colour.
     pub style: usize,
     /// The bins, from left to right.
-    pub bins: Vec<Bin>,
+    pub bins: Vec<HistogramBin>,
 }
 
 /// A bin.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bin {
+pub struct HistogramBin {
     /// What stands at its upper end; empty if nothing does.
     pub label: String,
     /// What is in it.
     pub value: f64,
     /// What a pointer on it is told.
-    pub hint: String,
+    pub tooltip: String,
 }
 
-impl Bars {
+impl Histogram {
     /// Draws it.
     #[must_use]
     pub fn chart(&self, title: String, description: String) -> Chart {
@@ -42,22 +42,22 @@ impl Bars {
             ticks: labelled.map(|(place, bin)| ((place + 1) as f64 / count, bin.label.clone())).collect(),
             grid: false,
         };
-        let y = Axis { label: self.y_label.clone(), ticks: ticks(&self.y), grid: true };
-        let frame = Frame::around(&x, &y);
+        let y = Axis { label: self.y_label.clone(), ticks: labelled_ticks(&self.y), grid: true };
+        let frame = PlotArea::with_axes(&x, &y);
         Chart::draw(title, description, HEIGHT, |svg| {
             frame.draw(svg, &x, &y);
-            svg.element("g", &[("class", &class(self.style))], |svg| {
+            svg.element("g", &[("class", &style_class(self.style))], |svg| {
                 for (place, bin) in self.bins.iter().enumerate().filter(|(_, bin)| bin.value > 0.0) {
-                    self.bar(svg, &frame, [place as f64 / count, (place + 1) as f64 / count], bin);
+                    self.draw_bar(svg, &frame, [place as f64 / count, (place + 1) as f64 / count], bin);
                 }
             });
         })
     }
 
-    fn bar(&self, svg: &mut Markup, frame: &Frame, [from, to]: [f64; 2], bin: &Bin) {
+    fn draw_bar(&self, svg: &mut Markup, frame: &PlotArea, [from, to]: [f64; 2], bin: &HistogramBin) {
         let (left, right) = (frame.x(from) + 1.0, frame.x(to) - 1.0);
         // A bin with hardly anything in it is not an empty bin.
-        let height = (frame.y(0.0) - frame.y(self.y.at(bin.value))).max(1.0);
+        let height = (frame.y(0.0) - frame.y(self.y.position(bin.value))).max(1.0);
         let place: [(&str, &dyn std::fmt::Display); 5] = [
             ("class", &"bar"),
             ("x", &Px(left)),
@@ -65,6 +65,6 @@ impl Bars {
             ("width", &Px(right - left)),
             ("height", &Px(height)),
         ];
-        svg.element("rect", &place, |rect| rect.leaf("title", &[], &bin.hint));
+        svg.element("rect", &place, |rect| rect.leaf("title", &[], &bin.tooltip));
     }
 }

@@ -9,7 +9,7 @@ pub const WIDTH: f64 = 520.0;
 /// See [`WIDTH`].
 pub const HEIGHT: f64 = 300.0;
 /// About the width of a digit or small letter of a label.
-const LETTER: f64 = 6.7;
+const LETTER_WIDTH: f64 = 6.7;
 
 /// A coordinate: one decimal is a tenth of a pixel.
 pub struct Px(pub f64);
@@ -34,19 +34,20 @@ pub struct Axis {
 
 /// Where in the drawing the values are.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Frame {
+pub struct PlotArea {
     left: f64,
     right: f64,
     top: f64,
     bottom: f64,
 }
 
-impl Frame {
+impl PlotArea {
     /// Margins that the labels of the axes fit into.
     #[must_use]
-    pub fn around(x: &Axis, y: &Axis) -> Self {
-        let widest = y.ticks.iter().map(|(_, label)| width(label)).fold(0.0, f64::max);
-        let last = x.ticks.last().map_or(0.0, |(place, label)| (width(label) / 2.0 - (1.0 - place) * WIDTH).max(0.0));
+    pub fn with_axes(x: &Axis, y: &Axis) -> Self {
+        let widest = y.ticks.iter().map(|(_, label)| label_width(label)).fold(0.0, f64::max);
+        let last =
+            x.ticks.last().map_or(0.0, |(place, label)| (label_width(label) / 2.0 - (1.0 - place) * WIDTH).max(0.0));
         Self {
             left: (widest + 12.0).max(28.0),
             right: WIDTH - last.max(10.0),
@@ -73,56 +74,56 @@ impl Frame {
             for (place, label) in &y.ticks {
                 let at = self.y(*place);
                 if y.grid {
-                    self.rule(svg, "grid", [self.left, at, self.right, at]);
+                    self.draw_line(svg, "grid", [self.left, at, self.right, at]);
                 }
-                text(svg, "end", [self.left - 8.0, at + 4.0], label);
+                draw_text(svg, "end", [self.left - 8.0, at + 4.0], label);
             }
-            self.columns(svg, x);
-            self.rule(svg, "base", [self.left, self.bottom, self.right, self.bottom]);
+            self.draw_ticks(svg, x);
+            self.draw_line(svg, "base", [self.left, self.bottom, self.right, self.bottom]);
             if !y.label.is_empty() {
-                text(svg, "start", [0.0, 13.0], &y.label);
+                draw_text(svg, "start", [0.0, 13.0], &y.label);
             }
             if !x.label.is_empty() {
-                text(svg, "end", [self.right, HEIGHT - 6.0], &x.label);
+                draw_text(svg, "end", [self.right, HEIGHT - 6.0], &x.label);
             }
         });
     }
 
     /// Ticks along the bottom; a label that would touch its neighbour is left out.
-    fn columns(&self, svg: &mut Markup, x: &Axis) {
+    fn draw_ticks(&self, svg: &mut Markup, x: &Axis) {
         let mut free_from = f64::NEG_INFINITY;
         for (place, label) in &x.ticks {
             let at = self.x(*place);
             if x.grid {
-                self.rule(svg, "grid", [at, self.top, at, self.bottom]);
+                self.draw_line(svg, "grid", [at, self.top, at, self.bottom]);
             } else {
-                self.rule(svg, "base", [at, self.bottom, at, self.bottom + 4.0]);
+                self.draw_line(svg, "base", [at, self.bottom, at, self.bottom + 4.0]);
             }
-            let half = width(label) / 2.0;
+            let half = label_width(label) / 2.0;
             if at - half > free_from {
-                text(svg, "middle", [at, self.bottom + 18.0], label);
+                draw_text(svg, "middle", [at, self.bottom + 18.0], label);
                 free_from = at + half + 4.0;
             }
         }
     }
 
     /// A line across the chart at a place up.
-    pub fn reference(&self, svg: &mut Markup, place: f64) {
-        self.rule(svg, "reference", [self.left, self.y(place), self.right, self.y(place)]);
+    pub fn draw_reference(&self, svg: &mut Markup, place: f64) {
+        self.draw_line(svg, "reference", [self.left, self.y(place), self.right, self.y(place)]);
     }
 
-    fn rule(&self, svg: &mut Markup, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
+    fn draw_line(&self, svg: &mut Markup, class: &str, [x1, y1, x2, y2]: [f64; 4]) {
         let ends: [(&str, &dyn fmt::Display); 5] =
             [("class", &class), ("x1", &Px(x1)), ("y1", &Px(y1)), ("x2", &Px(x2)), ("y2", &Px(y2))];
         svg.empty("line", &ends);
     }
 }
 
-fn width(label: &str) -> f64 {
-    label.chars().count() as f64 * LETTER
+fn label_width(label: &str) -> f64 {
+    label.chars().count() as f64 * LETTER_WIDTH
 }
 
 /// A label at a place.
-pub fn text(svg: &mut Markup, anchor: &str, [x, y]: [f64; 2], text: &str) {
+pub fn draw_text(svg: &mut Markup, anchor: &str, [x, y]: [f64; 2], text: &str) {
     svg.leaf("text", &[("x", &Px(x)), ("y", &Px(y)), ("text-anchor", &anchor)], text);
 }

@@ -1,63 +1,63 @@
 //! A map: a field for each pair of levels, the darker the better, with its value in it.
 
-use crate::report::chart::frame::{Frame, HEIGHT, Px, text};
+use crate::report::chart::frame::{HEIGHT, PlotArea, Px, draw_text};
 use crate::report::chart::{Axis, Chart};
 use crate::report::markup::Markup;
 
 /// A chart of fields.
 #[derive(Debug)]
-pub struct Heat {
+pub struct HeatMap {
     /// What goes across, and its levels.
-    pub across: (String, Vec<String>),
+    pub x_axis: (String, Vec<String>),
     /// What goes up, and its levels.
-    pub up: (String, Vec<String>),
+    pub y_axis: (String, Vec<String>),
     /// The fields that are known, by their places across and up.
-    pub fields: Vec<Field>,
+    pub cells: Vec<HeatMapCell>,
 }
 
 /// A field.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Field {
+pub struct HeatMapCell {
     /// Its place across and up, from 0.
-    pub place: [usize; 2],
+    pub position: [usize; 2],
     /// How good it is, from 0 to 1.
     pub strength: f64,
     /// What stands in it.
     pub value: String,
     /// What a pointer on it is told.
-    pub hint: String,
+    pub tooltip: String,
 }
 
 /// The darkest field still lets its value be read, the lightest is no gap.
 const SHADES: [f64; 2] = [0.06, 0.62];
 
-impl Heat {
+impl HeatMap {
     /// Draws it.
     #[must_use]
     pub fn chart(&self, title: String) -> Chart {
         let axis = |(label, levels): &(String, Vec<String>)| Axis {
             label: label.clone(),
-            ticks: levels.iter().zip(middles(levels.len())).map(|(level, place)| (place, level.clone())).collect(),
+            ticks: levels.iter().zip(centers(levels.len())).map(|(level, place)| (place, level.clone())).collect(),
             grid: false,
         };
-        let (x, y) = (axis(&self.across), axis(&self.up));
-        let frame = Frame::around(&x, &y);
-        let hints: Vec<&str> = self.fields.iter().map(|field| field.hint.as_str()).collect();
+        let (x, y) = (axis(&self.x_axis), axis(&self.y_axis));
+        let frame = PlotArea::with_axes(&x, &y);
+        let hints: Vec<&str> = self.cells.iter().map(|field| field.tooltip.as_str()).collect();
         Chart::draw(title, format!("{}.", hints.join("; ")), HEIGHT, |svg| {
             frame.draw(svg, &x, &y);
-            self.fields.iter().for_each(|field| self.field(svg, &frame, field));
+            self.cells.iter().for_each(|field| self.draw_cell(svg, &frame, field));
         })
     }
 
-    fn field(&self, svg: &mut Markup, frame: &Frame, field: &Field) {
-        let [across, up] = [&self.across.1, &self.up.1].map(|levels| levels.len().max(1) as f64);
-        let [column, row] = field.place.map(|place| place as f64);
+    fn draw_cell(&self, svg: &mut Markup, frame: &PlotArea, field: &HeatMapCell) {
+        let [across, up] = [&self.x_axis.1, &self.y_axis.1].map(|levels| levels.len().max(1) as f64);
+        let [column, row] = field.position.map(|place| place as f64);
         let (left, right) = (frame.x(column / across) + 1.0, frame.x((column + 1.0) / across) - 1.0);
         let (top, bottom) = (frame.y((row + 1.0) / up) + 1.0, frame.y(row / up) - 1.0);
         let strength = if field.strength.is_finite() { field.strength.clamp(0.0, 1.0) } else { 0.0 };
         let shade = format!("{:.2}", SHADES[0] + strength * (SHADES[1] - SHADES[0]));
         svg.element("g", &[("class", &"field")], |svg| {
-            svg.leaf("title", &[], &field.hint);
+            svg.leaf("title", &[], &field.tooltip);
             let place: [(&str, &dyn std::fmt::Display); 6] = [
                 ("class", &"heat"),
                 ("fill-opacity", &shade),
@@ -67,13 +67,13 @@ impl Heat {
                 ("height", &Px(bottom - top)),
             ];
             svg.empty("rect", &place);
-            text(svg, "middle", [left.midpoint(right), top.midpoint(bottom) + 4.0], &field.value);
+            draw_text(svg, "middle", [left.midpoint(right), top.midpoint(bottom) + 4.0], &field.value);
         });
     }
 }
 
 /// The middles of equal stretches from 0 to 1.
-fn middles(count: usize) -> impl Iterator<Item = f64> {
+fn centers(count: usize) -> impl Iterator<Item = f64> {
     (0..count).map(move |place| (place as f64 + 0.5) / count as f64)
 }
 
@@ -82,17 +82,17 @@ mod tests {
     use super::*;
 
     fn drawn(strengths: &[f64]) -> String {
-        let field = |(place, strength): (usize, &f64)| Field {
-            place: [place, 0],
+        let field = |(place, strength): (usize, &f64)| HeatMapCell {
+            position: [place, 0],
             strength: *strength,
             value: format!("v{place}"),
-            hint: format!("hint <{place}>"),
+            tooltip: format!("hint <{place}>"),
         };
         let levels = |count: usize| (0..count).map(|level| format!("l{level}")).collect();
-        let heat = Heat {
-            across: ("hist_len".into(), levels(strengths.len())),
-            up: ("sta_int".into(), levels(1)),
-            fields: strengths.iter().enumerate().map(field).collect(),
+        let heat = HeatMap {
+            x_axis: ("hist_len".into(), levels(strengths.len())),
+            y_axis: ("sta_int".into(), levels(1)),
+            cells: strengths.iter().enumerate().map(field).collect(),
         };
         heat.chart("a map".into()).svg.to_string()
     }

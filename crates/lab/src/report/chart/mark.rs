@@ -8,12 +8,12 @@ pub const STYLES: usize = 8;
 
 /// The class that gives a treatment its colour.
 #[must_use]
-pub fn class(style: usize) -> String {
+pub fn style_class(style: usize) -> String {
     format!("s{}", style % STYLES)
 }
 
 /// The mark of a treatment at a place; `hollow` for what somebody else published.
-pub fn mark(svg: &mut Markup, style: usize, [x, y]: [f64; 2], hollow: bool) {
+pub fn draw_mark(svg: &mut Markup, style: usize, [x, y]: [f64; 2], hollow: bool) {
     let class = if hollow { "mark hollow" } else { "mark" };
     if style.is_multiple_of(STYLES) {
         svg.empty("circle", &[("class", &class), ("cx", &Px(x)), ("cy", &Px(y)), ("r", &Px(4.0))]);
@@ -56,9 +56,9 @@ fn cross() -> Vec<(f64, f64)> {
 }
 
 /// A mark by itself, for legends and tables.
-pub fn swatch(html: &mut Markup, style: usize) {
-    let class = format!("swatch {}", class(style));
+pub fn draw_swatch(html: &mut Markup, style: usize) {
+    let class = format!("swatch {}", style_class(style));
     html.element("svg", &[("class", &class), ("viewBox", &"0 0 14 14"), ("aria-hidden", &"true")], |svg| {
-        mark(svg, style, [7.0, 7.0], false);
+        draw_mark(svg, style, [7.0, 7.0], false);
     });
 }

@@ -10,13 +10,13 @@ mod mark;
 mod scale;
 mod strip;
 
-pub use bars::{Bars, Bin};
+pub use bars::{Histogram, HistogramBin};
 pub use frame::Axis;
-pub use heat::{Field, Heat};
-pub use lines::{Lines, Point, Series};
-pub use mark::{class, swatch};
+pub use heat::{HeatMap, HeatMapCell};
+pub use lines::{DataPoint, LineChart, LineSeries};
+pub use mark::{draw_swatch, style_class};
 pub use scale::Scale;
-pub use strip::{Row, Strip};
+pub use strip::{StripPlot, StripRow};
 
 /// A chart.
 #[derive(Debug)]
@@ -44,6 +44,6 @@ impl Chart {
 
 /// Ticks of a scale with their labels.
 #[must_use]
-pub fn ticks(scale: &Scale) -> Vec<(f64, String)> {
-    scale.ticks.iter().map(|tick| scale.at(*tick)).zip(scale.labels()).collect()
+pub fn labelled_ticks(scale: &Scale) -> Vec<(f64, String)> {
+    scale.ticks.iter().map(|tick| scale.position(*tick)).zip(scale.tick_labels()).collect()
 }

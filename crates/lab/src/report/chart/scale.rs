@@ -2,7 +2,7 @@
 
 /// How values are spaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ScaleKind {
     /// By difference.
     Linear,
     /// By ratio.
@@ -12,7 +12,7 @@ pub enum Kind {
 /// A scale with its ticks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scale {
-    kind: Kind,
+    kind: ScaleKind,
     low: f64,
     high: f64,
     /// Where ticks are, ascending.
@@ -25,82 +25,82 @@ const LOG_FROM: f64 = 30.0;
 impl Scale {
     /// A scale for values that are amounts: from zero, or logarithmic if they are too far apart for that.
     #[must_use]
-    pub fn amounts(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
+    pub fn for_amounts(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
         if low > 0.0 && low.is_finite() && high / low > LOG_FROM {
-            return Self::over(log_ticks(low, high), Kind::Log);
+            return Self::from_ticks(log_ticks(low, high), ScaleKind::Log);
         }
         let high = if high > 0.0 { high } else { 1.0 };
-        Self::over(linear_ticks(low.min(0.0), high, wanted), Kind::Linear)
+        Self::from_ticks(linear_ticks(low.min(0.0), high, wanted), ScaleKind::Linear)
     }
 
     /// A scale for values whose differences matter: like that for amounts, but far from zero it does without the zero.
     #[must_use]
-    pub fn values(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
+    pub fn for_values(values: impl Iterator<Item = f64>, wanted: usize) -> Self {
         let values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
         let high = values.iter().copied().fold(0.0, f64::max);
         if low < high && low > high / 2.0 {
-            return Self::over(linear_ticks(low, high, wanted), Kind::Linear);
+            return Self::from_ticks(linear_ticks(low, high, wanted), ScaleKind::Linear);
         }
-        Self::amounts(values.into_iter(), wanted)
+        Self::for_amounts(values.into_iter(), wanted)
     }
 
     /// A linear scale that ends where the values do, and not at a tick: for time.
     #[must_use]
-    pub fn until(high: f64, wanted: usize) -> Self {
+    pub fn ending_at(high: f64, wanted: usize) -> Self {
         let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
         let mut ticks = linear_ticks(0.0, high, wanted);
         ticks.retain(|tick| *tick <= high);
-        Self { kind: Kind::Linear, low: 0.0, high, ticks }
+        Self { kind: ScaleKind::Linear, low: 0.0, high, ticks }
     }
 
     /// From the first tick to the last.
-    fn over(ticks: Vec<f64>, kind: Kind) -> Self {
+    fn from_ticks(ticks: Vec<f64>, kind: ScaleKind) -> Self {
         let (low, high) = (ticks.first().copied().unwrap_or(0.0), ticks.last().copied().unwrap_or(1.0));
         Self { kind, low, high, ticks }
     }
 
     /// What an axis with this scale shows: says so if it is not linear.
     #[must_use]
-    pub fn label(&self, what: &str) -> String {
+    pub fn axis_label(&self, what: &str) -> String {
         match self.kind {
-            Kind::Linear => what.to_owned(),
-            Kind::Log => format!("{what}, logarithmic"),
+            ScaleKind::Linear => what.to_owned(),
+            ScaleKind::Log => format!("{what}, logarithmic"),
         }
     }
 
     /// Where a value is, from 0 to 1; values outside lie at the ends.
     #[must_use]
-    pub fn at(&self, value: f64) -> f64 {
+    pub fn position(&self, value: f64) -> f64 {
         let place = match self.kind {
-            Kind::Linear => (value - self.low) / (self.high - self.low),
-            Kind::Log => (value / self.low).ln() / (self.high / self.low).ln(),
+            ScaleKind::Linear => (value - self.low) / (self.high - self.low),
+            ScaleKind::Log => (value / self.low).ln() / (self.high / self.low).ln(),
         };
         if place.is_nan() { 0.0 } else { place.clamp(0.0, 1.0) }
     }
 
     /// What stands at the ticks: no more decimals than the ticks need.
     #[must_use]
-    pub fn labels(&self) -> Vec<String> {
+    pub fn tick_labels(&self) -> Vec<String> {
         match self.kind {
-            Kind::Linear => {
+            ScaleKind::Linear => {
                 let decimals = self.ticks.windows(2).map(|pair| decimals(pair[1] - pair[0])).max().unwrap_or(0);
                 self.ticks.iter().map(|tick| format!("{tick:.decimals$}")).collect()
             }
-            Kind::Log => self.ticks.iter().map(|tick| format!("{tick:.*}", decimals(*tick))).collect(),
+            ScaleKind::Log => self.ticks.iter().map(|tick| format!("{tick:.*}", decimals(*tick))).collect(),
         }
     }
 }
 
 /// How many decimals a number needs whose first digit is its only one, or that is a half or a quarter of such a one.
 fn decimals(step: f64) -> usize {
-    (0..9).find(|&places| fits(step, places)).unwrap_or(9)
+    (0..9).find(|&places| fits_decimals(step, places)).unwrap_or(9)
 }
 
-fn fits(step: f64, places: usize) -> bool {
+fn fits_decimals(step: f64, places: usize) -> bool {
     let scaled = step * 10f64.powi(i32::try_from(places).unwrap_or(0));
     scaled.round() >= 1.0 && (scaled - scaled.round()).abs() < 1e-6 * scaled
 }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn labels_have_the_decimals_they_need() {
-        let labels = |values: &[f64]| Scale::amounts(values.iter().copied(), 4).labels();
+        let labels = |values: &[f64]| Scale::for_amounts(values.iter().copied(), 4).tick_labels();
         assert_eq!(labels(&[0.0, 1.0]), ["0.0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
         assert_eq!(labels(&[1.0, 35.0]), ["1", "2", "5", "10", "20", "50"]);
         assert_eq!(labels(&[0.05, 2.0]), ["0.05", "0.1", "0.2", "0.5", "1", "2"]);
@@ -186,12 +186,12 @@ mod tests {
 
     #[test]
     fn places_are_within_the_axis() {
-        let linear = Scale::amounts([2.0, 10.0].into_iter(), 5);
-        assert!((linear.at(5.0) - 0.5).abs() < 1e-12);
-        let log = Scale::amounts([1.0, 100.0].into_iter(), 5);
-        assert!((log.at(10.0) - 0.5).abs() < 1e-12);
-        assert_eq!([linear.label("MB/s"), log.label("MB/s")], ["MB/s", "MB/s, logarithmic"]);
-        assert_eq!([log.at(0.0), log.at(1e9), log.at(f64::NAN)], [0.0, 1.0, 0.0]);
-        assert_eq!(Scale::amounts(std::iter::empty(), 5).ticks.first(), Some(&0.0));
+        let linear = Scale::for_amounts([2.0, 10.0].into_iter(), 5);
+        assert!((linear.position(5.0) - 0.5).abs() < 1e-12);
+        let log = Scale::for_amounts([1.0, 100.0].into_iter(), 5);
+        assert!((log.position(10.0) - 0.5).abs() < 1e-12);
+        assert_eq!([linear.axis_label("MB/s"), log.axis_label("MB/s")], ["MB/s", "MB/s, logarithmic"]);
+        assert_eq!([log.position(0.0), log.position(1e9), log.position(f64::NAN)], [0.0, 1.0, 0.0]);
+        assert_eq!(Scale::for_amounts(std::iter::empty(), 5).ticks.first(), Some(&0.0));
     }
 }

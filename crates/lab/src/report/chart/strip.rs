@@ -1,24 +1,24 @@
 //! One row for each treatment: every run as a dot, the median as its mark, the interval as a bar.
 
-use crate::report::chart::frame::{Frame, HEIGHT, Px};
-use crate::report::chart::mark::{class, mark};
-use crate::report::chart::{Axis, Chart, Scale, ticks};
+use crate::report::chart::frame::{HEIGHT, PlotArea, Px};
+use crate::report::chart::mark::{draw_mark, style_class};
+use crate::report::chart::{Axis, Chart, Scale, labelled_ticks};
 use crate::report::markup::Markup;
 
 /// A chart of rows.
 #[derive(Debug)]
-pub struct Strip {
+pub struct StripPlot {
     /// What the axis across shows, with its unit.
     pub label: String,
     /// The scale across.
     pub x: Scale,
     /// The rows, from the top.
-    pub rows: Vec<Row>,
+    pub rows: Vec<StripRow>,
 }
 
 /// A row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct StripRow {
     /// Its colour and shape.
     pub style: usize,
     /// What stands at its left.
@@ -30,39 +30,41 @@ pub struct Row {
     /// Both ends of its interval.
     pub interval: Option<(f64, f64)>,
     /// What a pointer on it is told.
-    pub hint: String,
+    pub tooltip: String,
 }
 
-impl Strip {
+impl StripPlot {
     /// Rows, and a scale that all of them fit on.
     #[must_use]
-    pub fn of(label: String, rows: Vec<Row>) -> Self {
-        let ends = |row: &Row| row.interval.map_or(Vec::new(), |(low, high)| vec![low, high]);
+    pub fn new(label: String, rows: Vec<StripRow>) -> Self {
+        let ends = |row: &StripRow| row.interval.map_or(Vec::new(), |(low, high)| vec![low, high]);
         let values = rows.iter().flat_map(|row| row.values.iter().copied().chain(row.median).chain(ends(row)));
-        Self { label, x: Scale::values(values, 5), rows }
+        Self { label, x: Scale::for_values(values, 5), rows }
     }
 
     /// Draws it. The hints of the rows describe it.
     #[must_use]
     pub fn chart(&self, title: String) -> Chart {
-        let hints: Vec<&str> = self.rows.iter().map(|row| row.hint.as_str()).collect();
+        let hints: Vec<&str> = self.rows.iter().map(|row| row.tooltip.as_str()).collect();
         let description = format!("{}.", hints.join("; "));
-        let x = Axis { label: self.x.label(&self.label), ticks: ticks(&self.x), grid: true };
+        let x = Axis { label: self.x.axis_label(&self.label), ticks: labelled_ticks(&self.x), grid: true };
         let place = |row: usize| 1.0 - (row as f64 + 0.5) / self.rows.len() as f64;
         let names = self.rows.iter().enumerate().map(|(row, it)| (place(row), it.name.clone())).collect();
         let y = Axis { label: String::new(), ticks: names, grid: false };
-        let frame = Frame::around(&x, &y);
+        let frame = PlotArea::with_axes(&x, &y);
         Chart::draw(title, description, HEIGHT, |svg| {
             frame.draw(svg, &x, &y);
             for (row, it) in self.rows.iter().enumerate() {
-                svg.element("g", &[("class", &class(it.style))], |svg| self.row(svg, &frame, frame.y(place(row)), it));
+                svg.element("g", &[("class", &style_class(it.style))], |svg| {
+                    self.draw_row(svg, &frame, frame.y(place(row)), it)
+                });
             }
         })
     }
 
-    fn row(&self, svg: &mut Markup, frame: &Frame, y: f64, row: &Row) {
-        svg.leaf("title", &[], &row.hint);
-        let at = |value: f64| frame.x(self.x.at(value));
+    fn draw_row(&self, svg: &mut Markup, frame: &PlotArea, y: f64, row: &StripRow) {
+        svg.leaf("title", &[], &row.tooltip);
+        let at = |value: f64| frame.x(self.x.position(value));
         for value in &row.values {
             svg.empty("circle", &[("class", &"dot"), ("cx", &Px(at(*value))), ("cy", &Px(y + 8.0)), ("r", &Px(2.5))]);
         }
@@ -73,7 +75,7 @@ impl Strip {
             svg.empty("path", &[("class", &"whisker"), ("d", &path)]);
         }
         if let Some(median) = row.median {
-            mark(svg, row.style, [at(median), y - 4.0], false);
+            draw_mark(svg, row.style, [at(median), y - 4.0], false);
         }
     }
 }

@@ -1,16 +1,16 @@
 //! What each group of connections got: over a factor, and over time.
 
 use crate::experiment::results::{GroupRun, Run};
-use crate::report::chart::{Axis, Chart, Lines, Point, Scale, Series, ticks};
-use crate::report::number::significant;
-use crate::report::plots::levels::{Along, along, at_level, panels};
-use crate::report::plots::{Figure, difference, time};
-use crate::report::view::{Levels, View};
+use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
+use crate::report::number::format_significant;
+use crate::report::plots::levels::{AxisFactor, at_level, choose_axis_factor, panels};
+use crate::report::plots::{ChartGroup, largest_log_ratio, time};
+use crate::report::view::{Levels, ReportView};
 use crate::stats::fairness::mean;
 use crate::stats::median;
 
 /// The groups that send all the time, in the order in which runs name them.
-fn names(view: &View) -> Vec<String> {
+fn names(view: &ReportView) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for group in view.results.runs.iter().flat_map(|run| &run.groups).filter(|group| !group.rates.is_empty()) {
         if !names.contains(&group.name) {
@@ -22,10 +22,10 @@ fn names(view: &View) -> Vec<String> {
 
 /// The rate of one connection of each group by a factor: a chart for each treatment at each combination of the other factors.
 /// Where a treatment has one group at a time, the groups are in one chart, each alone.
-pub fn rates(view: &View) -> Option<Figure> {
+pub fn rates(view: &ReportView) -> Option<ChartGroup> {
     let names = names(view);
-    let along = along(view).filter(|_| !names.is_empty() && view.results.manifest.map.is_none())?;
-    let mut alone: Vec<(&String, Vec<Series>)> = Vec::new();
+    let along = choose_axis_factor(view).filter(|_| !names.is_empty() && view.results.manifest.map.is_none())?;
+    let mut alone: Vec<(&String, Vec<LineSeries>)> = Vec::new();
     let mut charts = Vec::new();
     let title = |condition: &str, treatment: &str| {
         format!("{condition}, {treatment}: goodput of a connection by {}", along.factor)
@@ -34,39 +34,39 @@ pub fn rates(view: &View) -> Option<Figure> {
         let mut drawn = Vec::new();
         for treatment in &view.treatments {
             let styled = names.iter().enumerate();
-            let series: Vec<Series> =
+            let series: Vec<LineSeries> =
                 styled.filter_map(|group| series(view, &along, (&panel, treatment), group)).collect();
             match (series.len(), alone.iter_mut().find(|(name, _)| *name == treatment)) {
                 (0, _) => {}
                 (1, Some((_, others))) if names.len() > 1 => others.extend(series),
                 (1, None) if names.len() > 1 => alone.push((treatment, series)),
-                _ => drawn.push((title(&view.condition(&panel, Some(&along.factor)), treatment), series)),
+                _ => drawn.push((title(&view.condition_label(&panel, Some(&along.factor)), treatment), series)),
             }
         }
-        charts.extend(on_one_scale(&along, drawn));
+        charts.extend(with_shared_scale(&along, drawn));
     }
     let alone = alone.into_iter().map(|(treatment, series)| (title("each alone", treatment), series)).collect();
-    Some(Figure {
+    Some(ChartGroup {
         heading: format!("Goodput of each group by {}", along.factor),
         note: "The mean rate of one connection of the group, as its receiver counted; medians over valid runs."
             .to_owned(),
-        charts: on_one_scale(&along, alone).into_iter().chain(charts).collect(),
+        charts: with_shared_scale(&along, alone).into_iter().chain(charts).collect(),
         legend: names.into_iter().enumerate().collect(),
     })
 }
 
-fn on_one_scale(along: &Along, drawn: Vec<(String, Vec<Series>)>) -> Vec<Chart> {
+fn with_shared_scale(along: &AxisFactor, drawn: Vec<(String, Vec<LineSeries>)>) -> Vec<Chart> {
     let values = drawn.iter().flat_map(|(_, series)| series).flat_map(|series| &series.points).map(|point| point.y);
-    let scale = Scale::amounts(values.chain([0.0]), 5);
+    let scale = Scale::for_amounts(values.chain([0.0]), 5);
     drawn.into_iter().map(|(title, series)| chart(along, title, scale.clone(), series)).collect()
 }
 
 fn series(
-    view: &View,
-    along: &Along,
+    view: &ReportView,
+    along: &AxisFactor,
     (panel, treatment): (&Levels, &str),
     (style, name): (usize, &String),
-) -> Option<Series> {
+) -> Option<LineSeries> {
     let mut points = Vec::new();
     for (level, place) in &along.levels {
         let levels = at_level(panel, along, level);
@@ -74,34 +74,35 @@ fn series(
             view.valid_runs(&levels, treatment).filter_map(|run| mean(&group(run, name)?.rates)).collect();
         if !rates.is_empty() {
             let y = median(&rates);
-            let hint = format!("{name}, {level}: {} Mbit/s, n = {}", significant(y), rates.len());
-            points.push(Point { x: *place, y, interval: None, hint });
+            let hint = format!("{name}, {level}: {} Mbit/s, n = {}", format_significant(y), rates.len());
+            points.push(DataPoint { x: *place, y, interval: None, tooltip: hint });
         }
     }
     points.sort_by(|a, b| a.x.total_cmp(&b.x));
-    (!points.is_empty()).then_some(Series { style, joined: along.ordered, marked: true, hollow: false, points })
+    (!points.is_empty()).then_some(LineSeries { style, joined: along.ordered, marked: true, hollow: false, points })
 }
 
 fn group<'a>(run: &'a Run, name: &str) -> Option<&'a GroupRun> {
     run.groups.iter().find(|group| group.name == name)
 }
 
-fn chart(along: &Along, title: String, y: Scale, series: Vec<Series>) -> Chart {
-    let hints: Vec<&str> = series.iter().flat_map(|series| &series.points).map(|point| point.hint.as_str()).collect();
+fn chart(along: &AxisFactor, title: String, y: Scale, series: Vec<LineSeries>) -> Chart {
+    let hints: Vec<&str> =
+        series.iter().flat_map(|series| &series.points).map(|point| point.tooltip.as_str()).collect();
     let description = format!("{}.", hints.join("; "));
     let mut ticks: Vec<(f64, String)> = along.levels.iter().map(|(level, place)| (*place, level.clone())).collect();
     ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
     let x = Axis { label: along.factor.clone(), ticks, grid: false };
-    Lines { x, label: "Mbit/s".to_owned(), y, reference: None, series }.chart(title, description)
+    LineChart { x, label: "Mbit/s".to_owned(), y, reference: None, series }.chart(title, description)
 }
 
 /// What all connections of each group got over time, of each treatment, where treatments differ most.
-pub fn over_time(view: &View) -> Option<Figure> {
+pub fn over_time(view: &ReportView) -> Option<ChartGroup> {
     let several = |levels: &&Levels| {
         view.treatments.iter().any(|treatment| view.valid_runs(levels, treatment).any(|run| run.groups.len() > 1))
     };
     let levels = view.combinations.iter().filter(several);
-    let levels = levels.max_by(|a, b| difference(view, a).total_cmp(&difference(view, b)))?;
+    let levels = levels.max_by(|a, b| largest_log_ratio(view, a).total_cmp(&largest_log_ratio(view, b)))?;
     let mut names: Vec<&str> = Vec::new();
     let mut drawn = Vec::new();
     for treatment in &view.treatments {
@@ -117,25 +118,33 @@ pub fn over_time(view: &View) -> Option<Figure> {
         |run: &Run| -> Vec<Vec<(f64, f64)>> { run.groups.iter().map(|group| time::rates(&group.timeline)).collect() };
     let peak = drawn.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(_, rate)| rate * 8e-6).fold(0.0, f64::max);
     let end = drawn.iter().flat_map(|(_, run)| lines(run)).flatten().map(|(at, _)| at).fold(0.0, f64::max);
-    let (x, y) = (Scale::until(end, 6), Scale::amounts([0.0, peak].into_iter(), 4));
+    let (x, y) = (Scale::ending_at(end, 6), Scale::for_amounts([0.0, peak].into_iter(), 4));
     let chart = |(treatment, run): &(&String, &Run)| {
-        let series = lines(run).into_iter().zip(&run.groups).map(|(line, group)| Series {
+        let series = lines(run).into_iter().zip(&run.groups).map(|(line, group)| LineSeries {
             style: names.iter().position(|name| *name == group.name).unwrap_or_default(),
             joined: true,
             marked: false,
             hollow: false,
             points: (line.into_iter())
-                .map(|(at, rate)| Point { x: x.at(at), y: rate * 8e-6, interval: None, hint: String::new() })
+                .map(|(at, rate)| DataPoint {
+                    x: x.position(at),
+                    y: rate * 8e-6,
+                    interval: None,
+                    tooltip: String::new(),
+                })
                 .collect(),
         });
-        let axis = Axis { label: "time since the start (s)".to_owned(), ticks: ticks(&x), grid: false };
-        let title =
-            format!("{}, {treatment}: goodput of all connections of a group over time", view.condition(levels, None));
+        let axis = Axis { label: "time since the start (s)".to_owned(), ticks: labelled_ticks(&x), grid: false };
+        let title = format!(
+            "{}, {treatment}: goodput of all connections of a group over time",
+            view.condition_label(levels, None)
+        );
         let description = format!("Mbit/s over time of {}.", names.join(", "));
         let series = series.collect();
-        Lines { x: axis, label: "Mbit/s".to_owned(), y: y.clone(), reference: None, series }.chart(title, description)
+        LineChart { x: axis, label: "Mbit/s".to_owned(), y: y.clone(), reference: None, series }
+            .chart(title, description)
     };
-    Some(Figure {
+    Some(ChartGroup {
         heading: "Who gets how much over time".to_owned(),
         note: "For each treatment its median run, where treatments differ most.".to_owned(),
         charts: drawn.iter().map(chart).collect(),

@@ -1,29 +1,29 @@
 //! How late packets left the emulator.
 
 use crate::emulator::DirectionReport;
-use crate::report::chart::{Bars, Bin, Chart, Scale};
-use crate::report::number::{count, counted, percent, span};
-use crate::report::plots::Figure;
+use crate::report::chart::{Chart, Histogram, HistogramBin, Scale};
+use crate::report::number::{format_count, format_nanos, format_percent, pluralized};
+use crate::report::plots::ChartGroup;
 use crate::report::tables::totals;
-use crate::report::view::View;
+use crate::report::view::ReportView;
 
 /// One histogram for each direction of each link, all with the same axes.
-pub fn figure(view: &View) -> Option<Figure> {
+pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let totals: Vec<DirectionReport> = totals(&view.results.runs)
         .into_iter()
         .filter(|sum| sum.lateness.counts.iter().any(|count| *count > 0))
         .collect();
     let all: Vec<(DirectionReport, Vec<(u32, u64)>)> =
-        totals.into_iter().map(|sum| (rebinned(&sum), sum)).map(|(bins, sum)| (sum, bins)).collect();
+        totals.into_iter().map(|sum| (rebin(&sum), sum)).map(|(bins, sum)| (sum, bins)).collect();
     let first = all.iter().flat_map(|(_, bins)| bins).map(|(bin, _)| *bin).min()?;
     let last = all.iter().flat_map(|(_, bins)| bins).map(|(bin, _)| *bin).max()?;
     let shares = all.iter().flat_map(|(_, bins)| {
         let total = bins.iter().map(|(_, count)| count).sum::<u64>() as f64;
         bins.iter().map(move |(_, count)| *count as f64 / total * 100.0)
     });
-    let scale = Scale::amounts(shares.chain([0.0]), 4);
-    let runs = counted(view.results.runs.len(), "run");
-    Some(Figure {
+    let scale = Scale::for_amounts(shares.chain([0.0]), 4);
+    let runs = pluralized(view.results.runs.len(), "run");
+    Some(ChartGroup {
         heading: "Lateness of the emulator".to_owned(),
         note: "How long after its ideal time each packet was handed over, valid runs or not.".to_owned(),
         legend: Vec::new(),
@@ -37,31 +37,32 @@ fn chart(sum: &DirectionReport, bins: &[(u32, u64)], (first, last): (u32, u32), 
     let bin = |number: u32| {
         let packets = bins.iter().find(|(bin, _)| *bin == number).map_or(0, |(_, packets)| *packets);
         let share = packets as f64 / total.max(1) as f64;
-        let label = if few || number.is_multiple_of(3) { short(number) } else { String::new() };
-        let hint = format!("up to {}: {} of packets ({})", short(number), percent(share), count(packets));
-        Bin { label, value: share * 100.0, hint }
+        let label = if few || number.is_multiple_of(3) { bin_label(number) } else { String::new() };
+        let hint =
+            format!("up to {}: {} of packets ({})", bin_label(number), format_percent(share), format_count(packets));
+        HistogramBin { label, value: share * 100.0, tooltip: hint }
     };
     let bins = (first..=last).map(bin).collect();
     let title = format!("{}, {} → {}: lateness of packets, {runs}", sum.link, sum.from, sum.to);
-    let quantile = |q| span(sum.lateness.quantile(q));
+    let quantile = |q| format_nanos(sum.lateness.quantile(q));
     let description = format!(
         "{} packets; half within {}, 99 % within {}, 99.9 % within {}, the latest {}.",
-        count(total),
+        format_count(total),
         quantile(0.5),
         quantile(0.99),
         quantile(0.999),
-        span(sum.lateness.max)
+        format_nanos(sum.lateness.max)
     );
     let (x_label, y_label) = ("late by up to (logarithmic)".to_owned(), "% of packets".to_owned());
-    Bars { x_label, y_label, y: y.clone(), style: 1, bins }.chart(title, description)
+    Histogram { x_label, y_label, y: y.clone(), style: 1, bins }.chart(title, description)
 }
 
 /// The buckets of a direction in bins that end at 1, 2 and 5 times powers of ten nanoseconds: number and packets.
-fn rebinned(sum: &DirectionReport) -> Vec<(u32, u64)> {
+fn rebin(sum: &DirectionReport) -> Vec<(u32, u64)> {
     let mut bins: Vec<(u32, u64)> = Vec::new();
     for (bound, packets) in sum.lateness.bounds.iter().zip(&sum.lateness.counts).filter(|(_, packets)| **packets > 0) {
         // The last bucket is open: the latest packet bounds it.
-        let number = bin((*bound).min(sum.lateness.max));
+        let number = bin_of((*bound).min(sum.lateness.max));
         match bins.last_mut().filter(|(last, _)| *last == number) {
             Some((_, sum)) => *sum += packets,
             None => bins.push((number, *packets)),
@@ -71,18 +72,18 @@ fn rebinned(sum: &DirectionReport) -> Vec<(u32, u64)> {
 }
 
 /// The bin that a lateness is in: 0 ends at 1 ns, 1 at 2 ns, 2 at 5 ns, 3 at 10 ns, ...
-fn bin(nanos: u64) -> u32 {
-    (0..57).find(|number| end(*number) >= nanos).unwrap_or(57)
+fn bin_of(nanos: u64) -> u32 {
+    (0..57).find(|number| bin_end(*number) >= nanos).unwrap_or(57)
 }
 
 /// Where a bin ends, in nanoseconds.
-fn end(bin: u32) -> u64 {
+fn bin_end(bin: u32) -> u64 {
     [1, 2, 5][bin as usize % 3] * 10u64.pow(bin / 3)
 }
 
 /// Where a bin ends, in words; a round number, so without decimals.
-fn short(bin: u32) -> String {
-    let nanos = end(bin);
+fn bin_label(bin: u32) -> String {
+    let nanos = bin_end(bin);
     match nanos {
         0..1_000 => format!("{nanos} ns"),
         1_000..1_000_000 => format!("{} µs", nanos / 1_000),
@@ -94,18 +95,18 @@ fn short(bin: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::emulator::Lateness;
+    use crate::emulator::LatenessHistogram;
 
     #[test]
     fn bins_end_at_round_numbers() {
-        assert_eq!([0, 1, 2, 3, 9, 10, 11, u64::MAX].map(bin), [0, 0, 1, 2, 3, 3, 4, 57]);
-        assert_eq!([0, 3, 9, 14, 27].map(short), ["1 ns", "10 ns", "1 µs", "50 µs", "1 s"]);
+        assert_eq!([0, 1, 2, 3, 9, 10, 11, u64::MAX].map(bin_of), [0, 0, 1, 2, 3, 3, 4, 57]);
+        assert_eq!([0, 3, 9, 14, 27].map(bin_label), ["1 ns", "10 ns", "1 µs", "50 µs", "1 s"]);
     }
 
     #[test]
     fn buckets_of_any_width_are_summed() {
-        let lateness = Lateness { bounds: vec![3, 4, 40, u64::MAX], counts: vec![1, 2, 4, 8], max: 90 };
-        let bins = rebinned(&DirectionReport { lateness, ..DirectionReport::default() });
+        let lateness = LatenessHistogram { bounds: vec![3, 4, 40, u64::MAX], counts: vec![1, 2, 4, 8], max: 90 };
+        let bins = rebin(&DirectionReport { lateness, ..DirectionReport::default() });
         assert_eq!(bins, [(2, 3), (5, 4), (6, 8)]);
     }
 }

@@ -3,11 +3,11 @@
 use ekiden_proto::units::{Bytes, Rate, Span};
 
 use crate::report::plots::levels_without;
-use crate::report::view::{Levels, View};
+use crate::report::view::{Levels, ReportView};
 
 /// A factor along an axis.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Along {
+pub struct AxisFactor {
     /// The name of the factor.
     pub factor: String,
     /// Its levels, and where they lie, from 0 to 1.
@@ -19,37 +19,39 @@ pub struct Along {
 /// Free space at both ends of the axis.
 const MARGIN: f64 = 0.07;
 /// Levels closer than this would lie on top of each other.
-const CLOSEST: f64 = 0.07;
+const MIN_DISTANCE: f64 = 0.07;
 
 /// A factor whose levels have an order, if there is one; of several the one with most levels, then one whose levels are
 /// amounts, then the first. None if no factor has more than one level.
 #[must_use]
-pub fn along(view: &View) -> Option<Along> {
+pub fn choose_axis_factor(view: &ReportView) -> Option<AxisFactor> {
     let factors = view.results.manifest.factors.iter().filter(|(_, levels)| levels.len() > 1);
-    let rank = |levels: &[String]| (ordered(levels), levels.len(), amounts(levels).is_some());
+    let rank = |levels: &[String]| (is_ordered(levels), levels.len(), parse_amounts(levels).is_some());
     // `max_by_key` takes the last of equals; the first is wanted.
     let (factor, levels) = factors.rev().max_by_key(|(_, levels)| rank(levels))?;
-    let places = amounts(levels).and_then(|amounts| spread(&amounts)).unwrap_or_else(|| evenly(levels.len()));
-    let ordered = ordered(levels);
-    Some(Along { factor: factor.clone(), levels: levels.iter().cloned().zip(places).collect(), ordered })
+    let places = parse_amounts(levels)
+        .and_then(|amounts| axis_positions(&amounts))
+        .unwrap_or_else(|| even_positions(levels.len()));
+    let ordered = is_ordered(levels);
+    Some(AxisFactor { factor: factor.clone(), levels: levels.iter().cloned().zip(places).collect(), ordered })
 }
 
 /// The combinations of the levels of all other factors.
 #[must_use]
-pub fn panels(view: &View, along: &Along) -> Vec<Levels> {
+pub fn panels(view: &ReportView, along: &AxisFactor) -> Vec<Levels> {
     levels_without(view, std::slice::from_ref(&along.factor))
 }
 
 /// A panel at one of the levels of its axis.
 #[must_use]
-pub fn at_level(panel: &Levels, along: &Along, level: &str) -> Levels {
+pub fn at_level(panel: &Levels, along: &AxisFactor, level: &str) -> Levels {
     let mut levels = panel.clone();
     levels.insert(along.factor.clone(), level.to_owned());
     levels
 }
 
 /// Levels as amounts, if all of them are amounts of the same kind.
-fn amounts(levels: &[String]) -> Option<Vec<f64>> {
+fn parse_amounts(levels: &[String]) -> Option<Vec<f64>> {
     let kinds: [fn(&str) -> Option<f64>; 5] = [
         |text| text.parse().ok(),
         |text| text.strip_suffix('%')?.parse().ok(),
@@ -62,12 +64,12 @@ fn amounts(levels: &[String]) -> Option<Vec<f64>> {
 }
 
 /// Levels with a number in each, as in `10-40`, are listed in an order; words are not.
-fn ordered(levels: &[String]) -> bool {
+fn is_ordered(levels: &[String]) -> bool {
     levels.iter().all(|level| level.contains(|letter: char| letter.is_ascii_digit()))
 }
 
 /// Places in proportion, or in proportion to the logarithm, whichever keeps levels further apart; None if neither does.
-fn spread(amounts: &[f64]) -> Option<Vec<f64>> {
+fn axis_positions(amounts: &[f64]) -> Option<Vec<f64>> {
     let logarithms: Vec<f64> = amounts.iter().map(|amount| amount.ln()).collect();
     let gap = |places: &Vec<f64>| {
         let mut sorted = places.clone();
@@ -76,20 +78,20 @@ fn spread(amounts: &[f64]) -> Option<Vec<f64>> {
     };
     let candidates = [proportional(&logarithms), proportional(amounts)];
     let useful = candidates.into_iter().filter(|places| places.iter().all(|place| place.is_finite()));
-    useful.filter(|places| gap(places) >= CLOSEST).max_by(|a, b| gap(a).total_cmp(&gap(b)))
+    useful.filter(|places| gap(places) >= MIN_DISTANCE).max_by(|a, b| gap(a).total_cmp(&gap(b)))
 }
 
 fn proportional(values: &[f64]) -> Vec<f64> {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    values.iter().map(|value| inside((value - low) / (high - low))).collect()
+    values.iter().map(|value| with_margin((value - low) / (high - low))).collect()
 }
 
-fn evenly(count: usize) -> Vec<f64> {
-    (0..count).map(|place| inside(place as f64 / (count.max(2) - 1) as f64)).collect()
+fn even_positions(count: usize) -> Vec<f64> {
+    (0..count).map(|place| with_margin(place as f64 / (count.max(2) - 1) as f64)).collect()
 }
 
-fn inside(place: f64) -> f64 {
+fn with_margin(place: f64) -> f64 {
     MARGIN + place * (1.0 - 2.0 * MARGIN)
 }
 
@@ -103,19 +105,19 @@ mod tests {
 
     #[test]
     fn amounts_need_one_kind() {
-        assert_eq!(amounts(&levels("1 2.5 4")), Some(vec![1.0, 2.5, 4.0]));
-        assert_eq!(amounts(&levels("10ms 1s")), Some(vec![0.01, 1.0]));
-        assert_eq!(amounts(&levels("0.1% 2%")), Some(vec![0.1, 2.0]));
-        assert_eq!(amounts(&levels("1MB 10ms")), None);
-        assert_eq!(amounts(&levels("25-25 10-40")), None);
+        assert_eq!(parse_amounts(&levels("1 2.5 4")), Some(vec![1.0, 2.5, 4.0]));
+        assert_eq!(parse_amounts(&levels("10ms 1s")), Some(vec![0.01, 1.0]));
+        assert_eq!(parse_amounts(&levels("0.1% 2%")), Some(vec![0.1, 2.0]));
+        assert_eq!(parse_amounts(&levels("1MB 10ms")), None);
+        assert_eq!(parse_amounts(&levels("25-25 10-40")), None);
     }
 
     #[test]
     fn close_levels_are_spread() {
-        let even = spread(&[1.0, 2.0, 3.0]).unwrap();
+        let even = axis_positions(&[1.0, 2.0, 3.0]).unwrap();
         assert!((even[1] - 0.5).abs() < 1e-9, "in proportion: {even:?}");
-        let log = spread(&[1.0, 10.0, 100.0]).unwrap();
+        let log = axis_positions(&[1.0, 10.0, 100.0]).unwrap();
         assert!((log[1] - 0.5).abs() < 1e-9, "by logarithm: {log:?}");
-        assert_eq!(spread(&[0.0, 0.001, 100.0]), None, "neither: the logarithm of zero");
+        assert_eq!(axis_positions(&[0.0, 0.001, 100.0]), None, "neither: the logarithm of zero");
     }
 }

@@ -1,24 +1,24 @@
 //! Which path new sessions took over the time of a run, and how long each of them was under way.
 
-use crate::experiment::choices::TROUBLE;
+use crate::experiment::choices::CHANGED_AT;
 use crate::experiment::results::{Run, SessionRun};
-use crate::report::chart::{Axis, Chart, Lines, Point, Scale, Series, ticks};
-use crate::report::number::{counted, significant};
-use crate::report::plots::Figure;
-use crate::report::view::View;
+use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
+use crate::report::number::{format_significant, pluralized};
+use crate::report::plots::ChartGroup;
+use crate::report::view::ReportView;
 
 /// With fewer sessions in a run there is nothing to see.
-const FEWEST: usize = 10;
+const MIN_SESSIONS: usize = 10;
 /// What marks a session that failed; paths have the styles of their places.
 const FAILED: &str = "failed";
 
 /// A chart for the first valid run of each treatment at each combination of levels.
-pub fn figure(view: &View) -> Option<Figure> {
+pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let mut runs: Vec<(String, &Run)> = Vec::new();
     for levels in &view.combinations {
         for treatment in &view.treatments {
-            let drawn = view.valid_runs(levels, treatment).find(|run| run.sessions.len() >= FEWEST);
-            runs.extend(drawn.map(|run| (format!("{}, {treatment}", view.condition(levels, None)), run)));
+            let drawn = view.valid_runs(levels, treatment).find(|run| run.sessions.len() >= MIN_SESSIONS);
+            runs.extend(drawn.map(|run| (format!("{}, {treatment}", view.condition_label(levels, None)), run)));
         }
     }
     let mut names: Vec<String> = Vec::new();
@@ -27,7 +27,7 @@ pub fn figure(view: &View) -> Option<Figure> {
             names.push(name.to_owned());
         }
     }
-    Some(Figure {
+    Some(ChartGroup {
         heading: "Paths over time".to_owned(),
         note:
             "Each mark is a session: when it began, how long it was under way, and the path it took. One that failed \
@@ -45,28 +45,29 @@ fn name(session: &SessionRun) -> &str {
 
 fn chart(title: &str, run: &Run, names: &[String]) -> Chart {
     let begin = run.sessions.first().map_or(0.0, |session| session.at);
-    let x = Scale::until(run.sessions.iter().map(|session| session.at - begin).fold(0.0, f64::max), 6);
+    let x = Scale::ending_at(run.sessions.iter().map(|session| session.at - begin).fold(0.0, f64::max), 6);
     let took = run.sessions.iter().filter(|session| session.failed.is_none()).map(|session| session.ms);
-    let y = Scale::amounts(took, 4);
+    let y = Scale::for_amounts(took, 4);
     let series = |(style, path): (usize, &String)| {
         let own = run.sessions.iter().filter(|session| name(session) == path);
-        let point = |session: &SessionRun| Point {
-            x: x.at(session.at - begin),
+        let point = |session: &SessionRun| DataPoint {
+            x: x.position(session.at - begin),
             y: session.ms,
             interval: None,
-            hint: hint(session),
+            tooltip: tooltip(session),
         };
-        Series { style, joined: false, marked: true, hollow: false, points: own.map(point).collect() }
+        LineSeries { style, joined: false, marked: true, hollow: false, points: own.map(point).collect() }
     };
     let all = names.iter().enumerate().map(series).collect();
-    let changed = run.metrics.get(TROUBLE).map(|at| format!("; something changed after {} s", significant(at - begin)));
-    let axis = Axis { label: "time since the first session (s)".to_owned(), ticks: ticks(&x), grid: false };
-    let description = format!("{}.", counted(run.sessions.len(), "session"));
-    Lines { x: axis, label: "completion (ms)".to_owned(), y, reference: None, series: all }
+    let changed =
+        run.metrics.get(CHANGED_AT).map(|at| format!("; something changed after {} s", format_significant(at - begin)));
+    let axis = Axis { label: "time since the first session (s)".to_owned(), ticks: labelled_ticks(&x), grid: false };
+    let description = format!("{}.", pluralized(run.sessions.len(), "session"));
+    LineChart { x: axis, label: "completion (ms)".to_owned(), y, reference: None, series: all }
         .chart(format!("{title}{}", changed.unwrap_or_default()), description)
 }
 
-fn hint(session: &SessionRun) -> String {
-    let end = session.failed.clone().unwrap_or_else(|| format!("{} ms", significant(session.ms)));
+fn tooltip(session: &SessionRun) -> String {
+    let end = session.failed.clone().unwrap_or_else(|| format!("{} ms", format_significant(session.ms)));
     format!("{}, {} bytes: {end}", name(session), session.bytes)
 }

@@ -1,11 +1,11 @@
 //! Published figures that can be placed in a chart.
 
-use crate::experiment::results::Outcome;
-use crate::report::view::{Levels, View};
+use crate::experiment::results::ExpectationOutcome;
+use crate::report::view::{Levels, ReportView};
 
 /// A published figure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Published {
+pub struct PublishedValue {
     /// The treatment it is about.
     pub treatment: String,
     /// Where it was measured.
@@ -13,19 +13,19 @@ pub struct Published {
     /// The figure.
     pub value: f64,
     /// Whether it is a ratio to the first treatment.
-    pub ratio: bool,
+    pub is_ratio: bool,
     /// Who published it.
     pub source: String,
 }
 
 /// The published figures of all expectations that begin with a treatment and its levels, as in `squid, 25-25: at least
 /// 1.74 x direct`, and whose figure is in the unit of the metric or a ratio. Any other has no place in a chart.
-pub fn published(view: &View) -> Vec<Published> {
-    view.results.outcomes.iter().filter_map(|outcome| place(view, outcome)).collect()
+pub fn published_values(view: &ReportView) -> Vec<PublishedValue> {
+    view.results.outcomes.iter().filter_map(|outcome| published_value_of(view, outcome)).collect()
 }
 
-fn place(view: &View, outcome: &Outcome) -> Option<Published> {
-    let (value, ratio) = figure(view, outcome.published.as_deref()?)?;
+fn published_value_of(view: &ReportView, outcome: &ExpectationOutcome) -> Option<PublishedValue> {
+    let (value, ratio) = parse_value(view, outcome.published.as_deref()?)?;
     let (subject, _) = outcome.expected.split_once(": ")?;
     let mut words = subject.split(", ");
     let treatment = words.next().filter(|name| view.treatments.iter().any(|other| other == name))?.to_owned();
@@ -36,11 +36,11 @@ fn place(view: &View, outcome: &Outcome) -> Option<Published> {
         let only = if all.len() == 1 { all.first() } else { None };
         levels.insert(factor.clone(), named.next().or(only)?.clone());
     }
-    Some(Published { treatment, levels, value, ratio, source: outcome.source.clone() })
+    Some(PublishedValue { treatment, levels, value, is_ratio: ratio, source: outcome.source.clone() })
 }
 
 /// A number, and whether what follows it makes it a ratio.
-fn figure(view: &View, text: &str) -> Option<(f64, bool)> {
+fn parse_value(view: &ReportView, text: &str) -> Option<(f64, bool)> {
     let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.')).unwrap_or(text.len());
     let value: f64 = text[..end].parse().ok()?;
     let unit = text[end..].trim();

@@ -1,37 +1,37 @@
 //! Sequence numbers over time, from the log of packets: what the client sends above, what is on the long link below.
 
 use crate::experiment::results::Run;
-use crate::experiment::sequence::Sequence;
-use crate::report::chart::{Axis, Chart, Lines, Point, Scale, Series, ticks};
-use crate::report::number::{counted, significant};
-use crate::report::plots::Figure;
+use crate::experiment::sequence::SequencePlot;
+use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
+use crate::report::number::{format_significant, pluralized};
+use crate::report::plots::ChartGroup;
 use crate::report::plots::time::median_run_of;
-use crate::report::view::{Levels, View};
+use crate::report::view::{Levels, ReportView};
 
 /// The marks of what was sent again, and of what was dropped; lines have the styles below.
-const AGAIN: usize = 2;
-const DROPPED: usize = 5;
+const RETRANSMITTED_STYLE: usize = 2;
+const DROPPED_STYLE: usize = 5;
 
 const NOTE: &str = "For each treatment its median run: how far the largest connection on each link had come. A mark is a packet \
                     that carried what its connection had sent before, or one that the link dropped; of many, some.";
 
 /// A figure for each combination of levels, with a chart for each treatment.
-pub fn figures(view: &View) -> Vec<Figure> {
-    view.combinations.iter().filter_map(|levels| figure(view, levels)).collect()
+pub fn chart_groups(view: &ReportView) -> Vec<ChartGroup> {
+    view.combinations.iter().filter_map(|levels| chart_group(view, levels)).collect()
 }
 
-fn figure(view: &View, levels: &Levels) -> Option<Figure> {
+fn chart_group(view: &ReportView, levels: &Levels) -> Option<ChartGroup> {
     let mut runs: Vec<(&String, &Run)> = Vec::new();
     for treatment in &view.treatments {
         let drawn = median_run_of(view, levels, treatment, |run| !run.sequences.is_empty());
         runs.extend(drawn.map(|run| (treatment, run)));
     }
     let (_, first) = runs.first()?;
-    let name = |(style, sequence): (usize, &Sequence)| (style, format!("{}: {}", layer(style), sequence.link));
+    let name = |(style, sequence): (usize, &SequencePlot)| (style, format!("{}: {}", layer(style), sequence.link));
     let mut legend: Vec<(usize, String)> = first.sequences.iter().enumerate().map(name).collect();
-    legend.extend([(AGAIN, "sent again".to_owned()), (DROPPED, "dropped by the link".to_owned())]);
-    let condition = view.condition(levels, None);
-    Some(Figure {
+    legend.extend([(RETRANSMITTED_STYLE, "sent again".to_owned()), (DROPPED_STYLE, "dropped by the link".to_owned())]);
+    let condition = view.condition_label(levels, None);
+    Some(ChartGroup {
         heading: format!("Sequence numbers over time: {condition}"),
         note: NOTE.to_owned(),
         legend,
@@ -46,47 +46,48 @@ const fn layer(style: usize) -> &'static str {
 
 fn chart(treatment: &str, condition: &str, run: &Run) -> Chart {
     let points = || run.sequences.iter().flat_map(|sequence| &sequence.line);
-    let x = Scale::until(points().map(|(at, _)| *at).fold(0.0, f64::max), 6);
-    let y = Scale::amounts(points().map(|(_, bytes)| megabytes(*bytes)).chain([0.0]), 4);
-    let place = |points: &[(f64, u64)], hint: &str| -> Vec<Point> {
-        let point = |(at, bytes): &(f64, u64)| Point {
-            x: x.at(*at),
+    let x = Scale::ending_at(points().map(|(at, _)| *at).fold(0.0, f64::max), 6);
+    let y = Scale::for_amounts(points().map(|(_, bytes)| megabytes(*bytes)).chain([0.0]), 4);
+    let place = |points: &[(f64, u64)], hint: &str| -> Vec<DataPoint> {
+        let point = |(at, bytes): &(f64, u64)| DataPoint {
+            x: x.position(*at),
             y: megabytes(*bytes),
             interval: None,
-            hint: hint.to_owned(),
+            tooltip: hint.to_owned(),
         };
         points.iter().map(point).collect()
     };
     let mut series = Vec::new();
     for (style, sequence) in run.sequences.iter().enumerate() {
         let points = place(&sequence.line, "");
-        series.push(Series { style, joined: true, marked: false, hollow: false, points });
+        series.push(LineSeries { style, joined: true, marked: false, hollow: false, points });
     }
     for (style, sequence) in run.sequences.iter().enumerate() {
         for (mark, what, points) in
-            [(AGAIN, "sent again", &sequence.again_at), (DROPPED, "dropped", &sequence.dropped_at)]
+            [(RETRANSMITTED_STYLE, "sent again", &sequence.again_at), (DROPPED_STYLE, "dropped", &sequence.dropped_at)]
         {
             let points = place(points, &format!("{what} on {} ({})", sequence.link, layer(style)));
-            series.push(Series { style: mark, joined: false, marked: true, hollow: false, points });
+            series.push(LineSeries { style: mark, joined: false, marked: true, hollow: false, points });
         }
     }
-    let axis = Axis { label: "time since the first packet (s)".to_owned(), ticks: ticks(&x), grid: false };
-    let title = format!("{condition}, {treatment}: {}", words(run));
-    let description = run.sequences.iter().map(told).collect::<Vec<_>>().join(" ");
-    Lines { x: axis, label: "sequence number (MB)".to_owned(), y, reference: None, series }.chart(title, description)
+    let axis = Axis { label: "time since the first packet (s)".to_owned(), ticks: labelled_ticks(&x), grid: false };
+    let title = format!("{condition}, {treatment}: {}", describe_run(run));
+    let description = run.sequences.iter().map(describe_sequence).collect::<Vec<_>>().join(" ");
+    LineChart { x: axis, label: "sequence number (MB)".to_owned(), y, reference: None, series }
+        .chart(title, description)
 }
 
 /// What is to be seen, in numbers.
-fn words(run: &Run) -> String {
-    let again = |(style, sequence): (usize, &Sequence)| format!("{} {}", layer(style), sequence.sent_again);
+fn describe_run(run: &Run) -> String {
+    let again = |(style, sequence): (usize, &SequencePlot)| format!("{} {}", layer(style), sequence.sent_again);
     let again: Vec<String> = run.sequences.iter().enumerate().map(again).collect();
     let end = run.sequences.iter().filter_map(|sequence| sequence.line.last()).map(|(at, _)| *at).fold(0.0, f64::max);
-    format!("{} s, sent again: {}", significant(end), again.join(", "))
+    format!("{} s, sent again: {}", format_significant(end), again.join(", "))
 }
 
-fn told(sequence: &Sequence) -> String {
-    let Sequence { link, from, to, sent_again, dropped, .. } = sequence;
-    let packets = counted(usize::try_from(sequence.packets).unwrap_or(usize::MAX), "packet");
+fn describe_sequence(sequence: &SequencePlot) -> String {
+    let SequencePlot { link, from, to, sent_again, dropped, .. } = sequence;
+    let packets = pluralized(usize::try_from(sequence.packets).unwrap_or(usize::MAX), "packet");
     let cut = if sequence.is_cut { " The log was full before the end." } else { "" };
     format!("{link}, {from} to {to}: {packets}, {sent_again} sent again, {dropped} dropped.{cut}")
 }

@@ -1,18 +1,18 @@
 //! Throughput over the time of a transfer.
 
 use crate::experiment::results::Run;
-use crate::report::chart::{Axis, Chart, Lines, Point, Scale, Series, ticks};
-use crate::report::number::significant;
-use crate::report::plots::{Figure, legend, most_different};
-use crate::report::view::{Levels, View};
+use crate::report::chart::{Axis, Chart, DataPoint, LineChart, LineSeries, Scale, labelled_ticks};
+use crate::report::number::format_significant;
+use crate::report::plots::{ChartGroup, legend, most_different_levels};
+use crate::report::view::{Levels, ReportView};
 
 /// One chart for each combination of levels, with the median run of each treatment.
-pub fn figure(view: &View) -> Option<Figure> {
+pub fn chart_group(view: &ReportView) -> Option<ChartGroup> {
     let has_some =
         |levels: &&Levels| view.treatments.iter().any(|treatment| median_run(view, levels, treatment).is_some());
     let combinations: Vec<&Levels> = view.combinations.iter().filter(has_some).collect();
-    let (shown, left_out) = most_different(view, &combinations);
-    Some(Figure {
+    let (shown, left_out) = most_different_levels(view, &combinations);
+    Some(ChartGroup {
         heading: "Throughput over time".to_owned(),
         note: format!("For each treatment its median run, from request to last byte, where the mark is.{left_out}"),
         legend: legend(view),
@@ -21,13 +21,13 @@ pub fn figure(view: &View) -> Option<Figure> {
 }
 
 /// The valid run in the middle by the metric; of two the lower.
-fn median_run<'a>(view: &'a View, levels: &'a Levels, treatment: &'a str) -> Option<&'a Run> {
+fn median_run<'a>(view: &'a ReportView, levels: &'a Levels, treatment: &'a str) -> Option<&'a Run> {
     median_run_of(view, levels, treatment, |run| duration(run) > 0.0)
 }
 
 /// The same of some runs.
 pub fn median_run_of<'a>(
-    view: &'a View,
+    view: &'a ReportView,
     levels: &'a Levels,
     treatment: &'a str,
     of: impl Fn(&Run) -> bool,
@@ -43,36 +43,36 @@ fn duration(run: &Run) -> f64 {
     run.timeline.last().map_or(0.0, |(seconds, _)| *seconds)
 }
 
-fn chart(view: &View, levels: &Levels) -> Chart {
+fn chart(view: &ReportView, levels: &Levels) -> Chart {
     let runs: Vec<(usize, &str, &Run)> = (view.treatments.iter().enumerate())
         .filter_map(|(style, name)| median_run(view, levels, name).map(|run| (style, name.as_str(), run)))
         .collect();
     let rates: Vec<Vec<(f64, f64)>> = runs.iter().map(|(_, _, run)| rates(&run.timeline)).collect();
     let highest = rates.iter().flatten().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let (unit, size) = unit(highest);
-    let x = Scale::until(runs.iter().map(|(_, _, run)| duration(run)).fold(0.0, f64::max), 6);
+    let x = Scale::ending_at(runs.iter().map(|(_, _, run)| duration(run)).fold(0.0, f64::max), 6);
     // Throughput starts at zero: a logarithmic axis would hide the start.
-    let y = Scale::amounts([0.0, highest / size].into_iter(), 4);
+    let y = Scale::for_amounts([0.0, highest / size].into_iter(), 4);
     let mut series = Vec::new();
     let mut words = Vec::new();
     for ((style, name, run), rates) in runs.iter().zip(&rates) {
-        let hint = format!("{name}: {} s", significant(duration(run)));
-        let point = |(seconds, rate): &(f64, f64)| Point {
-            x: x.at(*seconds),
+        let hint = format!("{name}: {} s", format_significant(duration(run)));
+        let point = |(seconds, rate): &(f64, f64)| DataPoint {
+            x: x.position(*seconds),
             y: rate / size,
             interval: None,
-            hint: hint.clone(),
+            tooltip: hint.clone(),
         };
-        let points: Vec<Point> = rates.iter().map(point).collect();
+        let points: Vec<DataPoint> = rates.iter().map(point).collect();
         let end = points.last().cloned().into_iter().collect();
-        series.push(Series { style: *style, joined: true, marked: false, hollow: false, points });
-        series.push(Series { style: *style, joined: false, marked: true, hollow: false, points: end });
+        series.push(LineSeries { style: *style, joined: true, marked: false, hollow: false, points });
+        series.push(LineSeries { style: *style, joined: false, marked: true, hollow: false, points: end });
         words.push(hint);
     }
-    let axis = Axis { label: "time since the request (s)".to_owned(), ticks: ticks(&x), grid: false };
-    let title = format!("{}: throughput over time", view.condition(levels, None));
+    let axis = Axis { label: "time since the request (s)".to_owned(), ticks: labelled_ticks(&x), grid: false };
+    let title = format!("{}: throughput over time", view.condition_label(levels, None));
     let description = format!("Duration of the median runs: {}.", words.join("; "));
-    Lines { x: axis, label: unit.to_owned(), y, reference: None, series }.chart(title, description)
+    LineChart { x: axis, label: unit.to_owned(), y, reference: None, series }.chart(title, description)
 }
 
 /// The unit that suits a rate in bytes per second, and how many of these it is.

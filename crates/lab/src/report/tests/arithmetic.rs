@@ -1,15 +1,15 @@
 //! What arithmetic says, beside what was measured; and further figures.
 
-use crate::experiment::results::{Also, FloorRow, GainRow, Metric, Results, Summary, Verdict};
+use crate::experiment::results::{ExpectationVerdict, ExtraMetricCells, FloorRow, GainRow, Metric, Results, Summary};
 use crate::report::tests::fixture;
-use crate::report::{html, markdown, terminal};
+use crate::report::{render_html, render_markdown, render_terminal};
 
 /// Results whose metric is the first byte, with a further figure and a floor.
 pub fn with_floors() -> Results {
     let mut results = fixture::single();
     let metric = |key: &str| Metric { key: key.to_owned(), unit: "ms".to_owned(), higher_is_better: false };
     results.manifest.metric = metric("first_byte_ms");
-    results.also = vec![Also { metric: metric("completion_ms"), cells: results.cells.clone() }];
+    results.also = vec![ExtraMetricCells { metric: metric("completion_ms"), cells: results.cells.clone() }];
     let measured = Summary { n: 7, median: 146.0, low: 145.0, high: 147.0, confidence: 0.98, ..Summary::default() };
     results.floors = vec![FloorRow {
         levels: results.cells[0].levels.clone(),
@@ -25,10 +25,10 @@ pub fn with_floors() -> Results {
 fn floors_stand_beside_what_was_measured() {
     let results = with_floors();
     let row = "| 25-25 | ekiden | c + T + max(c, s) | 140.0 | 146.0 | 145.0 – 147.0 | 4.29 % |";
-    assert!(markdown(&results).contains(row), "{}", markdown(&results));
-    assert!(html(&results).contains("c from the client to the first relay"));
+    assert!(render_markdown(&results).contains(row), "{}", render_markdown(&results));
+    assert!(render_html(&results).contains("c from the client to the first relay"));
     assert!(
-        !markdown(&fixture::single()).contains("Arithmetic floors"),
+        !render_markdown(&fixture::single()).contains("Arithmetic floors"),
         "not where the first byte is not the question"
     );
 }
@@ -49,11 +49,17 @@ pub fn with_gains() -> Results {
         bound: "window, client → relay1".to_owned(),
         of_limit: 0.9,
         ceiling: Some(of(241.0)),
-        verdict: Verdict::Met,
+        verdict: ExpectationVerdict::Met,
     };
     let none = Summary::default();
-    let unknown =
-        GainRow { base: none, measured: none, gain: none, ceiling: None, verdict: Verdict::Unknown, ..row.clone() };
+    let unknown = GainRow {
+        base: none,
+        measured: none,
+        gain: none,
+        ceiling: None,
+        verdict: ExpectationVerdict::Unknown,
+        ..row.clone()
+    };
     results.gains = vec![row, unknown];
     results
 }
@@ -61,20 +67,20 @@ pub fn with_gains() -> Results {
 #[test]
 fn gains_stand_beside_what_was_published_and_what_is_possible() {
     let results = with_gains();
-    let text = markdown(&results);
+    let text = render_markdown(&results);
     let measured = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | 17.1 → 236 | 13.8 | 262 | window, client → relay1 | 0.900 | 241 | \
                     0.9 of limit | met |";
     let unknown = "| 25-25 | ekiden-pair | 16.1 → 201 | 12.5 | – → – | – | 262 | window, client → relay1 | – |  | gain | unknown |";
     assert!(text.contains(measured) && text.contains(unknown), "{text}");
-    assert!(html(&results).contains("<h2>Gains</h2>") && terminal(&results, 200).contains("17.1 → 236"));
-    assert!(!markdown(&fixture::single()).contains("## Gains"), "not where none is expected");
+    assert!(render_html(&results).contains("<h2>Gains</h2>") && render_terminal(&results, 200).contains("17.1 → 236"));
+    assert!(!render_markdown(&fixture::single()).contains("## Gains"), "not where none is expected");
 }
 
 #[test]
 fn a_further_figure_has_a_table_and_a_chart_of_its_own() {
     let results = with_floors();
-    assert!(markdown(&results).contains("## Results: time to completion\n"));
-    let page = html(&results);
+    assert!(render_markdown(&results).contains("## Results: time to completion\n"));
+    let page = render_html(&results);
     assert!(
         page.contains("25-25: time to completion by treatment")
             && page.contains("<h2>Results: time to completion</h2>")

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::emulator::{DirectionReport, Lateness};
-use crate::experiment::results::{Cell, CheckRow, Manifest, Metric, Outcome, Results, Run, Summary, Verdict};
-use crate::ledger::Cause;
+use crate::emulator::{DirectionReport, LatenessHistogram};
+use crate::experiment::results::{
+    CellSummary, CheckRow, ExpectationOutcome, ExpectationVerdict, Manifest, Metric, Results, Run, Summary,
+};
+use crate::ledger::DropCause;
 use crate::report::view::Levels;
 
 const TREATMENTS: [&str; 6] = ["direct", "dante", "squid", "haproxy", "ekiden", "ekiden-pair"];
@@ -118,13 +120,13 @@ fn direction(link: &str, from: &str, to: &str, seed: u32) -> DirectionReport {
         to: to.to_owned(),
         exact: true,
         packets_out: counts.iter().sum(),
-        dropped: BTreeMap::from([(Cause::Full, u64::from(seed % 7)), (Cause::WireLoss, 3)]),
-        lateness: Lateness { bounds, counts, max: 900_000 + u64::from(seed) * 100 },
+        dropped: BTreeMap::from([(DropCause::Full, u64::from(seed % 7)), (DropCause::WireLoss, 3)]),
+        lateness: LatenessHistogram { bounds, counts, max: 900_000 + u64::from(seed) * 100 },
         ..DirectionReport::default()
     }
 }
 
-fn cells(runs: &[Run], levels: &Levels) -> Vec<Cell> {
+fn cells(runs: &[Run], levels: &Levels) -> Vec<CellSummary> {
     let of = |treatment: &str| {
         let all = runs.iter().filter(|run| run.levels == *levels && run.treatment == treatment);
         all.partition::<Vec<&Run>, _>(|run| run.invalid.is_none())
@@ -142,7 +144,7 @@ fn cells(runs: &[Run], levels: &Levels) -> Vec<Cell> {
             });
             let ratio = (treatment != "direct").then(|| summary(pairs.collect()));
             let (summary, invalid) = (summary(speeds), u32::try_from(invalid.len()).unwrap());
-            Cell { levels: levels.clone(), treatment: treatment.to_owned(), summary, ratio, invalid }
+            CellSummary { levels: levels.clone(), treatment: treatment.to_owned(), summary, ratio, invalid }
         })
         .into()
 }
@@ -166,17 +168,31 @@ fn check(link: &str, property: &str, wanted: &str, measured: &str, pass: bool) -
     }
 }
 
-fn outcomes() -> Vec<Outcome> {
+fn outcomes() -> Vec<ExpectationOutcome> {
     vec![
-        outcome("squid, 100MB, 25-25: at least 1.74 × direct", Some("1.74 × direct"), "1.81 × direct", Verdict::Met),
-        outcome("ekiden, 100MB, 25-25: at least squid", None, "2.20 × direct", Verdict::Met),
-        outcome("dante, 1MB, 40-10: at least 1.5 × direct", Some("1.50 × direct"), "1.31 × direct", Verdict::Missed),
-        Outcome { ours: None, interval: None, ..outcome("vsftpd, 1MB, 5-45: within 10 %", None, "", Verdict::Unknown) },
+        outcome(
+            "squid, 100MB, 25-25: at least 1.74 × direct",
+            Some("1.74 × direct"),
+            "1.81 × direct",
+            ExpectationVerdict::Met,
+        ),
+        outcome("ekiden, 100MB, 25-25: at least squid", None, "2.20 × direct", ExpectationVerdict::Met),
+        outcome(
+            "dante, 1MB, 40-10: at least 1.5 × direct",
+            Some("1.50 × direct"),
+            "1.31 × direct",
+            ExpectationVerdict::Missed,
+        ),
+        ExpectationOutcome {
+            ours: None,
+            interval: None,
+            ..outcome("vsftpd, 1MB, 5-45: within 10 %", None, "", ExpectationVerdict::Unknown)
+        },
     ]
 }
 
-fn outcome(expected: &str, published: Option<&str>, ours: &str, verdict: Verdict) -> Outcome {
-    Outcome {
+fn outcome(expected: &str, published: Option<&str>, ours: &str, verdict: ExpectationVerdict) -> ExpectationOutcome {
+    ExpectationOutcome {
         expected: expected.to_owned(),
         source: if published.is_some() { "Maki 2008, table 2, https://example.org/paper" } else { "our own bar" }
             .to_owned(),
@@ -184,7 +200,7 @@ fn outcome(expected: &str, published: Option<&str>, ours: &str, verdict: Verdict
         ours: Some(ours.to_owned()),
         interval: Some("1.28 – 1.37".to_owned()),
         verdict,
-        remark: (verdict == Verdict::Missed).then(|| "the published path had a larger window".to_owned()),
+        remark: (verdict == ExpectationVerdict::Missed).then(|| "the published path had a larger window".to_owned()),
     }
 }
 

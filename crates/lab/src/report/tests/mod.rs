@@ -1,8 +1,8 @@
 //! Whole reports of results that were never measured.
 
-use crate::experiment::results::{Results, Summary, Verdict};
-use crate::report::view::View;
-use crate::report::{html, markdown, plots, terminal, write};
+use crate::experiment::results::{ExpectationVerdict, Results, Summary};
+use crate::report::view::ReportView;
+use crate::report::{plots, render_html, render_markdown, render_terminal, write};
 
 mod arithmetic;
 mod fixture;
@@ -11,8 +11,8 @@ mod sharing;
 mod wellformed;
 
 fn titles(results: &Results) -> Vec<Vec<String>> {
-    let view = View::new(results);
-    let figures = plots::results(&view).into_iter().chain(plots::emulator(&view));
+    let view = ReportView::new(results);
+    let figures = plots::result_charts(&view).into_iter().chain(plots::emulator_charts(&view));
     figures.map(|figure| figure.charts.into_iter().map(|chart| chart.title).collect()).collect()
 }
 
@@ -68,8 +68,8 @@ fn all() -> Vec<Results> {
 #[test]
 fn html_is_well_formed_and_small() {
     for results in all() {
-        let page = html(&results);
-        assert_eq!(wellformed::fault(&page), None, "{}", results.manifest.name);
+        let page = render_html(&results);
+        assert_eq!(wellformed::first_error(&page), None, "{}", results.manifest.name);
         assert!(page.len() < 1_000_000, "{} bytes", page.len());
         assert!(!page.contains("NaN") && !page.contains("inf\""), "a number that is none");
     }
@@ -78,21 +78,24 @@ fn html_is_well_formed_and_small() {
 #[test]
 fn html_refers_to_nothing_outside() {
     for results in all() {
-        let page = html(&results);
+        let page = render_html(&results);
         for word in ["href", "src=", "url(", "@import", "<script", "<link", "<iframe", "<object"] {
             assert!(!page.contains(word), "{word}");
         }
         let inside_tags = page.split('<').filter_map(|piece| piece.split_once('>')).map(|(tag, _)| tag);
         assert!(!inside_tags.into_iter().any(|tag| tag.contains("://")), "an address in a tag");
     }
-    assert!(html(&fixture::full()).contains("https://example.org/paper"), "as the text of a source it may be there");
+    assert!(
+        render_html(&fixture::full()).contains("https://example.org/paper"),
+        "as the text of a source it may be there"
+    );
 }
 
 #[test]
 fn names_are_text() {
-    let page = html(&hostile());
+    let page = render_html(&hostile());
     assert!(page.contains("&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;|`&quot;&amp;"), "escaped");
-    let text = markdown(&hostile());
+    let text = render_markdown(&hostile());
     assert!(!text.contains("<script"), "Markdown too");
     let lines: Vec<&str> = text.lines().collect();
     for table in lines.split(|line| !line.starts_with('|')).filter(|table| !table.is_empty()) {
@@ -103,16 +106,20 @@ fn names_are_text() {
 
 #[test]
 fn the_same_results_give_the_same_bytes() {
-    assert_eq!(html(&fixture::full()), html(&fixture::full()));
-    assert_eq!(markdown(&fixture::full()), markdown(&fixture::full()));
+    assert_eq!(render_html(&fixture::full()), render_html(&fixture::full()));
+    assert_eq!(render_markdown(&fixture::full()), render_markdown(&fixture::full()));
 }
 
 #[test]
 fn missed_expectations_come_first() {
     let results = fixture::full();
-    let verdicts: Vec<Verdict> = View::new(&results).outcomes().iter().map(|outcome| outcome.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Missed, Verdict::Unknown, Verdict::Met, Verdict::Met]);
-    for text in [html(&results), markdown(&results), terminal(&results, 100)] {
+    let verdicts: Vec<ExpectationVerdict> =
+        ReportView::new(&results).outcomes().iter().map(|outcome| outcome.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [ExpectationVerdict::Missed, ExpectationVerdict::Unknown, ExpectationVerdict::Met, ExpectationVerdict::Met]
+    );
+    for text in [render_html(&results), render_markdown(&results), render_terminal(&results, 100)] {
         let place = |expected: &str| text.find(expected).unwrap();
         assert!(place("dante, 1MB") < place("vsftpd, 1MB") && place("vsftpd, 1MB") < place("squid, 100MB"));
     }
@@ -149,7 +156,7 @@ fn one_level_is_no_axis() {
 
 #[test]
 fn published_figures_are_hollow_marks_where_they_belong() {
-    let page = html(&fixture::full());
+    let page = render_html(&fixture::full());
     assert_eq!(page.matches("mark hollow").count(), 2);
     assert_eq!(page.matches("<title>squid, 25-25: 1.74 × direct, published by Maki 2008").count(), 1);
     assert_eq!(page.matches("<title>dante, 40-10: 1.50 × direct, published by Maki 2008").count(), 1);
@@ -157,7 +164,7 @@ fn published_figures_are_hollow_marks_where_they_belong() {
 
 #[test]
 fn a_failed_check_or_no_valid_run_is_no_result() {
-    let last = |results: &Results| terminal(results, 200).lines().last().unwrap().to_owned();
+    let last = |results: &Results| render_terminal(results, 200).lines().last().unwrap().to_owned();
     let mut results = fixture::single();
     assert_eq!(last(&results), "4 expectations: 2 met, 1 missed, 1 unknown");
     results.outcomes.truncate(1);
@@ -170,7 +177,7 @@ fn a_failed_check_or_no_valid_run_is_no_result() {
     assert_eq!(last(&results), "run invalid: none of 42 runs counts, the first because: squid did not start");
     results.checks[1].pass = false;
     assert_eq!(last(&results), "run invalid: 1 of 3 link checks failed, first rate of wan");
-    assert!(html(&results).contains("<strong>Run invalid</strong>: 1 of 3 link checks failed"));
+    assert!(render_html(&results).contains("<strong>Run invalid</strong>: 1 of 3 link checks failed"));
     assert_eq!(last(&fixture::without_runs()), "run invalid: there are no runs");
 }
 
@@ -178,7 +185,7 @@ fn a_failed_check_or_no_valid_run_is_no_result() {
 fn warnings_are_counted_once_each() {
     let mut results = fixture::single();
     results.runs[7].warnings = results.runs[5].warnings.clone();
-    let warnings = View::new(&results).warnings();
+    let warnings = ReportView::new(&results).warnings();
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert_eq!(warnings[1], "curl waited 210 ms for a name; put it into hosts. (2 of 42 runs)");
 }
@@ -209,14 +216,14 @@ met      ekiden, 100MB, 25-25: at least squid; ours 2.20 × direct (1.28 – 1.3
 
 4 expectations: 2 met, 1 missed, 1 unknown
 ";
-    assert_eq!(terminal(&fixture::single(), 100), expected);
+    assert_eq!(render_terminal(&fixture::single(), 100), expected);
 }
 
 #[test]
 fn no_line_is_longer_than_the_terminal() {
     for width in [60, 80, 100, 132] {
         for results in all() {
-            let text = terminal(&results, width);
+            let text = render_terminal(&results, width);
             let (body, _last) = text.trim_end().rsplit_once('\n').unwrap();
             let longest = body.lines().map(|line| line.chars().count()).max();
             assert!(longest <= Some(width), "{longest:?} of {width}:\n{text}");
@@ -232,8 +239,8 @@ fn all_three_files_are_written() {
     let page = write(&results, &dir).unwrap();
     let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
     assert_eq!(page, dir.join("report.html"));
-    assert_eq!(read("report.html"), html(&results));
-    assert_eq!(read("report.md"), markdown(&results));
+    assert_eq!(read("report.html"), render_html(&results));
+    assert_eq!(read("report.md"), render_markdown(&results));
     let back: Results = serde_json::from_str(&read("report.json")).unwrap();
     assert_eq!((back.manifest, back.runs.len()), (results.manifest.clone(), results.runs.len()));
     std::fs::remove_dir_all(dir.parent().unwrap()).unwrap();

@@ -2,7 +2,7 @@
 
 use crate::experiment::results::{GroupRun, Metric, Results, Summary};
 use crate::report::tests::{fixture, titles};
-use crate::report::{html, markdown};
+use crate::report::{render_html, render_markdown};
 
 /// Two groups in every run, and the ratio of their rates as the figure.
 pub fn with_groups() -> Results {
@@ -39,7 +39,7 @@ pub fn with_map() -> Results {
 #[test]
 fn a_map_has_a_field_for_each_combination_that_is_known() {
     let results = with_map();
-    let page = html(&results);
+    let page = render_html(&results);
     assert_eq!(page.matches("class=\"heat\"").count(), results.cells.len() - 1);
     let titles = titles(&results);
     assert_eq!(titles[0].len(), 6, "one for each treatment: {:?}", titles[0]);
@@ -51,7 +51,7 @@ fn a_map_has_a_field_for_each_combination_that_is_known() {
 fn what_is_best_at_one_is_drawn_beside_one_and_compared_with_nothing() {
     let titles = titles(&with_groups());
     assert_eq!(titles[0], ["1MB: ratio of rates by split", "100MB: ratio of rates by split"]);
-    assert!(html(&with_groups()).contains("class=\"reference\""));
+    assert!(render_html(&with_groups()).contains("class=\"reference\""));
 }
 
 #[test]
@@ -65,8 +65,8 @@ fn groups_have_lines_of_their_own_and_those_alone_share_a_chart() {
 
 #[test]
 fn the_table_of_groups_says_what_each_had_and_got() {
-    let text = markdown(&with_groups());
+    let text = render_markdown(&with_groups());
     let row = text.lines().find(|line| line.contains("| squid | ctcp | ctcp | 2 |")).unwrap();
     assert!(row.ends_with("| 60.0 | 30.0 | 30.0 – 30.0 | 7.00 |"), "{row}");
-    assert!(!markdown(&fixture::full()).contains("## Groups"));
+    assert!(!render_markdown(&fixture::full()).contains("## Groups"));
 }

@@ -2,7 +2,7 @@
 
 /// The first fault of a page, if it has one: a tag that is not closed or not open, an attribute without quotes, a bare
 /// ampersand. Stricter than HTML: elements without content have to close themselves.
-pub fn fault(page: &str) -> Option<String> {
+pub fn first_error(page: &str) -> Option<String> {
     let mut rest = page.strip_prefix("<!DOCTYPE html>\n")?;
     let mut open: Vec<&str> = Vec::new();
     while let Some(start) = rest.find('<') {
@@ -22,7 +22,7 @@ pub fn fault(page: &str) -> Option<String> {
         }
         let (tag, empty) = tag.strip_suffix('/').map_or((tag, false), |tag| (tag, true));
         let (name, attributes) = tag.split_once(' ').unwrap_or((tag, ""));
-        if !name.chars().all(|letter| letter.is_ascii_alphanumeric()) || !attributes_are_good(attributes) {
+        if !name.chars().all(|letter| letter.is_ascii_alphanumeric()) || !has_valid_attributes(attributes) {
             return Some(format!("bad tag {tag:?}"));
         }
         if !empty {
@@ -32,7 +32,7 @@ pub fn fault(page: &str) -> Option<String> {
     open.pop().map(|name| format!("<{name}> is never closed"))
 }
 
-fn attributes_are_good(attributes: &str) -> bool {
+fn has_valid_attributes(attributes: &str) -> bool {
     let pieces: Vec<&str> = attributes.split('"').collect();
     let (last, pairs) = pieces.split_last().unwrap();
     let names: Vec<&str> = pairs.iter().step_by(2).map(|name| name.trim()).collect();
@@ -54,7 +54,7 @@ fn bad_text(text: &str) -> Option<&str> {
 
 #[test]
 fn faults_are_found() {
-    let page = |body: &str| fault(&format!("<!DOCTYPE html>\n{body}"));
+    let page = |body: &str| first_error(&format!("<!DOCTYPE html>\n{body}"));
     assert_eq!(page("<p class=\"x\">a &amp; b<hr/></p>"), None);
     for body in ["<p>", "<p></b>", "<p x=1></p>", "a & b<p></p>", "<p x=\"1\" x=\"2\"></p>", "<p x=\"1></p>"] {
         assert!(page(body).is_some(), "{body}");

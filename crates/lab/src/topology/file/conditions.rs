@@ -1,19 +1,19 @@
 //! Conditions out of a table, and whether they make sense.
 
-use ekiden_proto::aqm::history::LONGEST;
+use ekiden_proto::aqm::history::MAX_HISTORY;
 use toml::{Table, Value};
 
-use crate::conditions::{Conditions, DynamicSettings, Limit, Loss, QueueKind, RedSettings};
-use crate::topology::file::inherit::without_absent;
-use crate::topology::file::mistakes::{Expected, Mistakes};
+use crate::conditions::{Conditions, DynamicPrioritySettings, Loss, QueueKind, QueueLimit, RedSettings};
+use crate::topology::file::inherit::remove_disabled_keys;
+use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
 
 /// Every key of a direction, and what is expected there.
-pub const KEYS: &[Expected] = &[
+pub const CONDITION_KEYS: &[KeySpec] = &[
     ("down", "true or false"),
-    ("access_rate", RATE),
-    ("rate", RATE),
+    ("access_rate", EXPECTED_RATE),
+    ("rate", EXPECTED_RATE),
     ("count", r#""l3", "l2" or "wire""#),
-    ("queue", QUEUE),
+    ("queue", EXPECTED_QUEUE),
     ("delay", r#"a time like "50ms""#),
     ("jitter", r#"a table like { distribution = "normal", scale = "5ms" }"#),
     ("loss", r#"a table like { model = "bernoulli", p = 0.01 }; models are bernoulli, gilbert-elliott, pattern"#),
@@ -21,15 +21,15 @@ pub const KEYS: &[Expected] = &[
     ("duplicate", "a table like { p = 0.01 }"),
 ];
 
-const QUEUE: &str = r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, auto, codel, fq-codel"#;
-const RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
+const EXPECTED_QUEUE: &str = r#"a table like { kind = "tail-drop", limit = "64pkt" }; kinds are tail-drop, red, static-priority, dynamic-priority, auto, codel, fq-codel"#;
+const EXPECTED_RATE: &str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
 
 /// Reads one direction; notes what is wrong.
-pub fn read(at: &str, table: &Table, mistakes: &mut Mistakes) -> Option<Conditions> {
-    let table = without_absent(table.clone());
-    let conditions: Conditions = mistakes.read_table(at, &table, KEYS)?;
-    let before = mistakes.count();
-    let mut check = Check { at, table: &table, mistakes };
+pub fn read_conditions(at: &str, table: &Table, mistakes: &mut LabFileErrors) -> Option<Conditions> {
+    let table = remove_disabled_keys(table.clone());
+    let conditions: Conditions = mistakes.read_table(at, &table, CONDITION_KEYS)?;
+    let before = mistakes.error_count();
+    let mut check = ConditionsValidator { path: at, table: &table, errors: mistakes };
     if let Some(loss) = &conditions.loss {
         check.loss(loss);
     }
@@ -38,28 +38,28 @@ pub fn read(at: &str, table: &Table, mistakes: &mut Mistakes) -> Option<Conditio
     }
     check.probability("reorder", "p", conditions.reorder.map_or(0.0, |reorder| reorder.p));
     check.probability("duplicate", "p", conditions.duplicate.map_or(0.0, |duplicate| duplicate.p));
-    (mistakes.count() == before).then_some(conditions)
+    (mistakes.error_count() == before).then_some(conditions)
 }
 
-struct Check<'a> {
-    at: &'a str,
+struct ConditionsValidator<'a> {
+    path: &'a str,
     table: &'a Table,
-    mistakes: &'a mut Mistakes,
+    errors: &'a mut LabFileErrors,
 }
 
-impl Check<'_> {
+impl ConditionsValidator<'_> {
     /// Notes what is wrong with `inner` of the table `outer`.
-    fn note(&mut self, outer: &str, inner: &str, problem: &str) {
-        let key = format!("{}.{outer}.{inner}", self.at);
+    fn report(&mut self, outer: &str, inner: &str, problem: &str) {
+        let key = format!("{}.{outer}.{inner}", self.path);
         match self.table.get(outer).and_then(|table| table.get(inner)) {
-            Some(value) => self.mistakes.note(key, value, problem),
-            None => self.mistakes.note_at(key, problem),
+            Some(value) => self.errors.push(key, value, problem),
+            None => self.errors.push_at_key(key, problem),
         }
     }
 
     fn probability(&mut self, outer: &str, inner: &str, p: f64) {
         if !(0.0..=1.0).contains(&p) {
-            self.note(outer, inner, "expected a probability between 0 and 1");
+            self.report(outer, inner, "expected a probability between 0 and 1");
         }
     }
 
@@ -72,9 +72,9 @@ impl Check<'_> {
             }
             Loss::Pattern { every, lost, .. } => {
                 if *every == 0 {
-                    self.note("loss", "every", "expected at least 1");
+                    self.report("loss", "every", "expected at least 1");
                 } else if lost.iter().any(|packet| packet >= every) {
-                    self.note("loss", "lost", &format!("expected numbers from 0 to {}", every - 1));
+                    self.report("loss", "lost", &format!("expected numbers from 0 to {}", every - 1));
                 }
             }
         }
@@ -91,55 +91,55 @@ impl Check<'_> {
                 (&red.limit, &[][..])
             }
             QueueKind::StaticPriority(priority) => {
-                self.red(&priority.red());
-                self.times(priority.n);
+                self.red(&priority.red_settings());
+                self.multiplier(priority.n);
                 (&priority.limit, &[][..])
             }
             QueueKind::DynamicPriority(priority) => {
-                self.red(&priority.red());
-                self.times(priority.n);
+                self.red(&priority.red_settings());
+                self.multiplier(priority.n);
                 self.history(priority);
                 (&priority.limit, &[][..])
             }
         };
-        if matches!(limit, Limit::Packets(0) | Limit::Bytes(0)) {
-            self.note("queue", "limit", "expected room for at least one packet");
+        if matches!(limit, QueueLimit::Packets(0) | QueueLimit::Bytes(0)) {
+            self.report("queue", "limit", "expected room for at least one packet");
         }
         for (name, _) in positive.iter().filter(|(_, value)| *value == 0) {
-            self.note("queue", name, "expected at least 1");
+            self.report("queue", name, "expected at least 1");
         }
     }
 
     /// How many times as often the heavy are dropped.
-    fn times(&mut self, n: f64) {
+    fn multiplier(&mut self, n: f64) {
         if !(1.0..=10_000.0).contains(&n) {
-            self.note("queue", "n", "expected a number from 1 to 10000");
+            self.report("queue", "n", "expected a number from 1 to 10000");
         }
     }
 
-    fn history(&mut self, priority: &DynamicSettings) {
+    fn history(&mut self, priority: &DynamicPrioritySettings) {
         for (name, value) in [("rec_int", priority.rec_int), ("sta_int", priority.sta_int)] {
             if value == 0 {
-                self.note("queue", name, "expected at least 1");
+                self.report("queue", name, "expected at least 1");
             }
         }
-        if !(1..=LONGEST).contains(&(priority.hist_len as usize)) {
-            self.note("queue", "hist_len", &format!("expected from 1 to {LONGEST}"));
+        if !(1..=MAX_HISTORY).contains(&(priority.hist_len as usize)) {
+            self.report("queue", "hist_len", &format!("expected from 1 to {MAX_HISTORY}"));
         }
     }
 
     fn red(&mut self, red: &RedSettings) {
         self.probability("queue", "p", red.p);
         if !(1e-7..=1.0).contains(&red.wq) {
-            self.note("queue", "wq", "expected a weight from 0.0000001 to 1");
+            self.report("queue", "wq", "expected a weight from 0.0000001 to 1");
         }
         let (min, max) = match (red.limit, red.min, red.max) {
-            (Limit::Packets(_), Limit::Packets(min), Limit::Packets(max)) => (min, max),
-            (Limit::Bytes(_), Limit::Bytes(min), Limit::Bytes(max)) => (min, max),
+            (QueueLimit::Packets(_), QueueLimit::Packets(min), QueueLimit::Packets(max)) => (min, max),
+            (QueueLimit::Bytes(_), QueueLimit::Bytes(min), QueueLimit::Bytes(max)) => (min, max),
             _ => {
                 let all = self.table.get("queue").cloned().unwrap_or(Value::Boolean(false));
-                self.mistakes.note(
-                    format!("{}.queue", self.at),
+                self.errors.push(
+                    format!("{}.queue", self.path),
                     &all,
                     "expected limit, min and max all in packets or all in bytes",
                 );
@@ -147,7 +147,7 @@ impl Check<'_> {
             }
         };
         if min >= max {
-            self.note("queue", "min", &format!("expected less than max, {}", red.max));
+            self.report("queue", "min", &format!("expected less than max, {}", red.max));
         }
     }
 }

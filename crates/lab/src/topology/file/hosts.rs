@@ -6,10 +6,10 @@ use std::time::Duration;
 use toml::{Table, Value};
 
 use crate::topology::Host;
-use crate::topology::file::inherit::merged;
-use crate::topology::file::mistakes::{Expected, Mistakes};
+use crate::topology::file::inherit::merge_tables;
+use crate::topology::file::mistakes::{KeySpec, LabFileErrors};
 
-const KEYS: &[Expected] = &[
+const HOST_KEYS: &[KeySpec] = &[
     ("forward", "true or false"),
     ("congestion", r#"a congestion control like "cubic""#),
     ("window", r#"a size like "256KiB""#),
@@ -20,86 +20,86 @@ const KEYS: &[Expected] = &[
 ];
 
 /// The kernel waits no longer than this (`TCP_RTO_MAX`).
-const LONGEST_RTO: Duration = Duration::from_secs(120);
+const MAX_RTO: Duration = Duration::from_secs(120);
 
 /// Whether a host or link may be called so: interfaces, host names and `ip` take it as it is.
-pub fn named_well(name: &str) -> bool {
+pub fn is_valid_name(name: &str) -> bool {
     let fine = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
     fine && (1..=63).contains(&name.len()) && !name.starts_with('-')
 }
 
 /// Reads all hosts. Those with a mistake are among them, so that it is not told again for each of their links.
-pub fn read(value: Option<Value>, default: &Table, mistakes: &mut Mistakes) -> BTreeMap<String, Host> {
+pub fn read_hosts(value: Option<Value>, default: &Table, mistakes: &mut LabFileErrors) -> BTreeMap<String, Host> {
     let mut hosts = BTreeMap::new();
-    for (name, table) in mistakes.tables("host", value) {
+    for (name, table) in mistakes.read_tables("host", value) {
         let at = format!("host.{name}");
-        if !named_well(&name) || name == "localhost" {
-            mistakes.note_at(&at, "expected a name of letters, digits and '-', not localhost");
+        if !is_valid_name(&name) || name == "localhost" {
+            mistakes.push_at_key(&at, "expected a name of letters, digits and '-', not localhost");
         }
-        let mut table = merged(plain_sysctls(default.clone()), &plain_sysctls(table));
+        let mut table = merge_tables(flatten_sysctls(default.clone()), &flatten_sysctls(table));
         if let Some(Value::Table(settings)) = table.get_mut("sysctl") {
-            settings.iter_mut().for_each(|(_, value)| *value = as_text(value.clone()));
+            settings.iter_mut().for_each(|(_, value)| *value = sysctl_value(value.clone()));
         }
-        let host: Option<Host> = mistakes.read_table(&at, &table, KEYS);
+        let host: Option<Host> = mistakes.read_table(&at, &table, HOST_KEYS);
         if let Some(host) = &host {
-            check(&at, host, mistakes);
+            validate(&at, host, mistakes);
         }
         hosts.insert(name, host.unwrap_or_default());
     }
     if hosts.is_empty() {
-        mistakes.note_at("host", "is missing; expected at least one host like [host.client]");
+        mistakes.push_at_key("host", "is missing; expected at least one host like [host.client]");
     }
     hosts
 }
 
-fn check(at: &str, host: &Host, mistakes: &mut Mistakes) {
-    if let Some(name) = host.congestion.as_ref().filter(|name| !is_component(name)) {
+fn validate(at: &str, host: &Host, mistakes: &mut LabFileErrors) {
+    if let Some(name) = host.congestion.as_ref().filter(|name| !is_path_component(name)) {
         let value = Value::String(name.clone());
-        mistakes.note(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
+        mistakes.push(format!("{at}.congestion"), &value, r#"expected a congestion control like "cubic""#);
     }
     if host.window.is_some_and(|window| window.0 < 4096) {
-        mistakes.note_at(format!("{at}.window"), "expected at least 4KiB");
+        mistakes.push_at_key(format!("{at}.window"), "expected at least 4KiB");
     }
-    if host.rto_min.is_some_and(|rto| rto.0 < Duration::from_millis(1) || rto.0 > LONGEST_RTO) {
-        mistakes.note_at(format!("{at}.rto_min"), "expected 1ms to 2min");
+    if host.rto_min.is_some_and(|rto| rto.0 < Duration::from_millis(1) || rto.0 > MAX_RTO) {
+        mistakes.push_at_key(format!("{at}.rto_min"), "expected 1ms to 2min");
     }
     for (key, value) in &host.sysctl {
         // Others are the whole machine's.
-        let of_a_host = key.strip_prefix("net.").is_some_and(|rest| rest.split('.').all(is_component));
+        let of_a_host = key.strip_prefix("net.").is_some_and(|rest| rest.split('.').all(is_path_component));
         if !of_a_host {
             let (key, value) = (format!("{at}.sysctl.{key:?}"), Value::String(value.clone()));
-            mistakes.note(key, &value, r#"expected a setting of a network namespace like "net.ipv4.tcp_rmem""#);
+            mistakes.push(key, &value, r#"expected a setting of a network namespace like "net.ipv4.tcp_rmem""#);
         }
     }
 }
 
 /// Whether it is one word to `ip`, and one component of a path.
-fn is_component(text: &str) -> bool {
+fn is_path_component(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
 }
 
 /// Sysctls by their whole names: without quotes, TOML takes `net.ipv4.tcp_rmem` for tables in tables.
-fn plain_sysctls(mut table: Table) -> Table {
+fn flatten_sysctls(mut table: Table) -> Table {
     if let Some(Value::Table(settings)) = table.get_mut("sysctl") {
         let mut plain = Table::new();
-        flatten("", settings, &mut plain);
+        flatten_into("", settings, &mut plain);
         *settings = plain;
     }
     table
 }
 
-fn flatten(prefix: &str, settings: &Table, plain: &mut Table) {
+fn flatten_into(prefix: &str, settings: &Table, plain: &mut Table) {
     for (key, value) in settings {
         let name = format!("{prefix}{key}");
         match value {
-            Value::Table(inner) => flatten(&format!("{name}."), inner, plain),
+            Value::Table(inner) => flatten_into(&format!("{name}."), inner, plain),
             other => drop(plain.insert(name, other.clone())),
         }
     }
 }
 
 /// A number or a truth value as the kernel wants it.
-fn as_text(value: Value) -> Value {
+fn sysctl_value(value: Value) -> Value {
     match value {
         Value::Integer(number) => Value::String(number.to_string()),
         Value::Boolean(truth) => Value::String(u8::from(truth).to_string()),

@@ -3,16 +3,16 @@
 use toml::{Table, Value};
 
 /// What names the variant of a table: a queue's kind, a loss's model. With another one, other keys mean something.
-const TAGS: [&str; 2] = ["kind", "model"];
+const VARIANT_KEYS: [&str; 2] = ["kind", "model"];
 
 /// `base`, changed to what `over` says. A table inside is merged in the same way, unless it says its own kind or model: then
 /// it stands for itself.
 #[must_use]
-pub fn merged(mut base: Table, over: &Table) -> Table {
+pub fn merge_tables(mut base: Table, over: &Table) -> Table {
     for (key, value) in over {
         let value = match (base.remove(key), value) {
-            (Some(Value::Table(old)), Value::Table(new)) if !TAGS.iter().any(|tag| new.contains_key(*tag)) => {
-                Value::Table(merged(old, new))
+            (Some(Value::Table(old)), Value::Table(new)) if !VARIANT_KEYS.iter().any(|tag| new.contains_key(*tag)) => {
+                Value::Table(merge_tables(old, new))
             }
             _ => value.clone(),
         };
@@ -23,7 +23,7 @@ pub fn merged(mut base: Table, over: &Table) -> Table {
 
 /// Without what is switched off by `false`: so a link does without what it would inherit. (`down = false` is a value.)
 #[must_use]
-pub fn without_absent(mut table: Table) -> Table {
+pub fn remove_disabled_keys(mut table: Table) -> Table {
     table.retain(|key, value| key == "down" || *value != Value::Boolean(false));
     table
 }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     fn merge(base: &str, over: &str) -> Table {
-        merged(base.parse().unwrap(), &over.parse().unwrap())
+        merge_tables(base.parse().unwrap(), &over.parse().unwrap())
     }
 
     #[test]

@@ -4,11 +4,11 @@ use toml::de::{DeTable, DeValue};
 
 /// Prepends the line of the key to each mistake that begins with the path of a key, and sorts the mistakes by line. Mistakes
 /// without a line, such as those about the whole file, come last.
-pub fn with_lines(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec<String> {
+pub fn prefix_line_numbers(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec<String> {
     let table = DeTable::parse_recoverable(text).0;
     let line_of = |mistake: &String| {
         let end = [" = ", ": "].iter().filter_map(|end| mistake.find(end)).min()?;
-        line(text, table.get_ref(), &mistake[..end])
+        line_of_key(text, table.get_ref(), &mistake[..end])
     };
     let mut lines: Vec<_> = mistakes.into_iter().map(|mistake| (line_of(&mistake), mistake)).collect();
     lines.sort_by_key(|(line, _)| line.unwrap_or(usize::MAX));
@@ -20,7 +20,7 @@ pub fn with_lines(text: &str, mistakes: impl IntoIterator<Item = String>) -> Vec
 }
 
 /// The line of the last part of `path` that is there: `link.wan.queue.limit`, `event.0.at`, `factor 2.levels`.
-fn line(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
+fn line_of_key(text: &str, table: &DeTable<'_>, path: &str) -> Option<usize> {
     let mut at = None;
     let mut here: Option<&DeValue<'_>> = None;
     for part in path.split(['.', ' ']).map(|part| part.trim_matches('"')) {
@@ -68,6 +68,6 @@ mod tests {
             "line 8: factor 2.name: y",
             "whole: mistake",
         ];
-        assert_eq!(with_lines(text, told.map(str::to_owned)), expected);
+        assert_eq!(prefix_line_numbers(text, told.map(str::to_owned)), expected);
     }
 }

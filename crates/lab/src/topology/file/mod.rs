@@ -11,8 +11,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use toml::{Table, Value};
 
-use crate::topology::file::hosts::named_well;
-use crate::topology::{Backend, Lab, Mode, routes};
+use crate::topology::file::hosts::is_valid_name;
+use crate::topology::{Backend, EmulationMode, Lab, routes};
 
 mod conditions;
 mod hosts;
@@ -24,35 +24,35 @@ mod senders;
 pub mod words;
 mod write;
 
-pub use mistakes::{Mistake, Mistakes};
+pub use mistakes::{LabFileError, LabFileErrors};
 
 /// The keys of a lab at the top of a file. An experiment's file has others besides, which its reader takes out before.
 pub const LAB_KEYS: [&str; 9] = ["lab", "name", "seed", "mode", "backend", "default", "host", "link", "event"];
 
 /// The format this reads.
-const VERSION: i64 = 1;
+const FORMAT_VERSION: i64 = 1;
 
 /// Labs that come with the laboratory: name and text of every one.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN_LABS: [(&str, &str); 4] = [
     ("acceptance", include_str!("../../../labs/acceptance.toml")),
     ("bufferbloat", include_str!("../../../labs/bufferbloat.toml")),
     ("long", include_str!("../../../labs/long.toml")),
     ("lossy", include_str!("../../../labs/lossy.toml")),
 ];
 
-/// Reads a lab: one of [`BUILT_IN`] by its name, or a file that holds a lab and nothing else.
+/// Reads a lab: one of [`BUILT_IN_LABS`] by its name, or a file that holds a lab and nothing else.
 ///
 /// # Errors
-/// It cannot be read, is not TOML, or all [`Mistakes`] in it.
-pub fn read(path: &Path) -> anyhow::Result<Lab> {
-    let built_in = BUILT_IN.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned());
+/// It cannot be read, is not TOML, or all [`LabFileErrors`] in it.
+pub fn load_lab(path: &Path) -> anyhow::Result<Lab> {
+    let built_in = BUILT_IN_LABS.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned());
     let text = built_in.map_or_else(|| fs::read_to_string(path), Ok).with_context(|| {
-        let names = BUILT_IN.map(|(name, _)| name).join(", ");
+        let names = BUILT_IN_LABS.map(|(name, _)| name).join(", ");
         format!("cannot read the lab file {}; labs that need no file are {names}", path.display())
     })?;
     let table: Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
-    parse(table).map_err(|mistakes| {
-        let told = lines::with_lines(&text, mistakes.iter().map(Mistake::to_string));
+    parse_lab(table).map_err(|mistakes| {
+        let told = lines::prefix_line_numbers(&text, mistakes.iter().map(LabFileError::to_string));
         anyhow::anyhow!("mistakes in {}:\n{}", path.display(), told.join("\n"))
     })
 }
@@ -61,84 +61,87 @@ pub fn read(path: &Path) -> anyhow::Result<Lab> {
 ///
 /// # Errors
 /// Every mistake in it.
-pub fn parse(mut table: Table) -> Result<Lab, Mistakes> {
-    let mut mistakes = Mistakes::default();
+pub fn parse_lab(mut table: Table) -> Result<Lab, LabFileErrors> {
+    let mut mistakes = LabFileErrors::default();
     for key in table.keys().filter(|key| !LAB_KEYS.contains(&key.as_str())) {
-        mistakes.unknown(key, &LAB_KEYS);
+        mistakes.push_unknown_key(key, &LAB_KEYS);
     }
-    version(table.remove("lab"), &mut mistakes);
-    let name = name(table.remove("name"), &mut mistakes);
-    let seed = table.remove("seed").map_or(Some(1), |value| seed(&value, &mut mistakes));
-    let mode: Option<Mode> = chosen(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut mistakes);
-    let backend: Option<Backend> = chosen(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut mistakes);
-    let [host_default, link_default] = defaults(table.remove("default"), &mut mistakes);
-    let hosts = hosts::read(table.remove("host"), &host_default, &mut mistakes);
-    let mut links = links::read(table.remove("link"), &link_default, &hosts, &mut mistakes);
+    check_version(table.remove("lab"), &mut mistakes);
+    let name = read_name(table.remove("name"), &mut mistakes);
+    let seed = table.remove("seed").map_or(Some(1), |value| read_seed(&value, &mut mistakes));
+    let mode: Option<EmulationMode> =
+        read_or_default(&mut table, "mode", r#""exact", "fast", "coarse" or "auto""#, &mut mistakes);
+    let backend: Option<Backend> =
+        read_or_default(&mut table, "backend", r#""packet", "tun" or "netem""#, &mut mistakes);
+    let [host_default, link_default] = read_defaults(table.remove("default"), &mut mistakes);
+    let hosts = hosts::read_hosts(table.remove("host"), &host_default, &mut mistakes);
+    let mut links = links::read_links(table.remove("link"), &link_default, &hosts, &mut mistakes);
     let events = links.read_events(table.remove("event"), &mut mistakes);
     let (Some(name), Some(seed), Some(mode), Some(backend)) = (name, seed, mode, backend) else { return Err(mistakes) };
     let mut lab = Lab { name, seed, mode, backend, hosts, links: links.links, events };
-    senders::look_up(&mut lab, &mut mistakes);
-    if mistakes.count() == 0 {
-        reachable(&lab, &mut mistakes);
+    senders::resolve_senders(&mut lab, &mut mistakes);
+    if mistakes.error_count() == 0 {
+        check_reachability(&lab, &mut mistakes);
     }
-    mistakes.or(lab)
+    mistakes.into_result(lab)
 }
 
-fn version(value: Option<Value>, mistakes: &mut Mistakes) {
+fn check_version(value: Option<Value>, mistakes: &mut LabFileErrors) {
     match value {
-        Some(Value::Integer(VERSION)) => {}
-        Some(other) => mistakes.note("lab", &other, format!("expected {VERSION}, the version of the format")),
-        None => mistakes.note_at("lab", format!("is missing; expected lab = {VERSION}, the version of the format")),
+        Some(Value::Integer(FORMAT_VERSION)) => {}
+        Some(other) => mistakes.push("lab", &other, format!("expected {FORMAT_VERSION}, the version of the format")),
+        None => mistakes
+            .push_at_key("lab", format!("is missing; expected lab = {FORMAT_VERSION}, the version of the format")),
     }
 }
 
-fn name(value: Option<Value>, mistakes: &mut Mistakes) -> Option<String> {
+fn read_name(value: Option<Value>, mistakes: &mut LabFileErrors) -> Option<String> {
     match value {
         Some(Value::String(name)) if !name.is_empty() => return Some(name),
-        Some(other) => mistakes.note("name", &other, "expected what the lab is called"),
-        None => mistakes.note_at("name", "is missing; expected what the lab is called"),
+        Some(other) => mistakes.push("name", &other, "expected what the lab is called"),
+        None => mistakes.push_at_key("name", "is missing; expected what the lab is called"),
     }
     None
 }
 
 /// An integer, or beyond what TOML can say, a string.
-fn seed(value: &Value, mistakes: &mut Mistakes) -> Option<u64> {
+fn read_seed(value: &Value, mistakes: &mut LabFileErrors) -> Option<u64> {
     let seed = match value {
         Value::Integer(seed) => u64::try_from(*seed).ok(),
         Value::String(seed) => seed.parse().ok(),
         _ => None,
     };
     if seed.is_none() {
-        mistakes.note("seed", value, "expected a whole number, not negative");
+        mistakes.push("seed", value, "expected a whole number, not negative");
     }
     seed
 }
 
-fn chosen<T>(table: &mut Table, key: &str, expected: &str, mistakes: &mut Mistakes) -> Option<T>
+fn read_or_default<T>(table: &mut Table, key: &str, expected: &str, mistakes: &mut LabFileErrors) -> Option<T>
 where
     T: Default + serde::de::DeserializeOwned,
 {
-    table.remove(key).map_or_else(|| Some(T::default()), |value| mistakes.read(key, &value, expected))
+    table.remove(key).map_or_else(|| Some(T::default()), |value| mistakes.read_value(key, &value, expected))
 }
 
 /// `default.host` and `default.link`.
-fn defaults(value: Option<Value>, mistakes: &mut Mistakes) -> [Table; 2] {
+fn read_defaults(value: Option<Value>, mistakes: &mut LabFileErrors) -> [Table; 2] {
     const KEYS: [&str; 2] = ["host", "link"];
-    let mut defaults = BTreeMap::from_iter(mistakes.tables("default", value));
+    let mut defaults = BTreeMap::from_iter(mistakes.read_tables("default", value));
     for key in defaults.keys().filter(|key| !KEYS.contains(&key.as_str())) {
-        mistakes.unknown(format!("default.{key}"), &KEYS);
+        mistakes.push_unknown_key(format!("default.{key}"), &KEYS);
     }
     KEYS.map(|key| defaults.remove(key).unwrap_or_default())
 }
 
 /// Every host has to reach every other. Ways lead back as they lead there.
-fn reachable(lab: &Lab, mistakes: &mut Mistakes) {
+fn check_reachability(lab: &Lab, mistakes: &mut LabFileErrors) {
     for from in lab.hosts.keys() {
-        let steps = routes::first_steps(lab, from);
+        let steps = routes::next_hops(lab, from);
         for to in lab.hosts.keys().filter(|to| *to > from && !steps.contains_key(to.as_str())) {
-            let why = routes::obstacle(lab, from, to)
+            let why = routes::first_non_forwarding_host(lab, from, to)
                 .map_or_else(|| "no links lead there".to_owned(), |host| format!("{host:?} does not forward"));
-            mistakes.note_at("", format!("host {from:?} cannot reach {to:?}: {why}"));
+            mistakes.push_at_key("", format!("host {from:?} cannot reach {to:?}: {why}"));
         }
     }
 }

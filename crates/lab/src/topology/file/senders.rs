@@ -2,65 +2,74 @@
 
 use std::collections::BTreeMap;
 
-use ekiden_proto::aqm::priority::SENDERS;
+use ekiden_proto::aqm::priority::MAX_SENDERS;
 
-use crate::conditions::{Conditions, QueueKind, Senders};
+use crate::conditions::{Conditions, QueueKind, SenderHosts};
 use crate::topology::Lab;
-use crate::topology::file::mistakes::Mistakes;
-use crate::topology::plan::Plan;
+use crate::topology::file::mistakes::LabFileErrors;
+use crate::topology::plan::NetworkPlan;
 
 /// The addresses of each host.
-type Addresses = BTreeMap<String, Vec<u32>>;
+type HostAddresses = BTreeMap<String, Vec<u32>>;
 
 /// Gives the senders that queues name their addresses; notes those that are no hosts.
-pub fn look_up(lab: &mut Lab, mistakes: &mut Mistakes) {
-    let plan = Plan::of(lab);
+pub fn resolve_senders(lab: &mut Lab, mistakes: &mut LabFileErrors) {
+    let plan = NetworkPlan::new(lab);
     let of = |host: &String| plan.ends_of(host).map(|(_, here, _)| here.address.to_bits()).collect();
-    let addresses: Addresses = lab.hosts.keys().map(|host| (host.clone(), of(host))).collect();
+    let addresses: HostAddresses = lab.hosts.keys().map(|host| (host.clone(), of(host))).collect();
     for (name, link) in &mut lab.links {
         let at = format!("link.{name}");
-        in_both(&at, &mut link.forward, &mut link.reverse, &addresses, mistakes);
+        resolve_in_link(&at, &mut link.forward, &mut link.reverse, &addresses, mistakes);
     }
     for (number, event) in lab.events.iter_mut().enumerate() {
         let at = format!("event.{number}.set");
-        in_both(&at, &mut event.forward, &mut event.reverse, &addresses, mistakes);
+        resolve_in_link(&at, &mut event.forward, &mut event.reverse, &addresses, mistakes);
     }
 }
 
-fn in_both(
+fn resolve_in_link(
     at: &str,
     forward: &mut Conditions,
     reverse: &mut Conditions,
-    addresses: &Addresses,
-    mistakes: &mut Mistakes,
+    addresses: &HostAddresses,
+    mistakes: &mut LabFileErrors,
 ) {
     // What both directions say is wrong once.
-    let shared = senders(forward).is_some() && senders(forward) == senders(reverse);
-    let mut again = Mistakes::default();
-    in_one(at, forward, addresses, mistakes);
-    in_one(&format!("{at}.reverse"), reverse, addresses, if shared { &mut again } else { mistakes });
+    let shared = sender_hosts_mut(forward).is_some() && sender_hosts_mut(forward) == sender_hosts_mut(reverse);
+    let mut again = LabFileErrors::default();
+    resolve_in_direction(at, forward, addresses, mistakes);
+    resolve_in_direction(&format!("{at}.reverse"), reverse, addresses, if shared { &mut again } else { mistakes });
 }
 
-fn senders(conditions: &mut Conditions) -> Option<&mut Senders> {
+fn sender_hosts_mut(conditions: &mut Conditions) -> Option<&mut SenderHosts> {
     match &mut conditions.queue {
         Some(QueueKind::StaticPriority(settings)) => Some(&mut settings.heavy),
         _ => None,
     }
 }
 
-fn in_one(at: &str, conditions: &mut Conditions, addresses: &Addresses, mistakes: &mut Mistakes) {
-    let Some(senders) = senders(conditions) else { return };
+fn resolve_in_direction(
+    at: &str,
+    conditions: &mut Conditions,
+    addresses: &HostAddresses,
+    mistakes: &mut LabFileErrors,
+) {
+    let Some(senders) = sender_hosts_mut(conditions) else { return };
     let key = format!("{at}.queue.heavy");
     let value = toml::Value::from(senders.hosts.clone());
     for host in senders.hosts.iter().filter(|host| !addresses.contains_key(*host)) {
         let known: Vec<&str> = addresses.keys().map(String::as_str).collect();
-        mistakes.note(&key, &value, format!("there is no host {host:?}; hosts are {}", known.join(", ")));
+        mistakes.push(&key, &value, format!("there is no host {host:?}; hosts are {}", known.join(", ")));
     }
     senders.sources = senders.hosts.iter().filter_map(|host| addresses.get(host)).flatten().copied().collect();
     if senders.hosts.is_empty() {
-        mistakes.note(&key, &value, r#"expected at least one host, like ["client"]"#);
-    } else if senders.sources.len() > SENDERS {
+        mistakes.push(&key, &value, r#"expected at least one host, like ["client"]"#);
+    } else if senders.sources.len() > MAX_SENDERS {
         let addresses = senders.sources.len();
-        mistakes.note(&key, &value, format!("expected hosts with at most {SENDERS} addresses; these have {addresses}"));
+        mistakes.push(
+            &key,
+            &value,
+            format!("expected hosts with at most {MAX_SENDERS} addresses; these have {addresses}"),
+        );
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use ekiden_proto::units::Span;
 
 use super::*;
-use crate::conditions::{Count, Loss, LossAt};
-use crate::topology::Recovery;
+use crate::conditions::{Loss, LossPosition, SizeAccounting};
+use crate::topology::LossRecovery;
 
 fn lab(text: &str) -> Result<Lab, String> {
-    parse(text.parse().unwrap()).map_err(|mistakes| mistakes.to_string())
+    parse_lab(text.parse().unwrap()).map_err(|mistakes| mistakes.to_string())
 }
 
 /// What is wrong with two hosts and a link `wan` between them that says this.
-fn link_mistakes(link: &str) -> String {
+fn link_errors(link: &str) -> String {
     let hosts = "lab = 1\nname = \"x\"\n[host.a]\n[host.b]\n";
     lab(&format!("{hosts}[link.wan]\nends = [\"a\", \"b\"]\n{link}")).unwrap_err()
 }
@@ -65,9 +65,9 @@ fn what_is_inherited_and_overridden() {
     assert_eq!(sysctls, [("net.ipv4.tcp_rmem", "4096 1 2"), ("net.ipv4.tcp_sack", "0")]);
     assert!(lab.links["access"].is_bare());
     let wan = &lab.links["wan"];
-    assert_eq!((wan.mtu, wan.forward.rate, wan.reverse.count), (9000, "100Mbit/s".parse().ok(), Count::Wire));
-    assert_eq!(wan.forward.loss, Some(Loss::Bernoulli { p: 0.01, at: LossAt::Ingress }));
-    assert_eq!(wan.reverse.loss, Some(Loss::Bernoulli { p: 0.0, at: LossAt::Ingress }));
+    assert_eq!((wan.mtu, wan.forward.rate, wan.reverse.count), (9000, "100Mbit/s".parse().ok(), SizeAccounting::Wire));
+    assert_eq!(wan.forward.loss, Some(Loss::Bernoulli { p: 0.01, at: LossPosition::Ingress }));
+    assert_eq!(wan.reverse.loss, Some(Loss::Bernoulli { p: 0.0, at: LossPosition::Ingress }));
     assert_eq!((wan.forward.delay.is_some(), wan.reverse.delay), (true, None));
 }
 
@@ -78,7 +78,7 @@ fn events_are_in_order_and_each_builds_on_the_last() {
     assert_eq!((first.at.to_string(), second.at.to_string()), ("5s".to_owned(), "9s".to_owned()));
     assert_eq!((first.forward.rate, first.reverse.rate), ("5Mbit/s".parse().ok(), "5Mbit/s".parse().ok()));
     assert_eq!(second.forward.rate, first.forward.rate);
-    assert_eq!(second.forward.loss, Some(Loss::Bernoulli { p: 0.5, at: LossAt::Ingress }));
+    assert_eq!(second.forward.loss, Some(Loss::Bernoulli { p: 0.5, at: LossPosition::Ingress }));
     assert_eq!((second.forward.down, second.reverse.down), (false, true));
 }
 
@@ -178,7 +178,7 @@ fn mistakes_of_links() {
             r#"link.wan.queue = { kind = "red", limit = "9KiB", max = "5pkt", min = "1pkt", p = 0.1 }: expected limit, min and max all in packets or all in bytes"#.to_owned(),
         ),
     ] {
-        assert_eq!(link_mistakes(link), expected, "{link}");
+        assert_eq!(link_errors(link), expected, "{link}");
     }
 }
 
@@ -200,7 +200,7 @@ fn mistakes_of_events() {
             "event.0.set.count: cannot change; expected it in the link itself",
         ),
     ] {
-        assert_eq!(link_mistakes(&format!("[[event]]\n{event}")), expected, "{event}");
+        assert_eq!(link_errors(&format!("[[event]]\n{event}")), expected, "{event}");
     }
 }
 
@@ -229,9 +229,9 @@ fn how_a_host_recovers_is_its_own_matter() {
     let read = lab(&text("rto_min = \"1.5s\"\nrecovery = \"old\"")).unwrap();
     assert_eq!(
         (read.hosts["a"].rto_min, read.hosts["a"].recovery),
-        (Some(Span(Duration::from_millis(1500))), Recovery::Old)
+        (Some(Span(Duration::from_millis(1500))), LossRecovery::Old)
     );
-    assert_eq!((read.hosts["b"].rto_min, read.hosts["b"].recovery), (None, Recovery::New));
+    assert_eq!((read.hosts["b"].rto_min, read.hosts["b"].recovery), (None, LossRecovery::New));
     assert_eq!(lab(&read.to_toml()).unwrap(), read);
     assert_eq!(lab(&text("rto_min = \"0s\"")).unwrap_err(), "host.a.rto_min: expected 1ms to 2min");
     assert_eq!(
@@ -245,7 +245,7 @@ fn how_a_host_recovers_is_its_own_matter() {
 fn mistakes_of_a_file_have_their_lines() {
     let path = std::env::temp_dir().join(format!("ekiden-lab-lines-{}.toml", std::process::id()));
     fs::write(&path, "lab = 1\nname = 5\n[host.a]\noffload = 3\n[host.b]\n").unwrap();
-    let told = read(&path).unwrap_err().to_string();
+    let told = load_lab(&path).unwrap_err().to_string();
     fs::remove_file(&path).unwrap();
     let expected = format!(
         "mistakes in {}:\nline 2: name = 5: expected what the lab is called\n\

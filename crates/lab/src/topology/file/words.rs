@@ -6,13 +6,13 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 /// The path of a wrong key, and the problem.
-pub type Problem = (String, String);
+pub type KeyProblem = (String, String);
 
 /// Reads the value at the key `at`.
 ///
 /// # Errors
 /// Every key in it that is wrong, and the first one that is missing.
-pub fn read<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec<Problem>> {
+pub fn read_value<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec<KeyProblem>> {
     let error = match value.clone().try_into() {
         Ok(read) => return Ok(read),
         Err(error) => error,
@@ -23,51 +23,54 @@ pub fn read<T: DeserializeOwned>(at: &str, value: &Value) -> Result<T, Vec<Probl
         let alone = Table::from_iter([(key.clone(), value.clone())]);
         match alone.try_into::<T>() {
             // Others are missing beside it.
-            Err(error) if missing(&error).is_none() => problems.push(problem(at, key, &error)),
+            Err(error) if missing_key(&error).is_none() => problems.push(key_problem(at, key, &error)),
             _ => drop(good.insert(key.clone(), value.clone())),
         }
     }
-    let rest = good.try_into::<T>().err().filter(|error| missing(error).is_some_and(|key| !table.contains_key(key)));
+    let rest =
+        good.try_into::<T>().err().filter(|error| missing_key(error).is_some_and(|key| !table.contains_key(key)));
     match rest {
-        Some(rest) => problems.push(problem(at, "", &rest)),
-        None if problems.is_empty() => problems.push(problem(at, "", &error)),
+        Some(rest) => problems.push(key_problem(at, "", &rest)),
+        None if problems.is_empty() => problems.push(key_problem(at, "", &error)),
         None => {}
     }
     Err(problems)
 }
 
 /// The key that is not there, where an error is about one.
-fn missing(error: &toml::de::Error) -> Option<&str> {
+fn missing_key(error: &toml::de::Error) -> Option<&str> {
     error.message().strip_prefix("missing field `")?.strip_suffix('`')
 }
 
 /// The path of the key that an error is about, and the error in plain words. The key is below `at`, in `key`.
-fn problem(at: &str, key: &str, error: &toml::de::Error) -> Problem {
+fn key_problem(at: &str, key: &str, error: &toml::de::Error) -> KeyProblem {
     let shown = error.to_string();
     // Where toml knows the path, it is behind the message.
     let inside = shown.rsplit_once("\nin `").map_or(key, |(_, path)| path.trim_end().trim_end_matches('`'));
     let at = [at, inside].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
     match error.message().strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
-        Some((field, rest)) if at.rsplit('.').next() != Some(field) => (format!("{at}.{field}"), unknown(rest)),
-        Some((_, rest)) => (at, unknown(rest)),
-        None => (at, plain(error.message())),
+        Some((field, rest)) if at.rsplit('.').next() != Some(field) => {
+            (format!("{at}.{field}"), unknown_key_message(rest))
+        }
+        Some((_, rest)) => (at, unknown_key_message(rest)),
+        None => (at, plain_message(error.message())),
     }
 }
 
 /// What follows the name of an unknown field.
-fn unknown(rest: &str) -> String {
+fn unknown_key_message(rest: &str) -> String {
     format!("is not a key; {}", rest.trim_start_matches(", ").replace('`', ""))
 }
 
 /// A message of serde in plain words.
 #[must_use]
-pub fn plain(message: &str) -> String {
+pub fn plain_message(message: &str) -> String {
     let wrong = ["invalid type: ", "invalid value: "].iter().find_map(|begin| message.strip_prefix(begin));
     if let Some((found, expected)) = wrong.and_then(|rest| rest.rsplit_once(", expected ")) {
-        return format!("expected {}, not {}", type_in_words(expected), value_in_words(found));
+        return format!("expected {}, not {}", describe_type(expected), describe_value(found));
     }
     if let Some((field, rest)) = message.strip_prefix("unknown field `").and_then(|rest| rest.split_once('`')) {
-        return format!("{field} {}", unknown(rest));
+        return format!("{field} {}", unknown_key_message(rest));
     }
     if let Some(field) = message.strip_prefix("missing field `") {
         return format!("{} is missing", field.trim_end_matches('`'));
@@ -80,7 +83,7 @@ pub fn plain(message: &str) -> String {
     message.to_owned()
 }
 
-fn type_in_words(name: &str) -> &str {
+fn describe_type(name: &str) -> &str {
     match name {
         "a string" | "str" | "a borrowed string" | "string" => "a text in quotes",
         "a boolean" | "bool" => "true or false",
@@ -97,7 +100,7 @@ fn type_in_words(name: &str) -> &str {
     }
 }
 
-fn value_in_words(found: &str) -> String {
+fn describe_value(found: &str) -> String {
     let bare = |rest: &str| rest.trim_matches('`').to_owned();
     match found.split_once(' ') {
         Some(("integer" | "boolean", rest)) => bare(rest),
@@ -125,7 +128,7 @@ mod tests {
         #[serde(default)]
         inner: Vec<Inner>,
         #[serde(default)]
-        kind: Option<Kind>,
+        kind: Option<Variant>,
     }
 
     #[derive(Debug, Deserialize)]
@@ -137,14 +140,14 @@ mod tests {
 
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "lowercase")]
-    enum Kind {
+    enum Variant {
         One,
         Two,
     }
 
     fn problems(text: &str) -> Vec<String> {
         let table: Table = text.parse().unwrap();
-        let problems = read::<Outer>("outer", &Value::Table(table)).unwrap_err();
+        let problems = read_value::<Outer>("outer", &Value::Table(table)).unwrap_err();
         problems.into_iter().map(|(key, problem)| format!("{key}: {problem}")).collect()
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Acked, Control, INITIAL_WINDOW};
+use super::{AckSample, CongestionControl, INITIAL_WINDOW};
 
 const HIGH_GAIN: f64 = 2.885;
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
@@ -11,10 +11,10 @@ const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 const RATE_ROUNDS: u64 = 10;
 const MIN_RTT_SECONDS: f64 = 10.0;
 const PROBE_RTT_SECONDS: f64 = 0.2;
-const LEAST_WINDOW: f64 = 4.0;
+const MIN_WINDOW: f64 = 4.0;
 
 #[derive(PartialEq)]
-enum State {
+enum BbrState {
     Startup,
     Drain,
     ProbeRate,
@@ -22,7 +22,7 @@ enum State {
 }
 
 pub struct Bbr {
-    state: State,
+    state: BbrState,
     /// The largest rates, each with its round.
     rates: VecDeque<(u64, f64)>,
     round: u64,
@@ -39,7 +39,7 @@ pub struct Bbr {
 impl Bbr {
     pub const fn new() -> Self {
         Self {
-            state: State::Startup,
+            state: BbrState::Startup,
             rates: VecDeque::new(),
             round: 0,
             min_rtt: f64::INFINITY,
@@ -56,11 +56,11 @@ impl Bbr {
         self.rates.front().map_or(0.0, |(_, rate)| *rate)
     }
 
-    fn product(&self) -> f64 {
+    fn bandwidth_delay_product(&self) -> f64 {
         if self.rates.is_empty() { INITIAL_WINDOW } else { self.rate() * self.min_rtt }
     }
 
-    fn observe(&mut self, ack: &Acked) {
+    fn observe(&mut self, ack: &AckSample) {
         self.round += u64::from(ack.round);
         while self.rates.back().is_some_and(|(_, rate)| *rate <= ack.rate) {
             self.rates.pop_back();
@@ -71,20 +71,20 @@ impl Bbr {
         }
     }
 
-    fn grow(&mut self, ack: &Acked) {
+    fn grow(&mut self, ack: &AckSample) {
         match self.state {
-            State::Startup if ack.round => {
+            BbrState::Startup if ack.round => {
                 if self.rate() >= 1.25 * self.full_rate {
                     (self.full_rate, self.full_rounds) = (self.rate(), 0);
                 } else {
                     self.full_rounds += 1;
                 }
                 if self.full_rounds >= 3 {
-                    self.state = State::Drain;
+                    self.state = BbrState::Drain;
                 }
             }
-            State::Drain if ack.in_flight <= self.product() => self.probe_rate(ack.now),
-            State::ProbeRate => self.next_phase(ack),
+            BbrState::Drain if ack.in_flight <= self.bandwidth_delay_product() => self.probe_rate(ack.now),
+            BbrState::ProbeRate => self.next_phase(ack),
             _ => (),
         }
     }
@@ -92,14 +92,18 @@ impl Bbr {
     fn probe_rate(&mut self, now: f64) {
         // The first phase is any but the one that drains: here by the round, which is as good as chance.
         let phase = usize::try_from(self.round % 7).unwrap();
-        (self.state, self.phase, self.phase_began) = (State::ProbeRate, if phase == 1 { 7 } else { phase }, now);
+        (self.state, self.phase, self.phase_began) = (BbrState::ProbeRate, if phase == 1 { 7 } else { phase }, now);
     }
 
-    fn next_phase(&mut self, ack: &Acked) {
+    fn next_phase(&mut self, ack: &AckSample) {
         let elapsed = ack.now - self.phase_began > self.min_rtt;
         let over = match CYCLE[self.phase] {
-            gain if gain > 1.0 => elapsed && ack.in_flight >= (gain * self.product()).min(2.0 * self.product() - 1.0),
-            gain if gain < 1.0 => elapsed || ack.in_flight <= self.product(),
+            gain if gain > 1.0 => {
+                elapsed
+                    && ack.in_flight
+                        >= (gain * self.bandwidth_delay_product()).min(2.0 * self.bandwidth_delay_product() - 1.0)
+            }
+            gain if gain < 1.0 => elapsed || ack.in_flight <= self.bandwidth_delay_product(),
             _ => elapsed,
         };
         // Loss ends the first phase as well; a packet more than a round trip is not waited for.
@@ -108,22 +112,22 @@ impl Bbr {
         }
     }
 
-    fn observe_rtt(&mut self, ack: &Acked) {
+    fn observe_rtt(&mut self, ack: &AckSample) {
         let expired = ack.now > self.min_rtt_at + MIN_RTT_SECONDS;
         if ack.rtt <= self.min_rtt || expired {
             (self.min_rtt, self.min_rtt_at) = (ack.rtt, ack.now);
         }
-        if expired && !matches!(self.state, State::ProbeRtt { .. }) {
-            self.state = State::ProbeRtt { until: None };
+        if expired && !matches!(self.state, BbrState::ProbeRtt { .. }) {
+            self.state = BbrState::ProbeRtt { until: None };
         }
-        if let State::ProbeRtt { until } = self.state {
+        if let BbrState::ProbeRtt { until } = self.state {
             match until {
-                None if ack.in_flight <= LEAST_WINDOW => {
-                    self.state = State::ProbeRtt { until: Some(ack.now + PROBE_RTT_SECONDS.max(self.min_rtt)) };
+                None if ack.in_flight <= MIN_WINDOW => {
+                    self.state = BbrState::ProbeRtt { until: Some(ack.now + PROBE_RTT_SECONDS.max(self.min_rtt)) };
                 }
                 Some(end) if ack.now >= end => {
                     self.min_rtt_at = ack.now;
-                    if self.full_rounds >= 3 { self.probe_rate(ack.now) } else { self.state = State::Startup }
+                    if self.full_rounds >= 3 { self.probe_rate(ack.now) } else { self.state = BbrState::Startup }
                 }
                 _ => (),
             }
@@ -131,35 +135,36 @@ impl Bbr {
     }
 }
 
-impl Control for Bbr {
-    fn acked(&mut self, ack: &Acked) {
+impl CongestionControl for Bbr {
+    fn on_ack(&mut self, ack: &AckSample) {
         self.observe(ack);
         self.grow(ack);
         self.observe_rtt(ack);
-        self.restart = self.restart.map(|window| window + 1.0).filter(|window| *window < 2.0 * self.product());
+        self.restart =
+            self.restart.map(|window| window + 1.0).filter(|window| *window < 2.0 * self.bandwidth_delay_product());
     }
 
-    fn lost(&mut self, _: f64) {}
+    fn on_loss(&mut self, _: f64) {}
 
-    fn timed_out(&mut self, _: f64) {
+    fn on_timeout(&mut self, _: f64) {
         self.restart = Some(1.0);
     }
 
     fn window(&self) -> f64 {
-        let gain = if self.state == State::Startup { HIGH_GAIN } else { 2.0 };
+        let gain = if self.state == BbrState::Startup { HIGH_GAIN } else { 2.0 };
         let window = match self.state {
-            State::ProbeRtt { .. } => LEAST_WINDOW,
-            _ => (gain * self.product()).max(LEAST_WINDOW),
+            BbrState::ProbeRtt { .. } => MIN_WINDOW,
+            _ => (gain * self.bandwidth_delay_product()).max(MIN_WINDOW),
         };
         self.restart.map_or(window, |restart| restart.min(window))
     }
 
     fn pacing(&self) -> Option<f64> {
         let gain = match self.state {
-            State::Startup => HIGH_GAIN,
-            State::Drain => 1.0 / HIGH_GAIN,
-            State::ProbeRate => CYCLE[self.phase],
-            State::ProbeRtt { .. } => 1.0,
+            BbrState::Startup => HIGH_GAIN,
+            BbrState::Drain => 1.0 / HIGH_GAIN,
+            BbrState::ProbeRate => CYCLE[self.phase],
+            BbrState::ProbeRtt { .. } => 1.0,
         };
         // Before the first sample Linux assumes a millisecond; the window bounds what that may do.
         let rate = if self.rates.is_empty() { INITIAL_WINDOW / 0.001 } else { self.rate() };

@@ -1,7 +1,7 @@
 //! Compound TCP (Tan, Song, Zhang, Sridharan: A compound TCP approach for high-speed and long distance networks,
 //! INFOCOM 2006; draft-sridharan-tcpm-ctcp-02) with a fixed gamma. The delay window grows over the round, not at its end.
 
-use super::{Acked, Control, INITIAL_WINDOW};
+use super::{AckSample, CongestionControl, INITIAL_WINDOW};
 
 const ALPHA: f64 = 1.0 / 8.0;
 const K: f64 = 3.0 / 4.0;
@@ -54,8 +54,8 @@ impl Ctcp {
     }
 }
 
-impl Control for Ctcp {
-    fn acked(&mut self, ack: &Acked) {
+impl CongestionControl for Ctcp {
+    fn on_ack(&mut self, ack: &AckSample) {
         self.base_rtt = self.base_rtt.min(ack.rtt);
         self.round_rtt = self.round_rtt.min(ack.rtt);
         self.samples += 1;
@@ -71,14 +71,14 @@ impl Control for Ctcp {
         }
     }
 
-    fn lost(&mut self, _: f64) {
+    fn on_loss(&mut self, _: f64) {
         let half = self.window() / 2.0;
         self.delay_window = (half - self.loss_window / 2.0).max(0.0);
         self.loss_window = (self.loss_window / 2.0).max(2.0);
         (self.threshold, self.growth, self.lost_in_round) = (self.loss_window, 0.0, true);
     }
 
-    fn timed_out(&mut self, _: f64) {
+    fn on_timeout(&mut self, _: f64) {
         self.threshold = (self.window() / 2.0).max(2.0);
         (self.loss_window, self.delay_window, self.growth) = (1.0, 0.0, 0.0);
         self.base_rtt = f64::INFINITY;

@@ -1,6 +1,6 @@
 //! CUBIC: RFC 9438 with the constants and the `HyStart` of Linux 6.18 (`net/ipv4/tcp_cubic.c`, read for its rules).
 
-use super::{Acked, Control, INITIAL_WINDOW};
+use super::{AckSample, CongestionControl, INITIAL_WINDOW};
 
 const BETA: f64 = 717.0 / 1024.0;
 const C: f64 = 0.4;
@@ -8,7 +8,7 @@ const C: f64 = 0.4;
 const HYSTART_LOW: f64 = 16.0;
 
 /// Where the cubic curve of the present epoch lies.
-struct Epoch {
+struct CubicEpoch {
     start: f64,
     origin: f64,
     k: f64,
@@ -29,7 +29,7 @@ pub struct Cubic {
     threshold: f64,
     last_max: f64,
     min_rtt: f64,
-    epoch: Option<Epoch>,
+    epoch: Option<CubicEpoch>,
     hystart: HyStart,
 }
 
@@ -38,7 +38,7 @@ impl HyStart {
         Self { round_began: 0.0, last_ack: 0.0, shortest: f64::INFINITY, samples: 0 }
     }
 
-    fn ends_slow_start(&mut self, ack: &Acked, min_rtt: f64) -> bool {
+    fn ends_slow_start(&mut self, ack: &AckSample, min_rtt: f64) -> bool {
         if ack.round {
             *self = Self { round_began: ack.now, last_ack: ack.now, shortest: f64::INFINITY, samples: 0 };
         }
@@ -71,7 +71,7 @@ impl Cubic {
         let epoch = self.epoch.get_or_insert_with(|| {
             let (origin, k) =
                 if window < last_max { (last_max, ((last_max - window) / C).cbrt()) } else { (window, 0.0) };
-            Epoch { start: now, origin, k, friendly: window }
+            CubicEpoch { start: now, origin, k, friendly: window }
         });
         let target = epoch.origin + C * (now + self.min_rtt - epoch.start - epoch.k).powi(3);
         let mut count = if target > window { window / (target - window) } else { 100.0 * window };
@@ -93,8 +93,8 @@ impl Cubic {
     }
 }
 
-impl Control for Cubic {
-    fn acked(&mut self, ack: &Acked) {
+impl CongestionControl for Cubic {
+    fn on_ack(&mut self, ack: &AckSample) {
         self.min_rtt = self.min_rtt.min(ack.rtt);
         if self.window < self.threshold {
             self.window += 1.0;
@@ -107,12 +107,12 @@ impl Control for Cubic {
         }
     }
 
-    fn lost(&mut self, _: f64) {
+    fn on_loss(&mut self, _: f64) {
         self.reduce();
         self.window = self.threshold;
     }
 
-    fn timed_out(&mut self, _: f64) {
+    fn on_timeout(&mut self, _: f64) {
         self.reduce();
         self.window = 1.0;
     }

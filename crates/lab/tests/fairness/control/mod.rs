@@ -12,7 +12,7 @@ pub use reno::Reno;
 
 /// What a sender learns from an acknowledgement.
 #[derive(Debug, Clone, Copy)]
-pub struct Acked {
+pub struct AckSample {
     /// When it came.
     pub now: f64,
     /// How long the packet and its acknowledgement took.
@@ -26,15 +26,15 @@ pub struct Acked {
 }
 
 /// A congestion control.
-pub trait Control {
+pub trait CongestionControl {
     /// A packet was delivered, outside of recovery, or in it if [`ignores_loss`](Self::ignores_loss).
-    fn acked(&mut self, ack: &Acked);
+    fn on_ack(&mut self, ack: &AckSample);
 
     /// Packets were lost, for the first time in this round.
-    fn lost(&mut self, now: f64);
+    fn on_loss(&mut self, now: f64);
 
     /// Nothing came back for so long that everything is taken for lost.
-    fn timed_out(&mut self, now: f64);
+    fn on_timeout(&mut self, now: f64);
 
     /// How many packets may be under way.
     fn window(&self) -> f64;
@@ -52,16 +52,16 @@ pub trait Control {
 
 /// Which congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum Algorithm {
     Reno,
     Cubic,
     Ctcp,
     Bbr,
 }
 
-impl Kind {
+impl Algorithm {
     /// A new connection's.
-    pub fn start(self) -> Box<dyn Control> {
+    pub fn start(self) -> Box<dyn CongestionControl> {
         match self {
             Self::Reno => Box::new(Reno::new()),
             Self::Cubic => Box::new(Cubic::new()),

@@ -1,6 +1,6 @@
 //! Reno: RFC 5681 with appropriate byte counting.
 
-use super::{Acked, Control, INITIAL_WINDOW};
+use super::{AckSample, CongestionControl, INITIAL_WINDOW};
 
 pub struct Reno {
     window: f64,
@@ -13,17 +13,17 @@ impl Reno {
     }
 }
 
-impl Control for Reno {
-    fn acked(&mut self, _: &Acked) {
+impl CongestionControl for Reno {
+    fn on_ack(&mut self, _: &AckSample) {
         self.window += if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
     }
 
-    fn lost(&mut self, _: f64) {
+    fn on_loss(&mut self, _: f64) {
         self.threshold = (self.window / 2.0).max(2.0);
         self.window = self.threshold;
     }
 
-    fn timed_out(&mut self, _: f64) {
+    fn on_timeout(&mut self, _: f64) {
         self.threshold = (self.window / 2.0).max(2.0);
         self.window = 1.0;
     }

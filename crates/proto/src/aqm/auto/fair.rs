@@ -1,44 +1,44 @@
 //! The fair rate: what a connection gets that wants more than there is, found by counting, not by going through a table.
 
-use super::{EPOCH, Params, RANGE, Slot, State, waiting_time};
+use super::{AutoParams, AutoState, EPOCH, FlowSlot, MAX_LEAD, waiting_time};
 
 /// The highest lead when there was none that counts.
-pub(super) const NOBODY: i64 = i64::MIN;
+pub(super) const NO_LEAD: i64 = i64::MIN;
 
 /// The size of a packet where one has to be assumed, in bytes.
-const PACKET: u64 = 1500;
+const TYPICAL_PACKET: u64 = 1500;
 /// Packets that a connection may have waiting: of few connections, and of many.
-const FEW: u64 = 80;
-const MANY: u64 = 6;
+const QUEUE_OF_FEW: u64 = 80;
+const QUEUE_OF_MANY: u64 = 6;
 /// The longest waiting time that few connections are left, in nanoseconds.
-const LONGEST_FOR_FEW: u64 = 40_000_000;
+const MAX_WAIT_OF_FEW: u64 = 40_000_000;
 /// What waits longer than four references and this is too much, in nanoseconds.
-const URGENT: u64 = 100_000_000;
+const URGENT_WAIT: u64 = 100_000_000;
 /// The longest time that a line takes for a packet, as far as shares are concerned, in nanoseconds.
-const SLOWEST: u64 = 1 << 30;
+const MAX_PACKET_TIME: u64 = 1 << 30;
 /// Longer than this an epoch is not taken for, in microseconds.
-const LONGEST_EPOCH: u64 = 100_000_000;
+const MAX_EPOCH: u64 = 100_000_000;
 const MICROSECONDS: u64 = 1_000_000;
 
 /// The first epoch begins: everything is for the first connection.
-pub(super) fn begin(params: &Params, state: &mut State, now: u64) {
+pub(super) fn begin_first_epoch(params: &AutoParams, state: &mut AutoState, now: u64) {
     state.epoch = 1;
     (state.began, state.last) = (now, now);
     (state.fair, state.by_queue) = (params.capacity, params.capacity);
     state.crowd = 1 << 8;
-    (state.highest, state.highest_before) = (NOBODY, NOBODY);
-    derive(params, state);
+    (state.highest, state.highest_before) = (NO_LEAD, NO_LEAD);
+    derive_shares(params, state);
 }
 
 /// Counts a connection that is seen for the first time in this epoch, by what it sent in the last.
-pub(super) fn count(state: &mut State, slot: &mut Slot) {
+pub(super) fn count_flow(state: &mut AutoState, slot: &mut FlowSlot) {
     if slot.epoch != 0 {
         state.active += 1;
         slot.rate = if slot.rate == 0 { slot.bytes } else { (slot.rate + slot.bytes) / 2 };
     }
     if 2 * slot.rate >= state.portion || slot.hit_at != 0 && 10 * slot.rate >= state.portion {
         state.heavy += 1;
-        state.leads += (slot.lead - state.mean + RANGE) as u64;
+        state.leads += (slot.lead - state.mean + MAX_LEAD) as u64;
     } else {
         state.light += slot.bytes;
     }
@@ -46,25 +46,25 @@ pub(super) fn count(state: &mut State, slot: &mut Slot) {
 }
 
 /// Counts a connection that sends much in this epoch. Many that come at once are not waited for until its end.
-pub(super) fn count_busy(params: &Params, state: &mut State) {
+pub(super) fn count_busy_flow(params: &AutoParams, state: &mut AutoState) {
     state.busy += 1;
     let equal = params.capacity / state.busy;
     if state.average > state.reference && 2 * equal < state.fair {
         (state.fair, state.by_queue) = (equal, equal);
         state.crowd = state.busy << 8;
-        derive(params, state);
+        derive_shares(params, state);
     }
 }
 
 /// Computes the shares anew, from what was counted.
-pub(super) fn end_epoch(params: &Params, state: &mut State, now: u64) {
+pub(super) fn end_epoch(params: &AutoParams, state: &mut AutoState, now: u64) {
     let elapsed = now - state.began;
-    let micros = (elapsed / 1000).min(LONGEST_EPOCH);
+    let micros = (elapsed / 1000).min(MAX_EPOCH);
     let heavy = state.heavy.max(1);
     let least = params.capacity / state.active.max(1);
     let left = (params.capacity * micros / MICROSECONDS).saturating_sub(state.light);
     let most = (left / heavy * MICROSECONDS / micros).clamp(least, params.capacity);
-    state.by_queue = by_queue(state, elapsed).clamp(least, most);
+    state.by_queue = rate_by_queue(state, elapsed).clamp(least, most);
     if state.by_queue < state.fair {
         state.fair = state.by_queue;
     } else {
@@ -72,31 +72,31 @@ pub(super) fn end_epoch(params: &Params, state: &mut State, now: u64) {
     }
     state.crowd = (state.crowd + (heavy << 8)) / 2;
     if let Some(mean) = state.leads.checked_div(state.heavy) {
-        state.mean += mean as i64 - RANGE;
+        state.mean += mean as i64 - MAX_LEAD;
     }
     (state.busy, state.active, state.heavy, state.light, state.leads, state.above, state.below) = (0, 0, 0, 0, 0, 0, 0);
-    (state.highest_before, state.highest) = (state.highest, NOBODY);
+    (state.highest_before, state.highest) = (state.highest, NO_LEAD);
     state.epoch += 1;
     state.began = now;
-    derive(params, state);
+    derive_shares(params, state);
 }
 
 /// The rate a tenth lower if the waiting time was twice the reference, a tenth higher if there was none.
-const fn by_queue(state: &State, elapsed: u64) -> u64 {
+const fn rate_by_queue(state: &AutoState, elapsed: u64) -> u64 {
     let difference = state.above.abs_diff(state.below) / elapsed;
     let difference = if difference > 1 << 10 { 1 << 10 } else { difference };
     let change = state.by_queue * difference / (10 << 10);
     if state.above > state.below { state.by_queue - change } else { state.by_queue + change }
 }
 
-fn derive(params: &Params, state: &mut State) {
+fn derive_shares(params: &AutoParams, state: &mut AutoState) {
     state.fair = state.fair.max(1);
     state.price = (1_000_000_000 << 16) / state.fair;
     // An epoch is 275/1024 of a second.
     state.portion = (state.fair * 275) >> 10;
-    let packets = (waiting_time(params.byte_time, PACKET).min(SLOWEST) * state.crowd) >> 8;
-    let crowded = (FEW * packets).min(LONGEST_FOR_FEW).max(MANY * packets);
+    let packets = (waiting_time(params.byte_time, TYPICAL_PACKET).min(MAX_PACKET_TIME) * state.crowd) >> 8;
+    let crowded = (QUEUE_OF_FEW * packets).min(MAX_WAIT_OF_FEW).max(QUEUE_OF_MANY * packets);
     state.reference = params.target.max(crowded).min(params.half).max(1);
-    state.urgent = (4 * state.reference + URGENT).min(params.half * 3 / 2).max(1);
+    state.urgent = (4 * state.reference + URGENT_WAIT).min(params.half * 3 / 2).max(1);
     const { assert!(EPOCH == 1 << 28) };
 }

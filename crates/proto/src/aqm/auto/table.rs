@@ -13,10 +13,10 @@ const IN_USE: u64 = 1 << 30;
 /// What is known of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Slot {
+pub struct FlowSlot {
     /// How far it is ahead: what it has had, less its share, in nanoseconds of its share.
     pub lead: i64,
-    /// What it has had recently: `RECENT` if it was its share.
+    /// What it has had recently: `RATE_WINDOW` if it was its share.
     pub recent: u64,
     /// When it was seen last.
     pub seen: u64,
@@ -39,20 +39,20 @@ pub struct Slot {
 /// Slots that share a place of the table. A tag of 0 is an empty slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub struct Set {
+pub struct SlotSet {
     /// Whose slots they are: their hashes, made odd.
     pub tags: [u32; WAYS],
-    /// See [`Slot`].
-    pub slots: [Slot; WAYS],
+    /// See [`FlowSlot`].
+    pub slots: [FlowSlot; WAYS],
 }
 
 /// Where a connection belongs, as more bits than there are sets.
-pub(super) const fn place(flow: u32) -> u64 {
+pub(super) const fn bucket(flow: u32) -> u64 {
     dice::mix(flow as u64) >> 32
 }
 
 /// The slot of a connection. A new one begins with `lead`.
-pub(super) fn find<'a>(set: &'a mut Set, arrival: &Arrival, lead: i64) -> &'a mut Slot {
+pub(super) fn find_slot<'a>(set: &'a mut SlotSet, arrival: &Arrival, lead: i64) -> &'a mut FlowSlot {
     let tag = arrival.flow | 1;
     let mut stalest = 0;
     for way in 0..WAYS {
@@ -65,7 +65,7 @@ pub(super) fn find<'a>(set: &'a mut Set, arrival: &Arrival, lead: i64) -> &'a mu
     }
     let slot = &mut set.slots[stalest];
     if set.tags[stalest] == 0 || arrival.now.saturating_sub(slot.seen) > IN_USE {
-        *slot = Slot { lead, seen: arrival.now, ..Slot::default() };
+        *slot = FlowSlot { lead, seen: arrival.now, ..FlowSlot::default() };
     }
     set.tags[stalest] = tag;
     slot

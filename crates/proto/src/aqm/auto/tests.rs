@@ -1,38 +1,45 @@
 use super::*;
-use crate::aqm::{Level, dice};
+use crate::aqm::{Backlog, dice};
 
 const LINE: u64 = 100_000_000;
-const ROOM: Room = Room { limit: 10_000, in_bytes: 0 };
+const ROOM: QueueLimit = QueueLimit { limit: 10_000, in_bytes: 0 };
 
 /// A law, its table, and a line of 100 Mbit/s with what waits for it.
 struct Queue {
-    params: Params,
-    state: State,
-    sets: Vec<Set>,
+    params: AutoParams,
+    state: AutoState,
+    sets: Vec<SlotSet>,
     waiting: f64,
     now: u64,
 }
 
 impl Queue {
-    fn new(params: Params) -> Self {
-        Self { params, state: State::default(), sets: vec![Set::default(); params.sets()], waiting: 0.0, now: 0 }
+    fn new(params: AutoParams) -> Self {
+        Self {
+            params,
+            state: AutoState::default(),
+            sets: vec![SlotSet::default(); params.sets()],
+            waiting: 0.0,
+            now: 0,
+        }
     }
 
     /// A packet of 1500 bytes arrives, `after` nanoseconds after the last.
     fn arrive(&mut self, flow: u32, after: u64, capable: bool) -> Verdict {
         self.now += after;
         self.waiting = (self.waiting - after as f64 * LINE as f64 / 8e9).max(0.0);
-        let waiting = Level { bytes: self.waiting as u64, packets: (self.waiting / 1500.0) as u64 };
+        let waiting = Backlog { bytes: self.waiting as u64, packets: (self.waiting / 1500.0) as u64 };
         let capable = u32::from(capable);
-        let arrival = Arrival { now: self.now, waiting, flow, bytes: 1500, capable, ..Arrival::default() };
-        let verdict = arrive(&self.params, &mut self.state, &mut self.sets, &arrival);
+        let arrival =
+            Arrival { now: self.now, backlog: waiting, flow, bytes: 1500, ecn_capable: capable, ..Arrival::default() };
+        let verdict = judge_arrival(&self.params, &mut self.state, &mut self.sets, &arrival);
         self.waiting += if matches!(verdict, Verdict::Drop(_)) { 0.0 } else { 1500.0 };
         verdict
     }
 }
 
-fn params(ecn: bool) -> Params {
-    Params::new(ROOM, 5_000_000, ecn, Some(LINE), 1024)
+fn params(ecn: bool) -> AutoParams {
+    AutoParams::new(ROOM, 5_000_000, ecn, Some(LINE), 1024)
 }
 
 /// What of ten connections' packets gets in within so many seconds, if the first sends five times what the others do, and
@@ -44,7 +51,7 @@ fn shares(queue: &mut Queue, seconds: u64, capable: bool) -> ([u64; 10], u64) {
     let mut number = 0_u64;
     while queue.now < end {
         number += 1;
-        let flow = dice::bits(3, number) % 14;
+        let flow = dice::random_bits(3, number) % 14;
         let flow = if flow > 9 { 0 } else { flow };
         match queue.arrive(flow as u32 * 1000, 90_000, capable) {
             Verdict::Drop(_) => continue,
@@ -95,15 +102,15 @@ fn nothing_is_hit_while_little_waits_and_nothing_fits_into_a_full_queue() {
         assert_eq!(queue.arrive(number % 3, 121_000, false), Verdict::Pass);
     }
     queue.waiting = 15_000_000.0;
-    assert_eq!(queue.arrive(99, 0, false), Verdict::Drop(Why::Full));
+    assert_eq!(queue.arrive(99, 0, false), Verdict::Drop(DropReason::Full));
 }
 
 #[test]
 fn a_small_table_makes_strangers_one_connection() {
-    let mut queue = Queue::new(Params::new(ROOM, 5_000_000, false, Some(LINE), 1));
+    let mut queue = Queue::new(AutoParams::new(ROOM, 5_000_000, false, Some(LINE), 1));
     assert_eq!(queue.sets.len(), 1);
-    let dropped =
-        (0..100_000_u32).filter(|flow| matches!(queue.arrive(flow * 2, 90_000, false), Verdict::Drop(Why::Early)));
+    let dropped = (0..100_000_u32)
+        .filter(|flow| matches!(queue.arrive(flow * 2, 90_000, false), Verdict::Drop(DropReason::Early)));
     assert!(dropped.count() > 10_000);
 }
 
@@ -113,26 +120,32 @@ fn decisions_are_what_they_always_were() {
     let mut queue = Queue::new(params(true));
     let (let_in, marked) = shares(&mut queue, 5, true);
     assert_eq!((let_in, marked), ([7277, 3816, 3807, 3846, 3825, 3854, 3801, 3912, 3834, 3862], 57));
-    assert_eq!(std::mem::size_of::<Slot>(), 72);
-    assert_eq!(std::mem::size_of::<Set>(), 608);
+    assert_eq!(std::mem::size_of::<FlowSlot>(), 72);
+    assert_eq!(std::mem::size_of::<SlotSet>(), 608);
 }
 
 #[test]
 fn extremes_neither_overflow_nor_divide_by_zero() {
-    let rooms = [1, 1500, 1 << 39].map(|limit| [0, 1].map(|in_bytes| Room { limit, in_bytes })).concat();
+    let rooms = [1, 1500, 1 << 39].map(|limit| [0, 1].map(|in_bytes| QueueLimit { limit, in_bytes })).concat();
     for (rate, room) in [None, Some(0), Some(8), Some(LINE), Some(u64::MAX)].into_iter().zip(rooms.iter().cycle()) {
         for target in [0, 1, u64::MAX] {
-            let params = Params::new(*room, target, true, rate, 8);
-            let (mut state, mut sets) = (State::default(), vec![Set::default(); params.sets()]);
+            let params = AutoParams::new(*room, target, true, rate, 8);
+            let (mut state, mut sets) = (AutoState::default(), vec![SlotSet::default(); params.sets()]);
             let mut now = 0_u64;
             for number in 0..20_000_u64 {
-                let throw = dice::bits(rate.unwrap_or(1), number);
+                let throw = dice::random_bits(rate.unwrap_or(1), number);
                 now = now.saturating_add(throw >> (throw & 63));
-                let waiting = Level { bytes: throw % (1 << 39), packets: throw % (1 << 39) };
+                let waiting = Backlog { bytes: throw % (1 << 39), packets: throw % (1 << 39) };
                 let bytes = if throw & 64 == 0 { u32::MAX } else { 1500 };
-                let arrival =
-                    Arrival { now, waiting, flow: throw as u32 % 50, bytes, capable: 1, ..Arrival::default() };
-                arrive(&params, &mut state, &mut sets, &arrival);
+                let arrival = Arrival {
+                    now,
+                    backlog: waiting,
+                    flow: throw as u32 % 50,
+                    bytes,
+                    ecn_capable: 1,
+                    ..Arrival::default()
+                };
+                judge_arrival(&params, &mut state, &mut sets, &arrival);
             }
         }
     }

@@ -4,17 +4,17 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn losing(segments: u64, lost: u64) -> Sample {
-    Sample { rtt: Some(Duration::from_millis(20)), segments, lost, ..Sample::default() }
+fn losing(segments: u64, lost: u64) -> SectionSample {
+    SectionSample { rtt: Some(Duration::from_millis(20)), segments, lost, ..SectionSample::default() }
 }
 
-fn carrying(rate: f64, rate_is_limit: bool) -> Sample {
-    Sample { rate: Some(rate), rate_is_limit, ..Sample::default() }
+fn carrying(rate: f64, rate_is_limit: bool) -> SectionSample {
+    SectionSample { rate: Some(rate), rate_is_limit, ..SectionSample::default() }
 }
 
-fn of(samples: &[(u64, Sample)]) -> Estimate {
+fn of(samples: &[(u64, SectionSample)]) -> Estimate {
     let mut estimate = Estimate::default();
-    samples.iter().for_each(|(seconds, sample)| estimate.note(sample, at(*seconds)));
+    samples.iter().for_each(|(seconds, sample)| estimate.record(sample, at(*seconds)));
     estimate
 }
 
@@ -49,11 +49,11 @@ fn a_section_that_begins_to_lose_is_believed_at_once() {
 /// Else what came before would be taken for what it carries, and the losses for fewer than they are.
 #[test]
 fn and_what_it_carried_before_is_forgotten() {
-    let fast = Sample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };
-    let slow = Sample { rate: Some(5e5), ..losing(200, 8) };
+    let fast = SectionSample { rate: Some(1e7), rate_is_limit: true, ..losing(20_000, 2) };
+    let slow = SectionSample { rate: Some(5e5), ..losing(200, 8) };
     let estimate = of(&[(0, fast), (10, slow)]);
     assert_eq!((estimate.rate(), estimate.at_least()), (None, Some(5e5)));
-    assert_eq!(of(&[(0, fast), (10, Sample { rate: Some(5e5), ..losing(200, 0) })]).rate(), Some(1e7));
+    assert_eq!(of(&[(0, fast), (10, SectionSample { rate: Some(5e5), ..losing(200, 0) })]).rate(), Some(1e7));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_rate_that_was_not_the_limit_is_a_lower_bound_only() {
 fn a_limit_is_believed_until_more_has_come() {
     let mut estimate = of(&[(0, carrying(1e6, true)), (0, carrying(5e5, false))]);
     assert_eq!(estimate.rate(), Some(1e6), "less than the limit says nothing");
-    estimate.note(&carrying(3e6, false), at(0));
+    estimate.record(&carrying(3e6, false), at(0));
     assert_eq!(estimate.rate(), Some(3e6), "more says that it is not one");
 }
 
@@ -101,7 +101,7 @@ fn a_rate_that_is_no_number_is_none() {
 
 #[test]
 fn round_trips_are_smoothed_until_the_road_changes() {
-    let rtt = |millis| Sample { rtt: Some(Duration::from_millis(millis)), ..Sample::default() };
+    let rtt = |millis| SectionSample { rtt: Some(Duration::from_millis(millis)), ..SectionSample::default() };
     assert_eq!(of(&[(0, rtt(20)), (1, rtt(24))]).rtt(), Some(Duration::from_millis(21)));
     assert_eq!(of(&[(0, rtt(20)), (1, rtt(60))]).rtt(), Some(Duration::from_millis(60)));
 }
@@ -124,14 +124,14 @@ fn time_that_runs_backwards_does_no_harm() {
 #[test]
 fn what_is_told_is_known() {
     let own = of(&[(0, losing(1_000, 10)), (0, carrying(2e6, true))]);
-    let told = Estimate::told(&own.figures(), own.age(at(30)), at(1_000));
-    assert_eq!((told.figures().rtt, told.rate(), told.age(at(1_000))), (own.rtt(), own.rate(), at(30)));
+    let told = Estimate::from_snapshot(&own.snapshot(), own.age(at(30)), at(1_000));
+    assert_eq!((told.snapshot().rtt, told.rate(), told.age(at(1_000))), (own.rtt(), own.rate(), at(30)));
     assert!(near(told.loss(), 0.01));
 }
 
 #[test]
 fn a_liar_cannot_make_us_sure_for_ever() {
-    let lie = Figures { loss: Some(-5.0), segments: 1e300, ..Figures::default() };
-    let told = Estimate::told(&lie, Duration::ZERO, at(0));
+    let lie = EstimateSnapshot { loss: Some(-5.0), segments: 1e300, ..EstimateSnapshot::default() };
+    let told = Estimate::from_snapshot(&lie, Duration::ZERO, at(0));
     assert!(told.loss() == Some(0.0) && told.confidence(at(0)) <= 1.0);
 }

@@ -2,7 +2,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::path::model::{Congestion, Section};
+use crate::path::model::{CongestionControl, SectionModel};
 
 fn key(number: usize) -> PublicKey {
     let mut key = [5; 32];
@@ -15,27 +15,27 @@ fn prefix(number: usize) -> Prefix {
     Prefix::from(IpAddr::from(number.to_be_bytes()))
 }
 
-fn known(millis: u64) -> Known {
-    let section = Section {
+fn known(millis: u64) -> MapEntry {
+    let section = SectionModel {
         rtt: Duration::from_millis(millis),
         loss: 0.0,
         window: None,
-        line: None,
-        congestion: Congestion::Cubic,
+        line_rate: None,
+        congestion: CongestionControl::Cubic,
         mss: 1448,
-        warm: true,
+        is_warm: true,
     };
-    Known { section, confidence: 1.0, own: false }
+    MapEntry { section, confidence: 1.0, is_own: false }
 }
 
-fn millis(known: Option<Known>) -> Option<u128> {
+fn millis(known: Option<MapEntry>) -> Option<u128> {
     known.map(|known| known.section.rtt.as_millis())
 }
 
-fn map(nodes: usize) -> Map {
-    let mut map = Map::new(key(0), "here");
+fn map(nodes: usize) -> NetworkMap {
+    let mut map = NetworkMap::new(key(0), "here");
     for number in 1..nodes {
-        map.node(key(number), "there");
+        map.add_node(key(number), "there");
     }
     map
 }
@@ -43,13 +43,13 @@ fn map(nodes: usize) -> Map {
 #[test]
 fn relays_keep_their_numbers() {
     let mut map = map(4);
-    assert_eq!(map.node(key(2), "osaka"), Some(2));
+    assert_eq!(map.add_node(key(2), "osaka"), Some(2));
     assert_eq!((map.name(2), map.key(2), map.find(&key(2))), ("osaka", Some(key(2)), Some(2)));
     assert_eq!((map.name(9), map.key(9), map.find(&key(9))), ("?", None, None));
-    let mut newer = Map::like(&map);
-    newer.node(key(4), "new");
-    assert!(map.is_like(&newer) && !newer.is_like(&map));
-    assert!(!map.is_like(&Map::new(key(1), "another")));
+    let mut newer = NetworkMap::empty_like(&map);
+    newer.add_node(key(4), "new");
+    assert!(map.is_prefix_of(&newer) && !newer.is_prefix_of(&map));
+    assert!(!map.is_prefix_of(&NetworkMap::new(key(1), "another")));
 }
 
 #[test]
@@ -70,30 +70,32 @@ fn what_cannot_be_is_not_set() {
     map.set_section(1, 1, Direction::Down, &known(1));
     map.set_section(0, 2, Direction::Down, &known(1));
     map.set_section(7, 0, Direction::Down, &known(1));
-    map.set_last(2, prefix(1), Direction::Down, &known(1));
-    assert!(map.row(0).is_empty() && map.row(1).is_empty() && map.lasts(prefix(1)).is_empty());
+    map.set_last_section(2, prefix(1), Direction::Down, &known(1));
+    assert!(
+        map.sections_from(0).is_empty() && map.sections_from(1).is_empty() && map.last_sections(prefix(1)).is_empty()
+    );
 }
 
 #[test]
 fn the_nearest_relays_to_a_prefix_are_kept_and_this_one() {
     let mut map = map(40);
-    map.set_last(0, prefix(1), Direction::Down, &known(500));
+    map.set_last_section(0, prefix(1), Direction::Down, &known(500));
     for node in (1..40).rev() {
-        map.set_last(node, prefix(1), Direction::Down, &known(node.into()));
+        map.set_last_section(node, prefix(1), Direction::Down, &known(node.into()));
     }
-    assert_eq!(map.lasts(prefix(1)).len(), MOST_LAST);
-    assert_eq!(millis(map.last(0, prefix(1), Direction::Down)), Some(500));
-    assert_eq!(millis(map.last(1, prefix(1), Direction::Down)), Some(1));
-    assert_eq!(map.last(39, prefix(1), Direction::Down), None);
+    assert_eq!(map.last_sections(prefix(1)).len(), MAX_LAST_SECTIONS);
+    assert_eq!(millis(map.last_section(0, prefix(1), Direction::Down)), Some(500));
+    assert_eq!(millis(map.last_section(1, prefix(1), Direction::Down)), Some(1));
+    assert_eq!(map.last_section(39, prefix(1), Direction::Down), None);
 }
 
 #[test]
 fn it_is_bounded_whoever_fills_it() {
-    let mut map = map(MOST_NODES + 10);
-    assert_eq!((map.nodes(), map.node(key(MOST_NODES + 1), "one more")), (MOST_NODES, None));
-    for number in 0..MOST_PREFIXES + 1000 {
-        map.set_last(0, prefix(number), Direction::Down, &known(1));
+    let mut map = map(MAX_NODES + 10);
+    assert_eq!((map.node_count(), map.add_node(key(MAX_NODES + 1), "one more")), (MAX_NODES, None));
+    for number in 0..MAX_PREFIXES + 1000 {
+        map.set_last_section(0, prefix(number), Direction::Down, &known(1));
     }
-    assert!(map.last.len() <= MOST_PREFIXES, "{}", map.last.len());
-    assert!(map.last(0, prefix(MOST_PREFIXES + 999), Direction::Down).is_some(), "the newest");
+    assert!(map.last_sections.len() <= MAX_PREFIXES, "{}", map.last_sections.len());
+    assert!(map.last_section(0, prefix(MAX_PREFIXES + 999), Direction::Down).is_some(), "the newest");
 }

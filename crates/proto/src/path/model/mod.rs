@@ -11,18 +11,18 @@ mod slow_start;
 use std::time::Duration;
 
 /// Bytes of IP and TCP headers in a packet, with timestamps (RFC 7323).
-pub const HEADERS: u16 = 52;
+pub const HEADER_BYTES: u16 = 52;
 
 /// What a sender has under way at most when nothing is known of the buffers: Linux lets a send buffer grow to 4 MiB
 /// (`tcp_wmem`), and keeps about as much of the packets' own bookkeeping in it as of payload.
-const WINDOW: u64 = 2 << 20;
+const DEFAULT_WINDOW: u64 = 2 << 20;
 
 /// Longer than this takes nothing, in seconds: nobody would choose it, and it can be added to others.
-const YEAR: u32 = 365 * 24 * 3600;
+const MAX_SECONDS: u32 = 365 * 24 * 3600;
 
 /// How a sender answers to loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Congestion {
+pub enum CongestionControl {
     /// RFC 5681: one packet more in a round trip, half of it at a loss.
     Reno,
     /// RFC 9438, and what Linux does unless told otherwise.
@@ -34,10 +34,10 @@ pub enum Congestion {
     Bbr,
 }
 
-impl Congestion {
+impl CongestionControl {
     /// By the name that the kernel has for it. What is not known answers as CUBIC does.
     #[must_use]
-    pub fn of_name(name: &str) -> Self {
+    pub fn from_name(name: &str) -> Self {
         match name {
             "reno" => Self::Reno,
             "ctcp" => Self::Ctcp,
@@ -49,28 +49,28 @@ impl Congestion {
 
 /// What one section is like, in the direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Section {
+pub struct SectionModel {
     /// Round trip without queueing of our own making.
     pub rtt: Duration,
     /// Share of the packets that is lost, whoever sends.
     pub loss: f64,
     /// What may be under way, in bytes: the smaller of the two buffers.
     pub window: Option<u64>,
-    /// What the line carries of payload, in bytes/s; [`payload`] makes it of a line's own rate.
-    pub line: Option<f64>,
+    /// What the line carries of payload, in bytes/s; [`payload_rate`] makes it of a line's own rate.
+    pub line_rate: Option<f64>,
     /// How its sender answers to loss.
-    pub congestion: Congestion,
+    pub congestion: CongestionControl,
     /// Payload of a full packet, in bytes.
     pub mss: u16,
     /// A connection is ready: no handshake before the data.
-    pub warm: bool,
+    pub is_warm: bool,
 }
 
-impl Section {
+impl SectionModel {
     /// What the section carries when it has all the time it wants, in bytes/s of payload.
     #[must_use]
     pub fn rate(&self) -> f64 {
-        response::rate(self)
+        response::section_rate(self)
     }
 
     /// The round trip in seconds. Less than 10 µs no two processes manage.
@@ -79,64 +79,64 @@ impl Section {
     }
 
     /// The share of packets lost, as a number that can be divided by: no figure, or a negative one, is none.
-    fn lost(&self) -> f64 {
+    fn loss_share(&self) -> f64 {
         if self.loss > 0.0 { self.loss.min(0.99) } else { 0.0 }
     }
 
     /// The payload of a packet, in bytes.
-    fn packet(&self) -> f64 {
+    fn payload_bytes(&self) -> f64 {
         f64::from(self.mss.max(1))
     }
 
     /// The window in packets.
-    fn ceiling(&self) -> f64 {
-        (self.window.unwrap_or(WINDOW) as f64 / self.packet()).max(1.0)
+    fn max_window(&self) -> f64 {
+        (self.window.unwrap_or(DEFAULT_WINDOW) as f64 / self.payload_bytes()).max(1.0)
     }
 
     /// How much its rate swings, from 0 where window or line hold it to 1 where losses alone do.
-    fn swings(&self) -> f64 {
+    fn rate_variability(&self) -> f64 {
         match self.congestion {
-            Congestion::Bbr => 0.0,
-            _ => (1.0 - (self.rate() / self.packet() / self.ceiling_rate()).powi(2)).max(0.0),
+            CongestionControl::Bbr => 0.0,
+            _ => (1.0 - (self.rate() / self.payload_bytes() / self.max_packet_rate()).powi(2)).max(0.0),
         }
     }
 
     /// What window and line allow, in packets/s.
-    fn ceiling_rate(&self) -> f64 {
-        (self.ceiling() / self.round_trip()).min(self.line_packets())
+    fn max_packet_rate(&self) -> f64 {
+        (self.max_window() / self.round_trip()).min(self.line_packet_rate())
     }
 
     /// What the line carries, in packets/s.
-    fn line_packets(&self) -> f64 {
-        self.line.filter(|line| line.is_finite()).map_or(f64::MAX, |line| line.max(1.0) / self.packet())
+    fn line_packet_rate(&self) -> f64 {
+        self.line_rate.filter(|line| line.is_finite()).map_or(f64::MAX, |line| line.max(1.0) / self.payload_bytes())
     }
 }
 
 /// What relays take for themselves.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Costs {
+pub struct RelayCosts {
     /// How much later the first byte comes for each relay.
-    pub hop: Duration,
+    pub hop_delay: Duration,
     /// What one relay can carry, in bytes/s.
-    pub rate: f64,
+    pub relay_rate: f64,
     /// What each relay between equal sections takes, as a share of what the path would carry undivided.
     pub share: f64,
     /// Whether the client hears of the server's handshake before it asks, as with SOCKS and `CONNECT` unless they are
     /// `early`: then the answer to OPEN goes all the way back before the request comes.
-    pub waits: bool,
+    pub waits_for_connect: bool,
 }
 
-impl Default for Costs {
+impl Default for RelayCosts {
     fn default() -> Self {
-        Self { hop: Duration::from_micros(400), rate: 1.25e9, share: 0.01, waits: false }
+        Self { hop_delay: Duration::from_micros(400), relay_rate: 1.25e9, share: 0.01, waits_for_connect: false }
     }
 }
 
-/// What a line of `wire` bytes/s, counted in IP packets, carries of payload: packets have [`HEADERS`] beside `mss` bytes.
+/// What a line of `wire` bytes/s, counted in IP packets, carries of payload: packets have [`HEADER_BYTES`] beside `mss` bytes.
 #[must_use]
-pub fn payload(wire: f64, mss: u16) -> f64 {
+pub fn payload_rate(wire: f64, mss: u16) -> f64 {
     let mss = f64::from(mss.max(1));
-    wire * mss / (mss + f64::from(HEADERS))
+    wire * mss / (mss + f64::from(HEADER_BYTES))
 }
 
 /// What a path carries when it has all the time it wants, in bytes/s: what its slowest section does, and no more than a
@@ -144,15 +144,15 @@ pub fn payload(wire: f64, mss: u16) -> f64 {
 ///
 /// Masuya and Shimozono (2014) have it as `Tn = n T - f(n - 1)` for n equal sections. No section: nothing.
 #[must_use]
-pub fn rate(sections: &[Section], costs: &Costs) -> f64 {
-    completion::rate(sections, costs)
+pub fn path_rate(sections: &[SectionModel], costs: &RelayCosts) -> f64 {
+    completion::combined_rate(sections, costs)
 }
 
 /// From `connect()` to the first byte of the answer: handshakes, one behind the other, but for those that are made; then
 /// the request up all sections and its answer down.
 #[must_use]
-pub fn first_byte(sections: &[Section], costs: &Costs) -> Duration {
-    Duration::from_secs_f64(completion::first_byte(sections, costs).min(f64::from(YEAR)))
+pub fn time_to_first_byte(sections: &[SectionModel], costs: &RelayCosts) -> Duration {
+    Duration::from_secs_f64(completion::first_byte_seconds(sections, costs).min(f64::from(MAX_SECONDS)))
 }
 
 /// From `connect()` to the last byte of an answer of `size` bytes.
@@ -160,8 +160,8 @@ pub fn first_byte(sections: &[Section], costs: &Costs) -> Duration {
 /// Sections fill at the same time, so a path takes the time to the first byte, and then as long as the section that needs
 /// longest.
 #[must_use]
-pub fn completion(sections: &[Section], size: u64, costs: &Costs) -> Duration {
-    Duration::from_secs_f64(completion::completion(sections, size, costs).min(f64::from(YEAR)))
+pub fn completion(sections: &[SectionModel], size: u64, costs: &RelayCosts) -> Duration {
+    Duration::from_secs_f64(completion::completion_seconds(sections, size, costs).min(f64::from(MAX_SECONDS)))
 }
 
 #[cfg(test)]

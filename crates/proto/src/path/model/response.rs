@@ -10,7 +10,7 @@
 //! The published functions are for losses at equal distances, and forget that for a round trip after each nothing grows. What
 //! chance and recovery make of them is from a simulation, packet by packet, of what Linux does: `docs/path-model.md`.
 
-use super::{Congestion, Section};
+use super::{CongestionControl, SectionModel};
 
 /// What losses by chance leave of 1/√p.
 const BY_CHANCE: f64 = 1.31;
@@ -29,66 +29,66 @@ const BBR: (f64, f64) = (0.15, 0.25);
 const PROBE_RTT: f64 = 0.98;
 
 /// How sharply the lesser of two limits wins, and the greater of two regions.
-const SHARP: (i32, f64) = (8, 0.125);
+const SHARPNESS: (i32, f64) = (8, 0.125);
 
 /// What is left of the window after a loss.
-pub(super) const fn decrease(congestion: Congestion) -> f64 {
+pub(super) const fn decrease(congestion: CongestionControl) -> f64 {
     match congestion {
-        Congestion::Cubic => 0.7,
-        Congestion::Reno | Congestion::Ctcp => 0.5,
-        Congestion::Bbr => 1.0,
+        CongestionControl::Cubic => 0.7,
+        CongestionControl::Reno | CongestionControl::Ctcp => 0.5,
+        CongestionControl::Bbr => 1.0,
     }
 }
 
 /// Bytes of payload per second that arrive and stay.
-pub(super) fn rate(section: &Section) -> f64 {
-    let (rtt, lost) = (section.round_trip(), section.lost());
-    let (allowed, ceiling) = (window(section.congestion, lost, rtt), section.ceiling_rate());
+pub(super) fn section_rate(section: &SectionModel) -> f64 {
+    let (rtt, lost) = (section.round_trip(), section.loss_share());
+    let (allowed, ceiling) = (loss_limited_window(section.congestion, lost, rtt), section.max_packet_rate());
     let sent = match section.congestion {
-        Congestion::Bbr => ceiling * PROBE_RTT * bbr_keeps(lost),
-        _ => below(allowed / rtt, ceiling),
+        CongestionControl::Bbr => ceiling * PROBE_RTT * bbr_share(lost),
+        _ => smooth_min(allowed / rtt, ceiling),
     };
-    arriving(section, sent, allowed) * section.packet()
+    delivered_rate(section, sent, allowed) * section.payload_bytes()
 }
 
 /// Packets per second that arrive of so many that are sent while no timeout stops it, with a window of `allowed` packets.
 ///
 /// Timeouts are as Padhye and others (1998, 2000) count them: with backing off one takes (1 + 32p²) times as long. With
 /// selective acknowledgements, tail loss probes and RACK (RFC 8985) it comes when all that is under way is lost.
-pub(super) fn arriving(section: &Section, sent: f64, allowed: f64) -> f64 {
-    let lost = section.lost();
-    let times = lost.powf(allowed.min(section.ceiling())) * (1.0 + 32.0 * lost * lost);
+pub(super) fn delivered_rate(section: &SectionModel, sent: f64, allowed: f64) -> f64 {
+    let lost = section.loss_share();
+    let times = lost.powf(allowed.min(section.max_window())) * (1.0 + 32.0 * lost * lost);
     (1.0 - lost) / (1.0 / sent + times * (RTO_MIN + 2.0 * section.round_trip()))
 }
 
 /// Packets under way on average when nothing but loss limits.
-pub(super) fn window(congestion: Congestion, lost: f64, rtt: f64) -> f64 {
-    if lost <= 0.0 || congestion == Congestion::Bbr {
+pub(super) fn loss_limited_window(congestion: CongestionControl, lost: f64, rtt: f64) -> f64 {
+    if lost <= 0.0 || congestion == CongestionControl::Bbr {
         return f64::INFINITY;
     }
     let linear = |recovery: f64| BY_CHANCE / (lost.sqrt() + recovery * lost);
     let packets = match congestion {
-        Congestion::Cubic => above(linear(2.4), CUBIC * (rtt / lost).powf(0.75)),
-        Congestion::Ctcp => above(linear(1.0), 0.255 / lost.powf(0.8)),
-        Congestion::Reno | Congestion::Bbr => linear(1.0),
+        CongestionControl::Cubic => smooth_max(linear(2.4), CUBIC * (rtt / lost).powf(0.75)),
+        CongestionControl::Ctcp => smooth_max(linear(1.0), 0.255 / lost.powf(0.8)),
+        CongestionControl::Reno | CongestionControl::Bbr => linear(1.0),
     };
     packets.max(1.0)
 }
 
 /// The share of the bandwidth that BBR keeps when this share of packets is lost.
-fn bbr_keeps(lost: f64) -> f64 {
+fn bbr_share(lost: f64) -> f64 {
     let (kept, gone) = BBR;
     ((gone - lost) / (gone - kept)).clamp(0.01, 1.0)
 }
 
 /// The greater of two, and a little more where they are near: a window that grows by either law grows by both.
-fn above(a: f64, b: f64) -> f64 {
+fn smooth_max(a: f64, b: f64) -> f64 {
     let (least, most) = (a.min(b), a.max(b));
-    most * (1.0 + (least / most).powi(SHARP.0)).powf(SHARP.1)
+    most * (1.0 + (least / most).powi(SHARPNESS.0)).powf(SHARPNESS.1)
 }
 
 /// The mean of a rate that swings about `wanted` and is cut at `ceiling`: less than either where they are near.
-pub(super) fn below(wanted: f64, ceiling: f64) -> f64 {
+pub(super) fn smooth_min(wanted: f64, ceiling: f64) -> f64 {
     if wanted.is_infinite() {
         return ceiling;
     }

@@ -4,31 +4,31 @@
 //! After Cardwell, Savage and Anderson (INFOCOM 2000), with the initial window of RFC 6928. Windows double in a round trip:
 //! Linux counts packets that are acknowledged (RFC 3465), so delayed acknowledgements do not slow it down.
 
-use super::response::{arriving, below, decrease, window};
-use super::{Congestion, Section};
+use super::response::{decrease, delivered_rate, loss_limited_window, smooth_min};
+use super::{CongestionControl, SectionModel};
 
 /// RFC 6928.
-const INITIAL: f64 = 10.0;
+const INITIAL_WINDOW: f64 = 10.0;
 
 /// The packet before which half of all connections have lost one: ln 2 / p.
-const HALF: f64 = std::f64::consts::LN_2;
+const MEDIAN_FACTOR: f64 = std::f64::consts::LN_2;
 
 /// With how much more than the line holds slow start ends. HyStart (CUBIC) sees the delay grow, others a queue as long as
 /// the line overflow.
 const OVERSHOOT: (f64, f64) = (1.5, 2.0);
 
 /// Packets that find room in a queue even where the line holds next to none.
-const QUEUE: f64 = 64.0;
+const MIN_QUEUE: f64 = 64.0;
 
 /// BBR paces a round of its start over a third of it and more, so the last packet comes half a round trip later.
-const PACED: f64 = 0.5;
+const BBR_PACING_DELAY: f64 = 0.5;
 
 /// A window this near to the steady one is there; so is one after this many losses.
-const NEAR: f64 = 1.05;
-const EPOCHS: u32 = 40;
+const CONVERGED: f64 = 1.05;
+const MAX_EPOCHS: u32 = 40;
 
 /// RFC 9438, 5: packets in a second cubed.
-const C: f64 = 0.4;
+const CUBIC_C: f64 = 0.4;
 
 /// What has been sent, in packets, and how long that took.
 #[derive(Clone, Copy)]
@@ -38,83 +38,85 @@ struct Progress {
 }
 
 /// From the first packet's departure to the last one's, in seconds, for so many bytes.
-pub(super) fn transfer(section: &Section, size: u64) -> f64 {
-    let packets = (size as f64 / section.packet()).ceil();
+pub(super) fn transfer_time(section: &SectionModel, size: u64) -> f64 {
+    let packets = (size as f64 / section.payload_bytes()).ceil();
     let start = slow_start(section, packets);
-    let settled = settle(section, start, packets);
-    let rest = (packets - settled.sent).max(0.0) * section.packet() / section.rate();
-    settled.time + rest + last_loss(section, packets)
+    let settled = converge(section, start, packets);
+    let rest = (packets - settled.sent).max(0.0) * section.payload_bytes() / section.rate();
+    settled.time + rest + tail_loss_delay(section, packets)
 }
 
 /// Rounds that double until the path is full, all is sent, or the first loss is known: a round trip after it.
-fn slow_start(section: &Section, packets: f64) -> Progress {
-    let (rtt, full) = (section.round_trip(), section.ceiling_rate() * section.round_trip());
+fn slow_start(section: &SectionModel, packets: f64) -> Progress {
+    let (rtt, full) = (section.round_trip(), section.max_packet_rate() * section.round_trip());
     let end = packets.min(first_loss(section) + window_at_loss(section));
-    let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, INITIAL.min(section.ceiling()));
+    let (mut at, mut now) = (Progress { sent: 0.0, time: 0.0 }, INITIAL_WINDOW.min(section.max_window()));
     while now < full && at.sent + now < end {
-        at = Progress { sent: at.sent + now, time: at.time + rtt + stalled(section, now, full) };
+        at = Progress { sent: at.sent + now, time: at.time + rtt + bbr_stall(section, now, full) };
         now *= 2.0;
     }
-    if section.congestion == Congestion::Bbr && at.sent > 0.0 {
-        at.time += PACED * rtt;
+    if section.congestion == CongestionControl::Bbr && at.sent > 0.0 {
+        at.time += BBR_PACING_DELAY * rtt;
     }
-    if section.congestion == Congestion::Bbr && now >= full {
+    if section.congestion == CongestionControl::Bbr && now >= full {
         return at;
     }
     // What is left of the slow start: the last round of a small size, or a full path until the first loss.
     let rest = (end - at.sent).max(0.0);
     if now >= full {
-        return Progress { sent: end, time: at.time + rest / section.ceiling_rate() };
+        return Progress { sent: end, time: at.time + rest / section.max_packet_rate() };
     }
-    let rounds = if end < packets { rest / now * rtt } else { rest / section.line_packets() };
+    let rounds = if end < packets { rest / now * rtt } else { rest / section.line_packet_rate() };
     Progress { sent: end, time: at.time + rounds }
 }
 
 /// BBR sends no more for a round trip after a loss than what arrives, so a round of its start that has one is lost; the last
 /// before the path is `full` as far as it still had to grow.
-fn stalled(section: &Section, round: f64, full: f64) -> f64 {
+fn bbr_stall(section: &SectionModel, round: f64, full: f64) -> f64 {
     match section.congestion {
-        Congestion::Bbr => section.round_trip() * some_lost(section, round) * (full / round).log2().min(1.0),
+        CongestionControl::Bbr => {
+            section.round_trip() * loss_probability(section, round) * (full / round).log2().min(1.0)
+        }
         _ => 0.0,
     }
 }
 
 /// How likely one of so many packets is lost.
-fn some_lost(section: &Section, packets: f64) -> f64 {
-    1.0 - (1.0 - section.lost()).powf(packets)
+fn loss_probability(section: &SectionModel, packets: f64) -> f64 {
+    1.0 - (1.0 - section.loss_share()).powf(packets)
 }
 
 /// Packets before the first loss that the sender answers to.
-fn first_loss(section: &Section) -> f64 {
+fn first_loss(section: &SectionModel) -> f64 {
     match section.congestion {
-        Congestion::Bbr => f64::INFINITY,
-        _ => HALF / section.lost(),
+        CongestionControl::Bbr => f64::INFINITY,
+        _ => MEDIAN_FACTOR / section.loss_share(),
     }
 }
 
 /// The window when the first loss is known: slow start adds a packet for each that arrives.
-fn window_at_loss(section: &Section) -> f64 {
-    let overshoot = if section.congestion == Congestion::Cubic { OVERSHOOT.0 } else { OVERSHOOT.1 };
-    let line = section.line_packets() * section.round_trip() * overshoot;
-    (INITIAL + first_loss(section)).min(section.ceiling()).min(line.max(QUEUE))
+fn window_at_loss(section: &SectionModel) -> f64 {
+    let overshoot = if section.congestion == CongestionControl::Cubic { OVERSHOOT.0 } else { OVERSHOOT.1 };
+    let line = section.line_packet_rate() * section.round_trip() * overshoot;
+    (INITIAL_WINDOW + first_loss(section)).min(section.max_window()).min(line.max(MIN_QUEUE))
 }
 
 /// From the first loss to where losses hold the window: an epoch is what is sent from one loss to the next.
-fn settle(section: &Section, mut at: Progress, packets: f64) -> Progress {
-    let (rtt, lost) = (section.round_trip(), section.lost());
-    let (steady, kept) = (window(section.congestion, lost, rtt), decrease(section.congestion));
+fn converge(section: &SectionModel, mut at: Progress, packets: f64) -> Progress {
+    let (rtt, lost) = (section.round_trip(), section.loss_share());
+    let (steady, kept) = (loss_limited_window(section.congestion, lost, rtt), decrease(section.congestion));
     if steady.is_infinite() {
         return at;
     }
     let mut start = window_at_loss(section) * kept;
-    for _ in 0..EPOCHS {
+    for _ in 0..MAX_EPOCHS {
         let epoch = (1.0 / lost).min(packets - at.sent);
-        let end = grown(section, start, steady);
+        let end = window_after_epoch(section, start, steady);
         let mean = start.midpoint(end);
-        if epoch <= 0.0 || mean < steady * NEAR {
+        if epoch <= 0.0 || mean < steady * CONVERGED {
             break;
         }
-        let rate = arriving(section, below(mean / rtt, section.ceiling_rate()), mean);
+        let rate = delivered_rate(section, smooth_min(mean / rtt, section.max_packet_rate()), mean);
         at = Progress { sent: at.sent + epoch, time: at.time + epoch / rate };
         start = end * kept;
     }
@@ -124,23 +126,23 @@ fn settle(section: &Section, mut at: Progress, packets: f64) -> Progress {
 /// What the window has become when 1/p packets after a loss the next one is there. It grows by the same in squares, whatever
 /// it is: in the steady state by what a loss takes. CUBIC's may grow faster, back toward where it was (RFC 9438, 4.2), and not
 /// quite there, as it has been falling (fast convergence, 4.7).
-fn grown(section: &Section, start: f64, steady: f64) -> f64 {
+fn window_after_epoch(section: &SectionModel, start: f64, steady: f64) -> f64 {
     let (rtt, kept) = (section.round_trip(), decrease(section.congestion));
     let taken = 4.0 * (1.0 - kept * kept) / (1.0 + kept).powi(2);
     let end = (start * start + taken * steady * steady).sqrt();
-    if section.congestion != Congestion::Cubic {
+    if section.congestion != CongestionControl::Cubic {
         return end;
     }
-    let time = rtt / section.lost() / start + rtt;
+    let time = rtt / section.loss_share() / start + rtt;
     let back = start / kept * (1.0 + kept) / 2.0;
-    let until_back = ((back - start) / C).cbrt();
-    end.max(back + C * (time.min(until_back) - until_back).powi(3))
+    let until_back = ((back - start) / CUBIC_C).cbrt();
+    end.max(back + CUBIC_C * (time.min(until_back) - until_back).powi(3))
 }
 
 /// If something of the last window is lost, the last byte is a round trip later. In slow start the last window is about half
 /// of all.
-fn last_loss(section: &Section, packets: f64) -> f64 {
-    let under_way = section.rate() / section.packet() * section.round_trip();
-    let last = under_way.max(INITIAL).min(INITIAL + packets / 2.0).min(packets);
-    section.round_trip() * some_lost(section, last)
+fn tail_loss_delay(section: &SectionModel, packets: f64) -> f64 {
+    let under_way = section.rate() / section.payload_bytes() * section.round_trip();
+    let last = under_way.max(INITIAL_WINDOW).min(INITIAL_WINDOW + packets / 2.0).min(packets);
+    section.round_trip() * loss_probability(section, last)
 }

@@ -4,24 +4,25 @@ use super::*;
 
 mod published;
 
-const ALL: [Congestion; 4] = [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp, Congestion::Bbr];
+const ALL: [CongestionControl; 4] =
+    [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp, CongestionControl::Bbr];
 
 /// A section of CUBIC without loss, limits or a ready connection.
-fn section(milliseconds: f64) -> Section {
-    Section {
+fn section(milliseconds: f64) -> SectionModel {
+    SectionModel {
         rtt: Duration::from_secs_f64(milliseconds / 1e3),
         loss: 0.0,
         window: None,
-        line: None,
-        congestion: Congestion::Cubic,
+        line_rate: None,
+        congestion: CongestionControl::Cubic,
         mss: 1448,
-        warm: false,
+        is_warm: false,
     }
 }
 
 /// Relays that cost nothing.
-fn free() -> Costs {
-    Costs { hop: Duration::ZERO, rate: f64::MAX, share: 0.0, waits: false }
+fn free() -> RelayCosts {
+    RelayCosts { hop_delay: Duration::ZERO, relay_rate: f64::MAX, share: 0.0, waits_for_connect: false }
 }
 
 #[track_caller]
@@ -30,28 +31,31 @@ fn near(found: f64, wanted: f64, share: f64) {
 }
 
 /// Packets under way.
-fn under_way(section: &Section) -> f64 {
+fn under_way(section: &SectionModel) -> f64 {
     section.rate() * section.rtt.as_secs_f64() / f64::from(section.mss)
 }
 
 #[test]
 fn names_are_the_kernels() {
-    let names = ["reno", "cubic", "ctcp", "bbr", "westwood", ""].map(Congestion::of_name);
-    assert_eq!(names[..4], [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp, Congestion::Bbr]);
-    assert_eq!(names[4..], [Congestion::Cubic, Congestion::Cubic]);
+    let names = ["reno", "cubic", "ctcp", "bbr", "westwood", ""].map(CongestionControl::from_name);
+    assert_eq!(
+        names[..4],
+        [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp, CongestionControl::Bbr]
+    );
+    assert_eq!(names[4..], [CongestionControl::Cubic, CongestionControl::Cubic]);
 }
 
 #[test]
 fn a_window_over_the_round_trip() {
-    for congestion in [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp] {
-        near(Section { window: Some(64 << 10), congestion, ..section(50.0) }.rate(), 65536.0 / 0.05, 1e-9);
+    for congestion in [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Ctcp] {
+        near(SectionModel { window: Some(64 << 10), congestion, ..section(50.0) }.rate(), 65536.0 / 0.05, 1e-9);
     }
 }
 
 #[test]
 fn a_line_less_its_headers() {
-    near(payload(12.5e6, 1448), 12.5e6 * 1448.0 / 1500.0, 1e-9);
-    let section = Section { line: Some(payload(12.5e6, 1448)), ..section(10.0) };
+    near(payload_rate(12.5e6, 1448), 12.5e6 * 1448.0 / 1500.0, 1e-9);
+    let section = SectionModel { line_rate: Some(payload_rate(12.5e6, 1448)), ..section(10.0) };
     near(section.rate(), 12.5e6 * 1448.0 / 1500.0, 1e-9);
 }
 
@@ -59,24 +63,24 @@ fn a_line_less_its_headers() {
 #[test]
 fn loss_is_answered_as_published() {
     let at = |congestion, loss: f64, rtt: f64| {
-        under_way(&Section { congestion, loss, window: Some(u64::MAX), ..section(rtt) }) / (1.0 - loss)
+        under_way(&SectionModel { congestion, loss, window: Some(u64::MAX), ..section(rtt) }) / (1.0 - loss)
     };
     for loss in [1e-5_f64, 1e-4, 1e-3, 1e-2] {
-        near(at(Congestion::Reno, loss, 40.0), 1.22 / loss.sqrt(), 0.12);
-        near(at(Congestion::Cubic, loss, 5.0), 1.22 / loss.sqrt(), 0.15);
-        near(at(Congestion::Cubic, loss / 10.0, 1000.0), 1.054 * (10.0 / loss).powf(0.75), 0.14);
+        near(at(CongestionControl::Reno, loss, 40.0), 1.22 / loss.sqrt(), 0.12);
+        near(at(CongestionControl::Cubic, loss, 5.0), 1.22 / loss.sqrt(), 0.15);
+        near(at(CongestionControl::Cubic, loss / 10.0, 1000.0), 1.054 * (10.0 / loss).powf(0.75), 0.14);
     }
     for loss in [1e-6_f64, 1e-5, 1e-4] {
-        near(at(Congestion::Ctcp, loss, 40.0), 0.255 / loss.powf(0.8), 0.05);
+        near(at(CongestionControl::Ctcp, loss, 40.0), 0.255 / loss.powf(0.8), 0.05);
     }
-    near(at(Congestion::Ctcp, 0.01, 40.0), at(Congestion::Reno, 0.01, 40.0), 0.05);
+    near(at(CongestionControl::Ctcp, 0.01, 40.0), at(CongestionControl::Reno, 0.01, 40.0), 0.05);
 }
 
 #[test]
 fn bbr_keeps_the_bandwidth_until_a_fifth_is_lost() {
     let share = |loss: f64| {
-        let bbr = Section { congestion: Congestion::Bbr, loss, line: Some(1e7), ..section(40.0) };
-        bbr.rate() / Section { loss: 0.0, ..bbr }.rate()
+        let bbr = SectionModel { congestion: CongestionControl::Bbr, loss, line_rate: Some(1e7), ..section(40.0) };
+        bbr.rate() / SectionModel { loss: 0.0, ..bbr }.rate()
     };
     near(share(0.01), 0.99, 1e-3);
     near(share(0.1), 0.9, 1e-3);
@@ -85,12 +89,15 @@ fn bbr_keeps_the_bandwidth_until_a_fifth_is_lost() {
 
 #[test]
 fn handshakes_and_then_the_request() {
-    assert_eq!(first_byte(&[section(100.0)], &free()), Duration::from_millis(200));
-    let relayed = [Section { warm: true, ..section(60.0) }, section(40.0)];
-    assert_eq!(first_byte(&relayed, &free()), Duration::from_millis(140));
-    assert_eq!(first_byte(&relayed, &Costs { waits: true, ..free() }), Duration::from_millis(200));
-    let hop = Costs { hop: Duration::from_millis(3), ..free() };
-    assert_eq!(first_byte(&relayed, &hop), Duration::from_millis(143), "one relay");
+    assert_eq!(time_to_first_byte(&[section(100.0)], &free()), Duration::from_millis(200));
+    let relayed = [SectionModel { is_warm: true, ..section(60.0) }, section(40.0)];
+    assert_eq!(time_to_first_byte(&relayed, &free()), Duration::from_millis(140));
+    assert_eq!(
+        time_to_first_byte(&relayed, &RelayCosts { waits_for_connect: true, ..free() }),
+        Duration::from_millis(200)
+    );
+    let hop = RelayCosts { hop_delay: Duration::from_millis(3), ..free() };
+    assert_eq!(time_to_first_byte(&relayed, &hop), Duration::from_millis(143), "one relay");
 }
 
 /// 10 packets, then 20, then 40: RFC 6928 and a window that doubles.
@@ -105,30 +112,30 @@ fn slow_start_takes_a_round_trip_for_each_doubling() {
 
 #[test]
 fn sections_fill_at_the_same_time() {
-    let half = Section { line: Some(1e7), ..section(50.0) };
-    let one = completion(&[half], 1 << 20, &free()) - first_byte(&[half], &free());
-    let two = completion(&[half, half], 1 << 20, &free()) - first_byte(&[half, half], &free());
+    let half = SectionModel { line_rate: Some(1e7), ..section(50.0) };
+    let one = completion(&[half], 1 << 20, &free()) - time_to_first_byte(&[half], &free());
+    let two = completion(&[half, half], 1 << 20, &free()) - time_to_first_byte(&[half, half], &free());
     assert_eq!(one, two);
-    let longer = Section { rtt: Duration::from_millis(80), ..half };
-    let slowest = completion(&[longer], 1 << 20, &free()) - first_byte(&[longer], &free());
-    assert_eq!(completion(&[half, longer], 1 << 20, &free()) - first_byte(&[half, longer], &free()), slowest);
+    let longer = SectionModel { rtt: Duration::from_millis(80), ..half };
+    let slowest = completion(&[longer], 1 << 20, &free()) - time_to_first_byte(&[longer], &free());
+    assert_eq!(completion(&[half, longer], 1 << 20, &free()) - time_to_first_byte(&[half, longer], &free()), slowest);
 }
 
 #[test]
 fn a_relay_is_a_limit_where_there_is_one() {
-    let fast = Section { line: Some(1e9), window: Some(1 << 30), ..section(1.0) };
-    let slow_relay = Costs { rate: 1e6, ..free() };
-    near(rate(&[fast, fast], &slow_relay), 1e6, 1e-9);
-    near(rate(&[fast], &slow_relay), 1e9, 1e-9);
+    let fast = SectionModel { line_rate: Some(1e9), window: Some(1 << 30), ..section(1.0) };
+    let slow_relay = RelayCosts { relay_rate: 1e6, ..free() };
+    near(path_rate(&[fast, fast], &slow_relay), 1e6, 1e-9);
+    near(path_rate(&[fast], &slow_relay), 1e9, 1e-9);
     assert!(completion(&[fast, fast], 10_000_000, &slow_relay) >= Duration::from_secs(10));
     assert!(completion(&[fast], 10_000_000, &slow_relay) < Duration::from_secs(1));
 }
 
 #[test]
 fn a_path_of_no_sections_carries_nothing() {
-    assert_eq!(rate(&[], &Costs::default()), 0.0);
-    assert_eq!(first_byte(&[], &Costs::default()), Duration::ZERO);
-    assert_eq!(completion(&[], 1 << 20, &Costs::default()), Duration::from_secs(u64::from(YEAR)));
+    assert_eq!(path_rate(&[], &RelayCosts::default()), 0.0);
+    assert_eq!(time_to_first_byte(&[], &RelayCosts::default()), Duration::ZERO);
+    assert_eq!(completion(&[], 1 << 20, &RelayCosts::default()), Duration::from_secs(u64::from(MAX_SECONDS)));
 }
 
 /// Whatever anybody measured or claims.
@@ -140,11 +147,11 @@ fn nothing_comes_out_that_is_absurd() {
         [None, Some(f64::NAN), Some(0.0), Some(-5.0), Some(f64::INFINITY), Some(f64::MIN_POSITIVE), Some(1e300)];
     for (rtt, loss, line) in product(&durations, &losses, &lines) {
         for (window, mss, congestion) in product(&[None, Some(0), Some(u64::MAX)], &[0, 1448, u16::MAX], &ALL) {
-            let section = Section { rtt, loss, window, line, congestion, mss, warm: false };
+            let section = SectionModel { rtt, loss, window, line_rate: line, congestion, mss, is_warm: false };
             assert!(section.rate().is_finite() && section.rate() > 0.0, "{section:?}");
             for size in [0, 1, 1 << 20, u64::MAX] {
-                let time = completion(&[section; 3], size, &Costs::default());
-                assert!(time <= Duration::from_secs(u64::from(YEAR)), "{section:?}: {time:?} for {size}");
+                let time = completion(&[section; 3], size, &RelayCosts::default());
+                assert!(time <= Duration::from_secs(u64::from(MAX_SECONDS)), "{section:?}: {time:?} for {size}");
             }
         }
     }
@@ -162,11 +169,11 @@ const WINDOWS: [Option<u64>; 4] = [Some(2000), Some(64 << 10), Some(65 << 10), S
 const SIZES: [u64; 6] = [1, 10_000, 100_000, 256 << 10, 5 << 20, 64 << 20];
 
 /// Every section of the sweep, as its four axes say.
-fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> Section, [usize; 4])) {
+fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> SectionModel, [usize; 4])) {
     for congestion in ALL {
-        let at = |[rtt, loss, line, window]: [usize; 4]| Section {
+        let at = |[rtt, loss, line, window]: [usize; 4]| SectionModel {
             loss: LOSSES[loss],
-            line: LINES[line],
+            line_rate: LINES[line],
             window: WINDOWS[window],
             congestion,
             ..section(RTTS[rtt])
@@ -184,7 +191,7 @@ fn sweep(mut check: impl FnMut(&dyn Fn([usize; 4]) -> Section, [usize; 4])) {
 fn what_is_worse_is_never_faster() {
     sweep(|at, place| {
         let here = at(place);
-        let tolerance = if here.congestion == Congestion::Bbr { 0.94 } else { 0.99 };
+        let tolerance = if here.congestion == CongestionControl::Bbr { 0.94 } else { 0.99 };
         for (axis, count, worse) in
             [(0, RTTS.len(), 1), (1, LOSSES.len(), 1), (2, LINES.len(), -1), (3, WINDOWS.len(), -1)]
         {
@@ -207,7 +214,7 @@ fn more_takes_longer_and_nothing_is_faster_than_the_line() {
         let section = at(place);
         let times = SIZES.map(|size| completion(&[section], size, &free()).as_secs_f64());
         assert!(times.is_sorted(), "{times:?} by {section:?}");
-        let line = section.line.unwrap_or(f64::MAX);
+        let line = section.line_rate.unwrap_or(f64::MAX);
         assert!(SIZES.iter().zip(times).all(|(size, time)| *size as f64 / time <= line), "{times:?} by {section:?}");
     });
 }

@@ -5,23 +5,23 @@
 
 use std::time::Duration;
 
-use super::{Matrix, Origin, Site, geography};
+use super::{RttMatrix, RttSource, Site, geography};
 
 /// From here on a direct way that is longer than a detour is strange.
-const STRANGE: f64 = 3.0;
+const SUSPICIOUS_RATIO: f64 = 3.0;
 
 /// From here on it is a mistake, as of a unit.
-const ABSURD: f64 = 20.0;
+const MISTAKE_RATIO: f64 = 20.0;
 
 /// Shorter ways are not looked at: a millisecond more is no detour.
-const SHORT: Duration = Duration::from_millis(20);
+const MIN_CHECKED: Duration = Duration::from_millis(20);
 
 /// Positions are those of a city and not of a machine, km/s and seconds aside: so much less than light needs is fine.
-const NEAR_ENOUGH: f64 = 0.8;
+const LIGHT_TOLERANCE: f64 = 0.8;
 
 /// Something about the round trip between two sites.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doubt {
+pub struct RttAnomaly {
     /// The two sites.
     pub sites: (usize, usize),
     /// Whether it cannot be right; otherwise it is only strange.
@@ -32,36 +32,36 @@ pub struct Doubt {
 
 /// Every doubt about what is given or measured, in the order of the sites.
 #[must_use]
-pub fn doubts(sites: &[Site], matrix: &Matrix) -> Vec<Doubt> {
-    let known = || matrix.entries().filter(|(_, _, entry)| entry.origin != Origin::Estimated);
+pub fn find_anomalies(sites: &[Site], matrix: &RttMatrix) -> Vec<RttAnomaly> {
+    let known = || matrix.entries().filter(|(_, _, entry)| entry.source != RttSource::Estimated);
     let mut doubts = Vec::new();
     for (one, other, entry) in known() {
-        let is_mistake = |expected| Doubt { sites: (one, other), is_mistake: true, expected };
+        let is_mistake = |expected| RttAnomaly { sites: (one, other), is_mistake: true, expected };
         if let Some(expected) = faster_than_light(&sites[one], &sites[other], entry.rtt) {
             doubts.push(is_mistake(expected));
         } else if let Some((ratio, expected)) = detour(sites, matrix, (one, other), entry.rtt) {
-            doubts.push(Doubt { is_mistake: ratio >= ABSURD, ..is_mistake(expected) });
+            doubts.push(RttAnomaly { is_mistake: ratio >= MISTAKE_RATIO, ..is_mistake(expected) });
         }
     }
     doubts
 }
 
 fn faster_than_light(one: &Site, other: &Site, rtt: Duration) -> Option<String> {
-    let light = geography::fastest(one, other)?;
+    let light = geography::light_round_trip(one, other)?;
     let milliseconds = light.as_secs_f64() * 1e3;
-    (rtt.as_secs_f64() < light.as_secs_f64() * NEAR_ENOUGH).then(|| {
+    (rtt.as_secs_f64() < light.as_secs_f64() * LIGHT_TOLERANCE).then(|| {
         format!("at least {milliseconds:.1}ms, which light needs between the two positions: one of the three is wrong")
     })
 }
 
 /// The best way by one other site, if it is so much shorter that it is strange.
-fn detour(sites: &[Site], matrix: &Matrix, (one, other): (usize, usize), rtt: Duration) -> Option<(f64, String)> {
-    let known = |a, b| matrix.get(a, b).filter(|entry| entry.origin != Origin::Estimated).map(|entry| entry.rtt);
+fn detour(sites: &[Site], matrix: &RttMatrix, (one, other): (usize, usize), rtt: Duration) -> Option<(f64, String)> {
+    let known = |a, b| matrix.get(a, b).filter(|entry| entry.source != RttSource::Estimated).map(|entry| entry.rtt);
     let by = |third: usize| Some((known(one, third)? + known(third, other)?, third));
     let others = (0..sites.len()).filter(|third| *third != one && *third != other);
     let (shortest, third) = others.filter_map(by).min()?;
     let ratio = rtt.as_secs_f64() / shortest.as_secs_f64().max(1e-6);
-    (rtt > SHORT && ratio >= STRANGE).then(|| {
+    (rtt > MIN_CHECKED && ratio >= SUSPICIOUS_RATIO).then(|| {
         let expected = format!(
             "not {ratio:.0} times as long as by {} ({:.1}ms): perhaps a digit or a unit is wrong in one of the three",
             sites[third].name,

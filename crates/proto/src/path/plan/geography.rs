@@ -2,26 +2,26 @@
 
 use std::time::Duration;
 
-use super::{Matrix, Origin, Site};
+use super::{RttMatrix, RttSource, Site};
 
 /// Mean radius of the earth (IUGG), km.
-const EARTH: f64 = 6371.0;
+const EARTH_RADIUS: f64 = 6371.0;
 
 /// Light in fibre: about two thirds of light in vacuum, km/s.
-const FIBRE: f64 = 200_000.0;
+const LIGHT_IN_FIBRE: f64 = 200_000.0;
 
 /// Light in vacuum, km/s.
-const VACUUM: f64 = 299_792.458;
+const LIGHT_IN_VACUUM: f64 = 299_792.458;
 
 /// Round trips in the Internet are about three times light in vacuum (Singla and others, "The Internet at the speed of
 /// light", HotNets 2014), which is twice light in fibre.
 const INFLATION: f64 = 2.0;
 
 /// From so many given round trips on, they know better.
-const ENOUGH: usize = 3;
+const MIN_SAMPLES: usize = 3;
 
 /// Two sites in one place are not nearer than a city's access network.
-const SHORTEST: Duration = Duration::from_millis(1);
+const MIN_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 /// A place on earth.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,56 +39,56 @@ impl Position {
         let half = |from: f64, to: f64| ((to - from).to_radians() / 2.0).sin().powi(2);
         let (latitudes, longitudes) = (half(self.latitude, other.latitude), half(self.longitude, other.longitude));
         let along = self.latitude.to_radians().cos() * other.latitude.to_radians().cos();
-        2.0 * EARTH * (latitudes + along * longitudes).min(1.0).sqrt().asin()
+        2.0 * EARTH_RADIUS * (latitudes + along * longitudes).min(1.0).sqrt().asin()
     }
 }
 
 /// How a distance becomes a round trip.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Yardstick {
+pub struct DistanceModel {
     /// How many times as long as light in fibre along the great circle.
     pub inflation: f64,
     /// Of how many given round trips that is the median; 0 where it is written or the usual one.
-    pub learnt_from: usize,
+    pub sample_count: usize,
 }
 
-impl Yardstick {
+impl DistanceModel {
     /// A factor that somebody has written.
     #[must_use]
-    pub const fn written(inflation: f64) -> Self {
-        Self { inflation, learnt_from: 0 }
+    pub const fn with_inflation(inflation: f64) -> Self {
+        Self { inflation, sample_count: 0 }
     }
 
     /// The median factor of the round trips in `matrix` whose sites have positions, or the usual one if they are few.
     #[must_use]
-    pub fn learnt(sites: &[Site], matrix: &Matrix) -> Self {
+    pub fn fit(sites: &[Site], matrix: &RttMatrix) -> Self {
         let mut factors: Vec<f64> = matrix
             .entries()
-            .filter(|(_, _, entry)| entry.origin != Origin::Estimated)
+            .filter(|(_, _, entry)| entry.source != RttSource::Estimated)
             .filter_map(|(a, b, entry)| {
-                let straight = 2.0 * distance(&sites[a], &sites[b])? / FIBRE;
+                let straight = 2.0 * distance(&sites[a], &sites[b])? / LIGHT_IN_FIBRE;
                 // What is next door says nothing of cables.
                 (straight > 1e-3).then(|| entry.rtt.as_secs_f64() / straight)
             })
             .collect();
-        if factors.len() < ENOUGH {
-            return Self::written(INFLATION);
+        if factors.len() < MIN_SAMPLES {
+            return Self::with_inflation(INFLATION);
         }
         factors.sort_unstable_by(f64::total_cmp);
-        Self { inflation: factors[factors.len() / 2].max(1.0), learnt_from: factors.len() }
+        Self { inflation: factors[factors.len() / 2].max(1.0), sample_count: factors.len() }
     }
 
     /// The round trip between two sites; none where one has no position.
     #[must_use]
     pub fn round_trip(&self, one: &Site, other: &Site) -> Option<Duration> {
         let kilometres = distance(one, other)?;
-        Some(Duration::from_secs_f64(2.0 * kilometres / FIBRE * self.inflation).max(SHORTEST))
+        Some(Duration::from_secs_f64(2.0 * kilometres / LIGHT_IN_FIBRE * self.inflation).max(MIN_ROUND_TRIP))
     }
 }
 
 /// The round trip of light in vacuum; no other is shorter.
-pub(super) fn fastest(one: &Site, other: &Site) -> Option<Duration> {
-    distance(one, other).map(|kilometres| Duration::from_secs_f64(2.0 * kilometres / VACUUM))
+pub(super) fn light_round_trip(one: &Site, other: &Site) -> Option<Duration> {
+    distance(one, other).map(|kilometres| Duration::from_secs_f64(2.0 * kilometres / LIGHT_IN_VACUUM))
 }
 
 fn distance(one: &Site, other: &Site) -> Option<f64> {

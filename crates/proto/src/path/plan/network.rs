@@ -3,44 +3,44 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Site, Yardstick};
-use crate::path::model::{Congestion, Costs, Section, payload};
+use super::{DistanceModel, Site};
+use crate::path::model::{CongestionControl, RelayCosts, SectionModel, payload_rate};
 
 /// Payload of a full packet on Ethernet, with timestamps.
 const MSS: u16 = 1448;
 
 /// Everything a plan is made from.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Network {
+pub struct PlanInput {
     /// The sites; elsewhere their places in here stand for them.
     pub sites: Vec<Site>,
     /// The round trips.
-    pub matrix: Matrix,
+    pub matrix: RttMatrix,
     /// How missing ones were estimated.
-    pub yardstick: Yardstick,
+    pub distance_model: DistanceModel,
     /// What sections are like of which nothing is written.
-    pub usual: Traits,
+    pub default_traits: SectionTraits,
     /// What the others are like, by their sites, the smaller number first.
-    pub traits: BTreeMap<(usize, usize), Traits>,
+    pub traits: BTreeMap<(usize, usize), SectionTraits>,
     /// Who fetches from whom; at least one.
     pub traffic: Vec<Traffic>,
     /// Sizes of the objects that are fetched, bytes; at least one.
     pub sizes: Vec<u64>,
     /// What relays take for themselves.
-    pub costs: Costs,
+    pub costs: RelayCosts,
 }
 
 /// What is known of a section beside its round trip.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Traits {
+pub struct SectionTraits {
     /// Share of packets lost.
     pub loss: f64,
     /// What the line carries, bytes/s on the wire.
-    pub line: Option<f64>,
+    pub line_rate: Option<f64>,
     /// The smaller of the two buffers, bytes.
     pub window: Option<u64>,
     /// How senders answer to loss.
-    pub congestion: Congestion,
+    pub congestion: CongestionControl,
 }
 
 /// Objects that clients at one site fetch from another.
@@ -56,7 +56,7 @@ pub struct Traffic {
 
 /// Where a round trip is known from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub enum RttSource {
     /// It is written.
     Given,
     /// It was measured just now.
@@ -67,48 +67,48 @@ pub enum Origin {
 
 /// A round trip between two sites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct RttEntry {
     /// How long it takes.
     pub rtt: Duration,
     /// Where that is known from.
-    pub origin: Origin,
+    pub source: RttSource,
 }
 
 /// Round trips between all sites, the same both ways.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Matrix(BTreeMap<(usize, usize), Entry>);
+pub struct RttMatrix(BTreeMap<(usize, usize), RttEntry>);
 
-impl Matrix {
+impl RttMatrix {
     /// The round trip between two sites, if it is known.
     #[must_use]
-    pub fn get(&self, one: usize, other: usize) -> Option<Entry> {
+    pub fn get(&self, one: usize, other: usize) -> Option<RttEntry> {
         self.0.get(&ordered(one, other)).copied()
     }
 
     /// Notes one.
-    pub fn set(&mut self, one: usize, other: usize, entry: Entry) {
+    pub fn set(&mut self, one: usize, other: usize, entry: RttEntry) {
         self.0.insert(ordered(one, other), entry);
     }
 
     /// All that is known: two sites, the smaller number first, and their round trip.
-    pub fn entries(&self) -> impl Iterator<Item = (usize, usize, Entry)> {
+    pub fn entries(&self) -> impl Iterator<Item = (usize, usize, RttEntry)> {
         self.0.iter().map(|(&(one, other), &entry)| (one, other, entry))
     }
 
     /// How many come from there.
     #[must_use]
-    pub fn count(&self, origin: Origin) -> usize {
-        self.0.values().filter(|entry| entry.origin == origin).count()
+    pub fn count(&self, origin: RttSource) -> usize {
+        self.0.values().filter(|entry| entry.source == origin).count()
     }
 
     /// Fills in what is missing where both sites have a position.
-    pub fn estimate(&mut self, sites: &[Site], yardstick: &Yardstick) {
+    pub fn fill_estimates(&mut self, sites: &[Site], yardstick: &DistanceModel) {
         for (one, site) in sites.iter().enumerate() {
             for (other, another) in sites.iter().enumerate().skip(one + 1) {
                 if self.get(one, other).is_none()
                     && let Some(rtt) = yardstick.round_trip(site, another)
                 {
-                    self.set(one, other, Entry { rtt, origin: Origin::Estimated });
+                    self.set(one, other, RttEntry { rtt, source: RttSource::Estimated });
                 }
             }
         }
@@ -120,39 +120,47 @@ pub(super) fn ordered(one: usize, other: usize) -> (usize, usize) {
     (one.min(other), one.max(other))
 }
 
-impl Network {
+impl PlanInput {
     /// The sections of a path from client to server, as the model wants them; `None` when the round trip of one is not
     /// known. Between relays a connection is ready.
     #[must_use]
-    pub fn sections(&self, stops: &[usize]) -> Option<Vec<Section>> {
+    pub fn sections(&self, stops: &[usize]) -> Option<Vec<SectionModel>> {
         let last = stops.len().checked_sub(2)?;
         let sections = stops.windows(2).enumerate();
         sections.map(|(at, ends)| self.section(ends[0], ends[1], at > 0 && at < last)).collect()
     }
 
-    fn section(&self, from: usize, to: usize, warm: bool) -> Option<Section> {
-        let Traits { loss, line, window, congestion } = self.traits_of(from, to);
-        let line = line.map(|line| payload(line, MSS));
-        Some(Section { rtt: self.matrix.get(from, to)?.rtt, loss, window, line, congestion, mss: MSS, warm })
+    fn section(&self, from: usize, to: usize, warm: bool) -> Option<SectionModel> {
+        let SectionTraits { loss, line_rate: line, window, congestion } = self.traits_of(from, to);
+        let line = line.map(|line| payload_rate(line, MSS));
+        Some(SectionModel {
+            rtt: self.matrix.get(from, to)?.rtt,
+            loss,
+            window,
+            line_rate: line,
+            congestion,
+            mss: MSS,
+            is_warm: warm,
+        })
     }
 
     /// What is known of a section beside its round trip.
     #[must_use]
-    pub fn traits_of(&self, one: usize, other: usize) -> Traits {
-        self.traits.get(&ordered(one, other)).copied().unwrap_or(self.usual)
+    pub fn traits_of(&self, one: usize, other: usize) -> SectionTraits {
+        self.traits.get(&ordered(one, other)).copied().unwrap_or(self.default_traits)
     }
 
     /// The sites where relays stand.
-    pub(super) fn relays(&self) -> Vec<usize> {
-        self.sites_that(|site| site.roles.relay)
+    pub(super) fn relay_sites(&self) -> Vec<usize> {
+        self.sites_where(|site| site.roles.relay)
     }
 
     /// The sites where one could be and is not.
-    pub(super) fn places(&self) -> Vec<usize> {
-        self.sites_that(|site| site.roles.possible && !site.roles.relay)
+    pub(super) fn possible_sites(&self) -> Vec<usize> {
+        self.sites_where(|site| site.roles.possible && !site.roles.relay)
     }
 
-    fn sites_that(&self, fits: impl Fn(&Site) -> bool) -> Vec<usize> {
+    fn sites_where(&self, fits: impl Fn(&Site) -> bool) -> Vec<usize> {
         (0..self.sites.len()).filter(|site| fits(&self.sites[*site])).collect()
     }
 

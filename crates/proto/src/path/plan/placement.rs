@@ -5,14 +5,14 @@
 
 use std::time::Duration;
 
-use super::ranking::{direct, gains, times, walk};
-use super::{Network, Traffic};
+use super::ranking::{completion_times, direct_times, gains, visit_paths};
+use super::{PlanInput, Traffic};
 
 /// One or two relays more, and what they bring.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
     /// Where they would stand.
-    pub places: Vec<usize>,
+    pub sites: Vec<usize>,
     /// How many times as fast as today, as the mean described above.
     pub gain: f64,
     /// What each traffic gets, in the network's order.
@@ -30,27 +30,27 @@ pub struct Gain {
 
 /// The best that a traffic has.
 #[derive(Debug, Clone)]
-struct Best {
+struct BestTimes {
     /// For each size, by whichever path is the fastest.
     times: Vec<Duration>,
     /// What the most useful path adds to direct, and its relays.
-    useful: (f64, Vec<usize>),
+    most_useful: (f64, Vec<usize>),
 }
 
 /// All placements of one relay and of two, the best first.
-pub(super) fn all(network: &Network) -> (Vec<Placement>, Vec<Placement>) {
-    let (relays, places) = (network.relays(), network.places());
+pub(super) fn all_placements(network: &PlanInput) -> (Vec<Placement>, Vec<Placement>) {
+    let (relays, places) = (network.relay_sites(), network.possible_sites());
     let traffics = 0..network.traffic.len();
-    let today: Vec<Best> = traffics.clone().map(|traffic| Best::today(network, traffic, &relays)).collect();
-    let with = |best: &[Best], more: &[usize]| -> Vec<Best> {
-        traffics.clone().map(|traffic| best[traffic].clone().with(network, traffic, (more, &relays))).collect()
+    let today: Vec<BestTimes> = traffics.clone().map(|traffic| BestTimes::today(network, traffic, &relays)).collect();
+    let with = |best: &[BestTimes], more: &[usize]| -> Vec<BestTimes> {
+        traffics.clone().map(|traffic| best[traffic].clone().with_relays(network, traffic, (more, &relays))).collect()
     };
-    let alone: Vec<Vec<Best>> = places.iter().map(|place| with(&today, &[*place])).collect();
+    let alone: Vec<Vec<BestTimes>> = places.iter().map(|place| with(&today, &[*place])).collect();
     let one = places.iter().zip(&alone).map(|(place, best)| placement(network, vec![*place], &today, best));
     let mut two = Vec::new();
     for (at, place) in places.iter().enumerate() {
         for (another_at, another) in places.iter().enumerate().skip(at + 1) {
-            let either: Vec<Best> = alone[at].iter().zip(&alone[another_at]).map(|(a, b)| a.or(b)).collect();
+            let either: Vec<BestTimes> = alone[at].iter().zip(&alone[another_at]).map(|(a, b)| a.merge(b)).collect();
             let both = with(&either, &[*place, *another]);
             two.push(placement(network, vec![*place, *another], &today, &both));
         }
@@ -63,34 +63,35 @@ fn sorted(mut placements: Vec<Placement>) -> Vec<Placement> {
     placements
 }
 
-fn placement(network: &Network, places: Vec<usize>, today: &[Best], best: &[Best]) -> Placement {
+fn placement(network: &PlanInput, places: Vec<usize>, today: &[BestTimes], best: &[BestTimes]) -> Placement {
     let means: Vec<f64> =
         today.iter().zip(best).map(|(before, after)| mean(&gains(&before.times, &after.times))).collect();
     let total: f64 = network.traffic.iter().map(|traffic| traffic.weight).sum();
     let weighed = network.traffic.iter().zip(&means).map(|(Traffic { weight, .. }, mean)| weight * mean);
     let gain = (weighed.sum::<f64>() / total.max(f64::MIN_POSITIVE)).exp();
-    let gains = means.iter().zip(best).map(|(mean, best)| Gain { gain: mean.exp(), relays: best.useful.1.clone() });
-    Placement { places, gain, gains: gains.collect() }
+    let gains =
+        means.iter().zip(best).map(|(mean, best)| Gain { gain: mean.exp(), relays: best.most_useful.1.clone() });
+    Placement { sites: places, gain, gains: gains.collect() }
 }
 
 fn mean(gains: &[f64]) -> f64 {
     gains.iter().map(|gain| gain.ln()).sum::<f64>() / gains.len().max(1) as f64
 }
 
-impl Best {
-    fn today(network: &Network, traffic: usize, relays: &[usize]) -> Self {
-        let best = Self { times: direct(network, traffic), useful: (0.0, Vec::new()) };
-        best.with(network, traffic, (&[], relays))
+impl BestTimes {
+    fn today(network: &PlanInput, traffic: usize, relays: &[usize]) -> Self {
+        let best = Self { times: direct_times(network, traffic), most_useful: (0.0, Vec::new()) };
+        best.with_relays(network, traffic, (&[], relays))
     }
 
     /// The same where paths by all of `must`, and by some of `may`, are open too.
-    fn with(mut self, network: &Network, traffic: usize, (must, may): (&[usize], &[usize])) -> Self {
-        let direct = direct(network, traffic);
-        walk(network, traffic, (must, may), &mut |relays| {
-            let Some(times) = times(network, traffic, relays) else { return };
+    fn with_relays(mut self, network: &PlanInput, traffic: usize, (must, may): (&[usize], &[usize])) -> Self {
+        let direct = direct_times(network, traffic);
+        visit_paths(network, traffic, (must, may), &mut |relays| {
+            let Some(times) = completion_times(network, traffic, relays) else { return };
             let merit = mean(&gains(&direct, &times).iter().map(|gain| gain.max(1.0)).collect::<Vec<_>>());
-            if merit > self.useful.0 + 1e-9 {
-                self.useful = (merit, relays.to_vec());
+            if merit > self.most_useful.0 + 1e-9 {
+                self.most_useful = (merit, relays.to_vec());
             }
             for (best, time) in self.times.iter_mut().zip(times) {
                 *best = time.min(*best);
@@ -100,9 +101,9 @@ impl Best {
     }
 
     /// What there is where the paths of both are open.
-    fn or(&self, other: &Self) -> Self {
+    fn merge(&self, other: &Self) -> Self {
         let times = self.times.iter().zip(&other.times).map(|(one, another)| *one.min(another)).collect();
-        let useful = if other.useful.0 > self.useful.0 { &other.useful } else { &self.useful };
-        Self { times, useful: useful.clone() }
+        let useful = if other.most_useful.0 > self.most_useful.0 { &other.most_useful } else { &self.most_useful };
+        Self { times, most_useful: useful.clone() }
     }
 }

@@ -2,33 +2,33 @@
 
 use std::time::Duration;
 
-use super::Network;
+use super::PlanInput;
 use crate::path::model;
 
 /// Relays on a path, at most.
-const MOST_RELAYS: usize = 3;
+const MAX_RELAYS: usize = 3;
 
 /// A detour that is longer than so many times the direct way is not looked at.
-const LONGEST: u32 = 8;
+const MAX_DETOUR: u32 = 8;
 
 /// What a relay more has to add, as merit: about a hundredth.
-const WORTH: f64 = 0.01;
+const MIN_MERIT: f64 = 0.01;
 
 /// Paths of a pair that are kept.
-const MOST_PATHS: usize = 20;
+const MAX_PATHS: usize = 20;
 
 /// One traffic and its paths.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Pair {
+pub struct TrafficPaths {
     /// Which traffic of the network.
     pub traffic: usize,
     /// Its paths, by relays that stand and by possible ones, the most useful first; the best 20, and direct.
-    pub paths: Vec<Ranked>,
+    pub paths: Vec<PlannedPath>,
 }
 
 /// A path and what it is good for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ranked {
+pub struct PlannedPath {
     /// The sites of its relays in order, from the client on; none for direct.
     pub relays: Vec<usize>,
     /// The round trips of its sections together.
@@ -43,21 +43,21 @@ pub struct Ranked {
     pub merit: f64,
 }
 
-impl Pair {
+impl TrafficPaths {
     /// The path without relays.
     #[must_use]
-    pub fn direct(&self) -> &Ranked {
+    pub fn direct(&self) -> &PlannedPath {
         self.paths.iter().find(|path| path.is_direct()).expect("invariant: direct is among them")
     }
 
     /// The path that adds the most, direct when none adds anything.
     #[must_use]
-    pub fn best(&self) -> &Ranked {
+    pub fn best(&self) -> &PlannedPath {
         self.paths.first().expect("invariant: direct is among them")
     }
 }
 
-impl Ranked {
+impl PlannedPath {
     /// Whether there is no relay on it.
     #[must_use]
     pub fn is_direct(&self) -> bool {
@@ -71,29 +71,31 @@ impl Ranked {
 }
 
 /// Ranks the paths of a traffic.
-pub(super) fn pair(network: &Network, traffic: usize) -> Pair {
-    let mut places = network.relays();
-    places.extend(network.places());
-    let direct = direct(network, traffic);
-    let mut paths: Vec<Ranked> = Vec::new();
-    walk(network, traffic, (&[], &places), &mut |relays| paths.extend(predict(network, traffic, relays, &direct)));
-    paths.sort_by(better);
-    let mut paths = worth_their_relays(paths);
-    if let Some(at) = paths.iter().position(Ranked::is_direct).filter(|at| *at >= MOST_PATHS) {
+pub(super) fn rank_paths(network: &PlanInput, traffic: usize) -> TrafficPaths {
+    let mut places = network.relay_sites();
+    places.extend(network.possible_sites());
+    let direct = direct_times(network, traffic);
+    let mut paths: Vec<PlannedPath> = Vec::new();
+    visit_paths(network, traffic, (&[], &places), &mut |relays| {
+        paths.extend(predict(network, traffic, relays, &direct))
+    });
+    paths.sort_by(compare);
+    let mut paths = without_idle_relays(paths);
+    if let Some(at) = paths.iter().position(PlannedPath::is_direct).filter(|at| *at >= MAX_PATHS) {
         let direct = paths.remove(at);
-        paths.insert(MOST_PATHS - 1, direct);
+        paths.insert(MAX_PATHS - 1, direct);
     }
-    paths.truncate(MOST_PATHS);
-    Pair { traffic, paths }
+    paths.truncate(MAX_PATHS);
+    TrafficPaths { traffic, paths }
 }
 
 /// Without chains that bring next to nothing over one with fewer of the same relays.
-fn worth_their_relays(paths: Vec<Ranked>) -> Vec<Ranked> {
-    let is_within = |fewer: &Ranked, more: &Ranked| {
+fn without_idle_relays(paths: Vec<PlannedPath>) -> Vec<PlannedPath> {
+    let is_within = |fewer: &PlannedPath, more: &PlannedPath| {
         fewer.relays.len() < more.relays.len() && fewer.relays.iter().all(|relay| more.relays.contains(relay))
     };
-    let is_idle = |path: &Ranked| {
-        let enough = |fewer: &Ranked| is_within(fewer, path) && fewer.merit > path.merit - WORTH;
+    let is_idle = |path: &PlannedPath| {
+        let enough = |fewer: &PlannedPath| is_within(fewer, path) && fewer.merit > path.merit - MIN_MERIT;
         path.relays.len() > 1 && paths.iter().any(enough)
     };
     let idle: Vec<bool> = paths.iter().map(is_idle).collect();
@@ -101,7 +103,7 @@ fn worth_their_relays(paths: Vec<Ranked>) -> Vec<Ranked> {
 }
 
 /// What adds more comes first; of paths that add the same, the shorter one.
-fn better(one: &Ranked, other: &Ranked) -> std::cmp::Ordering {
+fn compare(one: &PlannedPath, other: &PlannedPath) -> std::cmp::Ordering {
     let same = (one.merit - other.merit).abs() < 1e-6;
     let by_merit = if same { std::cmp::Ordering::Equal } else { other.merit.total_cmp(&one.merit) };
     let by_length = || one.relays.len().cmp(&other.relays.len());
@@ -109,24 +111,24 @@ fn better(one: &Ranked, other: &Ranked) -> std::cmp::Ordering {
 }
 
 /// The times of a traffic's direct path.
-pub(super) fn direct(network: &Network, traffic: usize) -> Vec<Duration> {
-    times(network, traffic, &[]).expect("invariant: the round trip between both ends of a traffic is known")
+pub(super) fn direct_times(network: &PlanInput, traffic: usize) -> Vec<Duration> {
+    completion_times(network, traffic, &[]).expect("invariant: the round trip between both ends of a traffic is known")
 }
 
 /// From `connect()` to the last byte by these relays, for each size; `None` when a round trip is not known.
-pub(super) fn times(network: &Network, traffic: usize, relays: &[usize]) -> Option<Vec<Duration>> {
+pub(super) fn completion_times(network: &PlanInput, traffic: usize, relays: &[usize]) -> Option<Vec<Duration>> {
     let sections = network.sections(&stops(network, traffic, relays))?;
     Some(network.sizes.iter().map(|size| model::completion(&sections, *size, &network.costs)).collect())
 }
 
-fn predict(network: &Network, traffic: usize, relays: &[usize], direct: &[Duration]) -> Option<Ranked> {
+fn predict(network: &PlanInput, traffic: usize, relays: &[usize], direct: &[Duration]) -> Option<PlannedPath> {
     let sections = network.sections(&stops(network, traffic, relays))?;
-    let times = times(network, traffic, relays)?;
+    let times = completion_times(network, traffic, relays)?;
     let gains = gains(direct, &times);
-    Some(Ranked {
+    Some(PlannedPath {
         relays: relays.to_vec(),
         rtt: sections.iter().map(|section| section.rtt).sum(),
-        rate: model::rate(&sections, &network.costs),
+        rate: model::path_rate(&sections, &network.costs),
         merit: merit(&gains),
         times,
         gains,
@@ -144,32 +146,33 @@ fn merit(gains: &[f64]) -> f64 {
 }
 
 /// The sites of a path, both ends included.
-pub(super) fn stops(network: &Network, traffic: usize, relays: &[usize]) -> Vec<usize> {
+pub(super) fn stops(network: &PlanInput, traffic: usize, relays: &[usize]) -> Vec<usize> {
     let traffic = network.traffic[traffic];
     [&[traffic.client], relays, &[traffic.server]].concat()
 }
 
 /// Visits every path whose relays are among `must` and `may`, each once, and all of `must` on it.
-pub(super) fn walk(
-    network: &Network,
+pub(super) fn visit_paths(
+    network: &PlanInput,
     traffic: usize,
     (must, may): (&[usize], &[usize]),
     visit: &mut dyn FnMut(&[usize]),
 ) {
     let traffic = network.traffic[traffic];
     let direct = network.matrix.get(traffic.client, traffic.server);
-    let longest = direct.map_or(Duration::MAX, |entry| entry.rtt * LONGEST);
+    let longest = direct.map_or(Duration::MAX, |entry| entry.rtt * MAX_DETOUR);
     let ends = [traffic.client, traffic.server];
     let usable =
         |sites: &[usize]| -> Vec<usize> { sites.iter().copied().filter(|site| !ends.contains(site)).collect() };
     let (needed, optional) = (usable(must), usable(may));
     if needed.len() == must.len() {
-        Walk { network, needed, optional, longest, chain: vec![], visit }.on(traffic.client, Duration::ZERO);
+        PathSearch { network, needed, optional, longest, chain: vec![], visit }
+            .search_from(traffic.client, Duration::ZERO);
     }
 }
 
-struct Walk<'a> {
-    network: &'a Network,
+struct PathSearch<'a> {
+    network: &'a PlanInput,
     needed: Vec<usize>,
     optional: Vec<usize>,
     longest: Duration,
@@ -177,13 +180,13 @@ struct Walk<'a> {
     visit: &'a mut dyn FnMut(&[usize]),
 }
 
-impl Walk<'_> {
-    fn on(&mut self, from: usize, so_far: Duration) {
+impl PathSearch<'_> {
+    fn search_from(&mut self, from: usize, so_far: Duration) {
         let missing = self.needed.iter().filter(|site| !self.chain.contains(site)).count();
         if missing == 0 {
             (self.visit)(&self.chain);
         }
-        let room = MOST_RELAYS - self.chain.len();
+        let room = MAX_RELAYS - self.chain.len();
         for at in 0..self.needed.len() + self.optional.len() {
             let is_needed = at < self.needed.len();
             let site = if is_needed { self.needed[at] } else { self.optional[at - self.needed.len()] };
@@ -194,7 +197,7 @@ impl Walk<'_> {
             let length = so_far + entry.rtt;
             if length <= self.longest {
                 self.chain.push(site);
-                self.on(site, length);
+                self.search_from(site, length);
                 self.chain.pop();
             }
         }

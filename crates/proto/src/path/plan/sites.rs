@@ -28,10 +28,10 @@ pub struct Roles {
 
 impl Roles {
     /// The words for them.
-    pub const WORDS: [&'static str; 4] = ["client", "server", "relay", "possible"];
+    pub const NAMES: [&'static str; 4] = ["client", "server", "relay", "possible"];
 
     /// Adds the role of this word; false where there is none.
-    pub fn add(&mut self, word: &str) -> bool {
+    pub fn add_by_name(&mut self, word: &str) -> bool {
         match word {
             "client" => self.client = true,
             "server" => self.server = true,

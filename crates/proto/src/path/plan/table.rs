@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::numbers::{factor, megabits, milliseconds, size};
-use super::verdict::{of_pair, of_places, path_name};
-use super::{Network, Origin, Pair, Placement, Plan, Ranked};
+use super::verdict::{pair_verdict, path_name, placement_verdict};
+use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
 
 /// Width of a line.
 const COLUMNS: usize = 80;
@@ -17,30 +17,30 @@ const PLACEMENTS: usize = 5;
 
 /// Everything, with at most `most` paths for each pair.
 #[must_use]
-pub fn table(network: &Network, plan: &Plan, most: usize) -> String {
-    let mut text = wrapped(&known(network), "");
+pub fn table(network: &PlanInput, plan: &Plan, most: usize) -> String {
+    let mut text = wrap(&summary(network), "");
     for pair in &plan.pairs {
         text += "\n";
         text += &paths(network, pair, most);
-        text += &wrapped(&of_pair(network, pair), "  ");
+        text += &wrap(&pair_verdict(network, pair), "  ");
     }
     text += "\n";
-    text += &placements(network, "one relay more", &plan.one);
-    text += &placements(network, "two relays more", &plan.two);
-    text + &wrapped(&of_places(network, plan), "")
+    text += &placements(network, "one relay more", &plan.single_placements);
+    text += &placements(network, "two relays more", &plan.double_placements);
+    text + &wrap(&placement_verdict(network, plan), "")
 }
 
 /// What the plan rests on.
-fn known(network: &Network) -> String {
+fn summary(network: &PlanInput) -> String {
     let count = |fits: fn(&super::Roles) -> bool| network.sites.iter().filter(|site| fits(&site.roles)).count();
     let (relays, places) = (count(|roles| roles.relay), count(|roles| roles.possible && !roles.relay));
     let origin = |origin| network.matrix.count(origin);
     let mut text = format!("{} sites, {relays} of them with a relay, {places} possible (+)", network.sites.len());
-    let _ = write!(text, ". Round trips: {} given, {} measured", origin(Origin::Given), origin(Origin::Measured));
-    let estimated = origin(Origin::Estimated);
+    let _ = write!(text, ". Round trips: {} given, {} measured", origin(RttSource::Given), origin(RttSource::Measured));
+    let estimated = origin(RttSource::Estimated);
     if estimated > 0 {
-        let yardstick = network.yardstick;
-        let from = match yardstick.learnt_from {
+        let yardstick = network.distance_model;
+        let from = match yardstick.sample_count {
             0 => String::new(),
             count => format!(", the median of {count} that are known"),
         };
@@ -58,14 +58,14 @@ fn known(network: &Network) -> String {
     text + "."
 }
 
-fn paths(network: &Network, pair: &Pair, most: usize) -> String {
+fn paths(network: &PlanInput, pair: &TrafficPaths, most: usize) -> String {
     let traffic = network.traffic[pair.traffic];
     let ends = format!("{} -> {}", network.name(traffic.client), network.name(traffic.server));
     let weight = if network.traffic.len() > 1 { format!(" (weight {})", traffic.weight) } else { String::new() };
     let mut text = format!("{ends}{weight}: how many times as fast as direct, by size\n");
     let sizes: String = network.sizes.iter().map(|bytes| format!("{:>6}", size(*bytes))).collect();
     let _ = writeln!(text, "  {:<NAME$}{:>8}{:>8}{sizes}", "path", "RTT ms", "Mbit/s");
-    let shown = shown(pair, most);
+    let shown = shown_paths(pair, most);
     for path in &shown {
         text += &row(network, pair, path);
     }
@@ -77,8 +77,8 @@ fn paths(network: &Network, pair: &Pair, most: usize) -> String {
 }
 
 /// The most useful paths, and direct.
-fn shown(pair: &Pair, most: usize) -> Vec<&Ranked> {
-    let mut shown: Vec<&Ranked> = pair.paths.iter().take(most.max(1)).collect();
+fn shown_paths(pair: &TrafficPaths, most: usize) -> Vec<&PlannedPath> {
+    let mut shown: Vec<&PlannedPath> = pair.paths.iter().take(most.max(1)).collect();
     if !shown.iter().any(|path| path.is_direct()) {
         shown.pop();
         shown.push(pair.direct());
@@ -86,7 +86,7 @@ fn shown(pair: &Pair, most: usize) -> Vec<&Ranked> {
     shown
 }
 
-fn row(network: &Network, pair: &Pair, path: &Ranked) -> String {
+fn row(network: &PlanInput, pair: &TrafficPaths, path: &PlannedPath) -> String {
     let name = path_name(network, &path.relays);
     let mut text = format!("  {name:<NAME$}");
     if name.chars().count() > NAME {
@@ -101,30 +101,30 @@ fn row(network: &Network, pair: &Pair, path: &Ranked) -> String {
 }
 
 /// Whether a round trip of one of its sections is only estimated.
-fn is_estimated(network: &Network, pair: &Pair, path: &Ranked) -> bool {
+fn is_estimated(network: &PlanInput, pair: &TrafficPaths, path: &PlannedPath) -> bool {
     let stops = super::ranking::stops(network, pair.traffic, &path.relays);
-    let origin = |ends: &[usize]| network.matrix.get(ends[0], ends[1]).map(|entry| entry.origin);
-    stops.windows(2).any(|ends| origin(ends) == Some(Origin::Estimated))
+    let origin = |ends: &[usize]| network.matrix.get(ends[0], ends[1]).map(|entry| entry.source);
+    stops.windows(2).any(|ends| origin(ends) == Some(RttSource::Estimated))
 }
 
-fn placements(network: &Network, title: &str, placements: &[Placement]) -> String {
+fn placements(network: &PlanInput, title: &str, placements: &[Placement]) -> String {
     if placements.is_empty() {
         return String::new();
     }
     let mut text = format!("  {title:<NAME$}{:>8}   who gains\n", "gain");
     for placement in placements.iter().take(PLACEMENTS) {
-        let names: Vec<&str> = placement.places.iter().map(|place| network.name(*place)).collect();
+        let names: Vec<&str> = placement.sites.iter().map(|place| network.name(*place)).collect();
         let names = names.join(", ");
         let line = format!("  {names:<NAME$}{:>8}   ", factor(placement.gain));
         let margin = " ".repeat(2 + NAME + 8 + 3);
-        let who = wrapped(&who_gains(network, placement), &margin);
+        let who = wrap(&who_gains(network, placement), &margin);
         text += &line;
         text += who.get(margin.len().min(line.chars().count())..).unwrap_or_default();
     }
     text + "\n"
 }
 
-fn who_gains(network: &Network, placement: &Placement) -> String {
+fn who_gains(network: &PlanInput, placement: &Placement) -> String {
     let mut gains: Vec<_> =
         placement.gains.iter().zip(&network.traffic).filter(|(gain, _)| gain.gain >= 1.01).collect();
     gains.sort_by(|one, other| other.0.gain.total_cmp(&one.0.gain));
@@ -137,7 +137,7 @@ fn who_gains(network: &Network, placement: &Placement) -> String {
 
 /// Text in lines that begin with `margin`.
 #[must_use]
-pub fn wrapped(text: &str, margin: &str) -> String {
+pub fn wrap(text: &str, margin: &str) -> String {
     let (mut lines, mut line) = (String::new(), margin.to_owned());
     for word in text.split(' ') {
         let begun = line.len() > margin.len();

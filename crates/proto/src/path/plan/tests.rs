@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use super::table::table;
 use super::*;
-use crate::path::model::Costs;
+use crate::path::model::RelayCosts;
 
 const TOKYO: Position = Position { latitude: 35.68, longitude: 139.77 };
 const YORON: Position = Position { latitude: 27.05, longitude: 128.43 };
 
 fn site(name: &str, words: &[&str], position: Option<Position>) -> Site {
     let mut roles = Roles::default();
-    assert!(words.iter().all(|word| roles.add(word)), "{words:?}");
+    assert!(words.iter().all(|word| roles.add_by_name(word)), "{words:?}");
     Site { name: name.to_owned(), roles, position }
 }
 
-fn ms(milliseconds: f64) -> Entry {
-    Entry { rtt: Duration::from_secs_f64(milliseconds / 1e3), origin: Origin::Given }
+fn ms(milliseconds: f64) -> RttEntry {
+    RttEntry { rtt: Duration::from_secs_f64(milliseconds / 1e3), source: RttSource::Given }
 }
 
 /// A client, a server, and `middle` between them; sections have a window of 256 KiB.
-fn network(middle: &[(&str, &str, f64, f64)], direct: f64) -> Network {
+fn network(middle: &[(&str, &str, f64, f64)], direct: f64) -> PlanInput {
     let mut sites = vec![site("c", &["client"], None), site("s", &["server"], None)];
-    let mut matrix = Matrix::default();
+    let mut matrix = RttMatrix::default();
     matrix.set(0, 1, ms(direct));
     for (name, role, down, up) in middle {
         let here = sites.len();
@@ -31,22 +31,22 @@ fn network(middle: &[(&str, &str, f64, f64)], direct: f64) -> Network {
         matrix.set(0, here, ms(*down));
         matrix.set(here, 1, ms(*up));
     }
-    Network {
+    PlanInput {
         sites,
         matrix,
-        yardstick: Yardstick::written(2.0),
-        usual: Traits { window: Some(256 << 10), ..Traits::default() },
+        distance_model: DistanceModel::with_inflation(2.0),
+        default_traits: SectionTraits { window: Some(256 << 10), ..SectionTraits::default() },
         traits: BTreeMap::new(),
         traffic: vec![Traffic { client: 0, server: 1, weight: 1.0 }],
         sizes: vec![10_000, 1 << 20, 1 << 30],
-        costs: Costs::default(),
+        costs: RelayCosts::default(),
     }
 }
 
 #[test]
 fn halves_are_twice_as_fast_and_direct_stays_in_the_list() {
     let network = network(&[("m", "relay", 50.0, 50.0), ("far", "relay", 300.0, 300.0)], 100.0);
-    let plan = Plan::of(&network);
+    let plan = Plan::compute(&network);
     let pair = &plan.pairs[0];
     assert_eq!(pair.best().relays, [2]);
     let gain = pair.best().gains[2];
@@ -55,7 +55,7 @@ fn halves_are_twice_as_fast_and_direct_stays_in_the_list() {
     assert_eq!(pair.direct().gains, [1.0, 1.0, 1.0]);
     let far = pair.paths.iter().find(|path| path.relays == [3]).unwrap();
     assert!(far.gains.iter().all(|gain| *gain < 1.0) && far.merit == 0.0, "{far:?}");
-    assert!(plan.one.is_empty() && plan.two.is_empty(), "no place is possible");
+    assert!(plan.single_placements.is_empty() && plan.double_placements.is_empty(), "no place is possible");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn chains_have_up_to_three_relays_each_once() {
     for (one, other, rtt) in [(2, 3, 25.0), (3, 4, 25.0), (4, 1, 25.0), (2, 4, 50.0), (4, 5, 10.0), (5, 1, 15.0)] {
         network.matrix.set(one, other, ms(rtt));
     }
-    let pair = &Plan::of(&network).pairs[0];
+    let pair = &Plan::compute(&network).pairs[0];
     assert_eq!(pair.best().relays, [2, 3, 4], "four quarters");
     assert!(pair.paths.iter().all(|path| path.relays.len() <= 3));
     let by_e = pair.paths.iter().find(|path| path.relays.contains(&5)).unwrap();
@@ -83,14 +83,23 @@ fn a_single_place_and_a_pair_are_found_by_trying_all() {
         [("bad", "possible", 190.0, 190.0), ("third", "possible", 33.0, 67.0), ("late", "possible", 67.0, 33.0)];
     let mut network = network(&places, 100.0);
     network.matrix.set(3, 4, ms(34.0));
-    let plan = Plan::of(&network);
-    assert_eq!(plan.one.len(), 3);
-    assert!(plan.one[0].places == [3] || plan.one[0].places == [4], "{:?}", plan.one);
-    assert_eq!(plan.two.len(), 3);
-    assert_eq!(plan.two[0].places, [3, 4]);
-    assert_eq!(plan.two[0].gains[0].relays, [3, 4]);
-    assert!(plan.two[0].gain > plan.one[0].gain * 1.2, "{} {}", plan.two[0].gain, plan.one[0].gain);
-    let bad = plan.one.iter().find(|one| one.places == [2]).unwrap();
+    let plan = Plan::compute(&network);
+    assert_eq!(plan.single_placements.len(), 3);
+    assert!(
+        plan.single_placements[0].sites == [3] || plan.single_placements[0].sites == [4],
+        "{:?}",
+        plan.single_placements
+    );
+    assert_eq!(plan.double_placements.len(), 3);
+    assert_eq!(plan.double_placements[0].sites, [3, 4]);
+    assert_eq!(plan.double_placements[0].gains[0].relays, [3, 4]);
+    assert!(
+        plan.double_placements[0].gain > plan.single_placements[0].gain * 1.2,
+        "{} {}",
+        plan.double_placements[0].gain,
+        plan.single_placements[0].gain
+    );
+    let bad = plan.single_placements.iter().find(|one| one.sites == [2]).unwrap();
     assert!((bad.gain - 1.0).abs() < 1e-9, "direct stays: {bad:?}");
 }
 
@@ -103,9 +112,9 @@ fn weights_decide_whose_relay_comes_first() {
     }
     network.matrix.set(1, 3, ms(50.0));
     network.traffic.push(Traffic { client: 4, server: 1, weight: 3.0 });
-    assert_eq!(Plan::of(&network).one[0].places, [3]);
+    assert_eq!(Plan::compute(&network).single_placements[0].sites, [3]);
     network.traffic[1].weight = 0.3;
-    assert_eq!(Plan::of(&network).one[0].places, [2]);
+    assert_eq!(Plan::compute(&network).single_placements[0].sites, [2]);
 }
 
 #[test]
@@ -116,12 +125,12 @@ fn positions_give_what_is_missing() {
     let half = Position { latitude: 0.0, longitude: 0.0 }.distance(opposite);
     assert!((half - 20_015.0).abs() < 2.0, "{half}");
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
-    let mut matrix = Matrix::default();
-    let yardstick = Yardstick::learnt(&sites, &matrix);
-    assert_eq!(yardstick, Yardstick::written(2.0));
-    matrix.estimate(&sites, &yardstick);
+    let mut matrix = RttMatrix::default();
+    let yardstick = DistanceModel::fit(&sites, &matrix);
+    assert_eq!(yardstick, DistanceModel::with_inflation(2.0));
+    matrix.fill_estimates(&sites, &yardstick);
     let entry = matrix.get(1, 0).unwrap();
-    assert_eq!(entry.origin, Origin::Estimated);
+    assert_eq!(entry.source, RttSource::Estimated);
     assert!((28.0..29.2).contains(&(entry.rtt.as_secs_f64() * 1e3)), "{entry:?}");
 }
 
@@ -129,12 +138,12 @@ fn positions_give_what_is_missing() {
 fn the_inflation_is_that_of_what_is_known() {
     let east = |longitude| Some(Position { latitude: 0.0, longitude });
     let sites: Vec<Site> = (0..4).map(|n| site(&n.to_string(), &["relay"], east(f64::from(n) * 9.0))).collect();
-    let mut matrix = Matrix::default();
+    let mut matrix = RttMatrix::default();
     for (one, factor) in [(0, 3.0), (1, 4.0), (2, 8.0)] {
         matrix.set(one, one + 1, ms(10.0075 * factor));
     }
-    let yardstick = Yardstick::learnt(&sites, &matrix);
-    assert_eq!(yardstick.learnt_from, 3);
+    let yardstick = DistanceModel::fit(&sites, &matrix);
+    assert_eq!(yardstick.sample_count, 3);
     assert!((yardstick.inflation - 4.0).abs() < 0.01, "{yardstick:?}");
 }
 
@@ -142,7 +151,7 @@ fn the_inflation_is_that_of_what_is_known() {
 fn strange_triangles_are_warned_of_and_absurd_ones_are_mistakes() {
     for (direct, expected) in [(100.0, None), (140.0, None), (400.0, Some(false)), (5000.0, Some(true))] {
         let network = network(&[("m", "relay", 50.0, 50.0)], direct);
-        let doubts = doubts::doubts(&network.sites, &network.matrix);
+        let doubts = doubts::find_anomalies(&network.sites, &network.matrix);
         assert_eq!(doubts.first().map(|doubt| doubt.is_mistake), expected, "{direct}: {doubts:?}");
         assert!(doubts.iter().all(|doubt| doubt.sites == (0, 1) && doubt.expected.contains("by m")), "{doubts:?}");
     }
@@ -151,11 +160,11 @@ fn strange_triangles_are_warned_of_and_absurd_ones_are_mistakes() {
 #[test]
 fn nothing_is_faster_than_light() {
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
-    let mut matrix = Matrix::default();
+    let mut matrix = RttMatrix::default();
     matrix.set(0, 1, ms(9.0));
-    assert_eq!(doubts::doubts(&sites, &matrix), []);
+    assert_eq!(doubts::find_anomalies(&sites, &matrix), []);
     matrix.set(0, 1, ms(3.0));
-    let doubts = doubts::doubts(&sites, &matrix);
+    let doubts = doubts::find_anomalies(&sites, &matrix);
     assert!(doubts[0].is_mistake && doubts[0].expected.starts_with("at least 9.6ms"), "{doubts:?}");
 }
 
@@ -172,7 +181,7 @@ fn a_table_has_80_columns_whatever_it_shows() {
         }
         network.traffic.push(Traffic { client: here, server: 1, weight: 0.5 });
     }
-    let text = table(&network, &Plan::of(&network), 5);
+    let text = table(&network, &Plan::compute(&network), 5);
     for line in text.lines() {
         assert!(line.chars().count() <= 80, "{line:?}");
         assert_eq!(line.trim_end(), line, "blanks at the end");
@@ -183,11 +192,11 @@ fn a_table_has_80_columns_whatever_it_shows() {
 #[test]
 fn the_verdict_says_where_direct_is_better() {
     let slow_start = network(&[("m", "relay", 60.0, 60.0)], 100.0);
-    let plan = Plan::of(&slow_start);
-    let text = verdict::of_pair(&slow_start, &plan.pairs[0]);
+    let plan = Plan::compute(&slow_start);
+    let text = verdict::pair_verdict(&slow_start, &plan.pairs[0]);
     assert!(text.contains("via m is up to 1.") && text.contains("direct: 10kB would come"), "{text}");
     let none = network(&[("far", "relay", 300.0, 300.0)], 100.0);
-    let text = verdict::of_pair(&none, &Plan::of(&none).pairs[0]);
+    let text = verdict::pair_verdict(&none, &Plan::compute(&none).pairs[0]);
     assert!(text.starts_with("No relay helps"), "{text}");
 }
 
@@ -201,7 +210,7 @@ fn a_picture_is_whole_with_and_without_positions() {
                 site.position = Some(Position { latitude, longitude });
             }
         }
-        let picture = picture::svg(&network, &Plan::of(&network));
+        let picture = picture::render_svg(&network, &Plan::compute(&network));
         assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
         assert!(picture.contains("m&lt;&gt;&amp;") && !picture.contains("NaN"), "{picture}");
         assert!(picture.contains("50.0 ms") && picture.contains(" x</text>"), "{picture}");

@@ -1,21 +1,21 @@
 //! What the figures mean, in plain words.
 
 use super::numbers::{factor, size, time};
-use super::{Network, Pair, Placement, Plan, Ranked};
+use super::{Placement, Plan, PlanInput, PlannedPath, TrafficPaths};
 
 /// Less is not worth a word: predictions are not that exact.
-const WORTH: f64 = 1.05;
+const MIN_GAIN: f64 = 1.05;
 
 /// One or two sentences about the paths of a pair.
 #[must_use]
-pub fn of_pair(network: &Network, pair: &Pair) -> String {
+pub fn pair_verdict(network: &PlanInput, pair: &TrafficPaths) -> String {
     let best = pair.best();
-    let (at, gain) = most(best);
-    if best.is_direct() || gain < WORTH {
+    let (at, gain) = largest_gain(best);
+    if best.is_direct() || gain < MIN_GAIN {
         return "No relay helps here: direct is the best path, or as good as any.".to_owned();
     }
     let name = path_name(network, &best.relays);
-    let from = best.gains.iter().rposition(|gain| *gain < WORTH).map_or(0, |last| last + 1);
+    let from = best.gains.iter().rposition(|gain| *gain < MIN_GAIN).map_or(0, |last| last + 1);
     let mut text = if from == 0 {
         let least = best.gains.iter().copied().fold(f64::INFINITY, f64::min);
         format!("{name} is {} to {} times as fast as direct for every size.", factor(least), factor(gain))
@@ -27,12 +27,12 @@ pub fn of_pair(network: &Network, pair: &Pair) -> String {
     } else {
         format!("{name} is {} times as fast as direct at {}.", factor(gain), size(network.sizes[at]))
     };
-    text.extend(of_small(network, pair, best));
+    text.extend(small_object_note(network, pair, best));
     text
 }
 
 /// What it costs the smallest objects, where it does.
-fn of_small(network: &Network, pair: &Pair, best: &Ranked) -> Option<String> {
+fn small_object_note(network: &PlanInput, pair: &TrafficPaths, best: &PlannedPath) -> Option<String> {
     let (direct, relayed) = (*pair.direct().times.first()?, *best.times.first()?);
     let later = relayed.checked_sub(direct).filter(|later| later.as_micros() >= 500)?;
     let smallest = size(*network.sizes.first()?);
@@ -40,26 +40,26 @@ fn of_small(network: &Network, pair: &Pair, best: &Ranked) -> Option<String> {
 }
 
 /// The size at which a path gains the most, and how much that is.
-fn most(path: &Ranked) -> (usize, f64) {
+fn largest_gain(path: &PlannedPath) -> (usize, f64) {
     let gains = path.gains.iter().copied().enumerate();
     gains.max_by(|one, other| one.1.total_cmp(&other.1)).unwrap_or((0, 1.0))
 }
 
 /// What to do next, about all traffic.
 #[must_use]
-pub fn of_places(network: &Network, plan: &Plan) -> String {
-    let Some(one) = plan.one.first() else {
+pub fn placement_verdict(network: &PlanInput, plan: &Plan) -> String {
+    let Some(one) = plan.single_placements.first() else {
         return "No site is a possible place for a relay: give some the role \"possible\" to see where one would help."
             .to_owned();
     };
-    let two = plan.two.first();
+    let two = plan.double_placements.first();
     let best = two.map_or(one.gain, |two| two.gain.max(one.gain));
-    if best < WORTH {
+    if best < MIN_GAIN {
         return "None of the possible places helps: leave the network as it is.".to_owned();
     }
-    let name = |placement: &Placement| and(placement.places.iter().map(|place| network.name(*place)));
+    let name = |placement: &Placement| join_and(placement.sites.iter().map(|place| network.name(*place)));
     let mean = "on average over traffic and sizes";
-    if one.gain < WORTH {
+    if one.gain < MIN_GAIN {
         let two = two.expect("invariant: otherwise the best is that of one");
         return format!(
             "One relay alone hardly helps. Two do: at {}, {} times as fast as today {mean}.",
@@ -70,7 +70,7 @@ pub fn of_places(network: &Network, plan: &Plan) -> String {
     let mut text = format!("Put the next relay at {}: {} times as fast as today {mean}.", name(one), factor(one.gain));
     if let Some(two) = two {
         let both = (name(two), factor(two.gain));
-        text += &if two.gain < one.gain * WORTH {
+        text += &if two.gain < one.gain * MIN_GAIN {
             " A second one would add next to nothing.".to_owned()
         } else {
             format!(" If it may be two: {}, {} times.", both.0, both.1)
@@ -81,7 +81,7 @@ pub fn of_places(network: &Network, plan: &Plan) -> String {
 
 /// A path's name.
 #[must_use]
-pub fn path_name(network: &Network, relays: &[usize]) -> String {
+pub fn path_name(network: &PlanInput, relays: &[usize]) -> String {
     if relays.is_empty() {
         return "direct".to_owned();
     }
@@ -92,6 +92,6 @@ pub fn path_name(network: &Network, relays: &[usize]) -> String {
     format!("via {}", relays.iter().map(name).collect::<Vec<_>>().join(", "))
 }
 
-fn and<'n>(names: impl Iterator<Item = &'n str>) -> String {
+fn join_and<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.collect::<Vec<_>>().join(" and ")
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::verdict::{of_pair, of_places};
-use super::{Network, Origin, Pair, Placement, Plan, Ranked};
+use super::verdict::{pair_verdict, placement_verdict};
+use super::{Placement, Plan, PlanInput, PlannedPath, RttSource, TrafficPaths};
 
 /// Everything.
 #[derive(Debug, Serialize)]
@@ -63,39 +63,39 @@ struct GainView<'a> {
 
 /// Shows a plan.
 #[must_use]
-pub fn of<'a>(network: &'a Network, plan: &'a Plan) -> View<'a> {
+pub fn build<'a>(network: &'a PlanInput, plan: &'a Plan) -> View<'a> {
     let round_trips = network.matrix.entries().map(|(one, other, entry)| RoundTrip {
         between: [network.name(one), network.name(other)],
         rtt_ms: milliseconds(entry.rtt),
-        origin: match entry.origin {
-            Origin::Given => "given",
-            Origin::Measured => "measured",
-            Origin::Estimated => "estimated",
+        origin: match entry.source {
+            RttSource::Given => "given",
+            RttSource::Measured => "measured",
+            RttSource::Estimated => "estimated",
         },
     });
     View {
         sizes: &network.sizes,
-        inflation: network.yardstick.inflation,
+        inflation: network.distance_model.inflation,
         round_trips: round_trips.collect(),
-        traffic: plan.pairs.iter().map(|pair| of_traffic(network, pair)).collect(),
-        one_relay_more: plan.one.iter().map(|placement| of_placement(network, placement)).collect(),
-        two_relays_more: plan.two.iter().map(|placement| of_placement(network, placement)).collect(),
-        verdict: of_places(network, plan),
+        traffic: plan.pairs.iter().map(|pair| pair_view(network, pair)).collect(),
+        one_relay_more: plan.single_placements.iter().map(|placement| placement_view(network, placement)).collect(),
+        two_relays_more: plan.double_placements.iter().map(|placement| placement_view(network, placement)).collect(),
+        verdict: placement_verdict(network, plan),
     }
 }
 
-fn of_traffic<'a>(network: &'a Network, pair: &'a Pair) -> PairView<'a> {
+fn pair_view<'a>(network: &'a PlanInput, pair: &'a TrafficPaths) -> PairView<'a> {
     let traffic = network.traffic[pair.traffic];
     PairView {
         from: network.name(traffic.client),
         to: network.name(traffic.server),
         weight: traffic.weight,
-        paths: pair.paths.iter().map(|path| of_path(network, path)).collect(),
-        verdict: of_pair(network, pair),
+        paths: pair.paths.iter().map(|path| path_view(network, path)).collect(),
+        verdict: pair_verdict(network, pair),
     }
 }
 
-fn of_path<'a>(network: &'a Network, path: &'a Ranked) -> PathView<'a> {
+fn path_view<'a>(network: &'a PlanInput, path: &'a PlannedPath) -> PathView<'a> {
     let not_there_yet: Vec<usize> =
         path.relays.iter().copied().filter(|relay| !network.sites[*relay].roles.relay).collect();
     PathView {
@@ -108,17 +108,17 @@ fn of_path<'a>(network: &'a Network, path: &'a Ranked) -> PathView<'a> {
     }
 }
 
-fn of_placement<'a>(network: &'a Network, placement: &'a Placement) -> PlacementView<'a> {
+fn placement_view<'a>(network: &'a PlanInput, placement: &'a Placement) -> PlacementView<'a> {
     let gains = placement.gains.iter().zip(&network.traffic).map(|(gain, traffic)| GainView {
         from: network.name(traffic.client),
         to: network.name(traffic.server),
         gain: gain.gain,
         relays: names(network, &gain.relays),
     });
-    PlacementView { places: names(network, &placement.places), gain: placement.gain, who_gains: gains.collect() }
+    PlacementView { places: names(network, &placement.sites), gain: placement.gain, who_gains: gains.collect() }
 }
 
-fn names<'a>(network: &'a Network, sites: &[usize]) -> Vec<&'a str> {
+fn names<'a>(network: &'a PlanInput, sites: &[usize]) -> Vec<&'a str> {
     sites.iter().map(|site| network.name(*site)).collect()
 }
 

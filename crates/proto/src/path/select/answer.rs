@@ -2,85 +2,89 @@
 
 use std::time::Duration;
 
-use super::Chooser;
+use super::PathChooser;
 use crate::path::candidates::{Candidate, Hops};
-use crate::path::choice::{Choice, Figures, Ranked, Why};
-use crate::path::hysteresis::{Open, Verdict};
-use crate::path::ranking::{Question, Rated, duration};
+use crate::path::choice::{Choice, ChoiceReason, PathComparison, RankedCandidate};
+use crate::path::hysteresis::{AvailablePath, StandingDecision};
+use crate::path::ranking::{ChoiceKey, RatedPath, to_duration};
 
 /// Ways of a choice at most.
-pub(super) const MOST_WAYS: usize = 4;
+pub(super) const MAX_RANKING: usize = 4;
 
 /// A path of which nothing is sure may be better than predicted by this share.
-const HOPE: f64 = 0.5;
+const MAX_OPTIMISM: f64 = 0.5;
 
 /// A path with what is known of it now.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Weighed {
-    pub rated: Rated,
+pub(super) struct WeighedPath {
+    pub rated: RatedPath,
     /// Seconds.
     pub predicted: f64,
     pub confidence: f64,
-    pub experienced: bool,
+    pub is_experienced: bool,
     /// It was out, and nothing has come since.
-    pub on_trial: bool,
+    pub is_half_open: bool,
 }
-impl Weighed {
-    pub(super) const fn open(&self) -> Open {
-        Open { hops: self.rated.hops, predicted: self.predicted, experienced: self.experienced }
+impl WeighedPath {
+    pub(super) const fn available(&self) -> AvailablePath {
+        AvailablePath { hops: self.rated.hops, predicted: self.predicted, is_experienced: self.is_experienced }
     }
 
-    pub(super) fn ranked(&self) -> Ranked {
-        Ranked {
-            candidate: self.rated.hops.candidate(),
-            predicted: duration(self.predicted),
+    pub(super) fn to_ranked(self) -> RankedCandidate {
+        RankedCandidate {
+            candidate: self.rated.hops.to_candidate(),
+            predicted: to_duration(self.predicted),
             rate: self.rated.rate,
             confidence: self.confidence,
         }
     }
 
     /// What it would take if it were as much better as it may be.
-    pub(super) fn hoped(&self) -> f64 {
-        let hoped = self.predicted * (1.0 - HOPE * (1.0 - self.confidence));
-        if self.experienced { hoped } else { hoped.min(self.rated.hoped) }
+    pub(super) fn optimistic(&self) -> f64 {
+        let hoped = self.predicted * (1.0 - MAX_OPTIMISM * (1.0 - self.confidence));
+        if self.is_experienced { hoped } else { hoped.min(self.rated.optimistic) }
     }
 }
 
-impl Chooser {
+impl PathChooser {
     /// `first` before the others; the paths of others that are nearest; and direct.
-    pub(super) fn ways(&self, open: &[Weighed], first: Option<&Weighed>) -> Vec<Ranked> {
+    pub(super) fn rank(&self, open: &[WeighedPath], first: Option<&WeighedPath>) -> Vec<RankedCandidate> {
         let first_hops = first.map(|first| first.rated.hops);
         let others = open.iter().filter(|way| Some(way.rated.hops) != first_hops);
-        let mut ways: Vec<Weighed> = first.into_iter().chain(others).copied().collect();
+        let mut ways: Vec<WeighedPath> = first.into_iter().chain(others).copied().collect();
         let direct = ways.iter().position(|way| way.rated.hops.is_direct());
-        if let Some(at) = direct.filter(|at| *at >= MOST_WAYS) {
-            ways.swap(at, MOST_WAYS - 1);
+        if let Some(at) = direct.filter(|at| *at >= MAX_RANKING) {
+            ways.swap(at, MAX_RANKING - 1);
         }
-        ways.truncate(MOST_WAYS);
-        let mut ranked: Vec<Ranked> = ways.iter().map(Weighed::ranked).collect();
+        ways.truncate(MAX_RANKING);
+        let mut ranked: Vec<RankedCandidate> = ways.iter().map(|way| way.to_ranked()).collect();
         if direct.is_none() {
-            let unknown =
-                Ranked { candidate: Candidate::direct(), predicted: Duration::ZERO, rate: 0.0, confidence: 0.0 };
+            let unknown = RankedCandidate {
+                candidate: Candidate::direct(),
+                predicted: Duration::ZERO,
+                rate: 0.0,
+                confidence: 0.0,
+            };
             ranked.push(unknown);
         }
         ranked
     }
 
-    pub(super) fn only(&self, question: &Question, out: &[Weighed]) -> Choice {
+    pub(super) fn direct_only(&self, question: &ChoiceKey, out: &[WeighedPath]) -> Choice {
         let direct = out.iter().find(|way| way.rated.hops.is_direct());
-        let predicted = direct.map_or(Duration::ZERO, |way| duration(way.predicted));
-        let figures = Figures { name: "direct".to_owned(), predicted, bytes: question.bytes(), other: None };
-        Choice { ways: self.ways(&[], direct), race: false, why: Why::Only(figures), former: None }
+        let predicted = direct.map_or(Duration::ZERO, |way| to_duration(way.predicted));
+        let figures = PathComparison { name: "direct".to_owned(), predicted, bytes: question.bytes(), other: None };
+        Choice { ranking: self.rank(&[], direct), race: false, reason: ChoiceReason::Only(figures), previous: None }
     }
 
-    pub(super) fn why(
+    pub(super) fn reason(
         &self,
-        question: &Question,
-        open: &[Weighed],
+        question: &ChoiceKey,
+        open: &[WeighedPath],
         at: usize,
-        verdict: Verdict,
+        verdict: StandingDecision,
         former: Option<Hops>,
-    ) -> Why {
+    ) -> ChoiceReason {
         let chosen = &open[at];
         let beside = if at > 0 {
             Some(&open[0])
@@ -89,27 +93,32 @@ impl Chooser {
         } else {
             open.iter().find(|way| way.rated.hops.is_direct())
         };
-        let mut figures = self.figures(question, chosen, beside);
-        if let (Verdict::Degraded | Verdict::Gone, Some(former)) = (verdict, former) {
+        let mut figures = self.comparison(question, chosen, beside);
+        if let (StandingDecision::Degraded | StandingDecision::Unavailable, Some(former)) = (verdict, former) {
             let left = open.iter().find(|way| way.rated.hops == former);
-            let predicted = left.map(|way| duration(way.predicted));
-            figures.other = Some((former.candidate().name(&self.map), predicted));
-            return Why::Retreats(figures);
+            let predicted = left.map(|way| to_duration(way.predicted));
+            figures.other = Some((former.to_candidate().name(&self.map), predicted));
+            return ChoiceReason::Retreats(figures);
         }
         match verdict {
-            Verdict::Kept => Why::Kept(figures),
-            _ if open.len() == 1 => Why::Only(figures),
-            _ => Why::Best(figures),
+            StandingDecision::Kept => ChoiceReason::Kept(figures),
+            _ if open.len() == 1 => ChoiceReason::Only(figures),
+            _ => ChoiceReason::Best(figures),
         }
     }
 
-    pub(super) fn figures(&self, question: &Question, chosen: &Weighed, beside: Option<&Weighed>) -> Figures {
-        let name = |way: &Weighed| way.rated.hops.candidate().name(&self.map);
-        Figures {
+    pub(super) fn comparison(
+        &self,
+        question: &ChoiceKey,
+        chosen: &WeighedPath,
+        beside: Option<&WeighedPath>,
+    ) -> PathComparison {
+        let name = |way: &WeighedPath| way.rated.hops.to_candidate().name(&self.map);
+        PathComparison {
             name: name(chosen),
-            predicted: duration(chosen.predicted),
+            predicted: to_duration(chosen.predicted),
             bytes: question.bytes(),
-            other: beside.map(|way| (name(way), Some(duration(way.predicted)))),
+            other: beside.map(|way| (name(way), Some(to_duration(way.predicted)))),
         }
     }
 }

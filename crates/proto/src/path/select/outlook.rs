@@ -2,26 +2,37 @@
 
 use std::time::Duration;
 
-use super::Chooser;
+use super::PathChooser;
 use crate::path::candidates::{Candidate, Hops};
-use crate::path::choice::Ranked;
-use crate::path::likely::Likely;
+use crate::path::choice::RankedCandidate;
+use crate::path::likely::TransferSize;
 use crate::path::prefix::Prefix;
-use crate::path::ranking::{self, Question, duration};
+use crate::path::ranking::{self, ChoiceKey, to_duration};
 
-impl Chooser {
+impl PathChooser {
     /// What `candidate` is predicted to take for `likely`; none where it is not measured.
     #[must_use]
-    pub fn predicted(&self, prefix: Prefix, candidate: &Candidate, likely: Likely, now: Duration) -> Option<Duration> {
-        let rated = ranking::rate(&self.map, &self.costs, Hops::of(candidate)?, prefix, likely)?;
-        Some(duration(self.weighed(prefix, likely, &rated, now).predicted))
+    pub fn predicted_time(
+        &self,
+        prefix: Prefix,
+        candidate: &Candidate,
+        likely: TransferSize,
+        now: Duration,
+    ) -> Option<Duration> {
+        let rated = ranking::rate_path(&self.map, &self.costs, Hops::from_candidate(candidate)?, prefix, likely)?;
+        Some(to_duration(self.weigh(prefix, likely, &rated, now).predicted))
     }
 
     /// The candidates of the latest answer for such a session, the best first, and whether each is out for now.
     #[must_use]
-    pub fn outlook(&self, prefix: Prefix, likely: Likely, now: Duration) -> Vec<(Ranked, bool)> {
-        let (open, out) = self.weigh(&Question::of(prefix, likely), now);
-        let open = open.iter().map(|way| (way.ranked(), false));
-        open.chain(out.iter().map(|way| (way.ranked(), true))).collect()
+    pub fn ranked_candidates(
+        &self,
+        prefix: Prefix,
+        likely: TransferSize,
+        now: Duration,
+    ) -> Vec<(RankedCandidate, bool)> {
+        let (open, out) = self.weigh_all(&ChoiceKey::new(prefix, likely), now);
+        let open = open.iter().map(|way| (way.to_ranked(), false));
+        open.chain(out.iter().map(|way| (way.to_ranked(), true))).collect()
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 use super::*;
 use crate::direction::Direction;
 use crate::key::PublicKey;
-use crate::path::choice::Outcome;
-use crate::path::map::{HERE, Known};
-use crate::path::model::{Congestion, Section};
+use crate::path::choice::TransferOutcome;
+use crate::path::map::{MapEntry, THIS_RELAY};
+use crate::path::model::{CongestionControl, SectionModel};
 
 /// The sites of masuya2014, table 3: Yoron is here, the target is in Tokyo.
 const SITES: [&str; 4] = ["yoron", "kagoshima", "fukuoka", "osaka"];
@@ -26,36 +26,36 @@ fn key(number: u32) -> PublicKey {
 }
 
 /// A section with a window of 512 KiB.
-fn section(millis: f64, loss: f64, warm: bool) -> Section {
-    Section {
+fn section(millis: f64, loss: f64, warm: bool) -> SectionModel {
+    SectionModel {
         rtt: Duration::from_secs_f64(millis / 1e3),
         loss,
         window: Some(512 << 10),
-        line: Some(125e6),
-        congestion: Congestion::Cubic,
+        line_rate: Some(125e6),
+        congestion: CongestionControl::Cubic,
         mss: 1448,
-        warm,
+        is_warm: warm,
     }
 }
 
-fn known(section: Section, own: bool) -> Known {
-    Known { section, confidence: 0.9, own }
+fn known(section: SectionModel, own: bool) -> MapEntry {
+    MapEntry { section, confidence: 0.9, is_own: own }
 }
 
 /// A map in the making.
-struct Draft(Map);
+struct Draft(NetworkMap);
 
 impl Draft {
     fn new() -> Self {
-        let mut map = Map::new(key(0), SITES[0]);
+        let mut map = NetworkMap::new(key(0), SITES[0]);
         for (number, name) in (1..).zip(&SITES[1..]) {
-            assert_eq!(map.node(key(number), name), Some(number));
+            assert_eq!(map.add_node(key(number), name), Some(number));
         }
         Self(map)
     }
 
     fn to(mut self, from: u32, to: u32, millis: f64, loss: f64) -> Self {
-        let known = known(section(millis, loss, true), from == HERE);
+        let known = known(section(millis, loss, true), from == THIS_RELAY);
         for direction in [Direction::Down, Direction::Up] {
             self.0.set_section(from, to, direction, &known);
         }
@@ -63,14 +63,14 @@ impl Draft {
     }
 
     fn last(mut self, node: u32, millis: f64, loss: f64) -> Self {
-        let known = known(section(millis, loss, false), node == HERE);
+        let known = known(section(millis, loss, false), node == THIS_RELAY);
         for direction in [Direction::Down, Direction::Up] {
-            self.0.set_last(node, target(), direction, &known);
+            self.0.set_last_section(node, target(), direction, &known);
         }
         self
     }
 
-    fn map(self) -> Arc<Map> {
+    fn map(self) -> Arc<NetworkMap> {
         Arc::new(self.0)
     }
 }
@@ -86,14 +86,14 @@ fn masuya() -> Draft {
         .last(3, 30.0, 0.0)
 }
 
-fn chooser(map: Arc<Map>) -> Chooser {
-    Chooser::new(map, Costs::default())
+fn chooser(map: Arc<NetworkMap>) -> PathChooser {
+    PathChooser::new(map, RelayCosts::default())
 }
 
 const BULK_SIZE: u64 = 8 << 20;
 
 fn first(choice: &Choice) -> &Candidate {
-    &choice.ways[0].candidate
+    &choice.ranking[0].candidate
 }
 
 fn by(relays: &[u32]) -> Candidate {
@@ -103,24 +103,30 @@ fn by(relays: &[u32]) -> Candidate {
 #[test]
 fn the_soonest_is_chosen_and_direct_is_always_a_way() {
     let mut chooser = chooser(masuya().map());
-    let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(1.0));
+    let choice = chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(1.0));
     assert_eq!(first(&choice), &by(&[1]), "{choice:#?}");
-    assert!(!choice.race && choice.ways.iter().any(|way| way.candidate.is_direct()), "{choice:#?}");
-    assert!(choice.why.to_string().starts_with("kagoshima: "), "{}", choice.why);
-    assert!(choice.why.to_string().contains("predicted for 8 MiB, direct "), "{}", choice.why);
+    assert!(!choice.race && choice.ranking.iter().any(|way| way.candidate.is_direct()), "{choice:#?}");
+    assert!(choice.reason.to_string().starts_with("kagoshima: "), "{}", choice.reason);
+    assert!(choice.reason.to_string().contains("predicted for 8 MiB, direct "), "{}", choice.reason);
 }
 
-fn choose(chooser: &mut Chooser, at: f64) -> Choice {
-    chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at))
+fn choose(chooser: &mut PathChooser, at: f64) -> Choice {
+    chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(at))
 }
 
 /// So many bytes came down in `took` seconds.
-fn outcome(bytes: u64, took: f64) -> Outcome {
-    Outcome { carried: Likely::down(bytes), of: bytes, took: seconds(took), goes_on: false, limited_by_path: true }
+fn outcome(bytes: u64, took: f64) -> TransferOutcome {
+    TransferOutcome {
+        transferred: TransferSize::down(bytes),
+        session_bytes: bytes,
+        elapsed: seconds(took),
+        is_continuation: false,
+        limited_by_path: true,
+    }
 }
 
 fn predicted(choice: &Choice, relays: &[u32]) -> f64 {
-    let way = choice.ways.iter().find(|way| way.candidate == by(relays)).unwrap();
+    let way = choice.ranking.iter().find(|way| way.candidate == by(relays)).unwrap();
     way.predicted.as_secs_f64()
 }
 
@@ -128,18 +134,18 @@ fn predicted(choice: &Choice, relays: &[u32]) -> f64 {
 fn before_anything_is_measured_direct_and_the_default_race() {
     let mut nothing = chooser(Draft::new().to(0, 1, 18.0, 0.0).map());
     let choice = choose(&mut nothing, 1.0);
-    assert!(choice.race && choice.why == Why::Unmeasured, "{choice:?}");
-    assert!(choice.ways.iter().all(|way| way.candidate.is_direct()) && choice.ways.len() == 1, "{choice:?}");
+    assert!(choice.race && choice.reason == ChoiceReason::Unmeasured, "{choice:?}");
+    assert!(choice.ranking.iter().all(|way| way.candidate.is_direct()) && choice.ranking.len() == 1, "{choice:?}");
     let mut indirect = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(1, 21.0, 0.0).map());
     let choice = choose(&mut indirect, 1.0);
-    assert!(choice.race && choice.ways.len() == 2, "direct is not known: {choice:?}");
+    assert!(choice.race && choice.ranking.len() == 2, "direct is not known: {choice:?}");
 }
 
 #[test]
 fn direct_alone_is_the_only_way() {
     let mut chooser = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(0, 38.6, 0.0).map());
     let choice = choose(&mut chooser, 1.0);
-    assert!(matches!(choice.why, Why::Only(_)) && !choice.race && first(&choice).is_direct(), "{choice:?}");
+    assert!(matches!(choice.reason, ChoiceReason::Only(_)) && !choice.race && first(&choice).is_direct(), "{choice:?}");
 }
 
 #[test]
@@ -147,7 +153,7 @@ fn the_size_decides() {
     // The relay is a way around, with a better line.
     let draft = Draft::new().to(0, 1, 80.0, 0.0).last(0, 100.0, 0.003).last(1, 60.0, 0.0);
     let mut chooser = chooser(draft.map());
-    let mut at = |bytes| first(&chooser.choose(target(), Likely::down(bytes), seconds(1.0))).clone();
+    let mut at = |bytes| first(&chooser.choose(target(), TransferSize::down(bytes), seconds(1.0))).clone();
     assert_eq!([at(1000), at(64 << 20)], [Candidate::direct(), by(&[1])]);
 }
 
@@ -163,15 +169,15 @@ fn a_path_that_fails_is_out_longer_each_time_and_then_one_session_tries() {
     let mut chooser = chooser(masuya().map());
     let mut at = 1.0;
     for pause in [10.0, 20.0, 40.0] {
-        assert!(choose(&mut chooser, at).ways.iter().any(|way| way.candidate == by(&[1])) || pause > 10.0);
-        chooser.failed(target(), &by(&[1]), seconds(at));
+        assert!(choose(&mut chooser, at).ranking.iter().any(|way| way.candidate == by(&[1])) || pause > 10.0);
+        chooser.record_failure(target(), &by(&[1]), seconds(at));
         let choice = choose(&mut chooser, at + 0.1);
-        assert!(choice.ways.iter().all(|way| way.candidate != by(&[1])), "{choice:?}");
+        assert!(choice.ranking.iter().all(|way| way.candidate != by(&[1])), "{choice:?}");
         let trials = (0..40).filter(|_| first(&choose(&mut chooser, at + pause + 0.1)) == &by(&[1])).count();
         assert_eq!(trials, 1, "after {pause} s");
         at += 2.0 * pause + 0.2;
     }
-    chooser.came(target(), &by(&[1]), &outcome(BULK_SIZE, 0.5), seconds(at));
+    chooser.record_outcome(target(), &by(&[1]), &outcome(BULK_SIZE, 0.5), seconds(at));
     let back = (0..100).map(|second| choose(&mut chooser, at + f64::from(second))).last().unwrap();
     assert_eq!(first(&back), &by(&[1]), "it came");
 }
@@ -180,11 +186,11 @@ fn a_path_that_fails_is_out_longer_each_time_and_then_one_session_tries() {
 fn a_failed_path_is_replaced_and_the_reason_says_so() {
     let mut chooser = chooser(masuya().map());
     choose(&mut chooser, 1.0);
-    chooser.failed(target(), &by(&[1]), seconds(2.0));
+    chooser.record_failure(target(), &by(&[1]), seconds(2.0));
     let choice = choose(&mut chooser, 2.1);
-    assert!(matches!(&choice.why, Why::Retreats(_)), "{choice:?}");
-    assert!(choice.why.to_string().contains("instead of kagoshima"), "{}", choice.why);
-    assert_eq!(choice.former, Some(by(&[1])));
+    assert!(matches!(&choice.reason, ChoiceReason::Retreats(_)), "{choice:?}");
+    assert!(choice.reason.to_string().contains("instead of kagoshima"), "{}", choice.reason);
+    assert_eq!(choice.previous, Some(by(&[1])));
 }
 
 #[test]
@@ -192,14 +198,14 @@ fn a_target_that_answers_only_through_some_paths_is_reached_through_these() {
     let mut chooser = chooser(masuya().map());
     let elsewhere = Prefix::from("198.51.100.1".parse::<IpAddr>().unwrap());
     for at in [1.0, 1.1, 1.2] {
-        chooser.failed(target(), &Candidate::direct(), seconds(at));
-        chooser.failed(target(), &by(&[1]), seconds(at));
-        chooser.failed(elsewhere, &by(&[3]), seconds(at));
+        chooser.record_failure(target(), &Candidate::direct(), seconds(at));
+        chooser.record_failure(target(), &by(&[1]), seconds(at));
+        chooser.record_failure(elsewhere, &by(&[3]), seconds(at));
     }
     let choice = choose(&mut chooser, 2.0);
     assert!(first(&choice).relays.ends_with(&[3]) && !choice.race, "{choice:?}");
     for relays in [&[3][..], &[1, 3]] {
-        chooser.failed(target(), &by(relays), seconds(3.0));
+        chooser.record_failure(target(), &by(relays), seconds(3.0));
     }
     let choice = choose(&mut chooser, 3.0);
     assert!(first(&choice).is_direct() && !choice.race, "all are out, and direct is what is left: {choice:?}");
@@ -208,7 +214,7 @@ fn a_target_that_answers_only_through_some_paths_is_reached_through_these() {
 #[test]
 fn a_direct_path_that_never_was_measured_but_failed_does_not_race_for_ever() {
     let mut chooser = chooser(Draft::new().to(0, 1, 18.0, 0.0).last(1, 21.0, 0.0).map());
-    chooser.failed(target(), &Candidate::direct(), seconds(1.0));
+    chooser.record_failure(target(), &Candidate::direct(), seconds(1.0));
     let choice = choose(&mut chooser, 1.1);
     assert!(!choice.race && first(&choice) == &by(&[1]), "{choice:?}");
 }
@@ -218,37 +224,42 @@ fn what_disappoints_is_left_after_three_sessions_at_most() {
     let mut chooser = chooser(masuya().map());
     let expected = predicted(&choose(&mut chooser, 1.0), &[1]);
     for session in 0..8 {
-        chooser.came(target(), &by(&[1]), &outcome(BULK_SIZE, expected), seconds(1.0 + f64::from(session) / 10.0));
+        chooser.record_outcome(
+            target(),
+            &by(&[1]),
+            &outcome(BULK_SIZE, expected),
+            seconds(1.0 + f64::from(session) / 10.0),
+        );
     }
     let slow = outcome(BULK_SIZE, expected * 6.0);
-    chooser.came(target(), &by(&[1]), &slow, seconds(2.0));
+    chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.0));
     assert_eq!(first(&choose(&mut chooser, 2.1)), &by(&[1]), "one may be bad luck");
-    chooser.came(target(), &by(&[1]), &slow, seconds(2.2));
-    chooser.came(target(), &by(&[1]), &slow, seconds(2.3));
+    chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.2));
+    chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.3));
     let choice = choose(&mut chooser, 2.5);
     assert!(first(&choice) != &by(&[1]), "{choice:?}");
-    assert!(matches!(choice.why, Why::Retreats(_)), "{choice:?}");
+    assert!(matches!(choice.reason, ChoiceReason::Retreats(_)), "{choice:?}");
 }
 
 #[test]
 fn a_slow_target_is_no_reason_to_leave() {
     let mut chooser = chooser(masuya().map());
     let expected = predicted(&choose(&mut chooser, 1.0), &[1]);
-    let slow = Outcome { limited_by_path: false, ..outcome(BULK_SIZE, expected * 20.0) };
+    let slow = TransferOutcome { limited_by_path: false, ..outcome(BULK_SIZE, expected * 20.0) };
     for session in 0..20 {
-        chooser.came(target(), &by(&[1]), &slow, seconds(2.0 + f64::from(session)));
+        chooser.record_outcome(target(), &by(&[1]), &slow, seconds(2.0 + f64::from(session)));
     }
     assert_eq!(first(&choose(&mut chooser, 30.0)), &by(&[1]));
-    assert_eq!(chooser.trust().of(1), 1.0);
+    assert_eq!(chooser.trust().factor(1), 1.0);
 }
 
 #[test]
 fn uploads_go_by_the_other_direction() {
     let mut map = Arc::unwrap_or_clone(masuya().map());
-    map.set_last(1, target(), Direction::Up, &known(section(21.0, 0.08, false), false));
-    map.set_last(3, target(), Direction::Up, &known(section(30.0, 0.08, false), false));
+    map.set_last_section(1, target(), Direction::Up, &known(section(21.0, 0.08, false), false));
+    map.set_last_section(3, target(), Direction::Up, &known(section(30.0, 0.08, false), false));
     let mut chooser = chooser(Arc::new(map));
-    let up = chooser.choose(target(), Likely::up(BULK_SIZE), seconds(1.0));
+    let up = chooser.choose(target(), TransferSize::up(BULK_SIZE), seconds(1.0));
     assert!(first(&up).is_direct(), "{up:?}");
     assert_eq!(first(&choose(&mut chooser, 1.0)), &by(&[1]));
 }
@@ -256,12 +267,12 @@ fn uploads_go_by_the_other_direction() {
 #[test]
 fn other_numbers_make_it_forget_and_more_relays_do_not() {
     let mut chooser = chooser(masuya().map());
-    chooser.failed(target(), &by(&[1]), seconds(1.0));
+    chooser.record_failure(target(), &by(&[1]), seconds(1.0));
     let mut more = Arc::unwrap_or_clone(masuya().map());
-    more.node(key(4), "tokyo");
-    chooser.recompute(Arc::new(more));
+    more.add_node(key(4), "tokyo");
+    chooser.set_map(Arc::new(more));
     assert!(first(&choose(&mut chooser, 1.1)) != &by(&[1]));
-    chooser.recompute(masuya().map());
+    chooser.set_map(masuya().map());
     assert_eq!(first(&choose(&mut chooser, 1.2)), &by(&[1]), "a relay fewer: numbers mean something else");
 }
 
@@ -269,8 +280,8 @@ fn other_numbers_make_it_forget_and_more_relays_do_not() {
 fn the_standing_choices_can_be_listed() {
     let mut chooser = chooser(masuya().map());
     choose(&mut chooser, 1.0);
-    let standing: Vec<_> = chooser.standing().collect();
-    assert_eq!(standing, [(target(), Likely::down(BULK_SIZE), by(&[1]))]);
+    let standing: Vec<_> = chooser.standing_choices().collect();
+    assert_eq!(standing, [(target(), TransferSize::down(BULK_SIZE), by(&[1]))]);
 }
 
 mod regret;

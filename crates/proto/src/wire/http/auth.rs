@@ -14,7 +14,7 @@ const READER: GeneralPurpose = GeneralPurpose::new(
 
 /// Reads user and password out of the value of an authorization field; nothing when it is not a `Basic` one.
 #[must_use]
-pub fn basic(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+pub fn parse_basic(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (scheme, token) = value.split_at_checked("Basic".len())?;
     let token = token.strip_prefix(b" ")?.trim_ascii();
     if !scheme.eq_ignore_ascii_case(b"Basic") {
@@ -29,7 +29,7 @@ pub fn basic(value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
 /// The value of an authorization field. A user with a colon cannot be told from a shorter one with a longer password:
 /// whoever configures one must refuse it.
 #[must_use]
-pub fn basic_value(user: &[u8], password: &[u8]) -> String {
+pub fn write_basic(user: &[u8], password: &[u8]) -> String {
     format!("Basic {}", STANDARD.encode([user, b":", password].concat()))
 }
 
@@ -42,12 +42,12 @@ mod tests {
         for (user, password) in
             [("me", "secret"), ("", ""), ("me", ""), ("", "x"), ("me", "a:b:c"), ("\u{fc}", "\u{20ac}")]
         {
-            let value = basic_value(user.as_bytes(), password.as_bytes());
-            let read = basic(value.as_bytes());
+            let value = write_basic(user.as_bytes(), password.as_bytes());
+            let read = parse_basic(value.as_bytes());
             assert_eq!(read, Some((user.as_bytes().to_vec(), password.as_bytes().to_vec())), "{value}");
         }
         for value in ["basic bWU6eA==", "BASIC bWU6eA", "Basic   bWU6eA== "] {
-            assert_eq!(basic(value.as_bytes()), Some((b"me".to_vec(), b"x".to_vec())), "{value}");
+            assert_eq!(parse_basic(value.as_bytes()), Some((b"me".to_vec(), b"x".to_vec())), "{value}");
         }
     }
 
@@ -65,7 +65,7 @@ mod tests {
             "\u{20ac}\u{20ac}x y",
             "Basic bWU6eB==",
         ] {
-            assert_eq!(basic(value.as_bytes()), None, "{value}");
+            assert_eq!(parse_basic(value.as_bytes()), None, "{value}");
         }
     }
 }

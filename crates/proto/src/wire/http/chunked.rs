@@ -12,7 +12,7 @@ const MAX_DIGITS: usize = 16;
 const MAX_EXTENSIONS: usize = 256;
 
 /// Fields that frame, route, authenticate or describe a message come before its body or not at all (RFC 9110, 6.5.1).
-const NOT_IN_TRAILERS: [&str; 24] = [
+const FORBIDDEN_TRAILERS: [&str; 24] = [
     "age",
     "authorization",
     "cache-control",
@@ -97,7 +97,7 @@ pub fn parse_chunk_end(bytes: &[u8]) -> Parsed<()> {
 /// # Errors
 /// [`WireError::Invalid`] for what is no header field; [`WireError::TooLarge`] when there is no end within `limit`.
 pub fn parse_trailers(bytes: &[u8], limit: usize) -> Parsed<Headers> {
-    let range = scan::head(bytes, limit, Start::Nothing)?;
+    let range = scan::find_head(bytes, limit, Start::Nothing)?;
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let Ok(httparse::Status::Complete((used, fields))) = httparse::parse_headers(&bytes[range.clone()], &mut fields)
     else {
@@ -107,7 +107,7 @@ pub fn parse_trailers(bytes: &[u8], limit: usize) -> Parsed<Headers> {
         return Err(WireError::Invalid("trailers with two ends"));
     }
     let mut headers = Headers::from_parsed(fields);
-    NOT_IN_TRAILERS.iter().for_each(|name| headers.remove(name));
+    FORBIDDEN_TRAILERS.iter().for_each(|name| headers.remove(name));
     Ok((headers, used))
 }
 

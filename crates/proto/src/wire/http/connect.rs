@@ -3,7 +3,7 @@
 //! The answer is a [`ResponseHead`](super::head::ResponseHead). A status alone says little, so the proxy is asked more
 //! closely: `Proxy-Status` (RFC 9209), then squid's `X-Squid-Error`, and only then the status.
 
-use super::auth::basic_value;
+use super::auth::write_basic;
 use super::head::{Headers, split_list};
 use super::rewrite::write_request;
 use crate::addr::Target;
@@ -11,7 +11,7 @@ use crate::cause::Cause;
 use crate::wire::socks5::Credentials;
 
 /// Most bytes of a proxy's words that are passed on.
-pub const LONGEST_DETAILS: usize = 200;
+pub const MAX_DETAILS: usize = 200;
 
 /// Asks a proxy for a tunnel to `target`.
 #[must_use]
@@ -20,7 +20,7 @@ pub fn connect_request(target: &Target, credentials: Option<&Credentials>) -> Ve
     let mut headers = Headers::new();
     headers.push("Host", authority.as_str());
     if let Some(Credentials { user, password }) = credentials {
-        headers.push("Proxy-Authorization", basic_value(user, password));
+        headers.push("Proxy-Authorization", write_basic(user, password));
     }
     write_request("CONNECT", &authority, &headers)
 }
@@ -51,9 +51,9 @@ pub fn cause_of(status: u16, headers: &Headers) -> Cause {
 }
 
 /// The description that a proxy gives of its failure: `details` beside the cause in `Proxy-Status` (RFC 9209, 2.1.5). Only
-/// printable ASCII, at most [`LONGEST_DETAILS`] bytes, without a full stop at the end.
+/// printable ASCII, at most [`MAX_DETAILS`] bytes, without a full stop at the end.
 #[must_use]
-pub fn details(headers: &Headers) -> Option<String> {
+pub fn refusal_details(headers: &Headers) -> Option<String> {
     let member = headers.list("Proxy-Status").find(|member| proxy_status(member).is_some())?;
     let quoted = parameter(member, b"details")?.strip_prefix(b"\"")?.strip_suffix(b"\"")?;
     let mut text = String::new();
@@ -61,7 +61,7 @@ pub fn details(headers: &Headers) -> Option<String> {
     while let Some(byte) = bytes.next() {
         // RFC 8941, 3.3.3: a backslash stands before a quotation mark and another backslash.
         let byte = if *byte == b'\\' { bytes.next()? } else { byte };
-        if matches!(byte, b' '..=b'~') && text.len() < LONGEST_DETAILS {
+        if matches!(byte, b' '..=b'~') && text.len() < MAX_DETAILS {
             text.push(char::from(*byte));
         }
     }
@@ -110,8 +110,8 @@ fn squid_error(value: &[u8]) -> Option<Cause> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::http::auth::basic;
-    use crate::wire::http::head::{Body, Form, RequestHead};
+    use crate::wire::http::auth::parse_basic;
+    use crate::wire::http::head::{BodyFraming, RequestHead, RequestTarget};
 
     #[test]
     fn requests_name_the_target_twice_and_carry_credentials() {
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(plain, b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\nHost: [2001:db8::1]:443\r\n\r\n");
         let bytes = connect_request(&target, Some(&credentials));
         let (head, used) = RequestHead::parse(&bytes, 1024).unwrap();
-        assert_eq!((head.form, head.body, used), (Form::Authority(target), Body::Empty, bytes.len()));
-        let sent = head.headers.get("proxy-authorization").and_then(basic);
+        assert_eq!((head.target, head.body, used), (RequestTarget::Authority(target), BodyFraming::Empty, bytes.len()));
+        let sent = head.headers.get("proxy-authorization").and_then(parse_basic);
         assert_eq!(sent, Some((credentials.user, credentials.password)));
     }
 
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn what_a_proxy_says_is_printable_and_short() {
         let long = format!("a; error=x; details=\"{}\"", "y".repeat(300));
-        let short = "y".repeat(LONGEST_DETAILS);
+        let short = "y".repeat(MAX_DETAILS);
         for (value, said) in [
             ("a; error=x; details=\"no; route, today.\"", Some("no; route, today")),
             ("ok; details=\"of another\", b; error=x", None),
@@ -185,7 +185,7 @@ mod tests {
         ] {
             let mut headers = Headers::new();
             headers.push("Proxy-Status", value);
-            assert_eq!(details(&headers).as_deref(), said, "{value}");
+            assert_eq!(refusal_details(&headers).as_deref(), said, "{value}");
         }
     }
 

@@ -5,11 +5,11 @@ use super::head::Headers;
 use crate::wire::Parsed;
 
 /// Longest trailer section, in bytes.
-pub const LONGEST_TRAILERS: usize = 16 * 1024;
+pub const MAX_TRAILERS: usize = 16 * 1024;
 
 /// The coding that the receiver of a chunked body understands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Coding {
+pub enum BodyCoding {
     /// HTTP/1.1: chunks.
     Chunks,
     /// HTTP/1.0: the data alone.
@@ -18,7 +18,7 @@ pub enum Coding {
 
 /// A piece of framing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece {
+pub enum ChunkFraming {
     /// The line before a chunk's data, with the size in bytes.
     Head(u64),
     /// The CR LF behind the data.
@@ -28,7 +28,7 @@ pub enum Piece {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expected {
+enum ExpectedFraming {
     Head,
     End,
     Trailers,
@@ -36,21 +36,21 @@ enum Expected {
 }
 
 /// Parses the framing of one body piece by piece. After each piece the caller moves as many bytes of data as
-/// [`take`](Self::take) returns: the first of them may be appended to [`ready`](Self::ready), the rest is sent behind all
+/// [`on_framing`](Self::on_framing) returns: the first of them may be appended to [`output`](Self::output), the rest is sent behind all
 /// bytes that are ready.
 #[derive(Debug)]
 pub struct ChunkForwarder {
-    coding: Coding,
-    expected: Expected,
+    coding: BodyCoding,
+    expected: ExpectedFraming,
     /// Bytes for the receiver. Framing waits here for the data behind it, so that one write sends a small chunk.
-    pub ready: Vec<u8>,
+    pub output: Vec<u8>,
 }
 
 impl ChunkForwarder {
     /// A forwarder at the beginning of a body.
     #[must_use]
-    pub fn new(coding: Coding) -> Self {
-        Self { coding, expected: Expected::Head, ready: Vec::new() }
+    pub fn new(coding: BodyCoding) -> Self {
+        Self { coding, expected: ExpectedFraming::Head, output: Vec::new() }
     }
 
     /// Parses the next piece.
@@ -60,40 +60,40 @@ impl ChunkForwarder {
     ///
     /// # Panics
     /// After the trailers.
-    pub fn parse(&self, bytes: &[u8]) -> Parsed<Piece> {
+    pub fn parse(&self, bytes: &[u8]) -> Parsed<ChunkFraming> {
         match self.expected {
-            Expected::Head => ChunkHead::parse(bytes).map(|(size, used)| (Piece::Head(size), used)),
-            Expected::End => parse_chunk_end(bytes).map(|((), used)| (Piece::End, used)),
-            Expected::Trailers => {
-                parse_trailers(bytes, LONGEST_TRAILERS).map(|(trailers, used)| (Piece::Trailers(trailers), used))
+            ExpectedFraming::Head => ChunkHead::parse(bytes).map(|(size, used)| (ChunkFraming::Head(size), used)),
+            ExpectedFraming::End => parse_chunk_end(bytes).map(|((), used)| (ChunkFraming::End, used)),
+            ExpectedFraming::Trailers => {
+                parse_trailers(bytes, MAX_TRAILERS).map(|(trailers, used)| (ChunkFraming::Trailers(trailers), used))
             }
-            Expected::Nothing => unreachable!("invariant: nothing is read behind the trailers"),
+            ExpectedFraming::Nothing => unreachable!("invariant: nothing is read behind the trailers"),
         }
     }
 
     /// Takes a piece that [`parse`](Self::parse) returned, and returns how many bytes of data follow it.
-    pub fn take(&mut self, piece: &Piece) -> u64 {
-        let chunks = self.coding == Coding::Chunks;
+    pub fn on_framing(&mut self, piece: &ChunkFraming) -> u64 {
+        let chunks = self.coding == BodyCoding::Chunks;
         match piece {
-            Piece::Head(0) => self.expected = Expected::Trailers,
-            Piece::Head(size) => {
-                self.expected = Expected::End;
+            ChunkFraming::Head(0) => self.expected = ExpectedFraming::Trailers,
+            ChunkFraming::Head(size) => {
+                self.expected = ExpectedFraming::End;
                 if chunks {
-                    self.ready.extend_from_slice(write_chunk_head(*size).as_bytes());
+                    self.output.extend_from_slice(write_chunk_head(*size).as_bytes());
                 }
                 return *size;
             }
-            Piece::End => {
-                self.expected = Expected::Head;
+            ChunkFraming::End => {
+                self.expected = ExpectedFraming::Head;
                 if chunks {
-                    self.ready.extend_from_slice(b"\r\n");
+                    self.output.extend_from_slice(b"\r\n");
                 }
             }
-            Piece::Trailers(trailers) => {
-                self.expected = Expected::Nothing;
+            ChunkFraming::Trailers(trailers) => {
+                self.expected = ExpectedFraming::Nothing;
                 if chunks {
-                    self.ready.extend_from_slice(write_chunk_head(0).as_bytes());
-                    self.ready.extend_from_slice(&write_trailers(trailers));
+                    self.output.extend_from_slice(write_chunk_head(0).as_bytes());
+                    self.output.extend_from_slice(&write_trailers(trailers));
                 }
             }
         }
@@ -103,7 +103,7 @@ impl ChunkForwarder {
     /// Whether the body is complete, its trailers included.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.expected == Expected::Nothing
+        self.expected == ExpectedFraming::Nothing
     }
 }
 
@@ -113,30 +113,30 @@ mod tests {
     use crate::wire::WireError;
 
     /// The bytes for the receiver of a whole body.
-    fn forward(mut body: &[u8], coding: Coding) -> Result<Vec<u8>, WireError> {
+    fn forward(mut body: &[u8], coding: BodyCoding) -> Result<Vec<u8>, WireError> {
         let mut chunks = ChunkForwarder::new(coding);
         while !chunks.is_complete() {
             let (piece, used) = chunks.parse(body)?;
-            let size = usize::try_from(chunks.take(&piece)).unwrap();
+            let size = usize::try_from(chunks.on_framing(&piece)).unwrap();
             let data = body[used..].get(..size).ok_or(WireError::Incomplete)?;
-            chunks.ready.extend_from_slice(data);
+            chunks.output.extend_from_slice(data);
             body = &body[used + size..];
         }
         assert_eq!(body, b"behind the body");
-        Ok(chunks.ready)
+        Ok(chunks.output)
     }
 
     #[test]
     fn framing_is_written_anew_or_left_out() {
         let body = b"0005;a=b\r\nhello\r\nA\r\n0123456789\r\n0\r\nHost: a\r\nX-Sum:1\r\n\r\nbehind the body";
         let chunks = b"5\r\nhello\r\na\r\n0123456789\r\n0\r\nX-Sum: 1\r\n\r\n";
-        assert_eq!(forward(body, Coding::Chunks).unwrap(), chunks);
-        assert_eq!(forward(body, Coding::Plain).unwrap(), b"hello0123456789");
+        assert_eq!(forward(body, BodyCoding::Chunks).unwrap(), chunks);
+        assert_eq!(forward(body, BodyCoding::Plain).unwrap(), b"hello0123456789");
     }
 
     #[test]
     fn data_longer_than_its_size_and_bodies_without_an_end_are_refused() {
-        for coding in [Coding::Chunks, Coding::Plain] {
+        for coding in [BodyCoding::Chunks, BodyCoding::Plain] {
             let longer = forward(b"4\r\nhello\r\n0\r\n\r\n", coding);
             assert_eq!(longer, Err(WireError::Invalid("chunk data does not end in CR LF")));
             for body in ["", "5\r\nhell", "5\r\nhello\r\n", "0\r\n", "0\r\nX-Sum: 1\r\n"] {

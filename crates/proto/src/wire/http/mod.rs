@@ -11,4 +11,4 @@ pub mod forward;
 pub mod head;
 pub mod rewrite;
 
-pub use head::{Body, Form, Headers, RequestHead, ResponseHead, Scheme, Version};
+pub use head::{BodyFraming, Headers, RequestHead, RequestTarget, ResponseHead, Scheme, Version};

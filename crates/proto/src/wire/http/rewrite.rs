@@ -1,12 +1,12 @@
 //! From the head that came to the head that goes (RFC 9110, 7.6 and 7.8).
 //!
 //! What concerns one connection ends here, and what the next one needs is written anew. In this order: ask
-//! [`keep_alive`], [`upgrade`] and [`expects_continue`]; [`strip_hop_by_hop`]; [`set_host`], [`add_via`] and
+//! [`is_keep_alive`], [`upgrade_protocols`] and [`expects_continue`]; [`strip_hop_by_hop`]; [`set_host`], [`add_via`] and
 //! [`set_framing`]; then write. A head written from fields treated so is one that our own parsers take, and it ends
 //! where the first one did.
 
 use super::head::scan::{MAX_METHOD, is_text_byte, is_token_byte};
-use super::head::{Body, Headers, Version};
+use super::head::{BodyFraming, Headers, Version};
 
 /// Fields of one connection. `Trailer` is not among them: trailers are passed on. `Proxy-Authenticate` is, since it
 /// "applies only to the next outbound client" (RFC 9110, 11.7.1): a challenge to our client is ours to write.
@@ -86,18 +86,18 @@ pub fn set_host(headers: &mut Headers, authority: &str) {
     headers.insert(0, "Host".to_owned(), authority.into());
 }
 
-/// Writes the framing fields that say `body`. With [`Body::Empty`] a `Content-Length` stays: the answer to HEAD has one
+/// Writes the framing fields that say `body`. With [`BodyFraming::Empty`] a `Content-Length` stays: the answer to HEAD has one
 /// (RFC 9110, 8.6).
-pub fn set_framing(headers: &mut Headers, body: Body) {
+pub fn set_framing(headers: &mut Headers, body: BodyFraming) {
     headers.remove("Transfer-Encoding");
     match body {
-        Body::Empty => {}
-        Body::Length(length) => headers.set("Content-Length", length.to_string()),
-        Body::Chunked => {
+        BodyFraming::Empty => {}
+        BodyFraming::Length(length) => headers.set("Content-Length", length.to_string()),
+        BodyFraming::Chunked => {
             headers.remove("Content-Length");
             headers.push("Transfer-Encoding", "chunked");
         }
-        Body::UntilClose => headers.remove("Content-Length"),
+        BodyFraming::UntilClose => headers.remove("Content-Length"),
     }
 }
 
@@ -105,8 +105,8 @@ pub fn set_framing(headers: &mut Headers, body: Body) {
 /// after stripping. A server ignores them in HTTP/1.0, so ask only of HTTP/1.1. `h2c` is left out: RFC 9113, 3.1
 /// deprecates it, and behind it requests pass unseen.
 #[must_use]
-pub fn upgrade(headers: &Headers) -> Option<String> {
-    if !headers.lists("Connection", "upgrade") {
+pub fn upgrade_protocols(headers: &Headers) -> Option<String> {
+    if !headers.has_token("Connection", "upgrade") {
         return None;
     }
     let shaped = |protocol: &&[u8]| protocol.iter().all(|byte| is_token_byte(*byte) || *byte == b'/');
@@ -115,10 +115,10 @@ pub fn upgrade(headers: &Headers) -> Option<String> {
     String::from_utf8(wanted).ok().filter(|protocols| !protocols.is_empty())
 }
 
-/// Whether a 101 answer names at least one protocol, and only protocols that the request asked for, `asked` ([`upgrade`];
+/// Whether a 101 answer names at least one protocol, and only protocols that the request asked for, `asked` ([`upgrade_protocols`];
 /// RFC 9110, 7.8).
 #[must_use]
-pub fn may_switch(asked: &str, answered: &Headers) -> bool {
+pub fn can_switch(asked: &str, answered: &Headers) -> bool {
     let is_asked = |named: &[u8]| asked.split(", ").any(|asked| asked.as_bytes().eq_ignore_ascii_case(named));
     answered.list("Upgrade").next().is_some() && answered.list("Upgrade").all(is_asked)
 }
@@ -126,8 +126,8 @@ pub fn may_switch(asked: &str, answered: &Headers) -> bool {
 /// Whether the sender will keep the connection open behind this message (RFC 9112, 9.3; for HTTP/1.0 its appendix
 /// C.2.2 and the `Proxy-Connection` of old clients).
 #[must_use]
-pub fn keep_alive(version: Version, headers: &Headers) -> bool {
-    let says = |option| headers.lists("Connection", option) || headers.lists("Proxy-Connection", option);
+pub fn is_keep_alive(version: Version, headers: &Headers) -> bool {
+    let says = |option| headers.has_token("Connection", option) || headers.has_token("Proxy-Connection", option);
     !says("close") && (version == Version::Http11 || says("keep-alive"))
 }
 
@@ -135,7 +135,7 @@ pub fn keep_alive(version: Version, headers: &Headers) -> bool {
 /// HTTP/1.0.
 #[must_use]
 pub fn expects_continue(headers: &Headers) -> bool {
-    headers.lists("Expect", "100-continue")
+    headers.has_token("Expect", "100-continue")
 }
 
 /// A request head in HTTP/1.1. In `target`, bytes that no request line can carry are percent-encoded; a `method` that
@@ -239,7 +239,7 @@ mod tests {
             ([("Connection", "keep-alive"), ("Upgrade", "websocket")], None),
             ([("Connection", "upgrade"), ("X", "websocket")], None),
         ] {
-            assert_eq!(upgrade(&headers(&fields)).as_deref(), wanted, "{fields:?}");
+            assert_eq!(upgrade_protocols(&headers(&fields)).as_deref(), wanted, "{fields:?}");
         }
     }
 
@@ -256,7 +256,7 @@ mod tests {
             (Http10, "Connection", "keep-alive, close", false),
             (Http11, "Proxy-Connection", "close", false),
         ] {
-            assert_eq!(keep_alive(version, &headers(&[(name, value)])), kept, "{version:?} {name}: {value}");
+            assert_eq!(is_keep_alive(version, &headers(&[(name, value)])), kept, "{version:?} {name}: {value}");
         }
         assert!(expects_continue(&headers(&[("expect", "100-Continue")])));
         assert!(!expects_continue(&headers(&[("expect", "200-ok")])));
@@ -264,10 +264,10 @@ mod tests {
 
     #[test]
     fn heads_round_trip() {
-        for body in [Body::Empty, Body::Length(5), Body::Chunked] {
+        for body in [BodyFraming::Empty, BodyFraming::Length(5), BodyFraming::Chunked] {
             let mut fields =
                 headers(&[("Accept", "*/*"), ("Content-Length", "9"), ("Host", "b"), ("Transfer-Encoding", "x")]);
-            if body == Body::Empty {
+            if body == BodyFraming::Empty {
                 fields.remove("Content-Length");
             }
             set_host(&mut fields, "a");
@@ -277,7 +277,7 @@ mod tests {
             assert_eq!((head.body, &head.headers, used), (body, &fields, bytes.len()));
             assert_eq!(names(&fields)[0], "Host");
         }
-        for body in [Body::Length(5), Body::Chunked, Body::UntilClose] {
+        for body in [BodyFraming::Length(5), BodyFraming::Chunked, BodyFraming::UntilClose] {
             let mut fields = headers(&[("Content-Length", "9")]);
             set_framing(&mut fields, body);
             let bytes = write_response(404, "Not Found", &fields);
@@ -297,7 +297,7 @@ mod tests {
             let bytes = write_request(method, target, &fields);
             let expected = format!("{line}\r\nHost: a\r\nX: 1  Content-Length: 5\r\n\r\n");
             assert_eq!(String::from_utf8_lossy(&bytes), expected);
-            assert_eq!(RequestHead::parse(&bytes, 1024).map(|(head, _)| head.body), Ok(Body::Empty));
+            assert_eq!(RequestHead::parse(&bytes, 1024).map(|(head, _)| head.body), Ok(BodyFraming::Empty));
         }
         let bytes = write_response(7, "a\r\nb", &Headers::new());
         assert_eq!(bytes, b"HTTP/1.1 100 a  b\r\n\r\n");

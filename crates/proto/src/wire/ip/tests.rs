@@ -39,40 +39,40 @@ fn extended(extensions: &[(u8, &[u8])]) -> Vec<u8> {
     packet
 }
 
-fn v4(protocol: u8, port: Option<u16>) -> Head {
-    Head { source: "192.168.1.7".parse().unwrap(), destination: "192.168.2.9".parse().unwrap(), protocol, port }
+fn v4(protocol: u8, port: Option<u16>) -> IpHeader {
+    IpHeader { source: "192.168.1.7".parse().unwrap(), destination: "192.168.2.9".parse().unwrap(), protocol, port }
 }
 
-fn v6(protocol: u8, port: Option<u16>) -> Head {
-    Head { source: "fd00:1::7".parse().unwrap(), destination: "fd00:2::9".parse().unwrap(), protocol, port }
+fn v6(protocol: u8, port: Option<u16>) -> IpHeader {
+    IpHeader { source: "fd00:1::7".parse().unwrap(), destination: "fd00:2::9".parse().unwrap(), protocol, port }
 }
 
 fn refused(packet: &[u8], why: &'static str) {
-    assert_eq!(Head::read(packet), Err(WireError::Invalid(why)), "{packet:?}");
+    assert_eq!(IpHeader::parse(packet), Err(WireError::Invalid(why)), "{packet:?}");
 }
 
 #[test]
 fn ipv4_with_and_without_options() {
-    assert_eq!(Head::read(&V4), Ok(v4(UDP, Some(53))));
+    assert_eq!(IpHeader::parse(&V4), Ok(v4(UDP, Some(53))));
     let mut options = changed(&V4, &[(0, 0x46), (3, 35)]);
     options.splice(20..20, [1; 4]);
-    assert_eq!(Head::read(&options), Ok(v4(UDP, Some(53))));
-    assert_eq!(Head::read(&changed(&V4, &[(9, TCP)])), Ok(v4(TCP, Some(53))));
-    assert_eq!(Head::read(&changed(&V4, &[(9, 1)])), Ok(v4(1, None)), "ICMP has no ports");
-    assert_eq!(Head::read(&changed(&V4[..20], &[(3, 20), (9, 59)])), Ok(v4(59, None)), "nothing in it");
+    assert_eq!(IpHeader::parse(&options), Ok(v4(UDP, Some(53))));
+    assert_eq!(IpHeader::parse(&changed(&V4, &[(9, TCP)])), Ok(v4(TCP, Some(53))));
+    assert_eq!(IpHeader::parse(&changed(&V4, &[(9, 1)])), Ok(v4(1, None)), "ICMP has no ports");
+    assert_eq!(IpHeader::parse(&changed(&V4[..20], &[(3, 20), (9, 59)])), Ok(v4(59, None)), "nothing in it");
 }
 
 #[test]
 fn ipv4_fragments_show_the_port_once() {
-    assert_eq!(Head::read(&changed(&V4, &[(6, 0x20)])), Ok(v4(UDP, Some(53))), "the first");
-    assert_eq!(Head::read(&changed(&V4, &[(6, 0x20), (7, 1)])), Ok(v4(UDP, None)), "another");
-    assert_eq!(Head::read(&changed(&V4[..21], &[(3, 21), (7, 185)])), Ok(v4(UDP, None)), "one byte, the last");
+    assert_eq!(IpHeader::parse(&changed(&V4, &[(6, 0x20)])), Ok(v4(UDP, Some(53))), "the first");
+    assert_eq!(IpHeader::parse(&changed(&V4, &[(6, 0x20), (7, 1)])), Ok(v4(UDP, None)), "another");
+    assert_eq!(IpHeader::parse(&changed(&V4[..21], &[(3, 21), (7, 185)])), Ok(v4(UDP, None)), "one byte, the last");
 }
 
 #[test]
 fn ipv6_with_and_without_extension_headers() {
-    assert_eq!(Head::read(&V6), Ok(v6(UDP, Some(53))));
-    assert_eq!(Head::read(&changed(&V6, &[(6, 58)])), Ok(v6(58, None)), "ICMPv6 has no ports");
+    assert_eq!(IpHeader::parse(&V6), Ok(v6(UDP, Some(53))));
+    assert_eq!(IpHeader::parse(&changed(&V6, &[(6, 58)])), Ok(v6(58, None)), "ICMPv6 has no ports");
     let (options, longer): (&[u8], &[u8]) = (&[0, 1, 4, 0, 0, 0, 0], &[1; 15]);
     let (authentication, first): (&[u8], &[u8]) = (&[4; 23], &[0, 0, 1, 0, 0, 0, 7]);
     for extensions in [
@@ -83,11 +83,11 @@ fn ipv6_with_and_without_extension_headers() {
         &[(FRAGMENT, first)],
         &[(HOP_BY_HOP, longer), (ROUTING, &[0, 1, 0, 0, 0, 0, 0]), (FRAGMENT, first), (AUTHENTICATION, authentication)],
     ] {
-        assert_eq!(Head::read(&extended(extensions)), Ok(v6(UDP, Some(53))), "{extensions:?}");
+        assert_eq!(IpHeader::parse(&extended(extensions)), Ok(v6(UDP, Some(53))), "{extensions:?}");
     }
     // What is in a later fragment is no header, whatever it looks like.
     let later: &[u8] = &[0, 5, 0xa9, 0, 0, 0, 7];
-    assert_eq!(Head::read(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
+    assert_eq!(IpHeader::parse(&extended(&[(HOP_BY_HOP, options), (FRAGMENT, later)])), Ok(v6(UDP, None)));
 }
 
 /// Rules judge the destination in the header, and a packet with a source route goes on to another one.
@@ -103,8 +103,8 @@ fn source_routes_are_refused() {
         refused(&with(&[kind, 7, 4, 203, 0, 113, 9, 0]), "a packet with a source route");
         refused(&with(&[1, kind, 7, 8, 203, 0, 113, 9]), "a packet with a source route");
         refused(&with(&[7, 4, 4, 0, kind, 3, 4, 0]), "a packet with a source route");
-        assert_eq!(Head::read(&with(&[0, kind, 7, 4])), Ok(v4(UDP, Some(53))), "behind the end of the options");
-        assert_eq!(Head::read(&with(&[7, 4, kind, kind])), Ok(v4(UDP, Some(53))), "what another option records");
+        assert_eq!(IpHeader::parse(&with(&[0, kind, 7, 4])), Ok(v4(UDP, Some(53))), "behind the end of the options");
+        assert_eq!(IpHeader::parse(&with(&[7, 4, kind, kind])), Ok(v4(UDP, Some(53))), "what another option records");
     }
     for options in [[7, 0, 0, 0], [7, 1, 0, 0], [7, 5, 0, 0], [1, 1, 1, 7]] {
         refused(&with(&options), "an IPv4 option of a wrong length");
@@ -112,7 +112,7 @@ fn source_routes_are_refused() {
     let (left, arrived): (&[u8], &[u8]) = (&[0, 0, 1, 0, 0, 0, 0], &[0, 0, 0, 0, 0, 0, 0]);
     refused(&extended(&[(ROUTING, left)]), "a packet with a source route");
     refused(&extended(&[(HOP_BY_HOP, arrived), (ROUTING, left)]), "a packet with a source route");
-    assert_eq!(Head::read(&extended(&[(ROUTING, arrived)])), Ok(v6(UDP, Some(53))), "at the end of its route");
+    assert_eq!(IpHeader::parse(&extended(&[(ROUTING, arrived)])), Ok(v6(UDP, Some(53))), "at the end of its route");
 }
 
 /// TCP does not hide from whoever looks for it.
@@ -120,14 +120,14 @@ fn source_routes_are_refused() {
 fn tcp_behind_extension_headers_is_tcp() {
     let mut packet = extended(&[(DESTINATION_OPTIONS, &[0, 1, 4, 0, 0, 0, 0])]);
     packet[IPV6_HEADER] = TCP;
-    assert_eq!(Head::read(&packet), Ok(v6(TCP, Some(53))));
+    assert_eq!(IpHeader::parse(&packet), Ok(v6(TCP, Some(53))));
 }
 
 #[test]
 fn the_length_is_that_of_the_packet() {
     for packet in [V4.as_slice(), &V6] {
         for end in 1..packet.len() {
-            assert!(matches!(Head::read(&packet[..end]), Err(WireError::Invalid(_))), "{end} bytes");
+            assert!(matches!(IpHeader::parse(&packet[..end]), Err(WireError::Invalid(_))), "{end} bytes");
         }
         refused(&[packet, b"x"].concat(), "a packet of another length than it says");
     }
@@ -135,7 +135,7 @@ fn the_length_is_that_of_the_packet() {
     refused(&changed(&V4, &[(2, 1)]), "a packet of another length than it says");
     refused(&changed(&V6, &[(5, 0)]), "a packet of another length than it says");
     let largest = [&[0x45, 0, 0xff, 0xff], &V4[4..], &[0; 65_535 - 31]].concat();
-    assert_eq!(Head::read(&largest), Ok(v4(UDP, Some(53))));
+    assert_eq!(IpHeader::parse(&largest), Ok(v4(UDP, Some(53))));
 }
 
 #[test]

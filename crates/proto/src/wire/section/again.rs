@@ -11,24 +11,24 @@ use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
 use zeroize::Zeroizing;
 
-use crate::key::{LENGTH, PublicKey};
+use crate::key::{KEY_LENGTH, PublicKey};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
 /// How long a ticket is good.
-pub const GOOD_FOR: Duration = Duration::from_secs(3600);
+pub const TICKET_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Longest ticket, in bytes.
-const MOST: usize = 512;
+const MAX_TICKET: usize = 512;
 
-const NONCE: usize = 12;
+const NONCE_LENGTH: usize = 12;
 
 /// A secret between two relays.
-pub type Secret = Zeroizing<[u8; LENGTH]>;
+pub type Secret = Zeroizing<[u8; KEY_LENGTH]>;
 
 /// What the dialler keeps of a handshake.
 #[derive(Clone)]
-pub struct Acquaintance {
+pub struct ResumptionTicket {
     /// What only both of them know.
     pub(super) secret: Secret,
     /// What reminds the listener of it.
@@ -36,29 +36,29 @@ pub struct Acquaintance {
 }
 
 /// Never printed.
-impl std::fmt::Debug for Acquaintance {
+impl std::fmt::Debug for ResumptionTicket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Acquaintance(...)")
     }
 }
 
 /// What the listener makes tickets with. A restart makes all of them worthless.
-pub struct Tickets {
+pub struct TicketIssuer {
     key: LessSafeKey,
-    dice: SystemRandom,
+    rng: SystemRandom,
 }
 
-impl std::fmt::Debug for Tickets {
+impl std::fmt::Debug for TicketIssuer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Tickets(...)")
     }
 }
 
-impl Acquaintance {
+impl ResumptionTicket {
     /// Reads what the listener's payload ends with; nothing where it gives no ticket.
-    pub(super) fn read(gift: &[u8]) -> Option<Self> {
+    pub(super) fn parse(gift: &[u8]) -> Option<Self> {
         let (secret, ticket) = gift.split_first_chunk()?;
-        let fits = (1..=MOST).contains(&ticket.len());
+        let fits = (1..=MAX_TICKET).contains(&ticket.len());
         fits.then(|| Self { secret: Zeroizing::new(*secret), ticket: ticket.to_vec() })
     }
 
@@ -68,51 +68,51 @@ impl Acquaintance {
     }
 
     /// The ticket in front of a handshake message: two bytes of length, and the ticket.
-    pub(super) fn presented(&self) -> Vec<u8> {
+    pub(super) fn encode_prefix(&self) -> Vec<u8> {
         let length = u16::try_from(self.ticket.len()).expect("invariant: no longer ticket was taken");
         [&length.to_be_bytes(), &self.ticket[..]].concat()
     }
 }
 
 /// The ticket in front of a handshake message.
-pub(super) fn ticket(message: &[u8]) -> Parsed<&[u8]> {
+pub(super) fn parse_ticket(message: &[u8]) -> Parsed<&[u8]> {
     let mut cursor = Cursor::new(message);
     let length = usize::from(u16::from_be_bytes(cursor.array()?));
-    if length > MOST {
+    if length > MAX_TICKET {
         return Err(WireError::TooLarge);
     }
-    Ok((cursor.take(length)?, cursor.used()))
+    Ok((cursor.take(length)?, cursor.position()))
 }
 
-impl Tickets {
+impl TicketIssuer {
     /// With a new key.
     ///
     /// # Panics
     /// The system has no randomness.
     #[must_use]
     pub fn generate() -> Self {
-        let dice = SystemRandom::new();
-        let key = UnboundKey::new(&CHACHA20_POLY1305, &*random(&dice)).expect("invariant: keys have 32 bytes");
-        Self { key: LessSafeKey::new(key), dice }
+        let rng = SystemRandom::new();
+        let key = UnboundKey::new(&CHACHA20_POLY1305, &*random_secret(&rng)).expect("invariant: keys have 32 bytes");
+        Self { key: LessSafeKey::new(key), rng }
     }
 
     /// A secret and a ticket of the key `listener` for `peer`. `now` counts from an origin that the caller chooses.
     #[must_use]
-    pub fn issue(&self, listener: &PublicKey, peer: &PublicKey, now: Duration) -> Acquaintance {
-        let secret = random(&self.dice);
-        let until = now.saturating_add(GOOD_FOR).as_secs().to_be_bytes();
+    pub fn issue(&self, listener: &PublicKey, peer: &PublicKey, now: Duration) -> ResumptionTicket {
+        let secret = random_secret(&self.rng);
+        let until = now.saturating_add(TICKET_LIFETIME).as_secs().to_be_bytes();
         let mut sealed = Zeroizing::new([&secret[..], &peer.0, &until].concat());
         // By chance, not by count: of so few tickets no two have the same.
-        let nonce: [u8; NONCE] = *random(&self.dice).first_chunk().expect("invariant: it is longer");
+        let nonce: [u8; NONCE_LENGTH] = *random_secret(&self.rng).first_chunk().expect("invariant: it is longer");
         let (nonce_now, aad) = (Nonce::assume_unique_for_key(nonce), Aad::from(listener.0));
         let tag = self.key.seal_in_place_separate_tag(nonce_now, aad, &mut sealed);
         let tag = tag.expect("invariant: so few bytes fit");
-        Acquaintance { ticket: [&nonce[..], &sealed, tag.as_ref()].concat(), secret }
+        ResumptionTicket { ticket: [&nonce[..], &sealed, tag.as_ref()].concat(), secret }
     }
 
     /// The secret of a ticket, and the peer that has it; `None` for a ticket of another listener key, or one that has expired.
     pub(super) fn redeem(&self, listener: &PublicKey, ticket: &[u8], now: Duration) -> Option<(Secret, PublicKey)> {
-        let (nonce, sealed) = ticket.split_first_chunk::<NONCE>()?;
+        let (nonce, sealed) = ticket.split_first_chunk::<NONCE_LENGTH>()?;
         let mut sealed = Zeroizing::new(sealed.to_vec());
         let (nonce, aad) = (Nonce::assume_unique_for_key(*nonce), Aad::from(listener.0));
         let opened = self.key.open_in_place(nonce, aad, &mut sealed).ok()?;
@@ -123,8 +123,8 @@ impl Tickets {
     }
 }
 
-fn random(dice: &SystemRandom) -> Secret {
-    let mut bytes = Zeroizing::new([0; LENGTH]);
+fn random_secret(dice: &SystemRandom) -> Secret {
+    let mut bytes = Zeroizing::new([0; KEY_LENGTH]);
     dice.fill(&mut *bytes).expect("the system has no randomness");
     bytes
 }

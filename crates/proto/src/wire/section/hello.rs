@@ -10,14 +10,14 @@ use crate::wire::{Parsed, WireError};
 const MAGIC: [u8; 5] = *b"\xe9\xa7\x85\r\n";
 
 /// Longest handshake message, in bytes, in any version.
-pub const MOST: usize = 1024;
+pub const MAX_MESSAGE: usize = 1024;
 
 const HANDSHAKE: u8 = 0;
 const VERSION: u8 = 1;
 const WRONG_KEY: u8 = 2;
 const UNKNOWN_PEER: u8 = 3;
-const AGAIN: u8 = 4;
-const STALE: u8 = 5;
+const RESUMPTION: u8 = 4;
+const UNKNOWN_TICKET: u8 = 5;
 
 /// The versions of the protocol that somebody speaks, all from the oldest to the newest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Versions {
 
 impl Versions {
     /// What this program speaks.
-    pub const OURS: Self = Self { oldest: 1, newest: 1 };
+    pub const SUPPORTED: Self = Self { oldest: 1, newest: 1 };
 
     /// The newest that both speak.
     #[must_use]
@@ -66,7 +66,7 @@ pub enum Refusal {
     UnknownPeer,
     /// The ticket says nothing to it: it has restarted, or the ticket is too old.
     #[error("it does not remember us")]
-    Stale,
+    UnknownTicket,
 }
 
 /// The first frame.
@@ -75,14 +75,14 @@ pub struct Hello {
     /// What its sender speaks.
     pub versions: Versions,
     /// Whether the message begins with a ticket, because both have met before.
-    pub again: bool,
+    pub is_resumption: bool,
     /// A handshake message, or why there is none.
     pub message: Result<Vec<u8>, Refusal>,
 }
 
 impl Hello {
     /// Bytes of the part that has a fixed length.
-    pub const HEADER: usize = MAGIC.len() + 5;
+    pub const HEADER_LENGTH: usize = MAGIC.len() + 5;
 
     /// Reads a whole hello.
     ///
@@ -94,25 +94,25 @@ impl Hello {
         if let Ok(message) = &mut hello.message {
             message.extend_from_slice(cursor.take(length)?);
         }
-        Ok((hello, cursor.used()))
+        Ok((hello, cursor.position()))
     }
 
     /// The bytes of it. A refusal for its versions names those of this hello.
     ///
     /// # Panics
-    /// The message is longer than [`MOST`].
+    /// The message is longer than [`MAX_MESSAGE`].
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let (kind, message) = match &self.message {
-            Ok(message) => (if self.again { AGAIN } else { HANDSHAKE }, message.as_slice()),
+            Ok(message) => (if self.is_resumption { RESUMPTION } else { HANDSHAKE }, message.as_slice()),
             Err(Refusal::Version(_)) => (VERSION, [].as_slice()),
             Err(Refusal::WrongKey) => (WRONG_KEY, [].as_slice()),
             Err(Refusal::UnknownPeer) => (UNKNOWN_PEER, [].as_slice()),
-            Err(Refusal::Stale) => (STALE, [].as_slice()),
+            Err(Refusal::UnknownTicket) => (UNKNOWN_TICKET, [].as_slice()),
         };
-        assert!(message.len() <= MOST, "a handshake message of {} bytes", message.len());
+        assert!(message.len() <= MAX_MESSAGE, "a handshake message of {} bytes", message.len());
         let length = message.len() as u16;
-        let mut bytes = Self::offer(self.versions).to_vec();
+        let mut bytes = Self::encode_versions(self.versions).to_vec();
         bytes.push(kind);
         bytes.extend(length.to_be_bytes());
         bytes.extend(message);
@@ -120,7 +120,7 @@ impl Hello {
     }
 
     /// The beginning of a hello, up to its versions.
-    pub(super) fn offer(versions: Versions) -> [u8; MAGIC.len() + 2] {
+    pub(super) fn encode_versions(versions: Versions) -> [u8; MAGIC.len() + 2] {
         let [a, b, c, d, e] = MAGIC;
         [a, b, c, d, e, versions.oldest, versions.newest]
     }
@@ -133,18 +133,18 @@ impl Hello {
         let versions = Versions::read(cursor)?;
         let kind = cursor.byte()?;
         let message = match kind {
-            HANDSHAKE | AGAIN => Ok(Vec::new()),
+            HANDSHAKE | RESUMPTION => Ok(Vec::new()),
             VERSION => Err(Refusal::Version(versions)),
             WRONG_KEY => Err(Refusal::WrongKey),
             UNKNOWN_PEER => Err(Refusal::UnknownPeer),
-            STALE => Err(Refusal::Stale),
+            UNKNOWN_TICKET => Err(Refusal::UnknownTicket),
             _ => return Err(WireError::Invalid("a hello of an unknown kind")),
         };
         let length = usize::from(u16::from_be_bytes(cursor.array()?));
         match message {
-            Ok(_) if length > MOST => Err(WireError::TooLarge),
+            Ok(_) if length > MAX_MESSAGE => Err(WireError::TooLarge),
             Err(_) if length > 0 => Err(WireError::Invalid("a refusal that goes on")),
-            message => Ok((Self { versions, again: kind == AGAIN, message }, length)),
+            message => Ok((Self { versions, is_resumption: kind == RESUMPTION, message }, length)),
         }
     }
 }
@@ -161,18 +161,18 @@ mod tests {
         for message in [
             Ok(vec![]),
             Ok(b"a message".to_vec()),
-            Ok(vec![7; MOST]),
+            Ok(vec![7; MAX_MESSAGE]),
             Err(Refusal::Version(FUTURE)),
             Err(Refusal::WrongKey),
             Err(Refusal::UnknownPeer),
-            Err(Refusal::Stale),
+            Err(Refusal::UnknownTicket),
         ] {
-            let again = message.as_ref().is_ok_and(|message| message.len() == MOST);
-            let hello = Hello { versions: FUTURE, again, message };
+            let again = message.as_ref().is_ok_and(|message| message.len() == MAX_MESSAGE);
+            let hello = Hello { versions: FUTURE, is_resumption: again, message };
             let bytes = hello.write();
             assert_eq!(feed(&bytes, Hello::parse), hello);
         }
-        let hello = Hello { versions: Versions::OURS, again: false, message: Ok(b"hi".to_vec()) };
+        let hello = Hello { versions: Versions::SUPPORTED, is_resumption: false, message: Ok(b"hi".to_vec()) };
         assert_eq!(hello.write(), b"\xe9\xa7\x85\r\n\x01\x01\x00\x00\x02hi");
     }
 

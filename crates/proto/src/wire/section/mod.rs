@@ -2,7 +2,7 @@
 //!
 //! A connection begins with a [`Hello`] each way, in which a Noise handshake proves who both sides are ([`noise`]). Then it
 //! waits, perhaps for minutes, until the dialling side sends an [`Open`]: the beginning of one session. The other side
-//! replies with an [`Answer`]. Both are records ([`record`]); what follows is the session's bytes, as they are or in
+//! replies with an [`OpenAnswer`]. Both are records ([`record`]); what follows is the session's bytes, as they are or in
 //! records.
 
 pub mod again;
@@ -15,8 +15,8 @@ pub mod report;
 #[cfg(test)]
 mod tests;
 
-pub use again::{Acquaintance, Tickets};
+pub use again::{ResumptionTicket, TicketIssuer};
 pub use hello::{Hello, Refusal, Versions};
-pub use noise::{Initiator, Responder, Transport};
-pub use open::{Answer, Failure, Open, Purpose, TraceId};
+pub use noise::{NoiseInitiator, NoiseResponder, TransportKeys};
+pub use open::{Open, OpenAnswer, OpenFailure, Purpose, TraceId};
 pub use record::RecordKey;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
-use super::again::{self, Acquaintance, Tickets};
+use super::again::{self, ResumptionTicket, TicketIssuer};
 use super::hello::{self, Hello, Refusal, Versions};
 use super::record::{Cipher, RecordKey};
 use crate::key::{self, PrivateKey, PublicKey};
@@ -17,20 +17,20 @@ use crate::wire::WireError;
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 /// Between acquaintances.
-const AGAIN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
+const RESUMPTION_PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// In a payload: the sender's CPU has instructions for AES.
 const AES: u8 = 1;
 
 /// The side that dials.
-pub struct Initiator {
+pub struct NoiseInitiator {
     noise: HandshakeState,
     versions: Versions,
     aes: bool,
 }
 
 /// The side that was dialled.
-pub struct Responder {
+pub struct NoiseResponder {
     noise: HandshakeState,
     versions: Versions,
     version: u8,
@@ -40,15 +40,15 @@ pub struct Responder {
 
 /// What both sides have when the handshake is done: a key for each direction, as this side sees it.
 #[derive(Debug)]
-pub struct Transport {
+pub struct TransportKeys {
     /// For what we send.
-    pub seal: RecordKey,
+    pub send_key: RecordKey,
     /// For what we receive.
     pub open: RecordKey,
     /// The version both speak.
     pub version: u8,
     /// What makes the next handshake shorter, where the other side has given something.
-    pub again: Option<Acquaintance>,
+    pub resumption: Option<ResumptionTicket>,
 }
 
 /// Why a handshake came to nothing.
@@ -62,28 +62,28 @@ pub enum HandshakeError {
     Wire(#[from] WireError),
 }
 
-impl Initiator {
+impl NoiseInitiator {
     /// Begins a handshake with `peer`; the bytes are to be sent.
     #[must_use]
     pub fn begin(own: &PrivateKey, peer: &PublicKey, versions: Versions) -> (Self, Vec<u8>) {
-        let prologue = Hello::offer(versions);
+        let prologue = Hello::encode_versions(versions);
         let noise = builder(own, &prologue).remote_public_key(&peer.0).expect("invariant: it is set once");
-        Self::start(noise, versions, aes_in_hardware(), None)
+        Self::begin_with(noise, versions, aes_in_hardware(), None)
     }
 
     /// Begins a handshake with whom we have met before.
     #[must_use]
-    pub fn begin_again(known: &Acquaintance, versions: Versions) -> (Self, Vec<u8>) {
-        let presented = known.presented();
-        let prologue = [&Hello::offer(versions), &presented[..]].concat();
-        Self::start(builder_again(&known.secret, &prologue), versions, aes_in_hardware(), Some(&presented))
+    pub fn resume(known: &ResumptionTicket, versions: Versions) -> (Self, Vec<u8>) {
+        let presented = known.encode_prefix();
+        let prologue = [&Hello::encode_versions(versions), &presented[..]].concat();
+        Self::begin_with(resumption_builder(&known.secret, &prologue), versions, aes_in_hardware(), Some(&presented))
     }
 
     /// With the ticket that goes in front of the message, between acquaintances.
-    fn start(noise: Builder, versions: Versions, aes: bool, presented: Option<&[u8]>) -> (Self, Vec<u8>) {
+    fn begin_with(noise: Builder, versions: Versions, aes: bool, presented: Option<&[u8]>) -> (Self, Vec<u8>) {
         let mut noise = noise.build_initiator().expect("invariant: it has all it needs");
         let message = [presented.unwrap_or_default(), &write(&mut noise, &[flags(aes)])].concat();
-        let hello = Hello { versions, again: presented.is_some(), message: Ok(message) };
+        let hello = Hello { versions, is_resumption: presented.is_some(), message: Ok(message) };
         (Self { noise, versions, aes }, hello.write())
     }
 
@@ -91,7 +91,7 @@ impl Initiator {
     ///
     /// # Errors
     /// The other side refused, or is not who it should be.
-    pub fn finish(mut self, answer: &Hello) -> Result<Transport, HandshakeError> {
+    pub fn finish(mut self, answer: &Hello) -> Result<TransportKeys, HandshakeError> {
         let message = answer.message.as_ref().map_err(|refusal| *refusal)?;
         let payload =
             read(&mut self.noise, message).ok_or(WireError::Invalid("it does not have the key configured here"))?;
@@ -102,51 +102,52 @@ impl Initiator {
             return Err(WireError::Invalid("its versions were changed on the way").into());
         }
         let version = self.versions.common(answer.versions).ok_or(Refusal::Version(answer.versions))?;
-        let again = Acquaintance::read(gift);
-        let [up, down] = split(self.noise, self.aes && flags & AES != 0);
-        Ok(Transport { seal: up, open: down, version, again })
+        let again = ResumptionTicket::parse(gift);
+        let [up, down] = record_keys(self.noise, self.aes && flags & AES != 0);
+        Ok(TransportKeys { send_key: up, open: down, version, resumption: again })
     }
 }
 
-impl Responder {
+impl NoiseResponder {
     /// Reads the initiator's hello, and who it says it is. It is proved only when its first record can be opened.
     ///
     /// # Errors
-    /// What to answer it: [`refusal`] makes the bytes.
+    /// What to answer it: [`write_refusal`] makes the bytes.
     pub fn read(own: &PrivateKey, hello: &Hello, versions: Versions) -> Result<(Self, PublicKey), Refusal> {
-        let prologue = Hello::offer(hello.versions);
-        Self::receive(builder(own, &prologue), hello, versions, aes_in_hardware())
+        let prologue = Hello::encode_versions(hello.versions);
+        Self::read_with(builder(own, &prologue), hello, versions, aes_in_hardware())
     }
 
-    fn receive(noise: Builder, hello: &Hello, versions: Versions, aes: bool) -> Result<(Self, PublicKey), Refusal> {
-        let (message, version) = Self::understand(hello, versions)?;
-        let responder = Self::hear(noise, message, versions, version, aes).ok_or(Refusal::WrongKey)?;
+    fn read_with(noise: Builder, hello: &Hello, versions: Versions, aes: bool) -> Result<(Self, PublicKey), Refusal> {
+        let (message, version) = Self::check_versions(hello, versions)?;
+        let responder = Self::read_message(noise, message, versions, version, aes).ok_or(Refusal::WrongKey)?;
         let peer = responder.noise.get_remote_static().and_then(|key| key.try_into().ok()).map(PublicKey);
         Ok((responder, peer.expect("invariant: the first message of IK carries the initiator's key")))
     }
 
-    /// Reads the hello of whom we may have met before, by its ticket; `now` as it was for [`Tickets::issue`].
+    /// Reads the hello of whom we may have met before, by its ticket; `now` as it was for [`TicketIssuer::issue`].
     ///
     /// # Errors
     /// What to answer it.
-    pub fn read_again(
-        (tickets, listener): (&Tickets, &PublicKey),
+    pub fn read_resumption(
+        (tickets, listener): (&TicketIssuer, &PublicKey),
         hello: &Hello,
         versions: Versions,
         now: Duration,
     ) -> Result<(Self, PublicKey), Refusal> {
-        let (message, version) = Self::understand(hello, versions)?;
-        let (ticket, used) = again::ticket(message).map_err(|_| Refusal::Stale)?;
-        let (secret, peer) = tickets.redeem(listener, ticket, now).ok_or(Refusal::Stale)?;
+        let (message, version) = Self::check_versions(hello, versions)?;
+        let (ticket, used) = again::parse_ticket(message).map_err(|_| Refusal::UnknownTicket)?;
+        let (secret, peer) = tickets.redeem(listener, ticket, now).ok_or(Refusal::UnknownTicket)?;
         let (presented, message) = message.split_at(used);
-        let prologue = [&Hello::offer(hello.versions), presented].concat();
-        let noise = builder_again(&secret, &prologue);
-        let responder = Self::hear(noise, message, versions, version, aes_in_hardware()).ok_or(Refusal::Stale)?;
+        let prologue = [&Hello::encode_versions(hello.versions), presented].concat();
+        let noise = resumption_builder(&secret, &prologue);
+        let responder =
+            Self::read_message(noise, message, versions, version, aes_in_hardware()).ok_or(Refusal::UnknownTicket)?;
         Ok((responder, peer))
     }
 
     /// The message of a hello, and the version that both speak.
-    fn understand(hello: &Hello, versions: Versions) -> Result<(&[u8], u8), Refusal> {
+    fn check_versions(hello: &Hello, versions: Versions) -> Result<(&[u8], u8), Refusal> {
         // Who dials has nothing to refuse; whatever it speaks, it is not this.
         let message = hello.message.as_ref().map_err(|_| Refusal::Version(versions))?;
         let version = versions.common(hello.versions).ok_or(Refusal::Version(versions))?;
@@ -154,7 +155,7 @@ impl Responder {
     }
 
     /// The first message, if it was made with the keys it should have been.
-    fn hear(noise: Builder, message: &[u8], versions: Versions, version: u8, aes: bool) -> Option<Self> {
+    fn read_message(noise: Builder, message: &[u8], versions: Versions, version: u8, aes: bool) -> Option<Self> {
         let mut noise = noise.build_responder().expect("invariant: it has all it needs");
         let flags = *read(&mut noise, message)?.first()?;
         Some(Self { noise, versions, version, aes, both_aes: aes && flags & AES != 0 })
@@ -162,39 +163,40 @@ impl Responder {
 
     /// Accepts it, and may give it something for the next time; the bytes are to be sent.
     #[must_use]
-    pub fn accept(mut self, gift: Option<&Acquaintance>) -> (Transport, Vec<u8>) {
+    pub fn accept(mut self, gift: Option<&ResumptionTicket>) -> (TransportKeys, Vec<u8>) {
         let Versions { oldest, newest } = self.versions;
         let mut payload = Zeroizing::new(vec![oldest, newest, flags(self.aes)]);
         if let Some(gift) = gift {
             payload.extend_from_slice(&gift.write());
         }
         let message = Ok(write(&mut self.noise, &payload));
-        let [up, down] = split(self.noise, self.both_aes);
-        let transport = Transport { seal: down, open: up, version: self.version, again: None };
-        (transport, Hello { versions: self.versions, again: false, message }.write())
+        let [up, down] = record_keys(self.noise, self.both_aes);
+        let transport = TransportKeys { send_key: down, open: up, version: self.version, resumption: None };
+        (transport, Hello { versions: self.versions, is_resumption: false, message }.write())
     }
 }
 
 /// The bytes of a refusal.
 #[must_use]
-pub fn refusal(versions: Versions, why: Refusal) -> Vec<u8> {
-    Hello { versions, again: false, message: Err(why) }.write()
+pub fn write_refusal(versions: Versions, why: Refusal) -> Vec<u8> {
+    Hello { versions, is_resumption: false, message: Err(why) }.write()
 }
 
 fn builder<'a>(own: &'a PrivateKey, prologue: &'a [u8]) -> Builder<'a> {
     let pattern = PATTERN.parse().expect("invariant: snow knows the pattern");
-    let builder = Builder::new(pattern).local_private_key(own.bytes()).and_then(|builder| builder.prologue(prologue));
+    let builder =
+        Builder::new(pattern).local_private_key(own.as_bytes()).and_then(|builder| builder.prologue(prologue));
     builder.expect("invariant: each is set once")
 }
 
-fn builder_again<'a>(secret: &'a [u8; key::LENGTH], prologue: &'a [u8]) -> Builder<'a> {
-    let pattern = AGAIN.parse().expect("invariant: snow knows the pattern");
+fn resumption_builder<'a>(secret: &'a [u8; key::KEY_LENGTH], prologue: &'a [u8]) -> Builder<'a> {
+    let pattern = RESUMPTION_PATTERN.parse().expect("invariant: snow knows the pattern");
     let builder = Builder::new(pattern).psk(0, secret).and_then(|builder| builder.prologue(prologue));
     builder.expect("invariant: each is set once")
 }
 
 fn write(noise: &mut HandshakeState, payload: &[u8]) -> Vec<u8> {
-    let mut message = vec![0; hello::MOST];
+    let mut message = vec![0; hello::MAX_MESSAGE];
     let length = noise.write_message(payload, &mut message).expect("invariant: it is our turn, and there is room");
     message.truncate(length);
     message
@@ -217,11 +219,11 @@ const fn flags(aes: bool) -> u8 {
 /// They are the two keys that Noise itself would seal its transport messages with, and they are used as it would: one for
 /// each direction, by one cipher (both sides chose it under authentication), with a counter as nonce. `snow` is left
 /// behind only because it seals from one buffer into another and does not know `ring`'s ciphers.
-fn split(mut noise: HandshakeState, aes: bool) -> [RecordKey; 2] {
+fn record_keys(mut noise: HandshakeState, aes: bool) -> [RecordKey; 2] {
     assert!(noise.is_handshake_finished(), "invariant: both messages have passed");
     let cipher = if aes { Cipher::AesGcm } else { Cipher::ChaChaPoly };
     let (up, down) = noise.dangerously_get_raw_split();
-    [up, down].map(Zeroizing::new).map(|key: Zeroizing<[u8; key::LENGTH]>| RecordKey::new(cipher, &key))
+    [up, down].map(Zeroizing::new).map(|key: Zeroizing<[u8; key::KEY_LENGTH]>| RecordKey::new(cipher, &key))
 }
 
 /// Whether this CPU has instructions for AES and for the multiplication of GCM; software would be slow.

@@ -13,17 +13,17 @@ use crate::addr::{ClientAddr, Host, MAX_NAME, Target};
 use crate::cause::Cause;
 use crate::key::{self, PublicKey};
 use crate::wire::WireError;
-use crate::wire::address::{self, Address};
+use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 
 /// Most relays that a path may still have.
-pub const MOST_HOPS: u8 = 16;
+pub const MAX_HOPS: u8 = 16;
 
 /// Most times in an answer: of the relay that answers, and of those behind it.
-const MOST_TIMES: usize = MOST_HOPS as usize + 1;
+const MAX_TIMES: usize = MAX_HOPS as usize + 1;
 
 /// Longest time of one relay.
-const MOST_TIME: Duration = Duration::from_secs(60 * 60);
+const MAX_TIME: Duration = Duration::from_secs(60 * 60);
 
 const EARLY: u8 = 1;
 const ENCRYPT: u8 = 2;
@@ -31,7 +31,7 @@ const DATAGRAMS: u8 = 4;
 const REPORT: u8 = 8;
 
 /// What stands in place of a target where there is none.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const NO_TARGET: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 const UNKNOWN_ADDRESS: WireError = WireError::Invalid("unknown address type");
 
@@ -80,11 +80,11 @@ impl Purpose {
     }
 
     fn read(cursor: &mut Cursor, flags: u8) -> Result<Self, WireError> {
-        let address = Address::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?;
-        match (flags & (DATAGRAMS | REPORT), address.socket()) {
-            (0, _) => address.target().map(Self::Stream),
-            (DATAGRAMS, Some(NOWHERE)) => Ok(Self::Datagrams),
-            (REPORT, Some(NOWHERE)) => Ok(Self::Report),
+        let address = WireAddress::read(cursor)?.ok_or(UNKNOWN_ADDRESS)?;
+        match (flags & (DATAGRAMS | REPORT), address.to_socket_addr()) {
+            (0, _) => address.to_target().map(Self::Stream),
+            (DATAGRAMS, Some(NO_TARGET)) => Ok(Self::Datagrams),
+            (REPORT, Some(NO_TARGET)) => Ok(Self::Report),
             _ => Err(WireError::Invalid("datagrams or reports with a target")),
         }
     }
@@ -100,32 +100,32 @@ impl Purpose {
 
 /// What came of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct OpenAnswer {
     /// The way to the target stands, or why not.
-    pub outcome: Result<(), Failure>,
+    pub outcome: Result<(), OpenFailure>,
     /// From OPEN to answer at each relay, the nearest first; whole microseconds, at most an hour.
-    pub times: Vec<Duration>,
+    pub relay_times: Vec<Duration>,
 }
 
 /// Why not, and who says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure {
+pub struct OpenFailure {
     /// The true cause.
     pub cause: Cause,
     /// The relay that found out: 0 for the one that answers, 1 for the next, ...
     pub relay: u8,
     /// Whether it speaks of the next hop rather than of the target.
-    pub of_hop: bool,
+    pub is_about_hop: bool,
 }
 
 impl Open {
     /// Most bytes it takes.
-    pub const MOST: usize = 1 + 1 + 16 + 19 + 1 + MOST_HOPS as usize * key::LENGTH + 4 + MAX_NAME;
+    pub const MAX_LENGTH: usize = 1 + 1 + 16 + 19 + 1 + MAX_HOPS as usize * key::KEY_LENGTH + 4 + MAX_NAME;
 
     /// The plaintext.
     ///
     /// # Panics
-    /// The path has more than 255 relays; the other side refuses more than [`MOST_HOPS`].
+    /// The path has more than 255 relays; the other side refuses more than [`MAX_HOPS`].
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let flag = |set, bit| if set { bit } else { 0 };
@@ -138,7 +138,9 @@ impl Open {
         out.extend(self.path.iter().flat_map(|key| key.0));
         match &self.purpose {
             Purpose::Stream(target) => address::write(&target.host, target.port, &mut out),
-            Purpose::Datagrams | Purpose::Report => address::write(&Host::from(NOWHERE.ip()), NOWHERE.port(), &mut out),
+            Purpose::Datagrams | Purpose::Report => {
+                address::write(&Host::from(NO_TARGET.ip()), NO_TARGET.port(), &mut out)
+            }
         }
         out
     }
@@ -148,7 +150,7 @@ impl Open {
     /// # Errors
     /// It is none.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
-        let open = whole(plaintext, Self::fields)?;
+        let open = read_all(plaintext, Self::parse_fields)?;
         // So nothing is left to judge of unknown flags, capital letters, IPv4 within IPv6 and the like.
         if open.write() == plaintext {
             Ok(open)
@@ -157,7 +159,7 @@ impl Open {
         }
     }
 
-    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let flags = cursor.byte()?;
         if flags & (DATAGRAMS | REPORT) != 0 && flags & ENCRYPT == 0 {
             return Err(WireError::Invalid("datagrams or reports that are not in records"));
@@ -165,10 +167,13 @@ impl Open {
         let open = Self {
             early: flags & EARLY != 0,
             encrypt: flags & ENCRYPT != 0,
-            hops_left: at_most(cursor.byte()?, MOST_HOPS)?,
+            hops_left: check_max(cursor.byte()?, MAX_HOPS)?,
             trace: TraceId(cursor.array()?),
-            client: Address::read(cursor)?.and_then(|client| client.socket()).map(ClientAddr).ok_or(UNKNOWN_ADDRESS)?,
-            path: (0..at_most(cursor.byte()?, MOST_HOPS)?)
+            client: WireAddress::read(cursor)?
+                .and_then(|client| client.to_socket_addr())
+                .map(ClientAddr)
+                .ok_or(UNKNOWN_ADDRESS)?,
+            path: (0..check_max(cursor.byte()?, MAX_HOPS)?)
                 .map(|_| cursor.array().map(PublicKey))
                 .collect::<Result<_, _>>()?,
             purpose: Purpose::read(cursor, flags)?,
@@ -180,21 +185,21 @@ impl Open {
     }
 }
 
-impl Answer {
+impl OpenAnswer {
     /// Most bytes it takes.
-    pub const MOST: usize = 4 + 4 * MOST_TIMES;
+    pub const MAX_LENGTH: usize = 4 + 4 * MAX_TIMES;
 
     /// The plaintext. Times beyond the seventeenth are left out, and none is written as more than an hour.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let times = &self.times[..self.times.len().min(MOST_TIMES)];
+        let times = &self.relay_times[..self.relay_times.len().min(MAX_TIMES)];
         let mut out = match self.outcome {
             Ok(()) => vec![0, 0, 0],
-            Err(failure) => vec![failure.cause.code(), failure.relay.min(MOST_HOPS), u8::from(failure.of_hop)],
+            Err(failure) => vec![failure.cause.code(), failure.relay.min(MAX_HOPS), u8::from(failure.is_about_hop)],
         };
         out.push(times.len() as u8);
         // An hour is fewer than 2^32 microseconds.
-        out.extend(times.iter().flat_map(|time| ((*time).min(MOST_TIME).as_micros() as u32).to_be_bytes()));
+        out.extend(times.iter().flat_map(|time| ((*time).min(MAX_TIME).as_micros() as u32).to_be_bytes()));
         out
     }
 
@@ -203,44 +208,44 @@ impl Answer {
     /// # Errors
     /// It is none.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
-        whole(plaintext, Self::fields)
+        read_all(plaintext, Self::parse_fields)
     }
 
-    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let outcome = match cursor.array()? {
             [0, 0, 0] => Ok(()),
             [0, ..] => return Err(WireError::Invalid("a success with a cause")),
-            [code, relay, of_hop] => Err(Failure {
+            [code, relay, of_hop] => Err(OpenFailure {
                 cause: Cause::from_code(code),
-                relay: at_most(relay, MOST_HOPS)?,
-                of_hop: at_most(of_hop, 1)? == 1,
+                relay: check_max(relay, MAX_HOPS)?,
+                is_about_hop: check_max(of_hop, 1)? == 1,
             }),
         };
-        let times = (0..at_most(cursor.byte()?, MOST_TIMES as u8)?)
+        let times = (0..check_max(cursor.byte()?, MAX_TIMES as u8)?)
             .map(|_| {
                 let time = Duration::from_micros(u32::from_be_bytes(cursor.array()?).into());
-                if time <= MOST_TIME { Ok(time) } else { Err(WireError::Invalid("a time of more than an hour")) }
+                if time <= MAX_TIME { Ok(time) } else { Err(WireError::Invalid("a time of more than an hour")) }
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { outcome, times })
+        Ok(Self { outcome, relay_times: times })
     }
 }
 
 /// Reads a plaintext to its end. Nothing can follow it, so what is missing will never come.
-pub(super) fn whole<T>(
+pub(super) fn read_all<T>(
     plaintext: &[u8],
     read: impl FnOnce(&mut Cursor) -> Result<T, WireError>,
 ) -> Result<T, WireError> {
     let mut cursor = Cursor::new(plaintext);
     match read(&mut cursor) {
-        Ok(value) if cursor.used() == plaintext.len() => Ok(value),
+        Ok(value) if cursor.position() == plaintext.len() => Ok(value),
         Ok(_) => Err(WireError::Invalid("bytes behind the last field")),
         Err(WireError::Incomplete) => Err(WireError::Invalid("cut short")),
         Err(error) => Err(error),
     }
 }
 
-fn at_most(number: u8, most: u8) -> Result<u8, WireError> {
+fn check_max(number: u8, most: u8) -> Result<u8, WireError> {
     if number <= most { Ok(number) } else { Err(WireError::Invalid("a number above its bound")) }
 }
 

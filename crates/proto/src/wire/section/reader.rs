@@ -2,26 +2,26 @@
 
 use std::ops::Range;
 
-use super::record::{HEADER, MOST, RecordKey, TAG};
+use super::record::{HEADER_LENGTH, MAX_PLAINTEXT, RecordKey, TAG_LENGTH};
 use crate::wire::WireError;
 
 /// How much is read when the length of the next record is not known, at first, in bytes.
-pub const STEP: usize = 4096;
+pub const READ_STEP: usize = 4096;
 
 /// And at most, in bytes, when each read so far was filled: small records come one behind the other.
-const MOST_STEP: usize = 64 * 1024;
+const MAX_READ_STEP: usize = 64 * 1024;
 
 /// A record that was opened: a buffer, and the range of the plaintext in it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedRecord {
     /// Header, plaintext, and room for a tag: it can be sealed again as it is.
     pub record: Vec<u8>,
     /// The plaintext; an empty one is the end of the stream.
-    pub plain: Range<usize>,
+    pub plaintext: Range<usize>,
 }
 
 /// Splits a stream into records and opens them. The caller appends at most [`read_size`](Self::read_size) bytes to
-/// [`arrived`](Self::arrived), and takes records until there is none.
+/// [`buffer_mut`](Self::buffer_mut), and takes records until there is none.
 #[derive(Debug)]
 pub struct RecordReader {
     key: RecordKey,
@@ -31,52 +31,52 @@ pub struct RecordReader {
     step: usize,
     /// Longest plaintext of the first record, behind which nothing is read, because what follows may be no record. `None`
     /// when there are only records.
-    first: Option<usize>,
+    first_limit: Option<usize>,
 }
 
 impl RecordReader {
     /// A reader of a stream whose first record has at most `first` bytes of plaintext. Nothing is read behind that record
-    /// before [`only_records`](Self::only_records).
+    /// before [`allow_read_ahead`](Self::allow_read_ahead).
     #[must_use]
     pub fn new(key: RecordKey, first: usize) -> Self {
-        Self { key, arrived: Vec::new(), step: STEP, first: Some(first) }
+        Self { key, arrived: Vec::new(), step: READ_STEP, first_limit: Some(first) }
     }
 
     /// From here on everything that arrives is records.
-    pub fn only_records(&mut self) {
-        self.first = None;
+    pub fn allow_read_ahead(&mut self) {
+        self.first_limit = None;
     }
 
-    /// Whether [`take`](Self::take) has an answer without further bytes: a record, or an error.
+    /// Whether [`next_record`](Self::next_record) has an answer without further bytes: a record, or an error.
     #[must_use]
-    pub fn is_decided(&self) -> bool {
-        !matches!(self.complete(0), Ok(None))
+    pub fn has_result(&self) -> bool {
+        !matches!(self.complete_length(0), Ok(None))
     }
 
-    /// Most bytes to read now: 1 or more as long as nothing [is decided](Self::is_decided).
+    /// Most bytes to read now: 1 or more as long as nothing [has a result](Self::has_result).
     ///
     /// # Errors
     /// [`WireError`] for a length that no record has, or not the first one.
     pub fn read_size(&self) -> Result<usize, WireError> {
         let have = self.arrived.len();
         // The header of the next record comes along, so that a long row of records takes one read each.
-        let ahead = if self.first.is_some() { 0 } else { HEADER };
+        let ahead = if self.first_limit.is_some() { 0 } else { HEADER_LENGTH };
         Ok(match self.length_at(0)? {
-            Some(length) if self.first.is_some() || length >= STEP => length + ahead - have,
-            None if self.first.is_some() => HEADER - have,
+            Some(length) if self.first_limit.is_some() || length >= READ_STEP => length + ahead - have,
+            None if self.first_limit.is_some() => HEADER_LENGTH - have,
             _ => self.step,
         })
     }
 
     /// The buffer to which the caller appends bytes that have arrived.
-    pub fn arrived(&mut self) -> &mut Vec<u8> {
+    pub fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.arrived
     }
 
     /// Notes a read of at most `size` bytes that returned `read` bytes: the next read may be larger.
     pub fn on_read(&mut self, size: usize, read: usize) {
         if size == self.step {
-            self.step = if read < size { STEP } else { (self.step * 2).min(MOST_STEP) };
+            self.step = if read < size { READ_STEP } else { (self.step * 2).min(MAX_READ_STEP) };
         }
     }
 
@@ -85,57 +85,57 @@ impl RecordReader {
     /// # Errors
     /// [`WireError`] for a record that was changed, left out, repeated or moved, and for bytes behind the end of the stream.
     /// Nothing after it can be trusted.
-    pub fn take(&mut self) -> Result<Option<Opened>, WireError> {
-        self.complete(0)?.map(|length| self.open(length)).transpose()
+    pub fn next_record(&mut self) -> Result<Option<OpenedRecord>, WireError> {
+        self.complete_length(0)?.map(|length| self.open(length)).transpose()
     }
 
-    /// As [`take`](Self::take), but small records that have arrived behind each other are opened as one.
+    /// As [`next_record`](Self::next_record), but small records that have arrived behind each other are opened as one.
     ///
     /// # Errors
-    /// As [`take`](Self::take).
-    pub fn take_row(&mut self) -> Result<Option<Opened>, WireError> {
-        match self.row() {
-            Some(end) => self.open_row(end).map(Some),
-            None => self.take(),
+    /// As [`next_record`](Self::next_record).
+    pub fn next_batch(&mut self) -> Result<Option<OpenedRecord>, WireError> {
+        match self.complete_batch() {
+            Some(end) => self.open_batch(end).map(Some),
+            None => self.next_record(),
         }
     }
 
     /// The length of the record that begins at `at`, once its header has arrived.
     fn length_at(&self, at: usize) -> Result<Option<usize>, WireError> {
-        let Some(header) = self.arrived[at..].first_chunk::<HEADER>() else { return Ok(None) };
-        let rest = RecordKey::rest(*header)?;
-        if self.first.is_some_and(|most| rest > most + TAG) {
+        let Some(header) = self.arrived[at..].first_chunk::<HEADER_LENGTH>() else { return Ok(None) };
+        let rest = RecordKey::body_length(*header)?;
+        if self.first_limit.is_some_and(|most| rest > most + TAG_LENGTH) {
             Err(WireError::TooLarge)
         } else {
-            Ok(Some(HEADER + rest))
+            Ok(Some(HEADER_LENGTH + rest))
         }
     }
 
     /// The length of the record that begins at `at`, once all of it has arrived.
-    fn complete(&self, at: usize) -> Result<Option<usize>, WireError> {
+    fn complete_length(&self, at: usize) -> Result<Option<usize>, WireError> {
         Ok(self.length_at(at)?.filter(|length| at + *length <= self.arrived.len()))
     }
 
     /// The end of the small records that have arrived, if there are several. The record that ends the stream is not among
-    /// them, and neither is an invalid one: [`take`](Self::take) handles both alone.
-    fn row(&self) -> Option<usize> {
+    /// them, and neither is an invalid one: [`next_record`](Self::next_record) handles both alone.
+    fn complete_batch(&self) -> Option<usize> {
         let (mut end, mut records) = (0, 0);
-        while let Ok(Some(length)) = self.complete(end)
-            && (HEADER + TAG + 1..STEP).contains(&length)
-            && end + length <= MOST
+        while let Ok(Some(length)) = self.complete_length(end)
+            && (HEADER_LENGTH + TAG_LENGTH + 1..READ_STEP).contains(&length)
+            && end + length <= MAX_PLAINTEXT
         {
             (end, records) = (end + length, records + 1);
         }
-        (records > 1 && self.first.is_none()).then_some(end)
+        (records > 1 && self.first_limit.is_none()).then_some(end)
     }
 
     /// Opens the records up to `end`. A record that does not open ends the row, and is an error when it is the first.
-    fn open_row(&mut self, end: usize) -> Result<Opened, WireError> {
-        let mut record = Vec::with_capacity(HEADER + end + TAG);
-        record.extend_from_slice(&[0; HEADER]);
+    fn open_batch(&mut self, end: usize) -> Result<OpenedRecord, WireError> {
+        let mut record = Vec::with_capacity(HEADER_LENGTH + end + TAG_LENGTH);
+        record.extend_from_slice(&[0; HEADER_LENGTH]);
         let mut at = 0;
         while at < end {
-            let length = self.complete(at)?.expect("invariant: the row was complete");
+            let length = self.complete_length(at)?.expect("invariant: the row was complete");
             match self.key.open(&mut self.arrived[at..at + length]) {
                 Ok(plain) => record.extend_from_slice(&self.arrived[at..][plain]),
                 Err(error) if at == 0 => return Err(error),
@@ -144,19 +144,19 @@ impl RecordReader {
             at += length;
         }
         self.arrived = self.arrived.split_off(at);
-        let plain = HEADER..record.len();
-        record.extend_from_slice(&[0; TAG]);
-        Ok(Opened { record, plain })
+        let plain = HEADER_LENGTH..record.len();
+        record.extend_from_slice(&[0; TAG_LENGTH]);
+        Ok(OpenedRecord { record, plaintext: plain })
     }
 
-    fn open(&mut self, length: usize) -> Result<Opened, WireError> {
+    fn open(&mut self, length: usize) -> Result<OpenedRecord, WireError> {
         let behind = self.arrived.split_off(length);
         let mut record = std::mem::replace(&mut self.arrived, behind);
         let plain = self.key.open(&mut record)?;
-        if plain.is_empty() && self.first.is_none() && !self.arrived.is_empty() {
+        if plain.is_empty() && self.first_limit.is_none() && !self.arrived.is_empty() {
             return Err(WireError::Invalid("bytes behind the end of the stream"));
         }
-        Ok(Opened { record, plain })
+        Ok(OpenedRecord { record, plaintext: plain })
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn sealed(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
-        let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+        let mut record = [&[0; HEADER_LENGTH], plaintext, &[0; TAG_LENGTH]].concat();
         key.seal(&mut record);
         record
     }
@@ -174,7 +174,7 @@ mod tests {
     fn reader() -> (RecordKey, RecordReader) {
         let key = || RecordKey::new(Cipher::ChaChaPoly, &[7; 32]);
         let mut reader = RecordReader::new(key(), 100);
-        reader.only_records();
+        reader.allow_read_ahead();
         (key(), reader)
     }
 
@@ -183,21 +183,21 @@ mod tests {
     fn a_length_that_no_record_has_is_an_error_at_once() {
         let (mut key, mut reader) = reader();
         let row = [sealed(&mut key, b"first"), vec![0, 15]].concat();
-        reader.arrived().extend(row);
-        assert!(reader.take_row().unwrap().is_some());
-        assert!(reader.is_decided());
-        assert!(reader.take_row().is_err());
+        reader.buffer_mut().extend(row);
+        assert!(reader.next_batch().unwrap().is_some());
+        assert!(reader.has_result());
+        assert!(reader.next_batch().is_err());
     }
 
     #[test]
     fn nothing_may_be_behind_the_end() {
         let (mut key, mut reader) = reader();
         let end = sealed(&mut key, b"");
-        reader.arrived().extend(&end);
-        assert!(reader.take().unwrap().unwrap().plain.is_empty());
+        reader.buffer_mut().extend(&end);
+        assert!(reader.next_record().unwrap().unwrap().plaintext.is_empty());
         let (mut key, mut reader) = self::reader();
         let end = sealed(&mut key, b"");
-        reader.arrived().extend([&end[..], &[0]].concat());
-        assert!(reader.take().is_err());
+        reader.buffer_mut().extend([&end[..], &[0]].concat());
+        assert!(reader.next_record().is_err());
     }
 }

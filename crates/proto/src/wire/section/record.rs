@@ -8,11 +8,11 @@ use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, Unboun
 use crate::wire::WireError;
 
 /// Bytes before the ciphertext: its length, tag included, in network order.
-pub const HEADER: usize = 2;
+pub const HEADER_LENGTH: usize = 2;
 /// Bytes behind it.
-pub const TAG: usize = 16;
+pub const TAG_LENGTH: usize = 16;
 /// Most bytes of plaintext in a record.
-pub const MOST: usize = 65_535 - TAG;
+pub const MAX_PLAINTEXT: usize = 65_535 - TAG_LENGTH;
 
 /// What seals records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,20 +58,20 @@ impl RecordKey {
     ///
     /// # Errors
     /// Fewer than a tag has.
-    pub fn rest(header: [u8; HEADER]) -> Result<usize, WireError> {
+    pub fn body_length(header: [u8; HEADER_LENGTH]) -> Result<usize, WireError> {
         let length = usize::from(u16::from_be_bytes(header));
-        if length >= TAG { Ok(length) } else { Err(WireError::Invalid("a record shorter than its tag")) }
+        if length >= TAG_LENGTH { Ok(length) } else { Err(WireError::Invalid("a record shorter than its tag")) }
     }
 
     /// Makes a record in place: `record` has room for the header, the plaintext, and room for the tag.
     ///
     /// # Panics
-    /// There is no such room, or more than [`MOST`] bytes of plaintext, or the key was used 2^64 - 1 times.
+    /// There is no such room, or more than [`MAX_PLAINTEXT`] bytes of plaintext, or the key was used 2^64 - 1 times.
     pub fn seal(&mut self, record: &mut [u8]) {
-        let (header, rest) = record.split_first_chunk_mut::<HEADER>().expect("invariant: room for the header");
+        let (header, rest) = record.split_first_chunk_mut::<HEADER_LENGTH>().expect("invariant: room for the header");
         let length = u16::try_from(rest.len()).expect("invariant: no more plaintext than a record can have");
         *header = length.to_be_bytes();
-        let (plaintext, tag) = rest.split_last_chunk_mut::<TAG>().expect("invariant: room for the tag");
+        let (plaintext, tag) = rest.split_last_chunk_mut::<TAG_LENGTH>().expect("invariant: room for the tag");
         let nonce = self.nonce().expect("invariant: nobody lives to send 2^64 records");
         let sealed = self.key.seal_in_place_separate_tag(nonce, Aad::from(*header), plaintext);
         tag.copy_from_slice(sealed.expect("invariant: 64 KiB are not too much for these ciphers").as_ref());
@@ -84,12 +84,12 @@ impl RecordKey {
     /// It was changed, left out, repeated or moved, or is nobody's we know. Nothing after it can be trusted.
     pub fn open(&mut self, record: &mut [u8]) -> Result<Range<usize>, WireError> {
         let forged = WireError::Invalid("a record that does not belong here");
-        let (header, rest) = record.split_first_chunk_mut::<HEADER>().ok_or(forged)?;
+        let (header, rest) = record.split_first_chunk_mut::<HEADER_LENGTH>().ok_or(forged)?;
         let nonce = self.nonce().ok_or(forged)?;
         // A length other than that of the record it was sealed in does not open either: it is part of what is checked.
         let plaintext = self.key.open_in_place(nonce, Aad::from(*header), rest).map_err(|_| forged)?.len();
         self.next += 1;
-        Ok(HEADER..HEADER + plaintext)
+        Ok(HEADER_LENGTH..HEADER_LENGTH + plaintext)
     }
 
     /// Four zero bytes and the record's number in network order, as Noise has it for AESGCM; for both ciphers here.
@@ -108,7 +108,7 @@ mod tests {
     const BOTH: [Cipher; 2] = [Cipher::AesGcm, Cipher::ChaChaPoly];
 
     fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
-        let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+        let mut record = [&[0; HEADER_LENGTH], plaintext, &[0; TAG_LENGTH]].concat();
         key.seal(&mut record);
         record
     }
@@ -124,10 +124,10 @@ mod tests {
         for cipher in BOTH {
             let (mut sender, mut receiver) = (RecordKey::new(cipher, &KEY), RecordKey::new(cipher, &KEY));
             assert_eq!(sender.cipher(), cipher);
-            for plaintext in [b"".as_slice(), b"a", &[b'x'; MOST], b"", b"the last"] {
+            for plaintext in [b"".as_slice(), b"a", &[b'x'; MAX_PLAINTEXT], b"", b"the last"] {
                 let record = seal(&mut sender, plaintext);
-                assert_eq!(RecordKey::rest([record[0], record[1]]), Ok(record.len() - HEADER));
-                assert!(plaintext.is_empty() || record[HEADER..HEADER + plaintext.len()] != *plaintext);
+                assert_eq!(RecordKey::body_length([record[0], record[1]]), Ok(record.len() - HEADER_LENGTH));
+                assert!(plaintext.is_empty() || record[HEADER_LENGTH..HEADER_LENGTH + plaintext.len()] != *plaintext);
                 assert_eq!(open(&mut receiver, &record).as_deref(), Ok(plaintext));
             }
         }
@@ -172,9 +172,9 @@ mod tests {
             shorter[1] -= 1;
             assert!(open(&mut RecordKey::new(cipher, &KEY), &shorter).is_err());
         }
-        assert!(RecordKey::rest([0, 15]).is_err());
-        assert_eq!(RecordKey::rest([0, 16]), Ok(TAG));
-        assert_eq!(RecordKey::rest([0xff, 0xff]), Ok(MOST + TAG));
+        assert!(RecordKey::body_length([0, 15]).is_err());
+        assert_eq!(RecordKey::body_length([0, 16]), Ok(TAG_LENGTH));
+        assert_eq!(RecordKey::body_length([0xff, 0xff]), Ok(MAX_PLAINTEXT + TAG_LENGTH));
     }
 
     #[test]

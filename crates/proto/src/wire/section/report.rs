@@ -7,25 +7,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use crate::key::PublicKey;
-use crate::path::figures::Figures;
+use crate::path::figures::EstimateSnapshot;
 use crate::path::prefix::Prefix;
 use crate::wire::WireError;
 use crate::wire::cursor::Cursor;
 
-use super::open::whole;
+use super::open::read_all;
 
 /// Most networks in a question, and most sections in an answer.
-pub const MOST: usize = 64;
+pub const MAX_ENTRIES: usize = 64;
 
 /// Longest train of a look, in bytes.
-pub const MOST_LOOK: u16 = 16 * 1024;
+pub const MAX_PROBE: u16 = 16 * 1024;
 
 /// Longest record.
-pub const LONGEST: usize = MOST_LOOK as usize + 3;
+pub const MAX_RECORD: usize = MAX_PROBE as usize + 3;
 
-const ASK: u8 = 1;
-const TELL: u8 = 2;
-const LOOK: u8 = 3;
+const QUERY: u8 = 1;
+const REPLY: u8 = 2;
+const PROBE: u8 = 3;
 
 const RELAY: u8 = 1;
 const CALLER: u8 = 2;
@@ -37,18 +37,18 @@ const BILLION: f64 = 1e9;
 
 /// One record.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Report {
+pub enum ReportMessage {
     /// What do you know?
-    Ask(Ask),
+    Query(ReportQuery),
     /// This, the answer to one question.
-    Tell(Vec<Entry>),
+    Reply(Vec<SectionReport>),
     /// Bytes for their own sake.
-    Look(Look),
+    Probe(ProbeTrain),
 }
 
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Ask {
+pub struct ReportQuery {
     /// Whether of sections to other relays.
     pub neighbours: bool,
     /// Of last sections to these targets.
@@ -57,11 +57,11 @@ pub struct Ask {
 
 /// A train of bytes, so that the section is measured where nothing flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub struct ProbeTrain {
     /// How many bytes it has.
     pub bytes: u16,
     /// How many the other side is asked to send back.
-    pub back: u16,
+    pub reply_bytes: u16,
 }
 
 /// What is at the other end of a section.
@@ -77,44 +77,44 @@ pub enum Subject {
 
 /// What one relay knows of one section.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Entry {
+pub struct SectionReport {
     /// What is at its other end.
     pub subject: Subject,
     /// Data that the relay sends there.
-    pub sending: Told,
+    pub sending: DirectionEstimate,
     /// Data that it receives from there.
-    pub receiving: Told,
+    pub receiving: DirectionEstimate,
 }
 
 /// One direction of it.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Told {
+pub struct DirectionEstimate {
     /// What is known.
-    pub figures: Figures,
+    pub snapshot: EstimateSnapshot,
     /// How long ago it was.
     pub age: Duration,
 }
 
-impl Report {
+impl ReportMessage {
     /// The plaintext. What is beyond a bound is left out.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
-            Self::Ask(ask) => {
-                let prefixes = &ask.prefixes[..ask.prefixes.len().min(MOST)];
-                out.extend([ASK, u8::from(ask.neighbours), prefixes.len() as u8]);
+            Self::Query(ask) => {
+                let prefixes = &ask.prefixes[..ask.prefixes.len().min(MAX_ENTRIES)];
+                out.extend([QUERY, u8::from(ask.neighbours), prefixes.len() as u8]);
                 prefixes.iter().for_each(|prefix| write_prefix(*prefix, &mut out));
             }
-            Self::Tell(entries) => {
-                let entries = &entries[..entries.len().min(MOST)];
-                out.extend([TELL, entries.len() as u8]);
+            Self::Reply(entries) => {
+                let entries = &entries[..entries.len().min(MAX_ENTRIES)];
+                out.extend([REPLY, entries.len() as u8]);
                 entries.iter().for_each(|entry| entry.write(&mut out));
             }
-            Self::Look(look) => {
-                out.push(LOOK);
-                out.extend(look.back.min(MOST_LOOK).to_be_bytes());
-                out.resize(out.len() + usize::from(look.bytes.min(MOST_LOOK)), 0);
+            Self::Probe(look) => {
+                out.push(PROBE);
+                out.extend(look.reply_bytes.min(MAX_PROBE).to_be_bytes());
+                out.resize(out.len() + usize::from(look.bytes.min(MAX_PROBE)), 0);
             }
         }
         out
@@ -125,13 +125,16 @@ impl Report {
     /// # Errors
     /// It is none.
     pub fn read(plaintext: &[u8]) -> Result<Self, WireError> {
-        if plaintext.len() > LONGEST {
+        if plaintext.len() > MAX_RECORD {
             return Err(WireError::TooLarge);
         }
-        let report = whole(plaintext, |cursor| match cursor.byte()? {
-            ASK => Ask::fields(cursor).map(Self::Ask),
-            TELL => (0..count(cursor)?).map(|_| Entry::fields(cursor)).collect::<Result<_, _>>().map(Self::Tell),
-            LOOK => Look::fields(cursor, plaintext.len()).map(Self::Look),
+        let report = read_all(plaintext, |cursor| match cursor.byte()? {
+            QUERY => ReportQuery::parse_fields(cursor).map(Self::Query),
+            REPLY => (0..read_count(cursor)?)
+                .map(|_| SectionReport::parse_fields(cursor))
+                .collect::<Result<_, _>>()
+                .map(Self::Reply),
+            PROBE => ProbeTrain::parse_fields(cursor, plaintext.len()).map(Self::Probe),
             _ => Err(WireError::Invalid("an unknown report")),
         })?;
         // So nothing is left to judge of unknown flags, addresses within a network and the like.
@@ -143,10 +146,10 @@ impl Report {
     }
 }
 
-impl Ask {
-    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+impl ReportQuery {
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let neighbours = cursor.byte()? != 0;
-        let prefixes = (0..count(cursor)?).map(|_| {
+        let prefixes = (0..read_count(cursor)?).map(|_| {
             let family = cursor.byte()?;
             read_prefix(family, cursor)
         });
@@ -154,17 +157,17 @@ impl Ask {
     }
 }
 
-impl Look {
-    fn fields(cursor: &mut Cursor, length: usize) -> Result<Self, WireError> {
+impl ProbeTrain {
+    fn parse_fields(cursor: &mut Cursor, length: usize) -> Result<Self, WireError> {
         let back = u16::from_be_bytes(cursor.array()?);
-        let bytes = length - cursor.used();
+        let bytes = length - cursor.position();
         cursor.take(bytes)?;
         let bytes = u16::try_from(bytes).map_err(|_| WireError::TooLarge)?;
-        Ok(Self { bytes, back })
+        Ok(Self { bytes, reply_bytes: back })
     }
 }
 
-impl Entry {
+impl SectionReport {
     fn write(&self, out: &mut Vec<u8>) {
         match self.subject {
             Subject::Relay(key) | Subject::Caller(key) => {
@@ -177,21 +180,25 @@ impl Entry {
         self.receiving.write(out);
     }
 
-    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let subject = match cursor.byte()? {
             RELAY => Subject::Relay(PublicKey(cursor.array()?)),
             CALLER => Subject::Caller(PublicKey(cursor.array()?)),
             family => Subject::Targets(read_prefix(family, cursor)?),
         };
-        Ok(Self { subject, sending: Told::fields(cursor)?, receiving: Told::fields(cursor)? })
+        Ok(Self {
+            subject,
+            sending: DirectionEstimate::parse_fields(cursor)?,
+            receiving: DirectionEstimate::parse_fields(cursor)?,
+        })
     }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, which is what is meant")]
 #[expect(clippy::cast_precision_loss, reason = "nobody sends 2^52 bytes in a second")]
-impl Told {
+impl DirectionEstimate {
     fn write(&self, out: &mut Vec<u8>) {
-        let Figures { rtt, loss, rate, at_least, window, segments } = self.figures;
+        let EstimateSnapshot { rtt, loss, rate, at_least, window, segments } = self.snapshot;
         let present = [rtt.is_some(), loss.is_some(), rate.is_some(), at_least.is_some(), window.is_some()];
         out.push(present.iter().enumerate().map(|(bit, is_there)| u8::from(*is_there) << bit).sum());
         out.extend(rtt.iter().flat_map(|rtt| (u32::try_from(rtt.as_micros()).unwrap_or(u32::MAX)).to_be_bytes()));
@@ -204,31 +211,31 @@ impl Told {
         out.extend(u32::try_from(self.age.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
     }
 
-    fn fields(cursor: &mut Cursor) -> Result<Self, WireError> {
+    fn parse_fields(cursor: &mut Cursor) -> Result<Self, WireError> {
         let present = cursor.byte()?;
         let has = |bit: u8| present & 1 << bit != 0;
         let number = |cursor: &mut Cursor| cursor.array().map(u32::from_be_bytes);
         let rate = |cursor: &mut Cursor| cursor.array().map(|bytes| u64::from_be_bytes(bytes) as f64);
-        let figures = Figures {
-            rtt: given(has(0), || number(cursor))?.map(|micros| Duration::from_micros(micros.into())),
-            loss: given(has(1), || number(cursor))?.map(|share| f64::from(share) / BILLION),
-            rate: given(has(2), || rate(cursor))?,
-            at_least: given(has(3), || rate(cursor))?,
-            window: given(has(4), || number(cursor))?.map(u64::from),
+        let figures = EstimateSnapshot {
+            rtt: read_optional(has(0), || number(cursor))?.map(|micros| Duration::from_micros(micros.into())),
+            loss: read_optional(has(1), || number(cursor))?.map(|share| f64::from(share) / BILLION),
+            rate: read_optional(has(2), || rate(cursor))?,
+            at_least: read_optional(has(3), || rate(cursor))?,
+            window: read_optional(has(4), || number(cursor))?.map(u64::from),
             segments: number(cursor)?.into(),
         };
-        Ok(Self { figures, age: Duration::from_millis(number(cursor)?.into()) })
+        Ok(Self { snapshot: figures, age: Duration::from_millis(number(cursor)?.into()) })
     }
 }
 
 /// A field that may be left out.
-fn given<T>(is_there: bool, read: impl FnOnce() -> Result<T, WireError>) -> Result<Option<T>, WireError> {
+fn read_optional<T>(is_there: bool, read: impl FnOnce() -> Result<T, WireError>) -> Result<Option<T>, WireError> {
     if is_there { read().map(Some) } else { Ok(None) }
 }
 
-fn count(cursor: &mut Cursor) -> Result<usize, WireError> {
+fn read_count(cursor: &mut Cursor) -> Result<usize, WireError> {
     let count = usize::from(cursor.byte()?);
-    if count <= MOST { Ok(count) } else { Err(WireError::Invalid("a number above its bound")) }
+    if count <= MAX_ENTRIES { Ok(count) } else { Err(WireError::Invalid("a number above its bound")) }
 }
 
 fn write_prefix(prefix: Prefix, out: &mut Vec<u8>) {

@@ -1,13 +1,13 @@
 //! Handshakes in memory, between all that can meet: right and wrong keys, versions, and somebody in the middle.
 
-use super::noise::{HandshakeError, refusal};
-use super::record::{HEADER, TAG};
+use super::noise::{HandshakeError, write_refusal};
+use super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;
 use crate::key::{PrivateKey, PublicKey};
 use crate::wire::WireError;
 use crate::wire::feeding::feed;
 
-const OURS: Versions = Versions::OURS;
+const OURS: Versions = Versions::SUPPORTED;
 const FUTURE: Versions = Versions { oldest: 2, newest: 3 };
 
 fn versions(oldest: u8, newest: u8) -> Versions {
@@ -15,29 +15,29 @@ fn versions(oldest: u8, newest: u8) -> Versions {
 }
 
 /// Two relays that know each other.
-struct Pair {
+struct HandshakePair {
     dialler: PrivateKey,
     listener: PrivateKey,
 }
 
-impl Pair {
+impl HandshakePair {
     fn new() -> Self {
         Self { dialler: PrivateKey::generate(), listener: PrivateKey::generate() }
     }
 
-    fn begin(&self, versions: Versions) -> (Initiator, Hello) {
-        let (initiator, bytes) = Initiator::begin(&self.dialler, &self.listener.public(), versions);
+    fn begin(&self, versions: Versions) -> (NoiseInitiator, Hello) {
+        let (initiator, bytes) = NoiseInitiator::begin(&self.dialler, &self.listener.public_key(), versions);
         (initiator, feed(&bytes, Hello::parse))
     }
 
-    fn read(&self, hello: &Hello, versions: Versions) -> Result<Responder, Refusal> {
-        let (responder, peer) = Responder::read(&self.listener, hello, versions)?;
-        assert_eq!(peer, self.dialler.public());
+    fn read(&self, hello: &Hello, versions: Versions) -> Result<NoiseResponder, Refusal> {
+        let (responder, peer) = NoiseResponder::read(&self.listener, hello, versions)?;
+        assert_eq!(peer, self.dialler.public_key());
         Ok(responder)
     }
 
     /// The dialler's side first.
-    fn shake(&self, one: Versions, other: Versions) -> Result<(Transport, Transport), HandshakeError> {
+    fn shake(&self, one: Versions, other: Versions) -> Result<(TransportKeys, TransportKeys), HandshakeError> {
         let (initiator, hello) = self.begin(one);
         let (transport, bytes) = self.read(&hello, other)?.accept(None);
         Ok((initiator.finish(&feed(&bytes, Hello::parse))?, transport))
@@ -45,7 +45,7 @@ impl Pair {
 }
 
 fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
-    let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+    let mut record = [&[0; HEADER_LENGTH], plaintext, &[0; TAG_LENGTH]].concat();
     key.seal(&mut record);
     record
 }
@@ -56,35 +56,35 @@ fn open(key: &mut RecordKey, mut record: Vec<u8>) -> Result<Vec<u8>, WireError> 
 }
 
 /// Says something each way.
-fn talk(one: &mut Transport, other: &mut Transport) {
-    assert_eq!(open(&mut other.open, seal(&mut one.seal, b"up")).as_deref(), Ok(b"up".as_slice()));
-    assert_eq!(open(&mut one.open, seal(&mut other.seal, b"down")).as_deref(), Ok(b"down".as_slice()));
+fn talk(one: &mut TransportKeys, other: &mut TransportKeys) {
+    assert_eq!(open(&mut other.open, seal(&mut one.send_key, b"up")).as_deref(), Ok(b"up".as_slice()));
+    assert_eq!(open(&mut one.open, seal(&mut other.send_key, b"down")).as_deref(), Ok(b"down".as_slice()));
 }
 
 #[test]
 fn each_direction_has_a_key_of_its_own() {
-    let (mut up, mut down) = Pair::new().shake(OURS, OURS).unwrap();
-    let record = seal(&mut up.seal, b"to you");
+    let (mut up, mut down) = HandshakePair::new().shake(OURS, OURS).unwrap();
+    let record = seal(&mut up.send_key, b"to you");
     assert!(open(&mut up.open, record.clone()).is_err(), "sent back to its sender");
     assert!(open(&mut down.open, record).is_ok());
 }
 
 #[test]
 fn a_hello_for_another_key_is_refused() {
-    let (pair, other) = (Pair::new(), Pair::new());
+    let (pair, other) = (HandshakePair::new(), HandshakePair::new());
     let (initiator, hello) = pair.begin(OURS);
-    let why = Responder::read(&other.listener, &hello, OURS).err().unwrap();
+    let why = NoiseResponder::read(&other.listener, &hello, OURS).err().unwrap();
     assert_eq!(why, Refusal::WrongKey);
-    let answer = feed(&refusal(OURS, why), Hello::parse);
+    let answer = feed(&write_refusal(OURS, why), Hello::parse);
     assert_eq!(initiator.finish(&answer).err(), Some(HandshakeError::Refused(Refusal::WrongKey)));
 }
 
 #[test]
 fn who_has_not_the_listeners_key_cannot_answer_for_it() {
-    let (pair, impostor) = (Pair::new(), Pair::new());
+    let (pair, impostor) = (HandshakePair::new(), HandshakePair::new());
     let (initiator, _) = pair.begin(OURS);
-    let (_, to_impostor) = Initiator::begin(&pair.dialler, &impostor.listener.public(), OURS);
-    let (responder, _) = Responder::read(&impostor.listener, &feed(&to_impostor, Hello::parse), OURS).unwrap();
+    let (_, to_impostor) = NoiseInitiator::begin(&pair.dialler, &impostor.listener.public_key(), OURS);
+    let (responder, _) = NoiseResponder::read(&impostor.listener, &feed(&to_impostor, Hello::parse), OURS).unwrap();
     let (_, bytes) = responder.accept(None);
     let error = initiator.finish(&feed(&bytes, Hello::parse)).unwrap_err();
     assert_eq!(error.to_string(), "the handshake failed: it does not have the key configured here");
@@ -92,7 +92,7 @@ fn who_has_not_the_listeners_key_cannot_answer_for_it() {
 
 #[test]
 fn a_changed_bit_of_a_hello_is_noticed() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     let (_, hello) = pair.begin(OURS);
     let length = hello.message.as_ref().unwrap().len();
     for bit in 0..length * 8 {
@@ -108,7 +108,7 @@ fn a_changed_bit_of_a_hello_is_noticed() {
 
 #[test]
 fn a_changed_bit_of_the_answer_is_noticed() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     let shaken = |bit: usize| {
         let (initiator, hello) = pair.begin(OURS);
         let (_, bytes) = pair.read(&hello, OURS).unwrap().accept(None);
@@ -123,11 +123,11 @@ fn a_changed_bit_of_the_answer_is_noticed() {
 
 #[test]
 fn a_replayed_hello_leads_nowhere() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     let (initiator, hello) = pair.begin(OURS);
     let (mut listener, bytes) = pair.read(&hello, OURS).unwrap().accept(None);
     let mut dialler = initiator.finish(&feed(&bytes, Hello::parse)).unwrap();
-    let recorded = seal(&mut dialler.seal, b"OPEN");
+    let recorded = seal(&mut dialler.send_key, b"OPEN");
     assert!(open(&mut listener.open, recorded.clone()).is_ok());
 
     // The same hello is answered again, but the listener's part of the keys is new.
@@ -137,7 +137,7 @@ fn a_replayed_hello_leads_nowhere() {
 
 #[test]
 fn a_replayed_answer_is_refused() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     let (_, hello) = pair.begin(OURS);
     let (_, recorded) = pair.read(&hello, OURS).unwrap().accept(None);
     let (later, _) = pair.begin(OURS);
@@ -146,7 +146,7 @@ fn a_replayed_answer_is_refused() {
 
 #[test]
 fn versions_are_negotiated_with_the_future() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     for (one, other, common) in [
         (versions(1, 2), OURS, 1),
         (OURS, versions(1, 2), 1),
@@ -161,34 +161,34 @@ fn versions_are_negotiated_with_the_future() {
 
 #[test]
 fn who_has_no_version_in_common_is_told_which_there_are() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     assert_eq!(pair.shake(FUTURE, OURS).err(), Some(HandshakeError::Refused(Refusal::Version(OURS))));
 
     let (initiator, hello) = pair.begin(OURS);
     let why = pair.read(&hello, FUTURE).err().unwrap();
     assert_eq!(why, Refusal::Version(FUTURE));
-    let error = initiator.finish(&feed(&refusal(FUTURE, why), Hello::parse)).unwrap_err();
+    let error = initiator.finish(&feed(&write_refusal(FUTURE, why), Hello::parse)).unwrap_err();
     assert_eq!(error.to_string(), "refused: it speaks versions 2 to 3 of the section protocol");
 }
 
 #[test]
 fn a_hello_of_a_later_format_is_not_looked_into() {
-    let hello = Hello { versions: FUTURE, again: false, message: Ok(b"nothing we could read".to_vec()) };
-    let why = Responder::read(&PrivateKey::generate(), &hello, OURS).err();
+    let hello = Hello { versions: FUTURE, is_resumption: false, message: Ok(b"nothing we could read".to_vec()) };
+    let why = NoiseResponder::read(&PrivateKey::generate(), &hello, OURS).err();
     assert_eq!(why, Some(Refusal::Version(OURS)));
 }
 
 #[test]
 fn a_dialler_that_refuses_is_refused() {
     for why in [Refusal::Version(OURS), Refusal::WrongKey, Refusal::UnknownPeer] {
-        let hello = feed(&refusal(OURS, why), Hello::parse);
-        assert_eq!(Responder::read(&PrivateKey::generate(), &hello, OURS).err(), Some(Refusal::Version(OURS)));
+        let hello = feed(&write_refusal(OURS, why), Hello::parse);
+        assert_eq!(NoiseResponder::read(&PrivateKey::generate(), &hello, OURS).err(), Some(Refusal::Version(OURS)));
     }
 }
 
 #[test]
 fn nobody_in_the_middle_can_talk_two_relays_down() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     let both = versions(1, 2);
 
     // The offer, changed on the way to the listener.
@@ -207,10 +207,10 @@ fn nobody_in_the_middle_can_talk_two_relays_down() {
 
 #[test]
 fn nothing_in_the_first_hello_tells_who_calls() {
-    let pair = Pair::new();
+    let pair = HandshakePair::new();
     let (_, hello) = pair.begin(OURS);
     let message = hello.message.unwrap();
-    for PublicKey(key) in [pair.dialler.public(), pair.listener.public()] {
+    for PublicKey(key) in [pair.dialler.public_key(), pair.listener.public_key()] {
         assert!(!message.windows(key.len()).any(|window| window == key));
     }
 }

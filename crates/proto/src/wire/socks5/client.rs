@@ -5,7 +5,7 @@
 
 use super::{Method, Reply, VERSION};
 use crate::addr::Target;
-use crate::wire::address::{self, Address};
+use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
@@ -32,7 +32,7 @@ pub fn parse_method(bytes: &[u8]) -> Parsed<Option<Method>> {
         0xff => None,
         _ => return Err(WireError::Invalid("a method that was not offered")),
     };
-    Ok((method, cursor.used()))
+    Ok((method, cursor.position()))
 }
 
 /// A request to connect to `target`.
@@ -52,17 +52,17 @@ pub fn parse_reply(bytes: &[u8]) -> Parsed<Reply> {
     cursor.expect(VERSION, "not SOCKS5")?;
     let reply = Reply::from_byte(cursor.byte()?);
     let _reserved = cursor.byte()?;
-    Address::read(&mut cursor)?.ok_or(WireError::Invalid("unknown address type"))?;
-    Ok((reply, cursor.used()))
+    WireAddress::read(&mut cursor)?.ok_or(WireError::Invalid("unknown address type"))?;
+    Ok((reply, cursor.position()))
 }
 
 /// How many more bytes a reply that begins with `bytes` surely has: reading that many never reads too far. 0 when
 /// [`parse_reply`] has its answer, be it that this is no reply.
 #[must_use]
-pub fn reply_missing(bytes: &[u8]) -> usize {
+pub fn reply_bytes_missing(bytes: &[u8]) -> usize {
     if bytes.first().is_some_and(|version| *version != VERSION) {
         return 0;
     }
-    let address = address::fewest_bytes(bytes.get(BEFORE_ADDRESS..).unwrap_or_default());
+    let address = address::min_length(bytes.get(BEFORE_ADDRESS..).unwrap_or_default());
     address.map_or(0, |fewest| (BEFORE_ADDRESS + fewest).saturating_sub(bytes.len()))
 }

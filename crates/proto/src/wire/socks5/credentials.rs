@@ -26,9 +26,9 @@ impl Credentials {
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
         cursor.expect(VERSION, "not user and password of RFC 1929")?;
-        let user = cursor.counted()?.to_vec();
-        let password = cursor.counted()?.to_vec();
-        Ok((Self { user, password }, cursor.used()))
+        let user = cursor.length_prefixed()?.to_vec();
+        let password = cursor.length_prefixed()?.to_vec();
+        Ok((Self { user, password }, cursor.position()))
     }
 
     /// The message a client sends (RFC 1929, 2).
@@ -60,7 +60,7 @@ pub const fn credentials_reply(ok: bool) -> [u8; 2] {
 
 /// The answer when user and password could not be checked. RFC 1929, 2, knows success, 0, and calls every other status a
 /// failure; this one is not that of a wrong password.
-pub const CREDENTIALS_UNCHECKED: [u8; 2] = [VERSION, 2];
+pub const CREDENTIALS_NOT_CHECKED: [u8; 2] = [VERSION, 2];
 
 /// Reads a server's verdict on user and password.
 ///
@@ -70,5 +70,5 @@ pub fn parse_credentials_reply(bytes: &[u8]) -> Parsed<bool> {
     let mut cursor = Cursor::new(bytes);
     cursor.expect(VERSION, "not an answer of RFC 1929")?;
     let ok = cursor.byte()? == 0;
-    Ok((ok, cursor.used()))
+    Ok((ok, cursor.position()))
 }

@@ -9,9 +9,9 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{greeting, parse_method, parse_reply, reply_missing, request};
-pub use credentials::{CREDENTIALS_UNCHECKED, Credentials, credentials_reply, parse_credentials_reply};
-pub use server::{Greeting, Request, RequestError, method_reply, reply};
+pub use client::{greeting, parse_method, parse_reply, reply_bytes_missing, request};
+pub use credentials::{CREDENTIALS_NOT_CHECKED, Credentials, credentials_reply, parse_credentials_reply};
+pub use server::{Greeting, Socks5Request, Socks5RequestError, method_reply, reply};
 
 use crate::cause::Cause;
 

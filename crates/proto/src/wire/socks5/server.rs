@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use super::{Command, Method, Reply, VERSION};
 use crate::addr::{Host, Target};
-use crate::wire::address::{self, Address};
+use crate::wire::address::{self, WireAddress};
 use crate::wire::cursor::Cursor;
 use crate::wire::{Parsed, WireError};
 
@@ -23,11 +23,11 @@ impl Greeting {
     pub fn parse(bytes: &[u8]) -> Parsed<Self> {
         let mut cursor = Cursor::new(bytes);
         cursor.expect(VERSION, "not SOCKS5")?;
-        let methods = cursor.counted()?.to_vec();
+        let methods = cursor.length_prefixed()?.to_vec();
         if methods.is_empty() {
             return Err(WireError::Invalid("greeting without methods"));
         }
-        Ok((Self { methods }, cursor.used()))
+        Ok((Self { methods }, cursor.position()))
     }
 
     /// Whether the client can do `method`.
@@ -45,7 +45,7 @@ pub fn method_reply(method: Option<Method>) -> [u8; 2] {
 
 /// What a client asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct Socks5Request {
     /// What to do.
     pub command: Command,
     /// With whom.
@@ -54,7 +54,7 @@ pub struct Request {
 
 /// Why there is no request; two of these have a reply code of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RequestError {
+pub enum Socks5RequestError {
     /// Incomplete, or not a request.
     #[error(transparent)]
     Wire(#[from] WireError),
@@ -66,23 +66,23 @@ pub enum RequestError {
     AddressTypeNotSupported,
 }
 
-impl Request {
+impl Socks5Request {
     /// Reads `5, command, 0, address`. An unknown command is told only at the end of the request, so that nothing is
     /// left unread: closing a socket with unread bytes sends RST, and that can overtake the reply.
     ///
     /// # Errors
-    /// [`RequestError`], whose three kinds are answered differently.
-    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), RequestError> {
+    /// [`Socks5RequestError`], whose three kinds are answered differently.
+    pub fn parse(bytes: &[u8]) -> Result<(Self, usize), Socks5RequestError> {
         let mut cursor = Cursor::new(bytes);
         cursor.expect(VERSION, "not SOCKS5")?;
         let command = Command::from_byte(cursor.byte()?);
         let _reserved = cursor.byte()?;
-        let address = Address::read(&mut cursor)?.ok_or(RequestError::AddressTypeNotSupported)?;
-        let command = command.ok_or(RequestError::CommandNotSupported)?;
-        match address.target() {
-            Ok(target) => Ok((Self { command, target }, cursor.used())),
+        let address = WireAddress::read(&mut cursor)?.ok_or(Socks5RequestError::AddressTypeNotSupported)?;
+        let command = command.ok_or(Socks5RequestError::CommandNotSupported)?;
+        match address.to_target() {
+            Ok(target) => Ok((Self { command, target }, cursor.position())),
             Err(error) if command == Command::Connect => Err(error.into()),
-            Err(_) => Err(RequestError::CommandNotSupported),
+            Err(_) => Err(Socks5RequestError::CommandNotSupported),
         }
     }
 }

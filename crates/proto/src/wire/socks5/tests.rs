@@ -6,9 +6,9 @@ use crate::wire::feeding::feed;
 use crate::wire::{Parsed, WireError};
 
 /// For messages without replies of their own.
-fn request_or_wire(bytes: &[u8]) -> Parsed<Request> {
-    Request::parse(bytes).map_err(|error| match error {
-        RequestError::Wire(error) => error,
+fn request_or_wire(bytes: &[u8]) -> Parsed<Socks5Request> {
+    Socks5Request::parse(bytes).map_err(|error| match error {
+        Socks5RequestError::Wire(error) => error,
         other => panic!("{other}"),
     })
 }
@@ -67,7 +67,7 @@ fn verdicts_round_trip() {
     assert!(feed(&credentials_reply(true), parse_credentials_reply));
     assert!(!feed(&credentials_reply(false), parse_credentials_reply));
     assert!(!feed(&[1, 0xff], parse_credentials_reply));
-    assert!(!feed(&CREDENTIALS_UNCHECKED, parse_credentials_reply));
+    assert!(!feed(&CREDENTIALS_NOT_CHECKED, parse_credentials_reply));
     assert!(matches!(parse_credentials_reply(&[5, 0]), Err(WireError::Invalid(_))));
 }
 
@@ -76,7 +76,7 @@ fn requests_round_trip() {
     for text in ["192.0.2.1:80", "[2001:db8::1]:443", "example.com:65535", "a:1"] {
         let target: Target = text.parse().unwrap();
         let read = feed(&request(&target), request_or_wire);
-        assert_eq!(read, Request { command: Command::Connect, target });
+        assert_eq!(read, Socks5Request { command: Command::Connect, target });
     }
     for (bytes, command, target) in [
         (b"\x05\x02\x00\x01\xc0\x00\x02\x01\x00\x50".as_slice(), Command::Bind, "192.0.2.1:80"),
@@ -91,7 +91,7 @@ fn requests_round_trip() {
 
 #[test]
 fn bad_requests_get_the_reply_they_deserve() {
-    use RequestError::{AddressTypeNotSupported, CommandNotSupported, Wire};
+    use Socks5RequestError::{AddressTypeNotSupported, CommandNotSupported, Wire};
     for (bytes, error) in [
         (b"\x04".as_slice(), Wire(WireError::Invalid("not SOCKS5"))),
         (b"\x05\x01\x00\x02", AddressTypeNotSupported),
@@ -107,7 +107,7 @@ fn bad_requests_get_the_reply_they_deserve() {
         (b"\x05\x01\x00\x03\x03a\0b\x00\x50", Wire(WireError::Invalid("not a host name"))),
         (b"\x05\x01\x00\x03\x02\xc3\xa9\x00\x50", Wire(WireError::Invalid("not a host name"))),
     ] {
-        assert_eq!(Request::parse(bytes), Err(error), "{bytes:?}");
+        assert_eq!(Socks5Request::parse(bytes), Err(error), "{bytes:?}");
     }
 }
 
@@ -137,18 +137,18 @@ fn a_client_that_reads_what_is_missing_never_reads_too_far() {
         [b"\x05\x00\x00\x03\xff".as_slice(), &[b'n'; 257]].concat(),
     ] {
         let mut read = 0;
-        while reply_missing(&whole[..read]) > 0 {
-            read += reply_missing(&whole[..read]);
+        while reply_bytes_missing(&whole[..read]) > 0 {
+            read += reply_bytes_missing(&whole[..read]);
             assert!(read <= whole.len(), "{whole:?}");
         }
         assert_eq!(parse_reply(&whole[..read]).map(|(_, used)| used), Ok(whole.len()));
         for end in 0..whole.len() {
-            let missing = reply_missing(&whole[..end]);
+            let missing = reply_bytes_missing(&whole[..end]);
             assert!((1..=whole.len() - end).contains(&missing), "{missing} after {end} bytes of {whole:?}");
         }
     }
     for wrong in [b"\x04".as_slice(), b"HTTP/1.1 400", b"\x05\x00\x00\x02"] {
-        assert_eq!(reply_missing(wrong), 0, "{wrong:?}");
+        assert_eq!(reply_bytes_missing(wrong), 0, "{wrong:?}");
     }
 }
 

@@ -1,10 +1,10 @@
 use super::*;
 
-fn pattern(text: &str) -> Pattern {
+fn pattern(text: &str) -> TargetPattern {
     text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))
 }
 
-fn list(texts: &[&str]) -> Vec<Pattern> {
+fn list(texts: &[&str]) -> Vec<TargetPattern> {
     texts.iter().map(|text| pattern(text)).collect()
 }
 
@@ -57,7 +57,7 @@ fn broken_patterns_are_refused() {
         "http://x",
         "ex*mple.com",
     ] {
-        assert!(text.parse::<Pattern>().is_err(), "{text:?} was taken");
+        assert!(text.parse::<TargetPattern>().is_err(), "{text:?} was taken");
     }
 }
 
@@ -85,7 +85,8 @@ fn patterns_match_names_networks_and_ports() {
 
 #[test]
 fn deny_beats_allow_and_allow_beats_private() {
-    let open = |allow: &[&str], deny: &[&str]| Access { allow: list(allow), deny: list(deny), ..Access::default() };
+    let open =
+        |allow: &[&str], deny: &[&str]| AccessRules { allow: list(allow), deny: list(deny), ..AccessRules::default() };
     for (access, host, address, port, verdict) in [
         (open(&[], &[]), "example.com", "192.0.2.1", 80, Ok(())),
         (open(&[], &[]), "example.com", "127.0.0.1", 80, Err(Denied::Private)),
@@ -103,13 +104,13 @@ fn deny_beats_allow_and_allow_beats_private() {
         assert_eq!(access.judge(&host, Some(address.parse().unwrap()), port), verdict, "{access:?} {host} {address}");
     }
     let literal = Host::parse("127.0.0.1").unwrap();
-    assert_eq!(Access::default().judge(&literal, None, 1), Err(Denied::Private));
-    assert_eq!(Access { allow_private: true, ..Access::default() }.judge(&literal, None, 1), Ok(()));
+    assert_eq!(AccessRules::default().judge(&literal, None, 1), Err(Denied::Private));
+    assert_eq!(AccessRules { allow_private: true, ..AccessRules::default() }.judge(&literal, None, 1), Ok(()));
 }
 
 #[test]
 fn private_addresses_are_known_behind_a_configured_translator() {
-    let access = Access { nat64: ["2001:db8:64::/96".parse().unwrap()].into(), ..Access::default() };
+    let access = AccessRules { nat64: ["2001:db8:64::/96".parse().unwrap()].into(), ..AccessRules::default() };
     for (ip, verdict) in [
         ("2001:db8:64::10.0.0.1", Err(Denied::Private)),
         ("2001:db8:64::192.0.2.1", Ok(())),

@@ -4,23 +4,33 @@ use std::net::SocketAddr;
 
 use ekiden_proto::addr::{Host, Target};
 
-use super::leads_to;
+use super::is_loop;
 use crate::config::access::Denied;
-use crate::config::reader::Reader;
-use crate::config::{Access, Kind};
+use crate::config::reader::TableReader;
+use crate::config::{AccessRules, ListenerKind};
 
-pub(super) fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<SocketAddr>) -> Option<Target> {
+pub(super) fn read_target(
+    reader: &TableReader<'_>,
+    kind: Option<ListenerKind>,
+    bind: Option<SocketAddr>,
+) -> Option<Target> {
     match kind? {
-        Kind::Tcp => {
+        ListenerKind::Tcp => {
             let target = reader.required("target")?;
-            if bind.is_some_and(|bind| leads_to(&target, bind)) {
-                reader.mistake("target", "another address than the listener's own: this is a loop");
+            if bind.is_some_and(|bind| is_loop(&target, bind)) {
+                reader.error("target", "another address than the listener's own: this is a loop");
             }
             Some(target)
         }
-        Kind::Auto | Kind::Socks | Kind::Http | Kind::Tproxy | Kind::Redirect | Kind::Tun | Kind::Section => {
+        ListenerKind::Auto
+        | ListenerKind::Socks
+        | ListenerKind::Http
+        | ListenerKind::Tproxy
+        | ListenerKind::Redirect
+        | ListenerKind::Tun
+        | ListenerKind::Section => {
             if reader.has("target") {
-                reader.mistake("target", "no target: only kind = \"tcp\" has one, here the client says it");
+                reader.error("target", "no target: only kind = \"tcp\" has one, here the client says it");
             }
             None
         }
@@ -28,7 +38,7 @@ pub(super) fn target(reader: &Reader<'_>, kind: Option<Kind>, bind: Option<Socke
 }
 
 /// A fixed target that the listener itself forbids could only ever fail. A name is judged when it is resolved.
-pub(super) fn check_target(reader: &Reader<'_>, target: &Target, access: &Access) {
+pub(super) fn check_target(reader: &TableReader<'_>, target: &Target, access: &AccessRules) {
     if matches!(target.host, Host::Name(_)) {
         return;
     }
@@ -38,5 +48,5 @@ pub(super) fn check_target(reader: &Reader<'_>, target: &Target, access: &Access
         Err(Denied::Listed) => "a target that deny does not forbid",
         Err(Denied::Unlisted) => "a target that allow permits",
     };
-    reader.mistake("target", expected);
+    reader.error("target", expected);
 }

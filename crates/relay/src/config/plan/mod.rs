@@ -12,43 +12,45 @@ use std::path::Path;
 use std::time::Duration;
 
 use ekiden_proto::addr::Target;
-use ekiden_proto::path::model::{Congestion, Costs};
-use ekiden_proto::path::plan::doubts::doubts;
-use ekiden_proto::path::plan::{Entry, Matrix, Network, Origin, Position, Roles, Site, Traffic, Traits, Yardstick};
+use ekiden_proto::path::model::{CongestionControl, RelayCosts};
+use ekiden_proto::path::plan::doubts::find_anomalies;
+use ekiden_proto::path::plan::{
+    DistanceModel, PlanInput, Position, Roles, RttEntry, RttMatrix, RttSource, SectionTraits, Site, Traffic,
+};
 use ekiden_proto::units::{Bytes, Rate};
 use toml::de::DeTable;
 
-use super::mistake::{Found, Mistake, Mistakes, Notes, one_of};
+use super::mistake::{ConfigError, ConfigErrors, Diagnostics, FoundValue, expected_one_of};
 use super::named;
-use super::place::{Place, Source};
-use super::reader::Reader;
+use super::place::{KeyLocation, SourceText};
+use super::reader::TableReader;
 use super::value::{Name, Version};
-use traffic::traffic;
-use values::{Factor, Loss, Role, Size};
+use traffic::read_traffic;
+use values::{InflationFactor, LossRatio, ObjectSize, RoleValue};
 
 /// Every pair of places is tried with every traffic.
-const MOST_SITES: usize = 100;
+const MAX_SITES: usize = 100;
 
 /// As many sizes as the table has columns for.
-const MOST_SIZES: usize = 6;
+const MAX_SIZES: usize = 6;
 
 /// The sizes of a file that names none: from a small page to a disk image.
-const SIZES: [u64; MOST_SIZES] = [10_000, 100_000, 1 << 20, 8 << 20, 64 << 20, 1 << 30];
+const DEFAULT_SIZES: [u64; MAX_SIZES] = [10_000, 100_000, 1 << 20, 8 << 20, 64 << 20, 1 << 30];
 
 /// What a file says; some round trips may be left to measure.
 #[derive(Debug)]
-pub struct Written {
-    network: Network,
+pub struct PlanFile {
+    network: PlanInput,
     inflation: Option<f64>,
     /// Round trips that are to be measured from here.
-    pub to_measure: Vec<Measurable>,
+    pub to_measure: Vec<UnmeasuredRtt>,
     /// What is strange and not wrong, each with its place.
     pub warnings: Vec<String>,
 }
 
 /// A round trip to be measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Measurable {
+pub struct UnmeasuredRtt {
     /// The two sites; this host is at the first one.
     pub sites: (usize, usize),
     /// The name of the other one.
@@ -61,13 +63,19 @@ pub struct Measurable {
 ///
 /// # Errors
 /// Every mistake in it.
-pub fn load(path: &Path) -> Result<Written, Mistakes> {
+pub fn load(path: &Path) -> Result<PlanFile, ConfigErrors> {
     let place = path.display().to_string();
     match fs::read_to_string(path) {
         Ok(text) => from_text(&place, &text),
         Err(error) => {
             let expected = format!("a readable file of UTF-8 text ({error})");
-            Err(Mistakes(vec![Mistake { place, line: None, key: String::new(), found: Found::Whole, expected }]))
+            Err(ConfigErrors(vec![ConfigError {
+                source: place,
+                line: None,
+                key: String::new(),
+                found: FoundValue::WholeText,
+                expected,
+            }]))
         }
     }
 }
@@ -76,100 +84,109 @@ pub fn load(path: &Path) -> Result<Written, Mistakes> {
 ///
 /// # Errors
 /// Every mistake in it.
-pub fn from_text(name: &str, text: &str) -> Result<Written, Mistakes> {
-    let notes = Notes::default();
+pub fn from_text(name: &str, text: &str) -> Result<PlanFile, ConfigErrors> {
+    let notes = Diagnostics::default();
     let (table, errors) = DeTable::parse_recoverable(text);
-    let source = Source { name, text: Some(text), open: false, notes: &notes };
+    let source = SourceText { name, text: Some(text), open: false, diagnostics: &notes };
     for error in errors {
-        Place::whole(source).at(error.span().as_ref()).note(Found::Syntax, error.message());
+        KeyLocation::whole_text(source).at_span(error.span().as_ref()).error(FoundValue::Syntax, error.message());
     }
-    let file = Reader::new(Place::whole(source), Some(table.get_ref()));
-    let written = written(&file);
+    let file = TableReader::new(KeyLocation::whole_text(source), Some(table.get_ref()));
+    let written = read_plan(&file);
     file.finish();
-    notes.verdict().map(|()| written)
+    notes.into_result().map(|()| written)
 }
 
 /// The sites, and what else is known of them.
-struct Sites {
+struct SiteTable {
     sites: Vec<Site>,
     addresses: Vec<Option<Target>>,
 }
 
-impl Sites {
+impl SiteTable {
     /// The site of this name, or a mistake at `place`.
-    fn find(&self, place: &Place<'_>, name: &str) -> Option<usize> {
+    fn find(&self, place: &KeyLocation<'_>, name: &str) -> Option<usize> {
         let found = self.sites.iter().position(|site| site.name == name);
         if found.is_none() {
-            let expected = one_of("a site", name, self.sites.iter().map(|site| site.name.as_str()));
-            place.note(Found::Value(format!("{name:?}")), expected);
+            let expected = expected_one_of("a site", name, self.sites.iter().map(|site| site.name.as_str()));
+            place.error(FoundValue::Value(format!("{name:?}")), expected);
         }
         found
     }
 
-    fn names(&self, (one, other): (usize, usize)) -> String {
+    fn pair_names(&self, (one, other): (usize, usize)) -> String {
         format!("{} and {}", self.sites[one].name, self.sites[other].name)
     }
 }
 
-fn written(file: &Reader<'_>) -> Written {
+fn read_plan(file: &TableReader<'_>) -> PlanFile {
     let _: Option<Version> = file.required("version");
-    let sizes = sizes(file);
-    let inflation = file.optional("inflation").map(|Factor(factor)| factor);
-    let mut sites = sites(file);
+    let sizes = read_sizes(file);
+    let inflation = file.optional("inflation").map(|InflationFactor(factor)| factor);
+    let mut sites = read_sites(file);
     let table = file.table("usual");
-    let usual = traits(&table, Traits::default());
+    let usual = read_traits(&table, SectionTraits::default());
     table.finish();
-    let rtt::Read { matrix, to_measure, places } = rtt::read(file, &sites);
-    let traits = sections(file, &sites, usual);
-    let traffic = traffic(file, &mut sites, &|one, other| {
-        matrix.get(one, other).is_some() || to_measure.iter().any(|known| same(known.sites, (one, other)))
+    let rtt::RttTable { matrix, to_measure, places } = rtt::read(file, &sites);
+    let traits = read_sections(file, &sites, usual);
+    let traffic = read_traffic(file, &mut sites, &|one, other| {
+        matrix.get(one, other).is_some() || to_measure.iter().any(|known| is_same_pair(known.sites, (one, other)))
     });
     let mut warnings = Vec::new();
-    for doubt in doubts(&sites.sites, &matrix) {
+    for doubt in find_anomalies(&sites.sites, &matrix) {
         let Some(place) = places.get(&doubt.sites) else { continue };
         let rtt = matrix.get(doubt.sites.0, doubt.sites.1).map_or(Duration::ZERO, |entry| entry.rtt);
         let found = format!("\"{}ms\"", rtt.as_secs_f64() * 1e3);
         if doubt.is_mistake {
-            place.note(Found::Value(found), doubt.expected);
+            place.error(FoundValue::Value(found), doubt.expected);
         } else {
             let line = place.line.map_or_else(String::new, |line| format!("{line}: "));
             let (file, key) = (place.source.name, &place.key);
             warnings.push(format!("{file}:{line}warning: {key} = {found}: expected {}", doubt.expected));
         }
     }
-    let yardstick = Yardstick::written(1.0);
-    let costs = Costs::default();
-    let network = Network { sites: sites.sites, matrix, yardstick, usual, traits, traffic, sizes, costs };
-    Written { network, inflation, to_measure, warnings }
+    let yardstick = DistanceModel::with_inflation(1.0);
+    let costs = RelayCosts::default();
+    let network = PlanInput {
+        sites: sites.sites,
+        matrix,
+        distance_model: yardstick,
+        default_traits: usual,
+        traits,
+        traffic,
+        sizes,
+        costs,
+    };
+    PlanFile { network, inflation, to_measure, warnings }
 }
 
-fn same(one: (usize, usize), other: (usize, usize)) -> bool {
+fn is_same_pair(one: (usize, usize), other: (usize, usize)) -> bool {
     one == other || one == (other.1, other.0)
 }
 
-fn sizes(file: &Reader<'_>) -> Vec<u64> {
-    let mut sizes: Vec<u64> = file.list("sizes").into_iter().map(|Size(size)| size).collect();
+fn read_sizes(file: &TableReader<'_>) -> Vec<u64> {
+    let mut sizes: Vec<u64> = file.list("sizes").into_iter().map(|ObjectSize(size)| size).collect();
     sizes.sort_unstable();
     sizes.dedup();
-    if file.has("sizes") && !(1..=MOST_SIZES).contains(&sizes.len()) {
-        file.mistake("sizes", format!("1 to {MOST_SIZES} sizes like \"1MiB\""));
+    if file.has("sizes") && !(1..=MAX_SIZES).contains(&sizes.len()) {
+        file.error("sizes", format!("1 to {MAX_SIZES} sizes like \"1MiB\""));
     }
-    if sizes.is_empty() { SIZES.to_vec() } else { sizes }
+    if sizes.is_empty() { DEFAULT_SIZES.to_vec() } else { sizes }
 }
 
-fn sites(file: &Reader<'_>) -> Sites {
+fn read_sites(file: &TableReader<'_>) -> SiteTable {
     let tables = file.tables("site");
-    if !(2..=MOST_SITES).contains(&tables.len()) {
-        file.mistake("site", format!("2 to {MOST_SITES} tables that begin with [[site]]"));
+    if !(2..=MAX_SITES).contains(&tables.len()) {
+        file.error("site", format!("2 to {MAX_SITES} tables that begin with [[site]]"));
     }
-    let names = named::names(&tables);
-    let mut all = Sites { sites: Vec::new(), addresses: Vec::new() };
+    let names = named::read_names(&tables);
+    let mut all = SiteTable { sites: Vec::new(), addresses: Vec::new() };
     for (reader, name) in tables.into_iter().zip(names) {
         let mut roles = Roles::default();
         if reader.has("role") {
-            reader.some("role").into_iter().for_each(|(_, Role(add))| add(&mut roles));
+            reader.non_empty_list("role").into_iter().for_each(|(_, RoleValue(add))| add(&mut roles));
         }
-        let position = position(&reader);
+        let position = read_position(&reader);
         all.addresses.push(reader.optional("address"));
         reader.finish();
         all.sites.push(Site { name: name.unwrap_or_default(), roles, position });
@@ -177,7 +194,7 @@ fn sites(file: &Reader<'_>) -> Sites {
     all
 }
 
-fn position(reader: &Reader<'_>) -> Option<Position> {
+fn read_position(reader: &TableReader<'_>) -> Option<Position> {
     const EXPECTED: &str = "[LATITUDE, LONGITUDE] in degrees, like [35.68, 139.77]: north and east are positive";
     if !reader.has("position") {
         return None;
@@ -188,27 +205,31 @@ fn position(reader: &Reader<'_>) -> Option<Position> {
             Some(Position { latitude, longitude })
         }
         _ => {
-            reader.mistake("position", EXPECTED);
+            reader.error("position", EXPECTED);
             None
         }
     }
 }
 
 /// What sections are like that `[[section]]` speaks of.
-fn sections(file: &Reader<'_>, sites: &Sites, usual: Traits) -> BTreeMap<(usize, usize), Traits> {
+fn read_sections(
+    file: &TableReader<'_>,
+    sites: &SiteTable,
+    usual: SectionTraits,
+) -> BTreeMap<(usize, usize), SectionTraits> {
     let mut all = BTreeMap::new();
     for reader in file.tables("section") {
-        let names = reader.some::<Name>("between");
+        let names = reader.non_empty_list::<Name>("between");
         let found: Vec<_> = names.iter().map(|(place, Name(name))| sites.find(place, name)).collect();
-        let read = traits(&reader, usual);
+        let read = read_traits(&reader, usual);
         match found[..] {
             [Some(one), Some(other)] if one != other => {
                 if all.insert((one.min(other), one.max(other)), read).is_some() {
-                    reader.mistake("between", "two sites of which no other [[section]] speaks");
+                    reader.error("between", "two sites of which no other [[section]] speaks");
                 }
             }
             [None, _] | [_, None] => {}
-            _ => reader.mistake("between", "two different sites"),
+            _ => reader.error("between", "two different sites"),
         }
         reader.finish();
     }
@@ -216,29 +237,29 @@ fn sections(file: &Reader<'_>, sites: &Sites, usual: Traits) -> BTreeMap<(usize,
 }
 
 /// Reads what a section is like; `usual` is what is not written.
-fn traits(reader: &Reader<'_>, usual: Traits) -> Traits {
-    let congestion = reader.optional("congestion").map(|Name(name)| Congestion::of_name(&name));
-    Traits {
-        loss: reader.optional("loss").map_or(usual.loss, |Loss(loss)| loss),
-        line: reader.optional("line").map(|rate: Rate| rate.bytes_per_second() as f64).or(usual.line),
+fn read_traits(reader: &TableReader<'_>, usual: SectionTraits) -> SectionTraits {
+    let congestion = reader.optional("congestion").map(|Name(name)| CongestionControl::from_name(&name));
+    SectionTraits {
+        loss: reader.optional("loss").map_or(usual.loss, |LossRatio(loss)| loss),
+        line_rate: reader.optional("line").map(|rate: Rate| rate.bytes_per_second() as f64).or(usual.line_rate),
         window: reader.optional("window").map(|Bytes(bytes)| bytes).or(usual.window),
         congestion: congestion.unwrap_or(usual.congestion),
     }
 }
 
-impl Written {
+impl PlanFile {
     /// Adds what was measured, estimates what is missing, and hands out the network.
     ///
     /// # Errors
     /// A traffic whose own round trip is not known: it should have been measured, and was not.
-    pub fn complete(self, measured: &[(Measurable, Duration)]) -> Result<Network, String> {
+    pub fn complete(self, measured: &[(UnmeasuredRtt, Duration)]) -> Result<PlanInput, String> {
         let Self { mut network, inflation, .. } = self;
-        for (Measurable { sites: (here, there), .. }, rtt) in measured {
-            network.matrix.set(*here, *there, Entry { rtt: *rtt, origin: Origin::Measured });
+        for (UnmeasuredRtt { sites: (here, there), .. }, rtt) in measured {
+            network.matrix.set(*here, *there, RttEntry { rtt: *rtt, source: RttSource::Measured });
         }
-        network.yardstick =
-            inflation.map_or_else(|| Yardstick::learnt(&network.sites, &network.matrix), Yardstick::written);
-        network.matrix.estimate(&network.sites, &network.yardstick);
+        network.distance_model = inflation
+            .map_or_else(|| DistanceModel::fit(&network.sites, &network.matrix), DistanceModel::with_inflation);
+        network.matrix.fill_estimates(&network.sites, &network.distance_model);
         let missing = network.traffic.iter().find(|t| network.matrix.get(t.client, t.server).is_none());
         match missing {
             None => Ok(network),
@@ -253,7 +274,7 @@ impl Written {
 
     /// The matrix so far, for doubts.
     #[must_use]
-    pub fn matrix(&self) -> &Matrix {
+    pub fn matrix(&self) -> &RttMatrix {
         &self.network.matrix
     }
 }

@@ -4,58 +4,61 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ekiden_proto::path::plan::{Entry, Matrix, Origin};
+use ekiden_proto::path::plan::{RttEntry, RttMatrix, RttSource};
 
-use super::values::Rtt;
-use super::{Measurable, Sites, same};
-use crate::config::mistake::Found;
-use crate::config::place::Place;
-use crate::config::reader::Reader;
+use super::values::RttValue;
+use super::{SiteTable, UnmeasuredRtt, is_same_pair};
+use crate::config::mistake::FoundValue;
+use crate::config::place::KeyLocation;
+use crate::config::reader::TableReader;
 use crate::config::value::Name;
 
 /// Both ways are measured at two times: so much they may differ, as a share of the longer one.
 const TOLERANCE: f64 = 0.1;
 
 /// What is known of round trips.
-pub(super) struct Read<'a> {
-    pub matrix: Matrix,
-    pub to_measure: Vec<Measurable>,
+pub(super) struct RttTable<'a> {
+    pub matrix: RttMatrix,
+    pub to_measure: Vec<UnmeasuredRtt>,
     /// Where each is written, the smaller site first.
-    pub places: BTreeMap<(usize, usize), Place<'a>>,
+    pub places: BTreeMap<(usize, usize), KeyLocation<'a>>,
 }
 
-pub(super) fn read<'a>(file: &Reader<'a>, sites: &Sites) -> Read<'a> {
-    let here = here(file, sites);
-    let mut read = Read { matrix: Matrix::default(), to_measure: Vec::new(), places: BTreeMap::new() };
-    for (name, row) in file.named("rtt") {
-        let Some(from) = sites.find(&row.place(), name) else { continue };
-        for (name, place, rtt) in row.each::<Rtt>() {
+pub(super) fn read<'a>(file: &TableReader<'a>, sites: &SiteTable) -> RttTable<'a> {
+    let here = read_here(file, sites);
+    let mut read = RttTable { matrix: RttMatrix::default(), to_measure: Vec::new(), places: BTreeMap::new() };
+    for (name, row) in file.named_tables("rtt") {
+        let Some(from) = sites.find(&row.location(), name) else { continue };
+        for (name, place, rtt) in row.entries::<RttValue>() {
             let Some(to) = sites.find(&place, name) else { continue };
             if from == to {
-                place.note(Found::Value(format!("{name:?}")), "another site: this is the way from a site to itself");
+                place.error(
+                    FoundValue::Value(format!("{name:?}")),
+                    "another site: this is the way from a site to itself",
+                );
                 continue;
             }
             match rtt {
-                Some(Rtt::Known(rtt)) => read.note(sites, (from, to), place, rtt),
-                Some(Rtt::Measured) => read.to_measure.extend(measurable(sites, here, (from, to), &place)),
+                Some(RttValue::Known(rtt)) => read.record(sites, (from, to), place, rtt),
+                Some(RttValue::Measured) => read.to_measure.extend(unmeasured_rtt(sites, here, (from, to), &place)),
                 None => {}
             }
         }
     }
-    if file.or("measured", false) {
-        read.measure_the_rest(file, sites, here);
+    if file.optional_or("measured", false) {
+        read.add_remaining(file, sites, here);
     }
     read
 }
 
 /// The site where this command runs.
-fn here(file: &Reader<'_>, sites: &Sites) -> Option<usize> {
+fn read_here(file: &TableReader<'_>, sites: &SiteTable) -> Option<usize> {
     let Name(name) = file.optional("here")?;
-    sites.find(&file.place_of("here"), &name)
+    sites.find(&file.location_of("here"), &name)
 }
 
-impl<'a> Read<'a> {
-    fn note(&mut self, sites: &Sites, (from, to): (usize, usize), place: Place<'a>, rtt: Duration) {
+impl<'a> RttTable<'a> {
+    fn record(&mut self, sites: &SiteTable, (from, to): (usize, usize), place: KeyLocation<'a>, rtt: Duration) {
         if let Some(known) = self.matrix.get(from, to) {
             let (short, long) = (known.rtt.min(rtt), known.rtt.max(rtt));
             if (long - short).as_secs_f64() > long.as_secs_f64() * TOLERANCE {
@@ -65,36 +68,41 @@ impl<'a> Read<'a> {
                     "{}, as rtt.{other}.{one} says: a round trip is the same from both ends, and once is enough",
                     shown(known.rtt)
                 );
-                place.note(Found::Value(shown(rtt)), expected);
+                place.error(FoundValue::Value(shown(rtt)), expected);
             }
         }
-        self.matrix.set(from, to, Entry { rtt, origin: Origin::Given });
+        self.matrix.set(from, to, RttEntry { rtt, source: RttSource::Given });
         self.places.insert((from.min(to), from.max(to)), place);
     }
 
     /// All that can be measured from here and is not written.
-    fn measure_the_rest(&mut self, file: &Reader<'_>, sites: &Sites, here: Option<usize>) {
+    fn add_remaining(&mut self, file: &TableReader<'_>, sites: &SiteTable, here: Option<usize>) {
         let Some(here) = here else {
             if !file.has("here") {
-                file.mistake("here", "the name of the site where this command runs: round trips are measured from it");
+                file.error("here", "the name of the site where this command runs: round trips are measured from it");
             }
             return;
         };
         for (there, address) in sites.addresses.iter().enumerate().filter(|(there, _)| *there != here) {
             let known = self.matrix.get(here, there).is_some()
-                || self.to_measure.iter().any(|known| same(known.sites, (here, there)));
+                || self.to_measure.iter().any(|known| is_same_pair(known.sites, (here, there)));
             if let (Some(address), false) = (address, known) {
                 let name = sites.sites[there].name.clone();
-                self.to_measure.push(Measurable { sites: (here, there), name, address: address.clone() });
+                self.to_measure.push(UnmeasuredRtt { sites: (here, there), name, address: address.clone() });
             }
         }
     }
 }
 
 /// What "measured" between two sites means, or a mistake.
-fn measurable(sites: &Sites, here: Option<usize>, ends: (usize, usize), place: &Place<'_>) -> Option<Measurable> {
+fn unmeasured_rtt(
+    sites: &SiteTable,
+    here: Option<usize>,
+    ends: (usize, usize),
+    place: &KeyLocation<'_>,
+) -> Option<UnmeasuredRtt> {
     let note = |expected: String| {
-        place.note(Found::Value("\"measured\"".to_owned()), expected);
+        place.error(FoundValue::Value("\"measured\"".to_owned()), expected);
         None
     };
     let Some(here) = here else {
@@ -110,7 +118,7 @@ fn measurable(sites: &Sites, here: Option<usize>, ends: (usize, usize), place: &
     };
     let name = sites.sites[there].name.clone();
     match &sites.addresses[there] {
-        Some(address) => Some(Measurable { sites: (here, there), name, address: address.clone() }),
+        Some(address) => Some(UnmeasuredRtt { sites: (here, there), name, address: address.clone() }),
         None => note(format!("a round trip; or an address of {name}, like address = \"server.example:443\"")),
     }
 }

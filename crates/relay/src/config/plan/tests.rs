@@ -28,8 +28,8 @@ fn a_file_says_what_is_known() {
     assert_eq!(network.traffic, [Traffic { client: 0, server: 2, weight: 1.0 }]);
     assert_eq!(network.matrix.get(2, 0).unwrap().rtt, Duration::from_micros(38_600));
     let section = network.traits_of(1, 2);
-    assert_eq!((section.loss, section.line, section.window), (0.001, Some(1e7), Some(256 << 10)));
-    assert_eq!(network.traits_of(0, 1), network.usual);
+    assert_eq!((section.loss, section.line_rate, section.window), (0.001, Some(1e7), Some(256 << 10)));
+    assert_eq!(network.traits_of(0, 1), network.default_traits);
 }
 
 #[test]

@@ -2,33 +2,37 @@
 
 use ekiden_proto::path::plan::{Roles, Traffic};
 
-use super::Sites;
-use super::values::Weight;
-use crate::config::reader::Reader;
+use super::SiteTable;
+use super::values::TrafficWeight;
+use crate::config::reader::TableReader;
 use crate::config::value::Name;
 
 /// Who fetches from whom; every client from every server where nothing is written.
-pub(super) fn traffic(file: &Reader<'_>, sites: &mut Sites, is_known: &dyn Fn(usize, usize) -> bool) -> Vec<Traffic> {
+pub(super) fn read_traffic(
+    file: &TableReader<'_>,
+    sites: &mut SiteTable,
+    is_known: &dyn Fn(usize, usize) -> bool,
+) -> Vec<Traffic> {
     let mut all = Vec::new();
-    let has_position = |sites: &Sites, site: usize| sites.sites[site].position.is_some();
+    let has_position = |sites: &SiteTable, site: usize| sites.sites[site].position.is_some();
     for reader in file.tables("traffic") {
         let end = |key| {
             let Name(name) = reader.required(key)?;
-            sites.find(&reader.place_of(key), &name)
+            sites.find(&reader.location_of(key), &name)
         };
         let (client, server) = (end("from"), end("to"));
-        let Weight(weight) = reader.or("weight", Weight(1.0));
+        let TrafficWeight(weight) = reader.optional_or("weight", TrafficWeight(1.0));
         let (Some(client), Some(server)) = (client, server) else { continue };
         if client == server {
-            reader.mistake("to", "another site than in from");
+            reader.error("to", "another site than in from");
         } else if !(is_known(client, server) || has_position(sites, client) && has_position(sites, server)) {
-            reader.note(no_round_trip(sites, (client, server)));
+            reader.table_error(missing_rtt_error(sites, (client, server)));
         }
         reader.finish();
         all.push(Traffic { client, server, weight });
     }
     if !file.has("traffic") {
-        all = everybody(file, sites, is_known);
+        all = all_pairs(file, sites, is_known);
     }
     for Traffic { client, server, .. } in &all {
         sites.sites[*client].roles.client = true;
@@ -37,24 +41,24 @@ pub(super) fn traffic(file: &Reader<'_>, sites: &mut Sites, is_known: &dyn Fn(us
     all
 }
 
-fn everybody(file: &Reader<'_>, sites: &Sites, is_known: &dyn Fn(usize, usize) -> bool) -> Vec<Traffic> {
+fn all_pairs(file: &TableReader<'_>, sites: &SiteTable, is_known: &dyn Fn(usize, usize) -> bool) -> Vec<Traffic> {
     let with = |fits: fn(&Roles) -> bool| (0..sites.sites.len()).filter(move |site| fits(&sites.sites[*site].roles));
     let mut all = Vec::new();
     for client in with(|roles| roles.client) {
         for server in with(|roles| roles.server).filter(|server| *server != client) {
             let placed = sites.sites[client].position.is_some() && sites.sites[server].position.is_some();
             if !is_known(client, server) && !placed {
-                file.mistake("rtt", no_round_trip(sites, (client, server)));
+                file.error("rtt", missing_rtt_error(sites, (client, server)));
             }
             all.push(Traffic { client, server, weight: 1.0 });
         }
     }
     if all.is_empty() {
-        file.mistake("traffic", "[[traffic]] with from and to, or sites with role = \"client\" and \"server\"");
+        file.error("traffic", "[[traffic]] with from and to, or sites with role = \"client\" and \"server\"");
     }
     all
 }
 
-fn no_round_trip(sites: &Sites, ends: (usize, usize)) -> String {
-    format!("the round trip of {}, or a position of both: without it no gain can be told", sites.names(ends))
+fn missing_rtt_error(sites: &SiteTable, ends: (usize, usize)) -> String {
+    format!("the round trip of {}, or a position of both: without it no gain can be told", sites.pair_names(ends))
 }

@@ -4,15 +4,15 @@ use ekiden_proto::path::plan::Roles;
 use ekiden_proto::units::{Bytes, Rate, Span};
 use std::time::Duration;
 
-use crate::config::value::{Shape, Value};
+use crate::config::value::{ConfigValue, TomlType};
 
 /// A round trip: known, or to be measured.
-pub(super) enum Rtt {
+pub(super) enum RttValue {
     Known(Duration),
     Measured,
 }
 
-impl Value for Rtt {
+impl ConfigValue for RttValue {
     const EXPECTED: &'static str = r#"a time above zero like "31.8ms", or "measured""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         if text == "measured" {
@@ -21,15 +21,15 @@ impl Value for Rtt {
         let known = text.parse::<Span>().ok().filter(|span| !span.0.is_zero());
         known.map(|span| Self::Known(span.0)).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Span::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Span::suggestion(text)
     }
 }
 
 /// What is at a site.
-pub(super) struct Role(pub fn(&mut Roles));
+pub(super) struct RoleValue(pub fn(&mut Roles));
 
-impl Value for Role {
+impl ConfigValue for RoleValue {
     const EXPECTED: &'static str = r#""client", "server", "relay" (one stands there) or "possible" (one could)"#;
     fn read(text: &str) -> Result<Self, &'static str> {
         match text {
@@ -43,25 +43,25 @@ impl Value for Role {
 }
 
 /// The size of an object.
-pub(super) struct Size(pub u64);
+pub(super) struct ObjectSize(pub u64);
 
-impl Value for Size {
+impl ConfigValue for ObjectSize {
     const EXPECTED: &'static str = r#"a size from "1B" to "1024GiB" like "10kB" or "8MiB""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         let size = text.parse::<Bytes>().ok().filter(|size| (1..=1 << 40).contains(&size.0));
         size.map(|size| Self(size.0)).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Bytes::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Bytes::suggestion(text)
     }
 }
 
 /// A share of packets.
-pub(super) struct Loss(pub f64);
+pub(super) struct LossRatio(pub f64);
 
-impl Value for Loss {
+impl ConfigValue for LossRatio {
     const EXPECTED: &'static str = r#"a share of packets, like "0.1%" or 0.001, below a half"#;
-    const SHAPE: Shape = Shape::Any;
+    const TOML_TYPE: TomlType = TomlType::Any;
     fn read(text: &str) -> Result<Self, &'static str> {
         let share = match text.strip_suffix('%') {
             Some(percent) => percent.trim_end().parse::<f64>().map(|percent| percent / 100.0),
@@ -74,52 +74,52 @@ impl Value for Loss {
 /// One of the two numbers of a position.
 pub(super) struct Degrees(pub f64);
 
-impl Value for Degrees {
+impl ConfigValue for Degrees {
     const EXPECTED: &'static str = "a number of degrees from -180 to 180, like 139.77";
-    const SHAPE: Shape = Shape::Decimal;
+    const TOML_TYPE: TomlType = TomlType::Decimal;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|degrees: &f64| degrees.abs() <= 180.0).map(Self).ok_or(Self::EXPECTED)
     }
 }
 
 /// How much a traffic counts.
-pub(super) struct Weight(pub f64);
+pub(super) struct TrafficWeight(pub f64);
 
-impl Value for Weight {
+impl ConfigValue for TrafficWeight {
     const EXPECTED: &'static str = "a number above zero, like 1 or 2.5";
-    const SHAPE: Shape = Shape::Decimal;
+    const TOML_TYPE: TomlType = TomlType::Decimal;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|weight: &f64| *weight > 0.0 && *weight < 1e9).map(Self).ok_or(Self::EXPECTED)
     }
 }
 
 /// How many times as long as light in fibre.
-pub(super) struct Factor(pub f64);
+pub(super) struct InflationFactor(pub f64);
 
-impl Value for Factor {
+impl ConfigValue for InflationFactor {
     const EXPECTED: &'static str = "a number from 1 to 20: how many times as long as light in fibre";
-    const SHAPE: Shape = Shape::Decimal;
+    const TOML_TYPE: TomlType = TomlType::Decimal;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|factor| (1.0..=20.0).contains(factor)).map(Self).ok_or(Self::EXPECTED)
     }
 }
 
-impl Value for Rate {
+impl ConfigValue for Rate {
     const EXPECTED: &'static str = r#"a rate like "200Mbit/s" or "1Gbit/s""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().map_err(|_| Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Self::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Self::suggestion(text)
     }
 }
 
-impl Value for Bytes {
+impl ConfigValue for Bytes {
     const EXPECTED: &'static str = r#"a size above zero like "64KiB" or "4MiB""#;
     fn read(text: &str) -> Result<Self, &'static str> {
         text.parse().ok().filter(|bytes: &Self| bytes.0 > 0).ok_or(Self::EXPECTED)
     }
-    fn meant(text: &str) -> Option<String> {
-        Self::meant(text)
+    fn suggestion(text: &str) -> Option<String> {
+        Self::suggestion(text)
     }
 }

@@ -25,7 +25,7 @@ use ekiden_proto::key::PublicKey;
 use ekiden_proto::profile::Setting;
 
 use super::*;
-use crate::config::{AdminPlace, Hop, HopKind, Kind, Listener, LogFormat};
+use crate::config::{AdminBind, Hop, HopKind, Listener, ListenerKind, LogFormat};
 
 fn listen(urls: &[&str]) -> Flags {
     Flags { listen: urls.iter().map(|url| (*url).to_owned()).collect(), ..Flags::default() }
@@ -35,7 +35,7 @@ fn forwarding(urls: &[&str]) -> Flags {
     Flags { forward: urls.iter().map(|url| (*url).to_owned()).collect(), ..listen(&["auto://:1080"]) }
 }
 
-fn mistakes(text: &str) -> Vec<Mistake> {
+fn mistakes(text: &str) -> Vec<ConfigError> {
     from_text(text).expect_err(text).0
 }
 
@@ -45,7 +45,7 @@ fn good(text: &str) -> Config {
 
 /// The public key of nobody in particular.
 fn somebody() -> PublicKey {
-    PrivateKey::generate().public()
+    PrivateKey::generate().public_key()
 }
 
 fn flag_mistake(flags: &Flags) -> String {
@@ -71,9 +71,9 @@ impl Scratch {
     /// A key file with a new key.
     fn key(name: &str) -> (Self, PublicKey) {
         let key = PrivateKey::generate();
-        let file = Self::new(name, &format!("private-key: {}\n", key.text().as_str()));
+        let file = Self::new(name, &format!("private-key: {}\n", key.to_base64().as_str()));
         file.allow(0o600);
-        (file, key.public())
+        (file, key.public_key())
     }
 
     fn allow(&self, mode: u32) {
@@ -138,7 +138,7 @@ fn everything_written_is_meant() {
     assert_eq!(credentials(first), ("u", "p@ss"));
     assert_eq!((second.to_string().as_str(), second.profile.name.as_str()), ("http://[2001:db8::1]:3128", "longhaul"));
     let [front, fixed] = &config.listeners[..] else { panic!("{:?}", config.listeners) };
-    assert_eq!((front.name.as_str(), front.kind, front.access.allow_private), ("front", Kind::Socks, false));
+    assert_eq!((front.name.as_str(), front.kind, front.access.allow_private), ("front", ListenerKind::Socks, false));
     assert_eq!(
         front.access.allow.iter().map(ToString::to_string).collect::<Vec<_>>(),
         ["*.example.com:443", "2001:db8::/32"]
@@ -151,7 +151,7 @@ fn everything_written_is_meant() {
     let mine = config.routes.last().unwrap().profile.settings();
     assert!(mine.contains(&Setting::Mss(1200)) && mine.contains(&Setting::Nodelay(false)), "{mine:?}");
     assert!(mine.iter().any(|s| s.to_string() == "rto_max = 10s"), "the base is lost: {mine:?}");
-    let limits = Limits {
+    let limits = LimitsConfig {
         sessions: Some(10),
         sessions_per_client: Some(2),
         head: 4096,
@@ -162,8 +162,8 @@ fn everything_written_is_meant() {
     assert_eq!(config.timeouts.ready_age, Duration::from_secs(5));
     let servers: Vec<_> = config.dns_servers.iter().map(SocketAddr::to_string).collect();
     assert_eq!(servers, ["127.0.0.1:5353", "192.0.2.1:53", "[2001:db8::53]:53"]);
-    let admin = AdminPlace::Tcp("127.0.0.1:9090".parse().unwrap());
-    assert_eq!((config.admin.place, config.log.format), (admin, LogFormat::Json));
+    let admin = AdminBind::Tcp("127.0.0.1:9090".parse().unwrap());
+    assert_eq!((config.admin.bind, config.log.format), (admin, LogFormat::Json));
 }
 
 /// The hops of all targets that no route is for.
@@ -195,7 +195,7 @@ fn flags_beat_the_file() {
     let config = load(Some(&file.0), &flags).unwrap();
     assert_eq!(only(&config).bind.port(), 3128);
     assert_eq!(forward(&config).iter().map(|hop| hop.to_string()).collect::<Vec<_>>(), ["socks5://b.example:2"]);
-    assert_eq!((config.log.format, config.admin.place), (LogFormat::Text, AdminPlace::Off));
+    assert_eq!((config.log.format, config.admin.bind), (LogFormat::Text, AdminBind::Off));
     let config = load(Some(&file.0), &Flags::default()).unwrap();
     assert_eq!((only(&config).bind.port(), config.log.format), (1080, LogFormat::Json));
 }

@@ -4,11 +4,11 @@
 use std::io;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::wire::http::Body;
-use ekiden_proto::wire::http::forward::{ChunkForwarder, Piece};
+use ekiden_proto::wire::http::BodyFraming;
+use ekiden_proto::wire::http::forward::{ChunkForwarder, ChunkFraming};
 use tokio::net::TcpStream;
 
-pub use ekiden_proto::wire::http::forward::Coding;
+pub use ekiden_proto::wire::http::forward::BodyCoding;
 
 use crate::ingress::inbox::{Inbox, Trouble};
 use crate::ingress::manner::write_all;
@@ -45,16 +45,16 @@ impl Lane<'_> {
     ///
     /// # Errors
     /// [`Broken`] by the side; a body that ends too early is [`Broken::Reading`].
-    pub async fn carry(&self, inbox: &mut Inbox<'_>, body: Body, coding: Coding) -> Result<(), Broken> {
+    pub async fn carry(&self, inbox: &mut Inbox<'_>, body: BodyFraming, coding: BodyCoding) -> Result<(), Broken> {
         match body {
-            Body::Empty => Ok(()),
-            Body::Length(length) => {
+            BodyFraming::Empty => Ok(()),
+            BodyFraming::Length(length) => {
                 let early = inbox.take(length);
                 let rest = length - early.len() as u64;
                 self.carry_exactly(early, rest).await
             }
-            Body::Chunked => self.carry_chunks(inbox, coding).await,
-            Body::UntilClose => self.flow(inbox.take_all(), u64::MAX).await.map(drop),
+            BodyFraming::Chunked => self.carry_chunks(inbox, coding).await,
+            BodyFraming::UntilClose => self.flow(inbox.take_all(), u64::MAX).await.map(drop),
         }
     }
 
@@ -71,29 +71,29 @@ impl Lane<'_> {
         Ok(())
     }
 
-    async fn carry_chunks(&self, inbox: &mut Inbox<'_>, coding: Coding) -> Result<(), Broken> {
+    async fn carry_chunks(&self, inbox: &mut Inbox<'_>, coding: BodyCoding) -> Result<(), Broken> {
         let mut chunks = ChunkForwarder::new(coding);
         while !chunks.is_complete() {
             let piece = self.next(inbox, &mut chunks).await?;
-            let size = chunks.take(&piece);
+            let size = chunks.on_framing(&piece);
             if size == 0 {
                 continue;
             }
             let here = inbox.take(size);
             let rest = size - here.len() as u64;
-            chunks.ready.extend_from_slice(&here);
+            chunks.output.extend_from_slice(&here);
             if rest > 0 {
-                self.carry_exactly(std::mem::take(&mut chunks.ready), rest).await?;
+                self.carry_exactly(std::mem::take(&mut chunks.output), rest).await?;
             }
         }
-        self.write(&chunks.ready).await
+        self.write(&chunks.output).await
     }
 
     /// Reads the next piece of framing; before it waits for the sender, it sends what it has.
-    async fn next(&self, inbox: &mut Inbox<'_>, chunks: &mut ChunkForwarder) -> Result<Piece, Broken> {
-        if !inbox.holds(|bytes| chunks.parse(bytes)) && !chunks.ready.is_empty() {
-            self.write(&chunks.ready).await?;
-            chunks.ready.clear();
+    async fn next(&self, inbox: &mut Inbox<'_>, chunks: &mut ChunkForwarder) -> Result<ChunkFraming, Broken> {
+        if !inbox.holds(|bytes| chunks.parse(bytes)) && !chunks.output.is_empty() {
+            self.write(&chunks.output).await?;
+            chunks.output.clear();
         }
         inbox.next(|bytes| chunks.parse(bytes)).await.map_err(|trouble| match trouble {
             Trouble::Gone(kind) => Broken::Reading(kind.into()),

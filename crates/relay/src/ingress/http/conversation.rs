@@ -5,11 +5,11 @@ use std::pin::pin;
 
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::End;
-use ekiden_proto::wire::http::{Body, ResponseHead, Version, rewrite};
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::http::{BodyFraming, ResponseHead, Version, rewrite};
 use tokio::net::TcpStream;
 
-use super::body::{Coding, Lane};
+use super::body::{BodyCoding, Lane};
 use super::exchange::Failure;
 use super::request_log::RequestLog;
 use super::rewriting::{self, Outgoing};
@@ -48,7 +48,7 @@ pub async fn converse(
     let mut sent = None;
     let mut sending = pin!(async {
         up.write(&outgoing.head).await?;
-        up.carry(inbox, outgoing.body, Coding::Chunks).await
+        up.carry(inbox, outgoing.body, BodyCoding::Chunks).await
     });
     let answer = {
         let mut heading = pin!(async {
@@ -88,10 +88,10 @@ pub async fn converse(
     };
     delivered.map_err(|broken| pump::end_of(&broken, Direction::Down))?;
     // Where only the end of the stream ends the body, a hidden reset would make half an answer look whole.
-    if answer.body == Body::UntilClose && pump::is_cut_off(server) {
-        return Err(End::ResetByServer.into());
+    if answer.body == BodyFraming::UntilClose && pump::is_cut_off(server) {
+        return Err(EndReason::ResetByServer.into());
     }
-    if answer.framing == Body::UntilClose {
+    if answer.framing == BodyFraming::UntilClose {
         pump::settle(&session.client);
     }
     let whole_request_sent = sent == Some(Sent::Whole);
@@ -109,7 +109,7 @@ async fn deliver(
     answers: &mut Inbox<'_>,
     answer: &rewriting::Answer,
 ) -> Result<(), Broken> {
-    if answer.framing == Body::UntilClose {
+    if answer.framing == BodyFraming::UntilClose {
         // Set before the head, because the head alone looks like a whole answer: when this relay is killed, only a reset
         // tells the client that the answer is incomplete.
         pump::abort(&session.client);
@@ -138,7 +138,7 @@ fn check_sent(result: Result<(), Broken>) -> Result<Sent, Failure> {
         Ok(()) => Ok(Sent::Whole),
         Err(Broken::Writing(_)) => Ok(Sent::Partly),
         Err(Broken::Reading(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            Err(Failure::Ended(End::BadHandshake("a chunked body that is none")))
+            Err(Failure::Ended(EndReason::BadHandshake("a chunked body that is none")))
         }
         Err(broken @ Broken::Reading(_)) => Err(Failure::Ended(pump::end_of(&broken, Direction::Up))),
     }
@@ -159,7 +159,7 @@ async fn final_head(inbox: &mut Inbox<'_>, outgoing: &Outgoing, down: &Lane<'_>)
         };
         nothing_yet = false;
         let switches = head.status == 101;
-        let may_switch = |asked: &String| rewrite::may_switch(asked, &head.headers);
+        let may_switch = |asked: &String| rewrite::can_switch(asked, &head.headers);
         if switches && !outgoing.upgrade.as_ref().is_some_and(may_switch) {
             return Err(blame(outgoing, Cause::HopProtocol, Cause::BadAnswer));
         }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
-use ekiden_proto::event::End;
-use ekiden_proto::wire::http::{Form, RequestHead, Scheme};
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::http::{RequestHead, RequestTarget, Scheme};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
@@ -47,7 +47,7 @@ pub enum Failure {
     /// The client is to be told this.
     Told(DialError),
     /// The session is over.
-    Ended(End),
+    Ended(EndReason),
 }
 
 impl From<Cause> for Failure {
@@ -56,8 +56,8 @@ impl From<Cause> for Failure {
     }
 }
 
-impl From<End> for Failure {
-    fn from(end: End) -> Self {
+impl From<EndReason> for Failure {
+    fn from(end: EndReason) -> Self {
         Self::Ended(end)
     }
 }
@@ -66,13 +66,13 @@ impl From<End> for Failure {
 ///
 /// # Errors
 /// How the session ended.
-pub async fn run(session: &Session, inbox: &mut Inbox<'_>, mut head: RequestHead) -> Result<After, End> {
+pub async fn run(session: &Session, inbox: &mut Inbox<'_>, mut head: RequestHead) -> Result<After, EndReason> {
     if !rewriting::may_go_on(&mut head) {
         let (status, reason) = if head.method == "OPTIONS" { (200, "OK") } else { (405, "Method Not Allowed") };
         tell(&session.client, status, reason).await;
-        return Err(End::Finished);
+        return Err(EndReason::Finished);
     }
-    let Form::Absolute { scheme, target, .. } = &head.form else {
+    let RequestTarget::Absolute { scheme, target, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     session.wants(target);
@@ -80,7 +80,7 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, mut head: RequestHead
         Scheme::Ftp => ftp::run(session, inbox, head).await,
         Scheme::Https => {
             tell(&session.client, 501, "Use CONNECT for https").await;
-            Err(End::BadHandshake("https without CONNECT"))
+            Err(EndReason::BadHandshake("https without CONNECT"))
         }
         Scheme::Http => forward(session, inbox, head).await,
     }
@@ -90,8 +90,8 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, mut head: RequestHead
 ///
 /// # Errors
 /// How the session ended.
-pub async fn forward(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, End> {
-    let Form::Absolute { target, .. } = &head.form else {
+pub async fn forward(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, EndReason> {
+    let RequestTarget::Absolute { target, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let target = target.clone();
@@ -164,10 +164,10 @@ struct Road<'a> {
 }
 
 /// Tells the client why, and hangs up.
-pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> End {
+pub async fn give_up(session: &Session, error: &DialError, log: &mut RequestLog<'_>) -> EndReason {
     log.status = error.told_to_client().http_status();
     session.parted();
-    let page = reply::of_dial(error, !session.entrance.listener.admits_strangers());
+    let page = reply::of_dial(error, !session.entrance.listener.admits_unauthenticated());
     last_words(&session.client, if log.method == "HEAD" { reply::head_of(&page) } else { &page }).await;
     session.failed(error)
 }
@@ -183,7 +183,7 @@ async fn try_both(
     let Road { target, way, ways } = road;
     if let Some(idle) = outgoing.repeatable.then(|| upstream::idle(session, way, target)).flatten() {
         match attempt(session, inbox, road, outgoing, idle, log).await {
-            Err(Failure::NoAnswer(_)) => session.entrance.shared().metrics.kept("stale"),
+            Err(Failure::NoAnswer(_)) => session.entrance.shared().metrics.record_upstream_reuse("stale"),
             decided => return decided,
         }
     }
@@ -208,7 +208,7 @@ async fn attempt(
         end = departure(session) => return Err(end.into()),
         // Before the answer has begun there is a status for it; afterwards it can only be broken off.
         () = pump::silence(&session.meter, idle) => {
-            return Err(if log.status == 0 { Cause::TimedOut.into() } else { End::Idle.into() });
+            return Err(if log.status == 0 { Cause::TimedOut.into() } else { EndReason::Idle.into() });
         }
     };
     match finished {
@@ -225,18 +225,18 @@ async fn attempt(
 
 /// Completes when the client is gone: reset, or closed and nothing has moved for the half-close time since. A client that has
 /// closed may have left for good, or may still want the answer; it looks the same.
-async fn departure(session: &Session) -> End {
+async fn departure(session: &Session) -> EndReason {
     loop {
         match session.client.peek(&mut [0]).await {
             Ok(0) => break,
             // It belongs to the body, or to the next request; the end comes behind it.
             Ok(_) => sleep(LOOK_AGAIN).await,
             // The kernel tells of a reset once, so it has to be taken for one here.
-            Err(_) => return End::ResetByClient,
+            Err(_) => return EndReason::ResetByClient,
         }
     }
     tokio::select! {
-        _ = session.client.ready(Interest::ERROR) => End::ResetByClient,
-        () = pump::silence(&session.meter, session.entrance.config.timeouts.half_close_idle) => End::HalfCloseIdle,
+        _ = session.client.ready(Interest::ERROR) => EndReason::ResetByClient,
+        () = pump::silence(&session.meter, session.entrance.config.timeouts.half_close_idle) => EndReason::HalfCloseIdle,
     }
 }

@@ -61,7 +61,7 @@ impl Key {
             return config.routes.iter().any(|route| route.profile == *profile && (route.auto || goes(&route.paths)));
         }
         let is_known = self.hops.iter().all(|hop| config.relays.contains(hop));
-        is_known && (config.chooses() || config.paths().iter().any(|path| path.hops == self.hops))
+        is_known && (config.has_auto_route() || config.paths().iter().any(|path| path.hops == self.hops))
     }
 }
 
@@ -109,11 +109,11 @@ impl Kept {
                 if is_alive(&last.stream) {
                     return Some((last.stream, last.server));
                 }
-                self.shared.metrics.kept("stale");
+                self.shared.metrics.record_upstream_reuse("stale");
             }
             None
         });
-        self.shared.metrics.kept(if found.is_some() { "hit" } else { "miss" });
+        self.shared.metrics.record_upstream_reuse(if found.is_some() { "hit" } else { "miss" });
         found
     }
 

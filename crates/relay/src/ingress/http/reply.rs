@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use crate::dial::DialError;
 use crate::ingress::manner::last_words;
 
-/// The name in `Via` and `Proxy-Status`.
+/// The name in `FirstHop` and `Proxy-Status`.
 pub const NAME: &str = "ekiden";
 
 /// For people who open the relay's address in a browser.

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::{Event, Request};
+use ekiden_proto::event::{Event, RequestCompleted};
 use ekiden_proto::wire::http::RequestHead;
 
 use super::rewriting;
@@ -39,7 +39,7 @@ impl<'a> RequestLog<'a> {
 impl Drop for RequestLog<'_> {
     fn drop(&mut self) {
         let meter = &self.session.meter;
-        let request = Request {
+        let request = RequestCompleted {
             session: self.session.id,
             method: std::mem::take(&mut self.method),
             url: std::mem::take(&mut self.url),

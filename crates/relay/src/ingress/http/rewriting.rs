@@ -1,8 +1,10 @@
 //! From the head that came in to the head that goes out, in both directions.
 
-use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, ResponseHead, Scheme, Version, rewrite};
+use ekiden_proto::wire::http::{
+    BodyFraming, Headers, RequestHead, RequestTarget, ResponseHead, Scheme, Version, rewrite,
+};
 
-use super::body::Coding;
+use super::body::BodyCoding;
 use super::{client_stays, reply, upstream};
 use crate::path::Way;
 use crate::session::Session;
@@ -17,7 +19,7 @@ pub struct Outgoing {
     /// The head, ready to be written.
     pub head: Vec<u8>,
     /// The body behind it.
-    pub body: Body,
+    pub body: BodyFraming,
     /// The client's version.
     pub version: Version,
     /// The protocol the client would like to change to.
@@ -38,11 +40,11 @@ pub struct Answer {
     /// The head, ready to be written.
     pub head: Vec<u8>,
     /// The body behind it, as the server sends it.
-    pub body: Body,
+    pub body: BodyFraming,
     /// How the client finds the end of the body.
-    pub framing: Body,
+    pub framing: BodyFraming,
     /// How the client gets chunks.
-    pub coding: Coding,
+    pub coding: BodyCoding,
     /// Whether both speak another protocol from here on.
     pub upgraded: bool,
     /// Whether the server's connection can carry another request.
@@ -54,12 +56,12 @@ pub struct Answer {
 /// Rewrites a request in absolute form for the next hop or the server.
 pub fn request(session: &Session, way: &Way, head: RequestHead) -> Outgoing {
     let stays = client_stays(session, &head);
-    let RequestHead { method, form, version, mut headers, body } = head;
-    let Form::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
+    let RequestHead { method, target: form, version, mut headers, body } = head;
+    let RequestTarget::Absolute { scheme, userinfo, authority_text, path_and_query, .. } = form else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let vouches = vouches_for_connection(&headers, "Authorization");
-    let upgrade = if version == Version::Http11 { rewrite::upgrade(&headers) } else { None };
+    let upgrade = if version == Version::Http11 { rewrite::upgrade_protocols(&headers) } else { None };
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::set_host(&mut headers, &authority_text);
     rewrite::add_via(&mut headers, version, reply::NAME);
@@ -75,7 +77,7 @@ pub fn request(session: &Session, way: &Way, head: RequestHead) -> Outgoing {
     let target = upstream::request_target(hop.map(AsRef::as_ref), &origin, &path_and_query, &mut headers);
     Outgoing {
         head: rewrite::write_request(&method, &target, &headers),
-        repeatable: SAFE.contains(&method.as_str()) && body == Body::Empty && upgrade.is_none(),
+        repeatable: SAFE.contains(&method.as_str()) && body == BodyFraming::Empty && upgrade.is_none(),
         hop: hop.map(|hop| hop.name.clone()),
         method,
         body,
@@ -96,7 +98,7 @@ const fn scheme_word(scheme: Scheme) -> &'static str {
 
 /// The URL of a request in absolute form as the log shows it: scheme, host and path, without user and query.
 pub fn url_for_the_log(head: &RequestHead) -> String {
-    let Form::Absolute { scheme, authority_text, path_and_query, .. } = &head.form else {
+    let RequestTarget::Absolute { scheme, authority_text, path_and_query, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let path = path_and_query.split('?').next().unwrap_or_default();
@@ -128,17 +130,19 @@ fn vouches_for_connection(headers: &Headers, field: &str) -> bool {
 /// Rewrites the answer for the client; one to half a request ends its connection (RFC 9112, 9.6).
 pub fn answer(outgoing: &Outgoing, head: ResponseHead, request_sent: bool) -> Answer {
     let shared = !outgoing.vouches && !vouches_for_connection(&head.headers, "WWW-Authenticate");
-    let server_stays = shared && rewrite::keep_alive(head.version, &head.headers) && head.body != Body::UntilClose;
+    let server_stays =
+        shared && rewrite::is_keep_alive(head.version, &head.headers) && head.body != BodyFraming::UntilClose;
     let ResponseHead { status, reason, version, mut headers, body } = head;
     let upgraded = status == 101;
     let protocol = headers.get("Upgrade").map(<[u8]>::to_vec);
     rewrite::strip_hop_by_hop(&mut headers);
     rewrite::add_via(&mut headers, version, reply::NAME);
     // An HTTP/1.0 client knows no chunks: it gets the bare data, and its end is the connection's.
-    let plain = body == Body::Chunked && outgoing.version == Version::Http10;
-    let (framing, coding) = if plain { (Body::UntilClose, Coding::Plain) } else { (body, Coding::Chunks) };
+    let plain = body == BodyFraming::Chunked && outgoing.version == Version::Http10;
+    let (framing, coding) =
+        if plain { (BodyFraming::UntilClose, BodyCoding::Plain) } else { (body, BodyCoding::Chunks) };
     rewrite::set_framing(&mut headers, framing);
-    let client_stays = outgoing.stays && request_sent && framing != Body::UntilClose;
+    let client_stays = outgoing.stays && request_sent && framing != BodyFraming::UntilClose;
     if upgraded {
         headers.push("Connection", "upgrade");
         headers.push("Upgrade", protocol.unwrap_or_default());

@@ -31,7 +31,7 @@ pub struct Upstream {
 pub fn request_target(hop: Option<&Hop>, origin: &str, path_and_query: &str, headers: &mut Headers) -> String {
     let Some(hop) = hop else { return path_and_query.to_owned() };
     if let HopKind::Http(Some(credentials)) = &hop.kind {
-        let value = auth::basic_value(credentials.user.as_bytes(), credentials.password.as_bytes());
+        let value = auth::write_basic(credentials.user.as_bytes(), credentials.password.as_bytes());
         headers.set("Proxy-Authorization", value);
     }
     // OPTIONS of a whole server has no path in absolute form (RFC 9112, 3.2.4).

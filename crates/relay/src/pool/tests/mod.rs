@@ -13,13 +13,13 @@ use ekiden_proto::cause::Cause;
 use ekiden_proto::event::Event;
 use ekiden_proto::key::{PrivateKey, PublicKey};
 use ekiden_proto::profile::Profile;
-use ekiden_proto::wire::section::record::{HEADER, TAG};
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, TAG_LENGTH};
 use prometheus_client::metrics::histogram::Histogram;
 
 use super::*;
 use crate::config::read::{Flags, load};
 use crate::config::{HopKind, Peering};
-use crate::metrics::{Metrics, Now};
+use crate::metrics::{Metrics, ScrapeData};
 use relay::{TestRelay, until};
 
 const MOST: usize = 1000;
@@ -83,17 +83,17 @@ fn hop(name: &str, address: SocketAddr, kind: HopKind) -> Arc<Hop> {
 }
 
 fn section(name: &str, address: SocketAddr, key: PublicKey, own: &Arc<PrivateKey>) -> Arc<Hop> {
-    hop(name, address, HopKind::Section(Peering { key, own: Arc::clone(own), encrypt: false }))
+    hop(name, address, HopKind::Section(Peering { key, own_key: Arc::clone(own), encrypt: false }))
 }
 
 fn hop_to(relay: &TestRelay) -> Arc<Hop> {
-    section("osaka", relay.address, relay.key.public(), &own_key())
+    section("osaka", relay.address, relay.key.public_key(), &own_key())
 }
 
 fn config_with(relays: &[&Arc<Hop>], change: impl FnOnce(&mut Config)) -> Arc<Config> {
     let flags = Flags { listen: vec!["auto://127.0.0.1:0".to_owned()], ..Flags::default() };
     let mut config = load(None, &flags).unwrap();
-    config.go_by(relays.iter().map(|hop| Arc::clone(hop)).collect());
+    config.set_paths_through(relays.iter().map(|hop| Arc::clone(hop)).collect());
     change(&mut config);
     Arc::new(config)
 }
@@ -104,8 +104,8 @@ fn config(relays: &[&Arc<Hop>]) -> Arc<Config> {
 
 /// Sends a record on a ready connection, and has the relay open it.
 fn assert_works(waiting: &mut Waiting, relay: &TestRelay) {
-    let mut record = [&[0; HEADER][..], b"OPEN", &[0; TAG]].concat();
-    waiting.transport.seal.seal(&mut record);
+    let mut record = [&[0; HEADER_LENGTH][..], b"OPEN", &[0; TAG_LENGTH]].concat();
+    waiting.transport.send_key.seal(&mut record);
     std::io::Write::write_all(&mut waiting.stream, &record).unwrap();
     let client = waiting.stream.local_addr().unwrap();
     assert_eq!(relay.receive(client, record.len()), b"OPEN");
@@ -184,7 +184,7 @@ fn distrust_closes_all_and_makes_new_ones() {
 fn a_reload_keeps_the_pools_of_equal_hops_and_closes_the_others() {
     let (stays, goes) = (TestRelay::start(), TestRelay::start());
     let own = own_key();
-    let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public(), &own);
+    let hop = |name, relay: &TestRelay| section(name, relay.address, relay.key.public_key(), &own);
     let (before, gone) = (hop("stays", &stays), hop("goes", &goes));
     let kept = Kept::serving(&config(&[&before, &gone, &before]));
     until("both pools", || kept.pools.views().iter().all(|view| view.ready == 2));
@@ -211,7 +211,7 @@ fn the_metrics_have_the_names_in_the_documentation() {
     kept.wait_for_ready(1);
     let hits = std::iter::from_fn(|| kept.pools.take(&hop)).count();
     kept.pools.close();
-    let text = metrics.text(Now::default());
+    let text = metrics.encode(ScrapeData::default());
     let hit = format!("ekiden_ready_connections_total{{relay=\"osaka\",result=\"hit\"}} {hits}\n");
     for line in [
         hit.as_str(),

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Instant;
 
-use ekiden_proto::wire::section::{Hello, Initiator, Responder, Versions};
+use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Versions};
 
 use super::*;
 
@@ -17,14 +17,14 @@ fn queue_of(kind: HopKind, most: usize) -> Arc<Queue> {
 }
 
 fn queue(most: usize) -> Arc<Queue> {
-    queue_of(HopKind::Section(Peering { key: own_key().public(), own: own_key(), encrypt: false }), most)
+    queue_of(HopKind::Section(Peering { key: own_key().public_key(), own_key: own_key(), encrypt: false }), most)
 }
 
 /// A connection that could have been made, and its far end.
 fn made(listener: &TcpListener) -> (Waiting, TcpStream) {
     let relay = own_key();
-    let (initiator, hello) = Initiator::begin(&own_key(), &relay.public(), Versions::OURS);
-    let (responder, _) = Responder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
+    let (initiator, hello) = NoiseInitiator::begin(&own_key(), &relay.public_key(), Versions::SUPPORTED);
+    let (responder, _) = NoiseResponder::read(&relay, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
     let (_, answer) = responder.accept(None);
     let transport = initiator.finish(&Hello::parse(&answer).unwrap().0).unwrap();
     let address = listener.local_addr().unwrap();

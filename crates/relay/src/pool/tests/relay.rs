@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ekiden_proto::key::PrivateKey;
 use ekiden_proto::wire::WireError;
-use ekiden_proto::wire::section::{Hello, Responder, Transport, Versions};
+use ekiden_proto::wire::section::{Hello, NoiseResponder, TransportKeys, Versions};
 
 /// How long a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -23,7 +23,7 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-type Connections = Arc<Mutex<Vec<(TcpStream, Transport)>>>;
+type Connections = Arc<Mutex<Vec<(TcpStream, TransportKeys)>>>;
 
 /// It ends, with all its connections, when it is dropped.
 pub struct TestRelay {
@@ -98,7 +98,7 @@ impl Drop for TestRelay {
     }
 }
 
-fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, Transport)> {
+fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, TransportKeys)> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut bytes = Vec::new();
     let hello = loop {
@@ -111,7 +111,7 @@ fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, Tr
             Err(_) => return None,
         }
     };
-    match Responder::read(own, &hello, Versions::OURS) {
+    match NoiseResponder::read(own, &hello, Versions::SUPPORTED) {
         Ok((responder, _)) => {
             let (transport, answer) = responder.accept(None);
             stream.write_all(&answer).ok()?;
@@ -119,7 +119,7 @@ fn shake_hands(mut stream: TcpStream, own: &PrivateKey) -> Option<(TcpStream, Tr
             Some((stream, transport))
         }
         Err(why) => {
-            stream.write_all(&ekiden_proto::wire::section::noise::refusal(Versions::OURS, why)).ok()?;
+            stream.write_all(&ekiden_proto::wire::section::noise::write_refusal(Versions::SUPPORTED, why)).ok()?;
             None
         }
     }

@@ -63,7 +63,7 @@ fn what_is_told_last_is_what_is_so() {
 #[test]
 fn a_session_that_reaches_it_ends_the_pause() {
     let relay = TestRelay::start();
-    let stranger = section("osaka", relay.address, own_key().public(), &own_key());
+    let stranger = section("osaka", relay.address, own_key().public_key(), &own_key());
     let kept = Kept::serving(&config(&[&stranger]));
     let down = "osaka down denied_by_hop Some(\"refused: it has another key than the one configured here\")";
     until("the refusal", || kept.events() == [down]);

@@ -5,7 +5,7 @@ use crate::config::{Hop, HopKind, Path};
 
 fn download(curve: &[(u64, u64)], whole: bool) -> Download {
     let curve = curve.iter().map(|(bytes, ms)| (*bytes, Duration::from_millis(*ms))).collect();
-    Download { first_byte: Duration::from_millis(100), curve, whole, ..Download::default() }
+    Download { first_byte: Duration::from_millis(100), progress: curve, is_complete: whole, ..Download::default() }
 }
 
 #[test]
@@ -13,19 +13,19 @@ fn a_download_tells_times_and_rate() {
     let half = 512 << 10;
     let download = download(&[(0, 100), (half, 1100), (2 * half, 1600)], false);
     assert_eq!(download.second_half(), Some((half, Duration::from_millis(500))));
-    assert_eq!(download.reached(half / 2), Some(Duration::from_millis(600)));
-    let later = download.time_of(4 * half, Some(2.0 * half as f64)).unwrap();
-    assert!(later.continued && later.time == Duration::from_millis(2600), "{later:?}");
+    assert_eq!(download.time_at(half / 2), Some(Duration::from_millis(600)));
+    let later = download.completion_time(4 * half, Some(2.0 * half as f64)).unwrap();
+    assert!(later.is_extrapolated && later.time == Duration::from_millis(2600), "{later:?}");
 }
 
 #[test]
 fn a_small_file_has_no_rate_and_is_not_continued() {
     let small = download(&[(20_000, 150)], true);
-    assert_eq!((small.second_half(), small.time_of(100_000, Some(1e6))), (None, None));
-    assert!(small.time_of(10_000, None).is_some_and(|time| !time.continued));
+    assert_eq!((small.second_half(), small.completion_time(100_000, Some(1e6))), (None, None));
+    assert!(small.completion_time(10_000, None).is_some_and(|time| !time.is_extrapolated));
 }
 
-fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> Findings {
+fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> CandidateFindings {
     let hop = Arc::new(Hop {
         name: "osaka".into(),
         kind: HopKind::Socks5(None),
@@ -33,9 +33,13 @@ fn findings(hops: usize, curves: &[&[(u64, u64)]]) -> Findings {
         profile: Arc::default(),
     });
     let path = Path { name: if hops == 0 { "direct".into() } else { "osaka".into() }, hops: vec![hop; hops] };
-    let mut findings =
-        Findings::new(Way { path: Arc::new(path), beyond: Vec::new(), profile: Arc::default(), expected: None });
-    findings.connected.push(Connected {
+    let mut findings = CandidateFindings::new(Way {
+        path: Arc::new(path),
+        beyond: Vec::new(),
+        profile: Arc::default(),
+        expected: None,
+    });
+    findings.connections.push(ConnectResult {
         setup: Duration::from_millis(50),
         sections: vec![Duration::from_millis(50)],
         segments: 1,
@@ -49,7 +53,10 @@ fn verdict_of(direct: &[(u64, u64)], relayed: &[(u64, u64)]) -> String {
     let wanted = "http://server.example/file".parse().unwrap();
     let mut relayed = findings(1, &[relayed]);
     relayed.downloads[0].first_byte += Duration::from_millis(12);
-    crate::probe::verdict::of(&Report { wanted, findings: vec![findings(0, &[direct]), relayed] })
+    crate::probe::verdict::verdict_text(&ProbeReport {
+        target: wanted,
+        findings: vec![findings(0, &[direct]), relayed],
+    })
 }
 
 #[test]
@@ -78,25 +85,25 @@ fn at_speed(speed: f64) -> Vec<(u64, u64)> {
     [10_000, 100_000, 1 << 20, 16 << 20].map(|bytes: u64| (bytes, 100 + (bytes as f64 / speed / 1e3) as u64)).to_vec()
 }
 
-fn report(findings: Vec<Findings>) -> Report {
-    Report { wanted: "http://server.example/file".parse().unwrap(), findings }
+fn report(findings: Vec<CandidateFindings>) -> ProbeReport {
+    ProbeReport { target: "http://server.example/file".parse().unwrap(), findings }
 }
 
-fn named(name: &str, curves: &[&[(u64, u64)]]) -> Findings {
+fn named(name: &str, curves: &[&[(u64, u64)]]) -> CandidateFindings {
     let mut findings = findings(1, curves);
-    let path = Path { name: name.into(), hops: findings.way.path.hops.clone() };
-    findings.way.path = Arc::new(path);
+    let path = Path { name: name.into(), hops: findings.path_choice.path.hops.clone() };
+    findings.path_choice.path = Arc::new(path);
     findings
 }
 
-fn failed(mut findings: Findings, failure: &str) -> Findings {
-    (findings.connected, findings.downloads) = (Vec::new(), Vec::new());
-    findings.failed(failure.to_owned());
+fn failed(mut findings: CandidateFindings, failure: &str) -> CandidateFindings {
+    (findings.connections, findings.downloads) = (Vec::new(), Vec::new());
+    findings.record_failure(failure.to_owned());
     findings
 }
 
-fn words(findings: Vec<Findings>) -> String {
-    crate::probe::verdict::of(&report(findings))
+fn words(findings: Vec<CandidateFindings>) -> String {
+    crate::probe::verdict::verdict_text(&report(findings))
 }
 
 #[test]
@@ -147,18 +154,18 @@ fn small_files_tell_of_first_bytes() {
 #[test]
 fn ways_that_do_not_work_are_said_not_to() {
     let works = || at_speed(8.0);
-    let refused = |findings: Findings| failed(findings, "the target refuses");
+    let refused = |findings: CandidateFindings| failed(findings, "the target refuses");
     let text = words(vec![refused(findings(0, &[])), findings(1, &[&works()])]);
     assert_eq!(text, "Direct does not work: the target refuses. Via osaka does.");
     assert_eq!(words(vec![refused(findings(0, &[])), refused(findings(1, &[]))]), "No way leads there.");
     assert_eq!(words(vec![findings(0, &[&works()]), refused(findings(1, &[]))]), "Direct is the only way that works.");
     assert!(words(vec![findings(0, &[&works()])]).starts_with("There is only direct: name relays"));
     let mut untried = findings(0, &[]);
-    untried.connected.clear();
+    untried.connections.clear();
     let table = crate::probe::table::table(&report(vec![untried, {
         let mut twice = findings(1, &[&works()]);
-        twice.failed("one".to_owned());
-        twice.failed("the server did not answer".to_owned());
+        twice.record_failure("one".to_owned());
+        twice.record_failure("the server did not answer".to_owned());
         twice
     }]));
     assert!(
@@ -167,23 +174,23 @@ fn ways_that_do_not_work_are_said_not_to() {
     );
 }
 
-fn connected(setup: u64, sections: &[u64], (segments, retransmitted): (u32, u32)) -> Connected {
+fn connected(setup: u64, sections: &[u64], (segments, retransmitted): (u32, u32)) -> ConnectResult {
     let ms = Duration::from_millis;
-    Connected { setup: ms(setup), sections: sections.iter().map(|rtt| ms(*rtt)).collect(), segments, retransmitted }
+    ConnectResult { setup: ms(setup), sections: sections.iter().map(|rtt| ms(*rtt)).collect(), segments, retransmitted }
 }
 
 /// Without hops between, a connection is made first: nothing comes before two round trips.
 #[test]
 fn a_prediction_is_made_from_round_trips_and_buffers() {
-    let predicted = |hops, connections: &[Connected], window: u64| {
+    let predicted = |hops, connections: &[ConnectResult], window: u64| {
         let mut findings = findings(hops, &[]);
-        findings.connected = connections.to_vec();
+        findings.connections = connections.to_vec();
         findings.predict(Some(window));
-        findings.predicted.unwrap()
+        findings.prediction.unwrap()
     };
     let of = |loss| [connected(50, &[50], loss)];
     let direct = predicted(0, &of((2, 0)), 4 << 20);
-    assert!((100..200).contains(&direct.times[0].as_millis()), "{direct:?}");
+    assert!((100..200).contains(&direct.completion_times[0].as_millis()), "{direct:?}");
     assert_eq!(direct, predicted(0, &of((2, 1)), 64 << 20), "nothing is known of loss, and the sender has its bound");
     assert!(predicted(0, &of((1000, 20)), 4 << 20).rate < direct.rate / 2.0);
     let both = predicted(1, &[connected(60, &[5, 50], (2, 0))], 64 << 10);
@@ -193,22 +200,27 @@ fn a_prediction_is_made_from_round_trips_and_buffers() {
     let mut two = findings(0, &[]);
     two.predict(Some(4 << 20));
     let mut wanted = report(vec![two, named("b", &[])]);
-    wanted.wanted = "server.example:443".parse().unwrap();
+    wanted.target = "server.example:443".parse().unwrap();
     wanted.predict(Some(4 << 20));
-    assert!(crate::probe::verdict::of(&wanted).starts_with("Predicted, not measured: "));
+    assert!(crate::probe::verdict::verdict_text(&wanted).starts_with("Predicted, not measured: "));
 }
 
 #[test]
 fn of_several_connections_the_fastest_and_the_middle_one_tell() {
     let mut findings = findings(0, &[]);
-    findings.connected = [(90, 90), (50, 45), (60, 55)].map(|(setup, rtt)| connected(setup, &[rtt], (10, 1))).to_vec();
+    findings.connections =
+        [(90, 90), (50, 45), (60, 55)].map(|(setup, rtt)| connected(setup, &[rtt], (10, 1))).to_vec();
     assert_eq!(findings.sections(), [Duration::from_millis(45)]);
     assert_eq!(findings.setup(), Some(Duration::from_millis(60)));
-    assert_eq!(findings.loss(), Some(Loss { missing: 3, segments: 30 }));
+    assert_eq!(findings.loss(), Some(LossCount { missing: 3, segments: 30 }));
     findings.downloads = vec![Download { segments: 1000, gaps: 7, ..download(&[(1 << 20, 500)], false) }];
-    assert_eq!(findings.loss(), Some(Loss { missing: 7, segments: 1000 }), "what came says more than what was sent");
     assert_eq!(
-        findings.times().iter().map(|time| time.unwrap().continued).collect::<Vec<_>>(),
+        findings.loss(),
+        Some(LossCount { missing: 7, segments: 1000 }),
+        "what came says more than what was sent"
+    );
+    assert_eq!(
+        findings.completion_times().iter().map(|time| time.unwrap().is_extrapolated).collect::<Vec<_>>(),
         [false, false, false, true]
     );
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::task::{Context, Poll, ready};
 
 use ekiden_proto::tuning;
-use ekiden_proto::wire::section::record::{HEADER, MOST, TAG};
+use ekiden_proto::wire::section::record::{HEADER_LENGTH, MAX_PLAINTEXT, TAG_LENGTH};
 use socket2::SockRef;
 use tokio::io::Interest;
 
@@ -13,7 +13,7 @@ use super::{Broken, Flow, Held, SPLICE_AFTER, Until};
 use crate::pump::pipes::Pooled;
 use crate::pump::reading::{has_unread, read_once};
 use crate::pump::scratch;
-use crate::pump::seal::{Opened, Seal};
+use crate::pump::seal::{OpenedRecord, Seal};
 
 impl<'a> Flow<'a> {
     /// Reads once, and writes at once what it read by copying.
@@ -37,7 +37,7 @@ impl<'a> Flow<'a> {
 
     /// Whether what has arrived is taken now, or waits for more.
     fn poll_shape(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let answers = self.meter.bytes(self.direction.other());
+        let answers = self.meter.bytes(self.direction.opposite());
         self.shape.as_mut().map_or(Poll::Ready(()), |shape| shape.poll(cx, answers))
     }
 
@@ -75,7 +75,7 @@ impl<'a> Flow<'a> {
         let room = self.room();
         scratch::with(|scratch| {
             let most = self.most(room);
-            let buffer = &mut scratch[HEADER..][..most];
+            let buffer = &mut scratch[HEADER_LENGTH..][..most];
             let from = self.from.stream;
             let read = read_once(from, most, || (&*SockRef::from(from)).read(buffer)).map_err(Broken::Reading)?;
             self.account(read);
@@ -83,10 +83,10 @@ impl<'a> Flow<'a> {
                 return Ok(());
             }
             let fresh = match self.to.seal {
-                None => &scratch[HEADER..][..read],
+                None => &scratch[HEADER_LENGTH..][..read],
                 Some(seal) => {
-                    seal.seal(&mut scratch[..HEADER + read + TAG]);
-                    &scratch[..HEADER + read + TAG]
+                    seal.seal(&mut scratch[..HEADER_LENGTH + read + TAG_LENGTH]);
+                    &scratch[..HEADER_LENGTH + read + TAG_LENGTH]
                 }
             };
             let written = match self.to.stream.try_write(fresh) {
@@ -107,9 +107,9 @@ impl<'a> Flow<'a> {
     fn room(&mut self) -> usize {
         match (self.to.seal, &mut self.shape) {
             (None, _) => scratch::PLAIN,
-            (Some(_), None) => tuning::usual(self.moved, MOST),
+            (Some(_), None) => tuning::max_record_size(self.moved, MAX_PLAINTEXT),
             (Some(_), Some(shape)) => {
-                let room = shape.room(MOST);
+                let room = shape.room(MAX_PLAINTEXT);
                 self.meter.makes_records_of(self.direction, room);
                 room
             }
@@ -118,7 +118,9 @@ impl<'a> Flow<'a> {
 
     /// Takes one record, or several small ones as one; it leaves from the buffer it came in.
     fn open_record(&mut self, seal: &Seal) -> Result<(), Broken> {
-        let Some(Opened { mut record, plain }) = seal.read_row(self.from.stream).map_err(Broken::Reading)? else {
+        let Some(OpenedRecord { mut record, plaintext: plain }) =
+            seal.read_row(self.from.stream).map_err(Broken::Reading)?
+        else {
             return Err(Broken::Reading(io::ErrorKind::WouldBlock.into()));
         };
         self.account(plain.len());
@@ -156,7 +158,7 @@ impl<'a> Flow<'a> {
         self.ended = read == 0;
         self.moved += read as u64;
         self.backlog.took(self.from.stream, read);
-        let answers = self.meter.bytes(self.direction.other());
+        let answers = self.meter.bytes(self.direction.opposite());
         if let Some(shape) = &mut self.shape {
             shape.took(read, answers);
         }

@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use ekiden_proto::tuning::{Gather, Grain};
+use ekiden_proto::tuning::{RecordSizer, WriteCoalescer};
 use ekiden_sys::queued::set_receive_lowat;
 use tokio::net::TcpStream;
 
@@ -18,8 +18,8 @@ const ENOUGH: u32 = 32 * 1024;
 pub struct Shape<'a> {
     from: &'a TcpStream,
     began: Instant,
-    grain: Grain,
-    gather: Gather,
+    grain: RecordSizer,
+    gather: WriteCoalescer,
     rest: Option<Rest<'a>>,
 }
 
@@ -47,12 +47,18 @@ impl Drop for Rest<'_> {
 impl<'a> Shape<'a> {
     /// Nothing has come yet.
     pub fn new(from: &'a TcpStream) -> Self {
-        Self { from, began: Instant::now(), grain: Grain::default(), gather: Gather::default(), rest: None }
+        Self {
+            from,
+            began: Instant::now(),
+            grain: RecordSizer::default(),
+            gather: WriteCoalescer::default(),
+            rest: None,
+        }
     }
 
     /// Most plaintext of the next record.
     pub fn room(&mut self, most: usize) -> usize {
-        self.grain.room(self.began.elapsed(), most)
+        self.grain.next_size(self.began.elapsed(), most)
     }
 
     /// Whether what has arrived is taken now, or waits for more; `answers` is what the other direction has moved.
@@ -60,7 +66,7 @@ impl<'a> Shape<'a> {
         if self.rest.as_ref().is_some_and(|rest| !rest.pause.is_over()) {
             return Poll::Pending;
         }
-        if self.rest.take().is_none() && self.gather.waits(self.began.elapsed(), answers) {
+        if self.rest.take().is_none() && self.gather.should_wait(self.began.elapsed(), answers) {
             self.rest = Pause::begin(cx).map(|pause| Rest::begin(pause, self.from));
         }
         if self.rest.is_some() { Poll::Pending } else { Poll::Ready(()) }
@@ -68,8 +74,8 @@ impl<'a> Shape<'a> {
 
     /// So many bytes were taken.
     pub fn took(&mut self, bytes: usize, answers: u64) {
-        self.grain.took(bytes);
-        self.gather.took(self.began.elapsed(), bytes, answers);
+        self.grain.record(bytes);
+        self.gather.record(self.began.elapsed(), bytes, answers);
     }
 }
 

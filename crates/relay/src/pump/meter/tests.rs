@@ -14,7 +14,7 @@ fn what_waited_for_room_did_not_wait_for_bytes() {
     let clocks = meter.clocks(Direction::Down);
     assert!(!meter.is_blocked(Direction::Down) && clocks.blocked >= Duration::from_millis(300), "{clocks:?}");
     let waited = clocks.waiting.as_secs_f64();
-    assert!((0.19..0.4).contains(&waited) && (clocks.squares - waited * waited).abs() < 1e-9, "{clocks:?}");
+    assert!((0.19..0.4).contains(&waited) && (clocks.wait_squares - waited * waited).abs() < 1e-9, "{clocks:?}");
     assert_eq!((clocks.bytes, clocks.moves), (10, 1));
 
     meter.course.last_moved_at(Direction::Down, past(500));

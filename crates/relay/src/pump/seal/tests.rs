@@ -2,8 +2,8 @@ use std::time::Duration;
 
 use super::*;
 use ekiden_proto::key::PrivateKey;
-use ekiden_proto::wire::section::reader::STEP;
-use ekiden_proto::wire::section::{Hello, Initiator, Responder, Versions};
+use ekiden_proto::wire::section::reader::READ_STEP;
+use ekiden_proto::wire::section::{Hello, NoiseInitiator, NoiseResponder, Versions};
 use ekiden_sys::outq::unread;
 use ekiden_sys::sockopt::keep_urgent_data_inline;
 use socket2::SockRef;
@@ -17,8 +17,8 @@ const FIRST: usize = 100;
 /// Two sides that have shaken hands.
 pub fn seals() -> (Seal, Seal) {
     let (near, far) = (PrivateKey::generate(), PrivateKey::generate());
-    let (initiator, hello) = Initiator::begin(&near, &far.public(), Versions::OURS);
-    let (responder, _) = Responder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::OURS).unwrap();
+    let (initiator, hello) = NoiseInitiator::begin(&near, &far.public_key(), Versions::SUPPORTED);
+    let (responder, _) = NoiseResponder::read(&far, &Hello::parse(&hello).unwrap().0, Versions::SUPPORTED).unwrap();
     let (transport, hello) = responder.accept(None);
     let near = initiator.finish(&Hello::parse(&hello).unwrap().0).unwrap();
     (Seal::new(near, FIRST), Seal::new(transport, FIRST))
@@ -30,8 +30,8 @@ pub async fn sockets() -> (TcpStream, TcpStream) {
     (near, listener.accept().await.unwrap().0)
 }
 
-fn plain(opened: Opened) -> Vec<u8> {
-    opened.record[opened.plain].to_vec()
+fn plain(opened: OpenedRecord) -> Vec<u8> {
+    opened.record[opened.plaintext].to_vec()
 }
 
 #[tokio::test]
@@ -39,15 +39,17 @@ async fn a_row_of_records_of_all_sizes_comes_out_as_it_went_in() {
     let (near, far) = seals();
     far.only_records();
     let (mut writer, reader) = sockets().await;
-    let pieces: Vec<Vec<u8>> =
-        [1, MOST, 17, STEP, STEP - 18, 1, MOST].iter().map(|length| vec![*length as u8; *length]).collect();
+    let pieces: Vec<Vec<u8>> = [1, MAX_PLAINTEXT, 17, READ_STEP, READ_STEP - 18, 1, MAX_PLAINTEXT]
+        .iter()
+        .map(|length| vec![*length as u8; *length])
+        .collect();
     let mut row: Vec<u8> = pieces.iter().flat_map(|piece| near.sealed(piece)).collect();
     row.extend(near.end());
     let writing = tokio::spawn(async move { writer.write_all(&row).await.map(|()| writer) });
     for piece in &pieces {
         assert!(plain(far.next(&reader).await.unwrap()) == *piece, "a record of {} bytes changed", piece.len());
     }
-    assert!(far.next(&reader).await.unwrap().plain.is_empty(), "the end");
+    assert!(far.next(&reader).await.unwrap().plaintext.is_empty(), "the end");
     drop(writing.await.unwrap().unwrap());
     assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
@@ -103,13 +105,13 @@ async fn what_was_changed_or_cut_off_is_an_error() {
     let (near, far) = seals();
     let (mut writer, reader) = sockets().await;
     let mut record = near.sealed(b"payload");
-    record[HEADER] ^= 1;
+    record[HEADER_LENGTH] ^= 1;
     writer.write_all(&record).await.unwrap();
     assert_eq!(far.next(&reader).await.unwrap_err().kind(), io::ErrorKind::InvalidData);
 
     let (near, far) = seals();
     let (mut writer, reader) = sockets().await;
-    writer.write_all(&near.sealed(&[0; FIRST + 1])[..HEADER]).await.unwrap();
+    writer.write_all(&near.sealed(&[0; FIRST + 1])[..HEADER_LENGTH]).await.unwrap();
     let error = far.next(&reader).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "a first record that is too long");
 

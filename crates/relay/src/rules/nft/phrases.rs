@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::super::{Family, OWN_PROGRAMS, interfaces, marks};
-use crate::config::{Hosts, Listener, Pattern};
+use crate::config::{HostPattern, Listener, TargetPattern};
 
 /// A match of what has this mark.
 pub(super) fn is(mark: u32) -> String {
@@ -46,9 +46,9 @@ pub(super) fn sources(listener: &Listener) -> Vec<String> {
 }
 
 /// A match of targets. Packets have no names, and the configuration takes none here.
-pub(super) fn matching(target: &Pattern) -> String {
+pub(super) fn matching(target: &TargetPattern) -> String {
     let mut text = String::new();
-    if let Hosts::In(network) = &target.hosts {
+    if let HostPattern::Network(network) = &target.hosts {
         let network = network.to_string();
         let family = if network.contains(':') { Family::Ipv6 } else { Family::Ipv4 };
         text += &format!("{} daddr {network} ", family.word());

@@ -22,7 +22,7 @@ impl Session {
         self.story.borrow_mut().user = Some(String::from_utf8_lossy(user).into());
         let give_up = async {
             let departed = timeout(self.entrance.config.timeouts.handshake / 2, departure(&self.client)).await;
-            departed.map_or(AuthError::Overload, |()| AuthError::Departed)
+            departed.map_or(AuthError::Overloaded, |()| AuthError::ClientGone)
         };
         let verified = users.verify(self.errand.client.0.ip(), user, password, give_up).await;
         self.meter.weigh(self.weight());

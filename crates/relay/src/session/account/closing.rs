@@ -3,26 +3,26 @@
 use std::os::fd::AsFd;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::{Closed, End};
-use ekiden_proto::limiting::Limit;
+use ekiden_proto::event::{EndReason, SessionClosed};
+use ekiden_proto::limiting::Diagnosis;
 use ekiden_sys::tcp_info::tcp_info;
 
 use super::Session;
 use crate::pump;
 
 impl Session {
-    fn closed(&self) -> Closed {
+    fn closed(&self) -> SessionClosed {
         self.look_for_limits_at_end();
         let limit = self.limit();
         let mut story = self.story.take();
-        let book = &self.entrance.shared().book;
-        story.watches.iter_mut().flatten().for_each(|watch| watch.note(&self.meter, book));
+        let book = &self.entrance.shared().estimates;
+        story.watches.iter_mut().flatten().for_each(|watch| watch.sample(&self.meter, book));
         let duration = self.opened.elapsed();
         let down = tcp_info(self.client.as_fd()).ok();
         let up = story.stream.as_ref().and_then(|stream| tcp_info(stream.as_fd()).ok()).or(story.up);
-        let cut_off = if std::thread::panicking() { End::Panicked } else { End::Drained };
+        let cut_off = if std::thread::panicking() { EndReason::Panicked } else { EndReason::Drained };
         let end = story.end.unwrap_or(cut_off);
-        Closed {
+        SessionClosed {
             user: story.user.map(String::from),
             peer: self.peer_name(),
             trace: self.errand.trace(),
@@ -46,9 +46,9 @@ impl Session {
             bytes_spliced: self.meter.moved_by_splice(),
             down,
             up,
-            limited: limit.as_ref().map(Limit::limited),
+            limited: limit.as_ref().map(Diagnosis::factor),
             limited_why: limit.map(|limit| limit.why),
-            ..Closed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
+            ..SessionClosed::new(self.id, self.entrance.listener.name.clone(), self.errand.client)
         }
     }
 }
@@ -56,7 +56,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         let closed = self.closed();
-        if matches!(closed.end, End::Drained | End::Panicked) {
+        if matches!(closed.end, EndReason::Drained | EndReason::Panicked) {
             pump::abort(&self.client);
         }
         if let Some(ends) = &self.caught {
@@ -68,6 +68,6 @@ impl Drop for Session {
         self.entrance.worker.unlist(self.place.get());
         // The reader of the closing event finds the place free.
         drop(self.permit.take());
-        self.entrance.shared().has_ended(closed, self.sender());
+        self.entrance.shared().emit_closed(closed, self.sender());
     }
 }

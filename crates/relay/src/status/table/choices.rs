@@ -2,44 +2,44 @@
 
 use serde_json::Value;
 
-use super::{bytes, milliseconds, text};
+use super::{cell_text, format_bytes, format_milliseconds};
 
 const REASON_HEADINGS: [&str; 5] = ["SESSION", "CHOSEN", "PREDICTED", "REASON", "WHY"];
 
 /// The sessions whose path was chosen, and why.
-pub(super) fn reasons(sessions: &Value) -> Vec<[String; 5]> {
+pub(super) fn reason_rows(sessions: &Value) -> Vec<[String; 5]> {
     let mut rows = vec![REASON_HEADINGS.map(str::to_owned)];
     for session in sessions.as_array().into_iter().flatten() {
         let chosen = &session["chosen"];
         if !chosen.is_null() {
             rows.push([
-                text(&session["session"]),
-                text(&session["path"]),
+                cell_text(&session["session"]),
+                cell_text(&session["path"]),
                 if chosen["predicted_seconds"].is_null() {
                     "-".into()
                 } else {
-                    milliseconds(&chosen["predicted_seconds"])
+                    format_milliseconds(&chosen["predicted_seconds"])
                 },
-                text(&chosen["reason"]),
-                text(&chosen["why"]),
+                cell_text(&chosen["reason"]),
+                cell_text(&chosen["why"]),
             ]);
         }
     }
     rows
 }
 
-const STANDING_HEADINGS: [&str; 8] =
+const CHOICE_HEADINGS: [&str; 8] =
     ["TARGETS", "SIZE", "MOSTLY", "PATH", "CANDIDATE", "PREDICTED", "RATE", "CONFIDENCE"];
 
 /// For each network of targets the chosen path, and below it every path that is known, the best first.
-pub(super) fn standing(choices: &Value) -> Vec<[String; 8]> {
-    let mut rows = vec![STANDING_HEADINGS.map(str::to_owned)];
+pub(super) fn choice_rows(choices: &Value) -> Vec<[String; 8]> {
+    let mut rows = vec![CHOICE_HEADINGS.map(str::to_owned)];
     for choice in choices.as_array().into_iter().flatten() {
         let mut whose = [
-            text(&choice["prefix"]),
-            bytes(&choice["likely_bytes"]),
-            text(&choice["likely_direction"]),
-            text(&choice["path"]),
+            cell_text(&choice["prefix"]),
+            format_bytes(&choice["likely_bytes"]),
+            cell_text(&choice["likely_direction"]),
+            cell_text(&choice["path"]),
         ];
         for candidate in choice["candidates"].as_array().into_iter().flatten() {
             let [prefix, size, mostly, path] = whose;
@@ -49,9 +49,9 @@ pub(super) fn standing(choices: &Value) -> Vec<[String; 8]> {
                 size,
                 mostly,
                 path,
-                text(&candidate["path"]) + out,
-                milliseconds(&candidate["predicted_seconds"]),
-                format!("{}/s", bytes(&candidate["rate"])),
+                cell_text(&candidate["path"]) + out,
+                format_milliseconds(&candidate["predicted_seconds"]),
+                format!("{}/s", format_bytes(&candidate["rate"])),
                 format!("{:.2}", candidate["confidence"].as_f64().unwrap_or(0.0)),
             ]);
             whose = Default::default();
@@ -64,7 +64,7 @@ pub(super) fn standing(choices: &Value) -> Vec<[String; 8]> {
 mod tests {
     use serde_json::json;
 
-    use super::super::aligned;
+    use super::super::align_columns;
     use super::*;
 
     #[test]
@@ -79,14 +79,14 @@ TARGETS       SIZE   MOSTLY  PATH   CANDIDATE     PREDICTED  RATE     CONFIDENCE
 192.0.2.0/24  1 MiB  down    osaka  osaka         1500.0ms   2 MiB/s  0.75
                                     direct (out)  1500.0ms   2 MiB/s  0.75
 ";
-        assert_eq!(aligned(&standing(&choice)), expected);
+        assert_eq!(align_columns(&choice_rows(&choice)), expected);
     }
 
     #[test]
     fn a_session_says_why_its_path() {
         let chosen = json!({ "reason": "best", "why": "osaka: 1.2 s predicted for 8 MiB", "predicted_seconds": 1.2 });
         let sessions = json!([{ "session": 7, "path": "osaka", "chosen": chosen }, { "session": 8, "chosen": null }]);
-        let rows = reasons(&sessions);
+        let rows = reason_rows(&sessions);
         assert_eq!(rows[1], ["7", "osaka", "1200.0ms", "best", "osaka: 1.2 s predicted for 8 MiB"]);
         assert_eq!(rows.len(), 2);
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use ekiden_proto::event::{Congestion, SectionInfo};
+use ekiden_proto::event::{CongestionStatus, SectionInfo};
 
 use super::*;
 use crate::status::{InterfaceView, LaneView, PoolView, SectionView};
@@ -19,7 +19,7 @@ fn sections_and_congestion_controls_have_tables_of_their_own() {
         told,
         tuning: None,
     };
-    let asked = Congestion {
+    let asked = CongestionStatus {
         name: "vegas".to_owned(),
         in_use: "bbr".to_owned(),
         from: None,

@@ -2,46 +2,46 @@
 
 use std::time::Duration;
 
-use crate::experiment::file::Prime;
-use crate::experiment::read::Spec;
-use crate::experiment::treatment::{Relay, Treatment};
+use crate::experiment::file::PrimeSettings;
+use crate::experiment::read::RunSpec;
+use crate::experiment::treatment::{RelayProgram, Treatment};
 use crate::program::agent::Agent;
 use crate::program::server::Protocol;
 
 /// Finds what is wrong with a combination of levels and a treatment.
-pub(super) fn of_spec(spec: &Spec, mistakes: &mut Vec<String>) {
-    of_relays(&spec.treatment, mistakes);
-    of_workload(spec, mistakes);
+pub(super) fn validate_path_choice(spec: &RunSpec, mistakes: &mut Vec<String>) {
+    validate_mesh_relays(&spec.treatment, mistakes);
+    validate_path_workload(spec, mistakes);
     if !spec.treatment.relays.is_empty() && spec.workload.agent != Agent::Curl {
         mistakes.push("relays: with agent = \"curl\" only: it tells by which connection it came".into());
     }
 }
 
 /// What is fetched before, or all the time, and what happens meanwhile.
-fn of_workload(spec: &Spec, mistakes: &mut Vec<String>) {
+fn validate_path_workload(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
     let is_http = workload.protocol == Protocol::Http;
     if (workload.prime.is_some() || !workload.arrivals.is_empty()) && !is_http {
         mistakes.push("workload: prime and arrivals: of HTTP only".into());
     }
-    let is_empty = |prime: &Prime| prime.sessions == Some(0) || prime.time.0.is_zero();
+    let is_empty = |prime: &PrimeSettings| prime.sessions == Some(0) || prime.time.0.is_zero();
     if workload.prime.as_ref().is_some_and(is_empty) {
         mistakes.push("workload: prime: sessions and time: more than nothing".into());
     }
     if workload.arrivals.iter().any(|arrivals| arrivals.every.0.is_zero()) {
         mistakes.push("workload: arrivals: every: more than nothing".into());
     }
-    if workload.files().any(|file| file.0 == 0) {
+    if workload.file_sizes().any(|file| file.0 == 0) {
         mistakes.push("workload: nothing to transfer".into());
     }
     if !workload.arrivals.is_empty() && workload.transfers > 1 {
         mistakes.push("workload: arrivals or transfers, not both".into());
     }
-    of_times(spec, mistakes);
+    validate_event_times(spec, mistakes);
 }
 
 /// Nobody knows beforehand when transfers begin, unless the file says it.
-fn of_times(spec: &Spec, mistakes: &mut Vec<String>) {
+fn validate_event_times(spec: &RunSpec, mistakes: &mut Vec<String>) {
     let workload = &spec.workload;
     let late: Vec<Duration> = spec
         .background
@@ -64,7 +64,7 @@ fn of_times(spec: &Spec, mistakes: &mut Vec<String>) {
     }
 }
 
-fn of_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
+fn validate_mesh_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
     let Treatment { relays, path, chain, .. } = treatment;
     if relays.is_empty() != path.is_none() {
         mistakes.push("relays and path belong together".into());
@@ -72,7 +72,7 @@ fn of_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if relays.is_empty() {
         return;
     }
-    if treatment.program != Relay::Ekiden || treatment.sections || treatment.transparent {
+    if treatment.program != RelayProgram::Ekiden || treatment.sections || treatment.transparent {
         mistakes.push("relays: with program = \"ekiden\", without sections and transparent".into());
     }
     if chain.len() != 1 || relays.contains(&chain[0]) {
@@ -81,7 +81,7 @@ fn of_relays(treatment: &Treatment, mistakes: &mut Vec<String>) {
     if relays.iter().enumerate().any(|(place, name)| relays[..place].contains(name)) {
         mistakes.push("relays: each host once".into());
     }
-    if path.as_ref().is_some_and(|path| !path.is_through(relays)) {
+    if path.as_ref().is_some_and(|path| !path.is_valid_for(relays)) {
         mistakes.push("path: \"auto\", [\"direct\"], or some of the relays, each once".into());
     }
 }

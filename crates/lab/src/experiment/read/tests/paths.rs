@@ -2,29 +2,30 @@
 
 use super::*;
 use crate::experiment::schedule;
-use crate::program::mesh::{Auto, Path};
+use crate::program::mesh::{AutoKeyword, PathSetting};
 
 /// The small experiment without its second protocol, where the second treatment has these keys.
-fn chooses(keys: &str) -> String {
+fn with_path_choice(keys: &str) -> String {
     let (head, _) = TEXT.split_once("[[factor]]\nname = \"protocol\"").unwrap();
     head.replace("program = \"dante\"", &format!("program = \"ekiden\"\nchain = [\"client\"]\n{keys}"))
 }
 
-fn works(keys: &str) -> String {
-    let text = chooses("relays = [\"relay\", \"server\"]\npath = \"auto\"");
+fn is_valid_experiment(keys: &str) -> String {
+    let text = with_path_choice("relays = [\"relay\", \"server\"]\npath = \"auto\"");
     text.replace("file = \"1MB\"", keys)
 }
 
 #[test]
 fn a_chooser_has_relays_and_a_path() {
     let path = |keys: &str| {
-        let experiment = Experiment::read("x", &chooses(keys)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
-        let cell = experiment.cells.iter().find(|cell| cell.place.treatment == "dante").unwrap();
+        let experiment =
+            Experiment::parse("x", &with_path_choice(keys)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+        let cell = experiment.cells.iter().find(|cell| cell.key.treatment == "dante").unwrap();
         assert_eq!(cell.spec.treatment.relays, ["relay", "server"]);
         cell.spec.treatment.path.clone().unwrap()
     };
     let relays = "relays = [\"relay\", \"server\"]\nencrypt = true\n";
-    assert_eq!(path(&format!("{relays}path = \"auto\"")), Path::Auto(Auto::Auto));
+    assert_eq!(path(&format!("{relays}path = \"auto\"")), PathSetting::Auto(AutoKeyword::Auto));
     let name = |keys: &str| path(&format!("{relays}{keys}")).name();
     assert_eq!(name("path = [\"direct\"]").as_deref(), Some("direct"));
     assert_eq!(name("path = [\"server\", \"relay\"]").as_deref(), Some("server-relay"));
@@ -45,14 +46,14 @@ fn what_no_chooser_can_do_is_a_mistake() {
         (format!("{relays}\npath = \"auto\"\nsections = true"), "without sections and transparent"),
     ];
     for (keys, wanted) in wrong {
-        let mistakes = mistakes(&chooses(&keys));
+        let mistakes = errors_of(&with_path_choice(&keys));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
 
 #[test]
 fn things_happen_before_and_beside_transfers_at_times_of_the_lab() {
-    let text = works(
+    let text = is_valid_experiment(
         "prime = { files = [\"10kB\"], time = \"3s\" }\nbegins = \"20s\"\ntime = { quick = \"5s\", full = \"9s\" }\n\
          arrivals = [{ file = \"20kB\", every = \"1s\" }]\nkill = [{ relay = \"relay\", at = \"24s\" }]",
     );
@@ -63,13 +64,13 @@ fn things_happen_before_and_beside_transfers_at_times_of_the_lab() {
                 link = \"near\"\nset = { delay = \"9ms\" }\n[[event]]\nat = \"2s\"\nlink = \"near\"\n\
                 set = { delay = \"8ms\" }\n";
     let of = |text: &str| {
-        Experiment::read("x", text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}")).cells.remove(0).spec
+        Experiment::parse("x", text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}")).cells.remove(0).spec
     };
     let spec = of(&format!("{text}{more}"));
-    assert_eq!(spec.workload.files().map(|file| file.0).collect::<Vec<_>>(), [10_000, 20_000]);
-    assert_eq!(schedule::trouble(&spec), Some(Duration::from_secs(22)), "not what is before them");
-    assert_eq!(schedule::trouble(&of(&text)), Some(Duration::from_secs(24)));
-    assert_eq!(schedule::trouble(&of(&text.replace("kill = [{ relay = \"relay\", at = \"24s\" }]", ""))), None);
+    assert_eq!(spec.workload.file_sizes().map(|file| file.0).collect::<Vec<_>>(), [10_000, 20_000]);
+    assert_eq!(schedule::first_change(&spec), Some(Duration::from_secs(22)), "not what is before them");
+    assert_eq!(schedule::first_change(&of(&text)), Some(Duration::from_secs(24)));
+    assert_eq!(schedule::first_change(&of(&text.replace("kill = [{ relay = \"relay\", at = \"24s\" }]", ""))), None);
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
         ("file = \"1kB\"\nagent = \"wget\"\ncap = \"1s\"".to_owned(), "cap: of blocks and of HTTP by curl only"),
     ];
     for (keys, wanted) in wrong {
-        let mistakes = mistakes(&works(&keys));
+        let mistakes = errors_of(&is_valid_experiment(&keys));
         assert!(mistakes.iter().any(|mistake| mistake.contains(wanted)), "{wanted}: {mistakes:#?}");
     }
 }
@@ -99,16 +100,16 @@ fn what_cannot_come_before_or_beside_transfers_is_a_mistake() {
 fn a_factor_may_be_drawn() {
     let drawn = "[[factor]]\nname = \"lab\"\n[factor.drawn]\nlevels = 4\nquick = 1\nseed = 3\n\
                  set = { \"link.near.delay\" = { from = \"1ms\", to = \"9ms\" } }\n";
-    let text = chooses("relays = [\"server\"]\npath = \"auto\"") + drawn;
-    let experiment = Experiment::read("x", &text).unwrap();
+    let text = with_path_choice("relays = [\"server\"]\npath = \"auto\"") + drawn;
+    let experiment = Experiment::parse("x", &text).unwrap();
     let delays: std::collections::BTreeSet<String> = experiment
         .cells
         .iter()
         .filter_map(|cell| cell.spec.lab.links["near"].forward.delay.map(|delay| delay.to_string()))
         .collect();
     assert_eq!((experiment.factors[1].levels.len(), delays.len()), (4, 4));
-    assert_eq!(experiment.cells_of(false).count() * 8, experiment.cells.len());
+    assert_eq!(experiment.selected_cells(false).count() * 8, experiment.cells.len());
     let both = text.replace("name = \"lab\"", "name = \"lab\"\nlevels = [{ name = \"x\" }]");
-    assert_eq!(mistakes(&both), ["factor lab: levels or drawn, one of them"]);
-    assert!(mistakes(&text.replace("\"1ms\"", "\"1\""))[0].starts_with("factor lab: drawn: \"link.near.delay\": "));
+    assert_eq!(errors_of(&both), ["factor lab: levels or drawn, one of them"]);
+    assert!(errors_of(&text.replace("\"1ms\"", "\"1\""))[0].starts_with("factor lab: drawn: \"link.near.delay\": "));
 }

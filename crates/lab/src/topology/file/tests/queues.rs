@@ -20,7 +20,7 @@ fn mistakes_of_the_queue_that_shares() {
             ),
         ),
     ] {
-        assert_eq!(link_mistakes(&format!(r#"queue = {{ kind = "auto", {keys} }}"#)), expected);
+        assert_eq!(link_errors(&format!(r#"queue = {{ kind = "auto", {keys} }}"#)), expected);
     }
 }
 
@@ -32,7 +32,7 @@ fn mistakes_of_priority_drop() {
             format!("kind = \"{kind}\"\nlimit = \"60pkt\"\nmin = \"5pkt\"\nmax = \"15pkt\"\np = 0.1\nn = 2\n{keys}");
         let [mut queue, wrong] = [right, format!("{key} = {value}")].map(|text| text.parse::<Table>().unwrap());
         queue.extend(wrong);
-        link_mistakes(&format!("queue = {}", Value::Table(queue)))
+        link_errors(&format!("queue = {}", Value::Table(queue)))
     };
     for (key, value, expected) in [
         ("n", "0.5", "expected a number from 1 to 10000"),
@@ -96,5 +96,5 @@ fn heavy_hosts_have_addresses() {
     assert_eq!(sources(&one.forward), [subnet(0) + 2, subnet(1) + 1, subnet(1) + 2]);
     assert_eq!(sources(&one.forward), sources(&one.reverse));
     assert_eq!(sources(&lab.events[0].reverse), [subnet(0) + 1]);
-    assert_eq!(super::parse(lab.to_toml().parse().unwrap()).unwrap(), lab);
+    assert_eq!(super::parse_lab(lab.to_toml().parse().unwrap()).unwrap(), lab);
 }

@@ -7,13 +7,13 @@ use super::*;
 #[test]
 fn equal_sections_carry_as_many_times_as_much_less_what_relays_take() {
     let window = Some(512 << 10);
-    let undivided = Section { window, ..section(50.0) }.rate();
+    let undivided = SectionModel { window, ..section(50.0) }.rate();
     for count in 1..=5_usize {
-        let part = Section { window, ..section(50.0 / count as f64) };
-        let masuya = Costs { share: 0.3, ..free() };
+        let part = SectionModel { window, ..section(50.0 / count as f64) };
+        let masuya = RelayCosts { share: 0.3, ..free() };
         let relays = (count - 1) as f64;
-        near(rate(&vec![part; count], &masuya), count as f64 * undivided - 0.3 * undivided * relays, 1e-6);
-        near(rate(&vec![part; count], &free()), count as f64 * undivided, 1e-6);
+        near(path_rate(&vec![part; count], &masuya), count as f64 * undivided - 0.3 * undivided * relays, 1e-6);
+        near(path_rate(&vec![part; count], &free()), count as f64 * undivided, 1e-6);
     }
 }
 
@@ -22,9 +22,10 @@ fn equal_sections_carry_as_many_times_as_much_less_what_relays_take() {
 fn the_middle_is_the_best_place_and_the_gains_are_the_published_ones() {
     let rows = [(40.0, 1.19, 1.36), (30.0, 1.57, 1.77), (25.0, 1.70, 1.89), (20.0, 1.66, 1.64), (10.0, 1.23, 1.24)];
     let window = Some(512 << 10);
-    let costs = Costs { share: 0.3, ..free() };
-    let direct = Section { window, ..section(50.0) }.rate();
-    let gain = |near: f64| rate(&[near, 50.0 - near].map(|ms| Section { window, ..section(ms) }), &costs) / direct;
+    let costs = RelayCosts { share: 0.3, ..free() };
+    let direct = SectionModel { window, ..section(50.0) }.rate();
+    let gain =
+        |near: f64| path_rate(&[near, 50.0 - near].map(|ms| SectionModel { window, ..section(ms) }), &costs) / direct;
     let middle = gain(25.0);
     for (first, dante, squid) in rows {
         let (least, most) = (f64::min(dante, squid), f64::max(dante, squid));
@@ -40,8 +41,8 @@ fn the_middle_is_the_best_place_and_the_gains_are_the_published_ones() {
 fn relays_rank_by_their_longer_section_where_windows_rule() {
     let window = Some(256 << 10);
     let gain = |sections: [f64; 2]| {
-        let direct = Section { window, ..section(38.6) }.rate();
-        rate(&sections.map(|ms| Section { window, ..section(ms) }), &free()) / direct
+        let direct = SectionModel { window, ..section(38.6) }.rate();
+        path_rate(&sections.map(|ms| SectionModel { window, ..section(ms) }), &free()) / direct
     };
     let [kagoshima, fukuoka, osaka] = [[31.8, 21.2], [26.6, 26.4], [30.5, 12.6]].map(gain);
     near(kagoshima, 38.6 / 31.8, 1e-6);
@@ -54,14 +55,14 @@ fn relays_rank_by_their_longer_section_where_windows_rule() {
 /// Hasegawa and Jibiki: `B = min(W/d, C/(d √p))`. Windows XP has 64 KB and Reno, and the line 28.6 ms.
 #[test]
 fn a_window_or_loss_whichever_is_less() {
-    let xp = |delay: f64, loss: f64| Section {
+    let xp = |delay: f64, loss: f64| SectionModel {
         window: Some(65_535),
-        congestion: Congestion::Reno,
+        congestion: CongestionControl::Reno,
         loss,
         mss: 1460,
         ..section(delay)
     };
-    let mbit = |section: &Section| section.rate() * 8.0 / 1e6;
+    let mbit = |section: &SectionModel| section.rate() * 8.0 / 1e6;
     // Table 5, the first row. 64 KB at these rates are 28.6 ms and four times the delay: it is one way, and at both ends.
     for (delay, published) in [(0.0, 18.3), (1.0, 16.1), (2.0, 14.3), (5.0, 10.7), (10.0, 7.37)] {
         near(mbit(&xp(28.6 + 4.0 * delay, 0.0)), published, 0.04);
@@ -83,10 +84,16 @@ fn a_window_or_loss_whichever_is_less() {
 #[test]
 fn a_pair_of_relays_gains_what_the_claim_says() {
     for (delay, loss) in [(1.0, 0.0), (2.0, 1e-5), (5.0, 1e-4), (10.0, 1e-3), (1.0, 1e-3)] {
-        let near = Section { window: Some(65_535), congestion: Congestion::Reno, loss, ..section(2.0 * delay + 0.6) };
-        let long = Section { window: Some(64 << 20), line: Some(1.17e8), warm: true, ..section(28.6) };
-        let direct = Section { rtt: near.rtt + long.rtt, ..near };
-        let gain = rate(&[near, long, section(0.5)], &Costs::default()) / rate(&[direct], &Costs::default());
+        let near = SectionModel {
+            window: Some(65_535),
+            congestion: CongestionControl::Reno,
+            loss,
+            ..section(2.0 * delay + 0.6)
+        };
+        let long = SectionModel { window: Some(64 << 20), line_rate: Some(1.17e8), is_warm: true, ..section(28.6) };
+        let direct = SectionModel { rtt: near.rtt + long.rtt, ..near };
+        let gain = path_rate(&[near, long, section(0.5)], &RelayCosts::default())
+            / path_rate(&[direct], &RelayCosts::default());
         // From 10 ms on the paper's own gain is 26.1 / 7.37 and less.
         assert!(gain > if delay < 10.0 { 3.4 } else { 2.3 }, "{delay} ms, {loss}: {gain}");
     }

@@ -21,11 +21,11 @@ pub(super) struct Area {
 }
 
 impl Point {
-    pub fn plus(self, other: Self) -> Self {
+    pub fn add(self, other: Self) -> Self {
         Self { x: self.x + other.x, y: self.y + other.y }
     }
 
-    pub fn times(self, factor: f64) -> Self {
+    pub fn scaled(self, factor: f64) -> Self {
         Self { x: self.x * factor, y: self.y * factor }
     }
 
@@ -75,7 +75,7 @@ impl Canvas {
     /// A text whose first letter stands at `at`, with a light edge so that lines below it do not disturb.
     pub fn text(&mut self, at: Point, text: &str, colour: &str, size: f64, weight: &str) {
         let weight = if weight.is_empty() { "normal" } else { weight };
-        let text = escaped(text);
+        let text = escape(text);
         self.add(format_args!(
             r##"<text x="{:.1}" y="{:.1}" font-size="{size}" font-weight="{weight}" fill="{colour}" stroke="#f7f9fb" stroke-width="4" stroke-linejoin="round" paint-order="stroke">{text}</text>"##,
             at.x, at.y
@@ -121,7 +121,7 @@ impl Canvas {
     }
 
     /// What the marks mean, in one line from `at` on; says how far down it goes.
-    pub fn marks(&mut self, at: Point) -> f64 {
+    pub fn mark_legend(&mut self, at: Point) -> f64 {
         let only = |set: fn(&mut Roles)| {
             let mut roles = Roles::default();
             set(&mut roles);
@@ -174,6 +174,6 @@ impl Canvas {
     }
 }
 
-fn escaped(text: &str) -> String {
+fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -10,18 +10,18 @@ pub(super) const WIDTH: f64 = 1000.0;
 const MARGIN: f64 = 90.0;
 
 /// The part that is the map.
-pub(super) fn area() -> Area {
+pub(super) fn map_area() -> Area {
     Area { left: 16.0, top: 16.0, right: WIDTH - 16.0, bottom: 560.0 }
 }
 
 /// Every site's place.
 pub(super) struct Layout {
     pub points: Vec<Point>,
-    pub graticule: Vec<Degree>,
+    pub graticule: Vec<GraticuleLine>,
 }
 
 /// A line of equal latitude or longitude.
-pub(super) struct Degree {
+pub(super) struct GraticuleLine {
     pub ends: (Point, Point),
     pub label: String,
     pub label_at: Point,
@@ -31,7 +31,7 @@ impl Layout {
     /// A map if all sites have a position.
     pub fn of(sites: &[Site]) -> Self {
         let positions: Option<Vec<Position>> = sites.iter().map(|site| site.position).collect();
-        positions.filter(|positions| !positions.is_empty()).map_or_else(|| columns(sites), |all| map(&all))
+        positions.filter(|positions| !positions.is_empty()).map_or_else(|| column_layout(sites), |all| map_layout(&all))
     }
 }
 
@@ -54,14 +54,14 @@ impl Projection {
         }
         let centre = (f64::midpoint(longitudes.0, longitudes.1), f64::midpoint(latitudes.0, latitudes.1));
         let squeeze = centre.1.to_radians().cos().max(0.2);
-        let Area { left, top, right, bottom } = area();
+        let Area { left, top, right, bottom } = map_area();
         let wide = (right - left - 2.0 * MARGIN) / ((longitudes.1 - longitudes.0) * squeeze).max(0.5);
         let high = (bottom - top - MARGIN) / (latitudes.1 - latitudes.0).max(0.5);
         Self { west, squeeze, scale: wide.min(high), centre }
     }
 
     fn point(&self, position: Position) -> Point {
-        let Area { left, top, right, bottom } = area();
+        let Area { left, top, right, bottom } = map_area();
         let east_by = (position.longitude - self.west).rem_euclid(360.0);
         Point {
             x: f64::midpoint(left, right) + (east_by - self.centre.0) * self.squeeze * self.scale,
@@ -80,10 +80,10 @@ fn western_end(positions: &[Position]) -> f64 {
     widest.map_or(0.0, |position| position.longitude)
 }
 
-fn map(positions: &[Position]) -> Layout {
+fn map_layout(positions: &[Position]) -> Layout {
     let projection = Projection::of(positions);
     let points = positions.iter().map(|position| projection.point(*position)).collect();
-    let Area { left, top, right, bottom } = area();
+    let Area { left, top, right, bottom } = map_area();
     let steps = [0.5, 1.0, 2.0, 5.0, 10.0, 15.0, 30.0];
     let step = steps.into_iter().find(|step| step * projection.scale >= 60.0).unwrap_or(45.0);
     let mut graticule = Vec::new();
@@ -94,7 +94,7 @@ fn map(positions: &[Position]) -> Layout {
             if y > top + 14.0 && y < bottom {
                 let label = format!("{}{}", degrees.abs(), if degrees < 0.0 { "S" } else { "N" });
                 let label_at = Point { x: left + 4.0, y: y - 3.0 };
-                graticule.push(Degree { ends: (Point { x: left, y }, Point { x: right, y }), label, label_at });
+                graticule.push(GraticuleLine { ends: (Point { x: left, y }, Point { x: right, y }), label, label_at });
             }
         }
         if degrees > -180.0 && degrees <= 180.0 {
@@ -104,7 +104,7 @@ fn map(positions: &[Position]) -> Layout {
             if let Some(x) = [x - turn, x, x + turn].into_iter().find(|x| *x > left && *x < right - 30.0) {
                 let label = format!("{}{}", degrees.abs(), if degrees < 0.0 { "W" } else { "E" });
                 let label_at = Point { x: x + 3.0, y: bottom - 5.0 };
-                graticule.push(Degree { ends: (Point { x, y: top }, Point { x, y: bottom }), label, label_at });
+                graticule.push(GraticuleLine { ends: (Point { x, y: top }, Point { x, y: bottom }), label, label_at });
             }
         }
     }
@@ -112,7 +112,7 @@ fn map(positions: &[Position]) -> Layout {
 }
 
 /// Clients to the left, servers to the right, all others between them.
-fn columns(sites: &[Site]) -> Layout {
+fn column_layout(sites: &[Site]) -> Layout {
     let column = |site: &Site| match (site.roles.client, site.roles.server) {
         (true, false) => 0,
         (false, true) => 2,
@@ -123,7 +123,7 @@ fn columns(sites: &[Site]) -> Layout {
     sites.iter().for_each(|site| total[column(site)] += 1);
     // An even number of rows in the middle: none is on the straight line from a single client to a single server.
     total[1] = total[1].next_multiple_of(2);
-    let Area { left, top, right, bottom } = area();
+    let Area { left, top, right, bottom } = map_area();
     let points = sites.iter().map(|site| {
         let column = column(site);
         let part = (seen[column] as f64 + 0.5) / total[column].max(1) as f64;

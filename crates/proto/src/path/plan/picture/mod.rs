@@ -6,27 +6,28 @@ mod labels;
 mod layout;
 
 use super::numbers::{factor, milliseconds, size};
-use super::verdict::{of_places, path_name};
-use super::{Network, Origin, Pair, Plan};
+use super::verdict::{path_name, placement_verdict};
+use super::{Plan, PlanInput, RttSource, TrafficPaths};
 use canvas::{Canvas, Point};
-use labels::Labels;
+use labels::LabelPlacer;
 use layout::Layout;
 
 /// One for each traffic, easy to tell apart for most eyes (Okabe and Ito).
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56707f"];
 
 /// Lines of the legend, at most.
-const MOST_LINES: usize = 8;
+const MAX_LEGEND_LINES: usize = 8;
 
 /// Pixels between paths that share a section.
-const APART: f64 = 6.0;
+const LINE_SPACING: f64 = 6.0;
 
 /// Draws a plan.
 #[must_use]
-pub fn svg(network: &Network, plan: &Plan) -> String {
+pub fn render_svg(network: &PlanInput, plan: &Plan) -> String {
     let layout = Layout::of(&network.sites);
-    let mut drawing = Drawing { network, plan, canvas: Canvas::new(layout::WIDTH), labels: Labels::default(), layout };
-    drawing.ground();
+    let mut drawing =
+        Drawing { network, plan, canvas: Canvas::new(layout::WIDTH), labels: LabelPlacer::default(), layout };
+    drawing.background();
     drawing.sections();
     let notes = drawing.paths();
     drawing.sites();
@@ -36,10 +37,10 @@ pub fn svg(network: &Network, plan: &Plan) -> String {
 }
 
 struct Drawing<'a> {
-    network: &'a Network,
+    network: &'a PlanInput,
     plan: &'a Plan,
     canvas: Canvas,
-    labels: Labels,
+    labels: LabelPlacer,
     layout: Layout,
 }
 
@@ -52,9 +53,9 @@ struct Note {
 }
 
 impl Drawing<'_> {
-    fn ground(&mut self) {
+    fn background(&mut self) {
         let Self { canvas, layout, .. } = self;
-        canvas.rectangle(layout::area(), "#f7f9fb", "#d5dde4");
+        canvas.rectangle(layout::map_area(), "#f7f9fb", "#d5dde4");
         for line in &layout.graticule {
             canvas.line(line.ends, "#e3e9ee", 1.0, "");
             canvas.text(line.label_at, &line.label, "#9aa7b2", 10.0, "");
@@ -64,7 +65,7 @@ impl Drawing<'_> {
     /// What is known of the network: thin lines.
     fn sections(&mut self) {
         for (one, other, entry) in self.network.matrix.entries() {
-            if entry.origin != Origin::Estimated {
+            if entry.source != RttSource::Estimated {
                 self.canvas.line(self.ends(one, other), "#c3ccd4", 1.0, "");
             }
         }
@@ -85,7 +86,7 @@ impl Drawing<'_> {
             let stops = super::ranking::stops(self.network, pair.traffic, &best.relays);
             let mut longest: Option<(f64, (Point, Point))> = None;
             for section in stops.windows(2) {
-                let ends = self.beside(pair, section[0], section[1]);
+                let ends = self.offset_line(pair, section[0], section[1]);
                 self.canvas.line(ends, colour, 4.0, "");
                 self.labels.avoid_line(ends);
                 notes.extend(self.round_trip(section[0], section[1], ends, colour));
@@ -102,7 +103,7 @@ impl Drawing<'_> {
         notes
     }
 
-    fn direct(&mut self, pair: &Pair, colour: &'static str, notes: &mut Vec<Note>) {
+    fn direct(&mut self, pair: &TrafficPaths, colour: &'static str, notes: &mut Vec<Note>) {
         let traffic = self.network.traffic[pair.traffic];
         let ends = self.ends(traffic.client, traffic.server);
         self.canvas.line(ends, colour, 1.6, "2 5");
@@ -112,13 +113,13 @@ impl Drawing<'_> {
 
     fn round_trip(&self, one: usize, other: usize, ends: (Point, Point), colour: &'static str) -> Option<Note> {
         let entry = self.network.matrix.get(one, other)?;
-        let about = if entry.origin == Origin::Estimated { "~" } else { "" };
+        let about = if entry.source == RttSource::Estimated { "~" } else { "" };
         Some(Note { ends, text: format!("{about}{} ms", milliseconds(entry.rtt)), colour, is_gain: false })
     }
 
     /// A section's line, moved aside where other paths take it too.
-    fn beside(&self, pair: &Pair, one: usize, other: usize) -> (Point, Point) {
-        let takes = |other_pair: &&Pair| {
+    fn offset_line(&self, pair: &TrafficPaths, one: usize, other: usize) -> (Point, Point) {
+        let takes = |other_pair: &&TrafficPaths| {
             let stops = super::ranking::stops(self.network, other_pair.traffic, &other_pair.best().relays);
             stops
                 .windows(2)
@@ -126,16 +127,17 @@ impl Drawing<'_> {
         };
         let sharing: Vec<usize> = self.plan.pairs.iter().filter(takes).map(|pair| pair.traffic).collect();
         let place = sharing.iter().position(|traffic| *traffic == pair.traffic).unwrap_or(0);
-        let offset = (place as f64 - (sharing.len() as f64 - 1.0) / 2.0) * APART;
+        let offset = (place as f64 - (sharing.len() as f64 - 1.0) / 2.0) * LINE_SPACING;
         // The same side for both directions.
         let (low, high) = self.ends(one.min(other), one.max(other));
-        let aside = low.normal(high).times(offset);
+        let aside = low.normal(high).scaled(offset);
         let (from, to) = self.ends(one, other);
-        (from.plus(aside), to.plus(aside))
+        (from.add(aside), to.add(aside))
     }
 
     fn sites(&mut self) {
-        let next: &[usize] = self.plan.one.first().filter(|one| one.gain > 1.01).map_or(&[], |one| &one.places);
+        let next: &[usize] =
+            self.plan.single_placements.first().filter(|one| one.gain > 1.01).map_or(&[], |one| &one.sites);
         for (site, point) in self.network.sites.iter().zip(self.layout.points.clone()) {
             self.canvas.site(point, site.roles);
             self.labels.avoid_point(point);
@@ -144,7 +146,7 @@ impl Drawing<'_> {
             self.canvas.ring(self.layout.points[*place]);
         }
         for (site, point) in self.network.sites.iter().zip(&self.layout.points) {
-            let at = self.labels.beside_point(*point, &site.name, 14.0);
+            let at = self.labels.place_at_point(*point, &site.name, 14.0);
             self.canvas.text(at, &site.name, "#1b2733", 14.0, "bold");
         }
     }
@@ -154,14 +156,14 @@ impl Drawing<'_> {
         for Note { ends, text, colour, is_gain } in notes {
             // Paths that share a section share its round trip.
             let near = |(from, to, known): &(Point, Point, String)| {
-                let same = |a: Point, b: Point| a.distance(b) < 4.0 * APART;
+                let same = |a: Point, b: Point| a.distance(b) < 4.0 * LINE_SPACING;
                 *known == text && (same(*from, ends.0) && same(*to, ends.1) || same(*from, ends.1) && same(*to, ends.0))
             };
             if written.iter().any(near) {
                 continue;
             }
             let size = if is_gain { 14.0 } else { 12.0 };
-            let at = self.labels.beside_line(ends, &text, size);
+            let at = self.labels.place_at_line(ends, &text, size);
             self.canvas.text(at, &text, colour, size, if is_gain { "bold" } else { "" });
             written.push((ends.0, ends.1, text));
         }
@@ -169,24 +171,24 @@ impl Drawing<'_> {
 
     /// The paths in words, what the marks mean, and the verdict; says how far down it goes.
     fn legend(&mut self) -> f64 {
-        let mut y = layout::area().bottom + 26.0;
-        let left = layout::area().left;
-        for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()).take(MOST_LINES) {
+        let mut y = layout::map_area().bottom + 26.0;
+        let left = layout::map_area().left;
+        for (pair, colour) in self.plan.pairs.iter().zip(COLOURS.iter().cycle()).take(MAX_LEGEND_LINES) {
             self.canvas.line((Point { x: left, y: y - 4.0 }, Point { x: left + 26.0, y: y - 4.0 }), colour, 4.0, "");
-            for line in broken(&in_words(self.network, pair), 118) {
+            for line in wrap_words(&describe_pair(self.network, pair), 118) {
                 self.canvas.text(Point { x: left + 36.0, y }, &line, "#1b2733", 13.0, "");
                 y += 18.0;
             }
             y += 3.0;
         }
-        let more = self.plan.pairs.len().saturating_sub(MOST_LINES);
+        let more = self.plan.pairs.len().saturating_sub(MAX_LEGEND_LINES);
         if more > 0 {
             let text = format!("and {more} more");
             self.canvas.text(Point { x: left + 36.0, y }, &text, "#5b6b79", 13.0, "");
             y += 20.0;
         }
-        y = self.canvas.marks(Point { x: left, y: y + 8.0 }) + 26.0;
-        for line in broken(&of_places(self.network, self.plan), 118) {
+        y = self.canvas.mark_legend(Point { x: left, y: y + 8.0 }) + 26.0;
+        for line in wrap_words(&placement_verdict(self.network, self.plan), 118) {
             self.canvas.text(Point { x: left, y }, &line, "#1b2733", 13.0, "bold");
             y += 18.0;
         }
@@ -194,7 +196,7 @@ impl Drawing<'_> {
     }
 }
 
-fn in_words(network: &Network, pair: &Pair) -> String {
+fn describe_pair(network: &PlanInput, pair: &TrafficPaths) -> String {
     let traffic = network.traffic[pair.traffic];
     let (best, direct) = (pair.best(), pair.direct());
     let ends = format!("{} to {}", network.name(traffic.client), network.name(traffic.server));
@@ -213,7 +215,7 @@ fn in_words(network: &Network, pair: &Pair) -> String {
 }
 
 /// Lines of so many letters.
-fn broken(text: &str, most: usize) -> Vec<String> {
+fn wrap_words(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("invariant: there is a line");

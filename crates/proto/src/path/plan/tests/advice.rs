@@ -6,9 +6,9 @@ use super::*;
 fn a_long_list_is_cut_and_direct_stays_on_it() {
     let names: Vec<String> = (0..25).map(|number| format!("r{number}")).collect();
     let middle: Vec<_> = names.iter().map(|name| (name.as_str(), "relay", 50.0, 50.0)).collect();
-    let pair = &Plan::of(&network(&middle, 100.0)).pairs[0];
+    let pair = &Plan::compute(&network(&middle, 100.0)).pairs[0];
     assert_eq!((pair.paths.len(), pair.paths[19].is_direct()), (20, true), "the last of twenty");
-    let shown = table(&network(&middle, 100.0), &Plan::of(&network(&middle, 100.0)), 5);
+    let shown = table(&network(&middle, 100.0), &Plan::compute(&network(&middle, 100.0)), 5);
     assert!(shown.contains("  direct ") && shown.contains("(and 15 that add less)"), "{shown}");
 }
 
@@ -16,31 +16,34 @@ fn a_long_list_is_cut_and_direct_stays_on_it() {
 fn a_relay_that_adds_nothing_to_a_chain_is_left_out() {
     let mut network = network(&[("a", "relay", 50.0, 50.0), ("idle", "relay", 51.0, 400.0)], 100.0);
     network.matrix.set(2, 3, ms(1.0));
-    let pair = &Plan::of(&network).pairs[0];
+    let pair = &Plan::compute(&network).pairs[0];
     assert!(pair.paths.iter().all(|path| path.relays.len() < 2), "{:?}", pair.paths);
 }
 
 #[test]
 fn a_second_place_is_used_where_it_is_the_better_one() {
     let places = [("weak", "possible", 80.0, 80.0), ("good", "possible", 50.0, 50.0)];
-    let plan = Plan::of(&network(&places, 100.0));
-    assert_eq!((&plan.two[0].gains[0].relays[..], plan.two.len()), (&[3][..], 1));
-    assert_eq!(plan.one.iter().map(|one| one.places[0]).collect::<Vec<_>>(), [3, 2], "the best first");
+    let plan = Plan::compute(&network(&places, 100.0));
+    assert_eq!((&plan.double_placements[0].gains[0].relays[..], plan.double_placements.len()), (&[3][..], 1));
+    assert_eq!(plan.single_placements.iter().map(|one| one.sites[0]).collect::<Vec<_>>(), [3, 2], "the best first");
 }
 
 #[test]
 fn a_relay_that_stands_is_no_place_for_one() {
     let mut network = network(&[("m", "relay", 50.0, 50.0)], 100.0);
     network.sites[2].roles.possible = true;
-    assert!(Plan::of(&network).one.is_empty());
+    assert!(Plan::compute(&network).single_placements.is_empty());
 }
 
 /// The words for placements with these gains, by one relay and by two.
 fn advice(one: f64, two: Option<f64>) -> String {
     let network = network(&[("a", "possible", 50.0, 50.0), ("b", "possible", 50.0, 50.0)], 100.0);
-    let placed = |places: &[usize], gain| Placement { places: places.to_vec(), gain, gains: Vec::new() };
+    let placed = |places: &[usize], gain| Placement { sites: places.to_vec(), gain, gains: Vec::new() };
     let two = two.map(|gain| placed(&[2, 3], gain)).into_iter().collect();
-    verdict::of_places(&network, &Plan { pairs: Vec::new(), one: vec![placed(&[2], one)], two })
+    verdict::placement_verdict(
+        &network,
+        &Plan { pairs: Vec::new(), single_placements: vec![placed(&[2], one)], double_placements: two },
+    )
 }
 
 #[test]
@@ -57,14 +60,14 @@ fn what_is_advised_depends_on_what_it_brings() {
 
 #[test]
 fn a_path_that_helps_every_size_is_said_to_and_one_that_hardly_helps_is_not() {
-    let of = |network: &Network| verdict::of_pair(network, &Plan::of(network).pairs[0]);
+    let of = |network: &PlanInput| verdict::pair_verdict(network, &Plan::compute(network).pairs[0]);
     let mut every = network(&[("m", "relay", 20.0, 20.0)], 100.0);
     assert!(of(&every).starts_with("via m is ") && of(&every).contains(" for every size."), "{}", of(&every));
-    every.usual.window = None;
+    every.default_traits.window = None;
     every.sizes = vec![10_000];
     every.matrix.set(0, 2, ms(49.0));
     every.matrix.set(2, 1, ms(49.0));
-    every.usual.line = Some(12_500.0);
+    every.default_traits.line_rate = Some(12_500.0);
     assert!(of(&every).starts_with("No relay helps"), "{}", of(&every));
 }
 
@@ -73,16 +76,20 @@ fn only_what_is_known_is_doubted() {
     let doubts = |origin, direct: f64, half: f64| {
         let mut network = network(&[("m", "relay", half, half)], direct);
         for (one, other, entry) in network.matrix.entries().collect::<Vec<_>>() {
-            network.matrix.set(one, other, Entry { origin: if other == 1 { Origin::Given } else { origin }, ..entry });
+            network.matrix.set(
+                one,
+                other,
+                RttEntry { source: if other == 1 { RttSource::Given } else { origin }, ..entry },
+            );
         }
-        doubts::doubts(&network.sites, &network.matrix).len()
+        doubts::find_anomalies(&network.sites, &network.matrix).len()
     };
-    assert_eq!((doubts(Origin::Given, 400.0, 50.0), doubts(Origin::Estimated, 400.0, 50.0)), (1, 0));
-    assert_eq!(doubts(Origin::Given, 15.0, 1.0), 0, "a few milliseconds are no detour");
+    assert_eq!((doubts(RttSource::Given, 400.0, 50.0), doubts(RttSource::Estimated, 400.0, 50.0)), (1, 0));
+    assert_eq!(doubts(RttSource::Given, 15.0, 1.0), 0, "a few milliseconds are no detour");
     let sites = [site("yoron", &["client"], Some(YORON)), site("tokyo", &["server"], Some(TOKYO))];
-    let mut matrix = Matrix::default();
-    matrix.set(0, 1, Entry { origin: Origin::Estimated, ..ms(3.0) });
-    assert_eq!(doubts::doubts(&sites, &matrix), [], "an estimate is nobody's mistake");
+    let mut matrix = RttMatrix::default();
+    matrix.set(0, 1, RttEntry { source: RttSource::Estimated, ..ms(3.0) });
+    assert_eq!(doubts::find_anomalies(&sites, &matrix), [], "an estimate is nobody's mistake");
 }
 
 #[test]
@@ -90,16 +97,20 @@ fn estimates_are_for_what_is_missing_and_never_nothing() {
     let east = |longitude| Some(Position { latitude: 0.0, longitude });
     let sites: Vec<Site> =
         [0.0, 9.0, 18.0, 18.01, 27.0].iter().map(|at| site(&at.to_string(), &["relay"], east(*at))).collect();
-    let mut matrix = Matrix::default();
+    let mut matrix = RttMatrix::default();
     for (one, other, rtt) in [(0, 1, 5.0), (1, 2, 6.0), (2, 4, 7.0)] {
         matrix.set(one, other, ms(rtt));
     }
     matrix.set(2, 3, ms(40.0));
-    let yardstick = Yardstick::learnt(&sites, &matrix);
-    assert_eq!((yardstick.inflation, yardstick.learnt_from), (1.0, 3), "next door teaches nothing, nor what cannot be");
-    matrix.estimate(&sites, &yardstick);
-    assert_eq!((matrix.get(0, 1), matrix.count(Origin::Estimated)), (Some(ms(5.0)), 6), "what is given stays");
-    let next_door = Yardstick::written(2.0).round_trip(&sites[2], &sites[3]);
+    let yardstick = DistanceModel::fit(&sites, &matrix);
+    assert_eq!(
+        (yardstick.inflation, yardstick.sample_count),
+        (1.0, 3),
+        "next door teaches nothing, nor what cannot be"
+    );
+    matrix.fill_estimates(&sites, &yardstick);
+    assert_eq!((matrix.get(0, 1), matrix.count(RttSource::Estimated)), (Some(ms(5.0)), 6), "what is given stays");
+    let next_door = DistanceModel::with_inflation(2.0).round_trip(&sites[2], &sites[3]);
     assert_eq!(next_door, Some(Duration::from_millis(1)));
 }
 
@@ -107,6 +118,6 @@ fn estimates_are_for_what_is_missing_and_never_nothing() {
 fn what_is_unknown_is_said_to_be() {
     let mut network = network(&[("m", "relay", 50.0, 50.0)], 100.0);
     network.sites.push(site("lonely", &["relay"], None));
-    let text = table(&network, &Plan::of(&network), 5).replace("\n", " ");
+    let text = table(&network, &Plan::compute(&network), 5).replace("\n", " ");
     assert!(text.contains("3 unknown: paths by these sections are left out."), "{text}");
 }

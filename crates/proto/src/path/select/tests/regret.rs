@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::aqm::dice;
-use crate::path::estimate::{Estimate, Sample};
+use crate::path::estimate::{Estimate, SectionSample};
 use crate::path::model;
 
 /// Who dials whom; none for the target.
 type Ends = (u32, Option<u32>);
 
 /// A network of three relays and a target, and what is known of it.
-struct World {
-    truth: BTreeMap<Ends, Section>,
+struct RegretNetwork {
+    truth: BTreeMap<Ends, SectionModel>,
     estimates: BTreeMap<Ends, Estimate>,
     seed: u64,
     drawn: u64,
@@ -33,22 +33,22 @@ fn all_candidates() -> Vec<Candidate> {
 }
 
 fn ends(candidate: &Candidate) -> Vec<Ends> {
-    let from = std::iter::once(HERE).chain(candidate.relays.iter().copied());
+    let from = std::iter::once(THIS_RELAY).chain(candidate.relays.iter().copied());
     let to = candidate.relays.iter().copied().map(Some).chain([None]);
     from.zip(to).collect()
 }
 
-impl World {
+impl RegretNetwork {
     fn new(seed: u64) -> Self {
         let mut world = Self { truth: BTreeMap::new(), estimates: BTreeMap::new(), seed, drawn: 0, now: 1000.0 };
         // Relay 1 is near the client, 3 near the target. Milliseconds one way, from and to.
         for (from, to, low, high) in [
-            (HERE, None, 15.0, 110.0),
-            (HERE, Some(1), 2.0, 25.0),
+            (THIS_RELAY, None, 15.0, 110.0),
+            (THIS_RELAY, Some(1), 2.0, 25.0),
             (1, None, 15.0, 90.0),
-            (HERE, Some(2), 8.0, 60.0),
+            (THIS_RELAY, Some(2), 8.0, 60.0),
             (2, None, 8.0, 60.0),
-            (HERE, Some(3), 15.0, 90.0),
+            (THIS_RELAY, Some(3), 15.0, 90.0),
             (3, None, 2.0, 25.0),
             (1, Some(2), 5.0, 50.0),
             (2, Some(3), 5.0, 50.0),
@@ -56,36 +56,36 @@ impl World {
         ] {
             let section = world.drawn_section(low, high, to.is_some());
             world.truth.insert((from, to), section);
-            if let Some(to) = to.filter(|_| from > HERE) {
+            if let Some(to) = to.filter(|_| from > THIS_RELAY) {
                 world.truth.insert((to, Some(from)), section);
             }
         }
         for ends in world.truth.keys().copied().collect::<Vec<_>>() {
-            let sample = Sample { rtt: Some(world.truth[&ends].rtt), segments: 2, ..Sample::default() };
-            world.estimates.entry(ends).or_default().note(&sample, seconds(world.now));
+            let sample = SectionSample { rtt: Some(world.truth[&ends].rtt), segments: 2, ..SectionSample::default() };
+            world.estimates.entry(ends).or_default().record(&sample, seconds(world.now));
         }
         world
     }
 
-    fn drawn_section(&mut self, low: f64, high: f64, warm: bool) -> Section {
+    fn drawn_section(&mut self, low: f64, high: f64, warm: bool) -> SectionModel {
         let rtt = Duration::from_secs_f64((low + (high - low) * self.chance()) * 2e-3);
         let loss = LOSSES[(self.chance() * LOSSES.len() as f64) as usize];
         let line = LINES[(self.chance() * LINES.len() as f64) as usize];
-        Section {
+        SectionModel {
             rtt,
             loss,
             window: None,
-            line: Some(model::payload(line * 125_000.0, 1448)),
-            congestion: Congestion::Cubic,
+            line_rate: Some(model::payload_rate(line * 125_000.0, 1448)),
+            congestion: CongestionControl::Cubic,
             mss: 1448,
-            warm,
+            is_warm: warm,
         }
     }
 
     /// From 0 to 1.
     fn chance(&mut self) -> f64 {
         self.drawn += 1;
-        (dice::bits(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
+        (dice::random_bits(self.seed, self.drawn) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn normal(&mut self) -> f64 {
@@ -106,12 +106,12 @@ impl World {
         count
     }
 
-    fn sections(&self, candidate: &Candidate) -> Vec<Section> {
+    fn sections(&self, candidate: &Candidate) -> Vec<SectionModel> {
         ends(candidate).iter().map(|ends| self.truth[ends]).collect()
     }
 
     fn true_time(&self, candidate: &Candidate, bytes: u64) -> f64 {
-        model::completion(&self.sections(candidate), bytes, &Costs::default()).as_secs_f64()
+        model::completion(&self.sections(candidate), bytes, &RelayCosts::default()).as_secs_f64()
     }
 
     /// A small look at every section between relays.
@@ -119,8 +119,8 @@ impl World {
         for ends in self.truth.keys().copied().filter(|(_, to)| to.is_some()).collect::<Vec<_>>() {
             let section = self.truth[&ends];
             let lost = self.lost(11, section.loss);
-            let sample = Sample { rtt: Some(section.rtt), segments: 11, lost, ..Sample::default() };
-            self.estimates.entry(ends).or_default().note(&sample, seconds(self.now));
+            let sample = SectionSample { rtt: Some(section.rtt), segments: 11, lost, ..SectionSample::default() };
+            self.estimates.entry(ends).or_default().record(&sample, seconds(self.now));
         }
     }
 
@@ -132,32 +132,32 @@ impl World {
         let sigma = 0.03 + 0.3 * losses.min(1.0) / (1.0 + losses).sqrt();
         let took = self.true_time(candidate, bytes) * (sigma * self.normal()).exp();
         self.now += took;
-        let slowest = sections.iter().map(Section::rate).fold(f64::MAX, f64::min);
+        let slowest = sections.iter().map(SectionModel::rate).fold(f64::MAX, f64::min);
         for (ends, section) in ends(candidate).into_iter().zip(&sections) {
             let is_slowest = section.rate() <= slowest * 1.01;
             // Who fills a line overflows its queue now and then.
-            let fills = is_slowest && segments > 500 && section.rate() > 0.8 * section.line.unwrap_or(f64::MAX);
+            let fills = is_slowest && segments > 500 && section.rate() > 0.8 * section.line_rate.unwrap_or(f64::MAX);
             let lost = self.lost(segments, section.loss).max(u64::from(fills));
             let rate_is_limit = is_slowest && lost > 0 && took > 20.0 * section.rtt.as_secs_f64();
             let rate = (bytes >= 128 << 10).then_some(bytes as f64 / took);
-            let sample = Sample { rtt: Some(section.rtt), segments, lost, rate, rate_is_limit, window: None };
-            self.estimates.entry(ends).or_default().note(&sample, seconds(self.now));
+            let sample = SectionSample { rtt: Some(section.rtt), segments, lost, rate, rate_is_limit, window: None };
+            self.estimates.entry(ends).or_default().record(&sample, seconds(self.now));
         }
         took
     }
 
-    fn map(&self) -> Arc<Map> {
+    fn map(&self) -> Arc<NetworkMap> {
         let mut map = Draft::new().0;
         for (ends, estimate) in &self.estimates {
-            let figures = estimate.figures();
-            let own = ends.0 == HERE;
+            let figures = estimate.snapshot();
+            let own = ends.0 == THIS_RELAY;
             let Some(rtt) = figures.rtt else { continue };
-            let section = figures.section(rtt, Congestion::Cubic, ends.1.is_some());
+            let section = figures.to_model(rtt, CongestionControl::Cubic, ends.1.is_some());
             let trusted = if own { 1.0 } else { 0.9 };
-            let known = Known { section, confidence: estimate.confidence(seconds(self.now)) * trusted, own };
+            let known = MapEntry { section, confidence: estimate.confidence(seconds(self.now)) * trusted, is_own: own };
             match ends.1 {
                 Some(to) => map.set_section(ends.0, to, Direction::Down, &known),
-                None => map.set_last(ends.0, target(), Direction::Down, &known),
+                None => map.set_last_section(ends.0, target(), Direction::Down, &known),
             }
         }
         Arc::new(map)
@@ -166,9 +166,9 @@ impl World {
 
 /// How much longer the chosen path takes than the best, and than direct, after so many sessions.
 fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
-    let mut world = World::new(seed);
+    let mut world = RegretNetwork::new(seed);
     let mut chooser = chooser(world.map());
-    let (mut looked, mut mapped, likely) = (world.now, world.now, Likely::down(bytes));
+    let (mut looked, mut mapped, likely) = (world.now, world.now, TransferSize::down(bytes));
     let mut kept: Option<Candidate> = None;
     for _ in 0..sessions {
         if world.now > looked + 12.0 {
@@ -176,25 +176,25 @@ fn regret(seed: u64, bytes: u64, sessions: u64) -> (f64, f64) {
             looked = world.now;
         }
         if world.now > mapped + 2.0 {
-            chooser.recompute(world.map());
+            chooser.set_map(world.map());
             mapped = world.now;
         }
         let choice = chooser.choose(target(), likely, seconds(world.now));
         let candidate = first(&choice).clone();
-        if !choice.race && !matches!(choice.why, Why::Explores(_)) {
+        if !choice.race && !matches!(choice.reason, ChoiceReason::Explores(_)) {
             let stays = kept.as_ref().is_none_or(|kept| *kept == candidate);
             assert!(
-                stays || choice.former == kept,
+                stays || choice.previous == kept,
                 "network {seed}: a change from {kept:?} that is not told: {choice:?}"
             );
             kept = Some(candidate.clone());
         }
         let took = world.session(&candidate, bytes);
-        chooser.came(target(), &candidate, &outcome(bytes, took), seconds(world.now));
+        chooser.record_outcome(target(), &candidate, &outcome(bytes, took), seconds(world.now));
         world.now += 0.1;
     }
     let mut choices = (0..2).map(|_| chooser.choose(target(), likely, seconds(world.now)));
-    let choice = choices.find(|choice| !matches!(choice.why, Why::Explores(_))).unwrap();
+    let choice = choices.find(|choice| !matches!(choice.reason, ChoiceReason::Explores(_))).unwrap();
     let time = |candidate: &Candidate| world.true_time(candidate, bytes);
     let best = all_candidates().iter().map(time).fold(f64::MAX, f64::min);
     let chosen = time(first(&choice));

@@ -5,8 +5,8 @@ mod world;
 
 use super::*;
 use crate::aqm::dice;
-use crate::path::select::explore::{BURST, EXPLORES};
-use world::{Session, World, completion, normal};
+use crate::path::select::explore::{BURST, SESSIONS_PER_EXPLORE};
+use world::{Session, Simulation, completion, normal};
 
 fn share(sessions: &[Session], of: impl Fn(&Session) -> bool) -> f64 {
     sessions.iter().filter(|session| of(session)).count() as f64 / sessions.len() as f64
@@ -19,7 +19,11 @@ fn changes(sessions: &[Session]) -> usize {
 /// No more than one in twenty explores, but for a few that are saved up; and never two in a row.
 fn assert_explores_within_budget(sessions: &[Session]) {
     let explored = sessions.iter().filter(|session| session.explores()).count();
-    assert!(explored <= BURST as usize + sessions.len() / EXPLORES as usize, "{explored} of {}", sessions.len());
+    assert!(
+        explored <= BURST as usize + sessions.len() / SESSIONS_PER_EXPLORE as usize,
+        "{explored} of {}",
+        sessions.len()
+    );
     for row in sessions.windows(2) {
         assert!(!row.iter().all(Session::explores), "at {}", row[0].at);
     }
@@ -42,7 +46,7 @@ fn steady(from: u32, to: Option<u32>, _: f64) -> (f64, f64) {
     }
 }
 
-const WORLD: World = World { truth: steady, report: steady, noise: 0.1, every: 0.5, lag: 2.0, seconds: 600 };
+const WORLD: Simulation = Simulation { truth: steady, report: steady, noise: 0.1, every: 0.5, lag: 2.0, seconds: 600 };
 
 #[test]
 fn the_best_is_found_and_kept() {
@@ -61,7 +65,7 @@ fn degrades(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 }
 
 /// New sessions leave within 10 s, do not come back while it lasts, and do when it is over.
-fn assert_leaves_and_returns(world: &World, seed: u64, back_after: f64) {
+fn assert_leaves_and_returns(world: &Simulation, seed: u64, back_after: f64) {
     let (sessions, _) = world.run(seed);
     let on_it = |session: &&Session| session.candidate.relays.first() == Some(&1) && !session.explores();
     let late: Vec<f64> =
@@ -75,7 +79,7 @@ fn assert_leaves_and_returns(world: &World, seed: u64, back_after: f64) {
 #[test]
 fn a_degraded_path_that_is_seen_is_left_within_ten_seconds() {
     for seed in 0..3 {
-        let world = World { truth: degrades, report: degrades, ..WORLD };
+        let world = Simulation { truth: degrades, report: degrades, ..WORLD };
         assert_leaves_and_returns(&world, seed, 60.0);
     }
 }
@@ -84,7 +88,7 @@ fn a_degraded_path_that_is_seen_is_left_within_ten_seconds() {
 fn a_degraded_path_that_nobody_reports_is_left_as_well() {
     for seed in 0..3 {
         // Sessions on it take long: it is the first that has come, and then two more, that tell.
-        let world = World { truth: degrades, seconds: 1200, ..WORLD };
+        let world = Simulation { truth: degrades, seconds: 1200, ..WORLD };
         assert_leaves_and_returns(&world, seed, 400.0);
     }
 }
@@ -102,13 +106,13 @@ fn equal(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 fn noisy(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
     let (millis, loss) = equal(from, to, at);
     let place = u64::from(from) << 32 | u64::from(to.unwrap_or(9));
-    (millis * (0.1 * normal(dice::bits(place, at as u64))).exp(), loss)
+    (millis * (0.1 * normal(dice::random_bits(place, at as u64))).exp(), loss)
 }
 
 #[test]
 fn noise_makes_nobody_flap() {
     for seed in 0..3 {
-        let world = World { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..WORLD };
+        let world = Simulation { truth: equal, report: noisy, noise: 0.3, seconds: 1200, ..WORLD };
         let (sessions, _) = world.run(seed);
         assert!(changes(&sessions) <= 16, "seed {seed}: {} changes", changes(&sessions));
         assert_explores_within_budget(&sessions);
@@ -139,14 +143,19 @@ fn what_the_liar_makes_believe(from: u32, to: Option<u32>, at: f64) -> (f64, f64
 #[test]
 fn a_relay_that_lies_is_found_out() {
     for seed in 0..3 {
-        let world = World { truth: truth_about_the_liar, report: what_the_liar_makes_believe, seconds: 1200, ..WORLD };
+        let world =
+            Simulation { truth: truth_about_the_liar, report: what_the_liar_makes_believe, seconds: 1200, ..WORLD };
         let (sessions, chooser) = world.run(seed);
         assert!(sessions[0].candidate.relays.contains(&3), "its promise is tried");
         let lied_to = |session: &Session| session.candidate.relays.contains(&3);
         let later = &sessions[60..];
         assert!(share(later, lied_to) < 0.05, "seed {seed}: {}", share(later, lied_to));
         assert!(later.iter().filter(|session| lied_to(session)).all(Session::explores), "seed {seed}");
-        assert!(chooser.trust().of(3) < 0.8 && chooser.trust().of(1) > 0.9, "seed {seed}: {:?}", chooser.trust());
+        assert!(
+            chooser.trust().factor(3) < 0.8 && chooser.trust().factor(1) > 0.9,
+            "seed {seed}: {:?}",
+            chooser.trust()
+        );
         assert_explores_within_budget(&sessions);
     }
 }
@@ -161,7 +170,7 @@ fn contradicts(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 #[test]
 fn contradictory_reports_cost_little_and_do_not_make_it_flap_for_ever() {
     for seed in 0..3 {
-        let (sessions, _) = World { report: contradicts, seconds: 1200, ..WORLD }.run(seed);
+        let (sessions, _) = Simulation { report: contradicts, seconds: 1200, ..WORLD }.run(seed);
         let sum: f64 = sessions.iter().map(|session| session.took).sum();
         let direct = completion(steady, &Candidate::direct(), 0.0) * sessions.len() as f64;
         assert!(sum < direct, "seed {seed}: {sum} s, direct {direct} s");
@@ -181,7 +190,7 @@ fn no_site_helps(from: u32, to: Option<u32>, at: f64) -> (f64, f64) {
 #[test]
 fn what_is_worse_than_direct_by_experience_is_not_chosen() {
     for seed in 0..3 {
-        let (sessions, _) = World { truth: no_site_helps, seconds: 1200, ..WORLD }.run(seed);
+        let (sessions, _) = Simulation { truth: no_site_helps, seconds: 1200, ..WORLD }.run(seed);
         let later = &sessions[120..];
         assert!(share(later, |session| session.candidate.is_direct()) > 0.94, "seed {seed}");
         assert!(later.iter().all(|session| session.candidate.is_direct() || session.explores()), "seed {seed}");

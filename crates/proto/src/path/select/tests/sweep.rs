@@ -9,74 +9,85 @@ fn odd(dice: u64) -> f64 {
     figures[(dice % figures.len() as u64) as usize]
 }
 
-fn odd_known(dice: u64) -> Known {
-    let section = Section {
+fn odd_known(dice: u64) -> MapEntry {
+    let section = SectionModel {
         rtt: Duration::try_from_secs_f64(odd(dice)).unwrap_or(Duration::MAX),
         loss: odd(dice >> 4),
         window: (dice >> 8 & 1 == 0).then_some(dice >> (dice >> 10 & 63)),
-        line: (dice >> 9 & 1 == 0).then_some(odd(dice >> 16)),
-        congestion: [Congestion::Reno, Congestion::Cubic, Congestion::Ctcp, Congestion::Bbr][(dice >> 20 & 3) as usize],
+        line_rate: (dice >> 9 & 1 == 0).then_some(odd(dice >> 16)),
+        congestion: [
+            CongestionControl::Reno,
+            CongestionControl::Cubic,
+            CongestionControl::Ctcp,
+            CongestionControl::Bbr,
+        ][(dice >> 20 & 3) as usize],
         mss: (dice >> 24) as u16,
-        warm: dice >> 40 & 1 == 0,
+        is_warm: dice >> 40 & 1 == 0,
     };
-    Known { section, confidence: odd(dice >> 44), own: dice >> 48 & 1 == 0 }
+    MapEntry { section, confidence: odd(dice >> 44), is_own: dice >> 48 & 1 == 0 }
 }
 
 /// A map of five relays of which anything may be known.
-fn odd_map(seed: u64) -> Arc<Map> {
-    let mut map = Map::new(key(0), "here");
+fn odd_map(seed: u64) -> Arc<NetworkMap> {
+    let mut map = NetworkMap::new(key(0), "here");
     for number in 1..5 {
-        map.node(key(number), "there");
+        map.add_node(key(number), "there");
     }
     for draw in 0..40 {
-        let dice = dice::bits(seed, draw);
+        let dice = dice::random_bits(seed, draw);
         let (from, to) = ((dice >> 50) as u32 % 6, (dice >> 55) as u32 % 6);
         let direction = if dice >> 62 & 1 == 0 { Direction::Down } else { Direction::Up };
         if dice >> 63 == 0 {
             map.set_section(from, to, direction, &odd_known(dice));
         } else {
-            map.set_last(from, target(), direction, &odd_known(dice));
+            map.set_last_section(from, target(), direction, &odd_known(dice));
         }
     }
     Arc::new(map)
 }
 
 fn check(choice: &Choice, context: &dyn std::fmt::Debug) {
-    assert!((1..=answer::MOST_WAYS + 1).contains(&choice.ways.len()), "{context:?}: {choice:?}");
-    assert!(choice.ways.iter().any(|way| way.candidate.is_direct()), "{context:?}: {choice:?}");
-    for (at, way) in choice.ways.iter().enumerate() {
+    assert!((1..=answer::MAX_RANKING + 1).contains(&choice.ranking.len()), "{context:?}: {choice:?}");
+    assert!(choice.ranking.iter().any(|way| way.candidate.is_direct()), "{context:?}: {choice:?}");
+    for (at, way) in choice.ranking.iter().enumerate() {
         let relays = &way.candidate.relays;
         let distinct: std::collections::HashSet<_> = relays.iter().collect();
         assert!(
-            distinct.len() == relays.len() && relays.len() <= 3 && !relays.contains(&HERE),
+            distinct.len() == relays.len() && relays.len() <= 3 && !relays.contains(&THIS_RELAY),
             "{context:?}: {choice:?}"
         );
-        assert!(!choice.ways[..at].iter().any(|before| before.candidate == way.candidate), "twice: {choice:?}");
+        assert!(!choice.ranking[..at].iter().any(|before| before.candidate == way.candidate), "twice: {choice:?}");
         assert!(way.rate.is_finite() && (0.0..=1.0).contains(&way.confidence), "{context:?}: {choice:?}");
     }
-    assert!(!choice.why.to_string().is_empty());
+    assert!(!choice.reason.to_string().is_empty());
 }
 
 #[test]
 fn odd_maps_and_outcomes_never_break_a_choice() {
     for seed in 0..100 {
-        let mut chooser = Chooser::new(odd_map(seed), Costs::default());
+        let mut chooser = PathChooser::new(odd_map(seed), RelayCosts::default());
         for step in 0..60_u64 {
-            let dice = dice::bits(!seed, step);
+            let dice = dice::random_bits(!seed, step);
             let now = Duration::try_from_secs_f64(odd(dice)).unwrap_or(Duration::MAX);
             let size = dice >> (dice >> 58);
-            let likely = if dice & 1 == 0 { Likely::down(size) } else { Likely::up(size) };
+            let likely = if dice & 1 == 0 { TransferSize::down(size) } else { TransferSize::up(size) };
             let choice = chooser.choose(target(), likely, now);
             check(&choice, &(seed, step));
-            let way = &choice.ways[(dice >> 8) as usize % choice.ways.len()].candidate;
+            let way = &choice.ranking[(dice >> 8) as usize % choice.ranking.len()].candidate;
             let took = Duration::try_from_secs_f64(odd(dice >> 12)).unwrap_or(Duration::MAX);
             let (goes_on, limited_by_path) = (dice >> 18 & 1 == 0, dice >> 17 & 1 == 0);
-            let outcome = Outcome { carried: likely, of: likely.bytes, took, goes_on, limited_by_path };
+            let outcome = TransferOutcome {
+                transferred: likely,
+                session_bytes: likely.bytes,
+                elapsed: took,
+                is_continuation: goes_on,
+                limited_by_path,
+            };
             match dice >> 20 & 7 {
-                0 => chooser.failed(target(), way, now),
-                1 => chooser.recompute(odd_map(seed + step)),
-                2 => chooser.came(target(), &by(&[9, 9, 9, 9]), &outcome, now),
-                _ => chooser.came(target(), way, &outcome, now),
+                0 => chooser.record_failure(target(), way, now),
+                1 => chooser.set_map(odd_map(seed + step)),
+                2 => chooser.record_outcome(target(), &by(&[9, 9, 9, 9]), &outcome, now),
+                _ => chooser.record_outcome(target(), way, &outcome, now),
             }
         }
     }

@@ -5,7 +5,7 @@ use crate::wire::WireError;
 
 /// How long the body behind a head is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Body {
+pub enum BodyFraming {
     /// There is none, whatever the fields say.
     Empty,
     /// So many bytes.
@@ -20,21 +20,21 @@ pub enum Body {
 ///
 /// RFC 9112, 6.1 and 6.3 let a recipient repair some of what is refused here (equal duplicates, a length beside
 /// chunks, further codings). Each repair has been somebody's smuggled request.
-pub(super) fn framing(version: Version, headers: &Headers) -> Result<Option<Body>, WireError> {
-    let length = only(headers, "Content-Length", "more than one Content-Length")?;
-    let coding = only(headers, "Transfer-Encoding", "more than one Transfer-Encoding")?;
+pub(super) fn framing(version: Version, headers: &Headers) -> Result<Option<BodyFraming>, WireError> {
+    let length = single_value(headers, "Content-Length", "more than one Content-Length")?;
+    let coding = single_value(headers, "Transfer-Encoding", "more than one Transfer-Encoding")?;
     match (length, coding) {
         (Some(_), Some(_)) => Err(WireError::Invalid("both Content-Length and Transfer-Encoding")),
-        (Some(length), None) => content_length(length).map(|length| Some(Body::Length(length))),
+        (Some(length), None) => content_length(length).map(|length| Some(BodyFraming::Length(length))),
         (None, Some(_)) if version == Version::Http10 => Err(WireError::Invalid("Transfer-Encoding in HTTP/1.0")),
-        (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Some(Body::Chunked)),
+        (None, Some(coding)) if coding.eq_ignore_ascii_case(b"chunked") => Ok(Some(BodyFraming::Chunked)),
         (None, Some(_)) => Err(WireError::Invalid("a Transfer-Encoding other than chunked")),
         (None, None) => Ok(None),
     }
 }
 
 /// The only field called `name`.
-pub(super) fn only<'a>(
+pub(super) fn single_value<'a>(
     headers: &'a Headers,
     name: &'a str,
     otherwise: &'static str,

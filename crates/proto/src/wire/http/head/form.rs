@@ -10,7 +10,7 @@ use crate::wire::WireError;
 
 /// What a request asks for.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Form {
+pub enum RequestTarget {
     /// `HOST:PORT`, of CONNECT only.
     Authority(Target),
     /// A whole URI.
@@ -60,7 +60,7 @@ impl Scheme {
     }
 }
 
-impl Form {
+impl RequestTarget {
     /// Reads the target of a request line; every byte of it is known to be visible ASCII.
     pub(super) fn parse(method: &str, text: &str) -> Result<Self, WireError> {
         if text.contains('#') {
@@ -79,11 +79,11 @@ impl Form {
         }
         let (scheme, rest) = text.split_once("://").ok_or(WireError::Invalid("request target is no URI"))?;
         let scheme = Scheme::parse(scheme).ok_or(WireError::Invalid("neither http, https nor ftp"))?;
-        Self::absolute(method, scheme, rest)
+        Self::parse_absolute(method, scheme, rest)
     }
 
     /// Reads what stands behind `://`.
-    fn absolute(method: &str, scheme: Scheme, rest: &str) -> Result<Self, WireError> {
+    fn parse_absolute(method: &str, scheme: Scheme, rest: &str) -> Result<Self, WireError> {
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
         let (userinfo, authority) = match authority.rsplit_once('@') {
             Some((userinfo, authority)) => (Some(userinfo.to_owned()), authority),
@@ -104,7 +104,7 @@ impl Form {
 }
 
 /// The user and password of a URI are not printed.
-impl fmt::Debug for Form {
+impl fmt::Debug for RequestTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Authority(target) => f.debug_tuple("Authority").field(target).finish(),

@@ -44,7 +44,7 @@ impl Headers {
 
     /// Whether that list has `token`, in whatever case.
     #[must_use]
-    pub fn lists(&self, name: &str, token: &str) -> bool {
+    pub fn has_token(&self, name: &str, token: &str) -> bool {
         self.list(name).any(|element| element.eq_ignore_ascii_case(token.as_bytes()))
     }
 

@@ -13,8 +13,8 @@ pub(super) mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use body::Body;
-pub use form::{Form, Scheme};
+pub use body::BodyFraming;
+pub use form::{RequestTarget, Scheme};
 pub use headers::Headers;
 pub(super) use headers::split_list;
 pub use request::RequestHead;
@@ -42,7 +42,7 @@ impl Version {
 }
 
 /// `httparse` must find the end of a head where `scan` found it.
-fn whole(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), WireError> {
+fn check_complete(parsed: httparse::Result<usize>, head: &[u8]) -> Result<(), WireError> {
     match parsed {
         Ok(httparse::Status::Complete(used)) if used == head.len() => Ok(()),
         _ => Err(WireError::Invalid("not the head of an HTTP message")),

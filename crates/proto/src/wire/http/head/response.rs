@@ -1,8 +1,8 @@
 //! The head of a response (RFC 9112, 4).
 
-use super::body::{Body, framing};
+use super::body::{BodyFraming, framing};
 use super::scan::{self, MAX_FIELDS, Start};
-use super::{Headers, Version, whole};
+use super::{Headers, Version, check_complete};
 use crate::wire::Parsed;
 
 /// A status line and its fields.
@@ -17,7 +17,7 @@ pub struct ResponseHead {
     /// All fields, hop-by-hop ones included, but no framing that `body` contradicts.
     pub headers: Headers,
     /// What follows the head.
-    pub body: Body,
+    pub body: BodyFraming,
 }
 
 impl ResponseHead {
@@ -27,11 +27,11 @@ impl ResponseHead {
     /// [`Invalid`](crate::wire::WireError::Invalid) for what is no HTTP/1 response or could end in two places;
     /// [`TooLarge`](crate::wire::WireError::TooLarge) when there is no end within `limit`.
     pub fn parse(bytes: &[u8], limit: usize, request_method: &str) -> Parsed<Self> {
-        let range = scan::head(bytes, limit, Start::StatusLine)?;
+        let range = scan::find_head(bytes, limit, Start::StatusLine)?;
         let head = &bytes[range.clone()];
         let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
         let mut parsed = httparse::Response::new(&mut fields);
-        whole(parsed.parse(head), head)?;
+        check_complete(parsed.parse(head), head)?;
         let status = parsed.code.unwrap_or_default();
         let reason = parsed.reason.unwrap_or_default().to_owned();
         let version = Version::from_minor(parsed.version)?;
@@ -45,7 +45,7 @@ impl ResponseHead {
         }
         let framed = framing(version, &headers)?;
         let empty = tunnel || request_method == "HEAD" || matches!(status, 100..200 | 204 | 304);
-        let body = if empty { Body::Empty } else { framed.unwrap_or(Body::UntilClose) };
+        let body = if empty { BodyFraming::Empty } else { framed.unwrap_or(BodyFraming::UntilClose) };
         Ok((Self { status, reason, version, headers, body }, range.end))
     }
 }

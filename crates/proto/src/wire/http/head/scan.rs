@@ -26,9 +26,9 @@ pub(crate) enum Start {
 }
 
 /// Finds the head, with its last empty line, in what has arrived.
-pub(crate) fn head(bytes: &[u8], limit: usize, start: Start) -> Result<Range<usize>, WireError> {
+pub(crate) fn find_head(bytes: &[u8], limit: usize, start: Start) -> Result<Range<usize>, WireError> {
     let within = &bytes[..bytes.len().min(limit)];
-    match lines(within, start) {
+    match scan_lines(within, start) {
         Err(WireError::Incomplete) if within.len() == limit => Err(WireError::TooLarge),
         found => found,
     }
@@ -48,7 +48,7 @@ pub(crate) const fn is_text_byte(byte: u8) -> bool {
     matches!(byte, b'\t' | b' '..=b'~' | 0x80..)
 }
 
-fn lines(bytes: &[u8], start: Start) -> Result<Range<usize>, WireError> {
+fn scan_lines(bytes: &[u8], start: Start) -> Result<Range<usize>, WireError> {
     // "a server [...] SHOULD ignore at least one empty line (CRLF) received prior to the request-line": we, just one.
     let begin = if start == Start::RequestLine && bytes.starts_with(b"\r\n") { 2 } else { 0 };
     let mut at = begin;

@@ -1,11 +1,11 @@
 //! What needs to look inside: CPUs that are not this one, and the transcript in `docs/section-protocol.md`, which was made
 //! by another program, in another language.
 
-use super::super::record::{HEADER, TAG};
+use super::super::record::{HEADER_LENGTH, TAG_LENGTH};
 use super::*;
-use crate::wire::section::{Answer, Open, Purpose};
+use crate::wire::section::{Open, OpenAnswer, Purpose};
 
-const OURS: Versions = Versions::OURS;
+const OURS: Versions = Versions::SUPPORTED;
 
 fn key(byte: u8) -> PrivateKey {
     PrivateKey::from_file(&base64::Engine::encode(&base64::prelude::BASE64_STANDARD, [byte; 32])).unwrap()
@@ -16,22 +16,22 @@ fn parse(bytes: &[u8]) -> Hello {
 }
 
 /// A handshake, the dialler's side first; `dice` are both ephemeral keys.
-fn shake(aes: [bool; 2], dice: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [Transport; 2]) {
+fn shake(aes: [bool; 2], dice: [[u8; 32]; 2]) -> ([Vec<u8>; 2], [TransportKeys; 2]) {
     let (dialler, listener) = (key(0x11), key(0x22));
-    let (prologue, to) = (Hello::offer(OURS), listener.public());
+    let (prologue, to) = (Hello::encode_versions(OURS), listener.public_key());
     let noise = builder(&dialler, &prologue).remote_public_key(&to.0).unwrap();
     let noise = noise.fixed_ephemeral_key_for_testing_only(&dice[0]);
-    let (initiator, hello) = Initiator::start(noise, OURS, aes[0], None);
+    let (initiator, hello) = NoiseInitiator::begin_with(noise, OURS, aes[0], None);
     let noise = builder(&listener, &prologue).fixed_ephemeral_key_for_testing_only(&dice[1]);
-    let (responder, peer) = Responder::receive(noise, &parse(&hello), OURS, aes[1]).unwrap();
-    assert_eq!(peer, dialler.public());
+    let (responder, peer) = NoiseResponder::read_with(noise, &parse(&hello), OURS, aes[1]).unwrap();
+    assert_eq!(peer, dialler.public_key());
     let (down, answer) = responder.accept(None);
     let up = initiator.finish(&parse(&answer)).unwrap();
     ([hello, answer], [up, down])
 }
 
 fn seal(key: &mut RecordKey, plaintext: &[u8]) -> Vec<u8> {
-    let mut record = [&[0; HEADER], plaintext, &[0; TAG]].concat();
+    let mut record = [&[0; HEADER_LENGTH], plaintext, &[0; TAG_LENGTH]].concat();
     key.seal(&mut record);
     record
 }
@@ -52,21 +52,21 @@ fn both_sides_choose_the_cipher_that_both_are_good_at() {
     ] {
         let (_, [mut up, mut down]) = shake(aes, [[1; 32], [2; 32]]);
         assert_eq!((up.version, down.version), (1, 1));
-        for key in [&up.seal, &up.open, &down.seal, &down.open] {
+        for key in [&up.send_key, &up.open, &down.send_key, &down.open] {
             assert_eq!(key.cipher(), cipher);
         }
-        assert_eq!(open(&mut down.open, &seal(&mut up.seal, b"up")), b"up");
-        assert_eq!(open(&mut up.open, &seal(&mut down.seal, b"down")), b"down");
+        assert_eq!(open(&mut down.open, &seal(&mut up.send_key, b"up")), b"up");
+        assert_eq!(open(&mut up.open, &seal(&mut down.send_key, b"down")), b"down");
     }
 }
 
 #[test]
 fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
     let (dialler, listener) = (key(0x11), key(0x22));
-    let (initiator, hello) = Initiator::begin(&dialler, &listener.public(), OURS);
-    let (responder, _) = Responder::read(&listener, &parse(&hello), OURS).unwrap();
+    let (initiator, hello) = NoiseInitiator::begin(&dialler, &listener.public_key(), OURS);
+    let (responder, _) = NoiseResponder::read(&listener, &parse(&hello), OURS).unwrap();
     let future = Versions { oldest: 2, newest: 3 };
-    let (_, answer) = Responder { versions: future, ..responder }.accept(None);
+    let (_, answer) = NoiseResponder { versions: future, ..responder }.accept(None);
     assert_eq!(initiator.finish(&parse(&answer)).err(), Some(Refusal::Version(future).into()));
 }
 
@@ -74,22 +74,22 @@ fn a_listener_that_accepts_what_it_does_not_speak_is_left() {
 fn the_transcript_in_the_specification_is_ours() {
     let ([hello, hello_back], [mut up, mut down]) = shake([true, false], [[0x33; 32], [0x44; 32]]);
     let session = Open::read(&documented("OPEN, plaintext")).unwrap();
-    let answer = Answer::read(&documented("ANSWER, plaintext")).unwrap();
+    let answer = OpenAnswer::read(&documented("ANSWER, plaintext")).unwrap();
     for (what, bytes) in [
         ("hello of the dialler", hello),
         ("hello of the listener", hello_back),
         ("OPEN, plaintext", session.write()),
-        ("OPEN, record 0 up", seal(&mut up.seal, &session.write())),
-        ("first payload, record 1 up", seal(&mut up.seal, b"GET")),
-        ("END, record 2 up", seal(&mut up.seal, b"")),
+        ("OPEN, record 0 up", seal(&mut up.send_key, &session.write())),
+        ("first payload, record 1 up", seal(&mut up.send_key, b"GET")),
+        ("END, record 2 up", seal(&mut up.send_key, b"")),
         ("ANSWER, plaintext", answer.write()),
-        ("ANSWER, record 0 down", seal(&mut down.seal, &answer.write())),
+        ("ANSWER, record 0 down", seal(&mut down.send_key, &answer.write())),
     ] {
         assert_eq!(bytes, documented(what), "{what}");
     }
     assert!(session.encrypt && !session.early);
     assert_eq!((session.hops_left, session.purpose), (3, Purpose::Stream("example.com:443".parse().unwrap())));
-    assert_eq!(answer.times, [std::time::Duration::from_micros(1500)]);
+    assert_eq!(answer.relay_times, [std::time::Duration::from_micros(1500)]);
 }
 
 /// A lane, too, is written as the specification has it.

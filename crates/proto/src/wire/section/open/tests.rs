@@ -23,16 +23,19 @@ fn largest() -> Open {
     Open {
         early: true,
         encrypt: true,
-        hops_left: MOST_HOPS,
+        hops_left: MAX_HOPS,
         client: ClientAddr("[2001:db8::7]:65535".parse().unwrap()),
-        path: (0..MOST_HOPS).map(|n| PublicKey([n; key::LENGTH])).collect(),
+        path: (0..MAX_HOPS).map(|n| PublicKey([n; key::KEY_LENGTH])).collect(),
         purpose: Purpose::Stream(Target::new(Host::parse(&name).unwrap(), 65_535).unwrap()),
         ..smallest()
     }
 }
 
-fn failed(cause: Cause, relay: u8, of_hop: bool) -> Answer {
-    Answer { outcome: Err(Failure { cause, relay, of_hop }), times: vec![Duration::from_micros(7)] }
+fn failed(cause: Cause, relay: u8, of_hop: bool) -> OpenAnswer {
+    OpenAnswer {
+        outcome: Err(OpenFailure { cause, relay, is_about_hop: of_hop }),
+        relay_times: vec![Duration::from_micros(7)],
+    }
 }
 
 #[test]
@@ -51,7 +54,7 @@ fn opens_round_trip() {
     ] {
         assert_eq!(Open::read(&open.write()), Ok(open));
     }
-    assert_eq!(largest().write().len(), Open::MOST);
+    assert_eq!(largest().write().len(), Open::MAX_LENGTH);
     let mapped = Open { client: ClientAddr("[::ffff:192.0.2.7]:4000".parse().unwrap()), ..smallest() };
     assert_eq!(mapped.write(), smallest().write());
 }
@@ -74,11 +77,12 @@ fn whatever_is_cut_short_or_goes_on_is_refused() {
         }
         assert!(matches!(Open::read(&[whole.as_slice(), b"\0"].concat()), Err(WireError::Invalid(_))));
     }
-    for whole in [Answer { outcome: Ok(()), times: vec![] }.write(), failed(Cause::Refused, 1, true).write()] {
+    for whole in [OpenAnswer { outcome: Ok(()), relay_times: vec![] }.write(), failed(Cause::Refused, 1, true).write()]
+    {
         for end in 0..whole.len() {
-            assert!(matches!(Answer::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
+            assert!(matches!(OpenAnswer::read(&whole[..end]), Err(WireError::Invalid(_))), "{end} bytes");
         }
-        assert!(matches!(Answer::read(&[whole.as_slice(), b"\0"].concat()), Err(WireError::Invalid(_))));
+        assert!(matches!(OpenAnswer::read(&[whole.as_slice(), b"\0"].concat()), Err(WireError::Invalid(_))));
     }
 }
 
@@ -117,30 +121,30 @@ fn opens_out_of_bounds_or_in_another_form_are_refused() {
 
 #[test]
 fn answers_round_trip() {
-    let times = vec![Duration::from_micros(1_500), Duration::ZERO, MOST_TIME];
-    let success = Answer { outcome: Ok(()), times };
+    let times = vec![Duration::from_micros(1_500), Duration::ZERO, MAX_TIME];
+    let success = OpenAnswer { outcome: Ok(()), relay_times: times };
     assert_eq!(success.write(), b"\0\0\0\x03\0\0\x05\xdc\0\0\0\0\xd6\x93\xa4\0");
-    assert_eq!(Answer::read(&success.write()), Ok(success));
+    assert_eq!(OpenAnswer::read(&success.write()), Ok(success));
     for cause in Cause::ALL {
-        for (relay, of_hop) in [(0, false), (MOST_HOPS, true)] {
+        for (relay, of_hop) in [(0, false), (MAX_HOPS, true)] {
             let answer = failed(cause, relay, of_hop);
-            assert_eq!(Answer::read(&answer.write()), Ok(answer));
+            assert_eq!(OpenAnswer::read(&answer.write()), Ok(answer));
         }
     }
 }
 
 #[test]
 fn answers_are_written_within_their_bounds() {
-    let endless = Answer {
-        outcome: Err(Failure { cause: Cause::Loop, relay: 200, of_hop: false }),
-        times: vec![Duration::MAX; 300],
+    let endless = OpenAnswer {
+        outcome: Err(OpenFailure { cause: Cause::Loop, relay: 200, is_about_hop: false }),
+        relay_times: vec![Duration::MAX; 300],
     };
-    let bounded = Answer {
-        outcome: Err(Failure { cause: Cause::Loop, relay: MOST_HOPS, of_hop: false }),
-        times: vec![MOST_TIME; MOST_TIMES],
+    let bounded = OpenAnswer {
+        outcome: Err(OpenFailure { cause: Cause::Loop, relay: MAX_HOPS, is_about_hop: false }),
+        relay_times: vec![MAX_TIME; MAX_TIMES],
     };
-    assert_eq!(endless.write().len(), Answer::MOST);
-    assert_eq!(Answer::read(&endless.write()), Ok(bounded));
+    assert_eq!(endless.write().len(), OpenAnswer::MAX_LENGTH);
+    assert_eq!(OpenAnswer::read(&endless.write()), Ok(bounded));
 }
 
 #[test]
@@ -148,7 +152,7 @@ fn a_cause_of_the_future_is_a_hop_that_failed() {
     for of_hop in [false, true] {
         let mut bytes = failed(Cause::Refused, 2, of_hop).write();
         bytes[0] = 200;
-        assert_eq!(Answer::read(&bytes), Ok(failed(Cause::HopFailed, 2, of_hop)));
+        assert_eq!(OpenAnswer::read(&bytes), Ok(failed(Cause::HopFailed, 2, of_hop)));
     }
 }
 
@@ -162,7 +166,7 @@ fn answers_out_of_bounds_are_refused() {
         b"\x00\x00\x00\x01\xd6\x93\xa4\x01",
         &[b"\x00\x00\x00\x12".as_slice(), &[0; 18 * 4]].concat(),
     ] {
-        assert!(matches!(Answer::read(bytes), Err(WireError::Invalid(_))), "{bytes:?}");
+        assert!(matches!(OpenAnswer::read(bytes), Err(WireError::Invalid(_))), "{bytes:?}");
     }
 }
 

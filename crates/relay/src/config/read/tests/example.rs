@@ -46,7 +46,7 @@ fn the_example_has_every_key() {
     ] {
         text += &format!("{table}\n{probe}");
     }
-    let unknown: Vec<_> = mistakes(&text).into_iter().filter(|m| m.found == Found::Unknown).collect();
+    let unknown: Vec<_> = mistakes(&text).into_iter().filter(|m| m.found == FoundValue::Unknown).collect();
     assert_eq!(unknown.len(), 17, "{unknown:?}");
     for mistake in unknown {
         let path = mistake.key.trim_end_matches("zzzzzzzz").replace("[1]", "");

@@ -5,12 +5,12 @@ use super::*;
 #[test]
 fn listener_urls_are_read_as_tables() {
     for (url, kind, bind, name, private) in [
-        ("auto://127.0.0.1:1080", Kind::Auto, "127.0.0.1:1080", "auto-1080", true),
-        ("socks://:1080", Kind::Socks, "127.0.0.1:1080", "socks-1080", true),
-        ("http://localhost:3128/?name=web", Kind::Http, "127.0.0.1:3128", "web", true),
-        ("http://[::]:3128?allow_open=true", Kind::Http, "[::]:3128", "http-3128", false),
-        ("auto://0.0.0.0:0?allow_open=true&allow_private=true", Kind::Auto, "0.0.0.0:0", "auto-0", true),
-        ("tcp://:2222/server.example:22", Kind::Tcp, "127.0.0.1:2222", "tcp-2222", true),
+        ("auto://127.0.0.1:1080", ListenerKind::Auto, "127.0.0.1:1080", "auto-1080", true),
+        ("socks://:1080", ListenerKind::Socks, "127.0.0.1:1080", "socks-1080", true),
+        ("http://localhost:3128/?name=web", ListenerKind::Http, "127.0.0.1:3128", "web", true),
+        ("http://[::]:3128?allow_open=true", ListenerKind::Http, "[::]:3128", "http-3128", false),
+        ("auto://0.0.0.0:0?allow_open=true&allow_private=true", ListenerKind::Auto, "0.0.0.0:0", "auto-0", true),
+        ("tcp://:2222/server.example:22", ListenerKind::Tcp, "127.0.0.1:2222", "tcp-2222", true),
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{e}"));
         let listener = only(&config);
@@ -19,7 +19,7 @@ fn listener_urls_are_read_as_tables() {
             (kind, bind, name, private),
             "{url}"
         );
-        assert_eq!(listener.target.is_some(), kind == Kind::Tcp);
+        assert_eq!(listener.target.is_some(), kind == ListenerKind::Tcp);
     }
     let config = load(None, &listen(&["auto://:1?deny=*:25&deny=10.0.0.0%2F8&allow=*&profile=lossy"])).unwrap();
     assert_eq!((only(&config).access.deny.len(), only(&config).access.allow.len()), (2, 1));
@@ -83,7 +83,7 @@ fn an_address_alone_is_an_auto_listener() {
         ("[::1]:1080?profile=lossy", "[::1]:1080"),
     ] {
         let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
-        assert_eq!((only(&config).kind, only(&config).bind.to_string().as_str()), (Kind::Auto, bind), "{text}");
+        assert_eq!((only(&config).kind, only(&config).bind.to_string().as_str()), (ListenerKind::Auto, bind), "{text}");
     }
     let shown = flag_mistake(&listen(&["0.0.0.0:1080"]));
     assert!(shown.contains("-L[1].bind = \"0.0.0.0:1080\": expected a loopback address"), "{shown}");
@@ -92,10 +92,10 @@ fn an_address_alone_is_an_auto_listener() {
 #[test]
 fn schemes_of_proxies_are_listeners_of_their_kind() {
     for (text, kind) in [
-        ("socks5://:1080", Kind::Socks),
-        ("socks5h://:1080", Kind::Socks),
-        ("socks4://:1080", Kind::Socks),
-        ("socks4a://:1080", Kind::Socks),
+        ("socks5://:1080", ListenerKind::Socks),
+        ("socks5h://:1080", ListenerKind::Socks),
+        ("socks4://:1080", ListenerKind::Socks),
+        ("socks4a://:1080", ListenerKind::Socks),
     ] {
         let config = load(None, &listen(&[text])).unwrap_or_else(|e| panic!("{text}: {e}"));
         assert_eq!((only(&config).kind, only(&config).name.as_str()), (kind, "socks-1080"), "{text}");
@@ -109,5 +109,5 @@ fn schemes_of_proxies_are_listeners_of_their_kind() {
         assert!(shown.contains(says), "{text}: {shown}");
     }
     let config = good("version = 1\n[[listener]]\nbind = \":1\"\nkind = \"socks5\"");
-    assert_eq!(only(&config).kind, Kind::Socks);
+    assert_eq!(only(&config).kind, ListenerKind::Socks);
 }

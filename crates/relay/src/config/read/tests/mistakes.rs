@@ -27,16 +27,16 @@ mss = "big"
 bind = "0.0.0.0:9090"
 "#;
     let seen: Vec<_> = mistakes(text).into_iter().map(|m| (m.line.unwrap_or(0), m.key, m.found)).collect();
-    let value = |text: &str| Found::Value(text.to_owned());
+    let value = |text: &str| FoundValue::Value(text.to_owned());
     let expected = [
         (1, "version", value("2")),
         (2, "threads", value("0")),
         (3, "target_profile", value("\"longhall\"")),
         (4, "forward[1]", value("\"socks4://h:1\"")),
-        (4, "forward[2]", Found::Hidden),
+        (4, "forward[2]", FoundValue::Hidden),
         (6, "listener[1].bind", value("\"127.0.0.1\"")),
         (7, "listener[1].kind", value("\"sock\"")),
-        (8, "listener[1].allow_privat", Found::Unknown),
+        (8, "listener[1].allow_privat", FoundValue::Unknown),
         (9, "listener[1].allow[2]", value("\"a b\"")),
         (11, "listener[2].bind", value("\"0.0.0.0:1080\"")),
         (13, "limits.head", value("65536")),
@@ -146,11 +146,11 @@ fn broken_toml_is_told_by_line_without_echoes() {
     let text =
         "version = 1\nthreads = \n[[listener]]\nbind = \"127.0.0.1:1080\nkind = \"auto\"\n[limits]\nhead = \"1B\"\n";
     let seen = mistakes(text);
-    let lines: Vec<_> = seen.iter().map(|m| (m.line, m.found == Found::Syntax)).collect();
+    let lines: Vec<_> = seen.iter().map(|m| (m.line, m.found == FoundValue::Syntax)).collect();
     assert_eq!(lines.first(), Some(&(Some(2), true)), "{seen:#?}");
     assert!(lines.contains(&(Some(4), true)), "{seen:#?}");
     assert!(seen.iter().any(|m| m.key == "limits.head" && m.line == Some(7)), "{seen:#?}");
-    assert!(!seen.iter().any(|m| m.found == Found::Missing), "{seen:#?}");
+    assert!(!seen.iter().any(|m| m.found == FoundValue::Missing), "{seen:#?}");
     let twice = mistakes("version = 1\nversion = 1\n[[listener]]\nbind = \":1\"\n");
     assert_eq!((twice.len(), twice[0].line), (1, Some(2)), "{twice:#?}");
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::config::Peers;
 
 /// A section listener with these peers, and the relays `osaka` and `kyoto` behind it.
-fn with_peers(peers: &Scratch) -> Result<Config, Mistakes> {
+fn with_peers(peers: &Scratch) -> Result<Config, ConfigErrors> {
     let (file, _) = Scratch::key("of-listener");
     let mut text = format!(
         "version = 1\n[[listener]]\nkind = \"section\"\nbind = \"0.0.0.0:7000\"\nkey = {:?}\npeers = {:?}\n",
@@ -32,8 +32,8 @@ fn peers_come_with_bounds() {
     let peers = only(&config).section.as_ref().unwrap().peers.clone().unwrap();
     assert_eq!(peers.0.len(), 3);
     let of = |key| &peers.0[key];
-    assert_eq!((&*of(&alice).name, &of(&alice).relays), ("alice", &None));
-    assert_eq!(of(&bob).relays, Some(vec!["osaka".into(), "kyoto".into()]));
+    assert_eq!((&*of(&alice).name, &of(&alice).next_hops), ("alice", &None));
+    assert_eq!(of(&bob).next_hops, Some(vec!["osaka".into(), "kyoto".into()]));
     for (who, target, may) in [
         (&alice, "127.0.0.1:22", true),
         (&alice, "example.com:443", true),
@@ -100,7 +100,7 @@ fn every_mistake_is_told_by_line_without_what_stands_there() {
     let told: std::collections::BTreeSet<_> = mistakes.iter().filter_map(|mistake| mistake.line).collect();
     assert_eq!(told.into_iter().collect::<Vec<_>>(), (2..=lines.len()).collect::<Vec<_>>(), "{mistakes:#?}");
     for (number, (_, says)) in (1..).zip(&lines).skip(1) {
-        let of_line = |mistake: &&Mistake| mistake.line == Some(number) && mistake.place == file.path();
+        let of_line = |mistake: &&ConfigError| mistake.line == Some(number) && mistake.source == file.path();
         assert!(mistakes.iter().filter(of_line).any(|m| m.expected.contains(says)), "{number} {says}: {mistakes:#?}");
     }
     assert!(mistakes.iter().all(|mistake| !mistake.to_string().contains(&secret[..8])), "{mistakes:#?}");

@@ -23,7 +23,7 @@ fn relays_are_called_by_key_or_by_url() {
     let shown: Vec<_> = config
         .relays
         .iter()
-        .map(|hop| (&*hop.name, hop.kind.word(), hop.address.to_string(), hop.profile.name.as_str()))
+        .map(|hop| (&*hop.name, hop.kind.as_str(), hop.address.to_string(), hop.profile.name.as_str()))
         .collect();
     let expected = [
         ("osaka", "section", "osaka.example:7000", "longhaul"),

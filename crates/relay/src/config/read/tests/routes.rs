@@ -126,8 +126,8 @@ fn a_route_may_leave_it_to_the_relay() {
         let text = format!("{}{more}[[route]]\npath = \"auto\"\n{route}", ekiden("nara"));
         let config = good(&with_relays(&text));
         assert_eq!(shown(&config)[0], format!(" -> {expected}"), "{text}");
-        assert!(config.routes[0].auto && !config.routes[1].auto && config.chooses());
-        let called = |hop: &&Arc<crate::config::Hop>| config.calls(hop);
+        assert!(config.routes[0].auto && !config.routes[1].auto && config.has_auto_route());
+        let called = |hop: &&Arc<crate::config::Hop>| config.may_dial(hop);
         assert_eq!(config.relays.iter().filter(called).count(), 1, "ready for the one that may be chosen");
     }
 }

@@ -1,7 +1,7 @@
 //! Our own keys, section listeners, and when clients are told "connected".
 
 use super::*;
-use crate::config::Connect;
+use crate::config::ConnectMode;
 
 fn section(keys: &str) -> String {
     format!("version = 1\n[[listener]]\nkind = \"section\"\nbind = \"127.0.0.1:7000\"\n{keys}\n")
@@ -9,7 +9,7 @@ fn section(keys: &str) -> String {
 
 /// The key with which it calls others.
 fn calls_with(config: &Config) -> PublicKey {
-    forward(config)[0].peering().unwrap().own.public()
+    forward(config)[0].peering().unwrap().own_key.public_key()
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn the_key_of_the_flag_beats_that_of_the_file() {
         "keys.toml",
         &text("").replacen("version = 1", "", 1).replacen("private", "version = 1\nprivate", 1),
     );
-    let listens_with = |config: &Config| only(config).section.as_ref().unwrap().key.public();
+    let listens_with = |config: &Config| only(config).section.as_ref().unwrap().private_key.public_key();
     let config = load(Some(&file.0), &Flags::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((calls_with(&config), listens_with(&config)), (one, one));
     let flags = Flags { key: Some(second.path()), ..Flags::default() };
@@ -44,7 +44,7 @@ fn a_relay_without_a_key_makes_one_up_and_keeps_it() {
 
 #[test]
 fn wrong_key_files_are_told_without_the_key() {
-    let private = PrivateKey::generate().text();
+    let private = PrivateKey::generate().to_base64();
     let secret = private.as_str();
     let of = |name, content: String, mode| {
         let file = Scratch::new(name, &content);
@@ -99,9 +99,16 @@ fn section_listeners_have_keys_and_peers() {
         let url = if closed { format!("{url}&peers={peers}") } else { url };
         let config = load(None, &listen(&[&url])).unwrap_or_else(|e| panic!("{url}: {e}"));
         let listener = only(&config);
-        assert_eq!((listener.kind, listener.name.as_str(), listener.connect), (Kind::Section, name, Connect::Strict));
+        assert_eq!(
+            (listener.kind, listener.name.as_str(), listener.connect),
+            (ListenerKind::Section, name, ConnectMode::Strict)
+        );
         let section = listener.section.as_ref().unwrap();
-        assert_eq!((section.key.public(), section.encrypt, section.peers.is_some()), (key, encrypt, closed), "{url}");
+        assert_eq!(
+            (section.private_key.public_key(), section.encrypt, section.peers.is_some()),
+            (key, encrypt, closed),
+            "{url}"
+        );
     }
 }
 
@@ -134,14 +141,14 @@ fn what_is_only_for_some_kinds_is_told() {
 #[test]
 fn clients_are_told_at_once_only_where_that_is_wanted() {
     for (url, connect) in [
-        ("auto://:1", Connect::Strict),
-        ("auto://:1?connect=strict", Connect::Strict),
-        ("auto://:1?connect=early", Connect::Early),
-        ("socks://:1?connect=early", Connect::Early),
-        ("http://:1?connect=early", Connect::Early),
-        ("tcp://:1/h:2?connect=early", Connect::Early),
-        ("tproxy://:1?interfaces=eth0", Connect::Hold),
-        ("redirect://0.0.0.0:1?interfaces=eth0&connect=strict", Connect::Strict),
+        ("auto://:1", ConnectMode::Strict),
+        ("auto://:1?connect=strict", ConnectMode::Strict),
+        ("auto://:1?connect=early", ConnectMode::Early),
+        ("socks://:1?connect=early", ConnectMode::Early),
+        ("http://:1?connect=early", ConnectMode::Early),
+        ("tcp://:1/h:2?connect=early", ConnectMode::Early),
+        ("tproxy://:1?interfaces=eth0", ConnectMode::Hold),
+        ("redirect://0.0.0.0:1?interfaces=eth0&connect=strict", ConnectMode::Strict),
     ] {
         let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{url}: {e}"));
         assert_eq!(only(&config).connect, connect, "{url}");
@@ -152,7 +159,7 @@ fn clients_are_told_at_once_only_where_that_is_wanted() {
 #[test]
 fn only_what_may_be_a_private_key_is_hidden() {
     let (file, own) = Scratch::key("shown");
-    let private = PrivateKey::generate().text();
+    let private = PrivateKey::generate().to_base64();
     let secret = private.as_str();
     let public = own.to_string();
     let cut = &public[..43];

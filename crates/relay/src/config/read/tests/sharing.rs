@@ -15,7 +15,7 @@ fn interfaces_and_weights_are_read() {
     let shown: Vec<_> = config.interfaces.iter().map(|one| (one.name.as_str(), one.rate.to_string())).collect();
     assert_eq!(shown, [("wan0", "100Mbit/s".to_owned()), ("lo", "64kbit/s".to_owned())]);
     assert_eq!(config.listeners[0].weight, 3);
-    let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.weights.of(user));
+    let weights = [Some("alice"), Some("b@b o"), Some("carol"), None].map(|user| config.weights.weight_of(user));
     assert_eq!(weights, [1000, 1, 1, 1]);
     assert_eq!(good(&with_listener("")).listeners[0].weight, 1);
     let by_url = load(None, &listen(&["auto://:1080?weight=7"])).unwrap();

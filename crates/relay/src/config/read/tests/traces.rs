@@ -1,9 +1,9 @@
 //! `[traces]`.
 
 use super::*;
-use crate::config::Traces;
+use crate::config::TracesConfig;
 
-fn traces(lines: &str) -> Traces {
+fn traces(lines: &str) -> TracesConfig {
     good(&with_listener(&format!("[traces]\n{lines}"))).traces.expect("there is a collector")
 }
 
@@ -29,9 +29,9 @@ fn a_collector_has_the_usual_port_and_path() {
 #[test]
 fn all_sessions_are_told_and_no_address_of_a_client_unless_it_is_said() {
     let usual = traces("endpoint = \"http://c\"");
-    assert!((usual.sample.0 - 1.0).abs() < f64::EPSILON && !usual.client_address && !usual.name.is_empty());
+    assert!((usual.sample_ratio.0 - 1.0).abs() < f64::EPSILON && !usual.client_address && !usual.name.is_empty());
     let other = traces("endpoint = \"http://c\"\nsample = 0\nclient_address = true\nname = \"tokyo\"");
-    assert!(other.sample.0.abs() < f64::EPSILON && other.client_address);
+    assert!(other.sample_ratio.0.abs() < f64::EPSILON && other.client_address);
     assert_eq!(other.name, "tokyo");
 }
 

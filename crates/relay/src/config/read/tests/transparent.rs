@@ -1,7 +1,7 @@
 //! Transparent listeners, and `[transparent]`.
 
 use super::*;
-use crate::config::{Connect, RulesBy};
+use crate::config::{ConnectMode, RuleManagement};
 use crate::rules::Marks;
 
 #[test]
@@ -9,7 +9,10 @@ fn a_transparent_listener_catches_at_interfaces() {
     let url = "tproxy://0.0.0.0:7001?interfaces=lan0&interfaces=lan1&clients=10.1.0.0/16&deny=*:25&profile=lossy";
     let config = load(None, &listen(&[url])).unwrap_or_else(|e| panic!("{e}"));
     let listener = only(&config);
-    assert_eq!((listener.kind, listener.name.as_str(), listener.connect), (Kind::Tproxy, "tproxy-7001", Connect::Hold));
+    assert_eq!(
+        (listener.kind, listener.name.as_str(), listener.connect),
+        (ListenerKind::Tproxy, "tproxy-7001", ConnectMode::Hold)
+    );
     assert!(listener.keep_client_address && listener.access.allow_private && listener.users.is_none());
     let capture = listener.capture.as_ref().unwrap();
     assert_eq!(capture.interfaces, ["lan0", "lan1"]);
@@ -21,10 +24,10 @@ fn a_transparent_listener_catches_at_interfaces() {
         [timeouts]\nhold = \"500ms\"\n";
     let config = good(text);
     let listener = only(&config);
-    assert_eq!((listener.kind, listener.connect), (Kind::Redirect, Connect::Early));
+    assert_eq!((listener.kind, listener.connect), (ListenerKind::Redirect, ConnectMode::Early));
     assert!(listener.keep_client_address);
     assert_eq!(listener.capture.as_ref().unwrap().clients, []);
-    assert_eq!((config.transparent.rules, config.transparent.instance), (RulesBy::Manual, 3));
+    assert_eq!((config.transparent.rules, config.transparent.instance), (RuleManagement::Manual, 3));
     assert_eq!((config.timeouts.hold, config.marks()), (Duration::from_millis(500), Marks::new(3)));
 }
 

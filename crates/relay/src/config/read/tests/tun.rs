@@ -1,7 +1,7 @@
 //! Tunnels: `tun` listeners, and what they need of routes.
 
 use super::*;
-use crate::config::{Connect, Hosts};
+use crate::config::{ConnectMode, HostPattern};
 
 /// A tunnel, and a way on.
 fn by(url: &str, hop: &str) -> Result<Config, String> {
@@ -17,13 +17,16 @@ fn through(url: &str) -> Config {
 fn a_tunnel_has_a_device_and_networks() {
     let config = through("tun://ekiden0?net=192.168.2.0/24,192.168.3.0/24&mtu=1400&source=192.168.1.1");
     let listener = only(&config);
-    assert_eq!((listener.kind, listener.name.as_str(), listener.connect), (Kind::Tun, "ekiden0", Connect::Hold));
+    assert_eq!(
+        (listener.kind, listener.name.as_str(), listener.connect),
+        (ListenerKind::Tun, "ekiden0", ConnectMode::Hold)
+    );
     assert_eq!(listener.bind, "127.0.0.1:7100".parse().unwrap());
     assert!(listener.access.allow_private && !listener.keep_client_address && listener.users.is_none());
     assert_eq!(listener.capture.as_ref().unwrap().interfaces, ["ekiden0"]);
     let nets: Vec<_> = listener.access.allow.iter().map(|pattern| pattern.hosts.clone()).collect();
     let tun = listener.tun.as_ref().unwrap();
-    assert_eq!(nets, tun.nets.iter().map(|net| Hosts::In(*net)).collect::<Vec<_>>());
+    assert_eq!(nets, tun.nets.iter().map(|net| HostPattern::Network(*net)).collect::<Vec<_>>());
     assert_eq!((tun.nets.len(), tun.mtu, tun.source), (2, 1400, Some("192.168.1.1".parse().unwrap())));
     assert!(config.needed_marks().is_some());
 }

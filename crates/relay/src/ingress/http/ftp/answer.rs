@@ -1,7 +1,7 @@
 //! What the client sees: heads, short pages for people, and which HTTP status an FTP reply means.
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::wire::http::{Body, Headers, Version, rewrite};
+use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
 use suppaftp::Status;
 use suppaftp::types::Response;
 
@@ -19,7 +19,7 @@ pub struct Answer {
     /// Fields, without those of framing and connection.
     pub headers: Headers,
     /// What follows, unless only the head was wanted.
-    pub body: Body,
+    pub body: BodyFraming,
     /// Whether the client's connection may stay as far as the request is concerned.
     pub stays: bool,
 }
@@ -29,14 +29,14 @@ impl Asked<'_> {
     pub async fn begin(&self, answer: Answer) -> Result<After, Trouble> {
         let Answer { status, mut headers, body, stays } = answer;
         rewrite::set_framing(&mut headers, body);
-        let stays = stays && (body != Body::UntilClose || self.method == Method::Head);
+        let stays = stays && (body != BodyFraming::UntilClose || self.method == Method::Head);
         if !stays {
             headers.push("Connection", "close");
         } else if self.version == Version::Http10 {
             headers.push("Connection", "keep-alive");
         }
-        if body == Body::UntilClose {
-            // Until [`Asked::finish`] the client gets a reset when this relay is killed.
+        if body == BodyFraming::UntilClose {
+            // Until [`RequestedControl::finish`] the client gets a reset when this relay is killed.
             pump::abort(&self.session.client);
         }
         self.log.borrow_mut().status = status;
@@ -64,7 +64,7 @@ impl Asked<'_> {
         headers.push("Cache-Control", "no-store");
         // Nobody knows how much of an upload that fails is still to come.
         let stays = self.stays && self.method != Method::Put;
-        let body = Body::Length(text.len() as u64);
+        let body = BodyFraming::Length(text.len() as u64);
         self.patiently(async {
             let after = self.begin(Answer { status, headers, body, stays }).await?;
             if self.method != Method::Head {

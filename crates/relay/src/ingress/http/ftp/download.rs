@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::wire::http::{Body, Headers};
+use ekiden_proto::wire::http::{BodyFraming, Headers};
 use suppaftp::Status;
 
 use super::answer::Answer;
@@ -15,7 +15,7 @@ use super::location::TransferForm;
 use super::server::{Order, Server, Transfer, socket};
 use super::{Asked, Method, Trouble};
 use crate::ingress::Inbox;
-use crate::ingress::http::body::Coding;
+use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::exchange::After;
 use crate::pump;
 
@@ -93,20 +93,20 @@ async fn send(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, Troub
 }
 
 async fn carry(asked: &Asked<'_>, server: &mut Server<'_>, facts: Facts, transfer: Transfer) -> Result<After, Trouble> {
-    let body = facts.size.map_or(Body::UntilClose, Body::Length);
+    let body = facts.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
     let after = asked
         .patiently(async {
             let data = socket(&transfer);
             let after = asked.begin(answer(asked, facts, body)).await?;
             let down = asked.lane(data, &asked.session.client, Direction::Down);
-            let carried = down.carry(&mut Inbox::of(data), body, Coding::Plain).await;
+            let carried = down.carry(&mut Inbox::of(data), body, BodyCoding::Plain).await;
             carried.map_err(|broken| Trouble::Ended(pump::end_of(&broken, Direction::Down)))?;
             Ok(after)
         })
         .await?;
     match body {
         // All bytes are there, whatever the server thinks of them now.
-        Body::Length(_) => drop(server.complete(transfer, AFTERTHOUGHT).await),
+        BodyFraming::Length(_) => drop(server.complete(transfer, AFTERTHOUGHT).await),
         _ => server.complete(transfer, asked.session.entrance.config.timeouts.connect).await?,
     }
     Ok(after)
@@ -121,7 +121,7 @@ async fn describe(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, T
         }
         other => other?,
     };
-    let body = facts.size.map_or(Body::UntilClose, Body::Length);
+    let body = facts.size.map_or(BodyFraming::UntilClose, BodyFraming::Length);
     asked.patiently(asked.begin(answer(asked, facts, body))).await
 }
 
@@ -136,7 +136,7 @@ async fn facts(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<Facts, Trou
     Ok(Facts { size: (!is_text).then_some(size), modified })
 }
 
-fn answer(asked: &Asked<'_>, facts: Facts, body: Body) -> Answer {
+fn answer(asked: &Asked<'_>, facts: Facts, body: BodyFraming) -> Answer {
     let mut headers = Headers::new();
     headers.push("Content-Type", content_type(&asked.location.path));
     if let Some(date) = facts.modified {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io;
 
 use ekiden_proto::cause::Cause;
-use ekiden_proto::wire::http::{Body, Headers, Version, chunked};
+use ekiden_proto::wire::http::{BodyFraming, Headers, Version, chunked};
 use ekiden_proto::wire::{Parsed, WireError};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use suppaftp::list::ListParser;
@@ -57,14 +57,14 @@ pub async fn show(asked: &Asked<'_>, server: &mut Server<'_>) -> Result<After, T
     asked
         .patiently(async {
             write_piece(asked, &mut page).await?;
-            if framing(asked) == Body::Chunked { asked.write(b"0\r\n\r\n").await } else { Ok(()) }
+            if framing(asked) == BodyFraming::Chunked { asked.write(b"0\r\n\r\n").await } else { Ok(()) }
         })
         .await?;
     Ok(after)
 }
 
-fn framing(asked: &Asked<'_>) -> Body {
-    if asked.version == Version::Http11 { Body::Chunked } else { Body::UntilClose }
+fn framing(asked: &Asked<'_>) -> BodyFraming {
+    if asked.version == Version::Http11 { BodyFraming::Chunked } else { BodyFraming::UntilClose }
 }
 
 fn answer(asked: &Asked<'_>) -> Answer {
@@ -96,7 +96,7 @@ async fn write_rows(asked: &Asked<'_>, transfer: &Transfer) -> Result<String, Tr
 
 async fn write_piece(asked: &Asked<'_>, page: &mut String) -> Result<(), Trouble> {
     let mut piece = std::mem::take(page);
-    if framing(asked) == Body::Chunked {
+    if framing(asked) == BodyFraming::Chunked {
         piece.insert_str(0, &chunked::write_chunk_head(piece.len() as u64));
         piece.push_str("\r\n");
     }

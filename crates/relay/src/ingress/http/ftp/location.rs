@@ -8,7 +8,7 @@
 
 use std::io;
 
-use ekiden_proto::wire::http::{Form, Headers, auth};
+use ekiden_proto::wire::http::{Headers, RequestTarget, auth};
 use percent_encoding::percent_decode_str;
 use suppaftp::Encoding;
 
@@ -78,8 +78,8 @@ pub fn bytes_of(text: &str) -> Vec<u8> {
 
 impl Location {
     /// Reads a URL; nothing when a part of it cannot be part of an FTP command.
-    pub fn read(form: &Form, headers: &Headers) -> Option<Self> {
-        let Form::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
+    pub fn read(form: &RequestTarget, headers: &Headers) -> Option<Self> {
+        let RequestTarget::Absolute { authority_text, userinfo, path_and_query, .. } = form else { return None };
         let login = Login::read(userinfo.as_deref(), headers)?;
         let user = userinfo.as_ref().map(|userinfo| format!("{userinfo}@")).unwrap_or_default();
         let (written, form) = split_type(path_and_query);
@@ -132,7 +132,7 @@ impl Login {
     /// password a browser has asked for: it is in the field, together with the user.
     fn read(userinfo: Option<&str>, headers: &Headers) -> Option<Self> {
         let in_url = userinfo.filter(|userinfo| !userinfo.is_empty());
-        let in_field = headers.get("Authorization").and_then(auth::basic);
+        let in_field = headers.get("Authorization").and_then(auth::parse_basic);
         let (user, password) = match (in_url.map(|userinfo| userinfo.split_once(':').ok_or(userinfo)), in_field) {
             (Some(Ok((user, password))), _) => (decode(user)?, decode(password)?),
             (_, Some((user, password))) => (checked(&user)?, checked(&password)?),
@@ -179,7 +179,7 @@ mod tests {
         if let Some(value) = authorization {
             head.headers.push("Authorization", value);
         }
-        Location::read(&head.form, &head.headers)
+        Location::read(&head.target, &head.headers)
     }
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn logins_come_from_the_url_then_from_the_field() {
-        let field = Some(auth::basic_value(b"field", b"f:w").into_bytes());
+        let field = Some(auth::write_basic(b"field", b"f:w").into_bytes());
         for (url, authorization, user, password) in [
             ("ftp://h/", None, "anonymous", "ekiden@"),
             ("ftp://@h/", None, "anonymous", "ekiden@"),
@@ -238,7 +238,7 @@ mod tests {
             assert_eq!(read(url, None), None, "{url}");
         }
         for (user, password) in [("u\r\nQUIT", "p"), ("u", "p\nQUIT"), ("u\0", "p")] {
-            let value = auth::basic_value(user.as_bytes(), password.as_bytes());
+            let value = auth::write_basic(user.as_bytes(), password.as_bytes());
             assert_eq!(read("ftp://h/", Some(value.as_bytes())), None, "{user:?} {password:?}");
         }
     }

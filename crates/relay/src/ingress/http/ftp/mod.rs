@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use ekiden_proto::addr::Target;
 use ekiden_proto::cause::Cause;
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::End;
-use ekiden_proto::wire::http::{Body, Form, Headers, RequestHead, Version};
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::http::{BodyFraming, Headers, RequestHead, RequestTarget, Version};
 use tokio::net::TcpStream;
 
 use super::body::Lane;
@@ -50,7 +50,7 @@ struct Asked<'a> {
     method: Method,
     version: Version,
     headers: Headers,
-    body: Body,
+    body: BodyFraming,
     /// Whether the client's connection may outlive the request.
     stays: bool,
 }
@@ -84,7 +84,7 @@ enum Trouble {
     /// We say no: a status, and a sentence for people.
     Refused(u16, &'static str),
     /// The session is over.
-    Ended(End),
+    Ended(EndReason),
 }
 
 impl From<Cause> for Trouble {
@@ -97,14 +97,14 @@ impl From<Cause> for Trouble {
 ///
 /// # Errors
 /// How the session ended.
-pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, End> {
-    let Form::Absolute { target, .. } = &head.form else {
+pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) -> Result<After, EndReason> {
+    let RequestTarget::Absolute { target, .. } = &head.target else {
         unreachable!("invariant: only requests in absolute form are forwarded")
     };
     let target = target.clone();
-    let Some(location) = Location::read(&head.form, &head.headers) else {
+    let Some(location) = Location::read(&head.target, &head.headers) else {
         tell(&session.client, 400, "Bad Request").await;
-        return Err(End::BadHandshake("an FTP command in a URL"));
+        return Err(EndReason::BadHandshake("an FTP command in a URL"));
     };
     let by_proxy = |ways: &Vec<Way>| ways.first().is_some_and(|way| way.path.http_hop().is_some());
     if session.errand.ways(&target).as_ref().is_ok_and(by_proxy) {
@@ -115,7 +115,7 @@ pub async fn run(session: &Session, inbox: &mut Inbox<'_>, head: RequestHead) ->
     let RequestHead { method, version, headers, body, .. } = head;
     let method = Method::read(&method);
     // The body of anything but a PUT has no meaning (RFC 9110, 9.3.1), so nobody reads it.
-    let stays = stays && (method == Method::Put || body == Body::Empty);
+    let stays = stays && (method == Method::Put || body == BodyFraming::Empty);
     let asked = Asked { session, log: RefCell::new(log), target, location, method, version, headers, body, stays };
     let served = serve(&asked, inbox).await;
     // What the session holds of the server's section would keep it open until the client is gone, too.
@@ -146,12 +146,12 @@ async fn serve(asked: &Asked<'_>, inbox: &mut Inbox<'_>) -> Result<After, Troubl
 }
 
 /// Tells the client, as long as it can still be told.
-async fn conclude(asked: Asked<'_>, trouble: Trouble) -> Result<After, End> {
+async fn conclude(asked: Asked<'_>, trouble: Trouble) -> Result<After, EndReason> {
     let session = asked.session;
     let answer_has_begun = asked.log.borrow().status != 0;
     let told = match trouble {
         Trouble::Ended(end) => Err(Trouble::Ended(end)),
-        _ if answer_has_begun => Err(Trouble::Ended(End::ServerLost)),
+        _ if answer_has_begun => Err(Trouble::Ended(EndReason::ServerLost)),
         Trouble::Dial(error) => return Err(give_up(session, &error, &mut asked.log.into_inner()).await),
         Trouble::Said(response) => asked.explain(&response).await,
         Trouble::Refused(status, sentence) => asked.page(status, sentence, Headers::new()).await,
@@ -161,7 +161,7 @@ async fn conclude(asked: Asked<'_>, trouble: Trouble) -> Result<After, End> {
         Err(trouble) => {
             // Half an answer must not look like a whole one, nor be followed by another.
             pump::abort(&session.client);
-            let Trouble::Ended(end) = trouble else { return Err(End::ServerLost) };
+            let Trouble::Ended(end) = trouble else { return Err(EndReason::ServerLost) };
             Err(end)
         }
     }
@@ -178,7 +178,7 @@ impl Asked<'_> {
             biased;
             moved = moving => moved,
             () = pump::silence(&self.session.meter, self.session.entrance.config.timeouts.idle) => {
-                Err(Trouble::Ended(End::Idle))
+                Err(Trouble::Ended(EndReason::Idle))
             }
         }
     }

@@ -6,15 +6,15 @@
 use std::io;
 
 use ekiden_proto::direction::Direction;
-use ekiden_proto::event::End;
-use ekiden_proto::wire::http::{Body, Headers, Version, rewrite};
+use ekiden_proto::event::EndReason;
+use ekiden_proto::wire::http::{BodyFraming, Headers, Version, rewrite};
 use socket2::SockRef;
 
 use super::answer::Answer;
 use super::server::{Order, Server, socket};
 use super::{Asked, Trouble};
 use crate::ingress::Inbox;
-use crate::ingress::http::body::Coding;
+use crate::ingress::http::body::BodyCoding;
 use crate::ingress::http::exchange::After;
 use crate::pump::{self, Broken};
 
@@ -41,7 +41,7 @@ pub async fn store(asked: &Asked<'_>, server: &mut Server<'_>, inbox: &mut Inbox
         .patiently(async {
             invite(asked).await?;
             let up = asked.lane(&asked.session.client, data, Direction::Up);
-            Ok(up.carry(inbox, asked.body, Coding::Plain).await)
+            Ok(up.carry(inbox, asked.body, BodyCoding::Plain).await)
         })
         .await?;
     match sent {
@@ -57,13 +57,13 @@ pub async fn store(asked: &Asked<'_>, server: &mut Server<'_>, inbox: &mut Inbox
     let _ = SockRef::from(data).set_linger(None);
     // What is still on its way to the server must arrive before it can reply, so this may take as long as the upload.
     server.complete(transfer, timeouts.idle).await?;
-    let answer = Answer { status: 201, headers: Headers::new(), body: Body::Length(0), stays: asked.stays };
+    let answer = Answer { status: 201, headers: Headers::new(), body: BodyFraming::Length(0), stays: asked.stays };
     asked.patiently(asked.begin(answer)).await
 }
 
 /// Tells a client that waits for it that its body is welcome (RFC 9110, 10.1.1).
 async fn invite(asked: &Asked<'_>) -> Result<(), Trouble> {
-    let waits = asked.version == Version::Http11 && asked.body != Body::Empty;
+    let waits = asked.version == Version::Http11 && asked.body != BodyFraming::Empty;
     if waits && rewrite::expects_continue(&asked.headers) {
         asked.write(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
     }
@@ -76,7 +76,7 @@ fn body_is_broken(broken: &Broken) -> Trouble {
             Trouble::Refused(400, "The body ended before its time.")
         }
         Broken::Reading(error) if error.kind() == io::ErrorKind::InvalidData => {
-            Trouble::Ended(End::BadHandshake("a chunked body that is none"))
+            Trouble::Ended(EndReason::BadHandshake("a chunked body that is none"))
         }
         _ => Trouble::Ended(pump::end_of(broken, Direction::Up)),
     }

@@ -4,15 +4,15 @@ use super::*;
 use crate::path::model;
 
 /// Loss by who dials whom; none for the target. The round trips stay.
-type Truth = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
+type TruthFn = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
 
 /// What a map says where it does not say the truth.
-type Report = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
+type ReportFn = fn(from: u32, to: Option<u32>, at: f64) -> (f64, f64);
 
 /// How a simulation goes.
-pub(super) struct World {
-    pub(super) truth: Truth,
-    pub(super) report: Report,
+pub(super) struct Simulation {
+    pub(super) truth: TruthFn,
+    pub(super) report: ReportFn,
     /// Standard deviation of the logarithm of what a session takes.
     pub(super) noise: f64,
     /// Seconds between sessions.
@@ -26,22 +26,22 @@ pub(super) struct World {
 pub(super) struct Session {
     pub(super) at: f64,
     pub(super) candidate: Candidate,
-    why: Why,
+    why: ChoiceReason,
     pub(super) changed: bool,
     pub(super) took: f64,
 }
 
 /// One that has not ended yet.
-struct Running {
+struct RunningSession {
     candidate: Candidate,
     began: f64,
     took: f64,
     told: f64,
 }
 
-impl Running {
+impl RunningSession {
     /// Tells how it goes, every three seconds and when it has ended; says whether it goes on.
-    fn tell(&mut self, chooser: &mut Chooser, now: f64) -> bool {
+    fn report(&mut self, chooser: &mut PathChooser, now: f64) -> bool {
         let end = self.began + self.took;
         let until = if now >= end { end } else { now };
         if now < end && now < self.told + 3.0 {
@@ -50,10 +50,10 @@ impl Running {
         let stretch = until - self.told;
         let goes_on = self.told > self.began;
         let bytes = (BULK_SIZE as f64 * stretch / self.took) as u64;
-        chooser.came(
+        chooser.record_outcome(
             target(),
             &self.candidate,
-            &Outcome { goes_on, of: BULK_SIZE, ..outcome(bytes, stretch) },
+            &TransferOutcome { is_continuation: goes_on, session_bytes: BULK_SIZE, ..outcome(bytes, stretch) },
             seconds(until),
         );
         self.told = until;
@@ -65,21 +65,21 @@ const RELAYS: [u32; 3] = [1, 2, 3];
 
 /// The sections of a candidate, by who dials whom.
 fn hops(candidate: &Candidate) -> Vec<(u32, Option<u32>)> {
-    let from = std::iter::once(HERE).chain(candidate.relays.iter().copied());
+    let from = std::iter::once(THIS_RELAY).chain(candidate.relays.iter().copied());
     let to = candidate.relays.iter().copied().map(Some).chain([None]);
     from.zip(to).collect()
 }
 
-pub(super) fn completion(truth: Truth, candidate: &Candidate, at: f64) -> f64 {
+pub(super) fn completion(truth: TruthFn, candidate: &Candidate, at: f64) -> f64 {
     let section = |(from, to): (u32, Option<u32>)| {
         let (millis, loss) = truth(from, to, at);
         section(millis, loss, to.is_some())
     };
-    let sections: Vec<Section> = hops(candidate).into_iter().map(section).collect();
-    model::completion(&sections, BULK_SIZE, &Costs::default()).as_secs_f64()
+    let sections: Vec<SectionModel> = hops(candidate).into_iter().map(section).collect();
+    model::completion(&sections, BULK_SIZE, &RelayCosts::default()).as_secs_f64()
 }
 
-fn draft(report: Report, at: f64) -> Arc<Map> {
+fn draft(report: ReportFn, at: f64) -> Arc<NetworkMap> {
     let mut draft = Draft::new();
     for from in 0..=3 {
         for to in RELAYS.into_iter().filter(|to| *to != from) {
@@ -94,30 +94,30 @@ fn draft(report: Report, at: f64) -> Arc<Map> {
 
 /// A number of the normal distribution, or nearly (Irwin and Hall).
 pub(super) fn normal(seed: u64) -> f64 {
-    (0..12).map(|number| (dice::bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
+    (0..12).map(|number| (dice::random_bits(seed, number) >> 11) as f64 / (1_u64 << 53) as f64).sum::<f64>() - 6.0
 }
 
-impl World {
+impl Simulation {
     /// All sessions, one behind the other: each begins when it is time, and tells how it came when it has ended.
-    pub(super) fn run(&self, seed: u64) -> (Vec<Session>, Chooser) {
+    pub(super) fn run(&self, seed: u64) -> (Vec<Session>, PathChooser) {
         let mut chooser = chooser(draft(self.report, 0.0));
         let mut sessions: Vec<Session> = Vec::new();
-        let mut running: Vec<Running> = Vec::new();
+        let mut running: Vec<RunningSession> = Vec::new();
         let (mut mapped, count) = (0.0, (f64::from(self.seconds) / self.every) as u64);
         for number in 0..count {
             let at = number as f64 * self.every;
             if at >= mapped + 2.0 {
-                chooser.recompute(draft(self.report, (at - self.lag).max(0.0)));
+                chooser.set_map(draft(self.report, (at - self.lag).max(0.0)));
                 mapped = at;
             }
-            running.retain_mut(|session| session.tell(&mut chooser, at));
-            let dice = dice::bits(seed, number);
-            let choice = chooser.choose(target(), Likely::down(BULK_SIZE), seconds(at));
+            running.retain_mut(|session| session.report(&mut chooser, at));
+            let dice = dice::random_bits(seed, number);
+            let choice = chooser.choose(target(), TransferSize::down(BULK_SIZE), seconds(at));
             let candidate = first(&choice).clone();
             let took = completion(self.truth, &candidate, at) * (self.noise * normal(dice)).exp();
-            running.push(Running { candidate: candidate.clone(), began: at, took, told: at });
-            let changed = choice.former.is_some();
-            sessions.push(Session { at, candidate, why: choice.why, changed, took });
+            running.push(RunningSession { candidate: candidate.clone(), began: at, took, told: at });
+            let changed = choice.previous.is_some();
+            sessions.push(Session { at, candidate, why: choice.reason, changed, took });
         }
         (sessions, chooser)
     }
@@ -125,6 +125,6 @@ impl World {
 
 impl Session {
     pub(super) fn explores(&self) -> bool {
-        matches!(self.why, Why::Explores(_))
+        matches!(self.why, ChoiceReason::Explores(_))
     }
 }

@@ -5,19 +5,19 @@ use super::*;
 #[test]
 fn request_bodies_are_framed_in_one_way() {
     for (fields, body) in [
-        ("", Body::Empty),
-        ("Content-Length: 0\r\n", Body::Length(0)),
-        ("content-length:5\r\n", Body::Length(5)),
-        ("Content-Length: \t 0012 \r\n", Body::Length(12)),
-        ("Content-Length: 9223372036854775807\r\n", Body::Length(i64::MAX as u64)),
-        ("Transfer-Encoding: chunked\r\n", Body::Chunked),
-        ("transfer-encoding:\tCHUNKED\r\n", Body::Chunked),
+        ("", BodyFraming::Empty),
+        ("Content-Length: 0\r\n", BodyFraming::Length(0)),
+        ("content-length:5\r\n", BodyFraming::Length(5)),
+        ("Content-Length: \t 0012 \r\n", BodyFraming::Length(12)),
+        ("Content-Length: 9223372036854775807\r\n", BodyFraming::Length(i64::MAX as u64)),
+        ("Transfer-Encoding: chunked\r\n", BodyFraming::Chunked),
+        ("transfer-encoding:\tCHUNKED\r\n", BodyFraming::Chunked),
     ] {
         let text = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         assert_eq!(feed(text.as_bytes(), request).body, body, "{fields:?}");
     }
     let connect = feed(b"CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nContent-Length: 0\r\n\r\n", request);
-    assert_eq!(connect.body, Body::Empty);
+    assert_eq!(connect.body, BodyFraming::Empty);
 }
 
 /// Field lines that make a message whose end two parsers could see in different places, or that hide a field.
@@ -124,21 +124,21 @@ fn responses_end_where_status_method_and_fields_say() {
     const LENGTH: &str = "Content-Length: 5\r\n";
     const CHUNKED: &str = "Transfer-Encoding: chunked\r\n";
     for (method, status, fields, body, framing_left) in [
-        ("GET", "200 OK", LENGTH, Body::Length(5), true),
-        ("GET", "200 OK", CHUNKED, Body::Chunked, true),
-        ("GET", "200 OK", "", Body::UntilClose, false),
-        ("GET", "200", "", Body::UntilClose, false),
-        ("GET", "404 ", "", Body::UntilClose, false),
-        ("HEAD", "200 OK", LENGTH, Body::Empty, true),
-        ("HEAD", "200 OK", "", Body::Empty, false),
-        ("GET", "304 Not Modified", LENGTH, Body::Empty, true),
-        ("GET", "204 No Content", LENGTH, Body::Empty, false),
-        ("GET", "100 Continue", CHUNKED, Body::Empty, false),
-        ("GET", "101 Switching Protocols", LENGTH, Body::Empty, false),
-        ("CONNECT", "200 Connection established", LENGTH, Body::Empty, false),
-        ("CONNECT", "200 OK", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", Body::Empty, false),
-        ("CONNECT", "407 No", LENGTH, Body::Length(5), true),
-        ("get", "200 OK", "", Body::UntilClose, false),
+        ("GET", "200 OK", LENGTH, BodyFraming::Length(5), true),
+        ("GET", "200 OK", CHUNKED, BodyFraming::Chunked, true),
+        ("GET", "200 OK", "", BodyFraming::UntilClose, false),
+        ("GET", "200", "", BodyFraming::UntilClose, false),
+        ("GET", "404 ", "", BodyFraming::UntilClose, false),
+        ("HEAD", "200 OK", LENGTH, BodyFraming::Empty, true),
+        ("HEAD", "200 OK", "", BodyFraming::Empty, false),
+        ("GET", "304 Not Modified", LENGTH, BodyFraming::Empty, true),
+        ("GET", "204 No Content", LENGTH, BodyFraming::Empty, false),
+        ("GET", "100 Continue", CHUNKED, BodyFraming::Empty, false),
+        ("GET", "101 Switching Protocols", LENGTH, BodyFraming::Empty, false),
+        ("CONNECT", "200 Connection established", LENGTH, BodyFraming::Empty, false),
+        ("CONNECT", "200 OK", "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", BodyFraming::Empty, false),
+        ("CONNECT", "407 No", LENGTH, BodyFraming::Length(5), true),
+        ("get", "200 OK", "", BodyFraming::UntilClose, false),
     ] {
         let text = format!("HTTP/1.1 {status}\r\n{fields}\r\n");
         let head = feed(text.as_bytes(), |bytes| ResponseHead::parse(bytes, LIMIT, method));
