@@ -225,5 +225,4 @@ fn decay_factor(age: Duration, life: Duration) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "estimate/tests.rs"]
 mod tests;

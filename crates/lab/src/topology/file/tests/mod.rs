@@ -95,9 +95,9 @@ fn what_is_written_reads_the_same() {
 #[test]
 fn examples_are_labs() {
     for text in [
-        include_str!("../../../labs/long.toml"),
-        include_str!("../../../labs/lossy.toml"),
-        include_str!("../../../labs/bufferbloat.toml"),
+        include_str!("../../../../labs/long.toml"),
+        include_str!("../../../../labs/lossy.toml"),
+        include_str!("../../../../labs/bufferbloat.toml"),
     ] {
         let lab = lab(text).unwrap();
         assert!(lab.links.values().any(|link| !link.is_bare()), "{}", lab.name);

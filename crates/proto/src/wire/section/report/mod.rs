@@ -267,5 +267,4 @@ fn read_prefix(family: u8, cursor: &mut Cursor) -> Result<Prefix, WireError> {
 }
 
 #[cfg(test)]
-#[path = "report/tests.rs"]
 mod tests;
